@@ -22,7 +22,7 @@ use schedule::{ObjectId, RangeSchedule, ScheduleLimits};
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -35,8 +35,8 @@ use tuner::ConcurrencyTuner;
 /// of requests in flight is tuned while reading: it grows as long as more requests bring more bytes, up to
 /// the number of connections. A range that a reader is waiting for is requested even when the budget is used
 /// up, one range for each reader, so that readers never wait for each other. Such a range is as large as the
-/// reader's share of the memory, at least 128 KiB, and grows while the reader keeps reading. A reader that
-/// reads nothing while others do keeps what it has, and nothing more is requested ahead for it.
+/// room that is left, or has 64 KiB: requested and not read are at most `bytes` and 64 KiB for each reader. A
+/// reader that reads nothing while others do keeps what it has, and nothing more is requested ahead for it.
 ///
 /// `Report::memory` says how much of the budget each loader holds.
 ///
@@ -44,7 +44,8 @@ use tuner::ConcurrencyTuner;
 /// much memory in addition, while no reader of this budget waits.
 ///
 /// Samples that the threads of loaders have read ahead, from files or from the network, take up to a quarter
-/// of the memory. Beyond that, each stream may hold two small chunks of samples, and each thread one. Local
+/// of the memory, which is not used for anything else once a loader has such threads. Beyond that, each stream
+/// may hold two small chunks of samples (64 KiB and the last sample), and each thread one. Local
 /// files that turn out to be slow are read ahead on threads of their own, up to 64 files with 512 KiB each,
 /// which are not counted. Samples are slices of the buffers into which they were read, of up to 512 KiB each,
 /// and even a small chunk keeps such a buffer alive. Finished batches, shuffle buffers and the outputs of
@@ -82,6 +83,8 @@ struct BudgetInner {
     waiting: AtomicUsize,
     /// Bytes of samples that loaders have read ahead.
     read_ahead: AtomicU64,
+    /// Whether any loader has read samples ahead.
+    has_read_ahead: AtomicBool,
     /// Sends when readers may have become idle, or may have ceased to be.
     changes: watch::Sender<()>,
     /// The budget for what is fetched while readers are idle.
@@ -112,6 +115,7 @@ impl Budget {
             received: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             read_ahead: AtomicU64::new(0),
+            has_read_ahead: AtomicBool::new(false),
             changes: watch::Sender::new(()),
             prefetch: OnceLock::new(),
             state: Mutex::new(state),
@@ -173,6 +177,11 @@ impl Budget {
         self.state().tuner.throttled();
     }
 
+    /// What is left for ranges beside the samples that loaders read ahead.
+    fn limits(&self, state: &BudgetState) -> ScheduleLimits {
+        state.limits(self.0.bytes.saturating_sub(self.for_read_ahead()), self.0.connections)
+    }
+
     fn state(&self) -> MutexGuard<'_, BudgetState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -181,13 +190,14 @@ impl Budget {
     fn change<T>(&self, change: impl FnOnce(&mut BudgetState) -> T) -> T {
         let mut state = self.state();
         let result = change(&mut state);
-        let bytes = self.0.bytes.saturating_sub(self.0.read_ahead.load(Relaxed));
-        while let Some((object, range)) = state.next(bytes, self.0.connections) {
+        let limits = self.limits(&state);
+        while let Some((object, range)) = state.schedule.next(limits) {
             let bytes = range.end - range.start;
-            let connection = ConnectionPermit(Some(self.clone()));
+            let is_short_first = state.schedule.is_short_first(object, &range);
+            let connection = ConnectionPermit { budget: Some(self.clone()), is_short_first };
             let recipient = state.recipients.get(&object);
             let share = recipient.map(|(_, owner)| MemoryShare::of(owner, bytes));
-            let memory = RangeMemory { budget: Some(self.clone()), object, bytes, _share: share };
+            let memory = RangeMemory { budget: Some(self.clone()), object, bytes, share };
             let grant = Grant { range, connection, memory };
             let refused = match recipient {
                 Some((grants, _)) => {
@@ -198,8 +208,8 @@ impl Budget {
             // The receiver is gone: its reader is about to be dropped, which removes the object.
             if let Some(Grant { mut connection, mut memory, .. }) = refused {
                 // Their `drop` would wait for the lock that is held here.
-                (connection.0, memory.budget) = (None, None);
-                state.schedule.received();
+                (connection.budget, memory.budget) = (None, None);
+                connection.give_back(&mut state.schedule);
                 state.schedule.read(object, bytes);
                 state.schedule.remove(object);
             }
@@ -254,18 +264,18 @@ impl BudgetState {
             return None;
         }
         let starved = self.schedule.is_limited() && waiting;
-        let in_flight = self.schedule.connections();
+        let in_flight = self.schedule.long_connections();
         self.tuner.observe(now, received, starved, self.first_byte, in_flight)
     }
 
-    fn next(&mut self, bytes: u64, max_connections: usize) -> Option<(ObjectId, Range<u64>)> {
+    /// The limits, if ranges may take `bytes` bytes.
+    fn limits(&self, bytes: u64, max_connections: usize) -> ScheduleLimits {
         let connections = self.tuner.limit();
         // In whole MiB: sizes that differ by a few bytes would look odd in a server's log.
         let range_size = self.range_size >> 20 << 20;
         // While some ranges are read, as many can be in flight: more memory would be touched for nothing.
         let useful_bytes = range_size.saturating_mul(2 * connections as u64);
-        let limits = ScheduleLimits { connections, max_connections, useful_bytes, bytes, range_size };
-        self.schedule.next(limits)
+        ScheduleLimits { connections, max_connections, useful_bytes, bytes, range_size }
     }
 }
 
@@ -289,14 +299,24 @@ pub(super) struct Grant {
     pub(super) memory: RangeMemory,
 }
 
-/// One connection of the budget, given back on drop; `None` when it has been given back.
+/// One connection of the budget, given back on drop.
 #[derive(Debug)]
-pub(super) struct ConnectionPermit(Option<Budget>);
+pub(super) struct ConnectionPermit {
+    /// `None` when it has been given back.
+    budget: Option<Budget>,
+    is_short_first: bool,
+}
+
+impl ConnectionPermit {
+    fn give_back(&self, schedule: &mut RangeSchedule) {
+        if self.is_short_first { schedule.short_first_received() } else { schedule.received() }
+    }
+}
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        if let Some(budget) = self.0.take() {
-            budget.change(|state| state.schedule.received());
+        if let Some(budget) = self.budget.take() {
+            budget.change(|state| self.give_back(&mut state.schedule));
         }
     }
 }
@@ -308,7 +328,40 @@ pub(super) struct RangeMemory {
     object: ObjectId,
     bytes: u64,
     /// The same bytes in the gauge of their owner.
-    _share: Option<MemoryShare>,
+    share: Option<MemoryShare>,
+}
+
+impl RangeMemory {
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Gives back the memory of `bytes` bytes, which have been read.
+    pub(super) fn read(&mut self, bytes: usize) {
+        let Some(budget) = &self.budget else { return };
+        let bytes = (bytes as u64).min(self.bytes);
+        // The end of the range grants what fits into the room then: looking for that with each chunk would
+        // take long where there are many queues.
+        budget.state().schedule.released(self.object, bytes);
+        self.set(self.bytes - bytes);
+    }
+
+    /// Takes as much memory as an ordinary range has, but at most `most` bytes, if there is room for it now.
+    pub(super) fn grow(&mut self, most: u64) {
+        let Some(budget) = &self.budget else { return };
+        let mut state = budget.state();
+        let limits = budget.limits(&state);
+        let more = state.schedule.grow(self.object, self.bytes, most, limits);
+        drop(state);
+        self.set(self.bytes + more);
+    }
+
+    fn set(&mut self, bytes: u64) {
+        self.bytes = bytes;
+        if let Some(share) = &mut self.share {
+            share.set(bytes);
+        }
+    }
 }
 
 impl Drop for RangeMemory {

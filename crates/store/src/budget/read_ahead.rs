@@ -12,15 +12,24 @@ impl Budget {
     /// Reserves `bytes` for samples that are read ahead, if there is room for them. `owner` counts them.
     #[doc(hidden)]
     pub fn try_reserve(&self, bytes: u64, owner: &Gauge) -> Option<ReadAheadMemory> {
+        self.0.has_read_ahead.store(true, Relaxed);
         let limit = self.0.bytes / READ_AHEAD_DIVISOR;
         let add = |reserved: u64| reserved.checked_add(bytes).filter(|total| *total <= limit);
         self.0.read_ahead.fetch_update(Relaxed, Relaxed, add).ok()?;
         Some(ReadAheadMemory { budget: self.clone(), bytes, share: MemoryShare::of(owner, bytes) })
     }
 
+    /// Number of bytes that ranges may not take: those of samples that were read ahead, or the part that is
+    /// kept for them. Otherwise ranges that are requested before the first samples would take that part too.
+    pub(super) fn for_read_ahead(&self) -> u64 {
+        let kept = if self.0.has_read_ahead.load(Relaxed) { self.0.bytes / READ_AHEAD_DIVISOR } else { 0 };
+        self.0.read_ahead.load(Relaxed).max(kept)
+    }
+
     /// Reserves `bytes` whether there is room for them or not.
     #[doc(hidden)]
     pub fn reserve(&self, bytes: u64, owner: &Gauge) -> ReadAheadMemory {
+        self.0.has_read_ahead.store(true, Relaxed);
         self.0.read_ahead.fetch_add(bytes, Relaxed);
         ReadAheadMemory { budget: self.clone(), bytes, share: MemoryShare::of(owner, bytes) }
     }

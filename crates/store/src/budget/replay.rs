@@ -151,7 +151,7 @@ impl<'a> Replay<'a> {
                 reader.is_waiting = true;
             }
         }
-        while let Some((id, range)) = self.state.next(BYTES, CONNECTIONS) {
+        while let Some((id, range)) = self.state.schedule.next(self.state.limits(BYTES, CONNECTIONS)) {
             let reader = &mut self.readers[id.queue as usize];
             reader.unread.push_back((id, range.clone(), false));
             reader.is_waiting &= id.number != reader.object;

@@ -2,22 +2,22 @@
 //!
 //! **The invariant.** A range that a reader waits for is granted at once; all others keep the limits. If
 //! it had to wait for room, a reader could wait forever: it wants the bytes of one object, and the memory
-//! is full of those of another one, which it reads later. So the bytes in use are at most `bytes`, and
-//! beyond that one range for each object that is waited for. Without room, such a range is at most the
-//! queue's share (half of the memory divided by the number of queues, but 128 KiB or more) and grows for
-//! a queue that keeps reading.
+//! is full of those of another one, which it reads later. Such a range takes the room that is left, or
+//! [`MIN_WITHOUT_ROOM`] if that is more. A queue has one reader, which waits for one range at a time, so
+//! that the bytes in use are at most `bytes` and [`MIN_WITHOUT_ROOM`] for each queue.
 //!
 //! What nobody waits for yet is given fairly:
 //! - The queue that holds the fewest bytes is first, and in it the object that is read first.
 //! - A queue that holds more than an eighth of the memory leaves an eighth free, for queues that come
-//!   later.
+//!   later. So does each queue with the objects behind its first one, which wait for the first one.
 //! - A queue that has bytes and reads none, while the others read four ranges each on average, gets no
 //!   more: however many loaders are open, memory goes to those that read.
 //! - Ranges become smaller when few bytes are left in all: otherwise the last ones would be large and end
 //!   one after the other, each over a single connection.
 //!
 //! Each granted range is counted until two calls: [`received`](RangeSchedule::received) frees its
-//! connection, [`read`](RangeSchedule::read) its memory.
+//! connection, [`read`](RangeSchedule::read) its memory, of which [`released`](RangeSchedule::released) frees
+//! parts before.
 //!
 //! Example, with 4 connections, 40 bytes and ranges of 10 bytes (`tests.rs`): queue 0 has two objects of
 //! 25 and 100 bytes. Granted are 0..10, 10..20 and 20..25 of the first and 0..10 of the second: four
@@ -55,6 +55,9 @@ pub(super) struct ScheduleLimits {
 pub(super) struct RangeSchedule {
     queues: BTreeMap<u64, ScheduledQueue>,
     connections: usize,
+    /// Of these, how many are for [short first ranges](Self::is_short_first). They fill no link and end soon,
+    /// so that as many others may be in flight beside them.
+    short_first: usize,
     /// Bytes of all queues that are in flight or unread.
     bytes: u64,
     /// Number of ranges that have been read or waited for.
@@ -71,8 +74,6 @@ struct ScheduledQueue {
     bytes: u64,
     /// Value of [`RangeSchedule::reads`] when this queue last read a range.
     read_at: u64,
-    /// Number of consecutive ranges that were waited for when no memory was left.
-    waits_without_room: u32,
     objects: BTreeMap<u64, ScheduledObject>,
     /// Number of objects that will still be added; [`u64::MAX`] if it is unknown.
     remaining: u64,
@@ -95,13 +96,10 @@ struct ScheduledObject {
 }
 
 /// Smallest range in bytes when many queues share the memory.
-const MIN_SHARED: u64 = 1 << 20;
-/// Smallest range in bytes that a reader waits for when no memory is left. As much may be in use beyond the
-/// limit for each queue.
-const MIN_WITHOUT_ROOM: u64 = 128 << 10;
-/// Number of ranges without room that a queue waits for before the next one is twice as long. So readers that
-/// stop after a few batches hold little memory, and those that keep reading lose no speed.
-const WAITS_PER_DOUBLING: u32 = 4;
+const MIN_SHARED: u64 = 256 << 10;
+/// Range in bytes that a reader waits for when no memory is left. As much may be in use beyond the limit for
+/// each queue.
+const MIN_WITHOUT_ROOM: u64 = 64 << 10;
 /// A reader is idle when it has read nothing while the others read this many ranges on average.
 const IDLE_AFTER: u64 = 4;
 
@@ -131,12 +129,6 @@ struct RangeSizes {
     usual: u64,
     /// For an object that is probably small: one request for all of it.
     whole: u64,
-}
-
-impl RangeSizes {
-    fn at_most(self, size: u64) -> Self {
-        RangeSizes { usual: self.usual.min(size), whole: self.whole.min(size) }
-    }
 }
 
 impl RangeSchedule {
@@ -200,8 +192,7 @@ impl RangeSchedule {
                 of.objects.iter().find(|(_, object)| object.awaited && !object.ahead.is_empty())?;
             Some(ObjectId { queue: *queue, number: *number })
         });
-        let share = limits.bytes / (2 * self.queues.len().max(1) as u64);
-        let range_size = limits.range_size.min(share.max(MIN_SHARED));
+        let range_size = self.range_size(limits);
         // In whole MiB, as others.
         let connections = limits.connections.max(1) as u64;
         let left = self.left_below(range_size.saturating_mul(connections));
@@ -221,44 +212,62 @@ impl RangeSchedule {
             let (number, object) = of.objects.iter().find(|(_, object)| ready(object))?;
             let is_front = of.objects.keys().next() == Some(number);
             let id = ObjectId { queue: *queue, number: *number };
-            Some((of.bytes, object.next_length(sizes, of.usual_size), is_front, id))
+            let length = object.next_length(sizes, of.usual_size);
+            let is_short_first = object.is_short_first(length);
+            if is_short_first && self.short_first >= limits.connections {
+                return None;
+            }
+            Some((of.bytes, length, is_front, is_short_first, id))
         };
-        let (queue_bytes, length, is_front, id) =
+        let (queue_bytes, length, is_front, is_short_first, id) =
             self.queues.iter().filter_map(first_ready).min_by_key(|(queue_bytes, ..)| *queue_bytes)?;
         let bytes = self.bytes.saturating_add(length);
-        let reserve = if queue_bytes > limits.bytes / 8 { limits.bytes / 8 } else { 0 };
+        let reserve = if queue_bytes > limits.bytes / 8 || !is_front { limits.bytes / 8 } else { 0 };
         if bytes.saturating_add(reserve) > limits.bytes {
             return None;
         }
         // All objects behind the first one wait for it, however soon their bytes come.
         let spare = if is_front { limits.connections / 8 } else { 0 };
         let connections = (limits.connections + spare).min(limits.max_connections);
+        let is_used_up = if is_short_first { false } else { self.long_connections() >= connections };
+        let is_used_up = is_used_up || self.connections >= limits.max_connections;
         // Two ranges are always useful: one is read while the next one comes.
-        if self.connections >= connections || (queue_bytes >= 2 * length && bytes > limits.useful_bytes) {
+        if is_used_up || (queue_bytes >= 2 * length && bytes > limits.useful_bytes) {
             self.limited = true;
             return None;
         }
-        self.take(id, sizes)
+        self.take(id, length)
     }
 
-    /// Takes the range that a reader waits for. Where `bytes` has no room for it, its length is the queue's
-    /// share of them at first, and grows while the queue keeps reading.
+    /// Takes the range that a reader waits for, as much as `bytes` has room for.
     fn take_awaited(
         &mut self,
         id: ObjectId,
         sizes: RangeSizes,
         bytes: u64,
     ) -> Option<(ObjectId, Range<u64>)> {
-        let queue = self.queues.get_mut(&id.queue)?;
+        let queue = self.queues.get(&id.queue)?;
         let length = queue.objects.get(&id.number)?.next_length(sizes, queue.usual_size);
-        if self.bytes.saturating_add(length) <= bytes {
-            queue.waits_without_room = queue.waits_without_room.saturating_sub(WAITS_PER_DOUBLING);
-            return self.take(id, sizes);
-        }
-        let doublings = (queue.waits_without_room / WAITS_PER_DOUBLING).min(MIN_SHARED.ilog2());
-        queue.waits_without_room = queue.waits_without_room.saturating_add(1);
-        let share = bytes / (2 * self.queues.len().max(1) as u64);
-        self.take(id, sizes.at_most(share.max(MIN_WITHOUT_ROOM) << doublings))
+        let room = bytes.saturating_sub(self.bytes);
+        self.take(id, length.min(room.max(MIN_WITHOUT_ROOM)))
+    }
+
+    /// Bytes of a range: fewer when many queues share the memory.
+    fn range_size(&self, limits: ScheduleLimits) -> u64 {
+        let share = limits.bytes / (2 * self.queues.len().max(1) as u64);
+        limits.range_size.min(share.max(MIN_SHARED))
+    }
+
+    /// Grants more memory for a range of `held` bytes that is received as slowly as its reader takes it, up
+    /// to the usual size and `most`. It is granted at once or not at all: the reader never waits for it. Returns the
+    /// number of bytes that were added.
+    pub(super) fn grow(&mut self, id: ObjectId, held: u64, most: u64, limits: ScheduleLimits) -> u64 {
+        let more = self.range_size(limits).min(most).saturating_sub(held);
+        let needed = self.bytes.saturating_add(more).saturating_add(limits.bytes / 8);
+        let Some(queue) = self.queues.get_mut(&id.queue).filter(|_| needed <= limits.bytes) else { return 0 };
+        queue.bytes += more;
+        self.bytes += more;
+        more
     }
 
     fn note_read(&mut self, queue: u64) {
@@ -282,10 +291,10 @@ impl RangeSchedule {
         })
     }
 
-    fn take(&mut self, id: ObjectId, sizes: RangeSizes) -> Option<(ObjectId, Range<u64>)> {
+    fn take(&mut self, id: ObjectId, length: u64) -> Option<(ObjectId, Range<u64>)> {
         let queue = self.queues.get_mut(&id.queue)?;
         let object = queue.objects.get_mut(&id.number)?;
-        let length = object.next_length(sizes, queue.usual_size);
+        self.short_first += usize::from(object.is_short_first(length));
         let range = object.ahead.start..object.ahead.start + length;
         object.ahead.start = range.end;
         object.ranges += 1;
@@ -301,15 +310,32 @@ impl RangeSchedule {
         self.connections -= 1;
     }
 
-    /// Frees the memory of a range that has been read, or will not be.
-    pub(super) fn read(&mut self, id: ObjectId, length: u64) {
+    /// The same for a [short first range](Self::is_short_first).
+    pub(super) fn short_first_received(&mut self) {
+        self.short_first -= 1;
+        self.received();
+    }
+
+    /// Whether `range`, which was just granted, is a short one that learns the size and version of its object.
+    pub(super) fn is_short_first(&self, id: ObjectId, range: &Range<u64>) -> bool {
+        let object = self.queues.get(&id.queue).and_then(|queue| queue.objects.get(&id.number));
+        object.is_some_and(|object| object.is_short_first(range.end - range.start))
+    }
+
+    /// Frees a part of the memory of a range, whose bytes have been read.
+    pub(super) fn released(&mut self, id: ObjectId, length: u64) {
         self.bytes -= length;
+        if let Some(queue) = self.queues.get_mut(&id.queue) {
+            queue.bytes -= length;
+        }
+    }
+
+    /// Frees the memory that is left of a range that has been read, or will not be.
+    pub(super) fn read(&mut self, id: ObjectId, length: u64) {
+        self.released(id, length);
         self.note_read(id.queue);
         if let Some(object) = self.object(id) {
             object.ranges -= 1;
-        }
-        if let Some(queue) = self.queues.get_mut(&id.queue) {
-            queue.bytes -= length;
         }
         self.remove_if_unused(id.queue);
     }
@@ -333,6 +359,11 @@ impl RangeSchedule {
         self.connections
     }
 
+    /// Number of ranges in flight but for the short first ones.
+    pub(super) fn long_connections(&self) -> usize {
+        self.connections - self.short_first
+    }
+
     fn object(&mut self, id: ObjectId) -> Option<&mut ScheduledObject> {
         self.queues.get_mut(&id.queue)?.objects.get_mut(&id.number)
     }
@@ -347,6 +378,11 @@ impl RangeSchedule {
 impl ScheduledObject {
     fn has_unknown_size(&self) -> bool {
         self.ahead.end == u64::MAX
+    }
+
+    /// Whether its next range, of `length` bytes, is short because the version is unknown.
+    fn is_short_first(&self, length: u64) -> bool {
+        self.has_unknown_size() && self.sizes.all.is_none() && self.sizes.first == Some(length)
     }
 
     fn next_length(&self, sizes: RangeSizes, usual_size: Option<u64>) -> u64 {

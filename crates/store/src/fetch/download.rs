@@ -13,6 +13,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Ranges are this short where many readers share little memory. Their bytes are copied into memory of their
+/// size: as slices, they would keep the client's buffers alive, of up to 408 KiB each.
+const MAX_COPIED: u64 = 256 << 10;
+/// The parser of each stream holds the piece that it reads, which nothing counts.
+const MAX_PIECE: usize = 64 << 10;
+
 /// The download of one range.
 #[derive(Debug)]
 pub(super) struct Download {
@@ -147,9 +153,9 @@ impl Download {
                 // If the receiver is gone, this task is about to be cancelled. But a body that is always
                 // ready would never let it reach a point where it can be.
                 let begun = Instant::now();
-                let sent = chunks.send(new).await;
+                let is_received = self.hand_on(new, chunks).await;
                 self.reader_time += begun.elapsed();
-                if sent.is_err() {
+                if !is_received {
                     return Ok(true);
                 }
             }
@@ -179,6 +185,19 @@ impl Download {
             }
             _ => Ok(false),
         }
+    }
+
+    /// Sends a chunk to the reader. Returns whether there is one.
+    async fn hand_on(&self, chunk: Bytes, chunks: &Sender<Bytes>) -> bool {
+        if self.unranged || self.range.end - self.range.start > MAX_COPIED {
+            return chunks.send(chunk).await.is_ok();
+        }
+        for piece in chunk.chunks(MAX_PIECE) {
+            if chunks.send(Bytes::copy_from_slice(piece)).await.is_err() {
+                return false;
+            }
+        }
+        true
     }
 
     /// Whether a strong version identifies the object, so that a request can resume at any byte.

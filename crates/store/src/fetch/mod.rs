@@ -104,8 +104,10 @@ struct IncomingRange {
     /// The checksum of the whole object. Only the first range has it, if it is known and all of the object is
     /// read.
     checksum: Option<Checksum>,
-    /// Given back when the range has been read.
-    _memory: RangeMemory,
+    /// Given back as the range is read.
+    memory: RangeMemory,
+    /// Whether the memory is that of the chunks that wait for the reader, however many have been read.
+    is_window: bool,
 }
 
 /// The ranges of an object, in order.
@@ -147,6 +149,9 @@ impl OrderedRanges {
                         verifier.add(&chunk);
                     }
                     self.returned += chunk.len() as u64;
+                    if !range.is_window {
+                        range.memory.read(chunk.len());
+                    }
                     return Ok(Some(chunk));
                 }
                 (&mut range.task).await?;
@@ -248,7 +253,8 @@ async fn send_requests(
         // Unbounded: the length of the range bounds the chunks in it.
         let (sender, chunks) = async_channel::unbounded();
         let download = Download::new(Arc::clone(&target), Arc::clone(&pinned), range, false);
-        let _ = ranges.try_send(spawn_download(download, first, grant, chunks, sender, checksum)?);
+        let incoming = spawn_download(download, first, grant, (sender, chunks))?;
+        let _ = ranges.try_send(IncomingRange { checksum, ..incoming });
         Ok::<_, Error>(())
     };
     begin(start..requested, Some(first), grant, checksum)?;
@@ -266,7 +272,7 @@ fn receive_in_one(
     target: Arc<QueuedTarget>,
     response: GetResponse,
     requested: Option<Range<u64>>,
-    grant: Grant,
+    mut grant: Grant,
     ranges: &Sender<IncomingRange>,
 ) -> Result<Option<u64>> {
     if let (None, Some(range)) = (&requested, &response.range) {
@@ -280,13 +286,16 @@ fn receive_in_one(
     target.set_object(&response);
     let checksum = target.checksum(&response, response.size.unwrap_or(u64::MAX));
     let pinned = Arc::new(response.object());
-    // The response does not end with the granted range, whose length bounds the bytes that are unread.
-    let granted = usize::try_from(grant.range.end - grant.range.start).unwrap_or(usize::MAX);
-    let (sender, chunks) = async_channel::bounded((granted / ASSUMED_CHUNK).clamp(1, MAX_UNREAD_CHUNKS));
     let wanted = requested.filter(|_| !unranged).unwrap_or_else(|| target.wanted.clone());
     let length = response.size.map(|size| wanted.end.min(size).saturating_sub(wanted.start));
+    // The response does not end with the granted range, whose memory bounds the bytes that are unread. That
+    // range may be a short one, since the version was unknown.
+    grant.memory.grow(length.unwrap_or(u64::MAX));
+    let granted = usize::try_from(grant.memory.bytes()).unwrap_or(usize::MAX);
+    let (sender, chunks) = async_channel::bounded((granted / ASSUMED_CHUNK).clamp(1, MAX_UNREAD_CHUNKS));
     let download = Download::new(target, pinned, wanted, unranged);
-    let _ = ranges.try_send(spawn_download(download, Some(response), grant, chunks, sender, checksum)?);
+    let incoming = spawn_download(download, Some(response), grant, (sender, chunks))?;
+    let _ = ranges.try_send(IncomingRange { checksum, is_window: true, ..incoming });
     Ok(length)
 }
 
@@ -294,14 +303,12 @@ fn spawn_download(
     download: Download,
     first: Option<GetResponse>,
     grant: Grant,
-    chunks: Receiver<Bytes>,
-    sender: Sender<Bytes>,
-    checksum: Option<Checksum>,
+    (sender, chunks): (Sender<Bytes>, Receiver<Bytes>),
 ) -> Result<IncomingRange> {
     let Grant { connection, memory, .. } = grant;
     let task = runtime::spawn(async move {
         let _connection = connection;
         download.run(first, sender).await
     })?;
-    Ok(IncomingRange { chunks, task, checksum, _memory: memory })
+    Ok(IncomingRange { chunks, task, checksum: None, memory, is_window: false })
 }

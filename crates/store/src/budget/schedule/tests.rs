@@ -190,7 +190,6 @@ fn many_queues_get_smaller_ranges() {
 
 #[test]
 fn without_room_a_waiting_reader_gets_a_small_range() {
-    const MIB: u64 = 1 << 20;
     let limits = ScheduleLimits {
         connections: 1000,
         max_connections: 1000,
@@ -200,55 +199,99 @@ fn without_room_a_waiting_reader_gets_a_small_range() {
     };
     let mut schedule = RangeSchedule::default();
     (0..40).for_each(|queue| schedule.add(id(queue, 0), 0..1 << 40, None, usize::MAX));
+    while schedule.next(limits).is_some() {}
+    assert_eq!(schedule.bytes, 4 * MIB, "16 queues have a range each");
     let mut awaited = |queue| {
         schedule.await_next(id(queue, 0));
         let taken = std::iter::from_fn(|| schedule.next(limits)).collect::<Vec<_>>();
-        let mine: Vec<u64> = taken
-            .iter()
-            .filter(|(id, _)| id.queue == queue)
-            .map(|(_, range)| range.end - range.start)
-            .collect();
-        (mine, schedule.bytes)
+        (taken.iter().map(|(_, range)| range.end - range.start).collect::<Vec<u64>>(), schedule.bytes)
     };
-    assert_eq!(awaited(0), (vec![MIB], 4 * MIB), "the other queues have taken the rest");
-    let held: Vec<_> = (1..40).map(awaited).collect();
-    assert!(held[3..].iter().all(|(mine, _)| *mine == [MIN_WITHOUT_ROOM]), "{held:?}");
-    assert_eq!(held.last().unwrap().1, 4 * MIB + 36 * MIN_WITHOUT_ROOM);
+    assert!((0..16).all(|queue| awaited(queue) == (vec![], 4 * MIB)), "their ranges are in flight");
+    let held: Vec<_> = (16..40).map(&mut awaited).collect();
+    assert!(held.iter().all(|(ranges, _)| *ranges == [MIN_WITHOUT_ROOM]), "{held:?}");
+    assert_eq!(held.last().unwrap().1, 4 * MIB + 24 * MIN_WITHOUT_ROOM);
 }
 
 #[test]
-fn ranges_grow_for_a_reader_that_keeps_reading() {
-    let mut schedule = RangeSchedule::default();
-    let limits = ScheduleLimits {
-        connections: 1000,
-        max_connections: 1000,
-        useful_bytes: 1 << 30,
-        bytes: 8 << 20,
-        range_size: 8 << 20,
+fn a_range_that_is_waited_for_takes_the_room_that_is_left() {
+    let limits = ScheduleLimits { bytes: 8 * MIB, ..LARGE };
+    let mut awaited = |in_use| {
+        let mut schedule = RangeSchedule { bytes: in_use, ..RangeSchedule::default() };
+        schedule.add(id(0, 0), 0..1 << 40, None, usize::MAX);
+        schedule.await_next(id(0, 0));
+        schedule.next(limits).unwrap().1.end
     };
-    schedule.bytes = 8 << 20;
-    (0..64).for_each(|queue| schedule.add(id(queue, 0), 0..1 << 40, None, usize::MAX));
-    let sizes: Vec<u64> = (0..14)
-        .map(|_| {
-            schedule.await_next(id(7, 0));
-            let (id, range) = schedule.next(limits).unwrap();
-            schedule.received();
-            schedule.read(id, range.end - range.start);
-            (range.end - range.start) >> 10
-        })
-        .collect();
-    assert_eq!(
-        sizes,
-        [[128; 4], [256; 4], [512; 4]].concat().into_iter().chain([1024; 2]).collect::<Vec<_>>()
-    );
-    schedule.bytes = 0;
-    schedule.await_next(id(7, 0));
-    assert_eq!(schedule.next(limits).unwrap().1.count(), 1 << 20, "there is room");
-    // Few queues get ranges as large as with room.
-    let mut schedule = RangeSchedule { bytes: 8 << 20, ..RangeSchedule::default() };
-    schedule.add(id(0, 0), 0..1 << 40, None, usize::MAX);
+    let lengths = [0, 5 * MIB, 8 * MIB - 100_000, 8 * MIB, 80 * MIB].map(&mut awaited);
+    assert_eq!(lengths, [4 * MIB, 3 * MIB, 100_000, MIN_WITHOUT_ROOM, MIN_WITHOUT_ROOM]);
+    // A size that the user has set does not exceed it either.
+    let mut schedule = RangeSchedule { bytes: 8 * MIB, ..RangeSchedule::default() };
+    schedule.add(id(0, 0), 0..1 << 40, Some(MIB), usize::MAX);
     schedule.await_next(id(0, 0));
-    assert_eq!(schedule.next(limits).unwrap().1.count(), 4 << 20);
+    assert_eq!(schedule.next(limits).unwrap().1, 0..MIN_WITHOUT_ROOM);
+}
+
+#[test]
+fn objects_behind_the_first_leave_room_for_it() {
+    let limits = ScheduleLimits { bytes: 64 * MIB, useful_bytes: 64 * MIB, ..LARGE };
+    let mut schedule = RangeSchedule::default();
+    for queue in 0..16 {
+        // The size of the first object is not known yet.
+        schedule.add(id(queue, 0), 0..u64::MAX, None, 0);
+        schedule.add(id(queue, 1), 0..1 << 30, None, usize::MAX);
+    }
+    while schedule.next(ScheduleLimits { connections: 64, ..limits }).is_some() {}
+    assert_eq!(schedule.bytes, 56 * MIB);
+    schedule.await_next(id(3, 0));
+    assert_eq!(schedule.next(limits).unwrap(), (id(3, 0), 0..2 * MIB), "not the least");
+}
+
+#[test]
+fn memory_is_given_back_as_it_is_read() {
+    let mut schedule = schedule(&[(0, 0, 100), (1, 0, 100)]);
+    assert_eq!(taken(&mut schedule).len(), 3);
+    schedule.released(id(0, 0), 7);
+    assert_eq!((schedule.bytes, schedule.queues[&0].bytes), (23, 13));
+    schedule.read(id(0, 0), 3);
+    assert_eq!((schedule.bytes, schedule.queues[&0].bytes), (20, 10));
+}
+
+#[test]
+fn a_window_grows_by_what_is_free() {
+    let limits = ScheduleLimits { bytes: 64 * MIB, ..LARGE };
+    let mut schedule = RangeSchedule::default();
+    (0..3).for_each(|queue| schedule.add(id(queue, 0), 0..u64::MAX, None, 1));
+    assert_eq!(schedule.grow(id(0, 0), 64 << 10, u64::MAX, limits), 8 * MIB - (64 << 10));
+    assert_eq!(schedule.grow(id(1, 0), 9 * MIB, u64::MAX, limits), 0, "it is large enough");
+    assert_eq!(schedule.grow(id(1, 0), 64 << 10, 100 << 10, limits), 36 << 10, "the object is small");
+    schedule.bytes = 50 * MIB;
+    assert_eq!(schedule.grow(id(1, 0), 64 << 10, u64::MAX, limits), 0, "an eighth is left free");
+    assert_eq!((schedule.bytes, schedule.queues[&1].bytes), (50 * MIB, 36 << 10));
+}
+
+#[test]
+fn short_first_ranges_leave_the_connections_to_others() {
+    let limits = ScheduleLimits { connections: 4, max_connections: 10, ..LARGE };
+    let sizes = ObjectRangeSizes { all: None, first: Some(64 << 10) };
+    let mut schedule = RangeSchedule::default();
+    (0..9).for_each(|number| schedule.add(id(0, number), 0..u64::MAX, sizes, 1));
+    schedule.set_remaining(0, u64::MAX);
+    let taken =
+        |schedule: &mut RangeSchedule| std::iter::from_fn(|| schedule.next(limits)).collect::<Vec<_>>();
+    let first = taken(&mut schedule);
+    assert_eq!(first.len(), 4, "no more than of others");
+    assert!(first.iter().all(|(id, range)| schedule.is_short_first(*id, range)));
+    // The first response says how long its object is, and its body is still in flight.
+    schedule.extend(id(0, 0), 64 << 10..100 * MIB, usize::MAX);
+    let more = taken(&mut schedule);
+    assert_eq!(more.len(), 4);
+    assert!(
+        more.iter().all(|(object, range)| *object == id(0, 0) && !schedule.is_short_first(*object, range))
+    );
+    assert_eq!((schedule.connections, schedule.long_connections()), (8, 4));
+    schedule.short_first_received();
+    assert_eq!((schedule.connections, schedule.long_connections()), (7, 4));
+    // The others know the usual size now, and are requested as before.
+    assert!(taken(&mut schedule).is_empty(), "the front has used up its connections");
 }
 
 #[test]
@@ -318,5 +361,34 @@ proptest! {
         prop_assert!(added.iter().all(|(_, bytes, requested)| bytes == requested));
         added.iter().for_each(|(id, _, _)| schedule.remove(*id));
         prop_assert!(schedule.queues.is_empty() && schedule.bytes == 0 && schedule.connections == 0);
+    }
+    /// In any order of events, at most one range of a queue is beyond the limit, and never a large one: what
+    /// is in use is bounded however many readers wait.
+    #[test]
+    fn waiting_readers_exceed_the_memory_by_the_least_range_each(
+        queues in 1u64..12,
+        events in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 1..200),
+    ) {
+        let limits = ScheduleLimits { bytes: MIB, useful_bytes: MIB, ..LARGE };
+        let mut schedule = RangeSchedule::default();
+        let mut held: Vec<Vec<u64>> = vec![Vec::new(); queues as usize];
+        (0..queues).for_each(|queue| schedule.add(id(queue, 0), 0..1 << 40, None, usize::MAX));
+        for (queue, is_read) in events {
+            let queue = queue.index(held.len());
+            match held[queue].first_mut() {
+                Some(left) if is_read && *left > 1000 => {
+                    schedule.released(id(queue as u64, 0), 1000);
+                    *left -= 1000;
+                }
+                Some(_) => schedule.read(id(queue as u64, 0), held[queue].remove(0)),
+                None => schedule.await_next(id(queue as u64, 0)),
+            }
+            while let Some((id, range)) = schedule.next(limits) {
+                schedule.received();
+                held[id.queue as usize].push(range.end - range.start);
+            }
+            prop_assert!(schedule.bytes <= MIB + queues * MIN_WITHOUT_ROOM);
+            prop_assert_eq!(schedule.bytes, held.iter().flatten().sum::<u64>());
+        }
     }
 }
