@@ -3,7 +3,7 @@
 use super::{Background, QueueEntry, ThreadedQueue};
 use crate::Result;
 use crate::panic::catch;
-use async_channel::Sender;
+use tokio::sync::mpsc::Sender;
 
 pub(crate) fn prefetch<I, T>(source: I, ahead: usize) -> Background<T>
 where
@@ -23,7 +23,7 @@ fn fill<T>(mut source: impl Iterator<Item = Result<T>>, queue: &Sender<QueueEntr
             Ok(Some(item)) => (item, false),
             Err(panic) => (Err(panic), true),
         };
-        if queue.send_blocking(QueueEntry::Ready(item)).is_err() || ended {
+        if queue.blocking_send(QueueEntry::Ready(item)).is_err() || ended {
             return;
         }
     }
