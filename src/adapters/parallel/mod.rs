@@ -11,6 +11,7 @@ pub(super) use par_map::par_map;
 pub(crate) use prefetch::prefetch;
 pub(crate) use threads::Threads;
 
+use crate::panic::drop_caught;
 use crate::wait;
 use crate::{Error, ErrorKind, Result};
 use futures::FutureExt as _;
@@ -307,6 +308,10 @@ impl<T> Drop for ThreadedQueue<T> {
     fn drop(&mut self) {
         // The threads are joined after this, and must not wait for room any longer.
         self.entries.close();
+        // Items are the caller's: a panic when one is dropped is not the end of this thread.
+        while let Ok(entry) = self.entries.try_recv() {
+            drop(drop_caught(entry));
+        }
     }
 }
 

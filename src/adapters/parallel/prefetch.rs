@@ -81,6 +81,23 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_of_an_item_that_nobody_took_does_not_reach_the_caller() {
+        struct Panics;
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                panic!("dropped");
+            }
+        }
+        let (sender, asked) = std::sync::mpsc::channel();
+        let mut items =
+            (0..9).inspect(move |n| sender.send(*n).unwrap()).map(|_| Ok(Panics)).pipeline().prefetch(3);
+        items.start();
+        assert!((0..4).map(|_| asked.recv().unwrap()).eq(0..4), "three in the queue, and one in hand");
+        drop(items);
+        assert!(asked.recv().is_err(), "the thread has ended");
+    }
+
+    #[test]
     fn no_room_is_an_error() {
         let mut items = oks(0..3).into_iter().pipeline().prefetch(0);
         assert!(matches!(items.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
