@@ -136,14 +136,11 @@ pub(super) struct Tag {
     /// Number of the item in the sequence of all ranks.
     pub(super) sequence_number: u64,
     pub(super) source: SourcePass,
+    /// Its `part` is the index of the item among the outputs of its input or, behind a stream stage, among the
+    /// items since the last sample with an input of the stage.
     pub(super) position: Position,
-    /// Index of the item among the outputs of its input or, behind a stream stage, among the items since the
-    /// last sample with an input of the stage.
-    pub(super) part: u64,
-    /// How much of the item is used, and how much fits into it, in the unit of the stateful stage.
-    pub(super) fill: Option<(u64, u64)>,
-    /// The shape of its step, if batches have several.
-    pub(super) bucket: Option<usize>,
+    /// How much of the item is used, and how much fits into it, if a stateful stage counts that.
+    pub(super) fill: (u64, u64),
     /// The sample that it was made of, if its row or its batch may fail.
     pub(super) location: Option<Box<SampleLocation>>,
 }

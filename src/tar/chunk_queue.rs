@@ -96,12 +96,13 @@ impl ChunkQueue {
             self.used(size);
             return Some(piece);
         }
-        if self.gathered.capacity() == 0 {
-            self.gathered = ReadBuffer::with_capacity(size.min(MAX_RESERVED.max(self.available)));
-        }
         while self.gathered.len() < size {
             if self.head.is_empty() {
                 return None;
+            }
+            // Not before there are bytes: the next piece may be another one, and in one chunk.
+            if self.gathered.capacity() == 0 {
+                self.gathered = ReadBuffer::with_capacity(size.min(MAX_RESERVED.max(self.available)));
             }
             let part = self.head.len().min(size - self.gathered.len());
             self.gathered.extend_from_slice(&self.head[..part]);
@@ -189,6 +190,21 @@ mod tests {
         input.push(Bytes::from_static(b"9"));
         assert_eq!(input.look(42, look).unwrap(), b"\x07\x0789"[..]);
         assert_eq!((input.offset(), input.gathered().len()), (102, 0));
+    }
+
+    /// Memory that grows is neither aligned nor used again.
+    #[test]
+    fn a_gathered_piece_never_outgrows_its_memory() {
+        let mut input = ChunkQueue::default();
+        assert_eq!(input.take(512), None, "nothing is there yet");
+        input.push(Bytes::from(vec![1; 40_000]));
+        assert_eq!(input.take(512).map(|piece| piece.len()), Some(512));
+        assert_eq!(input.take(50_000), None);
+        let memory = input.gathered.as_ptr();
+        assert_eq!(input.gathered.capacity(), 65536);
+        input.push(Bytes::from(vec![2; 40_000]));
+        let piece = input.take(50_000).unwrap();
+        assert_eq!((piece.as_ptr(), piece.len()), (memory, 50_000));
     }
 
     #[test]

@@ -11,17 +11,18 @@ pub(super) use par_map::par_map;
 pub(crate) use prefetch::prefetch;
 pub(crate) use threads::Threads;
 
+use crate::panic::drop_caught;
 use crate::wait;
 use crate::{Error, ErrorKind, Result};
-use async_channel::{Receiver, Sender, TryRecvError};
-use futures::Stream;
+use futures::FutureExt as _;
 use futures::stream::FusedStream;
 use std::fmt;
 use std::iter::FusedIterator;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use tokio::sync::mpsc::error::TryRecvError;
+use tokio::sync::{mpsc, oneshot};
 
-/// The largest number of items ahead: the queue reserves its memory when it is made.
+/// The largest number of items ahead.
 const MAX_AHEAD: usize = 1 << 16;
 
 /// An [`Iterator`] over items that other threads prepare, in the order of the source.
@@ -223,20 +224,15 @@ enum QueueEntry<T> {
     /// The item is there.
     Ready(Result<T>),
     /// A thread works on the item, and will send it here.
-    Promised(Pin<Box<Receiver<Result<T>>>>),
-}
-
-impl<T> QueueEntry<T> {
-    /// An entry without its item yet, and the sender for it.
-    fn promised() -> (Sender<Result<T>>, Self) {
-        let (sender, receiver) = async_channel::bounded(1);
-        (sender, QueueEntry::Promised(Box::pin(receiver)))
-    }
+    Promised(oneshot::Receiver<Result<T>>),
 }
 
 /// Threads that fill a queue, and are joined when this is dropped.
+///
+/// The queue is one that wakes its receiver without holding a lock: a thread that is woken under a lock runs
+/// at once, on the same core, and has to wait for that lock.
 struct ThreadedQueue<T> {
-    entries: Pin<Box<Receiver<QueueEntry<T>>>>,
+    entries: mpsc::Receiver<QueueEntry<T>>,
     /// The first entry, if it had no item when it was polled.
     front: Option<QueueEntry<T>>,
     threads: Threads,
@@ -246,11 +242,10 @@ impl<T: Send + 'static> ThreadedQueue<T> {
     /// Starts a thread for each of `works`, named after `name`, with a queue of `ahead` entries.
     fn start<W>(name: &str, ahead: usize, works: impl IntoIterator<Item = W>) -> Result<Self>
     where
-        W: FnOnce(Sender<QueueEntry<T>>) + Send + 'static,
+        W: FnOnce(mpsc::Sender<QueueEntry<T>>) + Send + 'static,
     {
-        let (sender, entries) = async_channel::bounded(ahead);
-        let mut queue =
-            ThreadedQueue { entries: Box::pin(entries), front: None, threads: Threads::default() };
+        let (sender, entries) = mpsc::channel(ahead);
+        let mut queue = ThreadedQueue { entries, front: None, threads: Threads::default() };
         for (number, work) in works.into_iter().enumerate() {
             let sender = sender.clone();
             queue.threads.start(format!("{name}-{number}"), move || work(sender))?;
@@ -274,30 +269,32 @@ impl<T> ThreadedQueue<T> {
             return Err(ErrorKind::Stopped.into());
         }
         let slot = match self.front.take() {
-            Some(slot) => slot,
-            None => match receive(&self.entries)? {
-                Some(slot) => slot,
-                None => return Ok(None),
+            Some(slot) => Some(slot),
+            None => match self.entries.try_recv() {
+                Ok(slot) => Some(slot),
+                Err(TryRecvError::Disconnected) => None,
+                Err(TryRecvError::Empty) => wait::block_on(self.entries.recv())?,
             },
         };
-        Ok(Some(match slot {
-            QueueEntry::Ready(item) => item,
-            QueueEntry::Promised(item) => receive(&item)?.unwrap_or_else(lost),
-        }))
+        Ok(match slot {
+            None => None,
+            Some(QueueEntry::Ready(item)) => Some(item),
+            Some(QueueEntry::Promised(item)) => Some(wait::block_on(item)?.unwrap_or_else(|_| lost())),
+        })
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T>>> {
         let slot = match self.front.take() {
             Some(slot) => slot,
-            None => match ready!(self.entries.as_mut().poll_next(context)) {
+            None => match ready!(self.entries.poll_recv(context)) {
                 Some(slot) => slot,
                 None => return Poll::Ready(None),
             },
         };
         match slot {
             QueueEntry::Ready(item) => Poll::Ready(Some(item)),
-            QueueEntry::Promised(mut item) => match item.as_mut().poll_next(context) {
-                Poll::Ready(item) => Poll::Ready(Some(item.unwrap_or_else(lost))),
+            QueueEntry::Promised(mut item) => match item.poll_unpin(context) {
+                Poll::Ready(item) => Poll::Ready(Some(item.unwrap_or_else(|_| lost()))),
                 Poll::Pending => {
                     self.front = Some(QueueEntry::Promised(item));
                     Poll::Pending
@@ -311,15 +308,10 @@ impl<T> Drop for ThreadedQueue<T> {
     fn drop(&mut self) {
         // The threads are joined after this, and must not wait for room any longer.
         self.entries.close();
-    }
-}
-
-/// The next message; none when the sender is gone. Blocks.
-fn receive<T>(receiver: &Receiver<T>) -> Result<Option<T>> {
-    match receiver.try_recv() {
-        Ok(item) => Ok(Some(item)),
-        Err(TryRecvError::Closed) => Ok(None),
-        Err(TryRecvError::Empty) => Ok(wait::block_on(receiver.recv())?.ok()),
+        // Items are the caller's: a panic when one is dropped is not the end of this thread.
+        while let Ok(entry) = self.entries.try_recv() {
+            drop(drop_caught(entry));
+        }
     }
 }
 

@@ -7,8 +7,9 @@
 use super::{Background, QueueEntry, ThreadedQueue};
 use crate::panic::{catch, drop_caught};
 use crate::{ErrorKind, Result};
-use async_channel::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::mpsc::Sender;
+use tokio::sync::oneshot;
 
 /// Default number of items ahead, for each thread.
 const AHEAD_PER_THREAD: usize = 4;
@@ -48,13 +49,13 @@ impl<I, F> SharedMap<I, F> {
     {
         while let Some((item, entry)) = self.take(queue) {
             let done = catch(|| (self.f)(item)).unwrap_or_else(Err);
-            // There is room for one; this fails only when nobody waits for the item any more.
-            let _ = entry.try_send(done);
+            // This fails only when nobody waits for the item any more.
+            let _ = entry.send(done);
         }
     }
 
     /// Takes an item of the source, and its entry in the queue.
-    fn take<T, U>(&self, queue: &Sender<QueueEntry<U>>) -> Option<(T, Sender<Result<U>>)>
+    fn take<T, U>(&self, queue: &Sender<QueueEntry<U>>) -> Option<(T, oneshot::Sender<Result<U>>)>
     where
         I: Iterator<Item = Result<T>>,
     {
@@ -71,12 +72,12 @@ impl<I, F> SharedMap<I, F> {
             match item {
                 Ok(None) => return None,
                 Ok(Some(Ok(item))) => {
-                    let (sender, entry) = QueueEntry::promised();
-                    queue.send_blocking(entry).ok()?;
+                    let (sender, promised) = oneshot::channel();
+                    queue.blocking_send(QueueEntry::Promised(promised)).ok()?;
                     return Some((item, sender));
                 }
                 Ok(Some(Err(error))) | Err(error) => {
-                    queue.send_blocking(QueueEntry::Ready(Err(error))).ok()?
+                    queue.blocking_send(QueueEntry::Ready(Err(error))).ok()?
                 }
             }
         }

@@ -3,7 +3,7 @@
 use super::{Background, QueueEntry, ThreadedQueue};
 use crate::Result;
 use crate::panic::catch;
-use async_channel::Sender;
+use tokio::sync::mpsc::Sender;
 
 pub(crate) fn prefetch<I, T>(source: I, ahead: usize) -> Background<T>
 where
@@ -23,7 +23,7 @@ fn fill<T>(mut source: impl Iterator<Item = Result<T>>, queue: &Sender<QueueEntr
             Ok(Some(item)) => (item, false),
             Err(panic) => (Err(panic), true),
         };
-        if queue.send_blocking(QueueEntry::Ready(item)).is_err() || ended {
+        if queue.blocking_send(QueueEntry::Ready(item)).is_err() || ended {
             return;
         }
     }
@@ -78,6 +78,23 @@ mod tests {
         none.start();
         assert!(matches!(none.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
         assert!(none.next().is_none());
+    }
+
+    #[test]
+    fn a_panic_of_an_item_that_nobody_took_does_not_reach_the_caller() {
+        struct Panics;
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                panic!("dropped");
+            }
+        }
+        let (sender, asked) = std::sync::mpsc::channel();
+        let mut items =
+            (0..9).inspect(move |n| sender.send(*n).unwrap()).map(|_| Ok(Panics)).pipeline().prefetch(3);
+        items.start();
+        assert!((0..4).map(|_| asked.recv().unwrap()).eq(0..4), "three in the queue, and one in hand");
+        drop(items);
+        assert!(asked.recv().is_err(), "the thread has ended");
     }
 
     #[test]

@@ -113,11 +113,11 @@ impl<R, B> BatchCollector<R, B> {
                     reserve(&mut self.rows, self.expected);
                     self.rows.push(row);
                     reserve(&mut self.places, self.expected);
-                    self.places.push(Place::new(tag, true));
+                    self.places.push(Place { tag, has_row: true });
                 }
                 Some(LoaderEvent::Gap(tag)) => {
                     self.progress.touch(&tag.source);
-                    self.places.push(Place::new(tag, false));
+                    self.places.push(Place { tag, has_row: false });
                 }
                 Some(LoaderEvent::Fault(fault)) => self.judge(fault),
                 Some(LoaderEvent::Fatal(error)) => self.end_with(error),
@@ -195,7 +195,7 @@ impl<R, B> BatchCollector<R, B> {
         }
         let start = self.fail_batch(error, &places);
         // Gaps of batches before it, which were left out because they had no item, stay gaps.
-        places.retain(|place| place.sequence_number < start);
+        places.retain(|place| place.tag.sequence_number < start);
         self.places = places;
     }
 
@@ -238,7 +238,7 @@ impl<R, B> BatchCollector<R, B> {
             Verdict::Skip(mut error) => {
                 for place in lost {
                     error = place.locate(error.located(Location::default()));
-                    self.progress.skip(&place.source, &error);
+                    self.progress.skip(&place.tag.source, &error);
                 }
                 if in_a_row >= MAX_FAILED_BATCHES {
                     self.outputs.push_back(Err(error));

@@ -5,7 +5,6 @@ use crate::loader::event::{SampleFault, SourcePass, Tag};
 use crate::loader::policy::Counts;
 use crate::loader::report::Fill;
 use crate::panic::Shown;
-use crate::sample::{Position, SampleLocation};
 use crate::state::{Cursor, EpochRange, JobHeader, Reached, State, StreamState};
 use crate::telemetry::{count, log};
 use std::sync::Arc;
@@ -34,34 +33,17 @@ pub(in crate::loader) struct RankProgress {
 }
 
 /// A place of the sequence that a batch covers: one of this rank that was not skipped.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Place {
-    pub(super) sequence_number: u64,
-    pub(super) source: SourcePass,
-    position: Position,
-    /// How much of the item is used, and how much fits into it, as a stateful stage counts it.
-    fill: (u64, u64),
+    pub(super) tag: Tag,
     /// Whether the batch has its item.
     pub(super) has_row: bool,
-    location: Option<Box<SampleLocation>>,
 }
 
 impl Place {
-    /// The place of this tag.
-    pub(super) fn new(tag: Tag, has_row: bool) -> Self {
-        Place {
-            sequence_number: tag.sequence_number,
-            source: tag.source,
-            position: Position { part: tag.part, ..tag.position },
-            fill: tag.fill.unwrap_or_default(),
-            has_row,
-            location: tag.location,
-        }
-    }
-
     /// Adds the sample to an error.
     pub(super) fn locate(&self, error: Error) -> Error {
-        match &self.location {
+        match &self.tag.location {
             Some(location) => location.locate(error),
             None => error,
         }
@@ -126,7 +108,7 @@ impl RankProgress {
             let count = self.streams_per_dataset;
             let mut items = vec![0_u64; count];
             for place in places.iter().filter(|place| place.has_row) {
-                items[place.source.local_stream] += 1;
+                items[place.tag.source.local_stream] += 1;
             }
             for (local_stream, items) in items.into_iter().enumerate() {
                 let of_stream = self.streams.iter().skip(local_stream).step_by(count);
@@ -153,11 +135,11 @@ impl RankProgress {
 
     /// Counts a place of a batch: an item, or an empty one.
     fn count(&mut self, place: &Place) {
-        let Place { sequence_number, source, position, fill: (used, capacity), has_row, .. } = *place;
+        let Tag { sequence_number, source, position, fill: (used, capacity), .. } = place.tag;
         let number = self.number_of(&source);
         let Some(stream) = self.streams.get_mut(number).map(Arc::make_mut) else { return };
         self.fill.capacity = self.fill.capacity.saturating_add(capacity);
-        if !has_row {
+        if !place.has_row {
             stream.empty += 1;
             return;
         }
@@ -273,7 +255,8 @@ mod tests {
         let mut progress = RankProgress::new(header, (reached, 0), 3, streams);
         let before = progress.state();
         let source = SourcePass { local_stream: 1, ..SourcePass::default() };
-        progress.deliver(&[Place::new(Tag { source, ..Tag::default() }, true)], 3, false);
+        let tag = Tag { source, ..Tag::default() };
+        progress.deliver(&[Place { tag, has_row: true }], 3, false);
         let after = progress.state();
         let stream = |state: &State, stream| std::ptr::from_ref(state.stream(0, stream).unwrap());
         assert_eq!([0, 1, 2].map(|at| stream(&before, at) == stream(&after, at)), [true, false, true]);

@@ -114,7 +114,7 @@ impl SamplesToRows {
         if let Some(location) = &mut tag.location {
             **location = sample.location().made_of(location);
         }
-        let sample = sample.with_default_position(tag.position).with_part(tag.part);
+        let sample = sample.with_default_position(tag.position).with_part(tag.position.part);
         let seed = self.seeds.get(tag.source.dataset).copied().unwrap_or_default();
         RowWork { sample, seed, slots }
     }

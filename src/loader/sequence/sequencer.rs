@@ -380,7 +380,6 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
             match &mut event {
                 Some(LoaderEvent::Item(tag, _)) => {
                     (tag.sequence_number, tag.source.local_stream) = (self.sequence_number(), at);
-                    tag.bucket = self.shapes.as_ref().map(Shapes::bucket);
                     self.given.push(at);
                     self.advance();
                     self.filled += 1;

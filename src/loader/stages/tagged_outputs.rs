@@ -11,7 +11,7 @@ use super::stateful::MAX_INPUTS_WITHOUT_OUTPUT;
 use super::stream_stage::{OutputOrigin, StageFailure, StreamStage};
 use crate::adapters::SavedStage;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sample::SampleLocation;
+use crate::sample::{Position, SampleLocation};
 use crate::state::{Cursor, StageRecord, misfit};
 use std::fmt;
 use std::mem::take;
@@ -363,8 +363,9 @@ impl<T: 'static> TaggedOutputs<T> {
         let (pass, position, part) =
             pulled.at.map_or((self.pass, position, part), |at| (at.pass, at.position, at.part));
         self.given_pass = self.given_pass.max(pass);
-        let source = SourcePass { pass, ..self.source() };
-        let tag = Tag { source, position, part, fill: pulled.fill, location, ..Tag::default() };
+        let (source, fill) = (SourcePass { pass, ..self.source() }, pulled.fill.unwrap_or_default());
+        let position = Position { part, ..position };
+        let tag = Tag { source, position, fill, location, ..Tag::default() };
         Some(match pulled.item {
             Some(item) => LoaderEvent::Item(tag, item),
             None => LoaderEvent::Gap(tag),
@@ -417,9 +418,9 @@ impl<T: 'static> TaggedOutputs<T> {
                         continue;
                     }
                     self.first_empty_pass = Some(self.pass);
-                    let (position, location) =
-                        (current.at.position, current.at.location.clone().map(Box::new));
-                    let tag = Tag { source: self.source(), position, part, location, ..Tag::default() };
+                    let position = Position { part, ..current.at.position };
+                    let location = current.at.location.clone().map(Box::new);
+                    let tag = Tag { source: self.source(), position, location, ..Tag::default() };
                     return Some(LoaderEvent::Item(tag, item));
                 }
                 Ok(PipeOutput::Erased(output)) => {
