@@ -46,7 +46,7 @@ deny:
 
 # The public API as one text, .ci/public-api.txt (cargo install cargo-public-api; a nightly toolchain)
 api:
-    for crate in base image store; do cargo +nightly public-api -p shardstream-$crate --all-features -sss; done > .ci/public-api.txt
+    for crate in base image audio store; do cargo +nightly public-api -p shardstream-$crate --all-features -sss; done > .ci/public-api.txt
     cargo +nightly public-api -p shardstream --all-features -sss >> .ci/public-api.txt
 
 # What has broken the API since a commit (cargo install cargo-semver-checks)

@@ -10,6 +10,6 @@
 //! after the other, only the first one is read, and another codec in Ogg, such as Opus, is an error.
 
 #[doc(inline)]
-pub use shardstream_audio::{Audio, AudioError, Resampler};
+pub use shardstream_audio::{Audio, AudioError, AudioResampler};
 
 pub(crate) use shardstream_audio::EXTENSIONS;

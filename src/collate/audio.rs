@@ -3,7 +3,7 @@
 use super::cell::{Cell, Output};
 use super::check::{self, config_error};
 use super::column::Column;
-use crate::audio::{Audio, Resampler};
+use crate::audio::{Audio, AudioResampler};
 use crate::error::{Error, ErrorKind, Result, ValueType};
 use crate::sample::{DType, Sample, Value};
 use std::borrow::Cow;
@@ -28,7 +28,8 @@ pub enum Cut {
 ///
 /// Its tensors are the samples, `float32[samples, channels, frames]`, and one with the suffix `.lengths`,
 /// `int32[samples]`, the number of frames that are sound: the rest are zeros. The whole file is decoded, so
-/// that damage is an error; the sample rate is changed (see [`Resampler`]) only of the part that is taken.
+/// that damage is an error; the sample rate is changed (see [`AudioResampler`]) only of the part that is
+/// taken.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -55,7 +56,7 @@ pub struct AudioColumn {
     cut: Cut,
     max_size: usize,
     /// Those of the sample rates that were met, the latest last.
-    resamplers: Arc<Mutex<Vec<(u32, Arc<Resampler>)>>>,
+    resamplers: Arc<Mutex<Vec<(u32, Arc<AudioResampler>)>>>,
 }
 
 /// The number of sample rates whose weights a column keeps.
@@ -113,13 +114,13 @@ impl AudioColumn {
         }
     }
 
-    fn resampler(&self, rate: u32) -> Result<Arc<Resampler>> {
+    fn resampler(&self, rate: u32) -> Result<Arc<AudioResampler>> {
         let mut kept = self.resamplers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, resampler)) = kept.iter().find(|(known, _)| *known == rate) {
             return Ok(Arc::clone(resampler));
         }
-        let new =
-            Resampler::new(rate, self.rate).map_err(|error| Error::decode(self.field.as_str(), error))?;
+        let new = AudioResampler::new(rate, self.rate)
+            .map_err(|error| Error::decode(self.field.as_str(), error))?;
         let new = Arc::new(new);
         if kept.len() == MAX_RATES {
             kept.remove(0);
@@ -138,7 +139,7 @@ impl Column for AudioColumn {
     fn check(&self) -> Result<()> {
         check::field(&self.field)?;
         check::length(self.frames)?;
-        Resampler::new(self.rate, self.rate).map_err(config_error)?;
+        AudioResampler::new(self.rate, self.rate).map_err(config_error)?;
         match (self.channels, self.max_size) {
             (0, _) => Err(config_error("`channels` of 0: make it at least 1")),
             (_, 0) => Err(config_error("`max_size` of 0 bytes: make it at least 1")),

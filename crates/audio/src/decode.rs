@@ -9,10 +9,31 @@ use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
 use symphonia::core::io::{MediaSourceStream, Monitor};
 use symphonia::default::formats::{FlacReader, MpaReader, OggReader, WavReader};
 
-/// Decodes a file. Some damaged files make the decoders panic, which is an error.
-pub(super) fn decode(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
-    catch_unwind(AssertUnwindSafe(|| read(file, limit)))
-        .unwrap_or_else(|_| Err(AudioError::Decode("the decoder panicked".into())))
+impl Audio {
+    /// Decodes sound that takes at most 512 MiB of memory.
+    ///
+    /// # Errors
+    /// See [`Audio::decode_within`].
+    pub fn decode(file: &[u8]) -> Result<Self, AudioError> {
+        Audio::decode_within(file, 512 << 20)
+    }
+
+    /// Decodes sound that takes at most `limit` bytes of memory. The format is detected by the first bytes.
+    /// Values are from -1 to 1; those of a file of floats are as they are. Whole numbers are divided by the
+    /// largest power of two of their type, as in libsndfile and torchaudio.
+    ///
+    /// The samples that an MP3 encoder added at the beginning and the end are left out if the file says how
+    /// many.
+    ///
+    /// # Errors
+    /// See [`AudioError`]. The end of the file must be there: the number of frames that WAV and FLAC give,
+    /// the last page of Ogg, and the frames that the first one of an MP3 announces, if it does. FLAC has a
+    /// checksum of the sound, Ogg one of each page.
+    pub fn decode_within(file: &[u8], limit: usize) -> Result<Self, AudioError> {
+        // Some damaged files make the decoders panic, which is an error.
+        catch_unwind(AssertUnwindSafe(|| read(file, limit)))
+            .unwrap_or_else(|_| Err(decode_error("the decoder panicked")))
+    }
 }
 
 fn read(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
@@ -125,8 +146,8 @@ fn without_tags(mut file: &[u8]) -> &[u8] {
     }
 }
 
-/// Checks that the last page of an Ogg file is complete, has its checksum, and ends its stream: the decoder passes
-/// over damaged pages, and takes the number of frames from the last one that it finds.
+/// Checks that the last page of an Ogg file is complete, has its checksum, and ends its stream: the decoder
+/// passes over damaged pages, and takes the number of frames from the last one that it finds.
 fn check_last_page(file: &[u8]) -> Result<(), AudioError> {
     let last = memchr::memmem::rfind(file, b"OggS").map(|at| &file[at..]).unwrap_or_default();
     // The flags are at 5, the checksum at 22, the number of segments at 26, and their lengths behind it.

@@ -4,7 +4,7 @@
 mod decode;
 mod resample;
 
-pub use resample::Resampler;
+pub use resample::AudioResampler;
 
 use shardstream_base::Error;
 use std::fmt;
@@ -112,29 +112,6 @@ impl Audio {
         }
     }
 
-    /// Decodes sound that takes at most 512 MiB of memory.
-    ///
-    /// # Errors
-    /// See [`Audio::decode_within`].
-    pub fn decode(file: &[u8]) -> Result<Self, AudioError> {
-        Audio::decode_within(file, 512 << 20)
-    }
-
-    /// Decodes sound that takes at most `limit` bytes of memory. The format is detected by the first bytes.
-    /// Values are from -1 to 1; those of a file of floats are as they are. Whole numbers are divided by the
-    /// largest power of two of their type, as in libsndfile and torchaudio.
-    ///
-    /// The samples that an MP3 encoder added at the beginning and the end are left out if the file says how
-    /// many.
-    ///
-    /// # Errors
-    /// See [`AudioError`]. The end of the file must be there: the number of frames that WAV and FLAC give,
-    /// the last page of Ogg, and the frames that the first one of an MP3 announces, if it does. FLAC has a
-    /// checksum of the sound, Ogg one of each page.
-    pub fn decode_within(file: &[u8], limit: usize) -> Result<Self, AudioError> {
-        decode::decode(file, limit)
-    }
-
     /// The number of samples per second in each channel.
     #[must_use]
     pub fn sample_rate(&self) -> u32 {
@@ -189,20 +166,6 @@ impl Audio {
         let share = self.channels as f32;
         samples.iter_mut().for_each(|sum| *sum /= share);
         Audio { channels: 1, samples, ..*self }
-    }
-
-    /// The same sound with another sample rate: see [`Resampler`].
-    ///
-    /// # Errors
-    /// [`AudioError::Rate`].
-    pub fn resampled(&self, rate: u32) -> Result<Audio, AudioError> {
-        let resampler = Resampler::new(self.sample_rate, rate)?;
-        let frames = resampler.frames(self.frames());
-        let mut samples = vec![0.0; frames * self.channels];
-        for (channel, to) in samples.chunks_exact_mut(frames.max(1)).enumerate() {
-            resampler.resample(self.channel(channel), 0, to);
-        }
-        Ok(Audio { sample_rate: rate, samples, ..*self })
     }
 }
 

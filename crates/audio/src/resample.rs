@@ -1,6 +1,6 @@
 //! Change of the sample rate.
 
-use super::{AudioError, checked_rate};
+use super::{Audio, AudioError, checked_rate};
 
 /// The number of zero crossings of the sinc to each side: torchaudio's `lowpass_filter_width`.
 const WIDTH: f64 = 6.0;
@@ -16,7 +16,7 @@ const MAX_WEIGHTS: u64 = 1 << 20;
 /// Each sample is calculated from its place alone, and its sum has the same order on every processor: a part
 /// of the sound has the same bits as the whole.
 #[derive(Debug, Clone)]
-pub struct Resampler {
+pub struct AudioResampler {
     /// The rates without common factors.
     from: u64,
     to: u64,
@@ -28,7 +28,7 @@ pub struct Resampler {
     weights: Option<Vec<f32>>,
 }
 
-impl Resampler {
+impl AudioResampler {
     /// From a sample rate to another one.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Resampler {
         let base = from.min(to) as f64 * ROLLOFF;
         // Between the ends of the window, and one more where they are not at a sample.
         let taps = (2.0 * WIDTH * from as f64 / base).ceil() as usize + 1;
-        let mut resampler = Resampler { from, to, base, taps, weights: None };
+        let mut resampler = AudioResampler { from, to, base, taps, weights: None };
         if from != to && to * taps as u64 <= MAX_WEIGHTS {
             let mut weights = Vec::with_capacity(to as usize * taps);
             for phase in 0..to {
@@ -52,7 +52,7 @@ impl Resampler {
         Ok(resampler)
     }
 
-    /// The number of frames that so many frames have at the other rate, rounded up.
+    /// The number of frames at the other rate of sound with `frames` frames, rounded up.
     #[must_use]
     pub fn frames(&self, frames: usize) -> usize {
         let frames = (frames as u128 * u128::from(self.to)).div_ceil(u128::from(self.from));
@@ -110,19 +110,35 @@ impl Resampler {
     }
 }
 
-/// The sum of products in eight lanes, whatever the processor has.
+impl Audio {
+    /// The same sound with another sample rate: see [`AudioResampler`].
+    ///
+    /// # Errors
+    /// [`AudioError::Rate`].
+    pub fn resampled(&self, rate: u32) -> Result<Audio, AudioError> {
+        let resampler = AudioResampler::new(self.sample_rate, rate)?;
+        let frames = resampler.frames(self.frames());
+        let mut samples = vec![0.0; frames * self.channels];
+        for (channel, to) in samples.chunks_exact_mut(frames.max(1)).enumerate() {
+            resampler.resample(self.channel(channel), 0, to);
+        }
+        Ok(Audio { sample_rate: rate, samples, ..*self })
+    }
+}
+
+/// The sum of products in eight partial sums, whatever the processor has.
 fn dot(samples: &[f32], weights: &[f32]) -> f32 {
     let weights = &weights[..samples.len()];
     let (samples, last) = samples.as_chunks::<8>();
     let (weights, last_weights) = weights.as_chunks::<8>();
-    let mut lanes = [0_f32; 8];
+    let mut sums = [0_f32; 8];
     for (samples, weights) in samples.iter().zip(weights) {
-        for lane in 0..8 {
-            lanes[lane] += samples[lane] * weights[lane];
+        for at in 0..8 {
+            sums[at] += samples[at] * weights[at];
         }
     }
     let rest: f32 = last.iter().zip(last_weights).map(|(sample, weight)| sample * weight).sum();
-    lanes.iter().sum::<f32>() + rest
+    sums.iter().sum::<f32>() + rest
 }
 
 fn greatest_common_divisor(a: u64, b: u64) -> u64 {
@@ -143,7 +159,7 @@ mod tests {
         for (from, to) in
             [(44_100, 16_000), (16_000, 44_100), (48_000, 48_000), (8_000, 7_999), (767_999, 768_000)]
         {
-            let resampler = Resampler::new(from, to).unwrap();
+            let resampler = AudioResampler::new(from, to).unwrap();
             let channel = tone(from, 3_000, f64::from(from.min(to)) / 20.0);
             let frames = resampler.frames(channel.len());
             let mut part = vec![0.0; frames];
@@ -160,7 +176,7 @@ mod tests {
 
     #[test]
     fn what_is_too_high_for_the_lower_rate_is_filtered_out() {
-        let resampler = Resampler::new(48_000, 16_000).unwrap();
+        let resampler = AudioResampler::new(48_000, 16_000).unwrap();
         let mut part = vec![0.0; 900];
         resampler.resample(&tone(48_000, 3_000, 12_000.0), 0, &mut part);
         assert!(part[50..850].iter().all(|sample| sample.abs() < 1e-2));
@@ -170,7 +186,7 @@ mod tests {
     fn a_part_has_the_bits_of_the_whole() {
         let channel = tone(44_100, 2_000, 440.0);
         for to in [16_000, 96_000, 44_100, 767_999] {
-            let resampler = Resampler::new(44_100, to).unwrap();
+            let resampler = AudioResampler::new(44_100, to).unwrap();
             let mut whole = vec![0.0; resampler.frames(channel.len()) + 200];
             resampler.resample(&channel, 0, &mut whole);
             let mut part = vec![9.0; 300];
@@ -182,7 +198,7 @@ mod tests {
             resampler.resample(&[], 0, &mut part);
             assert!(part.iter().all(|sample| *sample == 0.0));
         }
-        assert!(matches!(Resampler::new(0, 1), Err(AudioError::Rate(0))));
-        assert!(matches!(Resampler::new(1, u32::MAX), Err(AudioError::Rate(_))));
+        assert!(matches!(AudioResampler::new(0, 1), Err(AudioError::Rate(0))));
+        assert!(matches!(AudioResampler::new(1, u32::MAX), Err(AudioError::Rate(_))));
     }
 }
