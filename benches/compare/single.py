@@ -61,7 +61,8 @@ def read_wids(directory, count):
     index = f"{directory}/index.json"
     start = time.perf_counter()
     dataset = wids.ShardListDataset(index, keep=True, lru_size=200, transformations=[])
-    numbers = [random.Random(0).randrange(len(dataset)) for _ in range(count)]
+    drawn = random.Random(0)
+    numbers = [drawn.randrange(len(dataset)) for _ in range(count)]
     dataset[numbers[0]][".bin"].read()
     first = time.perf_counter() - start
     for number in range(0, len(dataset), len(dataset) // 64):
