@@ -11,9 +11,16 @@ use std::path::Path;
 const TRAIN: &str = "train";
 
 impl Mixture {
-    /// Parses a YAML file of webdataset (a specification of `MultiShardSample`) or of Megatron Energon (a
-    /// metadataset, of which this is the split `train`). The documentation of the [module](super) says what
-    /// is supported. Relative paths in it are relative to the working directory.
+    /// Parses a YAML file of webdataset or of Megatron Energon. Relative paths in it are relative to the
+    /// working directory.
+    ///
+    /// - A specification of webdataset's `MultiShardSample` is one dataset of all its shards, which are
+    ///   shuffled together there. It has a `prefix`, `buckets`, and `datasets` of `name`, `buckets` and
+    ///   `shards`.
+    /// - Of a metadataset of Energon, of version 1 or 2, this is the split `train`: `blend` as weights,
+    ///   `blend_epochized` as passes with a temperature of 1, other metadatasets in them, and the
+    ///   `split_part` and `split_config` of datasets, whose shards and sizes are in their directories
+    ///   `.nv-meta`.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] with the line of what is wrong, or not supported, because the mixture would not
