@@ -1,6 +1,6 @@
 //! Decoding of sound files.
 
-use super::{Audio, AudioError, checked_rate};
+use super::{Audio, AudioError, DEFAULT_LIMIT, checked_rate, within_limit};
 use std::io::Cursor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use symphonia::core::checksum::Crc32;
@@ -15,7 +15,7 @@ impl Audio {
     /// # Errors
     /// See [`Audio::decode_within`].
     pub fn decode(file: &[u8]) -> Result<Self, AudioError> {
-        Audio::decode_within(file, 512 << 20)
+        Audio::decode_within(file, DEFAULT_LIMIT)
     }
 
     /// Decodes sound that takes at most `limit` bytes of memory. The format is detected by the first bytes.
@@ -63,9 +63,9 @@ fn read(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
     let options = AudioDecoderOptions::default().verify(true);
     let mut decoder =
         symphonia::default::get_codecs().make_audio_decoder(parameters, &options).map_err(decode_error)?;
-    let mut sound = Sound { planes: Vec::new(), rate: 0, limit };
+    let mut sound = Sound { planes: Vec::new(), rate: 0 };
     if let (Some(frames), Some(channels)) = (wanted, &parameters.channels) {
-        sound.check(channels.count(), frames)?;
+        within_limit(channels.count(), frames, limit)?;
     }
     let mut decoded = Vec::new();
     while let Some(packet) = reader.next_packet().map_err(decode_error)? {
@@ -75,7 +75,7 @@ fn read(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
         let buffer = decoder.decode(&packet).map_err(decode_error)?;
         let spec = buffer.spec();
         sound.begin(spec.channels().count(), spec.rate())?;
-        sound.check(sound.planes.len(), (sound.frames() + buffer.frames()) as u64)?;
+        within_limit(sound.planes.len(), (sound.frames() + buffer.frames()) as u64, limit)?;
         buffer.copy_to_vecs_planar::<f32>(&mut decoded);
         for (plane, samples) in sound.planes.iter_mut().zip(&decoded) {
             plane.extend_from_slice(samples);
@@ -95,21 +95,11 @@ fn read(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
 struct Sound {
     planes: Vec<Vec<f32>>,
     rate: u32,
-    limit: usize,
 }
 
 impl Sound {
     fn frames(&self) -> usize {
         self.planes.first().map_or(0, Vec::len)
-    }
-
-    /// Checks that so much sound is within the limit.
-    fn check(&self, channels: usize, frames: u64) -> Result<(), AudioError> {
-        let bytes = (channels as u128 * u128::from(frames)).saturating_mul(size_of::<f32>() as u128);
-        if bytes <= self.limit as u128 {
-            return Ok(());
-        }
-        Err(AudioError::TooLarge { channels, frames, limit: self.limit })
     }
 
     /// Checks that each part has the channels and the rate of the first one.

@@ -96,6 +96,15 @@ fn checked_rate(rate: u32) -> Result<u32, AudioError> {
     if (1..=MAX_RATE).contains(&rate) { Ok(rate) } else { Err(AudioError::Rate(rate)) }
 }
 
+/// The default limit of the memory of sound, in bytes.
+const DEFAULT_LIMIT: usize = 512 << 20;
+
+/// Checks that this number of frames is within the limit.
+fn within_limit(channels: usize, frames: u64, limit: usize) -> Result<(), AudioError> {
+    let bytes = (channels as u128 * u128::from(frames)).saturating_mul(size_of::<f32>() as u128);
+    if bytes <= limit as u128 { Ok(()) } else { Err(AudioError::TooLarge { channels, frames, limit }) }
+}
+
 impl Audio {
     /// Makes sound of its samples per second, the number of its channels, and its samples: all of the first
     /// channel, then those of the next one.

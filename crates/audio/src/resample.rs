@@ -1,6 +1,6 @@
 //! Change of the sample rate.
 
-use super::{Audio, AudioError, checked_rate};
+use super::{Audio, AudioError, DEFAULT_LIMIT, checked_rate, within_limit};
 
 /// The number of zero crossings of the sinc to each side: torchaudio's `lowpass_filter_width`.
 const WIDTH: f64 = 6.0;
@@ -114,10 +114,12 @@ impl Audio {
     /// The same sound with another sample rate: see [`AudioResampler`].
     ///
     /// # Errors
-    /// [`AudioError::Rate`].
+    /// [`AudioError::Rate`]; and [`AudioError::TooLarge`] for more than 512 MiB, which a small file of few
+    /// samples per second would make.
     pub fn resampled(&self, rate: u32) -> Result<Audio, AudioError> {
         let resampler = AudioResampler::new(self.sample_rate, rate)?;
         let frames = resampler.frames(self.frames());
+        within_limit(self.channels, frames as u64, DEFAULT_LIMIT.max(self.size()))?;
         let mut samples = vec![0.0; frames * self.channels];
         for (channel, to) in samples.chunks_exact_mut(frames.max(1)).enumerate() {
             resampler.resample(self.channel(channel), 0, to);
@@ -133,8 +135,8 @@ fn dot(samples: &[f32], weights: &[f32]) -> f32 {
     let (weights, last_weights) = weights.as_chunks::<8>();
     let mut sums = [0_f32; 8];
     for (samples, weights) in samples.iter().zip(weights) {
-        for at in 0..8 {
-            sums[at] += samples[at] * weights[at];
+        for ((sum, sample), weight) in sums.iter_mut().zip(samples).zip(weights) {
+            *sum += sample * weight;
         }
     }
     let rest: f32 = last.iter().zip(last_weights).map(|(sample, weight)| sample * weight).sum();
@@ -167,8 +169,9 @@ mod tests {
             let wanted = tone(to, frames, f64::from(from.min(to)) / 20.0);
             // Not at the ends, beyond which the sound is silent.
             let margin = frames / 10;
-            for at in margin..frames - margin {
-                let apart = (part[at] - wanted[at]).abs();
+            let inside = part.iter().zip(&wanted).enumerate().take(frames - margin).skip(margin);
+            for (at, (ours, wanted)) in inside {
+                let apart = (ours - wanted).abs();
                 assert!(apart < 5e-3, "{from} to {to}: {apart} at {at}");
             }
         }
@@ -198,6 +201,8 @@ mod tests {
             resampler.resample(&[], 0, &mut part);
             assert!(part.iter().all(|sample| *sample == 0.0));
         }
+        let slow = Audio::new(1, 2, vec![0.0; 2_000]).unwrap();
+        assert!(matches!(slow.resampled(768_000), Err(AudioError::TooLarge { .. })));
         assert!(matches!(AudioResampler::new(0, 1), Err(AudioError::Rate(0))));
         assert!(matches!(AudioResampler::new(1, u32::MAX), Err(AudioError::Rate(_))));
     }

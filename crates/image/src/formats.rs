@@ -26,7 +26,10 @@ pub(super) fn decoder(file: &[u8], format: ImageFormat) -> Result<Box<dyn ImageD
             Box::new(GifDecoder::new(reader).map_err(decode_error)?)
         }
         #[cfg(feature = "image-formats")]
-        ImageFormat::Tiff => Box::new(TiffDecoder::new(reader).map_err(decode_error)?),
+        ImageFormat::Tiff => {
+            check_tiff(file)?;
+            Box::new(TiffDecoder::new(reader).map_err(decode_error)?)
+        }
         #[cfg(feature = "image-formats")]
         ImageFormat::Qoi => Box::new(QoiDecoder::new(reader).map_err(decode_error)?),
         _ => return Err(ImageError::Format),
@@ -62,4 +65,33 @@ fn check_gif(file: &[u8]) -> Result<(), ImageError> {
         }
     }
     rest(file).ok_or(ImageError::Truncated)
+}
+
+/// Checks that no field of a TIFF's first directory has more values than the file has bytes: the decoder
+/// allocates 32 bytes for each value that a field claims, before it reads them.
+#[cfg(feature = "image-formats")]
+fn check_tiff(file: &[u8]) -> Result<(), ImageError> {
+    fn counts_fit(file: &[u8]) -> Option<bool> {
+        let is_little_endian = file.first()? == &b'I';
+        let number = |at: usize, size: usize| {
+            let bytes = file.get(at..at.checked_add(size)?)?.iter();
+            let join = |number: usize, byte: &u8| number << 8 | usize::from(*byte);
+            Some(if is_little_endian { bytes.rev().fold(0, join) } else { bytes.fold(0, join) })
+        };
+        let directory = number(4, 4)?;
+        for field in 0..number(directory, 2)? {
+            // Behind the tag and the type, of two bytes each.
+            if number(directory + 2 + 12 * field + 4, 4)? > file.len() {
+                return Some(false);
+            }
+        }
+        Some(true)
+    }
+    match counts_fit(file) {
+        Some(true) => Ok(()),
+        Some(false) => {
+            Err(ImageError::Decode("a field of the TIFF has more values than the file has bytes".into()))
+        }
+        None => Err(ImageError::Truncated),
+    }
 }
