@@ -77,13 +77,13 @@ impl<O> Shared<O> {
     /// Starts the next epoch. Returns its number, the state it continues if it was resumed, and its batches.
     pub(crate) fn next_epoch(&self) -> Result<(u64, Option<State>, Batches<TensorBatch>)> {
         let mut position = self.position();
-        let (epoch, resumed) = (position.epoch, position.resume.take());
-        let batches = match &resumed {
+        let epoch = position.epoch;
+        let batches = match &position.resume {
             Some(state) => self.loader.restore(state)?,
             None => self.loader.epoch(epoch),
         };
         position.epoch += 1;
-        Ok((epoch, resumed, batches))
+        Ok((epoch, position.resume.take(), batches))
     }
 
     fn note_end(&self, run: &Run<O>) {
@@ -123,7 +123,8 @@ impl<O: Send + 'static> ShardLoader<O> {
         self
     }
 
-    /// Begins with the batch after those of which `state` was taken, and continues with the next epochs.
+    /// Begins with the batch after those of which `state` was taken, and continues with the next epochs. After
+    /// the last batch of an epoch, the first iteration has no batches.
     ///
     /// # Errors
     /// As [`Loader::restore`]: if the state is of other shards, another seed or another pipeline.
