@@ -136,8 +136,8 @@ pub(super) struct Tag {
     /// Number of the item in the sequence of all ranks.
     pub(super) sequence_number: u64,
     pub(super) source: SourcePass,
-    /// Its `part` is the index of the item among the outputs of its input or, behind a stream stage, among the
-    /// items since the last sample with an input of the stage.
+    /// Its `part` is the index of the item among the outputs of its input or, behind a stream stage, among
+    /// the items since the last sample with an input of the stage.
     pub(super) position: Position,
     /// How much of the item is used, and how much fits into it, if a stateful stage counts that.
     pub(super) fill: (u64, u64),
