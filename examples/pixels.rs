@@ -26,10 +26,10 @@ const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const DEVIATION: [f32; 3] = [0.229, 0.224, 0.225];
 
 /// The columns of a task, and its batch size.
-fn columns(task: &str) -> Result<(Columns, usize), Box<dyn Error>> {
+fn columns(task: &str, verify: bool) -> Result<(Columns, usize), Box<dyn Error>> {
     let image = |field, size: u32| {
         let image = ImageColumn::new(field, size).layout(Layout::Chw).dtype(DType::F32);
-        image.normalize(MEAN, DEVIATION)
+        image.normalize(MEAN, DEVIATION).verify(verify)
     };
     let label = Scalar::<i64>::new("cls");
     Ok(match task {
@@ -71,6 +71,9 @@ struct Options {
     /// Seconds to read, in place of a number of epochs.
     #[arg(long, conflicts_with = "passes")]
     seconds: Option<f64>,
+    /// Decode JPEG files no further than the crop, and do not verify the rest.
+    #[arg(long)]
+    unverified: bool,
     /// Number of streams, in place of the default.
     #[arg(long)]
     streams: Option<usize>,
@@ -141,7 +144,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let size = |batch: &Batch<Sample>| (batch.len(), batch.iter().map(Sample::size).sum());
         read(&loader.batch(64).build()?, &options, size)?
     } else {
-        let (columns, batch) = columns(&options.task)?;
+        let (columns, batch) = columns(&options.task, !options.unverified)?;
         let size = |batch: &TensorBatch| (batch.len(), batch.iter().map(|(_, tensor)| tensor.size()).sum());
         read(&loader.batch(batch).collate(columns).build()?, &options, size)?
     };

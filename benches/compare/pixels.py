@@ -47,8 +47,10 @@ PEERS = {
     "SPDL": (peers.spdl, ["imagenet", "cifar", "json", "tokens", "raw"]),
     "datago": (peers.datago, ["imagenet", "cifar"]),
 }
-# Name: additional arguments of cargo.
+UNVERIFIED = ", unverified"
+# Name: additional arguments of cargo. The program of a variant that does not verify is that of the same name without it.
 OURS = {"shardstream": [], "shardstream, turbojpeg": ["--features", "turbojpeg"]}
+OURS |= {f"{name}{UNVERIFIED}": arguments for name, arguments in OURS.items()}
 # Number of passes over the shards: enough for the fastest reader to run for seconds. Peers stop after SECONDS
 # if that is earlier.
 PASSES = {"imagenet": 4, "cifar": 4, "json": 20, "tokens": 40, "raw": 100}
@@ -140,9 +142,14 @@ def readers():
     """Functions that make the command for a task and a number of threads, by name; they return None for tasks
     they do not support."""
 
-    def ours(program):
+    def ours(variant):
+        verified = variant.removesuffix(UNVERIFIED)
+        program = programs.get(verified) or build(verified)
         until = lambda task: ["--seconds", str(options.seconds)] if options.seconds else ["--passes", str(PASSES[task])]
-        return lambda task, threads: [program, task, data.pattern(options.data, task), "--threads", str(threads), *until(task)]
+        command = lambda task, threads: [program, task, data.pattern(options.data, task), "--threads", str(threads), *until(task)]
+        if variant == verified:
+            return command
+        return lambda task, threads: task == "imagenet" and [*command(task, threads), "--unverified"]
 
     def peer(name, tasks):
         return lambda task, threads: task in tasks and [
@@ -151,7 +158,7 @@ def readers():
         ]
 
     programs = dict(given.split("=", 1) for given in options.program)
-    found = {variant: ours(programs.get(variant) or build(variant)) for variant in options.variants}
+    found = {variant: ours(variant) for variant in options.variants}
     return found | {name: peer(name, PEERS[name][1]) for name in options.peers}
 
 

@@ -158,10 +158,11 @@ impl ImageColumn {
     /// Whether a JPEG is decoded to its last row, even if the transforms need less of it, so that image data
     /// that ends early or is left over is always an error. Default: yes.
     ///
-    /// Without it, the rows below the part that is needed are not decoded, and data that ends early or is
-    /// left over may not be noticed. That saves time if pictures are cropped
-    /// (`docs/benchmarks/2026-11-jpeg-verify.md`), for files that are known to be good. The other formats are
-    /// always read as a whole.
+    /// Without it, the rows below the part that is needed are not decoded. A file without its end, data that
+    /// ends in the part and restart markers out of order are still errors, but most other damage is not, even
+    /// in the part itself: that the data has another length than the picture needs is seen at its end. That
+    /// saves an eighth of the time if pictures are cropped (`docs/benchmarks/2026-11-pixels.md`), for files
+    /// that are known to be good. The other formats are always read as a whole.
     #[must_use]
     pub fn verify(mut self, verify: bool) -> Self {
         self.options.verify = verify;

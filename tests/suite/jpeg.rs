@@ -204,6 +204,28 @@ fn harmless_irregularities_are_read() {
     }
 }
 
+/// Whether or not the rest is verified, no part is made of data that the file does not have.
+#[test]
+fn data_that_ends_in_the_part_is_an_error_without_verification() {
+    for name in NAMES {
+        let file = file(name);
+        let wanted = batch(&file, false).unwrap();
+        // In a file of several scans, a scan that is missing is accepted without verification.
+        let [(start, end)] = scans(&file)[..] else { continue };
+        let (mut refused, mut read) = (0, 0);
+        for cut in start..end {
+            match batch(&[&file[..cut], EOI].concat(), false) {
+                Ok(found) => {
+                    assert!(found == wanted, "{name} {cut}");
+                    read += 1;
+                }
+                Err(_) => refused += 1,
+            }
+        }
+        assert!(refused > 0, "{name} {read}");
+    }
+}
+
 #[test]
 fn data_below_the_crop_is_unverified_on_request() {
     let file = file("420");

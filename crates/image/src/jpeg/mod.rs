@@ -114,8 +114,7 @@ pub(super) fn decode(
         0 => 0,
         bytes => bytes.saturating_add(headers.size().value_count(request.channels).unwrap_or(u64::MAX)),
     };
-    let added = if request.verify { verify::added(headers) } else { 0 };
-    if held.max(added) > limit as u64 {
+    if held.max(verify::added(headers)) > limit as u64 {
         return Err(ImageError::TooLarge { size: headers.size(), limit });
     }
     #[cfg(feature = "turbojpeg")]

@@ -2,7 +2,8 @@
 //!
 //! `zune-jpeg` is used directly and not through `image`, which makes it continue after damaged or missing
 //! data and fill the rest with grey. It can decode neither a region nor at a smaller scale. So if the rows
-//! below the window need not be verified, the height in the header is patched to stop it early.
+//! below the window need not be verified, the height in the header is patched to stop it early. Image data
+//! that ends in or above the window is an error in any case.
 
 use super::JpegHeaders;
 use super::chroma;
@@ -18,7 +19,8 @@ use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
-/// A copy of the file, with a patched height, or with inserted bits that reveal where its data ends.
+/// A copy of the file, with inserted bits that reveal where its data ends, and a patched height if the
+/// decoder stops early.
 pub(super) type FileCopy = Vec<u8>;
 
 pub(super) fn decode(
@@ -30,25 +32,16 @@ pub(super) fn decode(
     to: &mut Vec<u8>,
 ) -> Result<Raster, ImageError> {
     let rows = headers.rows_above(request.window.bottom()).filter(|_| !request.verify);
-    let file = match rows {
-        _ if request.verify => {
-            verify::copy(file, headers, scratch);
-            &scratch[..]
-        }
-        Some(rows) => {
-            scratch.clear();
-            scratch.extend_from_slice(file);
-            scratch[headers.height_at..][..2].copy_from_slice(&rows.to_be_bytes());
-            &scratch[..]
-        }
-        None => file,
-    };
+    verify::copy(file, headers, scratch);
+    if let Some(rows) = rows {
+        scratch[headers.height_at..][..2].copy_from_slice(&rows.to_be_bytes());
+    }
     let options = DecoderOptions::default()
         .set_strict_mode(true)
         .set_max_width(usize::from(u16::MAX))
         .set_max_height(usize::from(u16::MAX));
     let fault = Cell::new(None);
-    let reader = WatchedReader::new(file, request.verify, &fault);
+    let reader = WatchedReader::new(scratch, request.verify, &fault);
     let mut decoder = JpegDecoder::new_with_options(reader, options);
     decoder.decode_headers().map_err(decode_error)?;
     let (colors, channels) = match decoder.input_colorspace() {
@@ -129,6 +122,24 @@ mod tests {
             }
         }
         assert!(pictures > 100, "{pictures}");
+    }
+
+    #[test]
+    fn no_pixels_are_made_up_where_the_data_ends_early() {
+        let file = picture();
+        let scan = JpegHeaders::open(&file).unwrap().scans.list[0];
+        let wanted = decoded(&file, 16, false, 0).unwrap();
+        let size = 64 * 16 * 3;
+        let mut read = 0;
+        for end in scan.data..scan.end {
+            let cut = [&file[..end], b"\xff\xd9"].concat();
+            assert!(decoded(&cut, 16, true, 0).is_none(), "{end}");
+            if let Some(found) = decoded(&cut, 16, false, 0) {
+                read += 1;
+                assert!(found[..size] == wanted[..size], "{end} of {}..{}", scan.data, scan.end);
+            }
+        }
+        assert!(read > 0 && read < scan.end - scan.data, "{read}");
     }
 
     #[test]

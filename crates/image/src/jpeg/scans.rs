@@ -123,7 +123,9 @@ fn check_runs(file: &[u8], data: usize, units: u64, interval: u16) -> Result<Che
 pub(super) fn run_ends(file: &[u8], scan: Scan) -> impl Iterator<Item = usize> {
     let mut from = Some(scan.data);
     std::iter::from_fn(move || {
-        let (end, at) = marker(file, from?)?;
+        let start = from?;
+        // Without restart markers the only run ends with the scan, and need not be searched again.
+        let (end, at) = if scan.interval == 0 { (scan.end, scan.end) } else { marker(file, start)? };
         from = (end < scan.end).then_some(at + 2);
         Some(end)
     })

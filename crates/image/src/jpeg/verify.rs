@@ -78,17 +78,18 @@ const SURPLUS: &str = "the JPEG file is damaged: image data is left over";
 pub(super) struct WatchedReader<'a> {
     file: &'a [u8],
     at: usize,
-    watched: bool,
+    /// Whether data that is left over is a fault.
+    to_its_end: bool,
     /// Whether the decoder has just asked if the file has ended, as it does before each byte that it skips.
     skips: bool,
     fault: &'a Cell<Option<&'static str>>,
 }
 
 impl<'a> WatchedReader<'a> {
-    /// Sets `fault` to what is wrong with the image data if the file is watched, which must be one that
-    /// [`copy`] wrote.
-    pub(super) fn new(file: &'a [u8], watched: bool, fault: &'a Cell<Option<&'static str>>) -> Self {
-        WatchedReader { file, at: 0, watched, skips: false, fault }
+    /// Sets `fault` to what is wrong with the image data of a file that [`copy`] wrote. Data that is left
+    /// over is a fault if the decoder reads it `to_its_end`.
+    pub(super) fn new(file: &'a [u8], to_its_end: bool, fault: &'a Cell<Option<&'static str>>) -> Self {
+        WatchedReader { file, at: 0, to_its_end, skips: false, fault }
     }
 
     fn rest(&self) -> &'a [u8] {
@@ -130,7 +131,7 @@ impl ZByteReaderTrait for WatchedReader<'_> {
             // Zeros are allowed: cameras pad files with them.
             let skipped = self.skips && wanted == 1 && !matches!(bytes, [0 | 0xff]);
             self.skips = false;
-            if skipped && self.watched {
+            if skipped && self.to_its_end {
                 self.fault.set(Some(SURPLUS));
             }
         }
@@ -169,7 +170,7 @@ impl ZByteReaderTrait for WatchedReader<'_> {
         let at = isize::try_from(offset).ok().and_then(|offset| base.checked_add_signed(offset));
         self.at = at.ok_or(ZByteIoError::SeekError("a place before the file"))?;
         // The decoder has read four bytes, and seeks back because one of them is 0xff.
-        if self.watched && matches!(from, ZSeekFrom::Current(-4)) && self.is_behind_the_end() {
+        if matches!(from, ZSeekFrom::Current(-4)) && self.is_behind_the_end() {
             self.fault.set(Some(EARLY));
             return Err(ZByteIoError::Generic(EARLY));
         }
