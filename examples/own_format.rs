@@ -58,7 +58,7 @@ impl ShardParser for RecordParser {
 
     fn place(&self) -> Option<SamplePlace> {
         let (end, length) = (self.start.offset, self.length as u64);
-        Some(SamplePlace::new(end - length - 4, vec![end - length..end]))
+        Some(SamplePlace::new(end - length - 4, std::iter::once(end - length..end)))
     }
 }
 
@@ -86,4 +86,9 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     println!("{first:?}, and {rest} texts after a restore");
     assert_eq!(first.len() + rest, 33);
     Ok(())
+}
+
+#[test]
+fn the_example_runs() {
+    main().unwrap();
 }

@@ -13,6 +13,7 @@ mod image;
 mod image_headers;
 mod index;
 mod json;
+mod json_lines;
 mod memory;
 mod npy;
 mod pickle;
@@ -27,13 +28,14 @@ mod urls;
 pub type Target = fn(&[u8]);
 
 /// The targets by their names, which are those of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("braces", braces::run),
     ("columns", columns::run),
     ("image", image::run),
     ("image_headers", image_headers::run),
     ("index", index::run),
     ("json", json::run),
+    ("json_lines", json_lines::run),
     ("npy", npy::run),
     ("pickle", pickle::run),
     ("shidx", shidx::run),

@@ -8,6 +8,7 @@ use crate::tar::{Parsed, SamplePlace, ShardParser};
 use bytes::{Buf, Bytes, BytesMut};
 use bytestring::ByteString;
 use std::collections::VecDeque;
+use std::iter;
 
 /// The name of the field.
 const FIELD: &str = "json";
@@ -193,7 +194,7 @@ impl ShardParser for LineParser {
 
     fn place(&self) -> Option<SamplePlace> {
         let (start, length) = self.last;
-        Some(SamplePlace::new(start, vec![start..start + length]))
+        Some(SamplePlace::new(start, iter::once(start..start + length)))
     }
 
     fn broken(&mut self, error: Error) -> Error {

@@ -62,8 +62,8 @@ pub struct SamplePlace {
 impl SamplePlace {
     /// A place at this offset, with the bytes of each field.
     #[must_use]
-    pub fn new(offset: u64, fields: Vec<Range<u64>>) -> Self {
-        SamplePlace { offset, fields }
+    pub fn new(offset: u64, fields: impl IntoIterator<Item = Range<u64>>) -> Self {
+        SamplePlace { offset, fields: fields.into_iter().collect() }
     }
 }
 

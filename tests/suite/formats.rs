@@ -1,5 +1,8 @@
 //! Shards of other formats than tar have the same order, states and lengths; JSON lines as people have them.
 
+#[path = "../../examples/own_format.rs"]
+mod own_format;
+
 use crate::support::Every;
 use bytes::{Buf, Bytes};
 use proptest::prelude::*;
@@ -367,7 +370,7 @@ impl ShardParser for ByteParser {
 
     fn place(&self) -> Option<SamplePlace> {
         let offset = self.offset - 1 - self.format.lie.min(self.offset - 1);
-        Some(SamplePlace::new(offset, vec![offset..offset + 1]))
+        Some(SamplePlace::new(offset, std::iter::once(offset..offset + 1)))
     }
 }
 
