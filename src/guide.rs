@@ -15,6 +15,7 @@ macro_rules! pages {
 pages! {
     recipes: "recipes.md",
     pipelines: "pipelines.md",
+    formats: "formats.md",
     random_access: "random-access.md",
     batches: "batches.md",
     trainers: "trainers.md",

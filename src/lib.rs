@@ -29,6 +29,7 @@ pub mod collate;
 mod cpu_time;
 pub mod dataset;
 pub mod feed;
+pub mod formats;
 #[cfg(all(any(doc, doctest), feature = "image"))]
 pub mod guide;
 #[cfg(feature = "image")]

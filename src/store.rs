@@ -44,4 +44,6 @@ pub use shardstream_store::{
     Compression, ObjectSums, PartialDirectory, RunningSums, SHARD_SUFFIXES, WriteOptions, private_file,
     remove_partial_files, shard_stem,
 };
-pub(crate) use shardstream_store::{ObjectCell, ReadAheadMemory, ReadQueue, is_shard_name, write_to};
+pub(crate) use shardstream_store::{
+    ObjectCell, ReadAheadMemory, ReadQueue, is_json_lines_name, is_shard_name, write_to,
+};

@@ -14,6 +14,7 @@ mod image;
 mod image_headers;
 mod index;
 mod json;
+mod json_lines;
 mod memory;
 mod mixture;
 mod npy;
@@ -29,7 +30,7 @@ mod urls;
 pub type Target = fn(&[u8]);
 
 /// The targets by their names, which are those of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 17] = [
     ("audio", audio::run),
     ("braces", braces::run),
     ("columns", columns::run),
@@ -37,6 +38,7 @@ pub const TARGETS: [(&str, Target); 16] = [
     ("image_headers", image_headers::run),
     ("index", index::run),
     ("json", json::run),
+    ("json_lines", json_lines::run),
     ("mixture", mixture::run),
     ("npy", npy::run),
     ("pickle", pickle::run),

@@ -5,6 +5,7 @@ use super::side::ResolvedSide;
 use super::versions::Versions;
 use super::{Dataset, DatasetState, Shards, Side};
 use crate::error::{Error, ErrorKind, Result};
+use crate::formats::{Format, ShardFormat};
 use crate::index::{AutoIndex, DatasetPart, Index, ShardIndex};
 use crate::plan::{Plan, Sampler, check_enough};
 use crate::store::Store;
@@ -282,6 +283,14 @@ impl DatasetBuilder {
     /// run, as an outage of the dataset itself does.
     pub fn join(mut self, side: Side) -> Self {
         self.sides.push(side);
+        self
+    }
+
+    /// The format of all shards. Default: what the name of each shard says, which is
+    /// [`JsonLines`](crate::formats::JsonLines) for `.jsonl` and `.ndjson`, also with `.gz` or `.zst`, and
+    /// otherwise a tar archive.
+    pub fn format(mut self, format: impl ShardFormat + 'static) -> Self {
+        self.shards.format = Format::given(format);
         self
     }
 

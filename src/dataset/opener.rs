@@ -33,10 +33,11 @@ use super::slice_samples::SliceSamples;
 use super::stop_handle::{ReaderNumber, StopHandle};
 use super::versions::{EpochVersions, Versions};
 use crate::error::{ErrorKind, Result};
+use crate::formats::{self, ParserStart};
 use crate::index::ShardIndex;
 use crate::plan::Slice;
+use crate::sample::Position;
 use crate::store::{Body, ObjectVersion, ReadQueue, Stopper};
-use crate::tar::{self, SampleParser};
 use crate::telemetry::log;
 use crate::wait;
 use std::collections::VecDeque;
@@ -304,8 +305,9 @@ impl Opener {
     ) -> Result<(SliceSamples<Body>, Stopper, usize)> {
         let shards = &*self.shards;
         let (number, url) = shards.shard(slice.shard)?;
-        let parser = SampleParser::new(url).at(self.epoch, number as u64).of_dataset(self.dataset);
-        let parser = parser.with_limits(shards.limits);
+        let mut start = ParserStart::new(shards.limits);
+        let (epoch, shard, dataset) = (self.epoch, number as u64, self.dataset);
+        start.position = Position { epoch, shard, dataset, ..Position::default() };
         let index = shards.indexed(slice.shard);
         let samples = match index {
             // One sample is enough to check that this is the shard without a selected sample.
@@ -315,22 +317,20 @@ impl Opener {
         };
         let slice = &Slice { samples: samples.clone(), ..*slice };
         let stored = index.map(ShardIndex::stored_samples);
-        let last = index.filter(|_| stored == Some(samples.end)).and_then(ShardIndex::end);
-        let parser = last.into_iter().fold(parser, SampleParser::reaching);
+        start.reach = index.filter(|_| stored == Some(samples.end)).and_then(ShardIndex::end);
         // A whole shard is read with its end marker.
         let is_part = |index: &&ShardIndex| samples.start > 0 || samples.end < index.stored_samples();
         let piece = index.filter(is_part);
         let piece = piece.and_then(|index| Some((index, index.stored_range(samples.clone())?)));
-        let (mut body, parser, extent) = match piece {
-            None => (
-                shards.store.open_in(&self.queue, url.expose_secret())?,
-                parser,
-                Extent::Shard(samples.start),
-            ),
+        let (mut body, extent) = match piece {
+            None => {
+                let body = shards.store.open_in(&self.queue, url.expose_secret())?;
+                (body, Extent::Shard(samples.start))
+            }
             Some((index, range)) => {
-                let parser = parser.starting(samples.start, range.start);
-                let parser = if samples.end < index.stored_samples() { parser.cut() } else { parser };
-                (shards.store.open_range_in(&self.queue, url.expose_secret(), range)?, parser, Extent::Slice)
+                (start.sample, start.offset) = (samples.start, range.start);
+                start.is_cut = samples.end < index.stored_samples();
+                (shards.store.open_range_in(&self.queue, url.expose_secret(), range)?, Extent::Slice)
             }
         };
         let known = index.map(|index| index.object_at(url.expose_secret()));
@@ -349,10 +349,11 @@ impl Opener {
             _ if is_scattered => SCATTERED_AHEAD,
             wanted => wanted,
         };
+        let parser = shards.format.parser(url, &start);
         let (epoch, url) = (self.versions.clone(), url.clone());
         let check = SliceCheck::new(slice, extent, index, &url);
         let check = check.after(passed).of(object, ExpectedObject { state: expected, epoch, url });
-        let samples = SliceSamples::new(tar::read(body, parser), check.with_checksums(shards.checksums));
+        let samples = SliceSamples::new(formats::read(body, parser), check.with_checksums(shards.checksums));
         Ok((samples, stopper, wanted_ahead))
     }
 }

@@ -3,6 +3,7 @@
 use super::shard_numbers::ShardNumbers;
 use super::shards::Shards;
 use crate::error::{Error, ErrorKind, Result};
+use crate::formats::Format;
 use crate::index::{AutoIndex, DatasetPart, Index, ShardIndex};
 use crate::secret_url::{SecretUrl, shown};
 use crate::shards::ShardList;
@@ -21,6 +22,7 @@ pub(super) struct ShardSet {
     /// Index entries of the shards that are read, in their order.
     pub(super) index: Option<Index>,
     pub(super) store: Store,
+    pub(super) format: Format,
     pub(super) limits: Limits,
     /// Whether samples are compared with the checksums of the index.
     pub(super) checksums: bool,
@@ -62,6 +64,7 @@ pub(super) struct ShardSetOptions {
     /// The part of the samples that is read; all if none.
     pub(super) part: Option<DatasetPart>,
     pub(super) store: Option<Store>,
+    pub(super) format: Format,
     pub(super) limits: Limits,
     pub(super) checksums: bool,
     /// Whether each epoch reads the same shards on the same streams.
@@ -77,6 +80,7 @@ impl ShardSetOptions {
             auto_index: None,
             part: None,
             store: None,
+            format: Format::default(),
             limits: Limits::default(),
             checksums: false,
             is_repeated: false,
@@ -110,7 +114,7 @@ impl ShardSetOptions {
         }
         let numbers = ShardNumbers::new(self.only, list.len());
         let index = match &self.auto_index {
-            Some(auto) => Some(auto.index(&store, self.limits, self.checksums, &listed)?),
+            Some(auto) => Some(auto.index(&store, &self.format, self.limits, self.checksums, &listed)?),
             None => self.index,
         };
         let index = index.map(|index| entries(&index, &list, &numbers)).transpose()?;
@@ -131,6 +135,7 @@ impl ShardSetOptions {
             numbers,
             index,
             store,
+            format: self.format,
             limits: self.limits,
             checksums: self.checksums,
             is_repeated: self.is_repeated,

@@ -4,7 +4,7 @@ use crate::error::{ErrorKind, Result};
 use crate::index::{ListedShards, is_index_name};
 use crate::secret_url::SecretUrl;
 use crate::shards::{ShardList, glob};
-use crate::store::{ObjectInfo, ObjectUrl, ObjectVersion, Store, is_shard_name};
+use crate::store::{ObjectInfo, ObjectUrl, ObjectVersion, Store, is_json_lines_name, is_shard_name};
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -135,17 +135,20 @@ fn is_directory(url: &str) -> bool {
     !has_none && (url.ends_with('/') || parsed.is_local() && Path::new(url).is_dir())
 }
 
-/// The shards directly in a directory, by extension.
+/// The shards directly in a directory, by extension. JSON lines beside tar shards are lists and logs more often
+/// than shards, so they are left out.
 fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<ObjectInfo>> {
     let prefix = directory.expose_secret();
     let depth = prefix.trim_end_matches('/').matches('/').count() + 1;
-    let is_shard = |info: &ObjectInfo| info.url.matches('/').count() == depth && is_shard_name(&info.url);
-    let mut found: Vec<ObjectInfo> = store.list_within(prefix, 0)?.into_iter().filter(is_shard).collect();
+    let mut found = store.list_within(prefix, 0)?;
+    found.retain(|info| info.url.matches('/').count() == depth);
+    let has_tar = found.iter().any(|info| is_shard_name(&info.url));
+    found.retain(|info| if has_tar { is_shard_name(&info.url) } else { is_json_lines_name(&info.url) });
     if found.is_empty() {
         let below = directory.to_string();
         let below = below.strip_suffix('/').unwrap_or(&below);
         let what = format!(
-            "no .tar, .tar.gz or .tar.zst directly in {directory}; {below}/**/*.tar includes its \
+            "no .tar, .tar.gz, .tar.zst or .jsonl directly in {directory}; {below}/**/*.tar includes its \
              subdirectories"
         );
         return Err(ErrorKind::NoShards(what).into());

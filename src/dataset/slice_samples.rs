@@ -2,9 +2,9 @@
 
 use super::slice_check::SliceCheck;
 use crate::error::Result;
+use crate::formats::{FormatParser, Read};
 use crate::sample::Sample;
 use crate::store::ObjectVersion;
-use crate::tar::Read;
 use bytes::Bytes;
 use futures::Stream;
 use std::pin::Pin;
@@ -13,12 +13,12 @@ use std::task::{Context, Poll, ready};
 /// Reads the samples of a slice, and checks them.
 #[derive(Debug)]
 pub(super) struct SliceSamples<C> {
-    samples: Read<C>,
+    samples: Read<C, FormatParser>,
     check: SliceCheck,
 }
 
 impl<C> SliceSamples<C> {
-    pub(super) fn new(samples: Read<C>, check: SliceCheck) -> Self {
+    pub(super) fn new(samples: Read<C, FormatParser>, check: SliceCheck) -> Self {
         SliceSamples { samples, check }
     }
 

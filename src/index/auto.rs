@@ -7,6 +7,7 @@ use super::save_target::{SaveTarget, first_writable};
 use super::sidecar::{SUFFIX, canonical};
 use super::{Index, ShardIndex};
 use crate::error::{ErrorKind, Result};
+use crate::formats::Format;
 use crate::predicate::PredicateResult;
 use crate::sample::Sample;
 use crate::secret_url::{SecretUrl, without_secrets};
@@ -157,6 +158,7 @@ impl AutoIndex {
     pub(crate) fn index(
         &self,
         store: &Store,
+        format: &Format,
         limits: Limits,
         checksums: bool,
         listed: &ListedShards,
@@ -177,7 +179,7 @@ impl AutoIndex {
         // Hours of indexing must not end with a place that cannot be written to.
         let writable = first_writable(&targets, |target| target.probe(store))?;
         let mut builder = IndexBuilder::new().store(store.clone()).limits(limits).checksums(checksums);
-        builder = builder.threads(self.threads).filtered_by(self.filter.clone());
+        builder = builder.threads(self.threads).filtered_by(self.filter.clone()).of_format(format.clone());
         if let Some(call) = self.on_shard.clone() {
             builder = builder.on_shard(move |shard| call(shard));
         }

@@ -5,6 +5,7 @@ use super::scan::Wanted;
 use super::shard_indexer::{IndexedShard, KeyOf, ShardIndexer};
 use super::{Index, KeyIndex, ShardIndex, hash_of};
 use crate::error::{ErrorKind, Result};
+use crate::formats::{Format, ShardFormat};
 use crate::predicate::PredicateResult;
 use crate::sample::Sample;
 use crate::secret_url::SecretUrl;
@@ -29,6 +30,7 @@ pub struct IndexBuilder {
     threads: usize,
     beside: bool,
     cache: Option<PathBuf>,
+    format: Format,
     limits: Limits,
     checksums: bool,
     filter: Option<SampleFilter>,
@@ -77,6 +79,7 @@ impl IndexBuilder {
             threads: 16,
             beside: false,
             cache: None,
+            format: Format::default(),
             limits: Limits::default(),
             checksums: false,
             filter: None,
@@ -115,6 +118,17 @@ impl IndexBuilder {
     /// files are readable by their owner only.
     pub fn cache(mut self, directory: impl Into<PathBuf>) -> Self {
         self.cache = Some(directory.into());
+        self
+    }
+
+    /// The format of the shards. Set that of the [dataset](crate::dataset::DatasetBuilder::format) that will
+    /// read them. Shards of another format than tar are read whole. Default: what their names say.
+    pub fn format(self, format: impl ShardFormat + 'static) -> Self {
+        self.of_format(Format::given(format))
+    }
+
+    pub(super) fn of_format(mut self, format: Format) -> Self {
+        self.format = format;
         self
     }
 
@@ -294,6 +308,7 @@ impl IndexBuilder {
         let mut on_shard = std::mem::replace(&mut self.on_shard, Box::new(|_| ()));
         let indexer = ShardIndexer {
             store: &self.store,
+            format: &self.format,
             limits: self.limits,
             wanted: Wanted {
                 checksums: self.checksums,
@@ -371,13 +386,24 @@ pub(super) fn check_options(threads: usize, filter: Option<&SampleFilter>) -> Re
 
 impl fmt::Debug for IndexBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { store, threads, beside, cache, limits, checksums, filter, on_damage: _, on_shard: _ } =
-            self;
+        let Self {
+            store,
+            threads,
+            beside,
+            cache,
+            format,
+            limits,
+            checksums,
+            filter,
+            on_damage: _,
+            on_shard: _,
+        } = self;
         f.debug_struct("IndexBuilder")
             .field("store", store)
             .field("threads", threads)
             .field("beside", beside)
             .field("cache", cache)
+            .field("format", format)
             .field("limits", limits)
             .field("checksums", checksums)
             .field("filter", filter)

@@ -21,7 +21,8 @@
 //! number of a shape, and the number of consecutive samples of it. With checksums there is `"crc32c"` beside
 //! `sizes`: one text with eight hexadecimal digits for each sample, the CRC-32C of its key and a zero byte,
 //! and of each field's name, a zero byte, its size (8 bytes, little-endian) and its content, in the order of
-//! the archive.
+//! the archive. In a shard that is no tar archive, contents are not padded to blocks of 512 bytes, and there
+//! is `"block": 1`.
 //!
 //! An index of [selected](IndexBuilder::select) samples has a `select` beside the layout of all samples of
 //! the archive:
@@ -73,6 +74,7 @@ mod relative_url;
 mod sample_filter;
 mod save_target;
 mod scan;
+mod scan_format;
 mod selection;
 mod shard;
 mod shard_entry;

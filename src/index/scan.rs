@@ -41,7 +41,7 @@ impl Wanted<'_> {
     }
 
     /// Whether the damage of this error is left out.
-    fn leaves_out(self, error: &Error) -> bool {
+    pub(super) fn leaves_out(self, error: &Error) -> bool {
         let is_damage = error.kind().failure_class() == Some(FailureClass::Damage);
         // The numbers of samples in `Parsers` must agree.
         let Some(on_damage) = self.on_damage.filter(|_| is_damage && !self.is_whole()) else { return false };
@@ -129,20 +129,20 @@ pub(super) fn scan(
 }
 
 /// Damaged samples that are left out. They have numbers in the archive, and so they have in the index.
-struct LostSamples {
-    any: bool,
+pub(super) struct LostSamples {
+    pub(super) any: bool,
     /// The other samples, if any may be left out.
-    selection: Option<SelectionBuilder>,
+    pub(super) selection: Option<SelectionBuilder>,
 }
 
 impl LostSamples {
-    fn new(wanted: Wanted<'_>) -> Self {
+    pub(super) fn new(wanted: Wanted<'_>) -> Self {
         let selection = wanted.on_damage.map(|_| SelectionBuilder::new("undamaged".into()));
         LostSamples { any: false, selection }
     }
 
     /// Adds those before the sample of this number, and the sample to the selection.
-    fn before(&mut self, number: u64, layout: &mut LayoutBuilder) {
+    pub(super) fn before(&mut self, number: u64, layout: &mut LayoutBuilder) {
         let Some(selection) = &mut self.selection else { return };
         while layout.samples() < number {
             layout.push_lost();
@@ -152,7 +152,7 @@ impl LostSamples {
     }
 
     /// Adds one at the end if there may be any, so that the range of the last sample ends with it.
-    fn at_end(&mut self, layout: &mut LayoutBuilder) {
+    pub(super) fn at_end(&mut self, layout: &mut LayoutBuilder) {
         if let Some(selection) = self.selection.as_mut().filter(|_| self.any) {
             layout.push_lost();
             selection.push(false);

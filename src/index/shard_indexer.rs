@@ -1,8 +1,10 @@
 //! Indexes one shard: loads its saved index, or scans the shard and saves the index.
 
 use super::scan::{self, Wanted};
+use super::scan_format;
 use super::{ShardIndex, sidecar};
 use crate::error::{ErrorKind, Result};
+use crate::formats::Format;
 use crate::store::{ObjectVersion, Store};
 use crate::tar::Limits;
 use std::path::PathBuf;
@@ -16,6 +18,7 @@ pub(super) type KeyOf<K> = Option<fn(&str) -> K>;
 /// Indexes one shard after the other.
 pub(super) struct ShardIndexer<'a, K> {
     pub(super) store: &'a Store,
+    pub(super) format: &'a Format,
     pub(super) limits: Limits,
     pub(super) wanted: Wanted<'a>,
     pub(super) key_of: KeyOf<K>,
@@ -29,7 +32,7 @@ impl<K> ShardIndexer<'_, K> {
         if let Some(key_of) = self.key_of {
             let mut keys = Vec::new();
             let mut keep = |key: &str| keys.push(key_of(key));
-            let shard = scan::scan(self.store, url, self.limits, self.wanted, Some(&mut keep))?;
+            let shard = self.scan(url, Some(&mut keep))?;
             return Ok((shard, keys));
         }
         Ok((self.saved_or_scanned(url)?, Vec::new()))
@@ -43,7 +46,7 @@ impl<K> ShardIndexer<'_, K> {
         }
         places.extend(sidecar::beside(url).filter(|_| self.beside));
         if places.is_empty() {
-            return self.scan(url);
+            return self.scan(url, None);
         }
         let saved = match self.wanted.filter {
             // Saved indexes of single shards have no selection.
@@ -56,7 +59,7 @@ impl<K> ShardIndexer<'_, K> {
         };
         let (missing, shard) = match saved {
             Some((at, shard)) => (at, shard),
-            None => (places.len(), self.scan(url)?),
+            None => (places.len(), self.scan(url, None)?),
         };
         for (number, place) in places[..missing].iter().enumerate() {
             let in_cache = self.cache.is_some() && number == 0;
@@ -70,8 +73,12 @@ impl<K> ShardIndexer<'_, K> {
         Ok(shard)
     }
 
-    fn scan(&self, url: &str) -> Result<ShardIndex> {
-        scan::scan(self.store, url, self.limits, self.wanted, None)
+    fn scan(&self, url: &str, keys: Option<&mut dyn FnMut(&str)>) -> Result<ShardIndex> {
+        if self.format.is_tar(url) {
+            scan::scan(self.store, url, self.limits, self.wanted, keys)
+        } else {
+            scan_format::scan(self.store, url, self.format, self.limits, self.wanted, keys)
+        }
     }
 
     fn find(&self, place: &str, url: &str, now: &ObjectVersion) -> Option<ShardIndex> {

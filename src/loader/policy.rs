@@ -217,7 +217,8 @@ pub struct Failures(u8);
 
 impl Failures {
     /// Damage in a shard: `Damaged`, `SampleChecksum`, `Truncated`, `ArchiveEnd`, `Checksum`, `Header`,
-    /// `Decompress`, `TooLarge`, `TooManyMembers`, `DuplicateMember` and `ScatteredSample` of [`ErrorKind`],
+    /// `Decompress`, `TooLarge`, `TooManyMembers`, `DuplicateMember`, `Format` and `ScatteredSample` of
+    /// [`ErrorKind`],
     /// and `MissingSample` if a joined shard is damaged.
     pub const fn damage() -> Self {
         Self::only(FailureClass::Damage)

@@ -326,6 +326,12 @@ impl Sample {
         self
     }
 
+    /// Sets the shard and the position of a sample that was parsed.
+    pub(crate) fn in_shard(mut self, shard: Arc<str>, position: Position) -> Self {
+        (self.0.shard, self.0.position) = (shard, position);
+        self
+    }
+
     /// Sets the number of the sample among the outputs that a stage made of one sample.
     pub(crate) fn with_part(mut self, part: u64) -> Self {
         self.0.position.part = part;

@@ -20,6 +20,7 @@ mod pending;
 mod read;
 mod refusal;
 mod seen_keys;
+mod shard_parser;
 #[cfg(test)]
 mod tests;
 mod walker;
@@ -32,4 +33,5 @@ pub use name::split_name;
 pub use outline::{Outline, SampleOutline};
 pub use parser::{Parsed, SampleParser};
 pub use read::{Read, read};
+pub use shard_parser::{SamplePlace, ShardParser};
 pub use walker::Walker;

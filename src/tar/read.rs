@@ -1,6 +1,7 @@
-//! Drives the sample parser: an iterator of samples from an iterator of chunks, a stream from a stream.
+//! Drives the parser of a shard: an iterator of samples from an iterator of chunks, a stream from a stream.
 
 use super::parser::{Parsed, SampleParser};
+use super::shard_parser::ShardParser;
 use crate::error::{Error, Result};
 use crate::sample::Sample;
 use bytes::Bytes;
@@ -13,13 +14,14 @@ use std::task::{Context, Poll, ready};
 /// It is an [`Iterator`] if the chunks come from an iterator, and a [`Stream`] if they come from a stream.
 #[derive(Debug)]
 #[must_use = "a reader does nothing unless it is iterated or polled"]
-pub struct Read<C> {
+pub struct Read<C, P = SampleParser> {
     chunks: C,
-    parser: SampleParser,
+    parser: P,
     done: bool,
 }
 
-/// Reads the samples of one shard from its uncompressed bytes, in chunks of any size.
+/// Reads the samples of one shard from its uncompressed bytes, in chunks of any size. The parser is a
+/// [`SampleParser`] for a tar archive, or a [`FormatParser`](crate::formats::FormatParser).
 ///
 /// After an error of one sample, the next sample follows. After damage to the archive or an error of the
 /// chunks, nothing follows.
@@ -39,11 +41,11 @@ pub struct Read<C> {
 /// # Ok(())
 /// # }
 /// ```
-pub fn read<C>(chunks: C, parser: SampleParser) -> Read<C> {
+pub fn read<C, P: ShardParser>(chunks: C, parser: P) -> Read<C, P> {
     Read { chunks, parser, done: false }
 }
 
-impl<C> Read<C> {
+impl<C, P: ShardParser> Read<C, P> {
     /// Whether the end of the archive was reached, and nothing after it is left: false before, and forever if
     /// damage or an error of the chunks ended the reading.
     #[must_use]
@@ -52,7 +54,7 @@ impl<C> Read<C> {
     }
 
     /// The same reader, with the source of chunks replaced by what `face` makes of it.
-    pub(crate) fn map_chunks<D>(self, face: impl FnOnce(C) -> D) -> Read<D> {
+    pub(crate) fn map_chunks<D>(self, face: impl FnOnce(C) -> D) -> Read<D, P> {
         Read { chunks: face(self.chunks), parser: self.parser, done: self.done }
     }
 
@@ -102,7 +104,7 @@ impl<C> Read<C> {
     }
 }
 
-impl<C: Iterator<Item = Result<Bytes>>> Iterator for Read<C> {
+impl<C: Iterator<Item = Result<Bytes>>, P: ShardParser> Iterator for Read<C, P> {
     type Item = Result<Sample, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -118,7 +120,7 @@ impl<C: Iterator<Item = Result<Bytes>>> Iterator for Read<C> {
     }
 }
 
-impl<C: Stream<Item = Result<Bytes>> + Unpin> Stream for Read<C> {
+impl<C: Stream<Item = Result<Bytes>> + Unpin, P: ShardParser + Unpin> Stream for Read<C, P> {
     type Item = Result<Sample, Error>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

@@ -15,6 +15,7 @@ mod detection;
 mod differences;
 mod differential;
 mod format;
+mod formats;
 mod golden;
 mod guesses;
 #[cfg(feature = "image")]

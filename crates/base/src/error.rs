@@ -290,6 +290,9 @@ pub enum ErrorKind {
         /// The field (extension) that occurs twice.
         field: String,
     },
+    /// A shard is not as its format says: an error that has no kind of its own. For formats other than tar.
+    #[error("bad data in the shard: {0}")]
+    Format(String),
     /// The members of one sample are not adjacent in the shard.
     #[error(
         "the members of this key are not adjacent in the shard: `shardstream reshard --limit unsorted=1GiB` \

@@ -55,7 +55,16 @@ pub fn shard_stem(name: &str) -> Option<&str> {
     SHARD_SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix))
 }
 
-/// Whether this is the name of a shard, in upper or lower case.
+/// Whether this is the name of a file of JSON lines, compressed or not, in upper or lower case.
+#[doc(hidden)]
+#[must_use]
+pub fn is_json_lines_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let plain = [".gz", ".zst"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(&name);
+    plain.ends_with(".jsonl") || plain.ends_with(".ndjson")
+}
+
+/// Whether this is the name of a tar shard, in upper or lower case.
 #[doc(hidden)]
 pub fn is_shard_name(name: &str) -> bool {
     shard_stem(&name.to_ascii_lowercase()).is_some()

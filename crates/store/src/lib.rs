@@ -66,8 +66,8 @@ pub use budget::{ReadAheadMemory, ReadQueue};
 pub use builder::StoreBuilder;
 pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
-pub use compression::is_shard_name;
 pub use compression::{Compression, SHARD_SUFFIXES, shard_stem};
+pub use compression::{is_json_lines_name, is_shard_name};
 #[cfg(feature = "http")]
 #[cfg_attr(docsrs, doc(cfg(feature = "http")))]
 pub use http_headers::HttpHeaders;

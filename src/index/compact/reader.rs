@@ -264,7 +264,7 @@ impl<'a> FrameReader<'a> {
 
     fn layout(&mut self) -> FrameResult<LayoutDocument> {
         let flags = self.byte()?;
-        if flags > 3 {
+        if flags > 7 {
             return Err("a flag that is not known");
         }
         let fields = self.length(1)?;
@@ -275,7 +275,8 @@ impl<'a> FrameReader<'a> {
         let shapes = (0..shapes).map(|_| self.numbers()).collect::<FrameResult<_>>()?;
         let (runs, sizes) = (self.numbers()?, self.numbers()?);
         let crc32c = (flags & 2 != 0).then(|| self.checksums()).transpose()?;
-        Ok(LayoutDocument { seekable: flags & 1 != 0, fields, shapes, runs, sizes, crc32c })
+        let block = if flags & 4 != 0 { 1 } else { 512 };
+        Ok(LayoutDocument { seekable: flags & 1 != 0, block, fields, shapes, runs, sizes, crc32c })
     }
 
     fn checksums(&mut self) -> FrameResult<Box<str>> {

@@ -81,7 +81,8 @@ impl FrameWriter {
     }
 
     fn layout(&mut self, layout: &LayoutDocument) {
-        self.content.push(u8::from(layout.seekable) | u8::from(layout.crc32c.is_some()) << 1);
+        let flags = [layout.seekable, layout.crc32c.is_some(), layout.block == 1];
+        self.content.push(flags.iter().rev().fold(0, |bits, flag| bits << 1 | u8::from(*flag)));
         self.number(layout.fields.len() as u64);
         layout.fields.iter().for_each(|field| self.text(field));
         self.number(layout.shapes.len() as u64);

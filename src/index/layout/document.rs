@@ -1,6 +1,6 @@
 //! A layout in JSON.
 
-use super::{SampleShape, ShapeRun, ShardLayout, padded};
+use super::{BLOCK, SampleShape, ShapeRun, ShardLayout, padded};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
@@ -10,6 +10,9 @@ pub(in crate::index) struct LayoutDocument {
     /// Left out if true.
     #[serde(default = "default_seekable", skip_serializing_if = "is_true")]
     pub(in crate::index) seekable: bool,
+    /// 512, the block of a tar archive, which is left out, or 1.
+    #[serde(default = "tar_block", skip_serializing_if = "is_tar_block")]
+    pub(in crate::index) block: u64,
     pub(in crate::index) fields: Vec<Box<str>>,
     /// For each shape: its lead, then the number of the field and the gap of each member.
     pub(in crate::index) shapes: Vec<Vec<u64>>,
@@ -23,6 +26,14 @@ pub(in crate::index) struct LayoutDocument {
 
 fn default_seekable() -> bool {
     true
+}
+
+fn tar_block() -> u64 {
+    BLOCK
+}
+
+fn is_tar_block(value: &u64) -> bool {
+    *value == BLOCK
 }
 
 fn is_true(value: &bool) -> bool {
@@ -39,6 +50,7 @@ impl From<&ShardLayout> for LayoutDocument {
         let runs = layout.runs.iter().zip(ends);
         LayoutDocument {
             seekable: layout.seekable,
+            block: layout.block,
             fields: layout.fields.clone(),
             shapes: layout.shapes.iter().map(shape).collect(),
             runs: runs.flat_map(|(run, end)| [run.shape as u64, (end - run.sample) as u64]).collect(),
@@ -57,7 +69,10 @@ impl TryFrom<LayoutDocument> for ShardLayout {
     /// Checks the document and computes the offsets. This takes memory in proportion to the length of the
     /// document, since every sample has a field, and every field a size.
     fn try_from(document: LayoutDocument) -> Result<Self, Self::Error> {
-        let LayoutDocument { seekable, fields, shapes, runs: pairs, sizes, crc32c } = document;
+        let LayoutDocument { seekable, block, fields, shapes, runs: pairs, sizes, crc32c } = document;
+        if ![1, BLOCK].contains(&block) {
+            return Err("blocks of another size than 512 or 1");
+        }
         let shapes: Vec<SampleShape> =
             shapes.iter().map(|shape| SampleShape::read(shape, fields.len())).collect::<Result<_, _>>()?;
         let (mut runs, mut offsets, mut end) = (Vec::new(), Vec::new(), 0_u64);
@@ -73,7 +88,7 @@ impl TryFrom<LayoutDocument> for ShardLayout {
                 end = offset;
                 for (_, gap) in &shape.members {
                     let size = *left.next().ok_or("fewer sizes than fields")?;
-                    end = end.checked_add(*gap).and_then(|at| padded(at, size)).ok_or(overflow)?;
+                    end = end.checked_add(*gap).and_then(|at| padded(at, size, block)).ok_or(overflow)?;
                 }
                 offsets.push(offset);
             }
@@ -85,7 +100,7 @@ impl TryFrom<LayoutDocument> for ShardLayout {
         if ![0, offsets.len()].contains(&checksums.len()) {
             return Err("more or fewer checksums than samples");
         }
-        Ok(ShardLayout { fields, shapes, runs, sizes, offsets, checksums, end, seekable })
+        Ok(ShardLayout { fields, shapes, runs, sizes, offsets, checksums, end, block, seekable })
     }
 }
 

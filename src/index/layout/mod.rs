@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
-/// Size in bytes of a block of an archive. The content of a member is padded to whole blocks.
+/// Size in bytes of a block of a tar archive. The content of a member is padded to whole blocks.
 const BLOCK: u64 = 512;
 
 #[derive(PartialEq, Eq)]
@@ -30,6 +30,9 @@ pub(crate) struct ShardLayout {
     checksums: Vec<u32>,
     /// The offset at which the last sample's last member ends, padding included.
     end: u64,
+    /// The content of a member is padded to a multiple of this: a block of a tar archive, or 1 in other
+    /// formats.
+    block: u64,
     seekable: bool,
 }
 
@@ -87,7 +90,7 @@ impl ShardLayout {
         Some(shape.members.iter().zip(sizes).map(move |(&(field, gap), &size)| {
             // All sums were checked when the layout was made.
             let offset = at.saturating_add(gap);
-            at = padded(offset, size).unwrap_or(u64::MAX);
+            at = padded(offset, size, self.block).unwrap_or(u64::MAX);
             (self.fields.get(field).map_or("", |name| name), offset..offset.saturating_add(size))
         }))
     }
@@ -125,18 +128,20 @@ impl ShardLayout {
 }
 
 /// The offset at which a member ends whose content of `size` bytes begins at `offset`.
-fn padded(offset: u64, size: u64) -> Option<u64> {
-    offset.checked_add(size)?.checked_next_multiple_of(BLOCK)
+fn padded(offset: u64, size: u64, block: u64) -> Option<u64> {
+    offset.checked_add(size)?.checked_next_multiple_of(block)
 }
 
 impl fmt::Debug for ShardLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ShardLayout { fields, shapes, runs: _, sizes: _, offsets: _, checksums: _, end, seekable } = self;
+        let ShardLayout { fields, shapes, runs: _, sizes: _, offsets: _, checksums: _, end, block, seekable } =
+            self;
         f.debug_struct("Layout")
             .field("samples", &self.samples())
             .field("fields", fields)
             .field("shapes", &shapes.len())
             .field("end", end)
+            .field("block", block)
             .field("seekable", seekable)
             .field("checksums", &self.has_checksums())
             .finish_non_exhaustive()
@@ -152,6 +157,7 @@ pub(crate) struct LayoutBuilder {
 }
 
 impl Default for LayoutBuilder {
+    /// For a tar archive.
     fn default() -> Self {
         let layout = ShardLayout {
             fields: Vec::new(),
@@ -161,6 +167,7 @@ impl Default for LayoutBuilder {
             offsets: Vec::new(),
             checksums: Vec::new(),
             end: 0,
+            block: BLOCK,
             seekable: true,
         };
         LayoutBuilder { layout, fields: HashMap::new(), shapes: HashMap::new() }
@@ -168,6 +175,12 @@ impl Default for LayoutBuilder {
 }
 
 impl LayoutBuilder {
+    /// For a shard of another format, where contents are not padded.
+    pub(super) fn unpadded() -> Self {
+        let builder = LayoutBuilder::default();
+        LayoutBuilder { layout: ShardLayout { block: 1, ..builder.layout }, ..builder }
+    }
+
     /// Adds the next sample, with the offset of its first header, and the names, offsets and sizes of its
     /// fields.
     pub(crate) fn push<'a>(&mut self, offset: u64, members: impl IntoIterator<Item = (&'a str, u64, u64)>) {
@@ -187,7 +200,7 @@ impl LayoutBuilder {
             };
             shape.members.push((field, offset.saturating_sub(at)));
             layout.sizes.push(size);
-            at = padded(offset, size).unwrap_or(u64::MAX);
+            at = padded(offset, size, layout.block).unwrap_or(u64::MAX);
         }
         layout.end = at;
         let shape = *self.shapes.entry(shape).or_insert_with_key(|shape| {
@@ -327,7 +340,7 @@ mod tests {
             sizes in prop::collection::vec(prop_oneof![0u64..4, any::<u64>()], 0..8),
         ) {
             let fields = vec!["a".into(), "b".into()];
-            let document = LayoutDocument { seekable: true, fields, shapes, runs, sizes, crc32c: None };
+            let document = LayoutDocument { seekable: true, block: BLOCK, fields, shapes, runs, sizes, crc32c: None };
             if let Ok(layout) = ShardLayout::try_from(document) {
                 for sample in 0..layout.samples() {
                     prop_assert!(layout.members(sample).unwrap().all(|(_, at)| at.end <= layout.end()));

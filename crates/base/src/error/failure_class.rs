@@ -33,6 +33,7 @@ impl ErrorKind {
             | ErrorKind::Decompress { .. }
             | ErrorKind::TooManyMembers { .. }
             | ErrorKind::DuplicateMember { .. }
+            | ErrorKind::Format(_)
             | ErrorKind::ScatteredSample => Some(FailureClass::Damage),
             ErrorKind::TooLarge { what, .. } => what.is_of_shard().then_some(FailureClass::Damage),
             ErrorKind::MissingSample { damaged: true } => Some(FailureClass::Damage),

@@ -1,0 +1,203 @@
+//! JSON lines: each line of a text is a sample.
+
+use super::key_member::key_of;
+use super::shard_format::{ParserStart, ShardFormat};
+use crate::error::{Error, ErrorKind, Result, SizeLimit};
+use crate::sample::Sample;
+use crate::tar::{Parsed, SamplePlace, ShardParser};
+use bytes::{Buf, Bytes, BytesMut};
+use bytestring::ByteString;
+use std::collections::VecDeque;
+use std::iter;
+
+/// The name of the field.
+const FIELD: &str = "json";
+
+/// Some editors put it at the beginning of a file. It is no part of the text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// JSON lines (`.jsonl`, `.ndjson`): each line is a sample with one field, `json`, the bytes of the line.
+///
+/// - The key is the number of the sample in its shard, in nine digits, or [a member](JsonLines::key) of the
+///   line.
+/// - Lines end with `\n` or `\r\n`; the last one may end with the file. Lines of white space are no samples.
+///   A byte order mark at the beginning of the file is left out.
+/// - A line is not parsed before its field is [decoded](crate::codec::Decoder): one that is no JSON, or not
+///   UTF-8, is an error of that sample then, and the next one follows. So a file that was cut within a line
+///   is found when its last line is decoded, or by an index, which knows the size.
+/// - A line that is longer than [`Limits::sample`](crate::tar::Limits::sample) is
+///   [an error](ErrorKind::TooLarge), and is not kept in memory.
+///
+/// ```
+/// use shardstream::prelude::*;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("texts-000.jsonl").display().to_string();
+/// # std::fs::write(&path, "{\"text\": \"one\"}\n{\"text\": \"two\"}\n")?;
+/// // let path = "gs://bucket/texts-*.jsonl.zst";
+/// let dataset = Dataset::builder(path).build()?;
+/// let texts = dataset.samples(0).decode(Decoder::new()).map(|sample: Sample| match sample.get("json") {
+///     Some(Value::Json(json)) => Ok::<_, shardstream::Error>(json["text"].to_string()),
+///     _ => unreachable!("it was decoded"),
+/// });
+/// assert_eq!(texts.results().collect::<Result<Vec<_>, _>>()?, ["\"one\"", "\"two\""]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "a format does nothing until a dataset reads by it"]
+pub struct JsonLines {
+    key: Option<String>,
+}
+
+impl JsonLines {
+    /// Lines whose keys are their numbers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the key of a sample from this member of its line: a text or a whole number. A line without it,
+    /// or one that is no JSON object, is [an error](ErrorKind::Format) of that sample. Default: the number of
+    /// the sample.
+    pub fn key(self, member: impl Into<String>) -> Self {
+        JsonLines { key: Some(member.into()) }
+    }
+}
+
+impl ShardFormat for JsonLines {
+    fn parser(&self, start: &ParserStart) -> Box<dyn ShardParser> {
+        Box::new(LineParser {
+            key: self.key.clone(),
+            limit: start.limits.sample,
+            chunks: VecDeque::new(),
+            is_finished: false,
+            begun: BytesMut::new(),
+            length: 0,
+            start: start.offset,
+            number: start.sample,
+            last: (0, 0),
+        })
+    }
+}
+
+/// Cuts chunks into lines. A line within a chunk is a slice of it.
+#[derive(Debug)]
+struct LineParser {
+    /// The member that is the key.
+    key: Option<String>,
+    /// Size in bytes of the longest accepted line.
+    limit: u64,
+    chunks: VecDeque<Bytes>,
+    is_finished: bool,
+    /// The beginning of a line that spans chunks, unless it is too long.
+    begun: BytesMut,
+    /// Number of bytes of that line so far.
+    length: u64,
+    /// The offset of the line.
+    start: u64,
+    /// The number of the next sample.
+    number: u64,
+    /// The offset and the length of the last sample's line.
+    last: (u64, u64),
+}
+
+impl LineParser {
+    /// Adds a part of a line.
+    fn append(&mut self, part: &[u8]) {
+        self.length += part.len() as u64;
+        if self.length > self.limit {
+            self.begun = BytesMut::new();
+        } else {
+            self.begun.extend_from_slice(part);
+        }
+    }
+
+    /// Ends a line, with a line break of this length. Returns its sample, unless it is empty.
+    fn end_line(&mut self, mut line: Bytes, line_break: u64) -> Option<Result<Sample>> {
+        let (mut start, length) = (self.start, std::mem::take(&mut self.length));
+        self.start += length + line_break;
+        if length > self.limit {
+            self.number += 1;
+            let kind = ErrorKind::TooLarge { what: SizeLimit::Sample, size: length, limit: self.limit };
+            return Some(Err(Error::from(kind).at_offset(start)));
+        }
+        if start == 0 && line.starts_with(BYTE_ORDER_MARK) {
+            line.advance(BYTE_ORDER_MARK.len());
+            start = BYTE_ORDER_MARK.len() as u64;
+        }
+        if line.ends_with(b"\r") {
+            line.truncate(line.len() - 1);
+        }
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return None;
+        }
+        self.last = (start, line.len() as u64);
+        let key = match &self.key {
+            None => Ok(format!("{:09}", self.number)),
+            Some(member) => key_of(&line, member),
+        };
+        self.number += 1;
+        Some(match key {
+            Ok(key) => Ok(Sample::new(key).with(ByteString::from_static(FIELD), line)),
+            Err(what) => Err(Error::from(ErrorKind::Format(what)).at_offset(start)),
+        })
+    }
+}
+
+impl ShardParser for LineParser {
+    fn push(&mut self, chunk: Bytes) {
+        if !chunk.is_empty() {
+            self.chunks.push_back(chunk);
+        }
+    }
+
+    fn finish(&mut self) {
+        self.is_finished = true;
+    }
+
+    fn next(&mut self) -> Result<Parsed> {
+        loop {
+            let found = match self.chunks.pop_front() {
+                None if !self.is_finished => return Ok(Parsed::NeedInput),
+                None if self.length == 0 => return Ok(Parsed::End),
+                // The last line ends with the file.
+                None => {
+                    let line = std::mem::take(&mut self.begun).freeze();
+                    self.end_line(line, 0)
+                }
+                Some(mut chunk) => match memchr::memchr(b'\n', &chunk) {
+                    None => {
+                        self.append(&chunk);
+                        None
+                    }
+                    Some(end) => {
+                        let part = chunk.split_to(end);
+                        chunk.advance(1);
+                        if !chunk.is_empty() {
+                            self.chunks.push_front(chunk);
+                        }
+                        let line = if self.length == 0 {
+                            self.length = part.len() as u64;
+                            part
+                        } else {
+                            self.append(&part);
+                            std::mem::take(&mut self.begun).freeze()
+                        };
+                        self.end_line(line, 1)
+                    }
+                },
+            };
+            if let Some(found) = found {
+                return found.map(Parsed::Sample);
+            }
+        }
+    }
+
+    fn place(&self) -> Option<SamplePlace> {
+        let (start, length) = self.last;
+        Some(SamplePlace::new(start, iter::once(start..start + length)))
+    }
+
+    fn broken(&mut self, error: Error) -> Error {
+        error.at_offset(self.start + self.length)
+    }
+}

@@ -1,0 +1,97 @@
+//! The member of a JSON object that is a sample's key.
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::fmt;
+
+/// The key of a line: the value of this member, the last one if there are several. An error says what is
+/// wrong, and shows nothing of the values.
+pub(super) fn key_of(line: &[u8], member: &str) -> Result<String, String> {
+    let mut json = serde_json::Deserializer::from_slice(line);
+    let found = json.deserialize_map(KeyOfObject { member }).and_then(|key| json.end().map(|()| key));
+    match found {
+        Ok(Some(Some(key))) if !key.is_empty() => Ok(key),
+        Ok(Some(_)) => {
+            Err(format!("the member {member:?} of a line, its key, is no text and no whole number"))
+        }
+        Ok(None) => Err(format!("a line has no member {member:?}, which is its key")),
+        Err(error) if error.is_data() => Err("a line is no JSON object, so that it has no key".into()),
+        Err(error) => Err(format!("a line is no JSON, so that it has no key: {error}")),
+    }
+}
+
+/// Finds the member of an object.
+struct KeyOfObject<'a> {
+    member: &'a str,
+}
+
+impl<'de> Visitor<'de> for KeyOfObject<'_> {
+    /// None if there is no such member; none inside if it cannot be a key.
+    type Value = Option<Option<String>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(name) = map.next_key::<String>()? {
+            if name == self.member {
+                found = Some(map.next_value_seed(KeyValue)?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// A text or a whole number, as text; none for anything else.
+struct KeyValue;
+
+impl<'de> DeserializeSeed<'de> for KeyValue {
+    type Value = Option<String>;
+
+    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<Self::Value, D::Error> {
+        value.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for KeyValue {
+    type Value = Option<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Some(text.to_owned()))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(Some(number.to_string()))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+        Ok(Some(number.to_string()))
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
+        IgnoredAny.visit_seq(seq).map(|_| None)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        IgnoredAny.visit_map(map).map(|_| None)
+    }
+}

@@ -1,0 +1,190 @@
+//! A parser of a shard of any format, which sets the positions of samples and the shard of errors.
+
+use super::json_lines::JsonLines;
+use super::shard_format::{ParserStart, ShardFormat};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sample::Position;
+use crate::secret_url::SecretUrl;
+use crate::store::{ObjectUrl, is_json_lines_name};
+use crate::tar::{Limits, Parsed, SampleParser, SamplePlace, ShardParser};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// The format of the shards of a dataset: one that was given, or the one that each shard's name says.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Format(Option<Arc<dyn ShardFormat>>);
+
+impl Format {
+    pub(crate) fn given(format: impl ShardFormat + 'static) -> Self {
+        Format(Some(Arc::new(format)))
+    }
+
+    /// Whether the shard at `url` is a tar archive.
+    pub(crate) fn is_tar(&self, url: &str) -> bool {
+        self.0.is_none() && !is_json_lines_name(&ObjectUrl::parse(url).file_name())
+    }
+
+    /// A parser of the shard at `url`.
+    pub(crate) fn parser(&self, url: &SecretUrl, start: &ParserStart) -> FormatParser {
+        match &self.0 {
+            None if self.is_tar(url.expose_secret()) => FormatParser::tar(SampleParser::new(url), start),
+            None => FormatParser::other(&JsonLines::new(), url, start),
+            Some(format) => FormatParser::other(&**format, url, start),
+        }
+    }
+}
+
+/// The parser of one shard, of the format that its name says or that is given. Used with
+/// [`read`](super::read), outside of a dataset.
+///
+/// ```
+/// use shardstream::formats::{FormatParser, read};
+/// use shardstream::tar::Limits;
+///
+/// let chunks = [Ok("{\"text\": \"one\"}\n{\"text\":".into()), Ok(" \"two\"}\n".into())].into_iter();
+/// let samples = read(chunks, FormatParser::by_name("texts.jsonl", Limits::default()));
+/// assert_eq!(samples.map(|sample| sample.unwrap().key().to_owned()).collect::<Vec<_>>(), [
+///     "000000000", "000000001"
+/// ]);
+/// ```
+#[derive(Debug)]
+pub struct FormatParser(ParserKind);
+
+/// A tar archive is parsed without a virtual call for each sample.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are of tar archives, and none moves while it parses"
+)]
+enum ParserKind {
+    Tar(SampleParser),
+    Other(OtherParser),
+}
+
+/// A parser of a format that may be the caller's own.
+#[derive(Debug)]
+struct OtherParser {
+    parser: Box<dyn ShardParser>,
+    shard: Arc<str>,
+    /// The position of the next sample.
+    position: Position,
+    /// Whether there is no more input.
+    is_finished: bool,
+    has_ended: bool,
+    /// Whether the parser asked for input after the end.
+    is_stuck: bool,
+}
+
+impl FormatParser {
+    /// A parser at the beginning of a shard, of the format that its name says. Samples and errors contain the
+    /// shard's URL or name without [secrets](SecretUrl).
+    #[must_use]
+    pub fn by_name(shard: impl Into<SecretUrl>, limits: Limits) -> Self {
+        Format::default().parser(&shard.into(), &ParserStart::new(limits))
+    }
+
+    /// A parser at the beginning of a shard of this format.
+    #[must_use]
+    pub fn of(format: &dyn ShardFormat, shard: impl Into<SecretUrl>, limits: Limits) -> Self {
+        Self::other(format, &shard.into(), &ParserStart::new(limits))
+    }
+
+    pub(super) fn tar(parser: SampleParser, start: &ParserStart) -> Self {
+        let Position { epoch, shard, dataset, .. } = start.position;
+        let parser = parser.at(epoch, shard).of_dataset(dataset).with_limits(start.limits);
+        let parser = start.reach.into_iter().fold(parser, SampleParser::reaching);
+        let parser = match start.offset {
+            0 => parser,
+            offset => parser.starting(start.sample, offset),
+        };
+        FormatParser(ParserKind::Tar(if start.is_cut { parser.cut() } else { parser }))
+    }
+
+    pub(super) fn other(format: &dyn ShardFormat, url: &SecretUrl, start: &ParserStart) -> Self {
+        FormatParser(ParserKind::Other(OtherParser {
+            parser: format.parser(start),
+            shard: url.clone().shown(),
+            position: Position { sample: start.sample, ..start.position },
+            is_finished: false,
+            has_ended: false,
+            is_stuck: false,
+        }))
+    }
+}
+
+impl ShardParser for FormatParser {
+    fn push(&mut self, chunk: Bytes) {
+        match &mut self.0 {
+            ParserKind::Tar(parser) => parser.push(chunk),
+            ParserKind::Other(other) => other.parser.push(chunk),
+        }
+    }
+
+    fn finish(&mut self) {
+        match &mut self.0 {
+            ParserKind::Tar(parser) => parser.finish(),
+            ParserKind::Other(other) => {
+                other.is_finished = true;
+                other.parser.finish();
+            }
+        }
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<Parsed> {
+        match &mut self.0 {
+            ParserKind::Tar(parser) => parser.next(),
+            ParserKind::Other(other) => other.next(),
+        }
+    }
+
+    fn place(&self) -> Option<SamplePlace> {
+        match &self.0 {
+            ParserKind::Tar(parser) => parser.place(),
+            ParserKind::Other(other) => other.parser.place(),
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        match &self.0 {
+            ParserKind::Tar(parser) => ShardParser::is_complete(parser),
+            ParserKind::Other(other) => other.has_ended && !other.is_stuck && other.parser.is_complete(),
+        }
+    }
+
+    fn broken(&mut self, error: Error) -> Error {
+        match &mut self.0 {
+            ParserKind::Tar(parser) => ShardParser::broken(parser, error),
+            ParserKind::Other(other) => other.parser.broken(error).in_shard(&*other.shard),
+        }
+    }
+}
+
+impl OtherParser {
+    fn next(&mut self) -> Result<Parsed> {
+        if self.has_ended {
+            return Ok(Parsed::End);
+        }
+        match self.parser.next() {
+            Ok(Parsed::Sample(sample)) => {
+                let position = self.position;
+                self.position.sample += 1;
+                Ok(Parsed::Sample(sample.in_shard(Arc::clone(&self.shard), position)))
+            }
+            Ok(Parsed::NeedInput) if self.is_finished => {
+                (self.has_ended, self.is_stuck) = (true, true);
+                let what = "the parser of its format asks for more bytes, and the shard has ended";
+                Err(Error::from(ErrorKind::Format(what.into())).in_shard(&*self.shard))
+            }
+            Ok(Parsed::NeedInput) => Ok(Parsed::NeedInput),
+            Ok(Parsed::End) => {
+                self.has_ended = true;
+                Ok(Parsed::End)
+            }
+            Err(error) => {
+                self.position.sample += 1;
+                Err(error.in_shard(&*self.shard))
+            }
+        }
+    }
+}

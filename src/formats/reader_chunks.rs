@@ -1,0 +1,63 @@
+//! The bytes of any reader, as chunks.
+
+use crate::error::{ErrorKind, Result};
+use bytes::Bytes;
+use std::io;
+
+/// Size of a chunk in bytes.
+const CHUNK: usize = 256 << 10;
+
+/// The bytes of any reader, such as standard input, a socket or a decompressor of one's own, as chunks for
+/// [`read`](super::read).
+///
+/// A reader is read once: it has no second epoch and no state. A [`Dataset`](crate::Dataset) needs shards
+/// that can be opened again, so it takes none; write the bytes to a file for that.
+///
+/// ```
+/// use shardstream::formats::{FormatParser, JsonLines, ReaderChunks, read};
+/// use shardstream::tar::Limits;
+///
+/// let input = "{\"text\": \"one\"}\n".as_bytes(); // std::io::stdin(), for example
+/// let parser = FormatParser::of(&JsonLines::new(), "standard input", Limits::default());
+/// let samples = read(ReaderChunks::new(input), parser).collect::<shardstream::Result<Vec<_>>>()?;
+/// assert_eq!(samples[0].shard(), "standard input");
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing is read unless it is iterated"]
+pub struct ReaderChunks<R> {
+    reader: Option<R>,
+}
+
+impl<R: io::Read> ReaderChunks<R> {
+    /// The chunks of this reader, up to its end or its first error.
+    pub fn new(reader: R) -> Self {
+        ReaderChunks { reader: Some(reader) }
+    }
+}
+
+impl<R: io::Read> Iterator for ReaderChunks<R> {
+    type Item = Result<Bytes>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let reader = self.reader.as_mut()?;
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            match reader.read(&mut chunk) {
+                Ok(0) => {
+                    self.reader = None;
+                    return None;
+                }
+                Ok(length) => {
+                    chunk.truncate(length);
+                    return Some(Ok(chunk.into()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.reader = None;
+                    return Some(Err(ErrorKind::Io(error).into()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a format is: it makes a parser for each shard.
+
+use crate::sample::Position;
+use crate::tar::{Limits, ShardParser};
+use std::fmt;
+
+/// A format of shards. It makes a parser for each shard that is read.
+///
+/// Samples need a key and fields. Their positions, and the name of the shard in them and in errors, are set by
+/// whoever drives the parser. `examples/own_format.rs` reads a made-up format; this one has a sample in each
+/// byte:
+///
+/// ```
+/// use bytes::{Buf, Bytes};
+/// use shardstream::formats::{Parsed, ParserStart, SamplePlace, ShardFormat, ShardParser};
+/// use shardstream::{Dataset, Result, Sample};
+///
+/// #[derive(Debug)]
+/// struct EachByte;
+///
+/// #[derive(Debug)]
+/// struct ByteParser {
+///     chunk: Bytes,
+///     offset: u64,
+///     is_finished: bool,
+/// }
+///
+/// impl ShardFormat for EachByte {
+///     fn parser(&self, start: &ParserStart) -> Box<dyn ShardParser> {
+///         Box::new(ByteParser { chunk: Bytes::new(), offset: start.offset, is_finished: false })
+///     }
+/// }
+///
+/// impl ShardParser for ByteParser {
+///     fn push(&mut self, chunk: Bytes) {
+///         self.chunk = [&self.chunk[..], &chunk[..]].concat().into();
+///     }
+///
+///     fn finish(&mut self) {
+///         self.is_finished = true;
+///     }
+///
+///     fn next(&mut self) -> Result<Parsed> {
+///         if self.chunk.is_empty() {
+///             return Ok(if self.is_finished { Parsed::End } else { Parsed::NeedInput });
+///         }
+///         self.offset += 1;
+///         let key = format!("{:06}", self.offset - 1);
+///         Ok(Parsed::Sample(Sample::new(key).with("cls", i64::from(self.chunk.get_u8()))))
+///     }
+/// }
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("0.bytes").display().to_string();
+/// # std::fs::write(&path, [7, 8, 9])?;
+/// let dataset = Dataset::builder(path).format(EachByte).build()?;
+/// let samples = dataset.samples(0).results().collect::<Result<Vec<_>>>()?;
+/// assert_eq!((samples[2].key(), samples[2].position().sample), ("000002", 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait ShardFormat: fmt::Debug + Send + Sync {
+    /// A parser that gets the bytes of a shard from [`ParserStart::offset`] on, decompressed if the shard's
+    /// name ends in `.gz` or `.zst`. The offset is that of a [place](ShardParser::place) which a parser of the
+    /// same format gave, and otherwise 0.
+    fn parser(&self, start: &ParserStart) -> Box<dyn ShardParser>;
+}
+
+/// Where a parser starts, and what it accepts.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ParserStart {
+    /// The number in its shard of the first sample.
+    pub sample: u64,
+    /// The offset in the uncompressed shard of the first byte that is pushed.
+    pub offset: u64,
+    /// Whether the bytes end where a sample ends, before the end of the shard.
+    pub is_cut: bool,
+    /// Limits on what is accepted. [`Limits::sample`] is for any format; the others as far as they apply.
+    pub limits: Limits,
+    /// The rest of the samples' positions.
+    pub(crate) position: Position,
+    /// An offset up to which there are samples, according to an index.
+    pub(crate) reach: Option<u64>,
+}
+
+impl ParserStart {
+    /// The beginning of a shard.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        let position = Position::default();
+        ParserStart { sample: 0, offset: 0, is_cut: false, limits, position, reach: None }
+    }
+}

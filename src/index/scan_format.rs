@@ -1,0 +1,122 @@
+//! Indexes one shard of a format other than tar: its parser reads the shard whole.
+
+use super::scan::{LostSamples, Wanted};
+use super::selection::SelectionBuilder;
+use super::{LayoutBuilder, ShardIndex, checksum_of};
+use crate::error::{Error, ErrorKind, Result};
+use crate::formats::{Format, ParserStart, SamplePlace, ShardParser};
+use crate::sample::Sample;
+use crate::store::{Compression, Store};
+use crate::tar::{Limits, Parsed};
+
+/// Indexes the shard at `url`. Calls `keys` with each key.
+///
+/// # Errors
+/// The first error that reading the shard would give, and a panic of the filter.
+pub(super) fn scan(
+    store: &Store,
+    url: &str,
+    format: &Format,
+    limits: Limits,
+    wanted: Wanted<'_>,
+    mut keys: Option<&mut dyn FnMut(&str)>,
+) -> Result<ShardIndex> {
+    let mut parser = format.parser(&url.into(), &ParserStart::new(limits));
+    let mut body = store.open(url)?;
+    let mut layout = LayoutBuilder::unpadded();
+    let mut selection = wanted.filter.map(|filter| SelectionBuilder::new(filter.name().clone()));
+    let mut lost = LostSamples::new(wanted);
+    let (mut bytes, mut end, mut has_places) = (0, 0, true);
+    loop {
+        let sample = match parser.next() {
+            Ok(Parsed::Sample(sample)) => sample,
+            Ok(Parsed::NeedInput) => {
+                match body.next() {
+                    Some(Ok(chunk)) => {
+                        bytes += chunk.len() as u64;
+                        parser.push(chunk);
+                    }
+                    None => parser.finish(),
+                    Some(Err(error)) => {
+                        let error = parser.broken(error);
+                        if !wanted.leaves_out(&error) {
+                            return Err(error);
+                        }
+                        lost.any = true;
+                        break;
+                    }
+                }
+                continue;
+            }
+            Ok(Parsed::End) => break,
+            Err(error) if wanted.leaves_out(&error) => {
+                lost.any = true;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        lost.before(sample.position().sample, &mut layout);
+        let place = parser.place().filter(|place| fits(place, &sample, end));
+        has_places &= place.is_some();
+        end = push(&mut layout, &sample, place, end)?;
+        let is_selected = wanted.filter.map_or(Ok(true), |filter| filter.selects(&sample))?;
+        if let Some(selection) = &mut selection {
+            selection.push(is_selected);
+        }
+        if let Some(keys) = keys.as_deref_mut().filter(|_| is_selected) {
+            keys(sample.key());
+        }
+        if wanted.checksums {
+            layout.push_checksum(checksum_of(&sample));
+        }
+    }
+    lost.at_end(&mut layout);
+    let selection = selection.or(lost.selection.filter(|_| lost.any));
+    let is_compressed = Compression::of(url).is_some();
+    let object = body.object().unwrap_or_default();
+    // If the source does not give the size, it is the number of bytes read, which was the whole object.
+    let bytes = object.size.or((!is_compressed).then_some(bytes));
+    let layout = layout.finish(has_places && !is_compressed);
+    let shard = ShardIndex::new(url, bytes, object.version.as_deref(), layout);
+    Ok(match selection {
+        Some(selection) => shard.with_selection(selection.finish()),
+        None => shard,
+    })
+}
+
+/// Whether a place is behind the sample before, which ends at `end`, and has each field of the sample in order.
+fn fits(place: &SamplePlace, sample: &Sample, end: u64) -> bool {
+    let mut at = place.offset;
+    let mut is_in_order = place.offset >= end && place.fields.len() == sample.len();
+    for ((_, value), field) in sample.fields().zip(&place.fields) {
+        let is_of_size = field.end.checked_sub(field.start) == Some(value.size() as u64);
+        is_in_order &= is_of_size && field.start >= at;
+        at = field.end;
+    }
+    is_in_order
+}
+
+/// Adds a sample, and returns where it ends. Without a place, only the sizes of its fields count.
+fn push(layout: &mut LayoutBuilder, sample: &Sample, place: Option<SamplePlace>, end: u64) -> Result<u64> {
+    if sample.is_empty() {
+        let what = "a sample without a field, of which an index can say nothing";
+        let error = Error::from(ErrorKind::Format(what.into()));
+        return Err(sample.locate(error));
+    }
+    let names = sample.fields().map(|(name, value)| (name, value.size() as u64));
+    let Some(SamplePlace { offset, fields, .. }) = place else {
+        let mut at = end;
+        let members: Vec<_> = names
+            .map(|(name, size)| {
+                let member = (name, at, size);
+                at = at.saturating_add(size);
+                member
+            })
+            .collect();
+        layout.push(end, members);
+        return Ok(at);
+    };
+    let end = fields.last().map_or(offset, |field| field.end);
+    layout.push(offset, names.zip(&fields).map(|((name, size), field)| (name, field.start, size)));
+    Ok(end)
+}
