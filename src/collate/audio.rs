@@ -55,9 +55,11 @@ pub struct AudioColumn {
     channels: usize,
     cut: Cut,
     max_size: usize,
-    /// Those of the sample rates that were met, the latest last.
-    resamplers: Arc<Mutex<Vec<(u32, Arc<AudioResampler>)>>>,
+    resamplers: Arc<Mutex<Resamplers>>,
 }
+
+/// The resamplers of the latest sample rates, with these rates; the latest is the last.
+type Resamplers = Vec<(u32, Arc<AudioResampler>)>;
 
 /// The number of sample rates whose weights a column keeps.
 const MAX_RATES: usize = 8;
