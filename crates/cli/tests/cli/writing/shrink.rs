@@ -43,7 +43,7 @@ fn pictures_are_resized_and_small_ones_are_stored_as_they_are() {
         if number % 4 == 3 {
             assert_eq!(*file, before);
         } else {
-            let wanted = Size { height: (60 + number as u32 + 1) / 2, width: 45 };
+            let wanted = Size { height: (60 + number as u32).div_ceil(2), width: 45 };
             assert_eq!(Image::size_in(file).unwrap(), wanted, "{key}");
         }
     }
@@ -91,7 +91,7 @@ fn masked(directory: &Path) -> Vec<Sample> {
     let sample = Sample::new("a").with("jpg", image((60, 90)).to_jpeg(95).unwrap()).with("txt", "a");
     let sample = sample.with("mask.png", mask).with("gif", b"GIF89a").with("webp", b"RIFF....WEBPVP8 ");
     fs::create_dir_all(directory.join("in")).unwrap();
-    fs::write(directory.join("in/0.tar"), archive(&[sample.clone()])).unwrap();
+    fs::write(directory.join("in/0.tar"), archive(std::slice::from_ref(&sample))).unwrap();
     vec![sample]
 }
 
