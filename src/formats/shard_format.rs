@@ -7,8 +7,8 @@ use std::fmt;
 /// A format of shards. It makes a parser for each shard that is read.
 ///
 /// Samples need a key and fields. Their positions, and the name of the shard in them and in errors, are set
-/// by whoever drives the parser. `examples/own_format.rs` reads a made-up format; this one has a sample in each
-/// byte:
+/// by whoever drives the parser. `examples/own_format.rs` reads a made-up format; this one has a sample in
+/// each byte:
 ///
 /// ```
 /// use bytes::{Buf, Bytes};
