@@ -5,7 +5,7 @@ use super::side::ResolvedSide;
 use super::versions::Versions;
 use super::{Dataset, DatasetState, Shards, Side};
 use crate::error::{Error, ErrorKind, Result};
-use crate::formats::{Format, ShardFormat};
+use crate::formats::{FormatChoice, ShardFormat};
 use crate::index::{AutoIndex, DatasetPart, Index, ShardIndex};
 use crate::plan::{Plan, Sampler, check_enough};
 use crate::store::Store;
@@ -290,7 +290,7 @@ impl DatasetBuilder {
     /// [`JsonLines`](crate::formats::JsonLines) for `.jsonl` and `.ndjson`, also with `.gz` or `.zst`, and
     /// otherwise a tar archive.
     pub fn format(mut self, format: impl ShardFormat + 'static) -> Self {
-        self.shards.format = Format::given(format);
+        self.shards.format = FormatChoice::given(format);
         self
     }
 

@@ -3,7 +3,7 @@
 use super::shard_numbers::ShardNumbers;
 use super::shards::Shards;
 use crate::error::{Error, ErrorKind, Result};
-use crate::formats::Format;
+use crate::formats::FormatChoice;
 use crate::index::{AutoIndex, DatasetPart, Index, ShardIndex};
 use crate::secret_url::{SecretUrl, shown};
 use crate::shards::ShardList;
@@ -22,7 +22,7 @@ pub(super) struct ShardSet {
     /// Index entries of the shards that are read, in their order.
     pub(super) index: Option<Index>,
     pub(super) store: Store,
-    pub(super) format: Format,
+    pub(super) format: FormatChoice,
     pub(super) limits: Limits,
     /// Whether samples are compared with the checksums of the index.
     pub(super) checksums: bool,
@@ -64,7 +64,7 @@ pub(super) struct ShardSetOptions {
     /// The part of the samples that is read; all if none.
     pub(super) part: Option<DatasetPart>,
     pub(super) store: Option<Store>,
-    pub(super) format: Format,
+    pub(super) format: FormatChoice,
     pub(super) limits: Limits,
     pub(super) checksums: bool,
     /// Whether each epoch reads the same shards on the same streams.
@@ -80,7 +80,7 @@ impl ShardSetOptions {
             auto_index: None,
             part: None,
             store: None,
-            format: Format::default(),
+            format: FormatChoice::default(),
             limits: Limits::default(),
             checksums: false,
             is_repeated: false,

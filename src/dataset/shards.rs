@@ -135,8 +135,8 @@ fn is_directory(url: &str) -> bool {
     !has_none && (url.ends_with('/') || parsed.is_local() && Path::new(url).is_dir())
 }
 
-/// The shards directly in a directory, by extension. JSON lines beside tar shards are lists and logs more often
-/// than shards, so they are left out.
+/// The shards directly in a directory, by extension. JSON lines beside tar shards are lists and logs more
+/// often than shards, so they are left out.
 fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<ObjectInfo>> {
     let prefix = directory.expose_secret();
     let depth = prefix.trim_end_matches('/').matches('/').count() + 1;

@@ -3,7 +3,7 @@
 use super::shard_set::{ShardSet, ShardSetOptions};
 use super::shards::Shards;
 use crate::error::{ErrorKind, Result};
-use crate::formats::{Format, ShardFormat};
+use crate::formats::{FormatChoice, ShardFormat};
 use crate::index::{AutoIndex, Index, KeyIndex, ShardIndex};
 use crate::plan::Slice;
 use crate::state::SideHeader;
@@ -178,7 +178,7 @@ impl Side {
     /// The format of the side's shards: see [`format`](super::DatasetBuilder::format) of a dataset. Default:
     /// what their names say.
     pub fn format(mut self, format: impl ShardFormat + 'static) -> Self {
-        self.options.format = Format::given(format);
+        self.options.format = FormatChoice::given(format);
         self
     }
 

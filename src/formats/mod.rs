@@ -1,9 +1,9 @@
 //! Formats of shards: what a file must have so that its samples can be read in order, resumed and mixed.
 //!
-//! A dataset needs little of a format: a parser that turns bytes into samples, one after the other. Everything
-//! else (the order, the state, slices by an index, mixtures, packing) is a matter of numbers. Without more, a
-//! restore reads a shard from its beginning; a parser that says [where](ShardParser::place) its samples are
-//! lets an index cut shards into slices, and a restore starts at the byte.
+//! A dataset needs little of a format: a parser that turns bytes into samples, one after the other.
+//! Everything else (the order, the state, slices by an index, mixtures, packing) is a matter of numbers.
+//! Without more, a restore reads a shard from its beginning; a parser that says [where](ShardParser::place)
+//! its samples are lets an index cut shards into slices, and a restore starts at the byte.
 //!
 //! The name of a shard says its format: `.jsonl` and `.ndjson` (also with `.gz` or `.zst`) are
 //! [`JsonLines`], anything else is a tar archive. [`DatasetBuilder::format`] gives a dataset another one.
@@ -17,7 +17,7 @@ mod reader_chunks;
 mod shard_format;
 
 pub use json_lines::JsonLines;
-pub(crate) use parser::Format;
+pub(crate) use parser::FormatChoice;
 pub use parser::FormatParser;
 pub use reader_chunks::ReaderChunks;
 pub use shard_format::{ParserStart, ShardFormat};

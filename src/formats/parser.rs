@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 /// The format of the shards of a dataset: one that was given, or the one that each shard's name says.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Format(Option<Arc<dyn ShardFormat>>);
+pub(crate) struct FormatChoice(Option<Arc<dyn ShardFormat>>);
 
-impl Format {
+impl FormatChoice {
     pub(crate) fn given(format: impl ShardFormat + 'static) -> Self {
-        Format(Some(Arc::new(format)))
+        FormatChoice(Some(Arc::new(format)))
     }
 
     /// Whether the shard at `url` is a tar archive.
@@ -80,7 +80,7 @@ impl FormatParser {
     /// shard's URL or name without [secrets](SecretUrl).
     #[must_use]
     pub fn by_name(shard: impl Into<SecretUrl>, limits: Limits) -> Self {
-        Format::default().parser(&shard.into(), &ParserStart::new(limits))
+        FormatChoice::default().parser(&shard.into(), &ParserStart::new(limits))
     }
 
     /// A parser at the beginning of a shard of this format.

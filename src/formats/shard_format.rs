@@ -6,9 +6,9 @@ use std::fmt;
 
 /// A format of shards. It makes a parser for each shard that is read.
 ///
-/// Samples need a key and fields. Their positions, and the name of the shard in them and in errors, are set by
-/// whoever drives the parser. `examples/own_format.rs` reads a made-up format; this one has a sample in each
-/// byte:
+/// Samples need a key and fields. Their positions, and the name of the shard in them and in errors, are set
+/// by whoever drives the parser. `examples/own_format.rs` reads a made-up format; this one has a sample in
+/// each byte:
 ///
 /// ```
 /// use bytes::{Buf, Bytes};
@@ -60,8 +60,8 @@ use std::fmt;
 /// ```
 pub trait ShardFormat: fmt::Debug + Send + Sync {
     /// A parser that gets the bytes of a shard from [`ParserStart::offset`] on, decompressed if the shard's
-    /// name ends in `.gz` or `.zst`. The offset is that of a [place](ShardParser::place) which a parser of the
-    /// same format gave, and otherwise 0.
+    /// name ends in `.gz` or `.zst`. The offset is that of a [place](ShardParser::place) which a parser of
+    /// the same format gave, and otherwise 0.
     fn parser(&self, start: &ParserStart) -> Box<dyn ShardParser>;
 }
 

@@ -7,7 +7,7 @@ use super::save_target::{SaveTarget, first_writable};
 use super::sidecar::{SUFFIX, canonical};
 use super::{Index, ShardIndex};
 use crate::error::{ErrorKind, Result};
-use crate::formats::Format;
+use crate::formats::FormatChoice;
 use crate::predicate::PredicateResult;
 use crate::sample::Sample;
 use crate::secret_url::{SecretUrl, without_secrets};
@@ -158,7 +158,7 @@ impl AutoIndex {
     pub(crate) fn index(
         &self,
         store: &Store,
-        format: &Format,
+        format: &FormatChoice,
         limits: Limits,
         checksums: bool,
         listed: &ListedShards,

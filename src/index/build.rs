@@ -5,7 +5,7 @@ use super::scan::Wanted;
 use super::shard_indexer::{IndexedShard, KeyOf, ShardIndexer};
 use super::{Index, KeyIndex, ShardIndex, hash_of};
 use crate::error::{ErrorKind, Result};
-use crate::formats::{Format, ShardFormat};
+use crate::formats::{FormatChoice, ShardFormat};
 use crate::predicate::PredicateResult;
 use crate::sample::Sample;
 use crate::secret_url::SecretUrl;
@@ -30,7 +30,7 @@ pub struct IndexBuilder {
     threads: usize,
     beside: bool,
     cache: Option<PathBuf>,
-    format: Format,
+    format: FormatChoice,
     limits: Limits,
     checksums: bool,
     filter: Option<SampleFilter>,
@@ -79,7 +79,7 @@ impl IndexBuilder {
             threads: 16,
             beside: false,
             cache: None,
-            format: Format::default(),
+            format: FormatChoice::default(),
             limits: Limits::default(),
             checksums: false,
             filter: None,
@@ -124,10 +124,10 @@ impl IndexBuilder {
     /// The format of the shards. Set that of the [dataset](crate::dataset::DatasetBuilder::format) that will
     /// read them. Shards of another format than tar are read whole. Default: what their names say.
     pub fn format(self, format: impl ShardFormat + 'static) -> Self {
-        self.of_format(Format::given(format))
+        self.of_format(FormatChoice::given(format))
     }
 
-    pub(super) fn of_format(mut self, format: Format) -> Self {
+    pub(super) fn of_format(mut self, format: FormatChoice) -> Self {
         self.format = format;
         self
     }

@@ -4,7 +4,7 @@ use super::scan::{LostSamples, Wanted};
 use super::selection::SelectionBuilder;
 use super::{LayoutBuilder, ShardIndex, checksum_of};
 use crate::error::{Error, ErrorKind, Result};
-use crate::formats::{Format, ParserStart, SamplePlace, ShardParser};
+use crate::formats::{FormatChoice, ParserStart, SamplePlace, ShardParser};
 use crate::sample::Sample;
 use crate::store::{Compression, Store};
 use crate::tar::{Limits, Parsed};
@@ -16,7 +16,7 @@ use crate::tar::{Limits, Parsed};
 pub(super) fn scan(
     store: &Store,
     url: &str,
-    format: &Format,
+    format: &FormatChoice,
     limits: Limits,
     wanted: Wanted<'_>,
     mut keys: Option<&mut dyn FnMut(&str)>,
@@ -84,7 +84,7 @@ pub(super) fn scan(
     })
 }
 
-/// Whether a place is behind the sample before, which ends at `end`, and has each field of the sample in order.
+/// Whether a place is behind the sample before, which ends at `end`, and has the sample's fields in order.
 fn fits(place: &SamplePlace, sample: &Sample, end: u64) -> bool {
     let mut at = place.offset;
     let mut is_in_order = place.offset >= end && place.fields.len() == sample.len();

@@ -4,7 +4,7 @@ use super::scan::{self, Wanted};
 use super::scan_format;
 use super::{ShardIndex, sidecar};
 use crate::error::{ErrorKind, Result};
-use crate::formats::Format;
+use crate::formats::FormatChoice;
 use crate::store::{ObjectVersion, Store};
 use crate::tar::Limits;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub(super) type KeyOf<K> = Option<fn(&str) -> K>;
 /// Indexes one shard after the other.
 pub(super) struct ShardIndexer<'a, K> {
     pub(super) store: &'a Store,
-    pub(super) format: &'a Format,
+    pub(super) format: &'a FormatChoice,
     pub(super) limits: Limits,
     pub(super) wanted: Wanted<'a>,
     pub(super) key_of: KeyOf<K>,

@@ -54,8 +54,8 @@ pub struct SamplePlace {
     /// Where a parser can start, so that this sample is the first one. Bytes from here up to the offset of
     /// the next sample are read for this sample alone.
     pub offset: u64,
-    /// The bytes of the content of each field, in the order of the sample's fields, at or after `offset`. They
-    /// must not overlap.
+    /// The bytes of the content of each field, in the order of the sample's fields, at or after `offset`.
+    /// They must not overlap.
     pub fields: Vec<Range<u64>>,
 }
 

@@ -23,7 +23,7 @@ fn line(shard: usize, number: usize) -> String {
     format!(r#"{{"id": "s{shard}-{number}", "text": "{}"}}"#, "ab ".repeat(1 + (shard * 5 + number) % 9))
 }
 
-/// The same lines as JSON lines with this suffix, and as tar shards with a field `json`. Returns the patterns.
+/// The same lines as JSON lines with this suffix, and as tar shards with a field `json`. Returns patterns.
 fn write(directory: &Path, suffix: &str) -> [String; 2] {
     for (shard, size) in SIZES.into_iter().enumerate() {
         let lines: Vec<String> = (0..size).map(|number| line(shard, number)).collect();

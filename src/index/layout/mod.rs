@@ -134,8 +134,7 @@ fn padded(offset: u64, size: u64, block: u64) -> Option<u64> {
 
 impl fmt::Debug for ShardLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ShardLayout { fields, shapes, runs: _, sizes: _, offsets: _, checksums: _, end, block, seekable } =
-            self;
+        let ShardLayout { fields, shapes, end, block, seekable, .. } = self;
         f.debug_struct("Layout")
             .field("samples", &self.samples())
             .field("fields", fields)
@@ -340,7 +339,8 @@ mod tests {
             sizes in prop::collection::vec(prop_oneof![0u64..4, any::<u64>()], 0..8),
         ) {
             let fields = vec!["a".into(), "b".into()];
-            let document = LayoutDocument { seekable: true, block: BLOCK, fields, shapes, runs, sizes, crc32c: None };
+            let (seekable, block, crc32c) = (true, BLOCK, None);
+            let document = LayoutDocument { seekable, block, fields, shapes, runs, sizes, crc32c };
             if let Ok(layout) = ShardLayout::try_from(document) {
                 for sample in 0..layout.samples() {
                     prop_assert!(layout.members(sample).unwrap().all(|(_, at)| at.end <= layout.end()));
