@@ -44,11 +44,12 @@ use tuner::ConcurrencyTuner;
 /// much memory in addition, while no reader of this budget waits.
 ///
 /// Samples that the threads of loaders have read ahead, from files or from the network, take up to a quarter
-/// of the memory, which is kept for them once a loader has such threads. Beyond that, each stream may hold two
-/// small chunks of samples (64 KiB and the last sample), and each thread one. Local files that turn out to be
-/// slow are read ahead on threads of their own, up to 64 files with 512 KiB each, which are not counted. Samples are slices of the buffers into which they were read, of up to 512 KiB each,
-/// and even a small chunk keeps such a buffer alive. Finished batches, shuffle buffers and the outputs of
-/// `map` are not counted: the loader's own options bound them.
+/// of the memory, which is kept for them once a loader has such threads. Beyond that, each stream may hold
+/// two small chunks of samples (64 KiB and the last sample), and each thread one. Local files that turn out
+/// to be slow are read ahead on threads of their own, up to 64 files with 512 KiB each, which are not
+/// counted. Samples are slices of the buffers into which they were read, of up to 512 KiB each, and even a
+/// small chunk keeps such a buffer alive. Finished batches, shuffle buffers and the outputs of `map` are not
+/// counted: the loader's own options bound them.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
