@@ -44,12 +44,12 @@ use tuner::ConcurrencyTuner;
 /// much memory in addition, while no reader of this budget waits.
 ///
 /// Samples that the threads of loaders have read ahead, from files or from the network, take up to a quarter
-/// of the memory, which is not used for anything else once a loader has such threads. Beyond that, each stream
-/// may hold two small chunks of samples (64 KiB and the last sample), and each thread one. Local
-/// files that turn out to be slow are read ahead on threads of their own, up to 64 files with 512 KiB each,
-/// which are not counted. Samples are slices of the buffers into which they were read, of up to 512 KiB each,
-/// and even a small chunk keeps such a buffer alive. Finished batches, shuffle buffers and the outputs of
-/// `map` are not counted: the loader's own options bound them.
+/// of the memory, which is kept for them once a loader has such threads. Beyond that, each stream may hold
+/// two small chunks of samples (64 KiB and the last sample), and each thread one. Local files that turn out
+/// to be slow are read ahead on threads of their own, up to 64 files with 512 KiB each, which are not
+/// counted. Samples are slices of the buffers into which they were read, of up to 512 KiB each, and even a
+/// small chunk keeps such a buffer alive. Finished batches, shuffle buffers and the outputs of `map` are not
+/// counted: the loader's own options bound them.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -273,8 +273,8 @@ impl BudgetState {
     /// The limits, if ranges may take `bytes` bytes.
     fn limits(&self, bytes: u64, max_connections: usize) -> ScheduleLimits {
         let connections = self.tuner.limit();
-        // Half of the memory is in flight while the other half is read. Longer ranges would fill it with fewer
-        // requests than the tuner allows.
+        // Half of the memory is in flight while the other half is read. Longer ranges would fill it with
+        // fewer requests than the tuner allows.
         let fitting = (bytes / (2 * connections as u64)).max(MIN_FITTING);
         // In whole MiB: sizes that differ by a few bytes would look odd in a server's log.
         let range_size = self.range_size.min(fitting) >> 20 << 20;

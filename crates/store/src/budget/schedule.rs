@@ -259,8 +259,8 @@ impl RangeSchedule {
     }
 
     /// Grants more memory for a range of `held` bytes that is received as slowly as its reader takes it, up
-    /// to the usual size and `most`. It is granted at once or not at all: the reader never waits for it. Returns the
-    /// number of bytes that were added.
+    /// to the usual size and `most`. It is granted at once or not at all: the reader never
+    /// waits for it. Returns the number of bytes that were added.
     pub(super) fn grow(&mut self, id: ObjectId, held: u64, most: u64, limits: ScheduleLimits) -> u64 {
         let more = self.range_size(limits).min(most).saturating_sub(held);
         let needed = self.bytes.saturating_add(more).saturating_add(limits.bytes / 8);
@@ -316,7 +316,8 @@ impl RangeSchedule {
         self.received();
     }
 
-    /// Whether `range`, which was just granted, is a short one that learns the size and version of its object.
+    /// Whether `range`, which was just granted, is a short one that learns the size and version of its
+    /// object.
     pub(super) fn is_short_first(&self, id: ObjectId, range: &Range<u64>) -> bool {
         let object = self.queues.get(&id.queue).and_then(|queue| queue.objects.get(&id.number));
         object.is_some_and(|object| object.is_short_first(range.end - range.start))
