@@ -113,6 +113,11 @@ fn json() {
 }
 
 #[test]
+fn json_lines() {
+    check("json_lines", 20_000);
+}
+
+#[test]
 fn mixture() {
     check("mixture", 20_000);
 }

@@ -39,6 +39,7 @@ fn every_kind_is_in_the_class_that_is_documented() {
             "too_large",
             "too_many_members",
             "duplicate_member",
+            "format",
             "scattered_sample"
         ]
     );

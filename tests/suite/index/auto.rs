@@ -2,6 +2,7 @@
 
 use super::logged::{LoggedBucket, PROBE, keys};
 use super::*;
+#[cfg(feature = "gcs")]
 use crate::support::Every;
 use shardstream::index::AutoIndex;
 use shardstream::prelude::*;
