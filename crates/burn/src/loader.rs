@@ -123,8 +123,8 @@ impl<O: Send + 'static> ShardLoader<O> {
         self
     }
 
-    /// Begins with the batch after those of which `state` was taken, and continues with the next epochs. After
-    /// the last batch of an epoch, the first iteration has no batches.
+    /// Begins with the batch after those of which `state` was taken, and continues with the next epochs.
+    /// After the last batch of an epoch, the first iteration has no batches.
     ///
     /// # Errors
     /// As [`Loader::restore`]: if the state is of other shards, another seed or another pipeline.
