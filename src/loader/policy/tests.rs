@@ -61,7 +61,7 @@ fn every_kind_is_in_the_class_that_is_documented() {
     assert_eq!(named(Failures::step()), ["encode", "unwritable", "step"]);
     assert_eq!(named(Failures::panics()), ["panicked"]);
     assert_eq!(named(Failures::missing_shards()), ["not_found"]);
-    assert_eq!(named(Failures::all()).len(), 11 + 8 + 3 + 1 + 1);
+    assert_eq!(named(Failures::all()).len(), 12 + 8 + 3 + 1 + 1);
     let of_no_shard = [
         SizeLimit::Index,
         SizeLimit::ParsedIndex,

@@ -71,8 +71,6 @@ const BYTES: u64 = 256 << 20;
 /// Smallest and largest size of a range in bytes, unless an object sets one. In between, the size is chosen
 /// such that the time to the first byte is short beside the time of the transfer.
 const RANGE_SIZES: Range<u64> = 8 << 20..32 << 20;
-/// Smallest size in bytes to which many requests in flight reduce a range.
-const MIN_FITTING: u64 = 4 << 20;
 
 struct BudgetInner {
     connections: usize,
@@ -273,11 +271,8 @@ impl BudgetState {
     /// The limits, if ranges may take `bytes` bytes.
     fn limits(&self, bytes: u64, max_connections: usize) -> ScheduleLimits {
         let connections = self.tuner.limit();
-        // Half of the memory is in flight while the other half is read. Longer ranges would fill it with
-        // fewer requests than the tuner allows.
-        let fitting = (bytes / (2 * connections as u64)).max(MIN_FITTING);
         // In whole MiB: sizes that differ by a few bytes would look odd in a server's log.
-        let range_size = self.range_size.min(fitting) >> 20 << 20;
+        let range_size = self.range_size >> 20 << 20;
         // While some ranges are read, as many can be in flight: more memory would be touched for nothing.
         let useful_bytes = range_size.saturating_mul(2 * connections as u64);
         ScheduleLimits { connections, max_connections, useful_bytes, bytes, range_size }
