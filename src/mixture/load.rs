@@ -30,7 +30,8 @@ impl Mixture {
     /// use shardstream::mixture::Mixture;
     ///
     /// let document = "prefix: gs://bucket/\ndatasets:\n- name: web\n  shards: web-{0..9}.tar\n";
-    /// assert_eq!(Mixture::from_yaml(document)?.datasets[0].shards[0], "gs://bucket/web-{0..9}.tar".into());
+    /// let shards = &Mixture::from_yaml(document)?.datasets[0].shards;
+    /// assert_eq!(shards[0].expose_secret(), "gs://bucket/web-{0..9}.tar");
     /// let error = Mixture::from_yaml(&format!("{document}  choose: 5\n")).unwrap_err();
     /// assert!(error.to_string().contains("line 5: `choose`"));
     /// # Ok::<_, shardstream::Error>(())
