@@ -133,6 +133,7 @@ fn an_index_reveals_zeros_that_pass_for_padding() {
 #[test]
 fn zeros_in_a_compressed_shard_are_an_error() {
     type Compress = fn(&[u8]) -> Vec<u8>;
+    #[cfg_attr(not(any(feature = "gzip", feature = "zstd")), allow(unused_mut))]
     let mut formats: Vec<(&str, Compress)> = Vec::new();
     #[cfg(feature = "gzip")]
     formats.push(("tar.gz", |bytes| {

@@ -2,6 +2,7 @@
 
 use super::logged::LoggedBucket;
 use super::*;
+#[cfg(feature = "http")]
 use crate::support::Every;
 use shardstream::index::AutoIndex;
 use std::fs;

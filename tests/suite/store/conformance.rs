@@ -158,6 +158,7 @@ type Compress = fn(&[u8]) -> Vec<u8>;
 fn compressed(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(&str, &[u8])) {
     let (first, second) = (noise(3 * RANGE), noise(2 * RANGE));
     let whole = [first.clone(), second.clone()].concat();
+    #[cfg_attr(not(any(feature = "gzip", feature = "zstd")), allow(unused_mut))]
     let mut suffixes: Vec<(&str, Compress)> = Vec::new();
     #[cfg(feature = "gzip")]
     suffixes.push((".tar.gz", |bytes| {
