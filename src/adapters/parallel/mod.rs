@@ -308,6 +308,7 @@ impl<T> Drop for ThreadedQueue<T> {
         // The threads are joined after this, and must not wait for room any longer.
         self.entries.close();
         // Items are the caller's: a panic when one is dropped is not the end of this thread.
+        drop(drop_caught(self.front.take()));
         while let Ok(entry) = self.entries.try_recv() {
             drop(drop_caught(entry));
         }
