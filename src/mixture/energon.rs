@@ -276,9 +276,13 @@ fn check_reference(fields: &[YamlEntry], factor: Option<&str>) -> Result<(), Str
             "path" | "split_part" | "split_config" | "dataset_config" => {}
             key if Some(key) == factor => {}
             _ if field.value.is_null() => {}
-            "shuffle_over_epochs_multiplier" if field.value.number(&field.key)? == 1.0 => {}
-            "shuffle_over_epochs_multiplier" => unsupported("only 1, its default, is")?,
             "subflavors" | "subflavor" => unsupported("give the datasets `stages` that add what they need")?,
+            // `null` is a choice of its own: shards in their order.
+            "shuffle_over_epochs_multiplier" => {
+                if field.value.is_null() || field.value.number(&field.key)? != 1.0 {
+                    unsupported("only 1, its default, is")?;
+                }
+            }
             "subset" => unsupported("build the dataset with a `DatasetPart`")?,
             "join" | "joiner" => unsupported("build the dataset with `DatasetBuilder::join`")?,
             "aux" => unsupported("read other files in a stage")?,

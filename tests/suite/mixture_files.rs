@@ -163,6 +163,10 @@ fn what_a_metadataset_cannot_have_is_named_with_its_line() {
         "train",
         "line 8: `shuffle_over_epochs_multiplier` is not supported",
     );
+    // Without shuffling, which is not the same as its default.
+    let why = "line 8: `shuffle_over_epochs_multiplier` is not supported";
+    wrong("multiplier: 1", "multiplier: null", "train", why);
+    wrong("weight: 1", "weight: 010", "train", "line 7: `weight` is `010`: leave its leading zeros out");
     wrong("blend:", "join:", "train", "line 5: `join` is not supported");
     wrong("./inner/both.yaml", "./inner", "train", "line 9: ");
     wrong("./inner/both.yaml", "s3://b/x", "train", "line 9: a `path` that is a URL is not supported");
