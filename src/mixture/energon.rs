@@ -232,7 +232,7 @@ impl MetadatasetReader {
             move |error: String| format!("{}: {error}", path.display())
         };
         let (info_file, split_file) = (in_file(&info), in_file(&splits));
-        let (names, excluded) = {
+        let names = {
             let document = self.load(&splits).map_err(&split_file)?;
             shards_of_split(&document, split).map_err(&split_file)?
         };
@@ -243,12 +243,6 @@ impl MetadatasetReader {
         };
         if let Some(name) = names.iter().find(|name| name.contains(PATTERN_CHARACTERS)) {
             return Err(format!("the shard `{name}` has characters of patterns in its name"));
-        }
-        if let Some(sample) = excluded.iter().find(|name| name.contains('/') && !names.contains(name)) {
-            return Err(format!(
-                "{}: excluded samples, such as `{sample}`, are not supported",
-                splits.display()
-            ));
         }
         Ok((names.iter().map(|name| format!("{directory}/{name}")).collect(), samples))
     }
@@ -314,8 +308,8 @@ fn positive(value: &Yaml, name: &str, mode: BlendMode) -> Result<f64, String> {
     Ok(number)
 }
 
-/// The shards of a split, without those that are excluded, and all that is excluded.
-fn shards_of_split(document: &Yaml, split: &str) -> Result<(Vec<String>, BTreeSet<String>), String> {
+/// The shards of a split, without those that are excluded.
+fn shards_of_split(document: &Yaml, split: &str) -> Result<Vec<String>, String> {
     let entries = document.map("a split configuration")?;
     let parts = entry(entries, "split_parts").ok_or_else(|| document.error("it has no `split_parts`"))?;
     let all = parts.map("`split_parts`")?;
@@ -324,16 +318,23 @@ fn shards_of_split(document: &Yaml, split: &str) -> Result<(Vec<String>, BTreeSe
         let (nearest, known) = (suggestion(split, names()), names().collect::<Vec<_>>().join(", "));
         return Err(parts.error(format_args!("there is no split part `{split}`{nearest}: there are {known}")));
     };
-    let excluded = match entry(entries, "exclude").filter(|exclude| !exclude.is_null()) {
-        Some(exclude) => expanded(exclude, "`exclude`")?.into_iter().collect(),
-        None => BTreeSet::new(),
-    };
     let mut shards = expanded(part, "shards")?;
-    shards.retain(|shard| !excluded.contains(shard));
+    if let Some(exclude) = entry(entries, "exclude").filter(|exclude| !exclude.is_null()) {
+        let excluded: BTreeSet<String> = expanded(exclude, "`exclude`")?.into_iter().collect();
+        shards.retain(|shard| !excluded.contains(shard));
+        // `shard/sample`. Names of shards can have directories, too.
+        let kept: BTreeSet<&str> = shards.iter().map(String::as_str).collect();
+        let is_sample = |name: &&String| name.match_indices('/').any(|(at, _)| kept.contains(&name[..at]));
+        if let Some(sample) = excluded.iter().find(is_sample) {
+            return Err(
+                exclude.error(format_args!("excluded samples, such as `{sample}`, are not supported"))
+            );
+        }
+    }
     if shards.is_empty() {
         return Err(part.error(format_args!("the split part `{split}` has no shards")));
     }
-    Ok((shards, excluded))
+    Ok(shards)
 }
 
 /// The names of a list of patterns.
