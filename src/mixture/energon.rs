@@ -26,6 +26,8 @@ use std::path::{Path, PathBuf};
 
 /// Maximum number of files that are read for one mixture. Metadatasets can contain each other several times.
 const MAX_FILES: usize = 10_000;
+/// Maximum number of metadatasets in each other.
+const MAX_DEPTH: usize = 64;
 /// Maximum number of shards of a dataset.
 const MAX_SHARDS: usize = 1 << 24;
 
@@ -34,7 +36,9 @@ const MAX_SHARDS: usize = 1 << 24;
 /// # Errors
 /// A message with the line, and the file if it is not that of `root`, of what is wrong or not supported.
 pub(super) fn read(root: &Yaml, file: &Path, split: &str) -> Result<Mixture, String> {
-    let mut reader = MetadatasetReader { open: vec![file.to_owned()], files: 0 };
+    // A document that is not a file is contained in none.
+    let first = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    let mut reader = MetadatasetReader { open: vec![first], files: 0 };
     let Blend { mode, parts } = reader.metadataset(root, file, split)?;
     let weights = whole_weights(&parts.iter().map(|part| part.share).collect::<Vec<_>>());
     let mut names = BTreeSet::new();
@@ -79,7 +83,8 @@ struct BlendPart {
 
 /// Reads metadatasets that refer to others.
 struct MetadatasetReader {
-    /// The metadatasets that contain the one that is read, from the outermost to itself.
+    /// The canonical paths of the metadatasets that contain the one that is read, from the outermost to
+    /// itself.
     open: Vec<PathBuf>,
     /// Number of files that were read.
     files: usize,
@@ -187,11 +192,16 @@ impl MetadatasetReader {
         };
         let in_file = |error: String| at.error(format_args!("{}: {error}", path.display()));
         if path.is_file() {
-            if self.open.contains(&path) {
+            // With `..` and links, a file has any number of other paths.
+            let canonical = path.canonicalize().map_err(|error| in_file(error.to_string()))?;
+            if self.open.contains(&canonical) {
                 return Err(at.error(format_args!("{} contains itself", path.display())));
             }
+            if self.open.len() >= MAX_DEPTH {
+                return Err(at.error(format_args!("metadatasets are nested more than {MAX_DEPTH} deep")));
+            }
             let inner = self.load(&path).map_err(in_file)?;
-            self.open.push(path.clone());
+            self.open.push(canonical);
             let blend = self.metadataset(&inner, &path, split).map_err(in_file);
             self.open.pop();
             return blend;
@@ -269,14 +279,14 @@ fn check_reference(fields: &[YamlEntry], factor: Option<&str>) -> Result<(), Str
             // How samples are decoded is in the stages of the program.
             "path" | "split_part" | "split_config" | "dataset_config" => {}
             key if Some(key) == factor => {}
-            _ if field.value.is_null() => {}
-            "subflavors" | "subflavor" => unsupported("give the datasets `stages` that add what they need")?,
             // `null` is a choice of its own: shards in their order.
             "shuffle_over_epochs_multiplier" => {
                 if field.value.is_null() || field.value.number(&field.key)? != 1.0 {
                     unsupported("only 1, its default, is")?;
                 }
             }
+            _ if field.value.is_null() => {}
+            "subflavors" | "subflavor" => unsupported("give the datasets `stages` that add what they need")?,
             "subset" => unsupported("build the dataset with a `DatasetPart`")?,
             "join" | "joiner" => unsupported("build the dataset with `DatasetBuilder::join`")?,
             "aux" => unsupported("read other files in a stage")?,
