@@ -28,6 +28,28 @@ fn all_traits_can_be_imported_together() {
     assert_eq!(out, [7, 9, 11, 13, 15, 17, 19]);
 }
 
+/// Tokio bounds what a task may do before it yields, and another executor in the task never yields.
+#[test]
+fn streams_of_any_length_are_read_by_another_executor_in_a_task_of_tokio() {
+    use futures::executor::block_on_stream;
+    use tokio::runtime::Builder;
+
+    let numbers = || (0..300).map(Ok).pipeline();
+    let read = move || {
+        assert_eq!(block_on_stream(numbers().prefetch(2).into_stream()).count(), 300);
+        assert_eq!(block_on_stream(numbers().par_map(2, Ok).into_stream()).count(), 300);
+    };
+    for mut builder in [Builder::new_current_thread(), Builder::new_multi_thread()] {
+        let (done, waited) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = builder.build().unwrap();
+            runtime.block_on(async { runtime.spawn(async move { read() }).await.unwrap() });
+            done.send(()).unwrap();
+        });
+        waited.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits forever");
+    }
+}
+
 #[test]
 fn adapters_are_send_if_the_source_is() {
     fn is_send<T: Send>() {}

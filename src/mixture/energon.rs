@@ -26,6 +26,8 @@ use std::path::{Path, PathBuf};
 
 /// Maximum number of files that are read for one mixture. Metadatasets can contain each other several times.
 const MAX_FILES: usize = 10_000;
+/// Maximum number of metadatasets in each other.
+const MAX_DEPTH: usize = 64;
 /// Maximum number of shards of a dataset.
 const MAX_SHARDS: usize = 1 << 24;
 
@@ -34,7 +36,9 @@ const MAX_SHARDS: usize = 1 << 24;
 /// # Errors
 /// A message with the line, and the file if it is not that of `root`, of what is wrong or not supported.
 pub(super) fn read(root: &Yaml, file: &Path, split: &str) -> Result<Mixture, String> {
-    let mut reader = MetadatasetReader { open: vec![file.to_owned()], files: 0 };
+    // A document that is not a file is contained in none.
+    let first = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    let mut reader = MetadatasetReader { open: vec![first], files: 0 };
     let Blend { mode, parts } = reader.metadataset(root, file, split)?;
     let weights = whole_weights(&parts.iter().map(|part| part.share).collect::<Vec<_>>());
     let mut names = BTreeSet::new();
@@ -79,7 +83,8 @@ struct BlendPart {
 
 /// Reads metadatasets that refer to others.
 struct MetadatasetReader {
-    /// The metadatasets that contain the one that is read, from the outermost to itself.
+    /// The canonical paths of the metadatasets that contain the one that is read, from the outermost to
+    /// itself.
     open: Vec<PathBuf>,
     /// Number of files that were read.
     files: usize,
@@ -187,11 +192,16 @@ impl MetadatasetReader {
         };
         let in_file = |error: String| at.error(format_args!("{}: {error}", path.display()));
         if path.is_file() {
-            if self.open.contains(&path) {
+            // With `..` and links, a file has any number of other paths.
+            let canonical = path.canonicalize().map_err(|error| in_file(error.to_string()))?;
+            if self.open.contains(&canonical) {
                 return Err(at.error(format_args!("{} contains itself", path.display())));
             }
+            if self.open.len() >= MAX_DEPTH {
+                return Err(at.error(format_args!("metadatasets are nested more than {MAX_DEPTH} deep")));
+            }
             let inner = self.load(&path).map_err(in_file)?;
-            self.open.push(path.clone());
+            self.open.push(canonical);
             let blend = self.metadataset(&inner, &path, split).map_err(in_file);
             self.open.pop();
             return blend;
@@ -232,7 +242,7 @@ impl MetadatasetReader {
             move |error: String| format!("{}: {error}", path.display())
         };
         let (info_file, split_file) = (in_file(&info), in_file(&splits));
-        let (names, excluded) = {
+        let names = {
             let document = self.load(&splits).map_err(&split_file)?;
             shards_of_split(&document, split).map_err(&split_file)?
         };
@@ -243,12 +253,6 @@ impl MetadatasetReader {
         };
         if let Some(name) = names.iter().find(|name| name.contains(PATTERN_CHARACTERS)) {
             return Err(format!("the shard `{name}` has characters of patterns in its name"));
-        }
-        if let Some(sample) = excluded.iter().find(|name| name.contains('/') && !names.contains(name)) {
-            return Err(format!(
-                "{}: excluded samples, such as `{sample}`, are not supported",
-                splits.display()
-            ));
         }
         Ok((names.iter().map(|name| format!("{directory}/{name}")).collect(), samples))
     }
@@ -275,9 +279,13 @@ fn check_reference(fields: &[YamlEntry], factor: Option<&str>) -> Result<(), Str
             // How samples are decoded is in the stages of the program.
             "path" | "split_part" | "split_config" | "dataset_config" => {}
             key if Some(key) == factor => {}
+            // `null` is a choice of its own: shards in their order.
+            "shuffle_over_epochs_multiplier" => {
+                if field.value.is_null() || field.value.number(&field.key)? != 1.0 {
+                    unsupported("only 1, its default, is")?;
+                }
+            }
             _ if field.value.is_null() => {}
-            "shuffle_over_epochs_multiplier" if field.value.number(&field.key)? == 1.0 => {}
-            "shuffle_over_epochs_multiplier" => unsupported("only 1, its default, is")?,
             "subflavors" | "subflavor" => unsupported("give the datasets `stages` that add what they need")?,
             "subset" => unsupported("build the dataset with a `DatasetPart`")?,
             "join" | "joiner" => unsupported("build the dataset with `DatasetBuilder::join`")?,
@@ -310,8 +318,8 @@ fn positive(value: &Yaml, name: &str, mode: BlendMode) -> Result<f64, String> {
     Ok(number)
 }
 
-/// The shards of a split, without those that are excluded, and all that is excluded.
-fn shards_of_split(document: &Yaml, split: &str) -> Result<(Vec<String>, BTreeSet<String>), String> {
+/// The shards of a split, without those that are excluded.
+fn shards_of_split(document: &Yaml, split: &str) -> Result<Vec<String>, String> {
     let entries = document.map("a split configuration")?;
     let parts = entry(entries, "split_parts").ok_or_else(|| document.error("it has no `split_parts`"))?;
     let all = parts.map("`split_parts`")?;
@@ -320,16 +328,23 @@ fn shards_of_split(document: &Yaml, split: &str) -> Result<(Vec<String>, BTreeSe
         let (nearest, known) = (suggestion(split, names()), names().collect::<Vec<_>>().join(", "));
         return Err(parts.error(format_args!("there is no split part `{split}`{nearest}: there are {known}")));
     };
-    let excluded = match entry(entries, "exclude").filter(|exclude| !exclude.is_null()) {
-        Some(exclude) => expanded(exclude, "`exclude`")?.into_iter().collect(),
-        None => BTreeSet::new(),
-    };
     let mut shards = expanded(part, "shards")?;
-    shards.retain(|shard| !excluded.contains(shard));
+    if let Some(exclude) = entry(entries, "exclude").filter(|exclude| !exclude.is_null()) {
+        let excluded: BTreeSet<String> = expanded(exclude, "`exclude`")?.into_iter().collect();
+        shards.retain(|shard| !excluded.contains(shard));
+        // `shard/sample`. Names of shards can have directories, too.
+        let kept: BTreeSet<&str> = shards.iter().map(String::as_str).collect();
+        let is_sample = |name: &&String| name.match_indices('/').any(|(at, _)| kept.contains(&name[..at]));
+        if let Some(sample) = excluded.iter().find(is_sample) {
+            return Err(
+                exclude.error(format_args!("excluded samples, such as `{sample}`, are not supported"))
+            );
+        }
+    }
     if shards.is_empty() {
         return Err(part.error(format_args!("the split part `{split}` has no shards")));
     }
-    Ok((shards, excluded))
+    Ok(shards)
 }
 
 /// The names of a list of patterns.

@@ -127,10 +127,18 @@ impl Yaml {
         values.iter().map(|value| Ok((value, value.text(name)?))).collect()
     }
 
-    /// A finite number.
+    /// A finite number. `010` is an error: some readers of YAML take it as octal.
     pub(super) fn number(&self, name: &str) -> Result<f64, String> {
         let number = match &self.value {
-            YamlValue::Scalar(text, false) => text.parse().ok().filter(|number: &f64| number.is_finite()),
+            YamlValue::Scalar(text, false) => {
+                let digits = text.trim_start_matches(['+', '-']).as_bytes();
+                if let [b'0', b'0'..=b'9', ..] = digits
+                    && !digits.contains(&b'.')
+                {
+                    return Err(self.error(format_args!("{name} is `{text}`: leave its leading zeros out")));
+                }
+                text.parse().ok().filter(|number: &f64| number.is_finite())
+            }
             _ => None,
         };
         number.ok_or_else(|| self.error(format_args!("{name} must be a number")))
@@ -201,6 +209,17 @@ mod tests {
         let inner = b.map("b").unwrap();
         assert_eq!((inner[0].line, inner[0].value.number("c").unwrap()), (4, 1.5));
         assert!(inner[1].line == 5 && inner[1].value.is_null());
+    }
+
+    #[test]
+    fn numbers_that_may_be_octal_are_errors() {
+        let yaml = Yaml::parse("[0, -0, 0.5, 00.5, 10, +1, 010, -010, 00, 08]").unwrap();
+        let numbers = yaml.list("it").unwrap().iter().map(|value| value.number("it"));
+        let (right, wrong): (Vec<_>, Vec<_>) = numbers.partition(Result::is_ok);
+        let right: Vec<f64> = right.into_iter().flatten().collect();
+        assert_eq!(right, [0.0, 0.0, 0.5, 0.5, 10.0, 1.0]);
+        assert_eq!(wrong[0], Err("line 1: it is `010`: leave its leading zeros out".to_owned()));
+        assert_eq!(wrong.len(), 4);
     }
 
     #[test]

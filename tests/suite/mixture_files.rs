@@ -163,6 +163,10 @@ fn what_a_metadataset_cannot_have_is_named_with_its_line() {
         "train",
         "line 8: `shuffle_over_epochs_multiplier` is not supported",
     );
+    // Without shuffling, which is not the same as its default.
+    let why = "line 8: `shuffle_over_epochs_multiplier` is not supported";
+    wrong("multiplier: 1", "multiplier: null", "train", why);
+    wrong("weight: 1", "weight: 010", "train", "line 7: `weight` is `010`: leave its leading zeros out");
     wrong("blend:", "join:", "train", "line 5: `join` is not supported");
     wrong("./inner/both.yaml", "./inner", "train", "line 9: ");
     wrong("./inner/both.yaml", "s3://b/x", "train", "line 9: a `path` that is a URL is not supported");
@@ -200,7 +204,42 @@ fn excluded_shards_are_left_out_and_excluded_samples_are_an_error() {
     let split = home.join("web/.nv-meta/excluded.yaml");
     let text = fs::read_to_string(&split).unwrap();
     fs::write(&split, text.replace("exclude: [web-4.tar]", "exclude: [web-4.tar/web024]")).unwrap();
-    refused(Mixture::load(home.join("few.yaml")), "excluded samples, such as `web-4.tar/web024`, are not");
+    let why = "excluded.yaml: line 6: excluded samples, such as `web-4.tar/web024`, are not";
+    refused(Mixture::load(home.join("few.yaml")), why);
+    // The same in a directory, where the names of shards have a `/` as well.
+    fs::create_dir(home.join("web/part")).unwrap();
+    fs::rename(home.join("web/web-4.tar"), home.join("web/part/web-4.tar")).unwrap();
+    let info = home.join("web/.nv-meta/.info.json");
+    fs::write(&info, fs::read_to_string(&info).unwrap().replace("web-4.tar", "part/web-4.tar")).unwrap();
+    let text = text.replace("\"web-{0..4}.tar\"", "\"web-{0..3}.tar\", part/web-4.tar");
+    fs::write(&split, text.replace("exclude: [web-4.tar]", "exclude: [part/web-4.tar]")).unwrap();
+    let mixture = Mixture::load(home.join("few.yaml")).unwrap();
+    assert_eq!(summary(&mixture, home), [dataset("web", &WEB[..4], 1, 1, Some(24))]);
+    fs::write(&split, text.replace("exclude: [web-4.tar]", "exclude: [part/web-4.tar/web024]")).unwrap();
+    refused(Mixture::load(home.join("few.yaml")), "such as `part/web-4.tar/web024`, are not");
+}
+
+#[test]
+fn a_metadataset_that_contains_itself_by_another_path_is_an_error() {
+    let dir = prepared();
+    let home = dir.path();
+    let referring = |to: &str| format!("splits: {{train: {{datasets: [{{path: {to}}}]}}}}");
+    fs::write(home.join("a.yaml"), referring("inner/b.yaml")).unwrap();
+    fs::write(home.join("inner/b.yaml"), referring("../inner/../a.yaml")).unwrap();
+    let why = format!(
+        "the mixture: line 1: {}: line 1: {} contains itself",
+        home.join("inner/b.yaml").display(),
+        home.join("inner/../inner/../a.yaml").display(),
+    );
+    refused(Mixture::load(home.join("a.yaml")), &why);
+    // Each file is another one.
+    for depth in 0..100 {
+        fs::write(home.join(format!("deep{depth}.yaml")), referring(&format!("deep{}.yaml", depth + 1)))
+            .unwrap();
+    }
+    fs::write(home.join("deep100.yaml"), referring("web")).unwrap();
+    assert!(Mixture::load(home.join("deep40.yaml")).is_ok());
+    refused(Mixture::load(home.join("deep0.yaml")), "line 1: metadatasets are nested more than 64 deep");
 }
 
 fn refused<T>(found: Result<T>, why: &str) {

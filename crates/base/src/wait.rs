@@ -161,6 +161,14 @@ pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
     }
 }
 
+/// Polls a future, for a stream that any executor may poll.
+///
+/// Within a tokio task, tokio's futures are pending after a while to make the task yield. An executor that
+/// blocks the task, such as `futures::executor::block_on_stream`, would then wait forever.
+pub fn poll_unconstrained<F: Future>(future: F, context: &mut Context<'_>) -> Poll<F::Output> {
+    pin!(tokio::task::unconstrained(future)).poll(context)
+}
+
 /// Waits for `future`, and holds a guard that `make_guard` returns while it is pending.
 ///
 /// The guard is dropped when the future is woken, not when it is polled again: the task may have other work

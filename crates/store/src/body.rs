@@ -367,7 +367,7 @@ impl RunningBody {
             if self.stop.stopped.load(Ordering::Acquire) || wait::poll_interrupted(cx) {
                 return Poll::Ready(Some(Err(ErrorKind::Stopped.into())));
             }
-            match chunks.poll_next_unpin(cx) {
+            match wait::poll_unconstrained(chunks.next(), cx) {
                 Poll::Ready(Some(Ok(chunk))) if chunk.is_empty() => {}
                 other => return other,
             }

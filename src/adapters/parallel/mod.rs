@@ -14,7 +14,6 @@ pub(crate) use threads::Threads;
 use crate::panic::drop_caught;
 use crate::wait;
 use crate::{Error, ErrorKind, Result};
-use futures::FutureExt as _;
 use futures::stream::FusedStream;
 use std::fmt;
 use std::iter::FusedIterator;
@@ -286,14 +285,14 @@ impl<T> ThreadedQueue<T> {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T>>> {
         let slot = match self.front.take() {
             Some(slot) => slot,
-            None => match ready!(self.entries.poll_recv(context)) {
+            None => match ready!(wait::poll_unconstrained(self.entries.recv(), context)) {
                 Some(slot) => slot,
                 None => return Poll::Ready(None),
             },
         };
         match slot {
             QueueEntry::Ready(item) => Poll::Ready(Some(item)),
-            QueueEntry::Promised(mut item) => match item.poll_unpin(context) {
+            QueueEntry::Promised(mut item) => match wait::poll_unconstrained(&mut item, context) {
                 Poll::Ready(item) => Poll::Ready(Some(item.unwrap_or_else(|_| lost()))),
                 Poll::Pending => {
                     self.front = Some(QueueEntry::Promised(item));
@@ -309,6 +308,7 @@ impl<T> Drop for ThreadedQueue<T> {
         // The threads are joined after this, and must not wait for room any longer.
         self.entries.close();
         // Items are the caller's: a panic when one is dropped is not the end of this thread.
+        drop(drop_caught(self.front.take()));
         while let Ok(entry) = self.entries.try_recv() {
             drop(drop_caught(entry));
         }

@@ -89,7 +89,8 @@ mod tests {
     use super::*;
     use crate::adapters::IteratorExt;
     use crate::adapters::testing::{fault, oks, show, show_stream};
-    use std::sync::Barrier;
+    use futures::{FutureExt as _, StreamExt as _};
+    use std::sync::{Barrier, mpsc};
     use std::thread;
     use std::time::Duration;
 
@@ -197,6 +198,43 @@ mod tests {
         futures::executor::block_on(async {
             assert_eq!(oks(0..10).into_iter().pipeline().par_map(2, |n: i32| Ok(n)).count(), 10);
         });
+    }
+
+    /// The item arrives after the stream has been polled for it.
+    #[test]
+    fn an_item_that_panics_when_it_is_dropped_does_not_reach_who_drops_the_stream() {
+        struct Bomb;
+
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("dropped");
+            }
+        }
+
+        let ((begun, has_begun), (go, gone)) = (mpsc::channel(), mpsc::channel());
+        let (sent, is_sent) = mpsc::channel();
+        let gone = Mutex::new(gone);
+        let source = (0..2).map(Ok).inspect(move |n| {
+            // The only thread takes an item once it has sent the one before.
+            if matches!(n, Ok(1)) {
+                sent.send(()).unwrap();
+            }
+        });
+        let mut map = source.pipeline().par_map(1, move |n: i32| match n {
+            0 => {
+                begun.send(()).unwrap();
+                gone.lock().unwrap().recv().unwrap();
+                Ok(Bomb)
+            }
+            _ => fault("no other"),
+        });
+        map.start();
+        has_begun.recv().unwrap();
+        let mut stream = map.into_stream();
+        assert!(stream.next().now_or_never().is_none());
+        go.send(()).unwrap();
+        is_sent.recv().unwrap();
+        drop(stream);
     }
 
     #[test]

@@ -133,3 +133,20 @@ fn crosses_threads() {
     crosses::<Body>();
     crosses::<Stopper>();
 }
+
+/// Tokio bounds what a task may do before it yields, and another executor in the task never yields.
+#[test]
+fn bodies_of_any_length_are_read_by_another_executor_in_a_task_of_tokio() {
+    let (done, read) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        tokio.block_on(async {
+            let chunks = stream::iter(0..300)
+                .then(|_| async { crate::runtime::spawn(async { Ok("a".into()) })?.await });
+            let chunks = futures::executor::block_on_stream(Body::from_stream(chunks).into_stream());
+            assert_eq!(chunks.count(), 300);
+        });
+        done.send(()).unwrap();
+    });
+    read.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits forever");
+}
