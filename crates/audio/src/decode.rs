@@ -1,12 +1,12 @@
 //! Decoding of sound files.
 
-use super::{Audio, AudioError, DEFAULT_LIMIT, checked_rate, within_limit};
+use super::{Audio, AudioError, DEFAULT_LIMIT, checked_rate, ogg, within_limit};
 use std::io::Cursor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use symphonia::core::checksum::Crc32;
 use symphonia::core::codecs::audio::AudioDecoderOptions;
+use symphonia::core::codecs::audio::well_known::CODEC_ID_VORBIS;
 use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
-use symphonia::core::io::{MediaSourceStream, Monitor};
+use symphonia::core::io::{MediaSourceStream, ReadOnlySource};
 use symphonia::default::formats::{FlacReader, MpaReader, OggReader, WavReader};
 
 impl Audio {
@@ -46,7 +46,7 @@ fn read(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
         }
         [b'f', b'L', b'a', b'C', ..] => Box::new(FlacReader::try_new(stream, options).map_err(decode_error)?),
         [b'O', b'g', b'g', b'S', ..] => {
-            check_last_page(file)?;
+            ogg::check_last_page(file)?;
             Box::new(OggReader::try_new(stream, options).map_err(decode_error)?)
         }
         // The synchronization word, and a layer that exists.
@@ -70,6 +70,9 @@ fn read(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
     let mut decoded = Vec::new();
     while let Some(packet) = reader.next_packet().map_err(decode_error)? {
         if packet.track_id != id {
+    if parameters.codec == CODEC_ID_VORBIS {
+        ogg::check_codebooks(parameters.extra_data.as_deref().unwrap_or_default())?;
+    }
             continue;
         }
         let buffer = decoder.decode(&packet).map_err(decode_error)?;
@@ -134,26 +137,6 @@ fn without_tags(mut file: &[u8]) -> &[u8] {
         Some((before, [b'T', b'A', b'G', ..])) => before,
         _ => file,
     }
-}
-
-/// Checks that the last page of an Ogg file is complete, has its checksum, and ends its stream: the decoder
-/// passes over damaged pages, and takes the number of frames from the last one that it finds.
-fn check_last_page(file: &[u8]) -> Result<(), AudioError> {
-    let last = memchr::memmem::rfind(file, b"OggS").map(|at| &file[at..]).unwrap_or_default();
-    // The flags are at 5, the checksum at 22, the number of segments at 26, and their lengths behind it.
-    let page = || {
-        let count = usize::from(*last.get(26)?);
-        let lengths = last.get(27..27 + count)?;
-        let size = 27 + count + lengths.iter().map(|length| usize::from(*length)).sum::<usize>();
-        last.get(..size).filter(|page| page[5] & 4 > 0)
-    };
-    let mut page = page().ok_or(AudioError::Unfinished)?.to_vec();
-    let wanted = u32::from_le_bytes([page[22], page[23], page[24], page[25]]);
-    // The checksum is that of the page with zeros in its place.
-    page[22..26].fill(0);
-    let mut checksum = Crc32::new(0);
-    checksum.process_buf_bytes(&page);
-    if checksum.crc() == wanted { Ok(()) } else { Err(AudioError::Checksum) }
 }
 
 /// Wraps an error of the decoder, or says what is missing.
