@@ -58,6 +58,9 @@ fn read(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
     let track =
         reader.default_track(TrackType::Audio).ok_or_else(|| decode_error("there is no sound in it"))?;
     let (id, wanted) = (track.id, track.num_frames);
+            // In a stream that can seek, the reader estimates the number of frames by the first few of them,
+            // and takes it for the file's own: some files would be cut short, others refused.
+            let stream = MediaSourceStream::new(Box::new(ReadOnlySource::new(file)), Default::default());
     let parameters = track.codec_params.as_ref().and_then(|parameters| parameters.audio());
     let parameters = parameters.ok_or_else(|| decode_error("its codec is unknown"))?;
     let options = AudioDecoderOptions::default().verify(true);
