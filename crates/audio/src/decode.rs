@@ -85,6 +85,10 @@ fn read(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
         buffer.copy_to_vecs_planar::<f32>(&mut decoded);
         for (plane, samples) in sound.planes.iter_mut().zip(&decoded) {
             plane.extend_from_slice(samples);
+        // The reader passes over damaged frames of FLAC, and without their number nothing else reveals it.
+        if file.starts_with(b"fLaC") && wanted.is_none() && packet.pts.get() != sound.frames() as i64 {
+            return Err(AudioError::Checksum);
+        }
         }
     }
     if decoder.finalize().verify_ok == Some(false) {
