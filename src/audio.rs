@@ -6,8 +6,8 @@
 //!
 //! A truncated or damaged file is an error, as far as its format tells: WAV and FLAC say how many frames they
 //! have, FLAC has a checksum of the sound, and Ogg marks its last page and has a checksum of each. An MP3 has
-//! no checksum, and its number of frames only if its encoder wrote it. Of Ogg Vorbis in several streams one
-//! after the other, only the first one is read, and another codec in Ogg, such as Opus, is an error.
+//! no checksum, and its number of frames only if its encoder wrote it. Ogg Vorbis in several streams one
+//! after the other is an error, and so is another codec in Ogg, such as Opus.
 
 #[doc(inline)]
 pub use shardstream_audio::{Audio, AudioError, AudioResampler};

@@ -4,7 +4,9 @@
 //! feature `image-formats` BMP, GIF, TIFF and QOI. Modes and conversions are those of Python's `webdataset`
 //! (that is, of Pillow): colour is converted to grey by the weights of ITU-R 601, transparency is dropped
 //! without blending or added as opaque, the EXIF orientation is not applied, and the first picture of an
-//! animation is taken.
+//! animation is taken. Two things differ: the orientation of a TIFF is treated as that of EXIF, where Pillow
+//! applies it, and a GIF whose first picture does not cover its canvas is an error, where Pillow fills the
+//! rest.
 //!
 //! Values of 16 bits are exact in the modes of 16 bits ([`ImageMode::L16`], [`ImageMode::Rgb16`]) and divided
 //! by 65535 in the modes of `f32`. In the modes of 8 bits they are scaled to 8 bits, where Pillow would clip

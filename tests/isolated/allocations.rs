@@ -287,3 +287,30 @@ fn decoding_allocates_only_what_the_image_decoder_does() {
     // The decoder's tables and rows, and the resizer's coefficients; nothing for pixels.
     assert!(count < 90 * 1000, "{count} allocations for 1000 pictures");
 }
+
+/// Mono sound has its samples in place; of several channels, all but the first one are there twice.
+#[cfg(feature = "audio")]
+#[test]
+fn sound_of_a_known_length_is_decoded_into_its_place() {
+    let _alone = alone();
+    for (channels, most) in [(1_u8, 1.1), (2, 1.6), (8, 2.0)] {
+        let bytes = (2_000_000_u32 * u32::from(channels)).to_le_bytes();
+        let rate = 8_000_u32 * 2 * u32::from(channels);
+        let head = [
+            &b"RIFF"[..],
+            &(u32::from_le_bytes(bytes) + 36).to_le_bytes(),
+            b"WAVEfmt \x10\0\0\0\x01\0",
+            &[channels, 0, 0x40, 0x1f, 0, 0],
+            &rate.to_le_bytes(),
+            &[2 * channels, 0, 16, 0],
+            b"data",
+            &bytes,
+        ];
+        let file = [head.concat(), vec![7; 2_000_000 * usize::from(channels)]].concat();
+        let mut sound = None;
+        let used = allocation_counter::measure(|| sound = shardstream::audio::Audio::decode(&file).ok());
+        let size = sound.unwrap().size();
+        assert_eq!(size, 4_000_000 * usize::from(channels));
+        assert!((used.bytes_max as f64) < most * size as f64, "{channels} channels: {used:?}");
+    }
+}

@@ -151,6 +151,102 @@ fn tags_before_and_behind_the_sound_are_passed_over() {
     }
 }
 
+#[test]
+fn an_mp3_that_does_not_say_its_length_is_read_to_its_end() {
+    let file = read(&data().join("0-mpeg_layer_iii.mp3"));
+    // The places of its frames, of 1152 samples each; the first one has their number.
+    let (large, small) = (&file[384..1152], &file[1920..]);
+    for (first, then) in [(large, small), (small, large)] {
+        let file = [first.repeat(20), then.repeat(60)].concat();
+        assert_eq!(Audio::decode(&file).unwrap().frames(), 80 * 1152, "{} bytes first", first.len());
+    }
+}
+
+/// The remainder of a polynomial, as FLAC and Ogg have it.
+fn checksum(bytes: &[u8], bits: u32, polynomial: u32) -> u32 {
+    let shift = |value: u32| (value << 1) ^ if value >> (bits - 1) & 1 == 1 { polynomial } else { 0 };
+    let add =
+        |value: u32, byte: &u8| (0..8).fold(value ^ u32::from(*byte) << (bits - 8), |value, _| shift(value));
+    bytes.iter().fold(0, add) & (u32::MAX >> (32 - bits))
+}
+
+#[test]
+fn codebooks_of_vorbis_are_bounded() {
+    let file = read(&data().join("0-vorbis.ogg"));
+    let pages: Vec<usize> = memchr::memmem::find_iter(&file, b"OggS").collect();
+    let (comment, setup) = {
+        let page = &file[pages[1]..pages[2]];
+        let setup = memchr::memmem::find(page, b"\x05vorbis").unwrap();
+        (&page[27 + usize::from(page[26])..setup], &page[setup..])
+    };
+    // Of 131,072 codes of 17 bits and vectors of 31 numbers, all alike.
+    let fields: [(u128, u32); 11] = [
+        (0x56_43_42, 24),
+        (31, 16),
+        (1 << 17, 24),
+        (1, 1),
+        (16, 5),
+        (1 << 17, 18),
+        (1, 4),
+        (0, 64),
+        (6, 4),
+        (0, 1),
+        (0, 7),
+    ];
+    let (mut book, mut length) = (Vec::new(), 0);
+    let mut bits = 0_u128;
+    for (value, width) in fields {
+        bits |= value << length;
+        length += width;
+        while length >= 8 {
+            book.push(bits as u8);
+            bits >>= 8;
+            length -= 8;
+        }
+    }
+    assert_eq!((book.len(), length), (21, 0));
+    let before = usize::from(setup[7]);
+    let with = |books: usize| {
+        let setup = [&setup[..7], &[(before + books) as u8], &book.repeat(books), &setup[8..]].concat();
+        let mut lengths = Vec::new();
+        for packet in [comment, &setup] {
+            lengths.extend(vec![255; packet.len() / 255]);
+            lengths.push((packet.len() % 255) as u8);
+        }
+        let head = [&file[pages[1]..pages[1] + 22], &[0; 4], &[lengths.len() as u8]].concat();
+        let mut page = [&head[..], &lengths, comment, &setup].concat();
+        let sum = checksum(&page, 32, 0x04c1_1db7);
+        page[22..26].copy_from_slice(&sum.to_le_bytes());
+        [&file[..pages[1]], &page, &file[pages[2]..]].concat()
+    };
+    assert_eq!(with(0), file);
+    let error = shardstream::Error::from(Audio::decode(&with(20)).unwrap_err());
+    assert!(format!("{error:#}").contains("its codebooks take"), "{error:#}");
+}
+
+#[test]
+fn a_frame_of_flac_that_is_lost_is_an_error_without_a_sample_count() {
+    // Blocks of 192 frames at 8000/s, of 16 bits; neither a count nor a checksum of the sound.
+    let head = [&b"fLaC\x80\0\0\x22\0\xc0\0\xc0\0\0\0\0\0\0\x01\xf4\0\xf0\0\0\0\0"[..], &[0; 16]].concat();
+    let block = |number: u8| {
+        let mut block = vec![0xff, 0xf8, 0x60, 0, number, 191];
+        block.push(checksum(&block, 8, 0x07) as u8);
+        // A constant.
+        block.extend([0, 1, number]);
+        let sum = checksum(&block, 16, 0x8005) as u16;
+        [&block[..], &sum.to_be_bytes()].concat()
+    };
+    let file =
+        |numbers: &[u8]| [head.clone(), numbers.iter().flat_map(|number| block(*number)).collect()].concat();
+    assert_eq!(Audio::decode(&file(&[0, 1, 2, 3, 4, 5, 6, 7])).unwrap().frames(), 8 * 192);
+    for numbers in [&[0, 1, 2, 4, 5, 6, 7][..], &[1, 2, 3, 4]] {
+        assert!(matches!(Audio::decode(&file(numbers)), Err(AudioError::Checksum)), "{numbers:?}");
+    }
+    let mut damaged = file(&[0, 1, 2, 3, 4, 5, 6, 7]);
+    damaged[head.len() + 3 * 12 + 9] ^= 1;
+    assert!(matches!(Audio::decode(&damaged), Err(AudioError::Checksum)));
+}
+
 /// A sample of a ramp, at a position of its own.
 fn sample(at: u64, frames: usize, channels: usize) -> Sample {
     let ramp = (0..channels * frames).map(|value| value as f32).collect();

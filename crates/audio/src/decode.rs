@@ -1,12 +1,12 @@
 //! Decoding of sound files.
 
-use super::{Audio, AudioError, DEFAULT_LIMIT, checked_rate, within_limit};
+use super::{Audio, AudioError, DEFAULT_LIMIT, checked_rate, ogg, within_limit};
 use std::io::Cursor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use symphonia::core::checksum::Crc32;
 use symphonia::core::codecs::audio::AudioDecoderOptions;
+use symphonia::core::codecs::audio::well_known::CODEC_ID_VORBIS;
 use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
-use symphonia::core::io::{MediaSourceStream, Monitor};
+use symphonia::core::io::{MediaSourceStream, ReadOnlySource};
 use symphonia::default::formats::{FlacReader, MpaReader, OggReader, WavReader};
 
 impl Audio {
@@ -18,17 +18,24 @@ impl Audio {
         Audio::decode_within(file, DEFAULT_LIMIT)
     }
 
-    /// Decodes sound that takes at most `limit` bytes of memory. The format is detected by the first bytes.
+    /// Decodes sound whose samples take at most `limit` bytes. The format is detected by the first bytes.
     /// Values are from -1 to 1; those of a file of floats are as they are. Whole numbers are divided by the
     /// largest power of two of their type, as in libsndfile and torchaudio.
     ///
     /// The samples that an MP3 encoder added at the beginning and the end are left out if the file says how
     /// many.
     ///
+    /// While it works, sound of several channels takes almost twice the memory of its samples, and up to four
+    /// times if the file does not say how many frames it has. The codebooks of Vorbis take at most 16 MiB.
+    ///
     /// # Errors
     /// See [`AudioError`]. The end of the file must be there: the number of frames that WAV and FLAC give,
     /// the last page of Ogg, and the frames that the first one of an MP3 announces, if it does. FLAC has a
     /// checksum of the sound, Ogg one of each page.
+    ///
+    /// A WAV that was written to a pipe does not say its length (it is 4 GiB - 1), and is an error. A FLAC
+    /// that was has neither a number of frames nor a checksum of them: a block of frames that is lost is an
+    /// error, but not the end of the file between two blocks.
     pub fn decode_within(file: &[u8], limit: usize) -> Result<Self, AudioError> {
         // Some damaged files make the decoders panic, which is an error.
         catch_unwind(AssertUnwindSafe(|| read(file, limit)))
@@ -46,11 +53,14 @@ fn read(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
         }
         [b'f', b'L', b'a', b'C', ..] => Box::new(FlacReader::try_new(stream, options).map_err(decode_error)?),
         [b'O', b'g', b'g', b'S', ..] => {
-            check_last_page(file)?;
+            ogg::check_last_page(file)?;
             Box::new(OggReader::try_new(stream, options).map_err(decode_error)?)
         }
         // The synchronization word, and a layer that exists.
         [0xff, second, ..] if second & 0xe0 == 0xe0 && second & 0x06 != 0 => {
+            // In a stream that can seek, the reader estimates the number of frames by the first few of them,
+            // and takes it for the file's own: some files would be cut short, others refused.
+            let stream = MediaSourceStream::new(Box::new(ReadOnlySource::new(file)), Default::default());
             Box::new(MpaReader::try_new(stream, options).map_err(decode_error)?)
         }
         _ => return Err(AudioError::Format),
@@ -60,6 +70,9 @@ fn read(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
     let (id, wanted) = (track.id, track.num_frames);
     let parameters = track.codec_params.as_ref().and_then(|parameters| parameters.audio());
     let parameters = parameters.ok_or_else(|| decode_error("its codec is unknown"))?;
+    if parameters.codec == CODEC_ID_VORBIS {
+        ogg::check_codebooks(parameters.extra_data.as_deref().unwrap_or_default())?;
+    }
     let options = AudioDecoderOptions::default().verify(true);
     let mut decoder =
         symphonia::default::get_codecs().make_audio_decoder(parameters, &options).map_err(decode_error)?;
@@ -72,9 +85,16 @@ fn read(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
         if packet.track_id != id {
             continue;
         }
+        // The reader passes over damaged frames of FLAC, and without their number nothing else reveals it.
+        if file.starts_with(b"fLaC") && wanted.is_none() && packet.pts.get() != sound.frames() as i64 {
+            return Err(AudioError::Checksum);
+        }
         let buffer = decoder.decode(&packet).map_err(decode_error)?;
         let spec = buffer.spec();
-        sound.begin(spec.channels().count(), spec.rate())?;
+        let channels = spec.channels().count();
+        // Not more than the limit allows, whatever the file says.
+        let frames = wanted.map(|frames| (frames as usize).min(limit / size_of::<f32>() / channels.max(1)));
+        sound.begin(channels, spec.rate(), frames.unwrap_or_default())?;
         within_limit(sound.planes.len(), (sound.frames() + buffer.frames()) as u64, limit)?;
         buffer.copy_to_vecs_planar::<f32>(&mut decoded);
         for (plane, samples) in sound.planes.iter_mut().zip(&decoded) {
@@ -102,11 +122,12 @@ impl Sound {
         self.planes.first().map_or(0, Vec::len)
     }
 
-    /// Checks that each part has the channels and the rate of the first one.
-    fn begin(&mut self, channels: usize, rate: u32) -> Result<(), AudioError> {
+    /// Checks that each part has the channels and the rate of the first one, which finds the memory for all
+    /// frames, if their number is known.
+    fn begin(&mut self, channels: usize, rate: u32, frames: usize) -> Result<(), AudioError> {
         if self.planes.is_empty() {
             self.rate = checked_rate(rate)?;
-            self.planes = vec![Vec::new(); channels];
+            self.planes = (0..channels).map(|_| Vec::with_capacity(frames)).collect();
         }
         if (self.planes.len(), self.rate) == (channels, rate) && channels > 0 {
             return Ok(());
@@ -115,10 +136,13 @@ impl Sound {
     }
 
     fn finish(self) -> Result<Audio, AudioError> {
-        match &self.planes[..] {
-            [] => Err(decode_error("there is no sound in it")),
-            planes => Audio::new(self.rate, planes.len(), planes.concat()),
-        }
+        let channels = self.planes.len();
+        let mut planes = self.planes.into_iter();
+        let mut samples = planes.next().ok_or_else(|| decode_error("there is no sound in it"))?;
+        samples.reserve_exact((channels - 1) * samples.len());
+        planes.for_each(|plane| samples.extend(plane));
+        samples.shrink_to_fit();
+        Audio::new(self.rate, channels, samples)
     }
 }
 
@@ -134,26 +158,6 @@ fn without_tags(mut file: &[u8]) -> &[u8] {
         Some((before, [b'T', b'A', b'G', ..])) => before,
         _ => file,
     }
-}
-
-/// Checks that the last page of an Ogg file is complete, has its checksum, and ends its stream: the decoder
-/// passes over damaged pages, and takes the number of frames from the last one that it finds.
-fn check_last_page(file: &[u8]) -> Result<(), AudioError> {
-    let last = memchr::memmem::rfind(file, b"OggS").map(|at| &file[at..]).unwrap_or_default();
-    // The flags are at 5, the checksum at 22, the number of segments at 26, and their lengths behind it.
-    let page = || {
-        let count = usize::from(*last.get(26)?);
-        let lengths = last.get(27..27 + count)?;
-        let size = 27 + count + lengths.iter().map(|length| usize::from(*length)).sum::<usize>();
-        last.get(..size).filter(|page| page[5] & 4 > 0)
-    };
-    let mut page = page().ok_or(AudioError::Unfinished)?.to_vec();
-    let wanted = u32::from_le_bytes([page[22], page[23], page[24], page[25]]);
-    // The checksum is that of the page with zeros in its place.
-    page[22..26].fill(0);
-    let mut checksum = Crc32::new(0);
-    checksum.process_buf_bytes(&page);
-    if checksum.crc() == wanted { Ok(()) } else { Err(AudioError::Checksum) }
 }
 
 /// Wraps an error of the decoder, or says what is missing.

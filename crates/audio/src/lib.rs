@@ -2,6 +2,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod decode;
+mod ogg;
 mod resample;
 
 pub use resample::AudioResampler;

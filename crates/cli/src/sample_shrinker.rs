@@ -22,8 +22,10 @@ pub(crate) struct ShrinkOptions {
     /// [default: 90]
     #[arg(long, value_name = "QUALITY", requires = "side")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=100))]
-    quality: Option<u8>,
+    #[arg(default_value = "90", hide_default_value = true)]
+    quality: u8,
     /// With --max-side or --short-side: resize only these fields, also PNGs that are grey or have a palette.
+    /// Masks in RGB (COCO panoptic, ADE20K) look like photographs: if there are any, name the other fields.
     /// [default: all fields named as pictures, and no such PNGs, which may be masks]
     #[arg(long, value_name = "FIELDS", value_delimiter = ',', requires = "side")]
     shrink_fields: Vec<String>,
@@ -58,7 +60,7 @@ impl ShrinkOptions {
             SideOptions { short_side: Some(side), .. } => Shrink::short_side(side)?,
             _ => return Ok(None),
         };
-        let shrink = self.quality.map_or(Ok(shrink), |quality| shrink.quality(quality))?;
+        let shrink = shrink.quality(self.quality)?;
         let fields = self.shrink_fields.clone();
         let shrink = shrink.grey_and_palette(!fields.is_empty());
         Ok(Some(SampleShrinker { shrink, fields, counts: Mutex::default() }))
@@ -71,10 +73,8 @@ impl ShrinkOptions {
         let Some((name, side)) = sides.into_iter().find_map(|(name, side)| Some((name, side?))) else {
             return plan;
         };
-        let mut plan = plan.option(name, side).option("jpeg-decoder", DECODER);
-        if let Some(quality) = self.quality {
-            plan = plan.option("quality", quality);
-        }
+        let mut plan =
+            plan.option(name, side).option("jpeg-decoder", DECODER).option("quality", self.quality);
         if !self.shrink_fields.is_empty() {
             plan = plan.option("shrink-fields", self.shrink_fields.join(","));
         }

@@ -37,19 +37,29 @@ pub(super) fn decoder(file: &[u8], format: ImageFormat) -> Result<Box<dyn ImageD
 }
 
 /// Walks over the blocks of a GIF to its trailer: the decoder stops behind the first picture, and would not
-/// notice that the file ends early.
+/// notice that the file ends early. The first picture must cover the canvas: decoders do not agree on the
+/// colour beside it.
 #[cfg(feature = "image-formats")]
 fn check_gif(file: &[u8]) -> Result<(), ImageError> {
-    fn rest(file: &[u8]) -> Option<()> {
+    /// Whether the first picture covers the canvas; `None` if the file ends early.
+    fn rest(file: &[u8]) -> Option<bool> {
         // The number of bytes of a palette, whose flags are these.
         let palette = |flags: u8| if flags & 0x80 > 0 { 3 << ((flags & 7) + 1) } else { 0 };
         // Behind the signature are the size of the canvas, flags, the background and the ratio of pixels.
         let mut at = 13 + palette(*file.get(10)?);
+        let number = |at: usize| Some(u16::from_le_bytes([*file.get(at)?, *file.get(at + 1)?]));
+        let canvas = (number(6)?, number(8)?);
+        let mut is_covered = None;
         loop {
             at += match file.get(at)? {
-                0x3b => return Some(()),
+                0x3b => return Some(is_covered.unwrap_or(true)),
                 // A picture: its place, its size, flags, its palette, the size of its codes.
-                0x2c => 11 + palette(*file.get(at + 9)?),
+                0x2c => {
+                    let begins_there = (number(at + 1)?, number(at + 3)?) == (0, 0);
+                    let (width, height) = (number(at + 5)?, number(at + 7)?);
+                    is_covered.get_or_insert(begins_there && width >= canvas.0 && height >= canvas.1);
+                    11 + palette(*file.get(at + 9)?)
+                }
                 // An extension: its kind.
                 0x21 => 2,
                 _ => return None,
@@ -64,7 +74,13 @@ fn check_gif(file: &[u8]) -> Result<(), ImageError> {
             }
         }
     }
-    rest(file).ok_or(ImageError::Truncated)
+    match rest(file) {
+        Some(true) => Ok(()),
+        Some(false) => {
+            Err(ImageError::Decode("the first picture of the GIF does not cover its whole canvas".into()))
+        }
+        None => Err(ImageError::Truncated),
+    }
 }
 
 /// Checks that no field of a TIFF's first directory has more values than the file has bytes: the decoder
@@ -93,5 +109,27 @@ fn check_tiff(file: &[u8]) -> Result<(), ImageError> {
             Err(ImageError::Decode("a field of the TIFF has more values than the file has bytes".into()))
         }
         None => Err(ImageError::Truncated),
+    }
+}
+
+#[cfg(all(test, feature = "image-formats"))]
+mod tests {
+    use super::*;
+    use crate::{Image, ImageMode};
+
+    #[test]
+    fn the_first_picture_of_a_gif_must_cover_its_canvas() {
+        let gif = |canvas: [u8; 2], corner: [u8; 2]| {
+            let head =
+                [&b"GIF89a"[..], &[canvas[0], 0, canvas[1], 0], b"\x80\0\0\0\0\0\xff\xff\xff"].concat();
+            let place = [0x2c, corner[0], 0, corner[1], 0, 1, 0, 1, 0, 0];
+            [&head[..], &place, b"\x02\x02\x44\x01\0;"].concat()
+        };
+        assert!(Image::decode(&gif([1, 1], [0, 0]), ImageMode::L8).is_ok());
+        for (canvas, corner) in [([2, 1], [0, 0]), ([1, 2], [0, 0]), ([2, 2], [1, 1]), ([1, 1], [1, 0])] {
+            let error = Image::decode(&gif(canvas, corner), ImageMode::L8).unwrap_err();
+            let text = format!("{:#}", crate::Error::from(error));
+            assert!(text.contains("does not cover"), "{text}");
+        }
     }
 }

@@ -29,8 +29,9 @@ const LIMIT: usize = 512 << 20;
 ///   the average of areas. It averages linear light by the curve of sRGB, so that fine detail keeps its
 ///   brightness.
 /// - The EXIF orientation is applied. EXIF and other metadata are not in the result.
-/// - An ICC profile is kept, byte by byte. Its own curve is not used: the light of another one is averaged
-///   slightly differently, and areas of one colour keep it exactly.
+/// - An ICC profile is kept, byte by byte, and so are the colour space and the curve that a PNG names. They
+///   are not used: the light of another curve than that of sRGB is averaged slightly differently, and areas
+///   of one colour keep it exactly. A profile that lacks a part is left out of a JPEG.
 /// - Colours count by their opacity, which is resized as well.
 /// - A JPEG is written in one sequential scan, with chroma of half the width and height (4:2:0).
 ///
@@ -86,7 +87,8 @@ pub enum KeptReason {
     Cmyk,
     /// It is a PNG of 16 bits: a depth map or a medical picture, whose numbers are measurements.
     Wide,
-    /// It is a PNG that is grey or has a palette, and so perhaps a mask, whose numbers are classes.
+    /// It is a PNG that is grey, with or without opacity, or has a palette, and so perhaps a mask, whose
+    /// numbers are classes.
     Labels,
 }
 
@@ -139,8 +141,12 @@ impl Shrink {
         }
     }
 
-    /// Whether PNG files that are grey or have a palette are resized as well. They are not unless it is set:
-    /// masks are stored so, and averages of class numbers are other classes. One with a palette becomes RGB.
+    /// Whether PNG files that are grey (with or without opacity) or have a palette are resized as well. They
+    /// are not unless it is set: masks are stored so, and averages of class numbers are other classes. One
+    /// with a palette becomes RGB.
+    ///
+    /// Masks in RGB look like photographs, and are resized in any case: leave them out. Those of COCO
+    /// panoptic and ADE20K are such files, whose colours are numbers.
     pub fn grey_and_palette(self, are_resized: bool) -> Self {
         Shrink { grey_and_palette: are_resized, ..self }
     }
@@ -200,7 +206,8 @@ impl Shrink {
         // Up to the pixels.
         let reader = decoder.read_info().map_err(decode_error)?;
         let info = reader.info();
-        let is_label = matches!(info.color_type, ColorType::Grayscale | ColorType::Indexed);
+        // A palette has one sample.
+        let is_label = info.color_type.samples() < 3;
         let kept = match info.bit_depth {
             _ if info.animation_control.is_some() => Some(KeptReason::Animated),
             BitDepth::Sixteen => Some(KeptReason::Wide),
@@ -228,6 +235,16 @@ impl Shrink {
         let mut writer = png::Encoder::with_info(&mut written, smaller)
             .and_then(|it| it.write_header())
             .map_err(failed)?;
+        if let Some(points) = info.coding_independent_code_points {
+            // The encoder leaves it out.
+            let numbers = [
+                points.color_primaries,
+                points.transfer_function,
+                points.matrix_coefficients,
+                points.is_video_full_range_image.into(),
+            ];
+            writer.write_chunk(png::chunk::cICP, &numbers).map_err(failed)?;
+        }
         writer.write_image_data(&picture.pixels).and_then(|()| writer.finish()).map_err(failed)?;
         Ok(Shrunk::Resized(written))
     }

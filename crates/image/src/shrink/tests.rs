@@ -155,6 +155,7 @@ fn icc_profiles_are_kept() {
     (info.color_type, info.icc_profile) = (ColorType::Rgb, Some(profile.clone().into()));
     let mut file = Vec::new();
     let mut writer = png::Encoder::with_info(&mut file, info).unwrap().write_header().unwrap();
+    writer.write_chunk(png::chunk::cICP, &[9, 16, 0, 1]).unwrap();
     writer.write_image_data(&quartered((40, 60))).unwrap();
     writer.finish().unwrap();
     let smaller = resized(to(30), &file);
@@ -162,6 +163,8 @@ fn icc_profiles_are_kept() {
     decoder.set_ignore_iccp_chunk(false);
     let reader = decoder.read_info().unwrap();
     assert_eq!(reader.info().icc_profile.as_deref(), Some(&profile[..]));
+    let points = reader.info().coding_independent_code_points.unwrap();
+    assert_eq!((points.color_primaries, points.transfer_function), (9, 16));
 }
 
 #[test]
@@ -179,6 +182,13 @@ fn what_must_not_be_averaged_or_cannot_be_written_is_kept() {
     let mask = grey(60).to_png().unwrap();
     assert_eq!(kept(to(30), &mask), KeptReason::Labels);
     let smaller = resized(to(30).grey_and_palette(true), &mask);
+    assert_eq!(Image::decode(&smaller, ImageMode::L8).unwrap(), grey(30));
+    let mut opaque = Vec::new();
+    let mut encoder = png::Encoder::new(&mut opaque, 60, 60);
+    encoder.set_color(ColorType::GrayscaleAlpha);
+    encoder.write_header().unwrap().write_image_data(&[7, 255].repeat(3600)).unwrap();
+    assert_eq!(kept(to(30), &opaque), KeptReason::Labels);
+    let smaller = resized(to(30).grey_and_palette(true), &opaque);
     assert_eq!(Image::decode(&smaller, ImageMode::L8).unwrap(), grey(30));
     let mut info = png::Info::with_size(60, 60);
     (info.color_type, info.palette) = (ColorType::Indexed, Some(vec![1, 2, 3, 250, 9, 9].into()));
