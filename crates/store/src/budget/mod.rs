@@ -265,7 +265,8 @@ impl BudgetState {
             return None;
         }
         let starved = self.schedule.is_limited() && waiting;
-        let in_flight = self.schedule.long_connections();
+        // Where all objects come as one response each, these count as short.
+        let in_flight = self.schedule.long_connections().max(self.schedule.short_first());
         self.tuner.observe(now, received, starved, self.first_byte, in_flight)
     }
 

@@ -208,6 +208,7 @@ impl RangeSchedule {
         let idle_after = IDLE_AFTER * self.queues.len() as u64;
         let reserve = limits.bytes / 8;
         let part = ((limits.bytes - reserve) / self.queues.len().max(1) as u64).max(range_size);
+        let mut is_blocked = false;
         let first_ready = |(queue, of): (&u64, &ScheduledQueue)| {
             if of.bytes > 0 && self.reads - of.read_at > idle_after {
                 return None;
@@ -224,12 +225,16 @@ impl RangeSchedule {
             }
             let is_short_first = object.is_short_first(length);
             if is_short_first && self.short_first >= limits.connections {
+                is_blocked |= bytes <= limits.bytes;
                 return None;
             }
             Some((of.bytes, length, is_front, is_short_first, id))
         };
-        let (queue_bytes, length, is_front, is_short_first, id) =
-            self.queues.iter().filter_map(first_ready).min_by_key(|(queue_bytes, ..)| *queue_bytes)?;
+        let first = self.queues.iter().filter_map(first_ready).min_by_key(|(queue_bytes, ..)| *queue_bytes);
+        let Some((queue_bytes, length, is_front, is_short_first, id)) = first else {
+            self.limited = is_blocked;
+            return None;
+        };
         let bytes = self.bytes.saturating_add(length);
         if bytes > limits.bytes {
             return None;
@@ -373,6 +378,11 @@ impl RangeSchedule {
     /// Number of ranges in flight but for the short first ones.
     pub(super) fn long_connections(&self) -> usize {
         self.connections - self.short_first
+    }
+
+    /// Number of short first ranges in flight, among them the responses that go on to the end of the object.
+    pub(super) fn short_first(&self) -> usize {
+        self.short_first
     }
 
     fn object(&mut self, id: ObjectId) -> Option<&mut ScheduledObject> {

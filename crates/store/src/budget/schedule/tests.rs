@@ -372,6 +372,25 @@ fn a_queue_that_must_leave_room_does_not_block_others() {
     assert_eq!(grant_all(&mut schedule, limits), [(id(2, 0), 8 * MIB)]);
 }
 
+#[test]
+fn single_responses_ask_for_more_requests() {
+    let limits = ScheduleLimits { connections: 4, max_connections: 10, ..LARGE };
+    let sizes = ObjectRangeSizes { all: None, first: Some(64 << 10) };
+    let mut schedule = RangeSchedule::default();
+    for queue in 0..2 {
+        (0..9).for_each(|number| schedule.add(id(queue, number), 0..u64::MAX, sizes, 1));
+        schedule.set_remaining(queue, u64::MAX);
+    }
+    assert_eq!(grant_all(&mut schedule, limits).len(), 4);
+    // Their responses go on to the end of their objects, and the readers wait.
+    assert!(schedule.is_limited());
+    assert_eq!((schedule.short_first(), schedule.long_connections()), (4, 0));
+    assert_eq!(grant_all(&mut schedule, ScheduleLimits { connections: 8, ..limits }).len(), 4);
+    schedule.bytes = limits.bytes;
+    assert!(schedule.next(ScheduleLimits { connections: 8, ..limits }).is_none());
+    assert!(!schedule.is_limited(), "memory is the limit");
+}
+
 proptest! {
     /// In any order of events, the limits hold except for ranges that are waited for, every object is
     /// requested from its first byte to its last, and nothing is held in the end.
