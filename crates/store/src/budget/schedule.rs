@@ -343,6 +343,8 @@ impl RangeSchedule {
         self.bytes -= length;
         if let Some(queue) = self.queues.get_mut(&id.queue) {
             queue.bytes -= length;
+            // No range has been read, but ranges differ in size: who reads a long one is not idle.
+            queue.read_at = self.reads;
         }
     }
 

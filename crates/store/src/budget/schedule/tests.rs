@@ -391,6 +391,23 @@ fn single_responses_ask_for_more_requests() {
     assert!(!schedule.is_limited(), "memory is the limit");
 }
 
+#[test]
+fn a_queue_that_reads_a_long_range_is_not_idle() {
+    let limits =
+        ScheduleLimits { connections: 100, max_connections: 100, bytes: 2000, useful_bytes: 2000, ..LIMITS };
+    let mut schedule = RangeSchedule::default();
+    schedule.add(id(0, 0), 0..1 << 40, Some(1000), 1);
+    schedule.add(id(1, 0), 0..1 << 40, Some(10), 1);
+    assert_eq!(grant_all(&mut schedule, limits).len(), 2);
+    for _ in 0..50 {
+        schedule.read(id(1, 0), 10);
+        schedule.released(id(0, 0), 10);
+        assert_eq!(grant_all(&mut schedule, limits), [(id(1, 0), 10)]);
+    }
+    schedule.extend(id(0, 0), 1000..1 << 40, 2);
+    assert_eq!(grant_all(&mut schedule, limits), [(id(0, 0), 1000)]);
+}
+
 proptest! {
     /// In any order of events, the limits hold except for ranges that are waited for, every object is
     /// requested from its first byte to its last, and nothing is held in the end.
