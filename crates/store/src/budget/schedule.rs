@@ -274,10 +274,11 @@ impl RangeSchedule {
     }
 
     /// Grants more memory for a range of `held` bytes that is received as slowly as its reader takes it, up
-    /// to the usual size and `most`. It is granted at once or not at all: the reader never
-    /// waits for it. Returns the number of bytes that were added.
+    /// to the usual size, that of its object's ranges and `most`. It is granted at once or not at all: the
+    /// reader never waits for it. Returns the number of bytes that were added.
     pub(super) fn grow(&mut self, id: ObjectId, held: u64, most: u64, limits: ScheduleLimits) -> u64 {
-        let more = self.range_size(limits).min(most).saturating_sub(held);
+        let set = self.object(id).and_then(|object| object.sizes.all).unwrap_or(u64::MAX);
+        let more = self.range_size(limits).min(set).min(most).saturating_sub(held);
         let needed = self.bytes.saturating_add(more).saturating_add(limits.bytes / 8);
         let Some(queue) = self.queues.get_mut(&id.queue).filter(|_| needed <= limits.bytes) else { return 0 };
         queue.bytes += more;

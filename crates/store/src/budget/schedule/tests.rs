@@ -263,6 +263,8 @@ fn a_window_grows_by_what_is_free() {
     assert_eq!(schedule.grow(id(0, 0), 64 << 10, u64::MAX, limits), 8 * MIB - (64 << 10));
     assert_eq!(schedule.grow(id(1, 0), 9 * MIB, u64::MAX, limits), 0, "it is large enough");
     assert_eq!(schedule.grow(id(1, 0), 64 << 10, 100 << 10, limits), 36 << 10, "the object is small");
+    schedule.add(id(3, 0), 0..u64::MAX, Some(MIB), 1);
+    assert_eq!(schedule.grow(id(3, 0), 64 << 10, u64::MAX, limits), MIB - (64 << 10), "its size is set");
     schedule.bytes = 50 * MIB;
     assert_eq!(schedule.grow(id(1, 0), 64 << 10, u64::MAX, limits), 0, "an eighth is left free");
     assert_eq!((schedule.bytes, schedule.queues[&1].bytes), (50 * MIB, 36 << 10));
