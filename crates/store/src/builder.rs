@@ -119,7 +119,9 @@ impl StoreBuilder {
     }
 
     /// Number of bytes that one request asks for. Unless set it is 8 to 32 MiB, so that the time until a
-    /// response begins is short compared with the rest of it; less where many objects share little memory.
+    /// response begins is short compared with the rest of it; less where many objects share little memory. A
+    /// size that is set holds unless the [budget](StoreBuilder::budget) has little memory left: a reader that
+    /// waits then asks for less at a time, 64 KiB at least.
     pub fn range_size(mut self, bytes: u64) -> Self {
         self.limits.range_size = Some(bytes);
         self

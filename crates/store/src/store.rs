@@ -88,9 +88,10 @@ impl Store {
     /// `version` is what the range was chosen by, such as the result of [`stat`](Store::stat) or of an
     /// earlier read: see [`Body::of_version`]. [`ObjectVersion::any`] accepts the object as it is now.
     ///
-    /// A range of at most [`range_size`](super::StoreBuilder::range_size) bytes is one request, and an empty
-    /// range none. Offsets in errors count from the beginning of the object. A server that knows no ranges
-    /// sends the whole object: the bytes before `range` are received and dropped.
+    /// A range of at most [`range_size`](super::StoreBuilder::range_size) bytes is one request, unless the
+    /// budget has little memory left: then it is several, of 64 KiB at least. An empty range is no request.
+    /// Offsets in errors count from the beginning of the object. A server that knows no ranges sends the
+    /// whole object: the bytes before `range` are received and dropped.
     ///
     /// # Errors
     ///

@@ -34,9 +34,10 @@ use tuner::ConcurrencyTuner;
 /// All stores of a process share one budget, [`Budget::process`], unless they are given another. The number
 /// of requests in flight is tuned while reading: it grows as long as more requests bring more bytes, up to
 /// the number of connections. A range that a reader is waiting for is requested even when the budget is used
-/// up, one range for each reader, so that readers never wait for each other. Such a range is as large as the
-/// room that is left, or has 64 KiB: requested and not read are at most `bytes` and 64 KiB for each reader. A
-/// reader that reads nothing while others do keeps what it has, and nothing more is requested ahead for it.
+/// up, one range for each reader, so that readers never wait for each other. Where little room is left, such
+/// a range has an eighth of it, or 64 KiB: requested and not read are at most `bytes` and 64 KiB for each
+/// reader. A reader that reads nothing while others do keeps what it has, and nothing more is requested ahead
+/// for it. What is requested ahead leaves an eighth of the memory to readers that begin later.
 ///
 /// `Report::memory` says how much of the budget each loader holds.
 ///
@@ -264,7 +265,8 @@ impl BudgetState {
             return None;
         }
         let starved = self.schedule.is_limited() && waiting;
-        let in_flight = self.schedule.long_connections();
+        // Where all objects come as one response each, these count as short.
+        let in_flight = self.schedule.long_connections().max(self.schedule.short_first());
         self.tuner.observe(now, received, starved, self.first_byte, in_flight)
     }
 

@@ -2,14 +2,15 @@
 //!
 //! **The invariant.** A range that a reader waits for is granted at once; all others keep the limits. If
 //! it had to wait for room, a reader could wait forever: it wants the bytes of one object, and the memory
-//! is full of those of another one, which it reads later. Such a range takes the room that is left, or
-//! [`MIN_WITHOUT_ROOM`] if that is more. A queue has one reader, which waits for one range at a time, so
-//! that the bytes in use are at most `bytes` and [`MIN_WITHOUT_ROOM`] for each queue.
+//! is full of those of another one, which it reads later. Where it would take more than half of the room
+//! that is left, such a range takes an eighth of it, or [`MIN_WITHOUT_ROOM`] if that is more. A queue has one
+//! reader, which waits for one range at a time, so that the bytes in use are at most `bytes` and
+//! [`MIN_WITHOUT_ROOM`] for each queue.
 //!
 //! What nobody waits for yet is given fairly:
 //! - The queue that holds the fewest bytes is first, and in it the object that is read first.
-//! - A queue that holds more than an eighth of the memory leaves an eighth free, for queues that come
-//!   later. So does each queue with the objects behind its first one, which wait for the first one.
+//! - An eighth of the memory is for queues that come later. A queue takes none of it when it would hold more
+//!   than an equal part of the rest, and none for the objects behind its first one, which wait for that one.
 //! - A queue that has bytes and reads none, while the others read four ranges each on average, gets no
 //!   more: however many loaders are open, memory goes to those that read.
 //! - Ranges become smaller when few bytes are left in all: otherwise the last ones would be large and end
@@ -205,6 +206,9 @@ impl RangeSchedule {
         }
         let ready = |object: &ScheduledObject| !object.ahead.is_empty() && object.ranges < object.max_ranges;
         let idle_after = IDLE_AFTER * self.queues.len() as u64;
+        let reserve = limits.bytes / 8;
+        let part = ((limits.bytes - reserve) / self.queues.len().max(1) as u64).max(range_size);
+        let mut is_blocked = false;
         let first_ready = |(queue, of): (&u64, &ScheduledQueue)| {
             if of.bytes > 0 && self.reads - of.read_at > idle_after {
                 return None;
@@ -213,17 +217,26 @@ impl RangeSchedule {
             let is_front = of.objects.keys().next() == Some(number);
             let id = ObjectId { queue: *queue, number: *number };
             let length = object.next_length(sizes, of.usual_size);
+            let bytes = self.bytes.saturating_add(length);
+            let may_fill = is_front && of.bytes.saturating_add(length) <= part;
+            // Others that may take of the reserve do not wait for this one.
+            if !may_fill && bytes <= limits.bytes && bytes.saturating_add(reserve) > limits.bytes {
+                return None;
+            }
             let is_short_first = object.is_short_first(length);
             if is_short_first && self.short_first >= limits.connections {
+                is_blocked |= bytes <= limits.bytes;
                 return None;
             }
             Some((of.bytes, length, is_front, is_short_first, id))
         };
-        let (queue_bytes, length, is_front, is_short_first, id) =
-            self.queues.iter().filter_map(first_ready).min_by_key(|(queue_bytes, ..)| *queue_bytes)?;
+        let first = self.queues.iter().filter_map(first_ready).min_by_key(|(queue_bytes, ..)| *queue_bytes);
+        let Some((queue_bytes, length, is_front, is_short_first, id)) = first else {
+            self.limited = is_blocked;
+            return None;
+        };
         let bytes = self.bytes.saturating_add(length);
-        let reserve = if queue_bytes > limits.bytes / 8 || !is_front { limits.bytes / 8 } else { 0 };
-        if bytes.saturating_add(reserve) > limits.bytes {
+        if bytes > limits.bytes {
             return None;
         }
         // All objects behind the first one wait for it, however soon their bytes come.
@@ -239,7 +252,8 @@ impl RangeSchedule {
         self.take(id, length)
     }
 
-    /// Takes the range that a reader waits for, as much as `bytes` has room for.
+    /// Takes the range that a reader waits for: less than all where `bytes` has little room, for the readers
+    /// that come next.
     fn take_awaited(
         &mut self,
         id: ObjectId,
@@ -249,7 +263,8 @@ impl RangeSchedule {
         let queue = self.queues.get(&id.queue)?;
         let length = queue.objects.get(&id.number)?.next_length(sizes, queue.usual_size);
         let room = bytes.saturating_sub(self.bytes);
-        self.take(id, length.min(room.max(MIN_WITHOUT_ROOM)))
+        let fair = if length <= room / 2 { length } else { room / 8 };
+        self.take(id, length.min(fair.max(MIN_WITHOUT_ROOM)))
     }
 
     /// Bytes of a range: fewer when many queues share the memory.
@@ -259,10 +274,11 @@ impl RangeSchedule {
     }
 
     /// Grants more memory for a range of `held` bytes that is received as slowly as its reader takes it, up
-    /// to the usual size and `most`. It is granted at once or not at all: the reader never
-    /// waits for it. Returns the number of bytes that were added.
+    /// to the usual size, that of its object's ranges and `most`. It is granted at once or not at all: the
+    /// reader never waits for it. Returns the number of bytes that were added.
     pub(super) fn grow(&mut self, id: ObjectId, held: u64, most: u64, limits: ScheduleLimits) -> u64 {
-        let more = self.range_size(limits).min(most).saturating_sub(held);
+        let set = self.object(id).and_then(|object| object.sizes.all).unwrap_or(u64::MAX);
+        let more = self.range_size(limits).min(set).min(most).saturating_sub(held);
         let needed = self.bytes.saturating_add(more).saturating_add(limits.bytes / 8);
         let Some(queue) = self.queues.get_mut(&id.queue).filter(|_| needed <= limits.bytes) else { return 0 };
         queue.bytes += more;
@@ -328,6 +344,8 @@ impl RangeSchedule {
         self.bytes -= length;
         if let Some(queue) = self.queues.get_mut(&id.queue) {
             queue.bytes -= length;
+            // No range has been read, but ranges differ in size: who reads a long one is not idle.
+            queue.read_at = self.reads;
         }
     }
 
@@ -363,6 +381,11 @@ impl RangeSchedule {
     /// Number of ranges in flight but for the short first ones.
     pub(super) fn long_connections(&self) -> usize {
         self.connections - self.short_first
+    }
+
+    /// Number of short first ranges in flight, among them the responses that go on to the end of the object.
+    pub(super) fn short_first(&self) -> usize {
+        self.short_first
     }
 
     fn object(&mut self, id: ObjectId) -> Option<&mut ScheduledObject> {

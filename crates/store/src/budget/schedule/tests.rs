@@ -213,7 +213,7 @@ fn without_room_a_waiting_reader_gets_a_small_range() {
 }
 
 #[test]
-fn a_range_that_is_waited_for_takes_the_room_that_is_left() {
+fn a_range_that_is_waited_for_takes_a_part_of_the_room_that_is_left() {
     let limits = ScheduleLimits { bytes: 8 * MIB, ..LARGE };
     let mut awaited = |in_use| {
         let mut schedule = RangeSchedule { bytes: in_use, ..RangeSchedule::default() };
@@ -221,8 +221,8 @@ fn a_range_that_is_waited_for_takes_the_room_that_is_left() {
         schedule.await_next(id(0, 0));
         schedule.next(limits).unwrap().1.end
     };
-    let lengths = [0, 5 * MIB, 8 * MIB - 100_000, 8 * MIB, 80 * MIB].map(&mut awaited);
-    assert_eq!(lengths, [4 * MIB, 3 * MIB, 100_000, MIN_WITHOUT_ROOM, MIN_WITHOUT_ROOM]);
+    let lengths = [0, 4 * MIB, 8 * MIB - 100_000, 8 * MIB, 80 * MIB].map(&mut awaited);
+    assert_eq!(lengths, [4 * MIB, MIB / 2, MIN_WITHOUT_ROOM, MIN_WITHOUT_ROOM, MIN_WITHOUT_ROOM]);
     // A size that the user has set does not exceed it either.
     let mut schedule = RangeSchedule { bytes: 8 * MIB, ..RangeSchedule::default() };
     schedule.add(id(0, 0), 0..1 << 40, Some(MIB), usize::MAX);
@@ -263,6 +263,8 @@ fn a_window_grows_by_what_is_free() {
     assert_eq!(schedule.grow(id(0, 0), 64 << 10, u64::MAX, limits), 8 * MIB - (64 << 10));
     assert_eq!(schedule.grow(id(1, 0), 9 * MIB, u64::MAX, limits), 0, "it is large enough");
     assert_eq!(schedule.grow(id(1, 0), 64 << 10, 100 << 10, limits), 36 << 10, "the object is small");
+    schedule.add(id(3, 0), 0..u64::MAX, Some(MIB), 1);
+    assert_eq!(schedule.grow(id(3, 0), 64 << 10, u64::MAX, limits), MIB - (64 << 10), "its size is set");
     schedule.bytes = 50 * MIB;
     assert_eq!(schedule.grow(id(1, 0), 64 << 10, u64::MAX, limits), 0, "an eighth is left free");
     assert_eq!((schedule.bytes, schedule.queues[&1].bytes), (50 * MIB, 36 << 10));
@@ -323,6 +325,89 @@ fn an_idle_queue_keeps_its_ranges_and_gets_no_more() {
     schedule.received();
     schedule.read(at, 10);
     assert_eq!(schedule.next(limits).map(|(id, _)| id.queue), Some(1));
+}
+
+/// Grants all that `limits` allow. `Budget` asks again until there is no more.
+fn grant_all(schedule: &mut RangeSchedule, limits: ScheduleLimits) -> Vec<(ObjectId, u64)> {
+    std::iter::from_fn(|| schedule.next(limits)).map(|(id, range)| (id, range.end - range.start)).collect()
+}
+
+#[test]
+fn a_loader_leaves_an_eighth_however_many_streams_it_has_and_however_far_it_has_read() {
+    let limits = ScheduleLimits { connections: 1000, max_connections: 1000, bytes: 256 * MIB, ..LARGE };
+    for (streams, size, part_read) in
+        [(8, None, 0), (16, None, 1), (16, None, 3 * MIB), (64, None, MIB), (16, Some(32 * MIB), 1)]
+    {
+        let mut schedule = RangeSchedule::default();
+        (0..streams).for_each(|queue| schedule.add(id(queue, 0), 0..1 << 40, size, usize::MAX));
+        let held = grant_all(&mut schedule, limits);
+        held.iter().for_each(|(id, _)| schedule.released(*id, part_read));
+        grant_all(&mut schedule, limits);
+        assert!(schedule.bytes <= 224 * MIB, "{streams}, {size:?}, {part_read}: {}", schedule.bytes / MIB);
+        // It pauses, and a second and a third loader begin: each reader waits for its first range.
+        for loader in 1..3 {
+            let queues = loader * 100..loader * 100 + 8;
+            queues.clone().for_each(|queue| schedule.add(id(queue, 0), 0..1 << 40, None, 0));
+            let mut first = |queue| {
+                schedule.extend(id(queue, 0), 0..1 << 40, 1);
+                schedule.await_next(id(queue, 0));
+                grant_all(&mut schedule, limits).iter().map(|(_, length)| *length).sum::<u64>()
+            };
+            let lengths: Vec<_> = queues.map(&mut first).collect();
+            let least = if loader == 1 { MIB / 2 } else { 2 * MIN_WITHOUT_ROOM };
+            assert!(lengths.iter().all(|length| *length >= least), "{streams}, {loader}: {lengths:?}");
+        }
+    }
+}
+
+#[test]
+fn a_queue_that_must_leave_room_does_not_block_others() {
+    let limits = ScheduleLimits { connections: 100, bytes: 64 * MIB, ..LARGE };
+    let mut schedule = RangeSchedule::default();
+    schedule.add(id(0, 0), 0..1 << 40, None, usize::MAX);
+    grant_all(&mut schedule, limits);
+    assert_eq!(schedule.bytes, 56 * MIB);
+    // It holds the fewest bytes, but only objects behind its first one can be requested.
+    schedule.add(id(1, 0), 0..u64::MAX, None, 0);
+    schedule.add(id(1, 1), 0..1 << 40, None, usize::MAX);
+    schedule.add(id(2, 0), 0..1 << 40, None, usize::MAX);
+    assert_eq!(grant_all(&mut schedule, limits), [(id(2, 0), 8 * MIB)]);
+}
+
+#[test]
+fn single_responses_ask_for_more_requests() {
+    let limits = ScheduleLimits { connections: 4, max_connections: 10, ..LARGE };
+    let sizes = ObjectRangeSizes { all: None, first: Some(64 << 10) };
+    let mut schedule = RangeSchedule::default();
+    for queue in 0..2 {
+        (0..9).for_each(|number| schedule.add(id(queue, number), 0..u64::MAX, sizes, 1));
+        schedule.set_remaining(queue, u64::MAX);
+    }
+    assert_eq!(grant_all(&mut schedule, limits).len(), 4);
+    // Their responses go on to the end of their objects, and the readers wait.
+    assert!(schedule.is_limited());
+    assert_eq!((schedule.short_first(), schedule.long_connections()), (4, 0));
+    assert_eq!(grant_all(&mut schedule, ScheduleLimits { connections: 8, ..limits }).len(), 4);
+    schedule.bytes = limits.bytes;
+    assert!(schedule.next(ScheduleLimits { connections: 8, ..limits }).is_none());
+    assert!(!schedule.is_limited(), "memory is the limit");
+}
+
+#[test]
+fn a_queue_that_reads_a_long_range_is_not_idle() {
+    let limits =
+        ScheduleLimits { connections: 100, max_connections: 100, bytes: 2000, useful_bytes: 2000, ..LIMITS };
+    let mut schedule = RangeSchedule::default();
+    schedule.add(id(0, 0), 0..1 << 40, Some(1000), 1);
+    schedule.add(id(1, 0), 0..1 << 40, Some(10), 1);
+    assert_eq!(grant_all(&mut schedule, limits).len(), 2);
+    for _ in 0..50 {
+        schedule.read(id(1, 0), 10);
+        schedule.released(id(0, 0), 10);
+        assert_eq!(grant_all(&mut schedule, limits), [(id(1, 0), 10)]);
+    }
+    schedule.extend(id(0, 0), 1000..1 << 40, 2);
+    assert_eq!(grant_all(&mut schedule, limits), [(id(0, 0), 1000)]);
 }
 
 proptest! {
