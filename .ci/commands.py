@@ -79,6 +79,7 @@ RULES = [
     Not(r"cargo install shardstream-cli$", "the crate is not published; tests run the program"),
     Not(r"cargo install --path crates/cli$", "it changes the user's programs; tests run the program"),
     Not(r"cargo publish --workspace( --dry-run)?$", "a release; it builds each crate anew"),
+    Not(r"cargo publish --manifest-path crates/burn/Cargo\.toml$", "a release; it needs the library on crates.io"),
     Not(r"cargo add shardstream --features \w+$", "the crate is not published; that it has the feature is checked"),
     Run(r"cargo run --example index_shards$", "5 shards of 5000 samples"),
     Run(r"cargo run --example index_shards -- 'data/", "10 shards of 640 samples", ["data"]),

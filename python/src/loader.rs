@@ -246,11 +246,10 @@ pub(crate) fn merge_states(states: Vec<String>) -> PyResult<String> {
 pub(crate) fn inspect_state(state: &str) -> PyResult<(u64, bool, &'static str)> {
     let state: State = state.parse().map_err(error::to_python)?;
     let document = serde_json::to_value(&state).unwrap_or_default();
-    let is_endless = document["of"]["read"]["epochs_from"].is_u64();
     let end = match (&document["ended"], &document["failed"]) {
         (Json::Bool(true), _) => "ended",
         (_, Json::Bool(true)) => "failed",
         _ => "open",
     };
-    Ok((state.epoch(), is_endless, end))
+    Ok((state.epoch(), state.is_endless(), end))
 }

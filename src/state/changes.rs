@@ -224,11 +224,6 @@ impl State {
         Ok(())
     }
 
-    /// Whether it is of epochs without an end. Only there may datasets change.
-    fn is_endless(&self) -> bool {
-        matches!(self.header.run, EpochRange::EpochsFrom(_))
-    }
-
     /// The state of the job `here`, made from this state of another job.
     pub(crate) fn changed(&self, here: JobHeader, changes: &Changes) -> Result<(State, ChangeReport)> {
         self.check_same_job(&here)?;

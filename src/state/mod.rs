@@ -253,6 +253,13 @@ impl State {
         self.header.run.epoch()
     }
 
+    /// Whether the batches are those of all epochs from [`epoch`](State::epoch) on, without an end: see
+    /// [`Loader::epochs`](crate::Loader::epochs).
+    #[must_use]
+    pub fn is_endless(&self) -> bool {
+        matches!(self.header.run, EpochRange::EpochsFrom(_))
+    }
+
     /// Number of batches that were taken on a rank, including those before a restore. This is the number of
     /// the next batch, from 0.
     #[must_use]

@@ -19,7 +19,7 @@ impl<O: Send + 'static> ShardLoader<O> {
     /// model, as `data-<epoch>.json` in `directory`, and deleted with it. A restore checks that shards, seed
     /// and pipeline are those of the checkpoint, and continues with the next epoch.
     ///
-    /// Several processes need a directory each, as for burn's own checkpoints.
+    /// Each `Learner` needs its own: without a restore, the next iteration is its epoch 1. Several processes need a directory each, as for burn's own checkpoints.
     ///
     /// ```
     /// # use burn::train::{LearnerModel, SupervisedTraining};
@@ -38,6 +38,7 @@ impl<O: Send + 'static> ShardLoader<O> {
     /// # }
     /// ```
     pub fn checkpointer<C>(&self, directory: impl AsRef<Path>, inner: C) -> StateCheckpointer<C, O> {
+        self.begin_learner();
         StateCheckpointer { inner, loader: self.clone(), directory: directory.as_ref().to_path_buf() }
     }
 }
@@ -52,7 +53,6 @@ fn failed(error: impl fmt::Display) -> CheckpointerError {
     CheckpointerError::Unknown(error.to_string())
 }
 
-/// burn counts epochs from 1.
 impl<R, C, O> Checkpointer<R> for StateCheckpointer<C, O>
 where
     R: Checkpoint,
@@ -60,8 +60,7 @@ where
     O: Send + 'static,
 {
     fn save(&self, epoch: usize, record: R) -> Result<(), CheckpointerError> {
-        let read = epoch.checked_sub(1).and_then(|epoch| self.loader.ended(epoch as u64));
-        let state = read.ok_or_else(|| {
+        let state = self.loader.ended(epoch).ok_or_else(|| {
             failed(format!("epoch {epoch} of burn is not an epoch that the ShardLoader has read to its end"))
         })?;
         std::fs::create_dir_all(&self.directory).map_err(CheckpointerError::IOError)?;
@@ -89,7 +88,8 @@ where
             ))
         })?;
         let record = self.inner.restore(epoch)?;
-        self.loader.continue_after(&state).map_err(|error| failed(format!("{}: {error}", path.display())))?;
+        let continued = self.loader.continue_after(state, epoch);
+        continued.map_err(|error| failed(format!("{}: {error}", path.display())))?;
         Ok(record)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::SliceError;
 use crate::run::Run;
-use crate::split::{Split, StartError};
+use crate::split::{NumberedRun, Split, StartError};
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
 use burn::tensor::Device;
@@ -10,7 +10,7 @@ use shardstream::collate::TensorBatch;
 use shardstream::feed::FeedReport;
 use shardstream::loader::Batches;
 use shardstream::state::Ledger;
-use shardstream::{Error, Loader, Result, State};
+use shardstream::{Error, ErrorKind, Loader, Result, State};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,12 +56,15 @@ pub(crate) struct Shared<O> {
 struct Position {
     /// Of the next iteration.
     epoch: u64,
+    /// The iteration that was begun last, as burn's `Learner` counts epochs: from 1, even if the first one
+    /// continues another training.
+    learner_epoch: usize,
     /// What the next iteration continues, if not the beginning of that epoch.
     resume: Option<State>,
     /// After the last step of all devices.
     state: Option<State>,
-    /// At the end of the last epochs, by epoch.
-    ended: BTreeMap<u64, State>,
+    /// At the end of the last epochs, by the `Learner`'s number.
+    ended: BTreeMap<usize, State>,
     report: FeedReport,
     skipped: Ledger,
 }
@@ -74,16 +77,27 @@ impl<O> Shared<O> {
         self.position.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the next epoch. Returns its number, the state it continues if it was resumed, and its batches.
-    pub(crate) fn next_epoch(&self) -> Result<(u64, Option<State>, Batches<TensorBatch>)> {
+    /// Starts the next epoch. Returns the `Learner`'s number of it, the state it continues if it was resumed,
+    /// and its batches.
+    pub(crate) fn next_epoch(&self) -> Result<(usize, Option<State>, Batches<TensorBatch>)> {
         let mut position = self.position();
-        let epoch = position.epoch;
         let batches = match &position.resume {
             Some(state) => self.loader.restore(state)?,
-            None => self.loader.epoch(epoch),
+            None => self.loader.epoch(position.epoch),
         };
         position.epoch += 1;
-        Ok((epoch, position.resume.take(), batches))
+        position.learner_epoch += 1;
+        Ok((position.learner_epoch, position.resume.take(), batches))
+    }
+
+    /// Checks that the epoch of a state can be continued.
+    fn check(&self, state: &State) -> Result<()> {
+        if state.is_endless() {
+            let why = "it is of `Loader::epochs`, whose batches have no end, and a ShardLoader reads single \
+                       epochs: save the state of `Loader::epoch`, or `ShardLoader::state`";
+            return Err(ErrorKind::State(why.to_owned()).into());
+        }
+        self.loader.restore(state).map(drop)
     }
 
     fn note_end(&self, run: &Run<O>) {
@@ -91,9 +105,16 @@ impl<O> Shared<O> {
         position.report += run.report();
         let ledger = run.state().map(State::ledger).unwrap_or_default();
         position.skipped = std::mem::take(&mut position.skipped).merge(ledger);
-        position.ended.extend(run.ended());
-        while position.ended.len() > ENDED_EPOCHS {
-            position.ended.pop_first();
+        position.note_ended(run);
+    }
+}
+
+impl Position {
+    /// Notes the state at the end of a run, if it has been read to its end.
+    fn note_ended<O>(&mut self, run: &Run<O>) {
+        self.ended.extend(run.ended());
+        while self.ended.len() > ENDED_EPOCHS {
+            self.ended.pop_first();
         }
     }
 }
@@ -126,17 +147,21 @@ impl<O: Send + 'static> ShardLoader<O> {
     /// Begins with the batch after those of which `state` was taken, and continues with the next epochs.
     /// After the last batch of an epoch, the first iteration has no batches.
     ///
+    /// To a new `Learner` the rest of the epoch is its epoch 1, in the names of its checkpoints, too. If it
+    /// begins at a checkpoint of burn, the data continues after the epoch of that checkpoint instead.
+    ///
     /// # Errors
-    /// As [`Loader::restore`]: if the state is of other shards, another seed or another pipeline.
+    /// As [`Loader::restore`]: if the state is of other shards, another seed or another pipeline. Also
+    /// [`ErrorKind::State`] if it is one of [`Loader::epochs`].
     pub fn resume(self, state: State) -> Result<Self> {
-        let _ = self.shared.loader.restore(&state)?;
-        *self.shared.position() =
-            Position { epoch: state.epoch(), resume: Some(state), ..Default::default() };
+        self.shared.check(&state)?;
+        let (epoch, resume) = (state.epoch(), Some(state.clone()));
+        *self.shared.position() = Position { epoch, resume, state: Some(state), ..Default::default() };
         Ok(self)
     }
 
-    /// The state after the last batch that was returned, or after the last one of all devices. `None` before
-    /// the first.
+    /// The state after the last batch that was returned, or after the last one of all devices. Before the
+    /// first, the state that was resumed; `None` if the training is new.
     ///
     /// Between two steps it is the state of the training: save it with the model when a training is stopped
     /// in the middle of an epoch, and pass it to [`resume`](Self::resume).
@@ -162,17 +187,26 @@ impl<O: Send + 'static> ShardLoader<O> {
         Some(self.shared.loader.steps()? / self.split.slices() as u64)
     }
 
-    /// The state at the end of an epoch that was read a short time ago.
+    /// A `Learner` begins: it calls the next iteration epoch 1.
     #[cfg(feature = "train")]
-    pub(crate) fn ended(&self, epoch: u64) -> Option<State> {
-        self.shared.position().ended.get(&epoch).cloned()
+    pub(crate) fn begin_learner(&self) {
+        let mut position = self.shared.position();
+        position.learner_epoch = 0;
+        position.ended.clear();
     }
 
-    /// Continues with the epoch after the one of `state`.
+    /// The state at the end of an epoch of the `Learner` that was read a short time ago.
     #[cfg(feature = "train")]
-    pub(crate) fn continue_after(&self, state: &State) -> Result<()> {
-        let _ = self.shared.loader.restore(state)?;
-        *self.shared.position() = Position { epoch: state.epoch() + 1, ..Default::default() };
+    pub(crate) fn ended(&self, learner_epoch: usize) -> Option<State> {
+        self.shared.position().ended.get(&learner_epoch).cloned()
+    }
+
+    /// Continues with the epoch after the one of `state`, which was this epoch of the `Learner`.
+    #[cfg(feature = "train")]
+    pub(crate) fn continue_after(&self, state: State, learner_epoch: usize) -> Result<()> {
+        self.shared.check(&state)?;
+        let epoch = state.epoch() + 1;
+        *self.shared.position() = Position { epoch, learner_epoch, state: Some(state), ..Default::default() };
         Ok(())
     }
 }
@@ -251,8 +285,8 @@ fn lock<O>(run: &Mutex<Run<O>>) -> MutexGuard<'_, Run<O>> {
 /// One epoch on one device.
 struct Epoch<'a, O: Send + 'static> {
     loader: &'a ShardLoader<O>,
-    /// The run, with its number. `None` if it could not be started.
-    run: Option<(u64, Arc<Mutex<Run<O>>>)>,
+    /// `None` if it could not be started.
+    run: Option<NumberedRun<O>>,
     failure: Option<DatasetError>,
     /// Number of batches of this epoch that this device has taken.
     rounds: u64,
@@ -266,7 +300,12 @@ impl<O: Send + 'static> Iterator for Epoch<'_, O> {
             return Some(Err(failure));
         }
         let mut run = lock(&self.run.as_ref()?.1);
-        let batch = match run.next(self.loader.slice)? {
+        let Some(next) = run.next(self.loader.slice) else {
+            // burn may save a checkpoint before the other devices have left the epoch.
+            self.loader.shared.position().note_ended(&run);
+            return None;
+        };
+        let batch = match next {
             Ok((batch, state)) => {
                 self.rounds += 1;
                 // The last device of a round has the state after it.

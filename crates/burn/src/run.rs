@@ -16,7 +16,8 @@ use std::collections::VecDeque;
 type Uploaded<O> = (O, Option<State>);
 
 pub(crate) struct Run<O> {
-    epoch: u64,
+    /// As burn's `Learner` counts epochs.
+    learner_epoch: usize,
     feed: Feed<Uploaded<O>>,
     /// The batches that were read, of each device.
     ready: Vec<VecDeque<Uploaded<O>>>,
@@ -39,11 +40,15 @@ impl<O: Send + 'static> Run<O> {
     /// Starts the next epoch of the loader, for these devices.
     pub(crate) fn start(shared: &Shared<O>, devices: Vec<Device>) -> Result<Self, Error> {
         let count = devices.len();
-        let (epoch, resumed, batches) = shared.next_epoch()?;
-        let done = resumed.as_ref().map_or(0, State::batches);
-        let skipped = done / count as u64;
-        let steps = shared.loader.steps();
-        let total = steps.map(|steps| skipped + steps.saturating_sub(done) / count as u64);
+        let (learner_epoch, resumed, batches) = shared.next_epoch()?;
+        let rounds = |batches| batches / count as u64;
+        // The batches of a state may have had another size, and another number of ranks.
+        let left = batches.steps_left().map(rounds);
+        let skipped = match (shared.loader.steps().map(rounds), left) {
+            (Some(all), Some(left)) => all.saturating_sub(left),
+            _ => rounds(resumed.as_ref().map_or(0, State::batches)),
+        };
+        let total = left.map(|left| skipped + left);
         let upload = shared.upload.clone();
         let mut turn = (0..count).cycle();
         let upload = move |batch: TensorBatch| {
@@ -57,7 +62,7 @@ impl<O: Send + 'static> Run<O> {
         let (ahead, failure) = (None, None);
         let state = resumed;
         Ok(Run {
-            epoch,
+            learner_epoch,
             feed,
             ready,
             skipped,
@@ -135,10 +140,10 @@ impl<O> Run<O> {
         self.total
     }
 
-    /// The epoch, and the state at its end, if all rounds were read without an error.
-    pub(crate) fn ended(&self) -> Option<(u64, State)> {
+    /// The `Learner`'s epoch, and the state at its end, if all rounds were read without an error.
+    pub(crate) fn ended(&self) -> Option<(usize, State)> {
         let is_whole = self.has_ended && self.total == Some(self.rounds);
-        self.state.clone().filter(|_| is_whole).map(|state| (self.epoch, state))
+        self.state.clone().filter(|_| is_whole).map(|state| (self.learner_epoch, state))
     }
 
     /// The state after the last round that was read for the devices.

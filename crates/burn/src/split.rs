@@ -36,6 +36,9 @@ struct SharedRun<O> {
     ended: usize,
 }
 
+/// A run, and its number.
+pub(crate) type NumberedRun<O> = (u64, Arc<Mutex<Run<O>>>);
+
 /// Why a slice cannot start a run.
 pub(crate) enum StartError {
     Slice(SliceError),
@@ -105,11 +108,7 @@ impl<O> Split<O> {
 
 impl<O: Send + 'static> Split<O> {
     /// The next run of a slice, and its number. The first slice that gets there starts it.
-    pub(crate) fn next_run(
-        &self,
-        slice: usize,
-        shared: &Shared<O>,
-    ) -> Result<(u64, Arc<Mutex<Run<O>>>), StartError> {
+    pub(crate) fn next_run(&self, slice: usize, shared: &Shared<O>) -> Result<NumberedRun<O>, StartError> {
         let mut state = self.lock();
         if let Some(error) = state.incomplete {
             return Err(StartError::Slice(error));

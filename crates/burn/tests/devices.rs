@@ -6,8 +6,8 @@ mod support;
 use burn::data::dataloader::DataLoader;
 use burn::data::dataloader::split::split_dataloader;
 use burn::tensor::{BoolStore, DType, Device, Int, Tensor};
-use shardstream::State;
 use shardstream::codec::DType as Numbers;
+use shardstream::{State, Topology};
 use shardstream_burn::{ShardLoader, SliceError, UNKNOWN_ITEMS, tensor_data};
 use std::error::Error;
 use std::path::Path;
@@ -132,7 +132,9 @@ fn a_training_resumes_in_the_middle_of_an_epoch() {
         let state: State = loader.state().unwrap().to_string().parse().unwrap();
         assert_eq!((state.epoch(), state.batches()), (1, 4));
 
-        let resumed = numbered(dir.path(), true).resume(state).unwrap();
+        let resumed = numbered(dir.path(), true).resume(state.clone()).unwrap();
+        let before_its_first_step = resumed.state().unwrap();
+        assert_eq!(before_its_first_step.to_string(), state.to_string());
         let slices = split(&resumed, &devices()[..after]);
         let mut first = slices[0].iter();
         assert!(first.next().is_some());
@@ -143,6 +145,45 @@ fn a_training_resumes_in_the_middle_of_an_epoch() {
             split(&numbered(dir.path(), true).resume(loader.state().unwrap()).unwrap(), &devices()[..after]);
         assert_eq!(batches(in_turn(&slices)), expected[1][4..]);
         assert_eq!(batches(in_turn(&slices)), expected[2]);
+    }
+}
+
+#[test]
+fn a_training_that_resumes_with_other_batches_or_ranks_completes_its_epoch() {
+    let dir = tempfile::tempdir().unwrap();
+    let shards = support::shards(dir.path());
+    let loader = numbered(dir.path(), true);
+    assert_eq!(loader.iter().take(4).filter(Result::is_ok).count(), 4);
+    for (batch, ranks, count) in [(16, 1, 1), (4, 1, 1), (4, 1, 2), (BATCH, 2, 1), (16, 2, 2)] {
+        let rank = Topology::new(0, ranks).unwrap();
+        let resumed = support::loader_of_rank(rank, batch, &shards, 1, true).unwrap();
+        let steps = resumed.restore(&loader.state().unwrap()).unwrap().count() / count;
+        let resumed = ShardLoader::new(resumed, batch, Device::flex(), |batch, device| {
+            Ok((support::labels(&batch)?, device.clone()))
+        });
+        let slices = split(&resumed.resume(loader.state().unwrap()).unwrap(), &devices()[..count]);
+        let mut iterators: Vec<_> = slices.iter().map(|slice| slice.iter()).collect();
+        for step in 1..=steps {
+            for (slice, iterator) in slices.iter().zip(&mut iterators) {
+                iterator.next().unwrap().unwrap();
+                let progress = iterator.progress();
+                assert_eq!(progress.is_completed(), step == steps, "{batch} {ranks} {count} {progress:?}");
+                assert_eq!(progress.items_total, slice.num_items());
+            }
+        }
+        assert!(iterators.iter_mut().all(|iterator| iterator.next().is_none()));
+    }
+}
+
+#[test]
+fn a_state_of_epochs_without_an_end_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let endless = support::loader(&support::shards(dir.path()), 1, true).unwrap().epochs(0);
+    let states = endless.take(STEPS + 1).map(|batch| batch.unwrap().state().unwrap().clone());
+    for state in states {
+        assert!(state.is_endless());
+        let error = numbered(dir.path(), true).resume(state).unwrap_err().to_string();
+        assert!(error.contains("`Loader::epochs`") && error.contains("single epochs"), "{error}");
     }
 }
 

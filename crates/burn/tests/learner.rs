@@ -14,6 +14,7 @@ use burn::train::{
     ExecutionStrategy, InferenceStep, Interrupter, Learner, LearningResult, MultiDeviceOptim,
     RegressionOutput, SupervisedTraining, TrainOutput, TrainStep,
 };
+use shardstream::State;
 use shardstream_burn::ShardLoader;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -191,7 +192,7 @@ fn an_interrupted_training_resumes_with_the_next_batch() {
     for devices in [1, 2] {
         let dir = tempfile::tempdir().unwrap();
         let whole = Job::new(dir.path(), devices);
-        whole.train(&whole.loader(), 0, 2);
+        whole.train(&whole.loader(), 0, 4);
 
         let stop = Stop { interrupter: Interrupter::new(), after: STEPS + 4 };
         let first = Job { stop: Some(stop), ..Job::new(dir.path(), devices) };
@@ -199,9 +200,48 @@ fn an_interrupted_training_resumes_with_the_next_batch() {
         assert!(first.train(&loader, 0, 2).interrupted.is_some());
         assert_eq!(first.trained(), whole.trained()[..STEPS + 4]);
         let second = Job::new(dir.path(), devices);
-        second.train(&second.loader().resume(loader.state().unwrap()).unwrap(), 0, 1);
-        assert_eq!(second.trained(), whole.trained()[STEPS + 4..]);
+        // It ends epoch 1 of the data, as its own epoch 1, and trains one more.
+        let result = second.train(&second.loader().resume(loader.state().unwrap()).unwrap(), 0, 2);
+        assert!(result.error.is_none(), "{:?}", result.error);
+        assert_eq!(second.trained(), whole.trained()[STEPS + 4..3 * STEPS]);
+        assert_eq!(saved(dir.path(), 2), 2);
+        let third = Job::new(dir.path(), devices);
+        let result = third.train(&third.loader(), 2, 3);
+        assert!(result.error.is_none(), "{:?}", result.error);
+        assert_eq!(third.trained(), whole.trained()[3 * STEPS..]);
     }
+}
+
+/// The epoch of the data in a checkpoint.
+fn saved(dir: &Path, epoch: usize) -> u64 {
+    let path = dir.join(format!("checkpoints/data-{epoch}.json"));
+    State::load(path).unwrap().unwrap().epoch()
+}
+
+#[test]
+fn each_learner_saves_the_epochs_that_it_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = Job::new(dir.path(), 1);
+    let loader = job.loader().first_epoch(5);
+    for epochs in [5..7, 7..8, 8..11] {
+        let result = job.train(&loader, 0, epochs.clone().count());
+        assert!(result.error.is_none(), "{:?}", result.error);
+        assert_eq!(saved(dir.path(), epochs.clone().count()), epochs.end - 1);
+    }
+}
+
+#[test]
+fn a_device_saves_an_epoch_that_others_have_not_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let loader = Job::new(dir.path(), 2).loader();
+    let (first, second) =
+        (loader.slice(0, STEPS / 2 * BATCH), loader.slice(STEPS / 2 * BATCH, STEPS * BATCH));
+    let checkpoints = dir.path().join("checkpoints");
+    let checkpointer = loader.checkpointer(&checkpoints, FileCheckpointer::new(&checkpoints, "nothing"));
+    let _second = second.iter();
+    assert_eq!(first.iter().filter(Result::is_ok).count(), STEPS / 2);
+    Checkpointer::<()>::save(&checkpointer, 1, ()).unwrap();
+    assert_eq!(saved(dir.path(), 1), 0);
 }
 
 #[test]
@@ -221,7 +261,8 @@ fn a_damaged_shard_stops_the_training_with_its_name() {
 fn a_checkpoint_of_other_data_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let job = Job::new(dir.path(), 1);
-    job.train(&job.loader(), 0, 1);
+    let loader = job.loader();
+    job.train(&loader, 0, 1);
     let checkpoints = dir.path().join("checkpoints");
     let restore = |loader: &ShardLoader<Batch>, epoch| -> Result<(), String> {
         // A checkpointer of nothing: the state alone.
@@ -229,7 +270,10 @@ fn a_checkpoint_of_other_data_is_refused() {
         Checkpointer::<()>::restore(&loader.checkpointer(&checkpoints, inner), epoch)
             .map_err(|error| error.to_string())
     };
-    restore(&job.loader(), 1).unwrap();
+    let restored = job.loader();
+    restore(&restored, 1).unwrap();
+    // What a job saves that is stopped before its first step.
+    assert_eq!(restored.state().unwrap().to_string(), loader.state().unwrap().to_string());
     let other = Job { seed: 2, ..Job::new(dir.path(), 1) };
     let error = restore(&other.loader(), 1).unwrap_err();
     assert!(error.contains("data-1.json") && error.contains("seed"), "{error}");

@@ -27,14 +27,25 @@ pub(crate) fn shards(dir: &Path) -> String {
 
 /// Shuffled batches, all of them full.
 pub(crate) fn loader(shards: &str, seed: u64, index: bool) -> Result<Loader<TensorBatch>> {
-    let mut dataset = Dataset::builder(shards).shuffle_shards(true).seed(seed);
+    loader_of_rank(Topology::single(), BATCH, shards, seed, index)
+}
+
+/// The batches of one rank, of any size.
+pub(crate) fn loader_of_rank(
+    rank: Topology,
+    batch: usize,
+    shards: &str,
+    seed: u64,
+    index: bool,
+) -> Result<Loader<TensorBatch>> {
+    let mut dataset = Dataset::builder(shards).topology(rank).shuffle_shards(true).seed(seed);
     if index {
         dataset = dataset.auto_index(AutoIndex::beside());
     }
     let columns = Columns::new().with("label", Scalar::<i32>::new("cls"));
     Loader::builder(dataset.build()?)
         .shuffle(16)
-        .batch(BATCH)
+        .batch(batch)
         .collate(columns)
         .last_batch(LastBatch::Drop)
         .build()
