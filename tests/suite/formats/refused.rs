@@ -1,0 +1,71 @@
+//! What is refused because it would be read as other samples than were meant.
+
+use super::*;
+
+/// Writes a file, and returns its path.
+fn put(directory: &Path, name: &str, bytes: impl AsRef<[u8]>) -> String {
+    let path = directory.join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn a_key_that_occurs_twice_in_a_side_is_an_error_also_after_a_restore() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = |(number, key): (usize, &str)| format!("{{\"id\": \"{key}\", \"n\": {number}}}\n");
+    let lines = |keys: &[&str]| keys.iter().copied().enumerate().map(line).collect::<String>();
+    let main = put(dir.path(), "main.jsonl", lines(&["a", "b", "c", "d"]));
+    let format = || JsonLines::new().key("id");
+    // Each sample of a side whose keys are unique is joined, and a dataset may repeat keys.
+    for (side, expected) in [
+        (&["a", "b", "c", "d"][..], Some([0, 1, 2, 3])),
+        (&["d", "c", "b", "a"], Some([3, 2, 1, 0])),
+        (&["a", "c", "b", "c", "d"], None),
+        (&["a", "b", "c", "d", "a"], None),
+    ] {
+        let side = put(dir.path(), "side.jsonl", lines(side));
+        for indexed in [false, true] {
+            let dataset = |main: &str| {
+                let mut joined = Side::new(&*side).format(format()).prefix("side.");
+                let mut dataset = Dataset::builder(main).format(format());
+                if indexed {
+                    let index = |url: &str| {
+                        Index::builder().format(format()).build(&ShardList::from_urls([url])).unwrap()
+                    };
+                    joined = joined.index(index(&side));
+                    dataset = dataset.index(index(main));
+                }
+                dataset.join(joined).build().unwrap()
+            };
+            let number = |sample: &Sample| {
+                let json = sample.get("side.json").unwrap().as_bytes().unwrap();
+                serde_json::from_slice::<serde_json::Value>(json).unwrap()["n"].as_u64().unwrap()
+            };
+            let loader = || Loader::builder(dataset(&main)).batch(1).build().unwrap();
+            // Before the first error, samples are the same from any state.
+            for stop in 0..4 {
+                let mut begun = loader().epoch(0);
+                if !begun.by_ref().take(stop).all(|batch| batch.is_ok()) {
+                    break;
+                }
+                let rest = loader().restore(&begun.state()).unwrap();
+                let rest: Vec<_> =
+                    rest.map(|batch| batch.map(|batch| number(&batch.into_items()[0]))).collect();
+                let numbers: Option<Vec<u64>> = rest.iter().map(|it| it.as_ref().ok().copied()).collect();
+                assert_eq!(numbers.as_deref(), expected.as_ref().map(|it| &it[stop..]), "{indexed} {stop}");
+                let error = rest.into_iter().find_map(Result::err).map(|error| error.to_string());
+                assert!(error.is_none_or(|error| {
+                    error.contains("a key occurs twice in this shard of a side")
+                        && error.contains("side.jsonl")
+                }));
+            }
+            let repeated = put(dir.path(), "repeated.jsonl", lines(&["a", "b", "a"]));
+            if let Some(expected) = expected {
+                let samples = dataset(&repeated).samples(0).results();
+                let numbers: Vec<u64> = samples.map(|sample| number(&sample.unwrap())).collect();
+                assert_eq!(numbers, [expected[0], expected[1], expected[0]]);
+            }
+        }
+    }
+}
