@@ -69,3 +69,41 @@ fn a_key_that_occurs_twice_in_a_side_is_an_error_also_after_a_restore() {
         }
     }
 }
+
+#[test]
+fn wildcards_that_match_archives_and_json_lines_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "jsonl");
+    let all = |suffix: &str| format!("{}/{suffix}", dir.path().display());
+    for pattern in ["*", "**", "[0-4].*"] {
+        let error = Dataset::builder(all(pattern)).build().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::NoShards(_)), "{error}");
+        assert!(error.to_string().contains("name the suffix, as in *.tar"), "{error}");
+    }
+    let both = format!("{}::{}", all("*.tar"), all("*.jsonl"));
+    assert_eq!(Dataset::builder(both).build().unwrap().shards().len(), 10);
+}
+
+#[test]
+fn a_directory_with_anything_beside_json_lines_needs_a_pattern() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    put(dir.path(), "pictures/metadata.jsonl", "{}\n");
+    put(dir.path(), "pictures/0.jpg", "a picture");
+    put(dir.path(), "nested/metadata.jsonl", "{}\n");
+    put(dir.path(), "nested/000/0.tar", crate::support::archive(&[]));
+    for name in ["pictures", "nested", "nested/"] {
+        let error = Dataset::builder(at(name)).build().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::NoShards(_)), "{error}");
+        assert!(error.to_string().contains("/*.jsonl are its JSON lines"), "{error}");
+    }
+    put(dir.path(), "lines/0.jsonl", "{}\n");
+    put(dir.path(), "lines/0.jsonl.index.json", "{}");
+    assert_eq!(Dataset::builder(at("lines")).build().unwrap().shards().len(), 1);
+    // The suffix of a given format is unknown.
+    for given in ["lines", "nested/000"] {
+        let error = Dataset::builder(at(given)).format(JsonLines::new().key("id")).build().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::NoShards(_)), "{error}");
+        assert!(error.to_string().contains("give a pattern such as"), "{error}");
+    }
+}
