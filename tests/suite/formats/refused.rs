@@ -107,3 +107,33 @@ fn a_directory_with_anything_beside_json_lines_needs_a_pattern() {
         assert!(error.to_string().contains("give a pattern such as"), "{error}");
     }
 }
+
+#[test]
+fn files_that_are_no_json_lines_are_refused_at_their_first_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = crate::support::archive(&[Sample::new("a").with("txt", "one\ntwo\n")]);
+    for (bytes, expected) in [
+        (&b"\x1f\x8b\x08\0\n..\n"[..], "gzip data"),
+        (b"\x28\xb5\x2f\xfd..\n..", "zstd data"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\n", "a Git LFS pointer"),
+        (b"\n<!DOCTYPE html>\n<html>\n", "an HTML page"),
+        (&archive, "a plain tar archive"),
+    ] {
+        for cut in [1, 3, bytes.len()] {
+            let parser = FormatParser::by_name("s.jsonl", Limits::default());
+            let mut found = read(bytes.chunks(cut).map(|chunk| Ok(Bytes::copy_from_slice(chunk))), parser);
+            let error = found.next().unwrap().unwrap_err();
+            assert!(
+                matches!(error.kind(), ErrorKind::NotAnArchive { expected: "JSON lines", .. }),
+                "{error}"
+            );
+            assert!(error.to_string().contains(expected) && error.location().offset().is_some(), "{error}");
+            assert!(found.next().is_none() && !found.is_complete(), "{expected}");
+        }
+        let url = put(dir.path(), "s.jsonl", bytes);
+        assert_eq!(Dataset::builder(&*url).build().unwrap().samples(0).results().count(), 1);
+        assert!(Index::builder().build(&ShardList::from_urls([&*url])).is_err());
+    }
+    // Only the beginning of the file counts.
+    assert_eq!(lines_of(b"{}\n<html>\nBZh\n"), ["{}", "<html>", "BZh"]);
+}
