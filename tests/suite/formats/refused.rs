@@ -137,3 +137,53 @@ fn files_that_are_no_json_lines_are_refused_at_their_first_line() {
     // Only the beginning of the file counts.
     assert_eq!(lines_of(b"{}\n<html>\nBZh\n"), ["{}", "<html>", "BZh"]);
 }
+
+/// Each byte is a number.
+#[derive(Debug, Clone, Copy)]
+struct Numbers(EachByte);
+
+#[derive(Debug)]
+struct NumberParser(Box<dyn ShardParser>);
+
+impl ShardFormat for Numbers {
+    fn parser(&self, start: &ParserStart) -> Box<dyn ShardParser> {
+        Box::new(NumberParser(self.0.parser(start)))
+    }
+}
+
+impl ShardParser for NumberParser {
+    fn push(&mut self, chunk: Bytes) {
+        self.0.push(chunk);
+    }
+
+    fn finish(&mut self) {
+        self.0.finish();
+    }
+
+    fn next(&mut self) -> Result<Parsed> {
+        Ok(match self.0.next()? {
+            Parsed::Sample(sample) => {
+                let byte = sample.get("json").unwrap().as_bytes().unwrap()[0];
+                Parsed::Sample(Sample::new(sample.key()).with("cls", i64::from(byte)))
+            }
+            other => other,
+        })
+    }
+}
+
+#[test]
+fn checksums_of_values_that_are_not_bytes_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = put(dir.path(), "0.x", "abc");
+    let shards = ShardList::from_urls([&*url]);
+    let format = Numbers(EachByte { lie: 0, is_stuck: false });
+    assert_eq!(Index::builder().format(format).build(&shards).unwrap().samples(), 3);
+    let error = Index::builder().format(format).checksums(true).build(&shards).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+    for text in ["`cls`", "index without checksums", "0.x"] {
+        assert!(error.to_string().contains(text), "{error}");
+    }
+    let auto = AutoIndex::in_directory(dir.path().join("index"));
+    let error = Dataset::builder(&*url).format(format).auto_index(auto).checksums(true).build().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+}
