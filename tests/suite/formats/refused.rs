@@ -187,3 +187,15 @@ fn checksums_of_values_that_are_not_bytes_are_refused() {
     let error = Dataset::builder(&*url).format(format).auto_index(auto).checksums(true).build().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
 }
+
+#[test]
+fn a_saved_index_of_one_format_is_not_that_of_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = put(dir.path(), "0.jsonl", "ab\nc\n");
+    let dataset = || Dataset::builder(&*url).auto_index(AutoIndex::in_directory(dir.path().join("index")));
+    let format = EachByte { lie: 0, is_stuck: false };
+    for _ in 0..2 {
+        assert_eq!(dataset().build().unwrap().len(), Some(2));
+        assert_eq!(dataset().format(format).build().unwrap().len(), Some(5));
+    }
+}
