@@ -266,8 +266,11 @@ impl<C> Pairing<C> {
         };
         let number = *next;
         *next += 1;
-        if first {
-            shard.note(sample.shared_key(), number);
+        if first && !shard.note(sample.shared_key(), number) {
+            let kind = ErrorKind::Format("a key occurs twice in this shard of a side".into());
+            let error = self.located(kind.into()).with_key(sample.key());
+            self.shard.set_damaged(error);
+            return other.map(KeyMatch::OtherFailed);
         }
         match other {
             None if key == Some(sample.key()) => {

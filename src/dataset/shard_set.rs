@@ -101,7 +101,7 @@ impl ShardSetOptions {
     pub(super) fn build(self) -> Result<ShardSet> {
         let store = self.store.unwrap_or_default();
         let is_pattern = matches!(self.shards, Shards::Pattern(_));
-        let listed = self.shards.listed(&store)?;
+        let listed = self.shards.listed(&store, &self.format)?;
         let list = listed.shards.clone();
         if list.is_empty() {
             return Err(ErrorKind::NoShards("the list is empty".into()).into());

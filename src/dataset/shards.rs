@@ -1,6 +1,7 @@
 //! The shards of a dataset, as a pattern or a list.
 
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
+use crate::formats::FormatChoice;
 use crate::index::{ListedShards, is_index_name};
 use crate::secret_url::SecretUrl;
 use crate::shards::{ShardList, glob};
@@ -22,7 +23,7 @@ impl Shards {
     /// Expands the pattern to a list of shards. If it has wildcards, the directory or bucket is listed once,
     /// and names that end in `.index.json` or `.shidx`, as saved indexes do, are left out. A local directory,
     /// or a URL that ends in `/`, expands to the `.tar`, `.tar.gz`, `.tgz`, `.tar.zst` and `.tzst` files
-    /// directly in it. Blocks.
+    /// directly in it, or to its files of JSON lines if it has nothing else. Blocks.
     ///
     /// [`DatasetBuilder::build`](super::DatasetBuilder::build) does this by itself, and
     /// [`auto_index`](super::DatasetBuilder::auto_index) indexes what was listed. Call it where you need the
@@ -48,19 +49,21 @@ impl Shards {
     /// ```
     ///
     /// # Errors
-    /// A pattern that is malformed, matches nothing, or is one for writing (`train-%06d.tar`); `-`, since
-    /// standard input cannot be read again; and whatever [`Store::list`] meets.
+    /// A pattern that is malformed, matches nothing, or is one for writing (`train-%06d.tar`); wildcards that
+    /// match both tar archives and JSON lines; `-`, since standard input cannot be read again; and whatever
+    /// [`Store::list`] meets.
     pub fn resolve(self, store: &Store) -> Result<ShardList> {
-        Ok(self.listed(store)?.shards)
+        Ok(self.listed(store, &FormatChoice::default())?.shards)
     }
 
-    /// The same as [`resolve`](Shards::resolve), with the objects that the listing gave.
-    pub(super) fn listed(self, store: &Store) -> Result<ListedShards> {
+    /// The same as [`resolve`](Shards::resolve) for shards of this format, with the objects that the listing
+    /// gave.
+    pub(super) fn listed(self, store: &Store, format: &FormatChoice) -> Result<ListedShards> {
         match self {
             Shards::List(list) => {
                 Ok(ListedShards { objects: Vec::new(), patterns: list.clone(), shards: list })
             }
-            Shards::Pattern(pattern) => listed(pattern.expose_secret(), store),
+            Shards::Pattern(pattern) => listed(pattern.expose_secret(), store, format),
         }
     }
 }
@@ -90,13 +93,16 @@ impl From<ShardList> for Shards {
 }
 
 /// Expands a pattern. Wildcards are looked up in a listing of the store.
-fn listed(pattern: &str, store: &Store) -> Result<ListedShards> {
+fn listed(pattern: &str, store: &Store, format: &FormatChoice) -> Result<ListedShards> {
     let patterns = ShardList::expand_to_list(pattern)?;
     let mut urls: Vec<SecretUrl> = Vec::with_capacity(patterns.len());
     let mut objects = Vec::with_capacity(patterns.len());
     for url in &patterns {
         let Some((prefix, wild)) = glob::split(url.expose_secret()) else {
             if is_directory(url.expose_secret()) {
+                if format.text().is_some() {
+                    return Err(no_directory(url));
+                }
                 for info in in_directory(url, store)? {
                     objects.push(info.object());
                     urls.push(info.url.into());
@@ -119,6 +125,11 @@ fn listed(pattern: &str, store: &Store) -> Result<ListedShards> {
             })
             .collect();
         let list = ShardList::from_listing(url.expose_secret(), found.keys().cloned())?;
+        let has = |is_of: fn(&str) -> bool| list.iter().any(|url| is_of(url.expose_secret()));
+        if has(is_shard_name) && has(is_json_lines_name) {
+            let what = format!("{url} matches tar archives and JSON lines: name the suffix, as in *.tar");
+            return Err(ErrorKind::NoShards(what).into());
+        }
         for url in &list {
             objects.push(found.remove(url.expose_secret()).unwrap_or_default());
             urls.push(url.clone());
@@ -135,26 +146,51 @@ fn is_directory(url: &str) -> bool {
     !has_none && (url.ends_with('/') || parsed.is_local() && Path::new(url).is_dir())
 }
 
-/// The shards directly in a directory, by extension. JSON lines beside tar shards are lists and logs more
-/// often than shards, so they are left out.
+/// The shards directly in a directory, by extension: its tar shards, or its JSON lines if there is nothing
+/// else. Beside pictures or directories with shards, JSON lines are lists and logs.
 fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<ObjectInfo>> {
     let prefix = directory.expose_secret();
     let depth = prefix.trim_end_matches('/').matches('/').count() + 1;
     let mut found = store.list_within(prefix, 0)?;
+    // A bucket's listing has what is in directories below too.
+    let is_other = |info: &ObjectInfo| !is_json_lines_name(&info.url) && !is_index_name(&info.url);
+    let mut has_other = found.iter().any(is_other);
     found.retain(|info| info.url.matches('/').count() == depth);
-    let has_tar = found.iter().any(|info| is_shard_name(&info.url));
-    found.retain(|info| if has_tar { is_shard_name(&info.url) } else { is_json_lines_name(&info.url) });
+    if found.iter().any(|info| is_shard_name(&info.url)) {
+        found.retain(|info| is_shard_name(&info.url));
+    } else if found.iter().any(|info| is_json_lines_name(&info.url)) {
+        if ObjectUrl::parse(prefix).is_local() {
+            has_other |= store.list_within(prefix, 1)?.iter().any(is_other);
+        }
+        found.retain(|info| !has_other && is_json_lines_name(&info.url));
+    } else {
+        found.clear();
+    }
     if found.is_empty() {
-        let below = directory.to_string();
-        let below = below.strip_suffix('/').unwrap_or(&below);
+        let below = below(directory);
         let what = format!(
-            "no .tar, .tar.gz, .tar.zst or .jsonl directly in {directory}; {below}/**/*.tar includes its \
-             subdirectories"
+            "no .tar, .tar.gz or .tar.zst directly in {directory}; {below}/**/*.tar includes its \
+             subdirectories, and {below}/*.jsonl are its JSON lines"
         );
         return Err(ErrorKind::NoShards(what).into());
     }
     found.sort_unstable_by(|one, other| one.url.cmp(&other.url));
     Ok(found)
+}
+
+/// The error of a directory whose shards are of a given format, whose suffix is unknown.
+fn no_directory(directory: &SecretUrl) -> Error {
+    let what = format!(
+        "the directory {directory} is expanded by suffix; with `format`, give a pattern such as {}/*.x",
+        below(directory)
+    );
+    ErrorKind::NoShards(what).into()
+}
+
+/// The directory without a slash at its end, before which patterns are shown.
+fn below(directory: &SecretUrl) -> String {
+    let shown = directory.to_string();
+    shown.strip_suffix('/').map(str::to_owned).unwrap_or(shown)
 }
 
 /// Refuses names that were meant otherwise: standard input, and the pattern of a writer.

@@ -278,8 +278,14 @@ impl ResolvedSide {
     }
 
     /// Number of samples of a shard, where an index says at which bytes they are.
+    ///
+    /// None without an index of keys if the format may repeat a key: which of the samples is read first would
+    /// depend on the slice. Such a shard is read from its beginning, and a repeated key is an error.
     pub(super) fn located_samples(&self, shard: usize) -> Option<u64> {
         let index = self.shards.indexed(shard)?;
+        if self.keys.is_none() && !self.shards.format.is_tar(index.url()) {
+            return None;
+        }
         let count = index.samples();
         index.range(0..count).map(|_| count)
     }

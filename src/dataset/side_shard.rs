@@ -105,10 +105,10 @@ impl<C> SideShard<C> {
         None
     }
 
-    /// Remembers the number of a sample.
-    pub(super) fn note(&mut self, key: &SmolStr, number: u64) {
+    /// Remembers the number of a sample. Returns false if the key has another number already.
+    pub(super) fn note(&mut self, key: &SmolStr, number: u64) -> bool {
         self.key_bytes += ENTRY + key.len();
-        self.seen.entry(key.clone()).or_insert((number, false));
+        self.seen.entry(key.clone()).or_insert((number, false)).0 == number
     }
 
     /// Marks the sample of this key as returned.

@@ -3,6 +3,7 @@
 use super::key_member::key_of;
 use super::shard_format::{ParserStart, ShardFormat};
 use crate::error::{Error, ErrorKind, Result, SizeLimit};
+use crate::file_kind::not_json_lines;
 use crate::sample::Sample;
 use crate::tar::{Parsed, SamplePlace, ShardParser};
 use bytes::{Buf, Bytes, BytesMut};
@@ -24,7 +25,10 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 ///   A byte order mark at the beginning of the file is left out.
 /// - A line is not parsed before its field is [decoded](crate::codec::Decoder): one that is no JSON, or not
 ///   UTF-8, is an error of that sample then, and the next one follows. So a file that was cut within a line
-///   is found when its last line is decoded, or by an index, which knows the size.
+///   is found when its last line is decoded. A file cut at a line break, or within a line that is a bare
+///   number, is found only by an index, which knows the size.
+/// - A file that begins as another kind of file does, such as compressed data under a name without `.gz` or
+///   `.zst`, a Git LFS pointer, an HTML page or a tar archive, is [an error](ErrorKind::NotAnArchive).
 /// - A line that is longer than [`Limits::sample`](crate::tar::Limits::sample) is
 ///   [an error](ErrorKind::TooLarge), and is not kept in memory.
 ///
@@ -75,6 +79,8 @@ impl ShardFormat for JsonLines {
             start: start.offset,
             number: start.sample,
             last: (0, 0),
+            has_begun: start.offset > 0,
+            is_refused: false,
         })
     }
 }
@@ -98,6 +104,10 @@ struct LineParser {
     number: u64,
     /// The offset and the length of the last sample's line.
     last: (u64, u64),
+    /// Whether there was a line before that is not empty.
+    has_begun: bool,
+    /// Whether the file is something else.
+    is_refused: bool,
 }
 
 impl LineParser {
@@ -116,6 +126,7 @@ impl LineParser {
         let (mut start, length) = (self.start, std::mem::take(&mut self.length));
         self.start += length + line_break;
         if length > self.limit {
+            self.has_begun = true;
             self.number += 1;
             let kind = ErrorKind::TooLarge { what: SizeLimit::Sample, size: length, limit: self.limit };
             return Some(Err(Error::from(kind).at_offset(start)));
@@ -129,6 +140,13 @@ impl LineParser {
         }
         if line.iter().all(u8::is_ascii_whitespace) {
             return None;
+        }
+        if !std::mem::replace(&mut self.has_begun, true)
+            && let Some(error) = not_json_lines(&line)
+        {
+            self.is_refused = true;
+            self.chunks.clear();
+            return Some(Err(error.at_offset(start)));
         }
         self.last = (start, line.len() as u64);
         let key = match &self.key {
@@ -145,7 +163,7 @@ impl LineParser {
 
 impl ShardParser for LineParser {
     fn push(&mut self, chunk: Bytes) {
-        if !chunk.is_empty() {
+        if !chunk.is_empty() && !self.is_refused {
             self.chunks.push_back(chunk);
         }
     }
@@ -155,6 +173,9 @@ impl ShardParser for LineParser {
     }
 
     fn next(&mut self) -> Result<Parsed> {
+        if self.is_refused {
+            return Ok(Parsed::End);
+        }
         loop {
             let found = match self.chunks.pop_front() {
                 None if !self.is_finished => return Ok(Parsed::NeedInput),
@@ -195,6 +216,10 @@ impl ShardParser for LineParser {
     fn place(&self) -> Option<SamplePlace> {
         let (start, length) = self.last;
         Some(SamplePlace::new(start, iter::once(start..start + length)))
+    }
+
+    fn is_complete(&self) -> bool {
+        !self.is_refused
     }
 
     fn broken(&mut self, error: Error) -> Error {

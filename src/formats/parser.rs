@@ -19,6 +19,11 @@ impl FormatChoice {
         FormatChoice(Some(Arc::new(format)))
     }
 
+    /// The text of the format that was given. Saved indexes of another format are of other samples.
+    pub(crate) fn text(&self) -> Option<String> {
+        self.0.as_ref().map(|format| format!("format {format:?}"))
+    }
+
     /// Whether the shard at `url` is a tar archive.
     pub(crate) fn is_tar(&self, url: &str) -> bool {
         self.0.is_none() && !is_json_lines_name(&ObjectUrl::parse(url).file_name())

@@ -4,7 +4,7 @@ use crate::error::{ErrorKind, Result};
 use bytes::Bytes;
 use std::io;
 
-/// Size of a chunk in bytes.
+/// Size in bytes of the largest chunk.
 const CHUNK: usize = 256 << 10;
 
 /// The bytes of any reader, such as standard input, a socket or a decompressor of one's own, as chunks for
@@ -27,12 +27,14 @@ const CHUNK: usize = 256 << 10;
 #[must_use = "nothing is read unless it is iterated"]
 pub struct ReaderChunks<R> {
     reader: Option<R>,
+    /// What is read is copied out of it, so that short reads take little memory.
+    buffer: Vec<u8>,
 }
 
 impl<R: io::Read> ReaderChunks<R> {
     /// The chunks of this reader, up to its end or its first error.
     pub fn new(reader: R) -> Self {
-        ReaderChunks { reader: Some(reader) }
+        ReaderChunks { reader: Some(reader), buffer: vec![0; CHUNK] }
     }
 }
 
@@ -41,17 +43,13 @@ impl<R: io::Read> Iterator for ReaderChunks<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let reader = self.reader.as_mut()?;
-        let mut chunk = vec![0; CHUNK];
         loop {
-            match reader.read(&mut chunk) {
+            match reader.read(&mut self.buffer) {
                 Ok(0) => {
                     self.reader = None;
                     return None;
                 }
-                Ok(length) => {
-                    chunk.truncate(length);
-                    return Some(Ok(chunk.into()));
-                }
+                Ok(length) => return Some(Ok(Bytes::copy_from_slice(&self.buffer[..length]))),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.reader = None;

@@ -41,8 +41,9 @@ type SharedOnShard = Arc<dyn Fn(&ShardIndex) + Send + Sync>;
 /// bucket, a small object such as `train-0123456789abcdef.probe.index.json` is written beside the document,
 /// and deleted if that is allowed. An index that is saved there is not touched until the new one is complete.
 ///
-/// The names of documents beside shards and in directories depend on the pattern or list of shards and on the
-/// name of the [filter](AutoIndex::select); a dataset that is moved as a whole finds its index again.
+/// The names of documents beside shards and in directories depend on the pattern or list of shards, on the
+/// name of the [filter](AutoIndex::select) and on the format that the dataset
+/// [was given](crate::dataset::DatasetBuilder::format), by its `Debug` text; a dataset that is moved as a whole finds its index again.
 #[derive(Clone)]
 #[must_use]
 pub struct AutoIndex {
@@ -80,7 +81,9 @@ impl AutoIndex {
     }
 
     /// Saves the index in the document at this URL or path, which [`Index::load`] reads too. Each dataset
-    /// needs a document of its own: another dataset would replace the index. Under a name that ends in
+    /// needs a document of its own: another dataset would replace the index. So does each
+    /// [format](crate::dataset::DatasetBuilder::format) of the same shards, since the document does not say
+    /// the format: use another place after you change it. Under a name that ends in
     /// `.shidx` it is [compact](Index::save).
     pub fn at(url: impl Into<SecretUrl>) -> Self {
         Self::of(AutoPlace::At(url.into()))
@@ -164,7 +167,7 @@ impl AutoIndex {
         listed: &ListedShards,
     ) -> Result<Index> {
         let checksums = checksums || self.checksums;
-        let targets = self.places.iter().map(|place| self.target(place, &listed.patterns));
+        let targets = self.places.iter().map(|place| self.target(place, &listed.patterns, format));
         let targets: Vec<SaveTarget> = targets.collect::<Result<_>>()?;
         let mut assembly = IndexAssembly::new(store, listed, checksums, self.filter.as_ref());
         assembly = assembly.with_threads(self.threads);
@@ -192,7 +195,7 @@ impl AutoIndex {
     }
 
     /// The document in which the index of these patterns is saved.
-    fn target(&self, place: &AutoPlace, patterns: &ShardList) -> Result<SaveTarget> {
+    fn target(&self, place: &AutoPlace, patterns: &ShardList, format: &FormatChoice) -> Result<SaveTarget> {
         match place {
             AutoPlace::At(url) => Ok(SaveTarget { url: url.clone(), private: false }),
             AutoPlace::Beside => {
@@ -204,20 +207,20 @@ impl AutoIndex {
                 let patterns: Vec<&str> = patterns.iter().map(SecretUrl::expose_secret).collect();
                 let directory = common_directory(&patterns);
                 let names = patterns.iter().map(|url| url.strip_prefix(directory).unwrap_or(url).into());
-                let url = format!("{directory}{}", self.name(names));
+                let url = format!("{directory}{}", self.name(names, format));
                 Ok(SaveTarget { url: url.into(), private: false })
             }
             AutoPlace::Directory(directory) => {
-                let path =
-                    directory.join(self.name(patterns.iter().map(|url| canonical(url.expose_secret()))));
+                let names = patterns.iter().map(|url| canonical(url.expose_secret()));
+                let path = directory.join(self.name(names, format));
                 Ok(SaveTarget { url: path.to_string_lossy().into_owned().into(), private: true })
             }
         }
     }
 
-    /// The name of the document of these patterns: a readable part, and a hash that tells patterns and
-    /// filters apart.
-    fn name<'a>(&self, patterns: impl Iterator<Item = Cow<'a, str>>) -> String {
+    /// The name of the document of these patterns: a readable part, and a hash that tells patterns, filters
+    /// and formats apart.
+    fn name<'a>(&self, patterns: impl Iterator<Item = Cow<'a, str>>, format: &FormatChoice) -> String {
         let patterns: Vec<Cow<'a, str>> = patterns.collect();
         let first = patterns.first().map_or("", |pattern| pattern);
         let plain = |char: &char| char.is_alphabetic() || "-_".contains(*char);
@@ -227,7 +230,9 @@ impl AutoIndex {
             stem => stem,
         };
         let filter = self.filter.iter().map(|filter| &**filter.name());
-        let hash = hash_texts(patterns.iter().map(|pattern| &**pattern).chain(filter));
+        let format = format.text();
+        let texts = patterns.iter().map(|pattern| &**pattern).chain(filter).chain(format.as_deref());
+        let hash = hash_texts(texts);
         format!("{stem}-{hash:016x}{SUFFIX}")
     }
 }
@@ -293,6 +298,7 @@ fn common_directory<'a>(patterns: &[&'a str]) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formats::JsonLines;
 
     #[test]
     fn documents_are_beside_all_shards() {
@@ -313,11 +319,13 @@ mod tests {
 
     #[test]
     fn names_of_documents_are_stable_and_tell_datasets_apart() {
-        let place = |auto: &AutoIndex, patterns: &[&str]| {
-            let place =
-                auto.target(&auto.places[0], &ShardList::from_urls(patterns.iter().copied())).unwrap();
+        let place_of = |format: &FormatChoice, auto: &AutoIndex, patterns: &[&str]| {
+            let place = auto
+                .target(&auto.places[0], &ShardList::from_urls(patterns.iter().copied()), format)
+                .unwrap();
             place.url.expose_secret().to_owned()
         };
+        let place = |auto: &AutoIndex, patterns: &[&str]| place_of(&FormatChoice::default(), auto, patterns);
         let beside = AutoIndex::beside();
         let train = place(&beside, &["gs://b/t/train-*.tar"]);
         assert_eq!(train, "gs://b/t/train-734b380370b5b7e5.index.json");
@@ -327,6 +335,11 @@ mod tests {
         let selecting = |name: &str| AutoIndex::beside().select(name, |_| true);
         let selected = place(&selecting("f v1"), &["gs://b/t/train-*.tar"]);
         assert!(selected != train && selected != place(&selecting("f v2"), &["gs://b/t/train-*.tar"]));
+        let keyed = |key: &str| {
+            let format = FormatChoice::given(JsonLines::new().key(key));
+            place_of(&format, &beside, &["gs://b/t/train-*.tar"])
+        };
+        assert!(keyed("id") != train && keyed("id") != keyed("name") && keyed("id") == keyed("id"));
         assert!(place(&beside, &["0.tar"]).starts_with("shards-"));
         let within = AutoIndex::in_directory("c");
         let cached = place(&within, &["gs://b/t/train-*.tar"]);
@@ -335,7 +348,8 @@ mod tests {
         assert_eq!(place(&within, &["d/0.tar"]), place(&within, &[elsewhere.to_str().unwrap()]));
         assert_eq!(place(&AutoIndex::at("x.json"), &["0.tar"]), "x.json");
         let signed = ShardList::from_urls(["https://h/0.tar?sig=s3cret"]);
-        let error = beside.target(&AutoPlace::Beside, &signed).err().unwrap().to_string();
+        let error =
+            beside.target(&AutoPlace::Beside, &signed, &FormatChoice::default()).err().unwrap().to_string();
         assert!(error.contains("AutoIndex::in_directory") && !error.contains("s3cret"), "{error}");
     }
 }

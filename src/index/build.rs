@@ -107,6 +107,8 @@ impl IndexBuilder {
     /// index that is found there instead of reading the shard. Default: no.
     ///
     /// A saved index is used only while the shard has the same size and version; otherwise it is built again.
+    /// It does not say the [format](IndexBuilder::format): remove it, or use another [place](Self::cache),
+    /// after you change that.
     /// If the place cannot be written to, nothing is saved.
     pub fn beside(mut self, beside: bool) -> Self {
         self.beside = beside;
@@ -115,7 +117,8 @@ impl IndexBuilder {
 
     /// Saves the index of each shard in a local directory, as [`beside`](IndexBuilder::beside) does beside
     /// the shard. The directory may be shared by processes and datasets. The directory, if created, and its
-    /// files are readable by their owner only.
+    /// files are readable by their owner only. Use another one after you change the
+    /// [format](IndexBuilder::format).
     pub fn cache(mut self, directory: impl Into<PathBuf>) -> Self {
         self.cache = Some(directory.into());
         self
@@ -143,7 +146,9 @@ impl IndexBuilder {
     /// [a dataset can compare them](crate::dataset::DatasetBuilder::checksums). Default: no.
     ///
     /// They are checksums of the shards as they are now: build them while the shards are known to be sound,
-    /// or [write them with the shards](crate::write::ShardWriterBuilder::checksums).
+    /// or [write them with the shards](crate::write::ShardWriterBuilder::checksums). A
+    /// [format](IndexBuilder::format) whose values are not bytes has none, which is
+    /// [an error](ErrorKind::Unsupported).
     pub fn checksums(mut self, checksums: bool) -> Self {
         self.checksums = checksums;
         self

@@ -12,7 +12,8 @@ use crate::tar::{Limits, Parsed};
 /// Indexes the shard at `url`. Calls `keys` with each key.
 ///
 /// # Errors
-/// The first error that reading the shard would give, and a panic of the filter.
+/// The first error that reading the shard would give, a panic of the filter, and a value that has no checksum
+/// if checksums are wanted.
 pub(super) fn scan(
     store: &Store,
     url: &str,
@@ -67,6 +68,7 @@ pub(super) fn scan(
             keys(sample.key());
         }
         if wanted.checksums {
+            check_bytes(&sample)?;
             layout.push_checksum(checksum_of(&sample));
         }
     }
@@ -82,6 +84,18 @@ pub(super) fn scan(
         Some(selection) => shard.with_selection(selection.finish()),
         None => shard,
     })
+}
+
+/// Refuses a sample whose content a checksum would not cover: another one of the same size would pass.
+fn check_bytes(sample: &Sample) -> Result<()> {
+    let Some((name, _)) = sample.fields().find(|(_, value)| value.as_bytes().is_none()) else {
+        return Ok(());
+    };
+    let what = format!(
+        "checksums are of bytes, and the format gives the field `{name}` as another value: index without \
+         checksums"
+    );
+    Err(sample.locate(ErrorKind::Unsupported(what).into()))
 }
 
 /// Whether a place is behind the sample before, which ends at `end`, and has the sample's fields in order.

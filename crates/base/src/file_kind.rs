@@ -1,4 +1,4 @@
-//! Tells by its first bytes what a file is that is no tar archive, or is not compressed as its name says.
+//! Tells by its first bytes what a file is that is no shard, or is not compressed as its name says.
 
 use crate::error::{Error, ErrorKind};
 use crate::secret_url::redact_text;
@@ -100,6 +100,22 @@ pub fn not_compressed(head: &[u8], compression: &'static str) -> Option<Error> {
     Some(no(found, expected, remedy, head))
 }
 
+/// The error of a file whose first line that is not empty is this, or begins with this, and whose name says
+/// that it has JSON lines, if it is something else that is known.
+pub fn not_json_lines(line: &[u8]) -> Option<Error> {
+    let head = &line[..line.len().min(HEAD)];
+    // A text may have `ustar` in its place, but no zeros.
+    let is_tar = head.get(257..262) == Some(b"ustar") && head.contains(&0);
+    let (found, remedy) = match find(&COMPRESSED, head) {
+        Some((_, "gzip", _)) => ("gzip data", ": rename it to end in .jsonl.gz"),
+        Some((_, "zstd", _)) => ("zstd data", ": rename it to end in .jsonl.zst"),
+        Some(_) => ("compressed data", ": only gzip and zstd are read, so compress it with one of them"),
+        None if is_tar => ("a plain tar archive", ": rename it to end in .tar"),
+        None => foreign(head)?,
+    };
+    Some(no(found, "JSON lines", remedy, head))
+}
+
 fn no(found: &'static str, expected: &'static str, remedy: &'static str, head: &[u8]) -> Error {
     ErrorKind::NotAnArchive { found, expected, remedy, beginning: beginning(head) }.into()
 }
@@ -110,6 +126,13 @@ fn find<'a>(signatures: &'a [Signature], head: &[u8]) -> Option<&'a Signature> {
 
 /// What a file is, and what to do about it.
 fn kind(head: &[u8]) -> Option<(&'static str, &'static str)> {
+    let is_json = || matches!(text_of(head), [b'{' | b'[', ..]) && is_text(head, 0);
+    let json = ("JSON", ": if it is an index or a list, leave it out of the pattern of shards");
+    foreign(head).or_else(|| is_json().then_some(json))
+}
+
+/// The same for a file that is no JSON either.
+fn foreign(head: &[u8]) -> Option<(&'static str, &'static str)> {
     let known = |&(_, found, remedy): &Signature| (found, remedy);
     if head.starts_with(LFS.0) {
         return Some(known(&LFS));
@@ -117,17 +140,18 @@ fn kind(head: &[u8]) -> Option<(&'static str, &'static str)> {
     if let Some(signature) = find(&BINARY, head) {
         return Some(known(signature));
     }
-    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
+    let text = text_of(head);
     let begins =
         |with: &str| text.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with.as_bytes()));
-    match text {
-        _ if begins("<!doctype html") || begins("<html") => Some(("an HTML page", DOWNLOAD)),
-        _ if begins("<?xml") || begins("<error") => Some(("an XML document", DOWNLOAD)),
-        [b'{' | b'[', ..] if is_text(head, 0) => {
-            Some(("JSON", ": if it is an index or a list, leave it out of the pattern of shards"))
-        }
-        _ => None,
+    if begins("<!doctype html") || begins("<html") {
+        return Some(("an HTML page", DOWNLOAD));
     }
+    (begins("<?xml") || begins("<error")).then_some(("an XML document", DOWNLOAD))
+}
+
+/// The bytes without a byte order mark and white space at their beginning.
+fn text_of(head: &[u8]) -> &[u8] {
+    head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start()
 }
 
 /// Whether these bytes may be those of a damaged header: `ustar` is in its place, or all numbers are octal.
@@ -245,6 +269,28 @@ mod tests {
             error.contains("a plain tar archive") && error.contains("rename it to end in .tar"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn files_that_are_no_json_lines_are_named() {
+        let tar = [&b"a.txt"[..], &[0; 252], b"ustar"].concat();
+        for (line, expected) in [
+            (&b"\x1f\x8b\x08\0"[..], "this is gzip data, and no JSON lines"),
+            (b"\x28\xb5\x2f\xfd", "rename it to end in .jsonl.zst"),
+            (b"BZh9", "compress it"),
+            (b"version https://git-lfs.github.com/spec/v1", "`git lfs pull`"),
+            (b"<!DOCTYPE html>", "an HTML page"),
+            (b"<Error><Code>AccessDenied</Code></Error>", "an XML document"),
+            (b"\x89PNG\r", "a PNG picture"),
+            (&tar, "rename it to end in .tar"),
+        ] {
+            let error = not_json_lines(line).expect("no JSON lines").to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let text = [&[b' '; 257][..], b"ustar"].concat();
+        for line in [&b"{\"a\": \"<html>\"}"[..], b"[1]", b"7", b"no JSON", b"", b"\xef\xbb\xbf{}", &text] {
+            assert!(not_json_lines(line).is_none(), "{}", line.escape_ascii());
+        }
     }
 
     #[test]

@@ -178,6 +178,11 @@ fn an_update_of_an_index_leaves_no_outdated_keys() {
     let update = [&build[..], &["--update"]].concat();
     assert_eq!(output(dir.path(), &update), "i.json: 3 shards of 12 samples\n");
     assert!(dir.path().join("i.json.shkeys").exists(), "nothing has changed");
+    assert_eq!(
+        output(dir.path(), &[&update[..], &["--checksums"]].concat()),
+        "i.json: 3 shards of 12 samples\n"
+    );
+    assert!(dir.path().join("i.json.shkeys").exists(), "only checksums were added");
     fs::copy(dir.path().join("data/train-000000.tar"), dir.path().join("data/train-000003.tar")).unwrap();
     let said = output(dir.path(), &update);
     assert!(said.contains("i.json.shkeys: removed") && said.contains("--keys --force"), "{said}");

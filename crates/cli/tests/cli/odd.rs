@@ -23,7 +23,7 @@ fn places_without_shards() {
             failure(dir.path(), &["ls", directory], 1),
             format!(
                 "shardstream: no shards: no .tar, .tar.gz or .tar.zst directly in {directory}; data/**/*.tar \
-                 includes its subdirectories\n"
+                 includes its subdirectories, and data/*.jsonl are its JSON lines\n"
             )
         );
     }

@@ -1,7 +1,8 @@
 //! Shards of other formats than tar have the same order, states and lengths; JSON lines as people have them.
 
-#[path = "../../examples/own_format.rs"]
+#[path = "../../../examples/own_format.rs"]
 mod own_format;
+mod refused;
 
 use crate::support::Every;
 use bytes::{Buf, Bytes};
@@ -429,6 +430,20 @@ fn errors_of_a_format_of_ones_own_count_as_samples_and_can_be_skipped() {
     let dataset = Dataset::builder(&*path).format(stuck).build().unwrap();
     let last = dataset.samples(0).results().last().unwrap().unwrap_err();
     assert!(last.to_string().contains("asks for more bytes"), "{last}");
+}
+
+#[test]
+fn short_reads_give_short_chunks() {
+    struct Single<R>(R);
+    impl<R: std::io::Read> std::io::Read for Single<R> {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            self.0.read(&mut buffer[..1])
+        }
+    }
+    for chunk in ReaderChunks::new(Single(&b"1\n2\n"[..])) {
+        let capacity = chunk.unwrap().try_into_mut().unwrap().capacity();
+        assert!(capacity < 64, "{capacity} bytes are kept for one");
+    }
 }
 
 proptest! {
