@@ -288,12 +288,12 @@ fn decoding_allocates_only_what_the_image_decoder_does() {
     assert!(count < 90 * 1000, "{count} allocations for 1000 pictures");
 }
 
-/// Mono sound has its samples in place; of several channels, all but the first one are there twice.
+/// Mono sound has its samples in place; that of several channels is there twice.
 #[cfg(feature = "audio")]
 #[test]
 fn sound_of_a_known_length_is_decoded_into_its_place() {
     let _alone = alone();
-    for (channels, most) in [(1_u8, 1.1), (2, 1.6), (8, 2.0)] {
+    for (channels, most) in [(1_u8, 1.1), (2, 2.1), (8, 2.1)] {
         let bytes = (2_000_000_u32 * u32::from(channels)).to_le_bytes();
         let rate = 8_000_u32 * 2 * u32::from(channels);
         let head = [

@@ -25,7 +25,7 @@ impl Audio {
     /// The samples that an MP3 encoder added at the beginning and the end are left out if the file says how
     /// many.
     ///
-    /// While it works, sound of several channels takes almost twice the memory of its samples, and up to four
+    /// While it works, sound of several channels takes twice the memory of its samples, and up to four
     /// times if the file does not say how many frames it has. The codebooks of Vorbis take at most 16 MiB.
     ///
     /// # Errors

@@ -114,7 +114,6 @@ fn check_tiff(file: &[u8]) -> Result<(), ImageError> {
 
 #[cfg(all(test, feature = "image-formats"))]
 mod tests {
-    use super::*;
     use crate::{Image, ImageMode};
 
     #[test]
