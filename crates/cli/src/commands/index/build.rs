@@ -80,8 +80,10 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
 
 /// Whether two indexes are of the same shards, which then have the same keys. Checksums may differ.
 fn has_same_shards(old: &Index, new: &Index) -> bool {
-    let of = |shard: &ShardIndex| (shard.url().to_owned(), shard.samples(), shard.object());
-    old.iter().map(of).eq(new.iter().map(of))
+    fn identity(shard: &ShardIndex) -> (&str, u64, Option<u64>, Option<&str>) {
+        (shard.url(), shard.samples(), shard.bytes(), shard.version())
+    }
+    old.iter().map(identity).eq(new.iter().map(identity))
 }
 
 /// Removes the keys beside an index that was updated: they are of shards as they were before.
