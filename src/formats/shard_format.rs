@@ -9,8 +9,8 @@ use std::fmt;
 /// Samples need a key and fields. Their positions, and the name of the shard in them and in errors, are set
 /// by whoever drives the parser. The `Debug` text of a format tells it apart from others in the names of
 /// [saved indexes](crate::index::AutoIndex), so it contains what changes the samples, such as options, and
-/// nothing that differs between processes. `examples/own_format.rs` reads a made-up format; this one has a sample in
-/// each byte:
+/// nothing that differs between processes. `examples/own_format.rs` reads a made-up format; this one has a
+/// sample in each byte:
 ///
 /// ```
 /// use bytes::{Buf, Bytes};

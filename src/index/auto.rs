@@ -42,8 +42,9 @@ type SharedOnShard = Arc<dyn Fn(&ShardIndex) + Send + Sync>;
 /// and deleted if that is allowed. An index that is saved there is not touched until the new one is complete.
 ///
 /// The names of documents beside shards and in directories depend on the pattern or list of shards, on the
-/// name of the [filter](AutoIndex::select) and on the format that the dataset
-/// [was given](crate::dataset::DatasetBuilder::format), by its `Debug` text; a dataset that is moved as a whole finds its index again.
+/// name of the [filter](AutoIndex::select) and on the format that the dataset [was
+/// given](crate::dataset::DatasetBuilder::format), by its `Debug` text; a dataset that is moved as a whole
+/// finds its index again.
 #[derive(Clone)]
 #[must_use]
 pub struct AutoIndex {

@@ -249,8 +249,8 @@ pub enum ErrorKind {
     /// A tar header or extension is malformed.
     #[error("bad tar header: {0}")]
     Header(String),
-    /// The file is no shard of its format, or is not compressed as its name says. No policy skips this, since it is
-    /// no damage: a pattern matches another file, or the shards were never fetched.
+    /// The file is no shard of its format, or is not compressed as its name says. No policy skips this, since
+    /// it is no damage: a pattern matches another file, or the shards were never fetched.
     #[error("this is {found}, and no {expected}{remedy}; it begins with `{beginning}`")]
     NotAnArchive {
         /// What the file seems to be, such as "a Git LFS pointer".

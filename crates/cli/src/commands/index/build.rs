@@ -9,7 +9,7 @@ use crate::parallel::for_each_shard;
 use crate::samples::ShardProgress;
 use crate::shard_reader::ShardReader;
 use shardstream::index::{KeyIndex, KeyIndexBuilder, ShardIndex};
-use shardstream::store::{Store, VersionComparison};
+use shardstream::store::Store;
 use shardstream::{ErrorKind, Index, Result, SecretUrl, ShardList};
 
 /// Index shards from the headers of their archives.
@@ -80,11 +80,10 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
 
 /// Whether two indexes are of the same shards, which then have the same keys. Checksums may differ.
 fn has_same_shards(old: &Index, new: &Index) -> bool {
-    let is_same = |(old, new): (&ShardIndex, &ShardIndex)| {
-        let object = old.object().compare(&new.object());
-        old.url() == new.url() && old.samples() == new.samples() && object == VersionComparison::Same
-    };
-    old.iter().count() == new.iter().count() && old.iter().zip(new.iter()).all(is_same)
+    fn identity(shard: &ShardIndex) -> (&str, u64, Option<u64>, Option<&str>) {
+        (shard.url(), shard.samples(), shard.bytes(), shard.version())
+    }
+    old.iter().map(identity).eq(new.iter().map(identity))
 }
 
 /// Removes the keys beside an index that was updated: they are of shards as they were before.
