@@ -383,7 +383,7 @@ impl RangeSchedule {
         self.connections - self.short_first
     }
 
-    /// Number of short first ranges in flight, among them the responses that go on to the end of the object.
+    /// Number of short first ranges in flight, among them responses that bring the whole object.
     pub(super) fn short_first(&self) -> usize {
         self.short_first
     }

@@ -384,7 +384,7 @@ fn single_responses_ask_for_more_requests() {
         schedule.set_remaining(queue, u64::MAX);
     }
     assert_eq!(grant_all(&mut schedule, limits).len(), 4);
-    // Their responses go on to the end of their objects, and the readers wait.
+    // Each response brings its whole object, and the readers wait.
     assert!(schedule.is_limited());
     assert_eq!((schedule.short_first(), schedule.long_connections()), (4, 0));
     assert_eq!(grant_all(&mut schedule, ScheduleLimits { connections: 8, ..limits }).len(), 4);
