@@ -19,7 +19,8 @@ impl<O: Send + 'static> ShardLoader<O> {
     /// model, as `data-<epoch>.json` in `directory`, and deleted with it. A restore checks that shards, seed
     /// and pipeline are those of the checkpoint, and continues with the next epoch.
     ///
-    /// Each `Learner` needs its own: without a restore, the next iteration is its epoch 1. Several processes need a directory each, as for burn's own checkpoints.
+    /// Each `Learner` needs its own: without a restore, the next iteration is its epoch 1. Several processes
+    /// need a directory each, as for burn's own checkpoints.
     ///
     /// ```
     /// # use burn::train::{LearnerModel, SupervisedTraining};
