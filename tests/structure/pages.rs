@@ -121,6 +121,24 @@ fn links_lead_to_files_and_headings() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
+/// A reference without a definition is shown as text. Those to items of Rust, in backticks, are rustdoc's.
+#[test]
+fn references_have_definitions() {
+    let mut missing = Vec::new();
+    for page in pages() {
+        let text = read(&page);
+        let defined: BTreeSet<String> = definitions(&text).into_iter().map(|(name, _)| name).collect();
+        let text: String = prose(&text).collect::<Vec<_>>().join(" ");
+        for part in text.split("][").skip(1) {
+            let name = part.split(']').next().unwrap_or_default();
+            if name.contains(".md") && !defined.contains(name) {
+                missing.push(format!("{}: {name}", page.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
 #[test]
 fn pages_of_the_guide_link_to_each_other_there_too() {
     let guide = read("src/guide.rs");

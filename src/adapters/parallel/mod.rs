@@ -33,7 +33,7 @@ const MAX_AHEAD: usize = 1 << 16;
 /// [`ErrorKind::Stopped`]; a call of the source or of the closure that is under way is waited for, and no
 /// other is made. Where such a call panics, its item is [`ErrorKind::Panicked`].
 ///
-/// [`into_stream`](Background::into_stream) turns it into a [`Stream`] for any executor. (If
+/// [`into_stream`](Background::into_stream) turns it into a [`Stream`](futures::Stream) for any executor. (If
 /// one type were both, every `next` and `pipeline` after it would be ambiguous.)
 ///
 /// ```
