@@ -36,7 +36,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # Name: shards, samples per shard (of about 98 KB).
 SIZES = {"13 MB": (40, 128), "106 MB": (8, 1070)}
-FREE, HELD, TLS = 8601, 8602, 8603  # the ports of nginx; a connection of HELD is limited to 50 MB/s
+# The ports of nginx. A connection to HELD or HELD_TLS is limited to 50 MB/s.
+FREE, HELD, TLS, HELD_TLS = 8601, 8602, 8603, 8604
 # Name: one-way delay in microseconds and rate in Mbit/s of the link (`None` for no link), and the port.
 LINKS = {
     "loopback": (None, FREE),
@@ -44,7 +45,9 @@ LINKS = {
     "20 ms": ((10_000, 0), FREE),
     "20 ms, TLS": ((10_000, 0), TLS),
     "20 ms, 50 MB/s per connection": ((10_000, 0), HELD),
+    "20 ms, 50 MB/s per connection, TLS": ((10_000, 0), HELD_TLS),
     "20 ms, 1 Gbit/s line": ((10_000, 1000), FREE),
+    "20 ms, 1 Gbit/s line, TLS": ((10_000, 1000), TLS),
 }
 QUEUE_MS = 200
 # Slow readers read a part of the shards: the number of first shards, by the kind of shards.
@@ -64,14 +67,12 @@ http {{
   tcp_nopush on;
   keepalive_requests 1000000;
   client_body_temp_path {directory}/body;
+  ssl_certificate {directory}/cert.pem;
+  ssl_certificate_key {directory}/key.pem;
   server {{ listen {free}; root {root}; }}
   server {{ listen {held}; root {root}; limit_rate 50m; }}
-  server {{
-    listen {tls} ssl;
-    root {root};
-    ssl_certificate {directory}/cert.pem;
-    ssl_certificate_key {directory}/key.pem;
-  }}
+  server {{ listen {tls} ssl; root {root}; }}
+  server {{ listen {held_tls} ssl; root {root}; limit_rate 50m; }}
 }}
 """
 
@@ -190,7 +191,7 @@ class Link:
             self.server = ["ip", "netns", "exec", "pb"]
         certify(directory)
         Path(f"{directory}/nginx.conf").write_text(
-            NGINX.format(directory=directory, root=options.data, free=FREE, held=HELD, tls=TLS)
+            NGINX.format(directory=directory, root=options.data, free=FREE, held=HELD, tls=TLS, held_tls=HELD_TLS)
         )
         self.nginx = subprocess.Popen([*self.server, "nginx", "-c", f"{directory}/nginx.conf", "-p", directory])
         time.sleep(0.5)
@@ -204,7 +205,7 @@ class Link:
     def choose(self, name):
         """Makes the link; returns the URL of the server, and the prefix of a reader's command."""
         shape, port = LINKS[name]
-        scheme = "https" if port == TLS else "http"
+        scheme = "https" if port in (TLS, HELD_TLS) else "http"
         if shape is None:
             return f"{scheme}://127.0.0.1:{port}", self.server
         self.up(*shape)
