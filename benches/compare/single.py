@@ -1,10 +1,12 @@
-"""Single samples of local shards: shardstream by number and by key beside `wids` by number, in interleaved rounds.
+"""Single samples of local shards: shardstream by number and by key beside `wids` and LitData by number, in
+interleaved rounds.
 
-    pip install wids==0.1.11 numpy
+    pip install wids==0.1.11 numpy litdata==0.2.76     # litdata is optional; it needs torch
     python benches/compare/single.py [--rounds 9] [--shards 16] [--samples 1000] [--size 20000] [--count 1000]
 
 The first sample includes what is opened before it: the index here; in `wids` the headers of the sample's shard.
-`wids` has no look-up by key. Run it on an idle machine; all shards are in the page cache.
+Neither `wids` nor LitData has a look-up by key. LitData reads its own format, which is written first. Run it on an
+idle machine; all shards are in the page cache.
 """
 
 import argparse
@@ -74,14 +76,53 @@ def read_wids(directory, count):
     print(f"wids by number\t{first * 1e6:.0f}\t{each * 1e6:.1f}")
 
 
+def litdata_sample(size):
+    return {"cls": b"7", "bin": os.urandom(size)}
+
+
+def write_litdata(directory, shards, samples, size):
+    """Chunks of as many samples as a shard has; whether LitData is installed."""
+    try:
+        import litdata
+    except ImportError:
+        return False
+    litdata.optimize(
+        fn=litdata_sample, inputs=[size] * (shards * samples), output_dir=directory, chunk_size=samples, num_workers=1
+    )
+    return True
+
+
+def read_litdata(directory, count):
+    """Microseconds of the first sample, and of each random one, in a process of its own."""
+    import litdata
+
+    start = time.perf_counter()
+    dataset = litdata.StreamingDataset(directory)
+    drawn = random.Random(0)
+    numbers = [drawn.randrange(len(dataset)) for _ in range(count)]
+    dataset[numbers[0]]
+    first = time.perf_counter() - start
+    for number in range(0, len(dataset), len(dataset) // 64):
+        dataset[number]  # every chunk is opened once
+    start = time.perf_counter()
+    for number in numbers:
+        dataset[number]
+    each = (time.perf_counter() - start) / count
+    print(f"LitData by number\t{first * 1e6:.0f}\t{each * 1e6:.1f}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in [("rounds", 9), ("shards", 16), ("samples", 1000), ("size", 20_000), ("count", 1000)]:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--wids", help=argparse.SUPPRESS)
+    parser.add_argument("--litdata", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.wids:
         read_wids(options.wids, options.count)
+        return
+    if options.litdata:
+        read_litdata(options.litdata, options.count)
         return
     program, bench = built()
     with tempfile.TemporaryDirectory() as directory:
@@ -93,11 +134,16 @@ def main():
             [bench, directory, str(options.count)],
             [sys.executable, __file__, "--wids", directory, "--count", str(options.count)],
         ]
+        if write_litdata(f"{directory}/litdata", options.shards, options.samples, options.size):
+            commands.append([sys.executable, __file__, "--litdata", f"{directory}/litdata", "--count", str(options.count)])
         times = {}
         for _ in range(options.rounds):
             for command in commands:
                 lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
                 for line in lines.splitlines():
+                    # LitData also prints its progress.
+                    if line.count("\t") != 2:
+                        continue
                     name, first, each = line.split("\t")
                     times.setdefault(name, []).append((float(first), float(each)))
         print("| way | first sample, µs | each of many, µs |\n|---|--:|--:|")

@@ -10,10 +10,10 @@ use crate::secret_url::SecretUrl;
 use crate::store::ObjectUrl;
 use std::sync::Arc;
 
-/// Two samples of a shard with fewer bytes between them are one range: a new request takes no less time than
-/// these bytes, and neither does opening a local file.
+/// Two samples of a shard with fewer bytes between them are read as one range. A new request to a store, or
+/// opening a local file again, takes as long as reading these bytes.
 const GAP: u64 = 1 << 20;
-const LOCAL_GAP: u64 = 64 << 10;
+const LOCAL_GAP: u64 = 16 << 10;
 
 /// A sample of a shard of the plan, by its number in the index.
 type PlannedSample = (usize, u64);
