@@ -66,7 +66,7 @@ const BOOKS: [&str; 16] = [
     "Do I dare\nDisturb the universe?",
 ];
 
-/// A grey picture with digits, each white or dark enough to be seen on black.
+/// A grey picture of digits on black.
 struct Picture {
     size: (u32, u32),
     pixels: Vec<u8>,
@@ -77,8 +77,8 @@ impl Picture {
         Picture { size: (height, width), pixels: vec![0; (height * width) as usize] }
     }
 
-    /// Draws a digit with squares of `scale` pixels, its upper left corner at (`left`, `top`), and returns its
-    /// box: left, top, right, bottom.
+    /// Draws a digit with squares of `scale` pixels, its upper left corner at (`left`, `top`). Returns its box:
+    /// left, top, right, bottom.
     fn draw(&mut self, digit: usize, scale: usize, left: usize, top: usize, white: u8) -> [usize; 4] {
         let (width, height) = (5 * scale, 7 * scale);
         for y in 0..height {
