@@ -11,19 +11,16 @@ use crate::error::Result;
 /// ```
 /// use shardstream::prelude::*;
 ///
-/// # let dir = tempfile::tempdir()?;
-/// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-/// # writer.write(&Sample::new("0").with("json", r#"{"width": 512}"#))?;
-/// # writer.write(&Sample::new("1").with("json", br#"{"width": 51"#))?;
-/// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-/// let is_wide = |sample: &Sample| -> shardstream::Result<bool> {
-///     Ok(sample.json::<serde_json::Value>("json")?["width"].as_u64() >= Some(256))
+/// let dataset = Dataset::builder("docs/data/bad-label-000000.tar").build()?;
+/// let decoder = Decoder::new();
+/// let is_even = move |sample: &Sample| -> shardstream::Result<bool> {
+///     Ok(decoder.decode(sample.clone())?.take::<i64>("cls")? % 2 == 0)
 /// };
-/// let loader = Loader::builder(Dataset::builder(shards).build()?).filter(is_wide).batch(1).build()?;
+/// let loader = Loader::builder(dataset).filter(is_even).batch(3).build()?;
 /// let mut batches = loader.epoch(0);
-/// assert_eq!(batches.next().unwrap()?.len(), 1);
-/// assert_eq!(batches.next().unwrap().unwrap_err().location().key(), Some("1"));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// assert_eq!(batches.next().unwrap()?.len(), 3);
+/// assert_eq!(batches.next().unwrap().unwrap_err().location().key(), Some("000005"));
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
     message = "a predicate returns `bool` or `shardstream::Result<bool>`, and not `{Self}`",

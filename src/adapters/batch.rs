@@ -19,7 +19,7 @@ use std::ops::Deref;
 /// assert_eq!(batches[1].to_vec(), [3, 4, 4]);
 /// assert_eq!(batches[1].valid(), 2);
 /// assert_eq!(batches[1].mask().collect::<Vec<_>>(), [true, true, false]);
-/// # Ok::<_, shardstream::Error>(())
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 ///
 /// Two batches are equal if they have the same items, and the same number of real ones.
@@ -85,7 +85,7 @@ impl<T> Batch<T> {
     /// let mut batches = (0..1).map(Ok).pipeline().batch(3).last_batch(LastBatch::Pad);
     /// let batch = batches.next().unwrap()?;
     /// assert_eq!((batch.len(), batch.into_valid()), (3, vec![0]));
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[must_use]
     pub fn into_valid(mut self) -> Vec<T> {

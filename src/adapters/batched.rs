@@ -75,7 +75,7 @@ impl<S, T> Pipeline<Staged<S, Batched<T>>, Batch<T>> {
     /// assert_eq!(batches(LastBatch::Drop).count(), 2);
     /// let last = batches(LastBatch::Pad).last().unwrap()?;
     /// assert_eq!((&*last, last.valid()), (&[4, 4][..], 1));
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[doc(alias = "drop_last")]
     #[doc(alias = "drop_remainder")]
@@ -103,7 +103,7 @@ impl<S, T> Pipeline<Staged<S, Batched<T>>, Batch<T>> {
     ///     let room = longest[batch.bucket().unwrap_or_default()];
     ///     assert!(batch.iter().all(|text| text.len() <= room));
     /// }
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn buckets<const N: usize>(
         self,

@@ -35,7 +35,7 @@ const COUNTED_SUM: u32 = 64;
 /// assert_eq!(buckets.bucket_of([129])?, 1);
 /// assert!(buckets.bucket_of([5000]).is_err());
 /// assert_eq!(buckets.shape(1), [512]);
-/// # Ok::<_, shardstream::Error>(())
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "shapes do nothing until a loader has them"]
@@ -53,7 +53,7 @@ impl Buckets<1> {
     /// use shardstream::adapters::Buckets;
     ///
     /// assert_eq!(Buckets::lengths([128, 512]).bucket_of([200])?, 1);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn lengths(lengths: impl IntoIterator<Item = usize>) -> Self {
         Buckets::shapes(lengths.into_iter().map(|length| [length]))
@@ -68,7 +68,7 @@ impl<const N: usize> Buckets<N> {
     ///
     /// let buckets = Buckets::shapes([[224, 320], [320, 224]]);
     /// assert_eq!((buckets.bucket_of([300, 200])?, buckets.len()), (1, 2));
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn shapes(shapes: impl IntoIterator<Item = [usize; N]>) -> Self {
         let shapes = shapes.into_iter().collect();
@@ -83,7 +83,7 @@ impl<const N: usize> Buckets<N> {
     /// use shardstream::adapters::Buckets;
     ///
     /// let buckets = Buckets::lengths([128, 512]).shares([3, 1]); // one step in four is of length 512
-    /// # assert_eq!(buckets.len(), 2);
+    /// assert_eq!(buckets.len(), 2);
     /// ```
     pub fn shares(self, shares: impl IntoIterator<Item = u32>) -> Self {
         Buckets { shares: Some(shares.into_iter().collect()), ..self }

@@ -26,7 +26,7 @@ impl<S, T> Pipeline<Staged<S, Chunked<T>>, Vec<T>> {
     ///
     /// let rows = [vec![1, 2, 3]].into_iter().map(Ok).pipeline().chunked(2, None).partial(Partial::Keep);
     /// assert_eq!(rows.collect::<shardstream::Result<Vec<_>>>()?, [vec![1, 2], vec![3]]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn partial(self, partial: Partial) -> Self {
         self.with(|stage| stage.partial = partial)

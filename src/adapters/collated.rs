@@ -33,7 +33,7 @@ impl<S> Pipeline<S, Batch<Sample>> {
     /// let mut batches = samples.pipeline().batch(3).collate(columns);
     /// let batch = batches.nth(1).unwrap()?;
     /// assert_eq!(batch["label"].as_slice::<i64>()?, [3, 4, 5]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[doc(alias = "collate_fn")]
     pub fn collate(

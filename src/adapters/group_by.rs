@@ -23,7 +23,7 @@ const MAX_WAITING: usize = 1000;
 /// let pairs = words.stage("pairs", || GroupBy::new(2, |word: &&str| Ok(word.chars().next())));
 /// let pairs: Vec<_> = pairs.collect::<shardstream::Result<_>>()?;
 /// assert_eq!(pairs, [vec!["ant", "ape"], vec!["bee", "bat"], vec!["cat"]]);
-/// # Ok::<_, shardstream::Error>(())
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 ///
 /// In a loader, add it by [`LoaderBuilder::group_by`](crate::loader::LoaderBuilder::group_by): each logical
@@ -88,7 +88,7 @@ where
     /// let pairs = words.stage("pairs", || GroupBy::new(2, first).max_waiting(2));
     /// let pairs = pairs.collect::<shardstream::Result<Vec<_>>>()?;
     /// assert_eq!(pairs, [["ant"], ["bee"], ["cat"], ["ape"]]); // "ant" did not wait for "ape"
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn max_waiting(self, items: usize) -> Self {
         GroupBy { max_waiting: items, ..self }
@@ -102,7 +102,7 @@ where
     /// let group_by = GroupBy::new(2, |n: &u32| Ok(n % 2)).partial(Partial::Drop);
     /// let pairs = [1, 2, 3].into_iter().map(Ok).pipeline().stage("pairs", || group_by);
     /// assert_eq!(pairs.collect::<shardstream::Result<Vec<_>>>()?, [[1, 3]]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn partial(self, partial: Partial) -> Self {
         GroupBy { partial, ..self }
@@ -117,7 +117,7 @@ where
     /// let numbers = [1, 1, 2, 1].into_iter().map(Ok).pipeline();
     /// let runs = numbers.stage("runs", || GroupBy::new(9, |n: &u32| Ok(*n)).adjacent());
     /// assert_eq!(runs.collect::<shardstream::Result<Vec<_>>>()?, [vec![1, 1], vec![2], vec![1]]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn adjacent(self) -> Self {
         GroupBy { adjacent: true, ..self }

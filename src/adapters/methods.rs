@@ -21,7 +21,7 @@ impl<S, T> Pipeline<S, T> {
     /// let numbers = [1, 2, 3, 4].into_iter().map(Ok).pipeline();
     /// let pairs = numbers.stage("pairs", || GroupBy::new(2, |n| Ok(n % 2)));
     /// assert_eq!(pairs.collect::<shardstream::Result<Vec<_>>>()?, [[1, 3], [2, 4]]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn stage<C: Stage<T>>(
         self,
@@ -41,7 +41,7 @@ impl<S, T> Pipeline<S, T> {
     /// let mut numbers = texts.map(|text| text.parse::<u8>().map_err(Error::step));
     /// assert_eq!(numbers.next().transpose()?, Some(1));
     /// assert!(numbers.next().unwrap().is_err());
-    /// # Ok::<_, Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn map<U, F>(self, f: F) -> Pipeline<Staged<S, impl Stage<T, Out = U> + Debug>, U>
     where
@@ -60,7 +60,7 @@ impl<S, T> Pipeline<S, T> {
     /// let batches = (1..7).map(Ok).pipeline().batch(3);
     /// let sums = batches.map_batch(|batch| Ok(batch.iter().sum::<i32>()));
     /// assert_eq!(sums.collect::<shardstream::Result<Vec<_>>>()?, [6, 15]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[doc(alias = "collate_fn")]
     pub fn map_batch<U, F>(self, f: F) -> Pipeline<Staged<S, impl Stage<T, Out = U> + Debug>, U>
@@ -78,7 +78,7 @@ impl<S, T> Pipeline<S, T> {
     ///
     /// let even = (0..6).map(Ok).pipeline().filter(|n| n % 2 == 0);
     /// assert_eq!(even.collect::<shardstream::Result<Vec<_>>>()?, [0, 2, 4]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[doc(alias = "select")]
     pub fn filter<R, F>(self, predicate: F) -> Pipeline<Staged<S, impl Stage<T, Out = T> + Debug>, T>
@@ -96,7 +96,7 @@ impl<S, T> Pipeline<S, T> {
     ///
     /// let halves = (0..6).map(Ok).pipeline().filter_map(|n| Ok((n % 2 == 0).then_some(n / 2)));
     /// assert_eq!(halves.collect::<shardstream::Result<Vec<_>>>()?, [0, 1, 2]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn filter_map<U, F>(self, f: F) -> Pipeline<Staged<S, impl Stage<T, Out = U> + Debug>, U>
     where
@@ -112,7 +112,7 @@ impl<S, T> Pipeline<S, T> {
     ///
     /// let twice = (0..3).map(Ok).pipeline().flat_map(|n| Ok([n, n * 10]));
     /// assert_eq!(twice.collect::<shardstream::Result<Vec<_>>>()?, [0, 0, 1, 10, 2, 20]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn flat_map<I, F>(self, f: F) -> Pipeline<Staged<S, impl Stage<T, Out = I::Item> + Debug>, I::Item>
     where
@@ -138,7 +138,7 @@ impl<S, T> Pipeline<S, T> {
     /// let shuffled = (0..12).map(Ok).pipeline().seed(42, 0, 0).shuffle(4);
     /// let shuffled = shuffled.collect::<shardstream::Result<Vec<_>>>()?;
     /// assert_eq!(shuffled, [3, 4, 5, 2, 7, 0, 6, 8, 11, 1, 10, 9]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn shuffle(mut self, size: usize) -> Pipeline<Staged<S, Shuffle<T>>, T>
     where
@@ -161,7 +161,7 @@ impl<S, T> Pipeline<S, T> {
     /// let batches = batches.map(|batch| Ok(batch.into_items()));
     /// let batches = batches.collect::<shardstream::Result<Vec<_>>>()?;
     /// assert_eq!(batches, [vec![0, 1], vec![2, 3], vec![4]]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[doc(alias = "batched")]
     #[doc(alias = "batch_size")]
@@ -177,7 +177,7 @@ impl<S, T> Pipeline<S, T> {
     ///
     /// let pairs = [1, 2, 3, 4, 5].into_iter().map(Ok).pipeline().group_by(2, |n| Ok(n % 2));
     /// assert_eq!(pairs.collect::<shardstream::Result<Vec<_>>>()?, [vec![1, 3], vec![2, 4], vec![5]]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[expect(clippy::type_complexity, reason = "an alias would hide which stage it is")]
     pub fn group_by<K, F>(self, size: usize, key: F) -> Pipeline<Staged<S, GroupBy<T, K, F>>, Vec<T>>
@@ -198,7 +198,7 @@ impl<S, T> Pipeline<S, T> {
     ///
     /// let items = (0..10).map(Ok).pipeline().slice(2..5);
     /// assert_eq!(items.collect::<shardstream::Result<Vec<_>>>()?, [2, 3, 4]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[doc(alias = "take")]
     #[doc(alias = "skip")]
@@ -227,7 +227,7 @@ impl<S, T> Pipeline<S, T> {
     /// let mut numbers = (0..9).cycle().map(Ok).pipeline();
     /// let mut order = || numbers.epoch(9).shuffle(9).collect::<shardstream::Result<Vec<u32>>>();
     /// assert_ne!(order()?, order()?);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[doc(alias = "with_epoch")]
     pub fn epoch(&mut self, length: usize) -> Pipeline<Staged<&mut S, impl Stage<T, Out = T> + Debug>, T> {
@@ -250,7 +250,7 @@ impl<S> Pipeline<S, Sample> {
     /// let stored = [Ok(Sample::new("a").with("cls", b"7"))].into_iter();
     /// let sample = stored.pipeline().decode(Decoder::new()).next().unwrap()?;
     /// assert!(matches!(sample.get("cls"), Some(Value::Int(7))));
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn decode(self, decoder: Decoder) -> Pipeline<Staged<S, Decoder>, Sample> {
         self.then(decoder)
@@ -270,7 +270,7 @@ impl<S> Pipeline<S, Sample> {
     /// let samples = [Ok(Sample::new("a").with("png", b"...").with("cls", 7))].into_iter().pipeline();
     /// let sample = samples.rename([("image", "jpg;png"), ("label", "cls")]).next().unwrap()?;
     /// assert!(sample.get("image").is_some() && sample.get("png").is_none());
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn rename<N, O>(
         self,
@@ -292,7 +292,7 @@ impl<S> Pipeline<S, Sample> {
     /// let samples = [Ok(Sample::new("a").with("jpg", b"...").with("cls", 7))].into_iter().pipeline();
     /// let sample = samples.rename_only([("label", "cls")]).next().unwrap()?;
     /// assert!(sample.get("label").is_some() && sample.get("jpg").is_none());
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn rename_only<N, O>(
         self,
@@ -319,7 +319,7 @@ impl<S> Pipeline<S, Sample> {
     /// let samples = [Ok(Sample::new("a").with("txt", "a cat").with("cls", 7))].into_iter().pipeline();
     /// let (text, class) = samples.to_tuple::<(String, i64)>(["txt;json", "cls"]).next().unwrap()?;
     /// assert_eq!((&*text, class), ("a cat", 7));
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn to_tuple<R: FromFields>(
         self,
@@ -342,7 +342,7 @@ impl<S, N> Pipeline<S, Vec<N>> {
     /// let documents = [vec![1, 2, 3], vec![4, 5]].into_iter().map(Ok).pipeline();
     /// let rows = documents.chunked(2, 0).collect::<shardstream::Result<Vec<_>>>()?;
     /// assert_eq!(rows, [[1, 2], [3, 0], [4, 5]]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn chunked(
         self,
@@ -364,7 +364,7 @@ impl<S, N> Pipeline<S, Vec<N>> {
     /// let documents = [vec![1; 5], vec![2; 2], vec![3; 3]].into_iter().map(Ok).pipeline();
     /// let rows: Vec<_> = documents.pack(8).collect::<shardstream::Result<_>>()?;
     /// assert_eq!(rows[0].tokens(), [1, 1, 1, 1, 1, 3, 3, 3]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn pack(self, pack: impl Into<Pack<N>>) -> Pipeline<Staged<S, Pack<N>>, PackedRow<N>> {
         let pack = pack.into();
@@ -380,7 +380,7 @@ impl<S, T> Pipeline<S, Batch<T>> {
     ///
     /// let items = (0..5).map(Ok).pipeline().batch(2).unbatch();
     /// assert_eq!(items.collect::<shardstream::Result<Vec<_>>>()?, [0, 1, 2, 3, 4]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn unbatch(self) -> Pipeline<Staged<S, impl Stage<Batch<T>, Out = T> + Debug>, T> {
         self.then(Unbatched::new())
@@ -403,7 +403,7 @@ where
     ///
     /// let numbers = (0..4).map(Ok).pipeline().prefetch(2);
     /// assert_eq!(numbers.collect::<shardstream::Result<Vec<_>>>()?, [0, 1, 2, 3]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn prefetch(self, ahead: usize) -> Pipeline<Background<T>, T> {
         self.over(|source| parallel::prefetch(source, ahead))
@@ -452,7 +452,7 @@ impl<T> Pipeline<Background<T>, T> {
     ///
     /// let numbers = (0..3).map(Ok).pipeline().prefetch(2).into_stream();
     /// assert_eq!(block_on(numbers.try_collect::<Vec<_>>())?, [0, 1, 2]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn into_stream(self) -> Pipeline<IntoStream<Background<T>>, T> {
         self.over(Background::into_stream)

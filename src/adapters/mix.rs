@@ -40,7 +40,7 @@ pub fn round_robin<S>(sources: impl IntoIterator<Item = S>) -> Mix<S> {
 /// let mix = random_mix([(std::iter::repeat("common"), 9), (std::iter::repeat("rare"), 1)], 42)?;
 /// let rare = mix.take(1000).filter(|item| *item == "rare").count();
 /// assert_eq!(rare, 100);
-/// # Ok::<_, shardstream::Error>(())
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 pub fn random_mix<S>(sources: impl IntoIterator<Item = (S, u32)>, seed: u64) -> Result<Mix<S>> {
     let (sources, weights): (Vec<S>, Vec<u32>) = sources.into_iter().unzip();

@@ -30,7 +30,7 @@ const LOOK_AHEAD: usize = 1000;
 /// assert_eq!(rows[1].tokens(), [2, 2, 4, 4, 4, 4, 4, 4]);
 /// assert_eq!(rows[0].segments(8), [1, 1, 1, 1, 1, 2, 2, 2]);
 /// assert_eq!(rows[0].positions(8), [0, 1, 2, 3, 4, 0, 1, 2]);
-/// # Ok::<_, shardstream::Error>(())
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 ///
 /// In a loader, add it by [`LoaderBuilder::pack`](crate::loader::LoaderBuilder::pack): each logical stream
@@ -110,7 +110,7 @@ impl<N> Pack<N> {
     /// let rows = documents.pack(Pack::new(4).look_ahead(2)).map(|row| Ok(row.tokens().to_vec()));
     /// let rows = rows.collect::<shardstream::Result<Vec<_>>>()?;
     /// assert_eq!(rows, [vec![1, 1, 1], vec![2, 2, 2, 2], vec![3]]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn look_ahead(self, documents: usize) -> Self {
         Pack { look_ahead: documents, ..self }
@@ -125,7 +125,7 @@ impl<N> Pack<N> {
     /// let pack = Pack::new(4).fit(Fit::Contiguous);
     /// let rows = documents.pipeline().pack(pack).map(|row| Ok(row.tokens().to_vec()));
     /// assert_eq!(rows.collect::<shardstream::Result<Vec<_>>>()?, [[1, 1, 1, 2], [2, 2, 2, 3]]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn fit(self, fit: Fit) -> Self {
         Pack { fit, ..self }
@@ -329,7 +329,7 @@ impl<N> PackedRow<N> {
     /// let row = documents.pipeline().pack(8).next().unwrap()?;
     /// assert_eq!((row.lengths(), row.len()), (&[2, 3][..], 5));
     /// assert_eq!(row.padded(8, 0), [7, 7, 8, 8, 8, 0, 0, 0]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[must_use]
     pub fn lengths(&self) -> &[usize] {

@@ -24,14 +24,10 @@ pin_project! {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// let dataset = Dataset::builder(shards).streams(1).build()?;
+    /// let dataset = Dataset::builder("docs/data/digits-000000.tar").build()?;
     /// let batches = dataset
     ///     .samples(0)
-    ///     .filter(|sample| sample.key() != "3")
+    ///     .filter(|sample| sample.key() != "000003")
     ///     .shuffle(100)
     ///     .decode(Decoder::new())
     ///     .map(|mut sample| sample.take::<i64>("cls"))
@@ -39,13 +35,13 @@ pin_project! {
     /// let batches: Vec<_> = batches.collect::<shardstream::Result<_>>()?;
     ///
     /// let loader = Loader::builder(dataset)
-    ///     .filter(|sample| sample.key() != "3")
+    ///     .filter(|sample| sample.key() != "000003")
     ///     .shuffle(100)
     ///     .decode(Decoder::new())
     ///     .map(|mut sample| sample.take::<i64>("cls"))
     ///     .batch(2);
     /// assert_eq!(batches, loader.build()?.epoch(0).collect::<shardstream::Result<Vec<_>>>()?);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     ///
     /// # Methods of `Iterator`
@@ -97,7 +93,7 @@ impl<S, T> Pipeline<S, T> {
     /// let order = |epoch| shuffled(epoch).collect::<shardstream::Result<Vec<u32>>>();
     /// assert_eq!(order(0)?, order(0)?);
     /// assert_ne!(order(0)?, order(1)?);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn seed(self, seed: u64, epoch: u64, stream: u64) -> Self {
         Pipeline { seed: ShuffleSeed { seed, epoch, stream, ..self.seed }, ..self }
@@ -181,7 +177,7 @@ impl Pipeline<(), ()> {
     /// for batch in mixed.batch(4).slice(..9) {
     ///     assert_eq!(batch?.iter().filter(|name| **name == "books").count(), 1);
     /// }
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[doc(alias = "RandomMix")]
     pub fn mix<S, T>(
@@ -251,7 +247,7 @@ impl<S: fmt::Debug, T> fmt::Debug for Pipeline<S, T> {
 ///
 /// let squares = [1, 2, 3].into_iter().map(Ok).pipeline().map(|n| Ok(n * n));
 /// assert_eq!(squares.collect::<shardstream::Result<Vec<_>>>()?, [1, 4, 9]);
-/// # Ok::<_, shardstream::Error>(())
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 pub trait IteratorExt: Iterator + Sized {
     /// A pipeline of these items.
@@ -277,7 +273,7 @@ impl<I: Iterator> IteratorExt for I {}
 /// let batches = stream::iter(0..10).map(Ok).pipeline().filter(|n| n % 2 == 0).batch(3);
 /// let batches: Vec<_> = block_on(batches.try_collect())?;
 /// assert_eq!(*batches[1], [6, 8]);
-/// # Ok::<_, shardstream::Error>(())
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 pub trait StreamExt: Stream + Sized {
     /// A pipeline of these items.

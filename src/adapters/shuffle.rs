@@ -115,7 +115,7 @@ impl<S, T> Pipeline<Staged<S, Shuffle<T>>, T> {
     ///
     /// let mut numbers = (0..1000).map(Ok).pipeline().shuffle(500).initial(10);
     /// assert!(numbers.next().unwrap()? < 10);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn initial(self, count: usize) -> Self {
         self.with(|stage| stage.target = count.clamp(1, stage.size))

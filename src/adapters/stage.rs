@@ -38,7 +38,7 @@ use std::task::{Context, Poll, ready};
 /// let numbers = [2, 1, 5, 3, 8].into_iter().map(Ok).pipeline();
 /// let records: Result<Vec<u32>> = numbers.stage("records", Records::default).collect();
 /// assert_eq!(records?, [2, 5, 8]);
-/// # Ok::<_, shardstream::Error>(())
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 pub trait Stage<In> {
     /// The type of the outputs.

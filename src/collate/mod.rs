@@ -25,15 +25,9 @@
 //! ```
 //! use shardstream::prelude::*;
 //!
-//! # fn main() -> shardstream::Result<()> {
-//! # let dir = tempfile::tempdir().unwrap();
-//! # let pattern = format!("{}/%06d.tar", dir.path().display());
-//! # let mut writer = ShardWriter::builder(&pattern).build()?;
-//! # for i in 0..20 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i))?; }
-//! # writer.finish()?;
-//! # let shards = pattern.replace("%06d", "000000");
+//! let dataset = Dataset::builder("docs/data/digits-{000000..000003}.tar").build()?;
 //! let columns = Columns::new().with("label", Scalar::<i32>::new("cls"));
-//! let loader = Loader::builder(Dataset::builder(shards).build()?)
+//! let loader = Loader::builder(dataset)
 //!     .collate(columns)
 //!     .batch(8)
 //!     .last_batch(LastBatch::Drop)
@@ -42,10 +36,9 @@
 //!     let batch = batch?;
 //!     assert_eq!(batch["label"].shape(), [8]);
 //!     let labels: &[i32] = batch["label"].as_slice()?;
-//!     assert!(labels.iter().all(|label| *label < 20));
+//!     assert!(labels.iter().all(|label| *label < 10));
 //! }
-//! # Ok(())
-//! # }
+//! # Ok::<(), shardstream::Error>(())
 //! ```
 
 mod array;

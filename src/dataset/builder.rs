@@ -125,16 +125,11 @@ impl DatasetBuilder {
     /// use shardstream::index::AutoIndex;
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let pattern = format!("{}/val-%06d.tar", dir.path().display());
-    /// # let mut writer = ShardWriter::builder(pattern).max_count(2).build()?;
-    /// # (0..5).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
-    /// # writer.finish()?;
-    /// # let pattern = format!("{}/val-*.tar", dir.path().display());
-    /// // let pattern = "gs://bucket/val-*.tar";
-    /// let dataset = Dataset::builder(pattern).auto_index(AutoIndex::beside()).build()?;
-    /// assert_eq!((dataset.shards().len(), dataset.len()), (3, Some(5)));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// let dir = tempfile::tempdir()?;
+    /// let auto = AutoIndex::in_directory(dir.path()); // or beside the shards: AutoIndex::beside()
+    /// let dataset = Dataset::builder("docs/data/digits-*.tar").auto_index(auto).build()?;
+    /// assert_eq!((dataset.shards().len(), dataset.len()), (4, Some(40)));
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     ///
     /// # Errors
@@ -155,21 +150,16 @@ impl DatasetBuilder {
     /// [`only`](DatasetBuilder::only), it is a part of those shards.
     ///
     /// ```
-    /// use shardstream::index::{AutoIndex, DatasetPart};
+    /// use shardstream::index::DatasetPart;
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
-    /// # let mut writer = ShardWriter::builder(pattern).max_count(20).build()?;
-    /// # (0..40).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
-    /// # writer.finish()?;
-    /// # let pattern = format!("{}/train-*.tar", dir.path().display());
-    /// // let pattern = "gs://bucket/train-*.tar";
-    /// let dataset = Dataset::builder(pattern).auto_index(AutoIndex::beside());
+    /// let shards = ShardList::expand("docs/data/digits-{000000..000003}.tar")?;
+    /// let index = Index::builder().build(&shards)?;
+    /// let dataset = Dataset::builder(shards).index(index);
     /// let train = dataset.clone().part(DatasetPart::fraction(0.0..0.9)).build()?;
     /// let val = dataset.part(DatasetPart::fraction(0.9..1.0)).build()?;
     /// assert_eq!((train.len(), val.len()), (Some(36), Some(4)));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn part(mut self, part: DatasetPart) -> Self {
         self.shards.part = Some(part);
@@ -246,23 +236,17 @@ impl DatasetBuilder {
     /// [index](DatasetBuilder::index) that says where each sample is, so no compressed shards. Default: none.
     ///
     /// ```
-    /// use shardstream::index::AutoIndex;
     /// use shardstream::plan::Sampler;
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
-    /// # let mut writer = ShardWriter::builder(pattern).max_count(2).build()?;
-    /// # (0..5).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
-    /// # writer.finish()?;
-    /// # let pattern = format!("{}/train-*.tar", dir.path().display());
-    /// let builder = Dataset::builder(pattern).auto_index(AutoIndex::beside()); // "/data/train-*.tar"
-    /// let rare = Sampler::weighted([1.0, 1.0, 1.0, 1.0, 96.0], 1000)?;
-    /// let dataset = builder.sampler(rare).build()?;
+    /// let shards = ShardList::expand("docs/data/digits-000000.tar")?;
+    /// let index = Index::builder().build(&shards)?;
+    /// let rare = Sampler::weighted([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 91.0], 1000)?;
+    /// let dataset = Dataset::builder(shards).index(index).sampler(rare).build()?;
     /// assert_eq!(dataset.len(), Some(1000));
-    /// let of_the_last = dataset.samples(0).results().filter(|it| it.as_ref().unwrap().key() == "0004");
-    /// assert!((900..1000).contains(&of_the_last.count()));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// let nines = dataset.samples(0).results().filter(|it| it.as_ref().unwrap().key() == "000009");
+    /// assert!((850..960).contains(&nines.count()));
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn sampler(mut self, sampler: Sampler) -> Self {
         self.sampler = Some(sampler);

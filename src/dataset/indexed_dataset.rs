@@ -29,15 +29,10 @@ impl Dataset {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let pattern = format!("{}/%d.tar", dir.path().display());
-    /// # let mut writer = ShardWriter::builder(pattern).max_count(4).build()?;
-    /// # (0..10).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
-    /// # let shards: ShardList = writer.finish()?.into_iter().map(|shard| shard.url).collect();
-    /// let dataset = Dataset::builder(shards).build()?;
+    /// let dataset = Dataset::builder("docs/data/digits-{000000..000003}.tar").build()?;
     /// let seen = dataset.samples(3).nth(6).unwrap()?;
     /// assert_eq!(dataset.sample(seen.position())?.key(), seen.key());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     ///
     /// # Errors
@@ -247,21 +242,15 @@ impl Dataset {
 /// whatever order it reads them in. Cheap to clone, and may be used on several threads.
 ///
 /// ```
-/// use shardstream::index::AutoIndex;
 /// use shardstream::prelude::*;
 ///
-/// # let dir = tempfile::tempdir()?;
-/// # let pattern = format!("{}/val-%06d.tar", dir.path().display());
-/// # let mut writer = ShardWriter::builder(pattern).max_count(4).build()?;
-/// # (0..10).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
-/// # writer.finish()?;
-/// # let pattern = format!("{}/val-*.tar", dir.path().display());
-/// // let pattern = "gs://bucket/val-*.tar";
-/// let samples = Dataset::builder(pattern).auto_index(AutoIndex::beside()).build()?.indexed_view()?;
-/// assert_eq!((samples.len(), samples.get(7)?.key()), (10, "0007"));
+/// let shards = ShardList::expand("docs/data/digits-{000000..000003}.tar")?;
+/// let index = Index::builder().build(&shards)?;
+/// let samples = Dataset::builder(shards).index(index).build()?.indexed_view()?;
+/// assert_eq!((samples.len(), samples.get(7)?.key()), (40, "000007"));
 /// let some = samples.get_many(&[9, 2, 3])?; // two requests
-/// assert!(some.iter().map(Sample::key).eq(["0009", "0002", "0003"]));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// assert!(some.iter().map(Sample::key).eq(["000009", "000002", "000003"]));
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 #[doc(alias = "ShardListDataset")]

@@ -32,20 +32,12 @@ impl Shards {
     /// ```
     /// use shardstream::dataset::Shards;
     /// use shardstream::prelude::*;
-    /// use shardstream::Index;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let pattern = format!("{}/val-%06d.tar", dir.path().display());
-    /// # let mut writer = ShardWriter::builder(pattern).max_count(2).build()?;
-    /// # (0..5).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
-    /// # writer.finish()?;
-    /// # let pattern = format!("{}/val-*.tar", dir.path().display());
-    /// // let pattern = "gs://bucket/val-*.tar";
-    /// let shards = Shards::from(pattern).resolve(&Store::default())?;
+    /// let shards = Shards::from("docs/data/digits-*.tar").resolve(&Store::default())?;
     /// let index = Index::builder().build(&shards)?;
     /// let dataset = Dataset::builder(shards).index(index).build()?;
-    /// assert_eq!((dataset.shards().len(), dataset.len()), (3, Some(5)));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// assert_eq!((dataset.shards().len(), dataset.len()), (4, Some(40)));
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     ///
     /// # Errors

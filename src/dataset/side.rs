@@ -31,19 +31,12 @@ use std::sync::Arc;
 /// use shardstream::dataset::{Missing, Side};
 /// use shardstream::prelude::*;
 ///
-/// # let dir = tempfile::tempdir()?;
-/// # let at = |name: &str| format!("{}/{name}", dir.path().display());
-/// # for (name, field) in [("images-%03d.tar", "jpg"), ("captions-%03d.tar", "txt")] {
-/// #     let mut writer = ShardWriter::builder(at(name)).max_count(2).build()?;
-/// #     (0..4).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with(field, b"bytes")))?;
-/// #     writer.finish()?;
-/// # }
-/// # let (images, captions) = (at("images-{000..001}.tar"), at("captions-{000..001}.tar"));
-/// let captions = Side::new(captions).missing(Missing::Skip);
+/// let images = "docs/data/digits-{000000..000003}.tar";
+/// let captions = Side::new("docs/data/captions-{000000..000003}.tar").missing(Missing::Skip);
 /// let dataset = Dataset::builder(images).join(captions).build()?;
 /// let sample = dataset.samples(0).next().unwrap()?;
-/// assert_eq!(sample.fields().map(|(name, _)| name).collect::<Vec<_>>(), ["jpg", "txt"]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// assert_eq!(sample.fields().map(|(name, _)| name).collect::<Vec<_>>(), ["cls", "png", "txt"]);
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 ///
 /// [`DatasetBuilder::join`]: super::DatasetBuilder::join
@@ -140,22 +133,16 @@ impl Side {
     /// dataset's order, or keep it on a local disk.
     ///
     /// ```
-    /// use shardstream::dataset::Side;
+    /// use shardstream::dataset::{Missing, Side};
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let at = |name: &str| format!("{}/{name}", dir.path().display());
-    /// # for (name, field, size) in [("images-%d.tar", "jpg", 2), ("labels-%d.tar", "cls", 5)] {
-    /// #     let mut writer = ShardWriter::builder(at(name)).max_count(size).build()?;
-    /// #     (0..10).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with(field, b"1")))?;
-    /// #     writer.finish()?;
-    /// # }
-    /// # let (images, labels) = (at("images-{0..4}.tar"), at("labels-{0..1}.tar"));
-    /// let labels = ShardList::expand(&labels)?; // 2 shards beside 5
-    /// let keys = Index::builder().build_keys(&labels)?;
-    /// let dataset = Dataset::builder(images).join(Side::new(labels).keys(keys)).build()?;
-    /// assert!(dataset.samples(0).all(|sample| sample.unwrap().get("cls").is_some()));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// let images = "docs/data/digits-000000.tar";
+    /// let captions = ShardList::expand("docs/data/captions-{000000..000003}.tar")?; // 4 shards beside 1
+    /// let keys = Index::builder().build_keys(&captions)?;
+    /// let captions = Side::new(captions).keys(keys).missing(Missing::Skip);
+    /// let dataset = Dataset::builder(images).join(captions).build()?;
+    /// assert!(dataset.samples(0).all(|sample| sample.unwrap().get("txt").is_some()));
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn keys(self, keys: KeyIndex) -> Self {
         Side { keys: Some(keys), ..self }

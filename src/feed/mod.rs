@@ -6,34 +6,29 @@
 //! batch among them without a copy.
 //!
 //! ```
+//! use shardstream::bytes::Bytes;
 //! use shardstream::feed::Feed;
 //! use shardstream::prelude::*;
 //!
-//! # fn main() -> shardstream::Result<()> {
-//! # use shardstream::collate::{Columns, Scalar};
-//! # let dir = tempfile::tempdir().unwrap();
-//! # let pattern = format!("{}/%06d.tar", dir.path().display());
-//! # let mut writer = ShardWriter::builder(&pattern).max_count(100).build()?;
-//! # for i in 0..96 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i))?; }
-//! # writer.finish()?;
-//! # let dataset = Dataset::builder(pattern.replace("%06d", "000000")).build()?;
-//! # let columns = Columns::new().with("label", Scalar::<i32>::new("cls"));
-//! # let loader = Loader::builder(dataset).batch(32).collate(columns).build()?;
-//! # let upload = |_device: usize, bytes: bytes::Bytes| bytes.len();
-//! const DEVICES: usize = 8;
+//! const DEVICES: usize = 4;
+//!
+//! let dataset = Dataset::builder("docs/data/digits-{000000..000003}.tar").build()?;
+//! let columns = Columns::new().with("label", Scalar::<i32>::new("cls"));
+//! let loader = Loader::builder(dataset).batch(8).collate(columns).build()?;
+//!
+//! // A call of the framework, which may return before the transfer is done.
+//! let upload = |_device: usize, bytes: Bytes| bytes.len();
 //! let mut feed = Feed::new(loader.epoch(0), move |mut batch| {
 //!     let parts = batch.take("label")?.into_rows(DEVICES)?;
-//!     // `upload` is a call of the framework, which may return before the transfer is done.
 //!     Ok(parts.into_iter().enumerate().map(|(device, part)| upload(device, part)).collect::<Vec<_>>())
 //! })
 //! .depth(2);
 //! for on_devices in feed.by_ref() {
-//!     assert_eq!(on_devices?, [16; DEVICES]); // 4 labels of 4 bytes for each device: a step
+//!     assert_eq!(on_devices?, [8; DEVICES]); // 2 labels of 4 bytes for each device: a step
 //! }
 //! println!("{}", feed.report());
-//! # assert_eq!(feed.report().batches, 3);
-//! # Ok(())
-//! # }
+//! assert_eq!(feed.report().batches, 5);
+//! # Ok::<(), shardstream::Error>(())
 //! ```
 
 use crate::Result;
@@ -93,7 +88,7 @@ impl<B: Send + 'static> Feed<B> {
     /// feed.start();
     /// // … compile …
     /// assert_eq!(feed.next().transpose()?, Some(1));
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn start(&mut self) {
         self.ready.start();

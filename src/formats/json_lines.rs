@@ -35,17 +35,14 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// ```
 /// use shardstream::prelude::*;
 ///
-/// # let dir = tempfile::tempdir()?;
-/// # let path = dir.path().join("texts-000.jsonl").display().to_string();
-/// # std::fs::write(&path, "{\"text\": \"one\"}\n{\"text\": \"two\"}\n")?;
-/// // let path = "gs://bucket/texts-*.jsonl.zst";
-/// let dataset = Dataset::builder(path).build()?;
+/// let dataset = Dataset::builder("docs/data/texts-*.jsonl").build()?; // or "gs://bucket/texts-*.jsonl.zst"
 /// let texts = dataset.samples(0).decode(Decoder::new()).map(|sample: Sample| match sample.get("json") {
 ///     Some(Value::Json(json)) => Ok::<_, shardstream::Error>(json["text"].to_string()),
 ///     _ => unreachable!("it was decoded"),
 /// });
-/// assert_eq!(texts.results().collect::<Result<Vec<_>, _>>()?, ["\"one\"", "\"two\""]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// let texts = texts.results().collect::<Result<Vec<_>, _>>()?;
+/// assert_eq!(texts[..2], ["\"Open today until nine\"", "\"Hello, world!\""]);
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Debug, Clone, Default)]
 #[must_use = "a format does nothing until a dataset reads by it"]

@@ -52,13 +52,13 @@ use std::fmt;
 ///     }
 /// }
 ///
-/// # let dir = tempfile::tempdir()?;
-/// # let path = dir.path().join("0.bytes").display().to_string();
-/// # std::fs::write(&path, [7, 8, 9])?;
+/// let dir = tempfile::tempdir()?;
+/// let path = dir.path().join("0.bytes").display().to_string();
+/// std::fs::write(&path, [7, 8, 9])?;
 /// let dataset = Dataset::builder(path).format(EachByte).build()?;
 /// let samples = dataset.samples(0).results().collect::<Result<Vec<_>>>()?;
 /// assert_eq!((samples[2].key(), samples[2].position().sample), ("000002", 2));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 pub trait ShardFormat: fmt::Debug + Send + Sync {
     /// A parser that gets the bytes of a shard from [`ParserStart::offset`] on, decompressed if the shard's

@@ -43,29 +43,21 @@ impl Index {
     ///
     /// ```
     /// use shardstream::prelude::*;
-    /// use shardstream::Index;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
-    /// # let mut writer = ShardWriter::builder(&pattern).max_count(2).build()?;
-    /// # for i in 0..5 {
-    /// #     writer.write(&Sample::new(format!("{i:04}")).with("cls", i).with("txt", "hello"))?;
-    /// # }
-    /// # writer.finish()?;
-    /// # let pattern = pattern.replace("%06d", "{000000..000002}");
-    /// let shards = ShardList::expand(&pattern)?; // such as "gs://bucket/train-{000000..000146}.tar"
+    /// let shards = ShardList::expand("docs/data/digits-{000000..000003}.tar")?;
     /// let index = Index::builder().build(&shards)?;
-    /// assert_eq!((index.len(), index.samples()), (3, 5));
+    /// assert_eq!((index.len(), index.samples()), (4, 40));
     ///
     /// let shard = index.get(shards[0].expose_secret()).unwrap();
-    /// assert_eq!(shard.range(1..2), Some(2048..10_240)); // up to the end of the shard
-    /// let members = shard.members(1).unwrap().map(|(field, bytes)| (field, bytes.end - bytes.start));
-    /// assert_eq!(members.collect::<Vec<_>>(), [("cls", 1), ("txt", 5)]);
+    /// assert_eq!(shard.range(1..2), Some(2048..4096));
+    /// let members = shard.members(1).unwrap().map(|(field, bytes)| (field, bytes.start));
+    /// assert_eq!(members.collect::<Vec<_>>(), [("cls", 2560), ("png", 3584)]);
     ///
-    /// # let place = format!("{}/train.json", dir.path().display());
-    /// index.save(&Store::default(), &place)?; // such as "gs://bucket/train.json"
-    /// assert_eq!(Index::load(&Store::default(), &place)?, index);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// let dir = tempfile::tempdir()?;
+    /// let place = format!("{}/digits.json", dir.path().display()); // or "gs://bucket/digits.json"
+    /// index.save(&Store::default(), &place)?;
+    /// assert_eq!(Index::load(&Store::default(), &place)?.samples(), 40);
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn builder() -> IndexBuilder {
         IndexBuilder::new()
@@ -172,19 +164,14 @@ impl IndexBuilder {
     ///
     /// ```
     /// use shardstream::prelude::*;
-    /// use shardstream::Index;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let pattern = format!("{}/%d.tar", dir.path().display());
-    /// # let mut writer = ShardWriter::builder(pattern).max_count(4).build()?;
-    /// # for i in 0..10 { writer.write(&Sample::new(format!("{i}")).with("txt", "x".repeat(i)))?; }
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// let long = |sample: &Sample| sample.get("txt").is_some_and(|text| text.size() >= 5);
-    /// let index = Index::builder().select("text of 5 bytes or more, v1", long).build(&shards)?;
+    /// let shards = ShardList::expand("docs/data/web-{000000..000001}.tar")?;
+    /// let long = |sample: &Sample| sample.get("txt").is_some_and(|text| text.size() >= 20);
+    /// let index = Index::builder().select("text of 20 bytes or more, v1", long).build(&shards)?;
     /// let dataset = Dataset::builder(shards).index(index).build()?;
-    /// assert_eq!(dataset.len(), Some(5));
-    /// assert_eq!(dataset.samples(0).results().filter_map(Result::ok).next().unwrap().key(), "5");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// assert_eq!(dataset.len(), Some(10));
+    /// assert_eq!(dataset.samples(0).results().filter_map(Result::ok).next().unwrap().key(), "web/00");
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn select<R: PredicateResult>(
         mut self,
@@ -223,15 +210,12 @@ impl IndexBuilder {
     /// keys, and are neither used nor written.
     ///
     /// ```
-    /// # use shardstream::{Index, ShardList, prelude::*};
-    /// # let dir = tempfile::tempdir()?;
-    /// # let pattern = format!("{}/%d.tar", dir.path().display());
-    /// # let mut writer = ShardWriter::builder(pattern).max_count(4).build()?;
-    /// # (0..10).try_for_each(|i| writer.write(&Sample::new(i.to_string()).with("txt", "text")))?;
-    /// # let shards: ShardList = writer.finish()?.into_iter().map(|shard| shard.url).collect();
+    /// use shardstream::prelude::*;
+    ///
+    /// let shards = ShardList::expand("docs/data/digits-{000000..000003}.tar")?;
     /// let keys = Index::builder().build_keys(&shards)?;
-    /// assert_eq!((keys.len(), keys.index().len()), (10, 3));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// assert_eq!((keys.len(), keys.index().len()), (40, 4));
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     ///
     /// # Errors
@@ -250,16 +234,13 @@ impl IndexBuilder {
     /// saved indexes are neither used nor written. A key may occur more than once.
     ///
     /// ```
-    /// # use shardstream::{Index, ShardList, prelude::*};
-    /// # let dir = tempfile::tempdir()?;
-    /// # let pattern = format!("{}/%d.tar", dir.path().display());
-    /// # let mut writer = ShardWriter::builder(pattern).max_count(2).build()?;
-    /// # ["a", "b", "c"].iter().try_for_each(|key| writer.write(&Sample::new(key).with("txt", "text")))?;
-    /// # let shards: ShardList = writer.finish()?.into_iter().map(|shard| shard.url).collect();
+    /// use shardstream::prelude::*;
+    ///
+    /// let shards = ShardList::expand("docs/data/web-{000000..000001}.tar")?;
     /// let shards = Index::builder().build_with_keys(&shards)?;
-    /// let keys: Vec<_> = shards.iter().map(|(shard, keys)| (shard.samples(), keys.join(" "))).collect();
-    /// assert_eq!(keys, [(2, "a b".into()), (1, "c".into())]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// let (shard, keys) = &shards[1];
+    /// assert_eq!((shard.samples(), keys.len(), &*keys[0]), (8, 8, "web/08"));
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     ///
     /// # Errors

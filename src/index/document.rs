@@ -131,14 +131,15 @@ impl Index {
     /// `directory`: the beginning of URLs or a path, or empty for the working directory.
     ///
     /// ```
-    /// # use shardstream::{Index, prelude::*};
-    /// # let dir = tempfile::tempdir()?;
-    /// # let path = dir.path().join("train.shidx");
+    /// use shardstream::prelude::*;
+    ///
+    /// let dir = tempfile::tempdir()?;
+    /// let path = dir.path().join("train.shidx");
     /// let json = br#"{"wids_version": 1, "shardlist": [{"url": "gs://b/train-0.tar", "nsamples": 7}]}"#;
     /// let index = Index::from_json(json, "")?;
-    /// index.save(&Store::default(), path.to_str().unwrap())?; // train.shidx
+    /// index.save(&Store::default(), path.to_str().unwrap())?;
     /// assert_eq!(Index::from_compact(&std::fs::read(&path)?, "")?, index);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     ///
     /// # Errors

@@ -38,19 +38,16 @@ const MAX_LOADED: u64 = 16 << 20;
 /// use shardstream::index::KeyIndex;
 /// use shardstream::prelude::*;
 ///
-/// # let dir = tempfile::tempdir()?;
-/// # let pattern = format!("{}/%d.tar", dir.path().display());
-/// # let place = format!("{}/train.shkeys", dir.path().display());
-/// # let mut writer = ShardWriter::builder(pattern).max_count(4).build()?;
-/// # (0..10).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
-/// # let shards: ShardList = writer.finish()?.into_iter().map(|shard| shard.url).collect();
+/// let shards = ShardList::expand("docs/data/digits-{000000..000003}.tar")?;
+/// let dir = tempfile::tempdir()?;
+/// let place = format!("{}/digits.shkeys", dir.path().display()); // or "gs://bucket/digits.shkeys"
 /// let keys = Index::builder().build_keys(&shards)?;
-/// keys.save(&Store::default(), &place)?; // such as "gs://bucket/train.shkeys"
+/// keys.save(&Store::default(), &place)?;
 ///
 /// let keys = KeyIndex::open(&Store::default(), &place)?;
 /// let dataset = Dataset::builder(shards).index(Index::builder().build(&keys.index().shards())?).build()?;
-/// assert_eq!(dataset.by_key(&keys, "0007")?.get("cls").unwrap().as_bytes().unwrap(), "7");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// assert_eq!(dataset.by_key(&keys, "000007")?.get("cls").unwrap().as_bytes().unwrap(), "7");
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct KeyIndex(Arc<KeyedShards>);
@@ -264,17 +261,13 @@ impl KeyIndex {
 /// use shardstream::index::KeyIndex;
 /// use shardstream::prelude::*;
 ///
-/// # let dir = tempfile::tempdir()?;
-/// # let pattern = format!("{}/%d.tar", dir.path().display());
-/// # let mut writer = ShardWriter::builder(pattern).max_count(2).build()?;
-/// # ["a", "b", "a"].iter().try_for_each(|key| writer.write(&Sample::new(key).with("txt", "text")))?;
-/// # let shards: ShardList = writer.finish()?.into_iter().map(|shard| shard.url).collect();
+/// let shards = ShardList::expand("docs/data/digits-{000000..000003}.tar")?;
 /// let mut keys = KeyIndex::builder();
 /// for (shard, keys_of_shard) in Index::builder().build_with_keys(&shards)? {
 ///     keys.add(shard, keys_of_shard)?;
 /// }
-/// assert_eq!(keys.build().len(), 3);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// assert_eq!(keys.build().len(), 40);
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Debug, Default)]
 #[must_use = "a builder does nothing until it is built"]

@@ -151,17 +151,18 @@ impl ShardIndex {
     /// shards too. `None` if there is no such sample, or only the number of samples is known.
     ///
     /// ```
-    /// # use shardstream::{Index, prelude::*};
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar.gz", dir.path().display())).build()?;
-    /// # writer.write(&Sample::new("a").with("cls", 7).with("txt", "a cat"))?;
-    /// # let shards = writer.finish()?.into_iter().map(|shard| shard.url).collect();
-    /// // The shards are such as "gs://bucket/train-{000000..000146}.tar.gz".
+    /// use shardstream::prelude::*;
+    ///
+    /// let dir = tempfile::tempdir()?;
+    /// let mut writer = ShardWriter::builder(format!("{}/train-%06d.tar.gz", dir.path().display())).build()?;
+    /// writer.write(&Sample::new("0001").with("cls", 7).with("txt", "a cat"))?;
+    /// let shards: ShardList = writer.finish()?.into_iter().map(|shard| shard.url).collect();
+    ///
     /// let index = Index::builder().build(&shards)?;
     /// let shard = index.iter().next().unwrap();
     /// assert!(shard.fields(0).unwrap().eq([("cls", 1), ("txt", 5)]));
     /// assert!(shard.members(0).is_none()); // a compressed shard has no offsets
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[must_use]
     pub fn fields(&self, sample: u64) -> Option<impl ExactSizeIterator<Item = (&str, u64)>> {
@@ -187,21 +188,18 @@ impl ShardIndex {
     /// [position](crate::Sample::position) says which one it is.
     ///
     /// ```
-    /// # use shardstream::{Index, prelude::*};
-    /// # use shardstream::tar::{SampleParser, read};
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # (0..5).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
-    /// # let shards: ShardList = writer.finish()?.into_iter().map(|shard| shard.url).collect();
-    /// # let store = Store::default();
-    /// let index = Index::builder().checksums(true).build(&shards)?;
-    /// let url = shards[0].expose_secret();
-    /// for sample in read(store.open(url)?, SampleParser::new(url)) {
-    ///     index.get(url).unwrap().check(&sample?)?;
+    /// use shardstream::prelude::*;
+    /// use shardstream::tar::{SampleParser, read};
+    ///
+    /// let url = "docs/data/digits-000000.tar";
+    /// let index = Index::builder().checksums(true).build(&ShardList::from_urls([url]))?;
+    /// let shard = index.get(url).unwrap();
+    /// for sample in read(Store::default().open(url)?, SampleParser::new(url)) {
+    ///     shard.check(&sample?)?;
     /// }
-    /// let another = Sample::new("0000").with("cls", b"77");
-    /// assert!(index.get(url).unwrap().check(&another).is_err());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// let another = Sample::new("000000").with("png", b"another picture").with("cls", b"0");
+    /// assert!(shard.check(&another).is_err());
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     ///
     /// # Errors
@@ -239,19 +237,18 @@ impl ShardIndex {
     /// is read. So the index of shards that were copied together with it is of the copies too.
     ///
     /// ```
-    /// # use shardstream::{Index, prelude::*};
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # writer.write(&Sample::new("0000").with("cls", 7))?;
-    /// # let shards: ShardList = writer.finish()?.into_iter().map(|shard| shard.url).collect();
-    /// # let store = Store::default();
-    /// let index = Index::builder().build(&shards)?;
-    /// let url = shards[0].expose_secret();
-    /// index.get(url).unwrap().check_object(url, &store.stat(url)?)?;
-    /// # std::fs::write(url, "another")?;
-    /// // … after someone has written another shard there:
-    /// assert!(index.get(url).unwrap().check_object(url, &store.stat(url)?).is_err());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// use shardstream::prelude::*;
+    ///
+    /// let dir = tempfile::tempdir()?;
+    /// let url = format!("{}/digits.tar", dir.path().display());
+    /// std::fs::copy("docs/data/digits-000000.tar", &url)?;
+    /// let index = Index::builder().build(&ShardList::from_urls([&url]))?;
+    /// let (shard, store) = (index.get(&url).unwrap(), Store::default());
+    /// shard.check_object(&url, &store.stat(&url)?)?;
+    ///
+    /// std::fs::copy("docs/data/web-000000.tar", &url)?;
+    /// assert!(shard.check_object(&url, &store.stat(&url)?).is_err());
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     ///
     /// # Errors

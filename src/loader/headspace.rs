@@ -54,18 +54,13 @@ impl<B: Send + 'static> Loader<B> {
     /// The first error among the batches.
     ///
     /// ```
-    /// # use shardstream::prelude::*;
-    /// # fn main() -> shardstream::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let pattern = format!("{}/%06d.tar", dir.path().display());
-    /// # let mut writer = ShardWriter::builder(&pattern).build()?;
-    /// # for i in 0..40 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i))?; }
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// let loader = Loader::builder(Dataset::builder(shards).build()?).batch(4).build()?;
+    /// use shardstream::prelude::*;
+    ///
+    /// let dataset = Dataset::builder("docs/data/digits-{000000..000003}.tar").build()?;
+    /// let loader = Loader::builder(dataset).batch(4).build()?;
     /// let headspace = loader.headspace(0, 100, |batch| assert_eq!(batch.len(), 4))?;
     /// assert_eq!(headspace.steps, 9); // an epoch of 10 batches, the first of which is not timed
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn headspace(&self, epoch: u64, steps: u64, mut step: impl FnMut(&B)) -> Result<Headspace> {
         let mut batches = self.epoch(epoch);

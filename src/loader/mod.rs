@@ -123,13 +123,7 @@ use tuning::LearnedTuning;
 /// ```
 /// use shardstream::prelude::*;
 ///
-/// # fn main() -> shardstream::Result<()> {
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
-/// # let mut writer = ShardWriter::builder(&pattern).max_count(10).build()?;
-/// # for i in 0..40 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i))?; }
-/// # writer.finish()?;
-/// # let shards = pattern.replace("%06d", "{000000..000003}");
+/// let shards = "docs/data/digits-{000000..000003}.tar";
 /// let dataset = Dataset::builder(shards).streams(4).shuffle_shards(true).seed(42).build()?;
 /// let decoder = Decoder::new();
 /// let loader = Loader::builder(dataset)
@@ -143,8 +137,7 @@ use tuning::LearnedTuning;
 ///         assert_eq!(batch?.len(), 8);
 ///     }
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[doc(alias = "DataLoader")]
 pub struct Loader<B> {
@@ -244,39 +237,30 @@ impl<B: Send + 'static> Loader<B> {
     /// use shardstream::prelude::*;
     /// use shardstream::state::Changes;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let write = |name: &str| -> shardstream::Result<String> {
-    /// #     let pattern = format!("{}/{name}-%d.tar", dir.path().display());
-    /// #     let mut writer = ShardWriter::builder(&pattern).max_count(8).build()?;
-    /// #     for i in 0..16 { writer.write(&Sample::new(format!("{name}{i:02}")).with("cls", i))?; }
-    /// #     writer.finish()?;
-    /// #     Ok(pattern.replace("%d", "{0..1}"))
-    /// # };
-    /// # let (web, books, code) = (write("web")?, write("books")?, write("code")?);
-    /// let dataset = |name: &str, shards: &str| -> shardstream::Result<_> {
-    ///     let dataset = Dataset::builder(shards).streams(1).build()?;
+    /// let dataset = |name: &str| -> shardstream::Result<_> {
+    ///     let dataset = Dataset::builder(format!("docs/data/{name}-{{000000..000001}}.tar")).build()?;
     ///     Ok(Loader::builder(dataset).name(name).map(|sample| Ok(sample.key().to_owned())))
     /// };
-    /// let mix = Loader::mix([dataset("web", &web)?, dataset("books", &books)?]).batch(4).build()?;
+    /// let mix = Loader::mix([dataset("web")?, dataset("books")?]).batch(4).build()?;
     /// let state = mix.epochs(0).nth(1).unwrap()?.state().unwrap().clone(); // 4 of each
     ///
-    /// let parts = [dataset("books", &books)?.weight(3), dataset("code", &code)?];
+    /// let parts = [dataset("books")?.weight(3), dataset("digits")?];
     /// let mix = Loader::mix(parts).batch(4).build()?;
     /// assert!(mix.restore(&state).is_err());
-    /// let changes = Changes::new().added("code").removed("web");
+    /// let changes = Changes::new().added("digits").removed("web");
     /// let (mut batches, report) = mix.restore_changed(&state, &changes)?;
     /// assert_eq!(
     ///     report.to_string(),
     ///     "from item 8 of the job on:\n\
     ///      books continues after 4 items\n\
-    ///      code is new, and begins with epoch 0\n\
+    ///      digits is new, and begins with epoch 0\n\
     ///      web is removed after 4 items\n\
     ///      weights [3, 1] instead of [1, 1]"
     /// );
     /// let mut batch = batches.next().unwrap()?.into_items();
     /// batch.sort();
-    /// assert_eq!(batch, ["books04", "books05", "books06", "code00"]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// assert_eq!(batch, ["000000", "books/04", "books/05", "books/06"]);
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn restore_changed(&self, state: &State, changes: &Changes) -> Result<(Batches<B>, ChangeReport)> {
         let (state, report) = state.changed(self.header_for(state), changes)?;
@@ -308,20 +292,15 @@ impl<B: Send + 'static> Loader<B> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # fn main() -> shardstream::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
-    /// # let mut writer = ShardWriter::builder(&pattern).max_count(10).build()?;
-    /// # for i in 0..40 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i))?; }
-    /// # let index = writer.finish()?.iter().collect::<shardstream::Index>();
-    /// let dataset = Dataset::builder(index.shards()).index(index).shuffle_shards(true).build()?;
+    /// let shards = ShardList::expand("docs/data/digits-{000000..000003}.tar")?;
+    /// let index = Index::builder().build(&shards)?;
+    /// let dataset = Dataset::builder(shards).index(index).shuffle_shards(true).build()?;
     /// let loader = Loader::builder(dataset).shuffle(16).batch(8).build()?;
     /// let keys = |batch: shardstream::Result<Batch<Sample>>| Ok(batch?[0].key().to_owned());
     /// let all: Vec<String> = loader.epoch(0).map(keys).collect::<shardstream::Result<_>>()?;
     /// let later: Vec<String> = loader.at(0, 3)?.map(keys).collect::<shardstream::Result<_>>()?;
     /// assert_eq!(later, all[3..]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn at(&self, epoch: u64, step: u64) -> Result<Batches<B>> {
         let header = Arc::new(self.settings.header(self.settings.epoch_run(epoch)));

@@ -156,7 +156,7 @@ impl Mixture {
     /// assert_eq!(Mixture::from_toml(document)?.datasets[0].weight, 1);
     /// let error = Mixture::from_toml(&format!("{document}wieght = 3")).unwrap_err();
     /// assert!(error.to_string().contains("did you mean `weight`?"));
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn from_toml(text: &str) -> Result<Self> {
         let table: toml::Table =

@@ -34,7 +34,7 @@ impl Mixture {
     /// assert_eq!(shards[0].expose_secret(), "gs://bucket/web-{0..9}.tar");
     /// let error = Mixture::from_yaml(&format!("{document}  choose: 5\n")).unwrap_err();
     /// assert!(error.to_string().contains("line 5: `choose`"));
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn from_yaml(text: &str) -> Result<Self> {
         Mixture::of_yaml(text, Path::new(""), None)

@@ -44,37 +44,24 @@
 //! use shardstream::mixture::{Mixture, NamedStages};
 //! use shardstream::prelude::*;
 //!
-//! # let dir = tempfile::tempdir()?;
-//! # let write = |name: &str| -> shardstream::Result<()> {
-//! #     let pattern = format!("{}/{name}-%d.tar", dir.path().display());
-//! #     let mut writer = ShardWriter::builder(&pattern).max_count(8).build()?;
-//! #     for i in 0..16 {
-//! #         writer.write(&Sample::new(format!("{name}{i:02}")).with("txt", format!("of {name}")))?;
-//! #     }
-//! #     writer.finish()?;
-//! #     Ok(())
-//! # };
-//! # (write("web")?, write("books")?);
 //! let document = r#"
 //!     streams = 2
 //!     stages = "text"
 //!
 //!     [[dataset]]
 //!     name = "web"
-//!     shards = "web-{0..1}.tar"
+//!     shards = "docs/data/web-{000000..000001}.tar"
 //!     weight = 3
 //!
 //!     [[dataset]]
 //!     name = "books"
-//!     shards = "books-*.tar"
+//!     shards = "docs/data/books-*.tar"
 //!
 //!     [[change]]
 //!     from = 16
 //!     weights = { web = 1 }
 //! "#;
-//! std::fs::write(dir.path().join("mixture.toml"), document)?;
-//!
-//! let mixture = Mixture::load(dir.path().join("mixture.toml"))?;
+//! let mixture = Mixture::from_toml(document)?; // or Mixture::load("mixture.toml")?
 //! let stages = NamedStages::new().with("text", |samples| {
 //!     samples.decode(Decoder::new()).map(|mut sample| sample.take::<String>("txt"))
 //! });
@@ -82,10 +69,10 @@
 //! let loader = mixture.builder(&stages, |dataset| dataset.topology(Topology::single()))?.batch(8).build()?;
 //! let mut books = Vec::new();
 //! for batch in loader.epochs(0).take(5) {
-//!     books.push(batch?.iter().filter(|text| *text == "of books").count());
+//!     books.push(batch?.iter().filter(|text| text.contains('\n')).count());
 //! }
 //! assert_eq!(books, [2, 2, 4, 4, 4]);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # Ok::<(), shardstream::Error>(())
 //! ```
 
 mod document;

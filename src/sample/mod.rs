@@ -99,7 +99,8 @@ impl Sample {
     /// its own: for sources other than shards.
     ///
     /// ```
-    /// # use shardstream::Sample;
+    /// use shardstream::Sample;
+    ///
     /// let draw = |epoch, number| Sample::new("a").with_position(epoch, number).rng(42).below(1000);
     /// assert_eq!(draw(0, 7), draw(0, 7));
     /// assert_ne!([draw(0, 7), draw(1, 7)], [draw(0, 8), draw(1, 8)]);
@@ -169,7 +170,8 @@ impl Sample {
     /// Columns draw by the name that they have in [`Columns`](crate::collate::Columns).
     ///
     /// ```
-    /// # use shardstream::Sample;
+    /// use shardstream::Sample;
+    ///
     /// let sample = Sample::new("a").with_position(0, 7);
     /// let draw = |name| sample.rng_named(42, name).below(1000);
     /// assert_eq!(draw("flip"), draw("flip"));

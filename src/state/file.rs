@@ -21,29 +21,23 @@ impl State {
     /// state of its own, and needs a file of its own: `format!("checkpoint-{}.json", topology.rank())`.
     ///
     /// ```
-    /// use shardstream::State;
     /// use shardstream::prelude::*;
     ///
-    /// # fn main() -> shardstream::Result<()> {
-    /// # let dir = tempfile::tempdir()?;
-    /// # std::env::set_current_dir(dir.path())?;
-    /// # let mut writer = ShardWriter::builder("data/train-%06d.tar").build()?;
-    /// # for i in 0..40 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i))?; }
-    /// # writer.finish()?;
-    /// let dataset = Dataset::builder("data/train-*.tar").shuffle_shards(true).build()?;
+    /// let dir = tempfile::tempdir()?;
+    /// let checkpoint = dir.path().join("checkpoint.json");
+    /// let dataset = Dataset::builder("docs/data/digits-*.tar").shuffle_shards(true).build()?;
     /// let loader = Loader::builder(dataset).shuffle(1000).batch(8).build()?;
-    /// let mut batches = match State::load("checkpoint.json")? {
+    /// let mut batches = match State::load(&checkpoint)? {
     ///     Some(state) => loader.restore(&state)?,
     ///     None => loader.epochs(0), // the first start
     /// };
     /// for step in 0..3 {
     ///     let batch = batches.next().transpose()?.expect("`epochs` has no end");
     ///     println!("step {step}: {} samples", batch.len());
-    ///     batches.state().save("checkpoint.json")?;
+    ///     batches.state().save(&checkpoint)?;
     /// }
-    /// # assert_eq!(State::load("checkpoint.json")?.map(|state| state.batches()), Some(3));
-    /// # Ok(())
-    /// # }
+    /// assert_eq!(State::load(&checkpoint)?.map(|state| state.batches()), Some(3));
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     ///
     /// # Errors

@@ -44,16 +44,10 @@ const MAX_COUNT: u64 = 1 << 48;
 /// merged state on all ranks.
 ///
 /// ```
-/// use shardstream::State;
 /// use shardstream::prelude::*;
 ///
-/// # fn main() -> shardstream::Result<()> {
-/// # let dir = tempfile::tempdir()?;
-/// # std::env::set_current_dir(dir.path())?;
-/// # let mut writer = ShardWriter::builder("data/train-%06d.tar").max_count(10).build()?;
-/// # for i in 0..40 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i))?; }
-/// # writer.finish()?;
-/// let dataset = Dataset::builder("data/train-{000000..000003}.tar").shuffle_shards(true).seed(42).build()?;
+/// let shards = "docs/data/digits-{000000..000003}.tar";
+/// let dataset = Dataset::builder(shards).shuffle_shards(true).seed(42).build()?;
 /// let loader = Loader::builder(dataset)
 ///     .shuffle(16)
 ///     .map(|sample| Ok(sample.key().to_owned()))
@@ -69,8 +63,7 @@ const MAX_COUNT: u64 = 1 << 48;
 /// assert_eq!((state.samples(), state.epoch()), (16, 0));
 /// let again: Vec<_> = loader.restore(&state)?.collect::<Result<_, _>>()?;
 /// assert_eq!(again, rest);
-/// # Ok(())
-/// # }
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
@@ -195,11 +188,12 @@ impl State {
     /// steps more or less.
     ///
     /// ```
-    /// # use shardstream::State;
-    /// # fn after_a_spike(checkpoint: &str) -> shardstream::Result<State> {
-    /// // The loss was unstable: leave out the next 200 steps.
-    /// Ok(checkpoint.parse::<State>()?.skip(200))
-    /// # }
+    /// use shardstream::State;
+    ///
+    /// /// The loss was unstable: leaves out the next 200 steps.
+    /// fn after_a_spike(checkpoint: &str) -> shardstream::Result<State> {
+    ///     Ok(checkpoint.parse::<State>()?.skip(200))
+    /// }
     /// ```
     #[must_use]
     pub fn skip(self, steps: u64) -> Self {

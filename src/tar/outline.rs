@@ -44,12 +44,8 @@ impl FieldContent for Range<u64> {
 /// ```
 /// use shardstream::tar::{Outline, Parsed};
 ///
-/// # fn main() -> shardstream::Result<()> {
-/// # let (mut t, mut h) = (tar::Builder::new(vec![]), tar::Header::new_ustar());
-/// # h.set_size(100_000);
-/// # t.append_data(&mut h, "0001.jpg", &[7; 100_000][..])?;
-/// # let archive = t.into_inner()?;
-/// let mut outline = Outline::new("train-000000.tar");
+/// let archive = std::fs::read("docs/data/digits-000000.tar")?;
+/// let mut outline = Outline::new("digits-000000.tar");
 /// let (mut at, mut read) = (0, 0);
 /// loop {
 ///     match outline.next()? {
@@ -64,14 +60,13 @@ impl FieldContent for Range<u64> {
 ///         }
 ///         Parsed::Sample(sample) => {
 ///             let (name, field) = &sample.fields[0];
-///             assert_eq!((&**name, field), ("jpg", &(512..100_512)));
+///             assert_eq!((&**name, field.end - field.start), ("cls", 1));
 ///         }
 ///         _ => break,
 ///     }
 /// }
-/// assert!(read < 5000);
-/// # Ok(())
-/// # }
+/// assert!(read < archive.len());
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Outline(Grouper<Range<u64>>);

@@ -27,19 +27,14 @@ pub struct Read<C, P = SampleParser> {
 /// chunks, nothing follows.
 ///
 /// ```
+/// use shardstream::Sample;
 /// use shardstream::tar::{SampleParser, read};
-/// # use shardstream::Sample;
-/// # fn main() -> shardstream::Result<()> {
-/// # let (mut t, mut h) = (tar::Builder::new(vec![]), tar::Header::new_ustar());
-/// # h.set_size(2);
-/// # t.append_data(&mut h, "0001.cls", &b"42"[..])?;
-/// # let archive = t.into_inner()?;
 ///
+/// let archive = std::fs::read("docs/data/digits-000000.tar")?;
 /// let chunks = archive.chunks(4096).map(|chunk| Ok(chunk.to_vec().into()));
-/// let samples = read(chunks, SampleParser::new("train-000000.tar")).collect::<Result<Vec<Sample>, _>>()?;
-/// assert_eq!(samples[0].key(), "0001");
-/// # Ok(())
-/// # }
+/// let samples = read(chunks, SampleParser::new("digits-000000.tar")).collect::<Result<Vec<Sample>, _>>()?;
+/// assert_eq!(samples[0].key(), "000000");
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 pub fn read<C, P: ShardParser>(chunks: C, parser: P) -> Read<C, P> {
     Read { chunks, parser, done: false }

@@ -20,6 +20,7 @@ const PAGE: usize = 64 << 10;
 /// ragged ones, and those that a column makes itself, are in memory that is not pinned.
 ///
 /// ```
+/// use shardstream::Sample;
 /// use shardstream::collate::{Columns, Scalar};
 /// use shardstream::tensor::BatchMemory;
 /// use std::any::Any;
@@ -45,8 +46,8 @@ const PAGE: usize = 64 << 10;
 /// }
 ///
 /// let columns = Columns::new().with("label", Scalar::<i32>::new("cls")).memory(Arc::new(Driver));
-/// # let sample = shardstream::Sample::new("a").with("cls", 7);
-/// # assert_eq!(columns.collate([sample])?["label"].as_slice::<i32>()?, [7]);
+/// let batch = columns.collate([Sample::new("0001").with("cls", 7)])?;
+/// assert_eq!(batch["label"].as_slice::<i32>()?, [7]);
 /// # Ok::<(), shardstream::Error>(())
 /// ```
 pub trait BatchMemory: Send + Sync {

@@ -65,16 +65,16 @@ impl<'a> FromIterator<&'a ShardInfo> for Index {
 /// ```
 /// use shardstream::{Sample, write::ShardWriter};
 ///
-/// # let dir = tempfile::tempdir()?;
-/// # let pattern = dir.path().join("train-%06d.tar.gz").display().to_string();
-/// let mut writer = ShardWriter::builder(&pattern).max_count(2).build()?; // such as "out/train-%06d.tar.gz"
+/// let dir = tempfile::tempdir()?;
+/// let pattern = format!("{}/train-%06d.tar.gz", dir.path().display()); // or "gs://bucket/train-%06d.tar.gz"
+/// let mut writer = ShardWriter::builder(&pattern).max_count(2).build()?;
 /// for i in 0..5 {
 ///     writer.write(&Sample::new(format!("{i:04}")).with("cls", i % 3).with("txt", "hello"))?;
 /// }
 /// let shards = writer.finish()?;
 /// assert_eq!(shards.iter().map(|shard| shard.samples).collect::<Vec<_>>(), [2, 2, 1]);
 /// assert!(shards[2].url.ends_with("train-000002.tar.gz"));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[must_use = "the last shard does not appear until `finish` is called"]
 pub struct ShardWriter {

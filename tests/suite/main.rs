@@ -14,6 +14,8 @@ mod dataset;
 mod detection;
 mod differences;
 mod differential;
+#[cfg(feature = "image")]
+mod docs_data;
 mod format;
 mod formats;
 mod golden;

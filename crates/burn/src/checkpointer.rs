@@ -23,20 +23,21 @@ impl<O: Send + 'static> ShardLoader<O> {
     /// need a directory each, as for burn's own checkpoints.
     ///
     /// ```
-    /// # use burn::train::{LearnerModel, SupervisedTraining};
-    /// # use shardstream_burn::ShardLoader;
     /// use burn::train::checkpoint::FileCheckpointer;
+    /// use burn::train::{LearnerModel, SupervisedTraining};
+    /// use shardstream_burn::ShardLoader;
     ///
-    /// # fn train<M: LearnerModel, O: Send + 'static>(
-    /// #     training: SupervisedTraining<M>, train: &ShardLoader<O>
-    /// # ) -> SupervisedTraining<M> {
-    /// let dir = "run/checkpoint";
-    /// training.with_custom_checkpointers(
-    ///     train.checkpointer(dir, FileCheckpointer::new(dir, "model")),
-    ///     FileCheckpointer::new(dir, "optim"),
-    ///     FileCheckpointer::new(dir, "scheduler"),
-    /// )
-    /// # }
+    /// fn with_checkpoints<M: LearnerModel, O: Send + 'static>(
+    ///     training: SupervisedTraining<M>,
+    ///     train: &ShardLoader<O>,
+    /// ) -> SupervisedTraining<M> {
+    ///     let dir = "run/checkpoint";
+    ///     training.with_custom_checkpointers(
+    ///         train.checkpointer(dir, FileCheckpointer::new(dir, "model")),
+    ///         FileCheckpointer::new(dir, "optim"),
+    ///         FileCheckpointer::new(dir, "scheduler"),
+    ///     )
+    /// }
     /// ```
     pub fn checkpointer<C>(&self, directory: impl AsRef<Path>, inner: C) -> StateCheckpointer<C, O> {
         self.begin_learner();

@@ -65,7 +65,7 @@ pub const EXTENSIONS: &str = if cfg!(feature = "image-formats") {
 /// let png = image.to_png()?;
 /// assert_eq!(Image::decode(&png, ImageMode::Rgb8)?, image);
 /// assert_eq!(Image::decode(&png, ImageMode::L8)?.as_u8(), Some(&[76, 18][..]));
-/// # Ok::<(), shardstream::image::ImageError>(())
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Clone, PartialEq)]
 pub struct Image {

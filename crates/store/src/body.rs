@@ -30,7 +30,7 @@ use std::task::{Context, Poll};
 ///
 /// let body = Body::from_chunks([Ok("ab".into()), Ok("c".into())]);
 /// assert_eq!(body.read_all()?, "abc");
-/// # Ok::<_, shardstream::Error>(())
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[must_use = "a body reads nothing unless it is consumed"]
 pub struct Body {
@@ -175,18 +175,18 @@ impl Body {
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
     /// use shardstream::ErrorKind;
+    /// use shardstream::store::Store;
     ///
-    /// # let directory = tempfile::tempdir()?;
-    /// # let path = directory.path().join("note.txt");
-    /// # std::fs::write(&path, "ten bytes.")?;
-    /// # let path = path.to_str().unwrap();
-    /// let store = shardstream::store::Store::default();
-    /// let object = store.stat(path)?;
-    /// assert_eq!(store.open(path)?.of_version(&object).read_all()?, "ten bytes.");
-    /// std::fs::write(path, "other bytes")?;
-    /// let error = store.open(path)?.of_version(&object).read_all().unwrap_err();
+    /// let directory = tempfile::tempdir()?;
+    /// let path = format!("{}/note.txt", directory.path().display());
+    /// let store = Store::default();
+    /// store.put(&path, b"ten bytes.")?;
+    /// let object = store.stat(&path)?;
+    /// assert_eq!(store.open(&path)?.of_version(&object).read_all()?, "ten bytes.");
+    /// store.put(&path, b"other bytes")?;
+    /// let error = store.open(&path)?.of_version(&object).read_all().unwrap_err();
     /// assert!(matches!(error.kind(), ErrorKind::Changed { .. }));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn of_version(mut self, object: &ObjectVersion) -> Self {
         self.expected = Some(object.clone());
@@ -200,17 +200,16 @@ impl Body {
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
-    /// # let directory = tempfile::tempdir()?;
-    /// # let path = directory.path().join("note.txt");
-    /// # std::fs::write(&path, "ten bytes.")?;
-    /// # let path = path.to_str().unwrap();
     /// use shardstream::store::{ObjectVersion, Store};
     ///
+    /// let directory = tempfile::tempdir()?;
+    /// let path = format!("{}/note.txt", directory.path().display());
     /// let store = Store::default();
-    /// let mut body = store.open_range(path, 4..9, &ObjectVersion::any())?;
+    /// store.put(&path, b"ten bytes.")?;
+    /// let mut body = store.open_range(&path, 4..9, &ObjectVersion::any())?;
     /// assert_eq!(body.next().transpose()?.as_deref(), Some(&b"bytes"[..]));
     /// assert_eq!(body.object().and_then(|object| object.size), Some(10));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[must_use]
     pub fn object(&self) -> Option<ObjectVersion> {
@@ -259,7 +258,7 @@ impl Body {
     /// assert_eq!(body().read_at_most(3)?, "abc");
     /// let error = body().read_at_most(2).unwrap_err();
     /// assert!(matches!(error.kind(), ErrorKind::TooLarge { size: 3, limit: 2, .. }));
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn read_at_most(self, limit: u64) -> Result<Bytes> {
         let (url, mut chunks, mut size) = (self.url.clone(), Vec::new(), 0);

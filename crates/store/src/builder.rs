@@ -28,7 +28,7 @@ use std::time::Duration;
 /// let store = Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build()?;
 /// store.create("mem://a/b.txt")?.finish()?;
 /// assert_eq!(store.list("mem://a")?[0].url, "mem://a/b.txt");
-/// # Ok::<_, shardstream::Error>(())
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Clone)]
 #[must_use]

@@ -30,7 +30,7 @@ const MAX_REQUESTS: usize = 200_000;
 /// let lines = recording.to_json_lines();
 /// assert_eq!(lines.lines().count(), 2);
 /// assert!(lines.contains(r#""bytes":5"#));
-/// # Ok::<_, shardstream::Error>(())
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct RequestRecording(Arc<RecordingInner>);

@@ -33,15 +33,14 @@ use std::time::Duration;
 /// use shardstream::store::Store;
 /// use std::io::Write;
 ///
-/// # let directory = tempfile::tempdir()?;
-/// # let path = directory.path().join("note.txt");
-/// # let path = path.to_str().unwrap();
+/// let directory = tempfile::tempdir()?;
+/// let path = format!("{}/note.txt", directory.path().display());
 /// let store = Store::default();
-/// let mut writer = store.create(path)?;
+/// let mut writer = store.create(&path)?;
 /// writer.write_all(b"whole or not at all")?;
 /// writer.finish()?;
-/// assert_eq!(store.open(path)?.read_all()?, "whole or not at all");
-/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// assert_eq!(store.open(&path)?.read_all()?, "whole or not at all");
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Store(pub(super) Arc<StoreInner>);
@@ -121,14 +120,14 @@ impl Store {
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
-    /// # let directory = tempfile::tempdir()?;
-    /// # let file = directory.path().join("train-000000.tar.gz");
-    /// # std::fs::write(&file, [0x1f, 0x8b, 8])?;
-    /// # let url = file.to_str().unwrap();
-    /// let store = shardstream::store::Store::default();
-    /// let bytes = store.open_stored(url)?.read_all()?; // such as "gs://bucket/train-000000.tar.gz"
-    /// assert_eq!(bytes[..2], [0x1f, 0x8b]);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// use shardstream::store::Store;
+    ///
+    /// let directory = tempfile::tempdir()?;
+    /// let path = format!("{}/train-000000.tar.gz", directory.path().display());
+    /// let store = Store::default();
+    /// store.put(&path, &[0x1f, 0x8b, 8])?;
+    /// assert_eq!(store.open_stored(&path)?.read_all()?[..2], [0x1f, 0x8b]);
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     ///
     /// # Errors
@@ -169,7 +168,9 @@ impl Store {
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
-    /// # let store = shardstream::store::Store::default();
+    /// use shardstream::store::Store;
+    ///
+    /// let store = Store::default();
     /// let before = store.report();
     /// // … an epoch …
     /// println!("{}", store.report().since(&before));
@@ -379,13 +380,12 @@ impl Store {
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
     /// use shardstream::store::Store;
     ///
-    /// # let directory = tempfile::tempdir()?;
-    /// # let path = directory.path().join("note.txt");
-    /// # let path = path.to_str().unwrap();
+    /// let directory = tempfile::tempdir()?;
+    /// let path = format!("{}/note.txt", directory.path().display());
     /// let store = Store::default();
-    /// store.put(path, b"whole or not at all")?;
-    /// assert_eq!(store.open(path)?.read_all()?, "whole or not at all");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// store.put(&path, b"whole or not at all")?;
+    /// assert_eq!(store.open(&path)?.read_all()?, "whole or not at all");
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     ///
     /// # Errors
@@ -401,15 +401,14 @@ impl Store {
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
     /// use shardstream::store::{PutCondition, Store, WriteOptions};
     ///
-    /// # let directory = tempfile::tempdir()?;
-    /// # let path = directory.path().join("note.txt");
-    /// # let path = path.to_str().unwrap();
+    /// let directory = tempfile::tempdir()?;
+    /// let path = format!("{}/note.txt", directory.path().display());
     /// let store = Store::default();
     /// let new = || WriteOptions { condition: PutCondition::Absent, ..WriteOptions::default() };
-    /// store.put_with(path, b"first", new())?;
-    /// assert!(store.put_with(path, b"second", new()).is_err());
-    /// assert_eq!(store.open(path)?.read_all()?, "first");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// store.put_with(&path, b"first", new())?;
+    /// assert!(store.put_with(&path, b"second", new()).is_err());
+    /// assert_eq!(store.open(&path)?.read_all()?, "first");
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[doc(hidden)]
     pub fn put_with(&self, url: &str, bytes: &[u8], options: WriteOptions) -> Result<ObjectInfo> {

@@ -19,7 +19,7 @@ use std::task::{Context, Poll};
 /// let mut feed = Feed::new((0..3).map(Ok), |batch: u32| Ok(batch + 1)).into_stream();
 /// assert_eq!(block_on(feed.next()).transpose()?, Some(1));
 /// assert_eq!(feed.get_ref().report().batches, 1);
-/// # Ok::<_, shardstream::Error>(())
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Debug)]
 #[must_use = "streams do nothing unless they are polled"]

@@ -42,7 +42,7 @@ const MAX_AHEAD: usize = 1 << 16;
 /// let mut numbers = (0..10).map(Ok).pipeline().prefetch(2);
 /// assert_eq!(numbers.next().transpose()?, Some(0)); // starts the thread
 /// drop(numbers); // joins it
-/// # Ok::<_, shardstream::Error>(())
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[must_use = "adapters are lazy: they do nothing unless they are iterated over or polled"]
 pub struct Background<T> {
@@ -74,7 +74,7 @@ impl<T> Background<T> {
     ///
     /// let doubled = (0..100u32).map(Ok).pipeline().par_map(2, |n| Ok(2 * n)).ahead(8);
     /// assert_eq!(doubled.sum::<shardstream::Result<u32>>()?, 9900);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn ahead(mut self, items: usize) -> Self {
         self.ahead = items;
@@ -92,7 +92,7 @@ impl<T> Background<T> {
     /// squares.start();
     /// // … something that takes long, while the first squares are computed …
     /// assert_eq!(squares.next().transpose()?, Some(0));
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn start(&mut self) {
         if !matches!(self.state, BackgroundState::New(_)) {
@@ -119,7 +119,7 @@ impl<T> Background<T> {
     ///
     /// let numbers = (0..3).map(Ok).pipeline().prefetch(2).into_stream();
     /// assert_eq!(block_on(numbers.try_collect::<Vec<_>>())?, [0, 1, 2]);
-    /// # Ok::<_, shardstream::Error>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn into_stream(self) -> IntoStream<Self> {
         IntoStream::new(self)

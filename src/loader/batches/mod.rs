@@ -118,21 +118,13 @@ impl<B: Send + 'static> Batches<B> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # fn main() -> shardstream::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
-    /// # let mut writer = ShardWriter::builder(&pattern).build()?;
-    /// # for i in 0..64 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i))?; }
-    /// # writer.finish()?;
-    /// # let shards = pattern.replace("%06d", "000000");
-    /// # fn compile() {}
-    /// let loader = Loader::builder(Dataset::builder(shards).build()?).batch(16).build()?;
+    /// let dataset = Dataset::builder("docs/data/digits-{000000..000003}.tar").build()?;
+    /// let loader = Loader::builder(dataset).batch(8).build()?;
     /// let mut batches = loader.epoch(0);
     /// batches.start();
-    /// compile(); // a minute, in which the first batches are read
-    /// assert_eq!(batches.count(), 4);
-    /// # Ok(())
-    /// # }
+    /// // … compile for a minute, in which the first batches are read …
+    /// assert_eq!(batches.count(), 5);
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn start(&mut self) {
         if let BatchSource::Ahead(batches) = &mut self.batches {

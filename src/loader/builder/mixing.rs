@@ -90,17 +90,8 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let write = |name: &str| -> shardstream::Result<String> {
-    /// #     let pattern = format!("{}/{name}-%d.tar", dir.path().display());
-    /// #     let mut writer = ShardWriter::builder(&pattern).max_count(8).build()?;
-    /// #     for i in 0..16 { writer.write(&Sample::new(format!("{name}{i}")).with("cls", i))?; }
-    /// #     writer.finish()?;
-    /// #     Ok(pattern.replace("%d", "{0..1}"))
-    /// # };
-    /// # let (web, books) = (write("web")?, write("books")?);
-    /// let dataset = |shards| Dataset::builder(shards).streams(1).build();
-    /// let (web, books) = (Loader::builder(dataset(&web)?), Loader::builder(dataset(&books)?));
+    /// let web = Loader::builder(Dataset::builder("docs/data/web-{000000..000001}.tar").build()?);
+    /// let books = Loader::builder(Dataset::builder("docs/data/books-{000000..000001}.tar").build()?);
     /// let (batch, ranks) = (4, 1);
     /// let loader = Loader::mix([web.weight(3), books])
     ///     .weights_from(5 * batch * ranks, [1, 3]) // more books from step 5 on
@@ -113,7 +104,7 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     ///     books.push(batch?.iter().filter(|is_book| **is_book).count());
     /// }
     /// assert_eq!(books, [1, 1, 1, 1, 1, 3, 3, 3, 4, 4]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn weights_from(mut self, item: u64, weights: impl IntoIterator<Item = u32>) -> Self {
         self.options.schedule.push(WeightChange { from: item, weights: weights.into_iter().collect() });
@@ -127,14 +118,10 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// # let dataset = Dataset::builder(shards).build()?;
-    /// let loader = Loader::builder(dataset).passes(2).batch(12).build()?;
-    /// assert_eq!(loader.epoch(0).next().unwrap()?.len(), 12); // of 6 samples
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// let dataset = Dataset::builder("docs/data/digits-000000.tar").build()?;
+    /// let loader = Loader::builder(dataset).passes(2).batch(20).build()?;
+    /// assert_eq!(loader.epoch(0).next().unwrap()?.len(), 20); // of 10 samples
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn passes(self, epochs: u64) -> Self {
         self.each(|part, _| part.passes = epochs)

@@ -20,16 +20,13 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     /// use shardstream::adapters::Batch;
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// # let dataset = Dataset::builder(shards).build()?;
-    /// let loader = Loader::builder(dataset).shuffle(100).map(|sample| Ok(sample.key().to_owned())).batch(6);
+    /// let dataset = Dataset::builder("docs/data/digits-000000.tar").build()?;
+    /// let key = |sample: Sample| Ok(sample.key().to_owned());
+    /// let loader = Loader::builder(dataset).shuffle(100).map(key).batch(10);
     /// let keys = |epoch| loader.clone().build()?.epoch(epoch).next().unwrap().map(Batch::into_items);
     /// assert_eq!(keys(0)?, keys(0)?);
     /// assert_ne!(keys(0)?, keys(1)?);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn shuffle(self, samples: usize) -> Self {
         self.each(|part, _| part.shuffle = samples)
@@ -93,19 +90,15 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let dataset = Dataset::builder("docs/data/digits-000000.tar").build()?;
     /// let loader = Loader::builder(dataset)
     ///     .decode(Decoder::new())
     ///     .map(|mut sample| sample.take::<i64>("cls"))
-    ///     .batch(3)
+    ///     .batch(5)
     ///     .map_batch(|batch| Ok(batch.iter().sum::<i64>()))
     ///     .build()?;
-    /// assert_eq!(loader.epoch(0).collect::<shardstream::Result<Vec<_>>>()?, [3, 12]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// assert_eq!(loader.epoch(0).collect::<shardstream::Result<Vec<_>>>()?, [10, 35]);
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[doc(alias = "collate_fn")]
     pub fn map_batch<D>(self, f: impl Fn(C) -> Result<D> + Send + Sync + 'static) -> LoaderBuilder<T, B, D>
@@ -122,19 +115,15 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let dataset = Dataset::builder("docs/data/digits-000000.tar").build()?;
     /// let sizes = |last| -> shardstream::Result<Vec<usize>> {
     ///     let loader = Loader::builder(dataset.clone()).batch(4).last_batch(last).build()?;
     ///     loader.epoch(0).map(|batch| Ok(batch?.len())).collect()
     /// };
-    /// assert_eq!(sizes(LastBatch::Keep)?, [4, 2]);
-    /// assert_eq!(sizes(LastBatch::Drop)?, [4]);
-    /// assert_eq!(sizes(LastBatch::Pad)?, [4, 4]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// assert_eq!(sizes(LastBatch::Keep)?, [4, 4, 2]);
+    /// assert_eq!(sizes(LastBatch::Drop)?, [4, 4]);
+    /// assert_eq!(sizes(LastBatch::Pad)?, [4, 4, 4]);
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[doc(alias = "drop_last")]
     #[doc(alias = "drop_remainder")]
@@ -156,17 +145,13 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let pattern = format!("{}/%d.tar", dir.path().display());
-    /// # let mut writer = ShardWriter::builder(pattern).max_count(3).build()?;
-    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// let dataset = Dataset::builder(shards).topology(Topology::new(0, 2)?).streams(2).build()?;
-    /// let builder = Loader::builder(dataset).batch(2);
+    /// let shards = "docs/data/digits-{000000..000003}.tar";
+    /// let dataset = Dataset::builder(shards).topology(Topology::new(0, 2)?).streams(4).build()?;
+    /// let builder = Loader::builder(dataset).batch(4);
     /// assert!(builder.clone().build()?.epoch(0).next().unwrap().is_err());
     /// assert_eq!(builder.clone().build()?.epochs(0).take(9).count(), 9);
-    /// assert_eq!(builder.uneven_steps(true).build()?.epoch(0).count(), 2);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// assert_eq!(builder.uneven_steps(true).build()?.epoch(0).count(), 5);
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn uneven_steps(mut self, allowed: bool) -> Self {
         self.options.uneven_steps = allowed;
@@ -198,19 +183,14 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # let samples = ["1", "two", "3"].map(|n| Sample::new(n).with("cls", n.as_bytes()));
-    /// # samples.iter().try_for_each(|sample| writer.write(sample))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let dataset = Dataset::builder("docs/data/bad-label-000000.tar").build()?;
     /// let label = |mut sample: Sample| sample.take::<i64>("cls"); // one of the samples has no number
-    /// let builder = Loader::builder(dataset).decode(Decoder::new()).map(label).batch(9);
+    /// let builder = Loader::builder(dataset).decode(Decoder::new()).map(label).batch(20);
     /// let loader = builder.on_error(OnError::skip(Failures::decode())).build()?;
     /// let mut batches = loader.epoch(0);
-    /// assert_eq!(batches.next().unwrap()?.to_vec(), [1, 3]);
+    /// assert_eq!(batches.next().unwrap()?.to_vec(), [0, 1, 2, 3, 4, 6, 7, 8, 9]);
     /// assert_eq!(batches.state().ledger().skipped(), 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn on_error(mut self, policy: OnError) -> Self {
         self.options.policy = policy;

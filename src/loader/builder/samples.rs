@@ -27,18 +27,14 @@ impl LoaderBuilder<Sample> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let dataset = Dataset::builder("docs/data/digits-000000.tar").build()?;
     /// let no_labels = |mut sample: Sample| {
     ///     sample.retain(|field| field != "cls");
     ///     Ok(Some(sample))
     /// };
     /// let loader = Loader::builder(dataset).before_shuffle(no_labels).batch(9).build()?;
     /// assert!(loader.epoch(0).next().unwrap()?.iter().all(|sample| sample.get("cls").is_none()));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[doc(alias = "select_map")]
     pub fn before_shuffle(
@@ -55,15 +51,11 @@ impl LoaderBuilder<Sample> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let dataset = Dataset::builder("docs/data/digits-000000.tar").build()?;
     /// let loader = Loader::builder(dataset).decode(Decoder::new()).batch(2).build()?;
     /// let batch = loader.epoch(0).next().unwrap()?;
     /// assert!(matches!(batch[1].get("cls"), Some(Value::Int(1))));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn decode(self, decoder: Decoder) -> Self {
         self.map(move |sample| decoder.decode(sample))
@@ -100,15 +92,11 @@ impl LoaderBuilder<Sample> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let dataset = Dataset::builder("docs/data/digits-000000.tar").build()?;
     /// let labels = Loader::builder(dataset).decode(Decoder::new()).to_tuple::<(i64,)>(["cls"]);
     /// let loader = labels.batch(3).build()?;
     /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), [(0,), (1,), (2,)]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn to_tuple<R: FromFields + Send + 'static>(self, names: R::Specs<'_>) -> LoaderBuilder<R> {
         let to_tuple = ToTuple::<R>::new(names);
@@ -129,16 +117,12 @@ impl LoaderBuilder<Sample> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let dataset = Dataset::builder("docs/data/digits-000000.tar").build()?;
     /// let columns = Columns::new().with("label", Scalar::<i64>::new("cls"));
     /// let loader = Loader::builder(dataset).batch(3).collate(columns).build()?;
     /// let batch = loader.epoch(0).nth(1).unwrap()?;
     /// assert_eq!(batch["label"].as_slice::<i64>()?, [3, 4, 5]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[doc(alias = "collate_fn")]
     pub fn collate(self, columns: Columns) -> LoaderBuilder<Sample, TensorBatch> {

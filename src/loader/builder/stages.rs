@@ -24,14 +24,10 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let dataset = Dataset::builder("docs/data/digits-000000.tar").build()?;
     /// let loader = Loader::builder(dataset).map(|sample| Ok(sample.key().to_owned())).batch(3).build()?;
-    /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), ["0", "1", "2"]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), ["000000", "000001", "000002"]);
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn map<U: Send + 'static>(
         self,
@@ -59,14 +55,10 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// # let dataset = Dataset::builder(shards).build()?;
-    /// let loader = Loader::builder(dataset).filter(|sample| sample.key() < "3").batch(9).build()?;
+    /// let dataset = Dataset::builder("docs/data/digits-000000.tar").build()?;
+    /// let loader = Loader::builder(dataset).filter(|sample| sample.key() < "000003").batch(9).build()?;
     /// assert_eq!(loader.epoch(0).next().unwrap()?.len(), 3);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[doc(alias = "select")]
     pub fn filter<R: PredicateResult>(self, predicate: impl Fn(&T) -> R + Send + Sync + 'static) -> Self {
@@ -95,15 +87,11 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let dataset = Dataset::builder("docs/data/digits-000000.tar").build()?;
     /// let even = |mut sample: Sample| Ok(Some(sample.take::<i64>("cls")?).filter(|n| n % 2 == 0));
     /// let loader = Loader::builder(dataset).decode(Decoder::new()).filter_map(even).batch(3).build()?;
     /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), [0, 2, 4]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn filter_map<U: Send + 'static>(
         self,
@@ -126,15 +114,11 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let dataset = Dataset::builder("docs/data/digits-000000.tar").build()?;
     /// let halves = |sample: Sample| Ok(["left", "right"].map(|side| format!("{} {side}", sample.key())));
     /// let loader = Loader::builder(dataset).flat_map(halves).batch(3).build()?;
-    /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), ["0 left", "0 right", "1 left"]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), ["000000 left", "000000 right", "000001 left"]);
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn flat_map<I>(self, f: impl Fn(T) -> Result<I> + Send + Sync + 'static) -> LoaderBuilder<I::Item>
     where
@@ -199,21 +183,18 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     ///     }
     /// }
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%06d.tar", dir.path().display())).build()?;
-    /// # let samples = [5, 2, 8, 1, 9, 3].map(|i| Sample::new(format!("{i}")).with("cls", i));
-    /// # samples.iter().try_for_each(|sample| writer.write(sample))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// let loader = Loader::builder(Dataset::builder(shards).build()?)
+    /// let dataset = Dataset::builder("docs/data/digits-000000.tar").build()?;
+    /// let loader = Loader::builder(dataset)
+    ///     .shuffle(10)
     ///     .decode(Decoder::new())
     ///     .map(|mut sample| sample.take::<i64>("cls"))
     ///     .stage("sorted by 4", Sorted::default)
-    ///     .batch(3)
+    ///     .batch(4)
     ///     .build()?;
-    /// let batches = loader.epoch(0).map(|batch| Ok(batch?.to_vec()));
-    /// let batches = batches.collect::<shardstream::Result<Vec<_>>>()?;
-    /// assert_eq!(batches, [[1, 2, 5], [8, 3, 9]]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// for batch in loader.epoch(0) {
+    ///     assert!(batch?.is_sorted());
+    /// }
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn stage<C>(
         mut self,
@@ -245,11 +226,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let dataset = Dataset::builder("docs/data/digits-000000.tar").build()?;
     /// let loader = Loader::builder(dataset)
     ///     .decode(Decoder::new())
     ///     .map(|mut sample| sample.take::<i64>("cls"))
@@ -257,7 +234,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     ///     .batch(2)
     ///     .build()?;
     /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), [[0, 2, 4], [1, 3, 5]]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn group_by<K>(
         self,
@@ -290,14 +267,10 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// use shardstream::adapters::Buckets;
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%06d.tar", dir.path().display())).build()?;
-    /// # let text = |i: usize| "x".repeat(i * 7 % 60);
-    /// # (0..80).try_for_each(|i| writer.write(&Sample::new(format!("{i}")).with("txt", text(i))))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// let dataset = Dataset::builder("docs/data/web-{000000..000001}.tar").build()?;
     /// let buckets = Buckets::lengths([20, 60]).shares([1, 2]);
     /// let columns = |length| Columns::new().with("text", Tokens::<u8>::new("txt", length).raw(DType::U8));
-    /// let loader = Loader::builder(Dataset::builder(shards).build()?)
+    /// let loader = Loader::builder(dataset)
     ///     .buckets(buckets, |sample: &Sample| Ok([sample.size()]))
     ///     .collate_each([columns(20), columns(60)])
     ///     .batch(4)
@@ -307,7 +280,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     ///     let length = [20, 60][batch.bucket().unwrap_or_default()];
     ///     assert_eq!(batch["text"].shape()[1], length);
     /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn buckets<const N: usize>(
         mut self,
@@ -346,19 +319,15 @@ impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let dataset = Dataset::builder("docs/data/digits-000000.tar").build()?;
     /// let loader = Loader::builder(dataset)
-    ///     .map(|sample| Ok(sample.key().bytes().cycle().take(3).collect::<Vec<u8>>())) // a document
+    ///     .map(|sample| Ok(sample.key()[3..].bytes().collect::<Vec<u8>>())) // a document
     ///     .pack(8)
     ///     .map(|row| Ok(row.padded(8, b'.')))
     ///     .batch(3)
     ///     .build()?;
-    /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), [b"000111..", b"222333..", b"444555.."]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), [b"000001..", b"002003..", b"004005.."]);
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn pack(self, pack: impl Into<Pack<N>>) -> LoaderBuilder<PackedRow<N>> {
         let pack = pack.into();
@@ -376,18 +345,14 @@ impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
     /// ```
     /// use shardstream::prelude::*;
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let dataset = Dataset::builder("docs/data/digits-000000.tar").build()?;
     /// let loader = Loader::builder(dataset)
-    ///     .map(|sample| Ok(sample.key().bytes().collect::<Vec<u8>>())) // a document
+    ///     .map(|sample| Ok(sample.key()[5..].bytes().collect::<Vec<u8>>())) // a document
     ///     .chunked(4, b'.')
     ///     .batch(2)
     ///     .build()?;
     /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), [b"0.1.", b"2.3."]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn chunked(mut self, length: usize, separator: impl Into<Option<N>>) -> Self {
         let separator = separator.into();

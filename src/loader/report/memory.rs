@@ -16,15 +16,10 @@ use std::fmt;
 /// ([`PackedTokens`](crate::collate::PackedTokens)), indexes, and the stacks of threads.
 ///
 /// ```
-/// # use shardstream::prelude::*;
-/// # fn main() -> shardstream::Result<()> {
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
-/// # let mut writer = ShardWriter::builder(&pattern).build()?;
-/// # for i in 0..8 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i))?; }
-/// # writer.finish()?;
-/// # let shards = pattern.replace("%06d", "000000");
-/// let loader = Loader::builder(Dataset::builder(shards).build()?).batch(4).build()?;
+/// use shardstream::prelude::*;
+///
+/// let dataset = Dataset::builder("docs/data/digits-{000000..000003}.tar").build()?;
+/// let loader = Loader::builder(dataset).batch(4).build()?;
 /// let mut batches = loader.epoch(0);
 /// let batch = batches.next().unwrap()?;
 /// let memory = batches.report().memory;
@@ -32,8 +27,7 @@ use std::fmt;
 /// for (owner, bytes) in memory.owners() {
 ///     println!("{owner}: {bytes}");
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]

@@ -32,15 +32,10 @@ use std::time::Duration;
 /// [`to_json`](Report::to_json).
 ///
 /// ```
-/// # use shardstream::prelude::*;
-/// # fn main() -> shardstream::Result<()> {
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
-/// # let mut writer = ShardWriter::builder(&pattern).build()?;
-/// # for i in 0..8 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i))?; }
-/// # writer.finish()?;
-/// # let shards = pattern.replace("%06d", "000000");
-/// let loader = Loader::builder(Dataset::builder(shards).build()?).batch(4).build()?;
+/// use shardstream::prelude::*;
+///
+/// let dataset = Dataset::builder("docs/data/digits-{000000..000003}.tar").build()?;
+/// let loader = Loader::builder(dataset).batch(4).build()?;
 /// let batches = loader.epoch(0);
 /// let reporter = batches.reporter();
 /// for batch in batches {
@@ -49,9 +44,8 @@ use std::time::Duration;
 ///     println!("{} of the steps waited for data", 1.0 - report.readiness());
 /// }
 /// println!("{}", reporter.report());
-/// assert_eq!(reporter.report().items, 8);
-/// # Ok(())
-/// # }
+/// assert_eq!(reporter.report().items, 40);
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[non_exhaustive]

@@ -9,7 +9,8 @@ impl ErrorKind {
     ///
     /// ```
     /// # use shardstream_base as shardstream;
-    /// # use shardstream::ErrorKind;
+    /// use shardstream::ErrorKind;
+    ///
     /// assert_eq!(ErrorKind::Truncated { missing: 512 }.name(), "truncated");
     /// ```
     #[must_use]

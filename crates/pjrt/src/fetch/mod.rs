@@ -4,11 +4,9 @@
 //! [`cpu_plugin`] is all that most programs need; [`Wheel`] and [`WheelSet`] are for other plugins.
 //!
 //! ```no_run
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let path = shardstream_pjrt::fetch::cpu_plugin(&|line| eprintln!("{line}"))?;
 //! let plugin = shardstream_pjrt::Plugin::load(path)?;
-//! # Ok(())
-//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod cpu;

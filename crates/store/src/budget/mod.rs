@@ -58,8 +58,7 @@ use tuner::ConcurrencyTuner;
 ///
 /// // A large machine: more connections, and more memory for bytes in flight.
 /// let store = Store::builder().budget(Budget::new(256, 2 << 30)).build()?;
-/// # drop(store);
-/// # Ok::<_, shardstream::Error>(())
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Budget(Arc<BudgetInner>);

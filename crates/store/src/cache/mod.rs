@@ -74,16 +74,15 @@ const BLOCK_SIZES: RangeInclusive<u64> = 1..=64 << 20;
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
 /// use shardstream::store::{Cache, Store};
 ///
-/// # let directory = tempfile::tempdir()?;
-/// # let path = directory.path().join("shards");
-/// let cache = Cache::builder(path).max_bytes(500 << 30).build()?;
+/// let directory = tempfile::tempdir()?; // or a directory that stays: /mnt/ssd/shards
+/// let cache = Cache::builder(directory.path()).max_bytes(500 << 30).build()?;
 /// let store = Store::builder().cache(cache.clone()).build()?;
 /// // … a dataset of this store …
 /// cache.flush();
 /// if let Some(warning) = cache.warning() {
 ///     println!("shards are not cached: {warning}");
 /// }
-/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Cache(Arc<CacheState>);

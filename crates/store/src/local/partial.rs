@@ -115,13 +115,12 @@ pub(super) fn is_partial(path: &Path) -> bool {
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
 /// use shardstream::store::remove_partial_files;
 ///
-/// # let directory = tempfile::tempdir()?;
-/// # let directory = directory.path().to_str().unwrap();
-/// let partial = format!("{directory}/.train-000000.tar.0123456789abcdef.partial");
+/// let directory = tempfile::tempdir()?;
+/// let partial = directory.path().join(".train-000000.tar.0123456789abcdef.partial");
 /// std::fs::write(&partial, "the first half")?;
-/// remove_partial_files(directory, |name| name == "train-000000.tar");
-/// assert!(!std::fs::exists(&partial)?);
-/// # Ok::<_, std::io::Error>(())
+/// remove_partial_files(directory.path().to_str().unwrap(), |name| name == "train-000000.tar");
+/// assert!(!partial.exists());
+/// # Ok::<(), shardstream::Error>(())
 /// ```
 #[doc(hidden)]
 pub fn remove_partial_files(directory: &str, is_ours: impl Fn(&str) -> bool) {
