@@ -10,10 +10,13 @@ a command.
     .ci/commands.py             runs what can run here, as .ci/run does after everything is built
 
 Commands run as they are written, in the repository or in the page's directory, with data prepared under the names
-that they use. These names must be free, and are removed afterwards.
+that they use. These names must be free, and are removed afterwards. The tutorial runs in an empty directory, and what
+its commands print is compared with the page; SHARDSTREAM_BLESS=1 writes it into the page.
 """
 
+import difflib
 import json
+import os
 import re
 import shlex
 import shutil
@@ -21,6 +24,7 @@ import struct
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 import zlib
 from collections import Counter
@@ -298,6 +302,42 @@ def run(page, command, rule):
                 shutil.rmtree(place, ignore_errors=True)
 
 
+def tutorial(name="docs/first-hour.md"):
+    """Writes the programs of a page into an empty directory, and runs its commands; what differs, or nothing."""
+    lines, written = iter((ROOT / name).read_text().splitlines()), []
+    env = {"CARGO_TARGET_DIR": str(ROOT / "target"), **os.environ, "SHARDSTREAM": str(ROOT)}
+    env["PATH"] = f"{ROOT / 'target/debug'}:{env['PATH']}"
+    with tempfile.TemporaryDirectory() as folder:
+        where = Path(folder)
+        for line in lines:
+            written.append(line)
+            if line.startswith("```rust"):
+                block = list(iter(lambda: next(lines), "```"))
+                program = where / block[0].removeprefix("// ")
+                program.parent.mkdir(exist_ok=True)
+                program.write_text("\n".join(block) + "\n")
+                written += [*block, "```"]
+            elif line == "```console":
+                for command in iter(lambda: next(lines), "```"):
+                    if not command.startswith("$ "):
+                        continue
+                    written.append(command)
+                    if command.startswith("$ cd "):
+                        where /= command[5:]
+                        # The versions that are tested, and built already.
+                        shutil.copy(ROOT / "Cargo.lock", where)
+                        continue
+                    shell = ["bash", "-c", command[2:]]
+                    done = subprocess.run(shell, cwd=where, env=env, text=True, capture_output=True, timeout=SECONDS)
+                    written += (done.stdout + done.stderr).splitlines()
+                written.append("```")
+    text = "\n".join(written) + "\n"
+    if os.environ.get("SHARDSTREAM_BLESS") == "1":
+        (ROOT / name).write_text(text)
+    page = (ROOT / name).read_text().splitlines(True)
+    return "".join(difflib.unified_diff(page, text.splitlines(True), name, "now"))
+
+
 def main():
     wrong, runs, count = check()
     if wrong:
@@ -313,6 +353,10 @@ def main():
         problem = run(page, command, rule)
         shown = command.splitlines()[0]
         print(f"{time.monotonic() - begin:6.1f} s  {page.relative_to(ROOT)}: {shown}", flush=True)
+        if problem:
+            raise SystemExit(problem)
+    if only.search("docs/first-hour.md"):
+        problem = tutorial()
         if problem:
             raise SystemExit(problem)
 

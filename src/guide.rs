@@ -13,6 +13,7 @@ macro_rules! pages {
 }
 
 pages! {
+    first_hour: "first-hour.md",
     recipes: "recipes.md",
     pipelines: "pipelines.md",
     formats: "formats.md",

@@ -11,6 +11,7 @@ page_blocks::pages! {
     "docs/cli-writing.md"
     "docs/cli.md"
     "docs/determinism.md"
+    "docs/first-hour.md"
     "docs/gpu.md"
     "docs/guide.md"
     "docs/llms.txt"

@@ -17,6 +17,8 @@ const NOT_PACKAGED: [&str; 7] = [
 ];
 /// Of which the library has none.
 const PRIVATE_FEATURES: [&str; 3] = ["cloud", "default", "transport"];
+/// The number of lines of a page that need no contents.
+const TWO_SCREENS: usize = 120;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -190,6 +192,29 @@ fn pages_of_the_guide_link_to_each_other_there_too() {
         overridden.into_keys().filter(|name| !used.contains(name)).map(|name| format!("nobody uses {name}")),
     );
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A page of more than two screens links to its sections before the first one.
+#[test]
+fn long_pages_begin_with_their_contents() {
+    let is_guide =
+        |page: &PathBuf| page.parent() == Some(Path::new("docs")) || page == Path::new("README.md");
+    let mut missing = Vec::new();
+    for page in pages().into_iter().filter(is_guide) {
+        let text = read(&page);
+        let is_heading = |line: &&str| line.starts_with("## ");
+        let head: Vec<&str> = prose(&text).take_while(|line| !is_heading(line)).collect();
+        if text.lines().count() <= TWO_SCREENS {
+            continue;
+        }
+        for heading in prose(&text).filter(is_heading) {
+            let anchor = anchors(heading).pop_first().unwrap();
+            if !head.join("\n").contains(&format!("](#{anchor})")) {
+                missing.push(format!("{}: {heading}", page.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
 }
 
 #[test]
