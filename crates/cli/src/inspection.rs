@@ -143,9 +143,7 @@ impl Inspection {
             {
                 if named(path) != Some(expected) {
                     // The user has named the field with `--file`, so it is not renamed.
-                    return bad(format!(
-                        "this is a {format}, but the field is {field}: give another field"
-                    ));
+                    return bad(format!("this is a {format}, but the field is {field}: give another field"));
                 }
                 notes.push(format!("{place}: this is a {format}, and stored as {format}"));
                 field = renamed(&field, format);

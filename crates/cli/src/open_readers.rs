@@ -72,9 +72,7 @@ impl ReaderState {
         let ends_nearer =
             |end: &ReaderPosition| end.reaches(wanted) && idle.is_none_or(|idle| idle < end.sample);
         let is_between = |waiting: &ReaderPosition| {
-            *waiting != wanted
-                && waiting.reaches(wanted)
-                && idle.is_none_or(|idle| idle <= waiting.sample)
+            *waiting != wanted && waiting.reaches(wanted) && idle.is_none_or(|idle| idle <= waiting.sample)
         };
         self.busy.iter().any(ends_nearer) || self.waiting.iter().any(is_between)
     }

@@ -92,8 +92,7 @@ impl Outcome {
         let is_tar = |index: &&ShardIndex| index.samples() > 1 && index.range(0..1).is_some();
         let tars = self.shards.iter().map(|done| &done.index).filter(is_tar);
         let large = tars.filter_map(ShardIndex::bytes).filter(|bytes| *bytes > limit);
-        let (count, largest) =
-            large.fold((0, 0), |(count, largest), bytes| (count + 1, bytes.max(largest)));
+        let (count, largest) = large.fold((0, 0), |(count, largest), bytes| (count + 1, bytes.max(largest)));
         if count > 0 { Some((count, largest)) } else { None }
     }
 
