@@ -265,6 +265,7 @@ impl<'a> Verification<'a> {
                 }
                 let others = match field_set.samples {
                     1 => String::new(),
+                    2 => ", nor does 1 other sample".to_owned(),
                     samples => format!(", nor do {}", text::counted(samples - 1, "other sample")),
                 };
                 let share = text::percent(counts.get(field).copied().unwrap_or(0), total);
