@@ -1,4 +1,4 @@
-//! Brace patterns and wildcards: no panic, and no more names than the limit.
+//! Expanding any text as a brace pattern or a wildcard does not panic and returns at most the limit of names.
 
 use shardstream::ErrorKind;
 use shardstream::shards::{braces, glob};

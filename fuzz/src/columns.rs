@@ -1,4 +1,4 @@
-//! For every column, any bytes in a field give a row of a batch or an error.
+//! Every column turns a field of any bytes into a row of a batch or an error.
 
 use shardstream::Sample;
 use shardstream::codec::DType;
@@ -17,15 +17,15 @@ fn collate(data: &[u8], column: impl Column + 'static) -> Option<TensorBatch> {
     Some(batch)
 }
 
-/// The offsets never decrease, and the last one is the number of rows.
+/// Asserts that the offsets never decrease, and that the last offset is the number of rows.
 fn assert_offsets(batch: &TensorBatch, name: &str) {
     let offsets = batch[format!("{name}.offsets").as_str()].as_slice::<i64>().unwrap();
     assert!(offsets.is_sorted() && offsets[0] == 0);
     assert_eq!(offsets.last().copied(), Some(batch[name].shape()[0] as i64));
 }
 
-/// A field of any bytes, and a picture of 9 x 7 pixels.
-fn beside_a_picture(data: &[u8], column: ImageColumn) -> Option<TensorBatch> {
+/// Collates a sample with the field `x`, which is `data`, and the field `png`, a picture of 9 x 7 pixels.
+fn collate_with_picture(data: &[u8], column: ImageColumn) -> Option<TensorBatch> {
     static PNG: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let image = Image::new(ImageMode::L8, (9, 7), vec![100; 63]);
         image.and_then(|image| image.to_png()).unwrap()
@@ -40,12 +40,12 @@ fn beside_a_picture(data: &[u8], column: ImageColumn) -> Option<TensorBatch> {
 }
 
 fn boxes(data: &[u8], boxes: Boxes, relative: bool) {
-    let Some(batch) = beside_a_picture(data, ImageColumn::new("png", 8).boxes(boxes)) else { return };
+    let Some(batch) = collate_with_picture(data, ImageColumn::new("png", 8).boxes(boxes)) else { return };
     assert_offsets(&batch, "image.boxes");
-    let most = if relative { 1.0 } else { 8.0 };
+    let side = if relative { 1.0 } else { 8.0 };
     for [left, top, right, bottom] in batch["image.boxes"].as_slice::<f32>().unwrap().as_chunks().0 {
-        assert!(0.0 <= *left && left <= right && *right <= most, "{left} {right}");
-        assert!(0.0 <= *top && top <= bottom && *bottom <= most, "{top} {bottom}");
+        assert!(0.0 <= *left && left <= right && *right <= side, "{left} {right}");
+        assert!(0.0 <= *top && top <= bottom && *bottom <= side, "{top} {bottom}");
     }
 }
 
@@ -82,7 +82,8 @@ pub fn run(data: &[u8]) {
     boxes(data, Boxes::new("x"), false);
     boxes(data, Boxes::new("x").raw(DType::F32).relative(), true);
     boxes(data, Boxes::new("x").raw(DType::I8).labels("x").min_visible(0.5).min_size(1.0), false);
-    beside_a_picture(data, ImageColumn::new("png", 8).boxes(Boxes::new("x").at("/a").fixed(3).truncate()));
-    beside_a_picture(data, ImageColumn::new("png", 8).mask(Mask::new("x")));
-    beside_a_picture(data, ImageColumn::new("png", 8).mask(Mask::new("x").dtype(DType::I32).fill(-1)));
+    let image = || ImageColumn::new("png", 8);
+    collate_with_picture(data, image().boxes(Boxes::new("x").at("/a").fixed(3).truncate()));
+    collate_with_picture(data, image().mask(Mask::new("x")));
+    collate_with_picture(data, image().mask(Mask::new("x").dtype(DType::I32).fill(-1)));
 }

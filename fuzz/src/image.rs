@@ -1,9 +1,10 @@
-//! Any bytes decode to an image of the requested size or an error, and are made smaller, kept or an error.
+//! Decoding any bytes with transforms returns an image of the requested size or an error. Shrinking any bytes
+//! returns a smaller file, keeps the file, or returns an error.
 
 use shardstream::Rng;
 use shardstream::image::{Filter, Frame, Image, ImageMode, Shrink, Shrunk, Transforms};
 
-/// The first six bytes select the crop and the size of the image; the rest is the file.
+/// The first six bytes choose the crop, the size and the transforms; the rest is the file.
 pub fn run(data: &[u8]) {
     let &[x, y, width, height, size, how, ref file @ ..] = data else { return };
     let size = u32::from(size % 64) + 1;

@@ -1,12 +1,14 @@
-//! Headers of image files take little memory and time, whatever they claim: the first byte
-//! selects the format, and the rest follows its signature.
+//! Decoding an image file takes little memory and time, whatever size its header claims.
+//!
+//! The first byte chooses the format; the rest follows the format's signature in the file.
 
 use crate::memory::within;
 use shardstream::image::{Image, ImageMode};
 
 const LIMIT: usize = 1 << 20;
-/// Of all memory: the decoder of WebP allocates what the 24 bits of a partition's size say, before it reads.
-const HELD: u64 = 24 << 20;
+/// Limit on all allocated memory. The WebP decoder allocates up to 16 MiB, as the 24 bits of a partition's
+/// size say, before it reads the partition.
+const MAX_MEMORY: u64 = 24 << 20;
 
 pub fn run(data: &[u8]) {
     let &[format, ref rest @ ..] = data else { return };
@@ -24,7 +26,7 @@ pub fn run(data: &[u8]) {
     let file = [before, rest, after].concat();
     let size = Image::size_in(&file);
     for mode in [ImageMode::L8, ImageMode::Rgb16, ImageMode::RgbaF32] {
-        within(HELD, || {
+        within(MAX_MEMORY, || {
             if let Ok(image) = Image::decode_within(&file, mode, LIMIT) {
                 assert!(image.size() <= LIMIT);
                 assert_eq!(size.as_ref().ok(), Some(&(image.height(), image.width()).into()));

@@ -1,4 +1,4 @@
-//! Any bytes load as an index or give an error, and a loaded index is consistent.
+//! Loading any bytes as a JSON index returns an error or a consistent index.
 
 use shardstream::{ErrorKind, Index};
 

@@ -1,5 +1,5 @@
-//! Any bytes decode as JSON or give an error, compressed or not, and never take much more memory than the
-//! limit.
+//! Decoding any bytes as JSON, compressed or not, returns a value or an error, and takes at most twice the
+//! limit's memory.
 
 use crate::memory::within;
 use bytes::Bytes;

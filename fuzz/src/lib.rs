@@ -1,8 +1,8 @@
-//! Fuzz targets: functions that take any bytes and panic if the library does what it must not.
+//! Fuzz targets: functions that take any bytes and panic if the library breaks one of its guarantees.
 //!
-//! `cargo test -p shardstream-fuzz` calls them with the files of `corpus/` and with inputs made from these,
-//! in seconds. `just fuzz TARGET SECONDS` is libFuzzer, which looks for inputs that reach new code. What
-//! either finds joins the corpus.
+//! `cargo test -p shardstream-fuzz` calls the targets with the files of `corpus/` and with mutations of these
+//! files; this takes seconds. `just fuzz TARGET SECONDS` runs libFuzzer, which looks for inputs that reach
+//! new code. Inputs that made a target fail are kept in the corpus.
 
 #[cfg(test)]
 mod tests;
@@ -26,10 +26,10 @@ mod state;
 mod tar;
 mod urls;
 
-/// Takes any bytes.
+/// A function that takes any bytes.
 pub type Target = fn(&[u8]);
 
-/// The targets by their names, which are those of their folders in `corpus/`.
+/// The targets by name. The files of a target's corpus are in `corpus/NAME`.
 pub const TARGETS: [(&str, Target); 17] = [
     ("audio", audio::run),
     ("braces", braces::run),

@@ -1,4 +1,4 @@
-//! Runs one target: on the files that are named, or, with `--cfg fuzzing`, on what libFuzzer thinks of.
+//! Runs one target on the named files, or, with `--cfg fuzzing`, on the inputs of libFuzzer.
 #![cfg_attr(fuzzing, no_main)]
 
 /// `fuzz TARGET FILE...`

@@ -1,5 +1,5 @@
-//! Mixtures as YAML and as TOML: no panic, errors of the configuration that say where, and memory in
-//! proportion to the text.
+//! Reading any text as a mixture in YAML or TOML does not panic, takes memory in proportion to the text, and
+//! returns errors that name the line.
 
 use crate::memory::within;
 use shardstream::ErrorKind;

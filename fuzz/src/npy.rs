@@ -1,4 +1,5 @@
-//! Any bytes decode to an npy array or an error, and an array is written as it was read.
+//! Decoding any bytes as npy returns an array or an error; an array is equal after it was written and read
+//! again.
 
 use bytes::Bytes;
 use shardstream::codec::Array;

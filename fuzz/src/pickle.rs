@@ -1,4 +1,4 @@
-//! Any bytes decode to a pickle of plain values or an error, for every accessor.
+//! Reading any bytes as a pickle returns plain values or an error; no accessor of the values panics.
 
 use make_shards::cifar::pickle::Pickle;
 

@@ -1,15 +1,16 @@
-//! Any bytes load as a compact index or give an error, and a loaded index is consistent.
+//! Loading any bytes as a compact index returns an error or a consistent index.
 
 use shardstream::{ErrorKind, Index};
 
-/// A frame with the right checksum for its content: otherwise few inputs would pass the check.
+/// Frames `content` with its length and its correct checksum: few inputs would have a correct checksum by
+/// chance.
 fn frame(content: &[u8]) -> Vec<u8> {
     let head = [(content.len() as u32).to_le_bytes(), crc32c::crc32c(content).to_le_bytes()];
     [&head.concat(), content].concat()
 }
 
 pub fn run(bytes: &[u8]) {
-    // The raw bytes, and the bytes as the contents of two frames.
+    // Loads the bytes as they are, and as the contents of two frames.
     let (first, second) = bytes.split_at(bytes.len().min(1));
     let framed = [b"\x89SHIDX\r\n\x01", &frame(first)[..], &frame(second)].concat();
     for bytes in [bytes, &framed] {

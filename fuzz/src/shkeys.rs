@@ -1,12 +1,13 @@
-//! Any bytes load as a key index or give an error, and what a loaded one finds is in its shards.
+//! Loading any bytes as a key index returns an error, or an index whose lookups return samples of its shards.
 
 use shardstream::ErrorKind;
 use shardstream::index::KeyIndex;
 
-/// A document with the right checksums for its parts: otherwise few inputs would pass the checks.
+/// Makes a key index with correct checksums: few inputs would have correct checksums by chance.
 ///
-/// The first byte is the number of bits that choose a block, the next one the length of a sample's number,
-/// and the third the number of keys. Two bytes for each block say where it ends. The rest are entries.
+/// The first byte of the input is the number of bits that choose a block, the second the length of a sample's
+/// number, and the third the number of keys. Two bytes for each block are the number of its end entry. The
+/// rest are the entries.
 fn document(bytes: &[u8]) -> Option<Vec<u8>> {
     let ([bits, length, keys], rest) = bytes.split_first_chunk::<3>()?;
     let (bits, each) = (bits % 4, 8 + usize::from(*length));
@@ -24,7 +25,7 @@ fn document(bytes: &[u8]) -> Option<Vec<u8>> {
         let head = [(content.len() as u32).to_le_bytes(), crc32c::crc32c(content).to_le_bytes()];
         [&head.concat(), content].concat()
     };
-    // One shard, named `a`, of as many samples; twice the number, in seven bits a byte.
+    // One shard, named `a`, with `keys` samples. The index stores twice the number, seven bits in a byte.
     let samples = [keys << 1 | 0x80, keys >> 6];
     let shards =
         [b"\x89SHIDX\r\n\x01", &frame(&[1])[..], &frame(&[&[0, 0, 0, 1, b'a'], &samples[..]].concat())];
@@ -50,9 +51,9 @@ pub fn run(bytes: &[u8]) {
         assert_eq!(keys.len() as u64, keys.index().samples());
         for key in ["a", "b", "000042", ""] {
             match keys.find(key) {
-                Ok(found) => {
-                    for (shard, sample) in found {
-                        let shard = keys.index().iter().nth(shard).expect("it is a shard of the index");
+                Ok(matches) => {
+                    for (shard, sample) in matches {
+                        let shard = keys.index().iter().nth(shard).expect("the shard is in the index");
                         assert!(sample < shard.samples());
                     }
                 }

@@ -1,5 +1,5 @@
-//! Any chain of stages over any items and errors: iterators and streams give the same results, size hints are
-//! right, nothing comes after the end, and no item is lost or invented.
+//! Any chain of stages over any items and errors returns the same results as an iterator and as a stream.
+//! Size hints are right, nothing follows the end, and no item is lost or invented.
 
 use futures::Stream;
 use shardstream::adapters::{IteratorExt, LastBatch, Partial, StreamExt};
@@ -9,7 +9,7 @@ use std::fmt::Debug;
 use std::pin::Pin;
 use std::task::Poll;
 
-/// A stage, or one and its inverse, on numbers.
+/// A stage on numbers, or a stage followed by its inverse, such as `batch` and `unbatch`.
 #[derive(Debug, Clone, Copy)]
 enum Op {
     Map { fails: u32 },
@@ -45,7 +45,7 @@ fn fails(number: u32, at: u32) -> Result<u32> {
     if number.is_multiple_of(at) { Err(fault("map")) } else { Ok(number) }
 }
 
-/// An operation on an iterator or a stream.
+/// Applies an [`Op`] to an iterator or a stream.
 macro_rules! apply {
     ($boxed:path, $source:expr, $op:expr) => {{
         let source = $source.pipeline();
@@ -70,7 +70,7 @@ macro_rules! apply {
 type Iterated<T> = Box<dyn Iterator<Item = Result<T>>>;
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T>>>>;
 
-/// A stream that is not ready at every other poll, or always is.
+/// A stream of the items. If `hesitant`, every other poll returns `Pending`.
 fn stream<T: 'static>(items: impl Iterator<Item = Result<T>> + 'static, hesitant: bool) -> Streamed<T> {
     let (mut items, mut polls) = (items, 0_u32);
     Box::pin(futures::stream::poll_fn(move |context| {
@@ -83,19 +83,19 @@ fn stream<T: 'static>(items: impl Iterator<Item = Result<T>> + 'static, hesitant
     }))
 }
 
-/// All results as text. Checks that the size hint holds before each item, and that nothing comes after the
-/// end.
+/// Returns all results as text. Asserts that the size hint before each item is right, and that nothing
+/// follows the end.
 fn drain<T: Debug>(mut items: impl Iterator<Item = Result<T>>) -> Vec<String> {
     let (mut out, mut hints) = (Vec::new(), vec![items.size_hint()]);
     while let Some(item) = items.next() {
         out.push(format!("{item:?}"));
         hints.push(items.size_hint());
     }
-    for (done, (least, most)) in hints.into_iter().enumerate() {
+    for (done, (lower, upper)) in hints.into_iter().enumerate() {
         let left = out.len() - done;
-        assert!(least <= left && most.is_none_or(|most| left <= most), "{least} {left} {most:?}");
+        assert!(lower <= left && upper.is_none_or(|upper| left <= upper), "{lower} {left} {upper:?}");
     }
-    assert!(items.next().is_none() && items.size_hint() == (0, Some(0)), "the end is the end");
+    assert!(items.next().is_none() && items.size_hint() == (0, Some(0)), "nothing follows the end");
     out
 }
 
@@ -104,9 +104,14 @@ fn drain_stream<T: Debug>(items: impl Stream<Item = Result<T>>) -> Vec<String> {
     futures::executor::block_on(items.map(|item| format!("{item:?}")).collect())
 }
 
-/// The expected results in any order: numbers, and the number of errors; `None` where the order decides
-/// which.
-fn model(items: &[Option<u32>], ops: &[Op]) -> Option<(Vec<u32>, usize)> {
+/// The expected results in any order.
+struct Expected {
+    numbers: Vec<u32>,
+    errors: usize,
+}
+
+/// Computes the expected results. Returns `None` for chains whose results depend on the order of the items.
+fn model(items: &[Option<u32>], ops: &[Op]) -> Option<Expected> {
     let mut numbers: Vec<u32> = items.iter().flatten().copied().collect();
     let mut errors = items.len() - numbers.len();
     for op in ops {
@@ -127,7 +132,7 @@ fn model(items: &[Option<u32>], ops: &[Op]) -> Option<(Vec<u32>, usize)> {
         }
     }
     numbers.sort_unstable();
-    Some((numbers, errors))
+    Some(Expected { numbers, errors })
 }
 
 fn numbers(items: &[Option<u32>], ops: &[Op]) {
@@ -146,15 +151,17 @@ fn numbers(items: &[Option<u32>], ops: &[Op]) {
     for stream in streamed {
         assert_eq!(drain_stream(stream), out);
     }
-    if let Some((expected, errors)) = model(items, ops) {
-        let mut found: Vec<u32> =
+    if let Some(expected) = model(items, ops) {
+        let mut numbers: Vec<u32> =
             out.iter().filter_map(|item| item.strip_prefix("Ok(")?.strip_suffix(')')?.parse().ok()).collect();
-        found.sort_unstable();
-        assert_eq!((found, out.len() - expected.len()), (expected, errors));
+        numbers.sort_unstable();
+        assert_eq!(numbers, expected.numbers);
+        assert_eq!(out.len() - numbers.len(), expected.errors);
     }
 }
 
-/// The stages of samples return one item for each, or a single error where the names are invalid.
+/// Asserts that the stages on samples return one item for each sample, or a single error if the names are
+/// invalid.
 fn samples(items: &[Option<u32>], names: &[u8; 4], text: &[u8]) {
     const NAMES: [&str; 5] = ["cls", "txt", "json", "x", "seg.png"];
     let name = |at: u8| NAMES[usize::from(at) % NAMES.len()];
@@ -184,8 +191,8 @@ fn samples(items: &[Option<u32>], names: &[u8; 4], text: &[u8]) {
     }
 }
 
-/// The first byte is the number of items, then come the items (255 is an error), and the rest is the chain,
-/// three bytes for each stage.
+/// The first byte is the number of items. The items follow, a byte each (255 is an error). The rest is the
+/// chain, three bytes for each stage.
 pub fn run(data: &[u8]) {
     let [count, data @ ..] = data else { return };
     let (items, rest) = data.split_at(usize::from(count % 64).min(data.len()));

@@ -1,5 +1,5 @@
-//! Any text parses as a state or gives an error. A state is written as it was read; a loader that accepts one
-//! ends, and returns only samples of the data.
+//! Parsing any text returns a state or an error. A state is equal after it was written and parsed again. A
+//! loader that accepts a state ends, and returns only samples of the data.
 
 use shardstream::adapters::GroupBy;
 use shardstream::prelude::*;
@@ -8,16 +8,17 @@ use shardstream::{ErrorKind, Index, Result, State};
 use std::sync::{Arc, LazyLock};
 
 const SAMPLES: usize = 24;
-/// Upper bound of the batches and errors of an epoch.
-const MOST: usize = 10 * SAMPLES;
+/// Maximum number of batches and errors of an epoch; more mean that the loader does not end.
+const MAX_ITEMS: usize = 10 * SAMPLES;
 
-/// A small job, with or without an index, as one rank or two.
+/// A small dataset, for loaders with or without an index, of one rank or of two.
 struct Job {
     shards: ShardList,
     store: Store,
     index: Index,
-    /// States of a single rank, with and without the index, and of two ranks at the same step.
+    /// States of a single rank: with the index, and without.
     single: [String; 2],
+    /// States of two ranks at the same step.
     pair: [String; 2],
 }
 
@@ -56,28 +57,29 @@ impl Job {
         if indexed {
             return keys.build();
         }
-        // Without the index, a state may be in the middle of a sample, and has the numbers of a stage.
-        let third = |key: &String| Ok(key.bytes().last().unwrap_or_default() % 3);
+        // The loader without the index has two more stages: `flat_map` makes two items of a sample, so a
+        // state may be between them, and `GroupBy` keeps items, so a state has numbers for this stage.
+        let group = |key: &String| Ok(key.bytes().last().unwrap_or_default() % 3);
         let pairs =
-            keys.flat_map(|key| Ok([key.clone(), key])).stage("pairs", move || GroupBy::new(2, third));
+            keys.flat_map(|key| Ok([key.clone(), key])).stage("pairs", move || GroupBy::new(2, group));
         pairs.map(|mut pair| Ok(pair.swap_remove(0))).build()
     }
 
-    /// Whatever a state says, what is left of an epoch ends, and is samples of the data.
+    /// Restores a state. Asserts that the rest of the epoch ends, and has only samples of the data.
     fn restore(&self, state: &State) {
         for indexed in [true, false] {
-            let batches = match self.loader(indexed, 0, 1).expect("the job is sound").restore(state) {
+            let batches = match self.loader(indexed, 0, 1).expect("the job is valid").restore(state) {
                 Ok(batches) => batches,
                 Err(error) => {
-                    let refused = matches!(error.kind(), ErrorKind::State(_) | ErrorKind::Stale { .. });
-                    assert!(refused, "{error:?}");
+                    let is_refusal = matches!(error.kind(), ErrorKind::State(_) | ErrorKind::Stale { .. });
+                    assert!(is_refusal, "{error:?}");
                     continue;
                 }
             };
             let mut items = 0;
             for batch in batches {
                 items += 1;
-                assert!(items < MOST, "it does not end: {state}");
+                assert!(items < MAX_ITEMS, "the epoch does not end: {state}");
                 for key in batch.iter().flat_map(|batch| batch.iter()) {
                     assert!(key.parse().is_ok_and(|number: usize| number < SAMPLES), "{key}: {state}");
                 }
@@ -88,7 +90,8 @@ impl Job {
 
 static JOB: LazyLock<Job> = LazyLock::new(|| Job::new().expect("a job in memory"));
 
-/// A state's text with some of its bytes replaced, left out or put in.
+/// A state's text with some bytes replaced, removed or inserted. Each edit is four bytes: its kind, its
+/// position (two bytes) and the new byte.
 fn edit(text: &str, edits: &[u8]) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for &[how, high, low, byte] in edits.as_chunks().0 {
@@ -108,7 +111,7 @@ fn parse(text: &str) -> Option<State> {
     match text.parse::<State>() {
         Ok(state) => {
             let written = state.to_string();
-            assert_eq!(written.parse::<State>().expect("what is written can be read"), state);
+            assert_eq!(written.parse::<State>().expect("a written state can be parsed"), state);
             let _ = (state.epoch(), state.batches(), state.samples(), state.digest(), state.is_whole());
             Some(state)
         }
@@ -119,7 +122,7 @@ fn parse(text: &str) -> Option<State> {
     }
 }
 
-/// The first byte says what the rest is: a text, or edits of a state that was taken, four bytes for each.
+/// The first byte says what the rest is: a text, or edits of one or two states of [`Job`].
 pub fn run(data: &[u8]) {
     let [how, rest @ ..] = data else { return };
     match how % 4 {

@@ -1,15 +1,15 @@
-//! Any bytes are samples and errors, and the same ones wherever the bytes are cut, and from the headers
-//! alone.
+//! Parsing any bytes as tar returns the same samples and errors however the bytes are cut into chunks. The
+//! parser that reads only headers returns the same ones.
 
 use bytes::Bytes;
 use shardstream::tar::{Limits, Outline, Parsed, SampleParser};
 use std::ops::Range;
 
-/// All that the parser gives: samples with their fields and numbers, and errors with their places.
-fn parse(limits: Limits, chunks: impl Iterator<Item = Bytes>) -> Vec<String> {
-    let mut chunks = chunks;
+/// Parses the chunks. Returns as text the samples with their fields and numbers, and the errors with their
+/// offsets.
+fn parse(limits: Limits, mut chunks: impl Iterator<Item = Bytes>) -> Vec<String> {
     let mut parser = SampleParser::new("s.tar").with_limits(limits);
-    let mut found = Vec::new();
+    let mut results = Vec::new();
     loop {
         match parser.next() {
             Ok(Parsed::NeedInput) => match chunks.next() {
@@ -18,27 +18,28 @@ fn parse(limits: Limits, chunks: impl Iterator<Item = Bytes>) -> Vec<String> {
             },
             Ok(Parsed::Sample(sample)) => {
                 let fields: Vec<_> = sample.fields().map(|(name, value)| (name, value.as_bytes())).collect();
-                found.push(format!("{:?} {fields:?} {}", sample.key(), sample.position().sample));
+                results.push(format!("{:?} {fields:?} {}", sample.key(), sample.position().sample));
             }
             Ok(Parsed::End) => break,
             Ok(other) => panic!("{other:?}"),
-            Err(error) => found.push(format!("{error:?}")),
+            Err(error) => results.push(format!("{error:?}")),
         }
     }
-    assert!(matches!(parser.next(), Ok(Parsed::End)), "the end is the end");
-    found
+    assert!(matches!(parser.next(), Ok(Parsed::End)), "nothing follows the end");
+    results
 }
 
-/// The same, from the headers: windows of up to `most` bytes, between which what is not wanted is left out.
-fn outline(limits: Limits, archive: &Bytes, most: usize) -> Vec<String> {
+/// Returns the same as [`parse`], but gives the parser only chunks of up to `chunk` bytes at the offsets that
+/// it wants, and skips the bytes between them.
+fn outline(limits: Limits, archive: &Bytes, chunk: usize) -> Vec<String> {
     let mut outline = Outline::new("s.tar").with_limits(limits);
-    let (mut at, mut found) = (0, Vec::new());
+    let (mut at, mut results) = (0, Vec::new());
     loop {
         match outline.next() {
             Ok(Parsed::NeedInput) => {
                 at = at.max(outline.wanted()).min(archive.len() as u64);
                 outline.skip_to(at);
-                let end = archive.len().min(at as usize + most);
+                let end = archive.len().min(at as usize + chunk);
                 match archive.slice(at as usize..end) {
                     chunk if chunk.is_empty() => outline.finish(),
                     chunk => outline.push(chunk),
@@ -50,19 +51,18 @@ fn outline(limits: Limits, archive: &Bytes, most: usize) -> Vec<String> {
                     |field: &Range<u64>| Some(archive.slice(field.start as usize..field.end as usize));
                 let fields = sample.fields.iter().map(|(name, field)| (&**name, content(field)));
                 let fields: Vec<_> = fields.collect();
-                found.push((sample.number, format!("{:?} {fields:?}", &*sample.key)));
+                results.push(format!("{:?} {fields:?} {}", &*sample.key, sample.number));
             }
             Ok(Parsed::End) => break,
             Ok(other) => panic!("{other:?}"),
-            Err(error) => found.push((u64::MAX, format!("{error:?}"))),
+            Err(error) => results.push(format!("{error:?}")),
         }
     }
-    let position = |number| if number == u64::MAX { String::new() } else { format!(" {number}") };
-    found.into_iter().map(|(number, text)| text + &position(number)).collect()
+    results
 }
 
-/// Makes the checksums of all blocks right that could be headers, so that what is behind the check is
-/// reached.
+/// Writes the correct checksum into every block that could be a header. Without it, few inputs would reach
+/// the code behind the check.
 fn seal(archive: &mut [u8]) {
     for block in archive.chunks_exact_mut(512).filter(|block| block[0] != 0) {
         block[148..156].fill(b' ');
@@ -71,33 +71,37 @@ fn seal(archive: &mut [u8]) {
     }
 }
 
-/// Cuts the archive into pieces of up to `most` bytes, of lengths that depend on `seed`.
-fn cut(mut archive: Bytes, most: usize, seed: u8) -> impl Iterator<Item = Bytes> {
+/// Cuts the archive into chunks of random lengths up to `chunk` bytes.
+fn cut(mut archive: Bytes, chunk: usize, seed: u8) -> impl Iterator<Item = Bytes> {
     let mut state = u32::from(seed);
     std::iter::from_fn(move || {
+        if archive.is_empty() {
+            return None;
+        }
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let length = (state >> 16) as usize % most + 1;
-        (!archive.is_empty()).then(|| archive.split_to(length.min(archive.len())))
+        let length = (state >> 16) as usize % chunk + 1;
+        Some(archive.split_to(length.min(archive.len())))
     })
 }
 
-/// The first three bytes say how; the rest is the archive.
+/// The first byte chooses the options, the second the length of chunks, and the third is the seed of their
+/// lengths; the rest is the archive.
 pub fn run(data: &[u8]) {
-    let [sealed, most, seed, archive @ ..] = data else { return };
+    let [how, chunk, seed, archive @ ..] = data else { return };
     let mut archive = archive.to_vec();
-    if sealed % 2 == 1 {
+    if how % 2 == 1 {
         seal(&mut archive);
     }
     let archive = Bytes::from(archive);
     let mut limits = Limits::default();
-    if sealed & 2 == 2 {
+    if how & 2 == 2 {
         (limits.archives, limits.members, limits.sample) = (u64::MAX, 3, 1000);
     }
-    if sealed & 4 == 4 {
+    if how & 4 == 4 {
         limits.unsorted = 2000;
     }
     let whole = parse(limits, [archive.clone()].into_iter());
-    let most = 1 + usize::from(*most) * 8;
-    assert_eq!(parse(limits, cut(archive.clone(), most, *seed)), whole);
-    assert_eq!(outline(limits, &archive, most), whole);
+    let chunk = 1 + usize::from(*chunk) * 8;
+    assert_eq!(parse(limits, cut(archive.clone(), chunk, *seed)), whole);
+    assert_eq!(outline(limits, &archive, chunk), whole);
 }

@@ -1,7 +1,7 @@
-//! Each target on its kept corpus, and on a number of inputs that are mutations of it.
+//! Runs each target on the files of its corpus and on mutations of these files.
 //!
-//! `SHARDSTREAM_CASES` is the number of new inputs, and `SHARDSTREAM_SEED` draws others. A failure names the
-//! file that its input is in.
+//! `SHARDSTREAM_CASES` sets the number of mutations, and another `SHARDSTREAM_SEED` draws other mutations. A
+//! test that fails writes its input to a file and prints the file's path.
 
 mod mutate;
 
@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const SEED: u64 = 1;
-/// Longest time for one input, on a busy machine.
-const MOST: Duration = Duration::from_secs(20);
+/// Time limit for one input, generous for a busy machine.
+const MAX_TIME: Duration = Duration::from_secs(20);
 
-/// An input that a target runs on. It is kept in a file if the target panics.
+/// The input of a target that runs. If the target panics, dropping this value writes the input to a file.
 struct Input<'a> {
     target: &'a str,
-    /// Where it comes from.
+    /// The corpus file, or the number of the mutation and its seed.
     origin: String,
     bytes: &'a [u8],
 }
@@ -28,7 +28,7 @@ impl Drop for Input<'_> {
         if std::thread::panicking() {
             let path = std::env::temp_dir().join(format!("shardstream-fuzz-{}", self.target));
             let written = fs::write(&path, self.bytes);
-            eprintln!("{}: {} ({written:?}), which belongs into fuzz/corpus", self.origin, path.display());
+            eprintln!("{}: add {} ({written:?}) to fuzz/corpus", self.origin, path.display());
         }
     }
 }
@@ -46,14 +46,14 @@ fn corpus(name: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Calls a target with its corpus and with `cases` new inputs.
+/// Calls a target with its corpus and with `cases` mutations.
 fn check(name: &str, cases: u64) {
     let run = target(name).unwrap();
     let timed = |origin: String, bytes: &[u8]| {
         let _input = Input { target: name, origin, bytes };
         let start = Instant::now();
         run(bytes);
-        assert!(start.elapsed() < MOST, "it took {:?}", start.elapsed());
+        assert!(start.elapsed() < MAX_TIME, "the target took {:?}", start.elapsed());
     };
     let mut seeds = Vec::new();
     for path in corpus(name) {

@@ -1,4 +1,5 @@
-//! URLs and paths: no panic, parts that are of the text, and secrets that are not shown.
+//! Parsing any text as a URL or path does not panic. The parts are substrings of the text, and secrets are
+//! not shown.
 
 use shardstream::SecretUrl;
 use shardstream::store::ObjectUrl;
@@ -18,7 +19,7 @@ pub fn run(data: &[u8]) {
     let _ = url.file_name();
     let shown = url.to_string();
     assert_eq!(shown, SecretUrl::from(text).to_string());
-    // What is shown is parsed to the same parts, unless something is hidden.
+    // The shown URL parses to the same parts, unless it hides a secret.
     let again = ObjectUrl::parse(&shown);
     assert_eq!(again.to_string(), shown);
     if shown == text {

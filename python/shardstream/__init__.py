@@ -1,7 +1,7 @@
 """Streams WebDataset tar shards into PyTorch, JAX and NumPy.
 
-A `Loader` reads, shuffles, decodes and batches shards on threads of its own, outside of the interpreter.
-Its batches are dictionaries of tensors in memory that NumPy, torch and JAX share without a copy.
+A `Loader` reads, shuffles, decodes and batches samples on threads of its own, outside the interpreter.
+Its batches are dictionaries of tensors whose memory NumPy, torch and JAX share without a copy.
 """
 
 from . import errors

@@ -5,8 +5,8 @@ import numpy
 __version__: str
 
 class Tensor:
-    """A tensor of a batch: numbers of one type in row-major order, for NumPy, PyTorch and JAX without a
-    copy."""
+    """A tensor of a batch: numbers of one type in row-major order. NumPy, PyTorch and JAX share its memory
+    without a copy."""
 
     @property
     def dtype(self) -> str: ...

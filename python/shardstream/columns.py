@@ -1,8 +1,8 @@
-"""The tensors of a batch: each column reads a field of a sample into one or more of them.
+"""Columns of a batch: each column reads a field of a sample into one or more tensors.
 
-A field is named by its extension, such as `"jpg"`; of alternatives that are separated by semicolons,
-`"jpg;png"`, the first one that a sample has is read. Types of numbers are names, or types of NumPy, torch
-or JAX.
+A field is named by its extension, such as `"jpg"`. Semicolons separate alternatives: `"jpg;png"` reads the
+first of these fields that a sample has. Types of numbers are given by name, such as `"float32"`, or as a
+type of NumPy, torch or JAX.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Boxes:
-    """The boxes of a picture, which are cropped, flipped and resized with it: tensors with the suffixes
-    `.boxes` and, if there are labels, `.labels`, for all samples one after the other, and
-    `.boxes.offsets`, where those of each begin. `fixed` makes tensors of a fixed shape instead, and
-    `.boxes.present`."""
+    """The boxes of a picture, which are cropped, flipped and resized with it.
+
+    The tensor `.boxes`, and `.labels` if there are labels, have the boxes of all samples one after the
+    other; `.boxes.offsets` says where the boxes of each sample begin. With `fixed`, they have room for that
+    number of boxes per sample instead, and `.boxes.present` says which of them are boxes."""
 
     field: str
     raw: DType | None = None
@@ -45,8 +46,8 @@ class Boxes:
 
 @dataclass(frozen=True, kw_only=True)
 class Mask:
-    """The label image of a picture, which is cropped, flipped and resized with it: a tensor with the
-    suffix `.mask`."""
+    """The label image of a picture, which is cropped, flipped and resized with it. The tensor is named
+    `.mask`, after the name of the column."""
 
     field: str
     dtype: DType = "uint8"
@@ -57,11 +58,12 @@ class Mask:
 class Image(Column):
     """Pictures: JPEG, PNG, WebP or PNM files, decoded, transformed and written into the batch.
 
-    `size` is that after the `transforms`; a picture of another size is an error. `dtype` is `uint8`, 0 to
-    255, or `float32`, `bfloat16` or `float16`, 0 to 1, of which `normalize=(mean, std)` subtracts the mean
-    of each channel and divides by its deviation. `layout` is `hwc` or `chw`. `mode` is `rgb8` or `l8`, or
-    `l16` or `rgb16` for files of 16 bits. Random numbers depend on the seed, the epoch, the sample and the
-    name of the column; `same_as` takes those of another column."""
+    `size` is the size after the `transforms`; a picture of another size is an error. `dtype` is `uint8`
+    (values 0 to 255), or `float32`, `bfloat16` or `float16` (values 0 to 1). For the latter three,
+    `normalize=(mean, std)` subtracts the mean of each channel and divides by its deviation. `layout` is
+    `hwc` or `chw`. `mode` is `rgb8` or `l8`, or `l16` or `rgb16` for files with 16 bits per channel. The
+    random numbers of the transforms depend on the seed, the epoch, the sample and the name of the column;
+    `same_as="other"` uses the random numbers of the column `other`."""
 
     size: Size
     field: str = "jpg;jpeg;png;webp"
@@ -82,8 +84,8 @@ class Image(Column):
 
 @dataclass(frozen=True)
 class RaggedImages(Column):
-    """All pictures of a sample, such as `0.jpg`, `1.jpg`: the field of `image` may have a `*`. A tensor of
-    all pictures, and `.offsets`, where those of each sample begin."""
+    """All pictures of a sample, such as `0.jpg` and `1.jpg`: the field of `image` may have a `*`. One tensor
+    has the pictures of all samples; `.offsets` says where the pictures of each sample begin."""
 
     image: Image
     max: int | None = None
@@ -91,8 +93,8 @@ class RaggedImages(Column):
 
 @dataclass(frozen=True)
 class Scalar(Column):
-    """One number for each sample: a class label, an age. The field is text with a number in it, or with
-    `at` a JSON document and the pointer to the number, such as `/person/age`."""
+    """One number per sample, such as a class label or an age. The field is a number as text. With `at`, it
+    is a JSON document, and `at` is the JSON pointer to the number, such as `/person/age`."""
 
     field: str
     dtype: DType = "int64"
@@ -101,8 +103,9 @@ class Scalar(Column):
 
 @dataclass(frozen=True)
 class Array(Column):
-    """An array of one shape and type: an npy file, a JSON list, with `raw` bytes and nothing else, or with
-    `named` a tensor of a safetensors file."""
+    """An array whose shape and type are the same in every sample. The field is an npy file or a JSON list;
+    with `raw`, the bytes of the numbers alone; with `named`, a safetensors file with a tensor of that
+    name."""
 
     field: str
     dtype: DType
@@ -114,10 +117,10 @@ class Array(Column):
 
 @dataclass(frozen=True)
 class Tokens(Column):
-    """Sequences of whole numbers, padded to `length`, and their `.lengths`; with `mask`, also `.mask`,
-    which is true where a number is not padding. The field is an npy file or a JSON list; with `raw` bytes
-    of that type; with `named` a tensor of a safetensors file; with `at` a list in a JSON document. A
-    longer sequence is an error, or is truncated."""
+    """Sequences of whole numbers, padded to `length`. The tensor `.lengths` has their lengths; with `mask`,
+    `.mask` is true where a number is not padding. The field is an npy file or a JSON list; with `raw`, bytes
+    of that type; with `named`, a safetensors file with a tensor of that name; with `at`, a JSON document
+    with a list at that pointer. A longer sequence is an error; with `truncate`, it is cut."""
 
     field: str
     length: int
@@ -133,9 +136,10 @@ class Tokens(Column):
 
 @dataclass(frozen=True)
 class PackedTokens(Column):
-    """The sequences of a batch, packed into `rows` rows of `length`: the numbers, `.segments` (1, 2, … in
-    each row, 0 for padding) and `.positions`. The options are those of `Tokens`; `drop_rest` drops
-    sequences for which there is no room, and counts them in `.dropped`."""
+    """The sequences of a batch, packed into `rows` rows of `length`. `.segments` numbers the sequences of
+    each row from 1 (0 is padding), and `.positions` has the position of each number in its sequence. The
+    other options are those of `Tokens`. Sequences that do not fit into the rows are an error; with
+    `drop_rest`, they are dropped, and `.dropped` has their number."""
 
     field: str
     rows: int
@@ -152,7 +156,8 @@ class PackedTokens(Column):
 
 @dataclass(frozen=True)
 class Ragged(Column):
-    """Sequences of any length: the numbers of all samples, and `.offsets`, where those of each begin."""
+    """Sequences of any length. One tensor has the numbers of all samples; `.offsets` says where the numbers
+    of each sample begin. See `shardstream.pieces`."""
 
     field: str
     dtype: DType
@@ -164,8 +169,8 @@ class Ragged(Column):
 
 @dataclass(frozen=True)
 class Text(Column):
-    """Text as UTF-8 bytes of all samples, and `.offsets`: see `shardstream.strings`. With `at`, a text of
-    a JSON document."""
+    """Text. One tensor has the UTF-8 bytes of all samples; `.offsets` says where the bytes of each sample
+    begin. See `shardstream.strings`. With `at`, the field is a JSON document with a text at that pointer."""
 
     field: str
     at: str | None = None
@@ -173,7 +178,8 @@ class Text(Column):
 
 @dataclass(frozen=True)
 class Blob(Column):
-    """The bytes of a field as they are stored, of all samples, and `.offsets`: see `shardstream.pieces`."""
+    """The bytes of a field, unchanged. One tensor has the bytes of all samples; `.offsets` says where the
+    bytes of each sample begin. See `shardstream.pieces`."""
 
     field: str
 
@@ -195,8 +201,9 @@ class Position(Column):
 
 @dataclass(frozen=True)
 class Optional(Column):
-    """A column of a field that samples may lack. They get zeros, or what the column makes of `default`;
-    `.present` says which samples have the field."""
+    """A column of a field that samples may lack. A sample without the field gets zeros, or the value
+    `default`, which `column` reads as if it were the field. `.present` says which samples have the
+    field."""
 
     column: Column
     default: Any = None
@@ -204,21 +211,23 @@ class Optional(Column):
 
 @dataclass(frozen=True)
 class Stack(Column):
-    """Several fields of a sample in one tensor, `[samples, fields, …]`, each read as `column` says, and
-    `.present`. The fields draw the same random numbers unless they are `independent`."""
+    """Several fields of a sample in one tensor of the shape `[samples, fields, …]`. `column` reads each
+    field; `.present` says which fields a sample has. The fields use the same random numbers unless
+    `independent` is set."""
 
     fields: Sequence[str]
     column: Column
     independent: bool = False
 
 
-#: The fields that are a column by their name alone.
+#: Fields whose name says which column reads them: labels and texts.
 _LABELS = ("cls", "cls2", "class", "count", "index", "inx", "id")
 _TEXTS = ("txt", "text", "transcript")
 
 
 def column(name: str, value: Column | str) -> Column:
-    """The column of this name: `"cls"` is short for `Scalar("cls")`, `"txt"` for `Text("txt")`."""
+    """Returns the column that `value` stands for: `"cls"` is short for `Scalar("cls")`, `"txt"` for
+    `Text("txt")`."""
     if isinstance(value, Column):
         return value
     if isinstance(value, str) and value in _LABELS:
@@ -226,7 +235,7 @@ def column(name: str, value: Column | str) -> Column:
     if isinstance(value, str) and value in _TEXTS:
         return Text(value)
     raise ConfigError(
-        f"column {name!r}: {value!r} does not say what is in the field: give a column, such as "
+        f"column {name!r}: the name {value!r} does not imply how to read the field: give a column, such as "
         f"Scalar({value!r}) or Blob({value!r})",
         kind="config",
     )

@@ -1,4 +1,4 @@
-"""The exceptions of this package, all of them `Error`s that say where they happened."""
+"""The exceptions of this package. All are subclasses of `Error`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Any
 
 
 class Error(Exception):
-    """Something went wrong. `kind` is the name of the reason in snake case, such as `checksum`, and does
-    not change between releases. `shard`, `offset` (in bytes, in the uncompressed shard), `member` and
-    `key` (of the sample) say where, as far as it is known."""
+    """The base class of all exceptions of this package.
+
+    `kind` is the name of the reason in snake case, such as `checksum`; it does not change between
+    releases. `shard`, `offset` (in bytes, in the uncompressed shard), `member` and `key` (of the sample)
+    say where the error happened; those that are not known are `None`."""
 
     kind: str
     shard: str | None
@@ -30,38 +32,40 @@ class Error(Exception):
         self.kind, self.shard, self.offset, self.member, self.key = kind, shard, offset, member, key
 
     def __reduce__(self) -> Any:
-        # Keyword arguments are part of the attributes.
+        # `args` lacks the keyword arguments; pickle restores them from the attributes.
         return type(self), self.args, self.__dict__
 
 
 class ConfigError(Error, ValueError):
-    """An option, a pattern or a combination of them that cannot be used."""
+    """An option, a pattern of shards or a combination of options is invalid."""
 
 
 class StateError(Error, ValueError):
-    """A state that cannot be read, merged or restored."""
+    """A state cannot be read, merged or restored."""
 
 
 class StoreError(Error):
-    """The network, a store or a disk failed, or an object has changed. The batches end after it: restore
-    the state."""
+    """The network, a store or a disk failed, or an object has changed while it was read. The iteration ends
+    with this error: iterate over the loader again, or restore its state, to continue after the last batch."""
 
 
 class NotFoundError(StoreError):
-    """There is no such shard."""
+    """A shard does not exist."""
 
 
 class DamageError(Error):
-    """A shard is damaged. Iteration can continue after it; `Skip("damage")` skips it."""
+    """A shard is damaged. The iteration can continue after this error; `Skip("damage")` skips the damage."""
 
 
 class DecodeError(Error):
-    """A field is missing, or cannot be decoded as its column says. `Skip("decode")` skips the sample."""
+    """A field is missing, or its column cannot decode it. The iteration can continue after this error;
+    `Skip("decode")` skips the sample."""
 
 
 class TooManySkippedError(Error):
-    """More failures than `Skip` allows."""
+    """More failures were skipped than `Skip` allows."""
 
 
 class ForkedError(Error, RuntimeError):
-    """The process was forked after it had used this package: threads are not copied."""
+    """The process was forked after its parent had used this package. A fork does not copy threads, so
+    loaders cannot work in the child."""

@@ -1,4 +1,4 @@
-"""Batches for JAX: arrays over all devices of a job, ahead of the step."""
+"""Batches for JAX: arrays over all devices of a job, transferred before the step needs them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .loader import Batches, Loader
 
 
 def global_batch(batch: Mapping[str, Tensor], sharding: jax.sharding.Sharding) -> dict[str, jax.Array]:
-    """The batch of all processes, of which `batch` is this one's part. Its tensors must have a fixed
-    shape: those of ragged columns differ between processes."""
+    """Returns the arrays of the global batch, of which `batch` is this process's part. The tensors must have
+    a fixed shape: a ragged tensor has another shape in each process."""
     make: Any = jax.make_array_from_process_local_data
     return {name: make(sharding, tensor.numpy()) for name, tensor in batch.items()}
 
@@ -22,9 +22,10 @@ def global_batch(batch: Mapping[str, Tensor], sharding: jax.sharding.Sharding) -
 class DeviceBatches(Iterator[dict[str, jax.Array]]):
     """The batches of a loader on the devices of a job, transferred up to `depth` steps ahead.
 
-    Its state is that of the last batch which it has returned, whatever was transferred ahead. Use one for
-    all steps: another one of the same loader begins after what this one has transferred. A failure is raised
-    after the batches before it; a batch that could not be transferred is tried again.
+    Its state is the state after the last batch that it has returned; batches that are only transferred do
+    not count. Use one iterator for all steps: a second one of the same loader begins after the batches that
+    the first one has transferred. If a batch fails, the batches before it are returned before the exception
+    is raised. If a transfer fails, the next call transfers the same batch again.
     """
 
     def __init__(self, loader: Loader | Batches, sharding: jax.sharding.Sharding, depth: int = 2) -> None:
@@ -34,12 +35,13 @@ class DeviceBatches(Iterator[dict[str, jax.Array]]):
     def _begin(self) -> None:
         self._state = self._batches.get_state()
         self._ahead: deque[tuple[dict[str, jax.Array], bytes]] = deque()
-        # A batch that is not transferred yet, and what is raised after the batches ahead.
-        self._taken: Mapping[str, Tensor] | None = None
+        #: The loader's next batch, if its transfer has failed.
+        self._untransferred: Mapping[str, Tensor] | None = None
+        #: Raised after the batches in `_ahead` are returned.
         self._failure: Exception | None = None
 
     def __iter__(self) -> DeviceBatches:
-        # After an outage, which an exception has reported.
+        # The iteration has ended with a failure that was raised: continue after the last batch.
         if not self._ahead and self._failure is None and self._batches._end() == "failed":
             self.set_state(self._state)
         return self
@@ -47,11 +49,11 @@ class DeviceBatches(Iterator[dict[str, jax.Array]]):
     def __next__(self) -> dict[str, jax.Array]:
         while self._failure is None and len(self._ahead) <= self._depth:
             try:
-                if self._taken is None:
-                    self._taken = next(self._batches)
-                arrays = global_batch(self._taken, self._sharding)
+                if self._untransferred is None:
+                    self._untransferred = next(self._batches)
+                arrays = global_batch(self._untransferred, self._sharding)
                 self._ahead.append((arrays, self._batches.get_state()))
-                self._taken = None
+                self._untransferred = None
             except Exception as error:
                 self._failure = error
         if not self._ahead:
@@ -64,18 +66,18 @@ class DeviceBatches(Iterator[dict[str, jax.Array]]):
         return arrays
 
     def get_state(self) -> bytes:
-        """The position after the last batch that was returned."""
+        """The state after the last batch that was returned."""
         return self._state
 
     def set_state(self, state: Any) -> None:
-        """Continues after a state with the next batch."""
+        """Restores a state: the next batch is the one after it."""
         self._batches.set_state(state)
         self._begin()
 
     def state_dict(self) -> dict[str, Any]:
-        """As `get_state`, as torchdata has it."""
+        """The same as `get_state`, in the form of torchdata."""
         return {"shardstream": self._state.decode()}
 
     def load_state_dict(self, state: Any) -> None:
-        """As `set_state`."""
+        """The same as `set_state`, under torchdata's name."""
         self.set_state(state)

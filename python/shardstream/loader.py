@@ -15,7 +15,7 @@ from .errors import ConfigError, StateError, StoreError
 from .spec import document_of
 
 Batch = dict[str, _core.Tensor]
-"""The tensors of a step by name."""
+"""The tensors of a batch by name."""
 
 #: The key of a state in the dictionaries of `state_dict`.
 _STATE = "shardstream"
@@ -23,9 +23,12 @@ _STATE = "shardstream"
 
 @dataclass(frozen=True)
 class Skip:
-    """Which failures are skipped, `"damage"`, `"decode"`, `"step"`, `"missing_shards"` or `"all"`, and how
-    many: `in_a_row` (100 unless set) and in `total`, and the largest `share` among at least as many
-    samples, such as `(0.001, 10_000)`. With `rest_of_shard`, damage skips the rest of its shard."""
+    """Which failures a loader skips, and how many.
+
+    `failures` are some of `"damage"`, `"decode"`, `"step"`, `"missing_shards"` and `"all"`. It is an error
+    if more than `in_a_row` failures (100 unless set) follow each other in a stream, or if a rank skips more
+    than `total`. `share=(0.001, 10_000)` allows a share of 0.001 of the samples to fail, and ten failures
+    among the first 10,000. With `rest_of_shard`, damage skips the rest of its shard."""
 
     failures: Sequence[str]
     in_a_row: int | None = None
@@ -48,8 +51,8 @@ class Skip:
 
 @dataclass(frozen=True)
 class Cache:
-    """A directory that keeps what was read from the network, for later epochs and jobs. It has at most
-    `max_bytes`, 16 GiB unless set. `prefetch` is the number of bytes that are fetched before they are
+    """A directory that keeps data read from the network for later epochs and jobs. It holds at most
+    `max_bytes` (16 GiB unless set). `prefetch` is the number of bytes that are fetched before they are
     needed."""
 
     directory: str | os.PathLike[str]
@@ -61,10 +64,10 @@ class Cache:
 
 @dataclass(frozen=True)
 class Index:
-    """Where the index of the shards is saved: beside them, `at` a URL or path of its own, or
-    `in_directory`, a local one. It is built if it is missing or outdated. `or_in_directory` is for shards
-    beside which nothing can be written. With an index, the number of steps is known and the same on all
-    ranks, and a resume reads only what it needs."""
+    """Where the index of the shards is saved: beside the shards by default, `at` another URL or path, or
+    `in_directory`, a local directory. The index is built if it is missing or outdated. If it cannot be
+    written beside the shards, `or_in_directory` is used. With an index, the number of steps is known and
+    the same on all ranks, and a resume skips the data before its position."""
 
     at: str | os.PathLike[str] | None = None
     in_directory: str | os.PathLike[str] | None = None
@@ -73,7 +76,7 @@ class Index:
 
 
 class Report(dict[str, Any]):
-    """What a run has consumed, where its time went and what limits it. As text, it is a few lines for a
+    """What a run has consumed, where its time went and what limits it. `str(report)` is a few lines for a
     log."""
 
     text: str
@@ -87,26 +90,27 @@ class Report(dict[str, Any]):
 
 
 class Loader:
-    """Batches of shards.
+    """Reads shards and returns batches.
 
     `urls` is a pattern, such as `"gs://bucket/train-{000000..000146}.tar"` or `"/data/*.tar"`, or a list.
-    `columns` says which tensors a batch has, by name. `batch` is the number of samples in a batch of this
-    rank.
+    `columns` names the tensors of a batch and says how each is read. `batch` is the number of samples in a
+    batch of this rank.
 
     `shuffle` is the number of samples in the shuffle buffer of each stream; 0 keeps their order.
-    `shuffle_shards` permutes the shards in each epoch: by default, if `shuffle` is set. The order depends on
-    the `seed`, the epoch and the number of `streams`, never on threads or on the number of ranks.
+    `shuffle_shards` permutes the shards in each epoch; it defaults to true if `shuffle` is set. The order
+    depends on the `seed`, the epoch and the number of `streams`, never on threads or on the number of ranks.
 
-    `rank` of `world` reads its part; by default the environment of the launcher says (torchrun, Slurm, Open
-    MPI, Cloud TPU and others). `last_batch` is `"keep"`, `"drop"`, `"pad"` (with a tensor `"mask"` that says
-    which rows are samples) or `"repeat"`.
+    This process reads the part of rank `rank` of `world` ranks. By default, both come from the environment
+    of the launcher (torchrun, Slurm, Open MPI, Cloud TPU and others). `last_batch` is `"keep"`, `"drop"`,
+    `"pad"` (with a tensor `"mask"` that says which rows are samples) or `"repeat"`.
 
-    An iteration goes through `epochs` epochs, and the next one begins with the epoch after them, even if a
-    loop is left early. With `epochs=None` there is one iteration without an end, which each `iter` continues.
+    An iteration returns the batches of `epochs` epochs. The next iteration begins with the epoch after them,
+    even if a loop ended early. With `epochs=None` there is only one iteration, without an end, and each
+    `iter` continues it.
 
-    `threads` and `prefetch` (batches ahead) are tuned while it runs unless they are set; `cores` is for
-    hosts that several ranks share. `cache` is a directory or a `Cache`; `index` is `True` or an `Index`;
-    `on_error` is a `Skip`.
+    The loader tunes `threads` and `prefetch` (the number of batches made in advance) while it runs, unless
+    they are set. `cores` limits the cores that it uses on a host which several ranks share. `cache` is a
+    directory or a `Cache`; `index` is `True` or an `Index`; `on_error` is a `Skip`.
     """
 
     def __init__(
@@ -170,22 +174,25 @@ class Loader:
         self._resume: str | None = None
 
     def __reduce__(self) -> Any:
-        # Without its threads and its position: for processes that are spawned.
+        # A spawned process gets the options alone: neither the threads nor the position.
         return _unpickled, (self._options, self._epochs)
 
     @property
     def epoch(self) -> int:
-        """The epoch of the current batches, or that of the first ones."""
+        """The epoch of the current iteration's last batch; before the first iteration, the epoch with which
+        it begins."""
         return self._current.epoch if self._current is not None else self._next_epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch with which the next iteration begins, a multiple of `epochs`.
 
-        A position in that iteration that was loaded, or at which an outage ended it, is kept, for trainers
-        that call this before each iteration. With `epochs=None`, such a position is kept in any case."""
+        Trainers call this before each iteration, also after they have loaded a state. If the loaded state,
+        or the position at which an outage ended the iteration, is in that iteration, the next iteration
+        still continues there. With `epochs=None` it always does."""
         if self._epochs is not None and epoch % self._epochs != 0:
             raise ConfigError(
-                f"set_epoch({epoch}) with epochs={self._epochs}: iterations begin with the multiples of it",
+                f"set_epoch({epoch}) with epochs={self._epochs}: iterations begin at epochs that are "
+                f"multiples of {self._epochs}",
                 kind="config",
             )
         resume = self._resume_state()
@@ -198,16 +205,16 @@ class Loader:
 
     @property
     def steps(self) -> int | None:
-        """Number of batches of an epoch on this rank; `None` if it is not known, as without an index."""
+        """Number of batches of an epoch on this rank; `None` if it is not known, such as without an index."""
         return self._runs.loader.steps()
 
     def __len__(self) -> int:
         if self._epochs is None or self.steps is None:
-            raise TypeError("the number of batches is not known: set `epochs`, and `index=True`")
+            raise TypeError("the number of batches is not known: set `epochs` and `index=True`")
         return self._epochs * self.steps
 
     def __bool__(self) -> bool:
-        # Not by the length, which may be unknown.
+        # Without this method, Python would call `__len__`, which may raise an error.
         return True
 
     def __iter__(self) -> Batches:
@@ -219,7 +226,7 @@ class Loader:
         else:
             epoch = self._next_epoch
             if before is not None and self._epochs is not None:
-                # Not of an iteration that ended early: its epochs are left out.
+                # If the iteration before ended early, the rest of its epochs is left out.
                 epoch = before.epoch - before.epoch % self._epochs + self._epochs
             core = self._runs.started(epoch)
         current = Batches(self._runs, core, epoch)
@@ -229,8 +236,9 @@ class Loader:
         return current
 
     def _resume_state(self) -> str | None:
-        """The state after which the next iteration continues: one that was loaded, that of an outage, which
-        an exception has reported, or that of a closed iteration without an end."""
+        """The state after which the next iteration continues: a loaded state, the state at which an outage
+        ended the iteration with an exception, or the state of a closed iteration without an end. `None` if
+        the next iteration begins with a new epoch."""
         current = self._current
         if self._resume is None and current is not None:
             if current._end() == "failed" or (self._epochs is None and current._closed):
@@ -238,8 +246,8 @@ class Loader:
         return self._resume
 
     def state_dict(self) -> dict[str, Any]:
-        """The position after the last batch that was returned, for `load_state_dict`. Each rank has its
-        own."""
+        """The state after the last batch that was returned, for `load_state_dict`. Each rank has its own
+        state."""
         if self._resume is not None:
             return {_STATE: self._resume}
         if self._current is None:
@@ -247,37 +255,40 @@ class Loader:
         return self._current.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Continues after a state in the next iteration. On another number of ranks, or of a rank whose
-        own state is not at hand: give the states of all ranks."""
+        """Restores a state: the next iteration continues after it. If the number of ranks has changed, or
+        this rank's own state is missing, give the list of the states of all ranks."""
         self._resume = _text(state)
 
     def get_state(self) -> bytes:
-        """As `state_dict`, as Grain's iterators and its checkpoint handler for Orbax have it."""
+        """The same as `state_dict`, in the form of Grain's iterators and of its checkpoint handler for
+        Orbax."""
         return str(self.state_dict()[_STATE]).encode()
 
     def set_state(self, state: bytes | str | Mapping[str, Any] | Sequence[Any]) -> None:
-        """As `load_state_dict`."""
+        """The same as `load_state_dict`, under Grain's name."""
         self.load_state_dict(state)  # type: ignore[arg-type]
 
     def report(self) -> Report | None:
-        """What the current iteration has consumed; `None` before the first one."""
+        """The report of the current iteration; `None` before the first iteration."""
         return self._current.report() if self._current is not None else None
 
     def close(self) -> None:
-        """Ends the threads of the current iteration. Batches stay valid. One without an end continues with
-        the next `iter`."""
+        """Ends the threads of the current iteration. Its batches stay valid. With `epochs=None`, the next
+        `iter` continues the iteration."""
         if self._current is not None:
             self._current.close()
 
 
 _Run = tuple[_core.Batches, int]
-"""Batches, and the epoch in which they begin."""
+"""Batches, and the epoch of the first of them."""
 
 
 @dataclass(frozen=True)
 class _Runs:
-    """Starts the runs of a loader. Iterators have it, and not the loader, which has the current one of them:
-    a circle would keep the threads until the next garbage collection."""
+    """Starts the runs of a loader.
+
+    Iterators refer to this object and not to the `Loader`, because the `Loader` refers to its current
+    iterator. A cycle of references would keep the threads until the next garbage collection."""
 
     loader: _core.Loader
     epochs: int | None
@@ -289,11 +300,12 @@ class _Runs:
         """The batches after a state, and their epoch."""
         epoch, endless, end = _core.inspect_state(state)
         if endless != (self.epochs is None):
-            taken = "without an end" if endless else "of epochs"
+            kind = "without an end" if endless else "with a number of epochs"
             raise StateError(
-                f"the state is of an iteration {taken}, and the loader has epochs={self.epochs}", kind="state"
+                f"the state belongs to an iteration {kind}, but the loader has epochs={self.epochs}",
+                kind="state",
             )
-        # That of an ended epoch too, which checks that the state is of this loader.
+        # The state of an ended epoch is restored too: this checks that it belongs to this loader.
         core = self.loader.restore(state)
         if end == "ended":
             core.close()
@@ -302,11 +314,11 @@ class _Runs:
 
 
 class Batches(Iterator[Batch]):
-    """The batches of an iteration, and their state. From `iter(loader)`."""
+    """The iterator over a loader's batches, which `iter(loader)` returns, and its state."""
 
     def __init__(self, runs: _Runs, core: _core.Batches, epoch: int) -> None:
         self._runs, self._closed = runs, False
-        # Assigned as one, so that Ctrl-C and other threads never find an epoch with the batches of another.
+        # One assignment of both: Ctrl-C and other threads never see an epoch with another epoch's batches.
         self._run = core, epoch
         self._lock = threading.Lock()
 
@@ -331,7 +343,7 @@ class Batches(Iterator[Batch]):
         return batch
 
     def _run_after(self, run: _Run) -> _Run:
-        """The batches of the epoch after one that gives no more."""
+        """Returns the batches of the epoch after `run`, which has no more batches."""
         core, epoch = run
         end, epochs = _core.inspect_state(core.state())[2], self._runs.epochs
         if end == "failed":
@@ -343,10 +355,10 @@ class Batches(Iterator[Batch]):
         if end != "ended" or epochs is None or (epoch + 1) % epochs == 0:
             raise StopIteration
         with self._lock:
-            # Another thread may have started it.
+            # Another thread may have started the next epoch already.
             if self._run is run and not self._closed:
                 self._run = self._runs.started(epoch + 1), epoch + 1
-                if self._closed:  # By another thread meanwhile.
+                if self._closed:  # Another thread has called `close` meanwhile.
                     self._core.close()
             return self._run
 
@@ -354,22 +366,22 @@ class Batches(Iterator[Batch]):
         return _core.inspect_state(self._core.state())[2]
 
     def state_dict(self) -> dict[str, Any]:
-        """The position after the last batch that was returned."""
+        """The state after the last batch that was returned."""
         return {_STATE: self._core.state()}
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Continues after a state with the next batch."""
+        """Restores a state: the next batch is the one after it."""
         run = self._runs.restored(_text(state))
         with self._lock:
             before, self._run, self._closed = self._core, run, False
         before.close()
 
     def get_state(self) -> bytes:
-        """As `state_dict`, as Grain's iterators have it."""
+        """The same as `state_dict`, in the form of Grain's iterators."""
         return self._core.state().encode()
 
     def set_state(self, state: bytes | str | Mapping[str, Any] | Sequence[Any]) -> None:
-        """As `load_state_dict`."""
+        """The same as `load_state_dict`, under Grain's name."""
         self.load_state_dict(state)  # type: ignore[arg-type]
 
     def report(self) -> Report:
@@ -377,30 +389,36 @@ class Batches(Iterator[Batch]):
         return Report(self._core)
 
     def close(self) -> None:
-        """Ends the threads. Batches stay valid."""
-        # Without the lock, which a forked child may have inherited locked.
+        """Ends the iteration's threads. Batches that were returned stay valid."""
+        # This does not take `_lock`: a forked child may have inherited it locked.
         self._closed = True
         self._core.close()
 
 
 def merge_states(states: Sequence[Any]) -> dict[str, Any]:
-    """The state of a job, of the states of all its ranks after the same step: for any number of ranks."""
+    """Merges the states of all ranks after the same step into the state of the job, which loaders of any
+    number of ranks can restore."""
     return {_STATE: _core.merge_states([_text(state) for state in states])}
 
 
 def _text(state: Any) -> str:
-    """The document of a state in any of the forms that it is given in."""
+    """The JSON document of a state, which is given in any of the forms that the package accepts."""
     if isinstance(state, (bytes, bytearray)):
         return bytes(state).decode()
     if isinstance(state, str):
         return state
     if isinstance(state, Mapping):
         if _STATE not in state:
-            raise StateError(f"the state has no {_STATE!r}: give what `state_dict` returned", kind="state")
+            raise StateError(
+                f"the dictionary has no key {_STATE!r}: give the result of `state_dict`", kind="state"
+            )
         return _text(state[_STATE])
     if isinstance(state, Sequence) and len(state) > 0:
         return _text(merge_states(state)) if len(state) > 1 else _text(state[0])
-    raise StateError(f"{type(state).__name__} is no state: give what `state_dict` returned", kind="state")
+    raise StateError(
+        f"a value of type {type(state).__name__} is not a state: give the result of `state_dict`",
+        kind="state",
+    )
 
 
 def _unpickled(options: str, epochs: int | None) -> Loader:

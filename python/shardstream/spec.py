@@ -1,4 +1,4 @@
-"""Options as a document that the extension module reads."""
+"""Writes options as a JSON document, which the extension module reads."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from .errors import ConfigError
 
 
 def dtype_name(dtype: Any) -> str:
-    """The name of a type of numbers: of `"float32"`, `numpy.float32`, `torch.float32`,
-    `jax.numpy.float32`."""
+    """The name of a type of numbers, `"float32"`, which is given as `"float32"`, `numpy.float32`,
+    `torch.float32` or `jax.numpy.float32`."""
     if isinstance(dtype, str):
         return dtype
     if isinstance(dtype, type) and dtype.__module__ in ("numpy", "ml_dtypes"):
         return dtype.__name__
-    # jax.numpy's types have a dtype, which has a name; so have numpy's.
-    found = getattr(dtype, "dtype", dtype)
-    if not getattr(found, "isnative", True):
-        raise ConfigError(f"dtype {found.str!r}: numbers are little-endian, as on this host", kind="config")
-    return str(getattr(found, "name", found)).removeprefix("torch.")
+    # `jax.numpy.float32` has an attribute `dtype`, an instance of `numpy.dtype`, which has a name.
+    dtype = getattr(dtype, "dtype", dtype)
+    if not getattr(dtype, "isnative", True):
+        raise ConfigError(
+            f"dtype {dtype.str!r}: only little-endian numbers can be read, as on this host", kind="config"
+        )
+    return str(getattr(dtype, "name", dtype)).removeprefix("torch.")
 
 
 def document_of(options: Mapping[str, Any]) -> str:
@@ -37,7 +39,8 @@ def document_of(options: Mapping[str, Any]) -> str:
 
 
 def document(value: Any) -> Any:
-    """The value as JSON has it. Classes of options become objects with their class as `type`."""
+    """The value as JSON. An object of options, such as `Image`, becomes an object with its class as
+    `type`."""
     if dataclasses.is_dataclass(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         for name in ("dtype", "raw"):
@@ -46,6 +49,6 @@ def document(value: Any) -> Any:
         return {"type": type(value).__name__, **{name: document(field) for name, field in fields.items()}}
     if isinstance(value, (list, tuple)):
         return [document(item) for item in value]
-    if hasattr(value, "tolist"):  # An array, or a number of NumPy's types.
+    if hasattr(value, "tolist"):  # A NumPy array, or a number of a NumPy type.
         return value.tolist()
     return os.fspath(value) if isinstance(value, os.PathLike) else value

@@ -15,7 +15,7 @@ from .loader import Batches, Loader, Report
 
 
 def torch_batch(batch: Mapping[str, Tensor]) -> dict[str, torch.Tensor]:
-    """The batch as torch's tensors, which share its memory."""
+    """The tensors of a batch as torch tensors that share their memory."""
     return {name: torch.from_dlpack(tensor) for name, tensor in batch.items()}
 
 
@@ -23,9 +23,9 @@ class StreamDataset(IterableDataset[dict[str, torch.Tensor]]):
     """The batches of a `Loader` as a dataset: `StreamDataset(urls, columns=…, batch=…)`, with the loader's
     options, or `StreamDataset(loader)`.
 
-    Use it with `DataLoader(dataset, batch_size=None, num_workers=0)`: the loader has threads of its own,
-    and batches are made. `state_dict` is that of the last batch which the `DataLoader` has returned: trainers
-    that fetch a batch ahead, such as Lightning and accelerate, are one batch behind it.
+    Use it with `DataLoader(dataset, batch_size=None, num_workers=0)`: the loader has threads of its own and
+    returns batches. `state_dict` returns the state after the last batch that the `DataLoader` has returned.
+    Trainers that fetch a batch in advance, such as Lightning and accelerate, train on the batch before it.
     """
 
     def __init__(self, loader: Any, *args: Any, **options: Any) -> None:
@@ -44,24 +44,24 @@ class StreamDataset(IterableDataset[dict[str, torch.Tensor]]):
         return len(self.loader)
 
     def set_epoch(self, epoch: int) -> None:
-        """As that of the loader."""
+        """See `Loader.set_epoch`."""
         self.loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """As that of the loader."""
+        """See `Loader.state_dict`."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state: Any) -> None:
-        """As that of the loader."""
+        """See `Loader.load_state_dict`."""
         self.loader.load_state_dict(state)
 
     def report(self) -> Report | None:
-        """As that of the loader."""
+        """See `Loader.report`."""
         return self.loader.report()
 
 
 class TorchBatches(Iterator[dict[str, torch.Tensor]]):
-    """The batches of an iteration as torch's tensors, and their state."""
+    """The iterator over a loader's batches as torch tensors, and its state."""
 
     def __init__(self, batches: Batches) -> None:
         self.batches = batches
@@ -70,9 +70,9 @@ class TorchBatches(Iterator[dict[str, torch.Tensor]]):
         return torch_batch(next(self.batches))
 
     def state_dict(self) -> dict[str, Any]:
-        """The position after the last batch that was returned."""
+        """The state after the last batch that was returned."""
         return self.batches.state_dict()
 
     def load_state_dict(self, state: Any) -> None:
-        """Continues after a state with the next batch."""
+        """Restores a state: the next batch is the one after it."""
         self.batches.load_state_dict(state)

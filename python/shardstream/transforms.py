@@ -1,5 +1,4 @@
-"""What is done to pictures, named as in torchvision. Sizes are `(height, width)`, or a number for a
-square."""
+"""Transforms of pictures, named as in torchvision. Sizes are `(height, width)`, or a number for a square."""
 
 from __future__ import annotations
 
@@ -17,7 +16,8 @@ class Transform:
 
 @dataclass(frozen=True)
 class Resize(Transform):
-    """Resizes the shorter side to a number of pixels, or to a size whatever the ratio of the picture."""
+    """Resizes the picture. With a number, the shorter side gets this many pixels, and the longer one at most
+    `max_size`; the ratio is kept. With a pair, the picture gets exactly this size."""
 
     size: Size
     max_size: int | None = None
@@ -26,14 +26,14 @@ class Resize(Transform):
 
 @dataclass(frozen=True)
 class CenterCrop(Transform):
-    """Crops the picture at its centre. A smaller picture gets black borders."""
+    """Crops the picture at its centre. A picture smaller than `size` gets black borders."""
 
     size: Size
 
 
 @dataclass(frozen=True)
 class RandomCrop(Transform):
-    """Crops the picture at a random place, after adding a border of `padding` pixels."""
+    """Adds a border of `padding` pixels, and crops the picture at a random position."""
 
     size: Size
     padding: Size = 0
@@ -43,7 +43,7 @@ class RandomCrop(Transform):
 
 @dataclass(frozen=True)
 class RandomResizedCrop(Transform):
-    """Crops a random part of the picture and resizes it."""
+    """Crops a random part of the picture, with a share `scale` of its area, and resizes it to `size`."""
 
     size: Size
     scale: tuple[float, float] = (0.08, 1.0)
@@ -53,15 +53,15 @@ class RandomResizedCrop(Transform):
 
 @dataclass(frozen=True)
 class RandomHorizontalFlip(Transform):
-    """Flips the picture with the probability `p`."""
+    """Mirrors the picture left to right with the probability `p`."""
 
     p: float = 0.5
 
 
 @dataclass(frozen=True)
 class ColorJitter(Transform):
-    """Changes brightness, contrast, saturation and hue, each by a random factor; a number, or a range of
-    factors."""
+    """Changes brightness, contrast, saturation and hue at random. Each option is a number, as in
+    torchvision, or a range of factors (of shifts for `hue`)."""
 
     brightness: float | tuple[float, float] = 0
     contrast: float | tuple[float, float] = 0
@@ -78,7 +78,7 @@ class RandomGrayscale(Transform):
 
 @dataclass(frozen=True)
 class RandomErasing(Transform):
-    """Overwrites a random rectangle with a colour, or with `"random"` values, with the probability `p`."""
+    """With the probability `p`, overwrites a random rectangle with a colour, or with `"random"` values."""
 
     p: float = 0.5
     scale: tuple[float, float] = (0.02, 0.33)
@@ -88,7 +88,7 @@ class RandomErasing(Transform):
 
 @dataclass(frozen=True)
 class RandAugment(Transform):
-    """Applies `num_ops` of fourteen operations, all with one magnitude."""
+    """Applies `num_ops` of fourteen operations, all with the same magnitude."""
 
     num_ops: int = 2
     magnitude: int = 9

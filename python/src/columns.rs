@@ -1,4 +1,4 @@
-//! The tensors of a batch, as `shardstream.columns` writes them.
+//! Builds the columns of a batch from the JSON that `shardstream.columns` writes.
 
 use crate::error::config;
 use crate::transforms::{Extent, TransformSpec, transforms};
@@ -15,7 +15,7 @@ use shardstream::tensor::Tensor;
 use shardstream::{Result, Sample, Value};
 use std::sync::Arc;
 
-/// The name of a type of numbers, as numpy has it.
+/// A type of numbers, given by the name that numpy uses.
 #[derive(Clone, Copy)]
 pub(crate) struct TypeName(DType);
 
@@ -25,12 +25,12 @@ impl<'de> Deserialize<'de> for TypeName {
         let known = DType::ALL.into_iter().find(|dtype| dtype.name() == name);
         known.map(TypeName).ok_or_else(|| {
             let names = DType::ALL.map(DType::name).join(", ");
-            de::Error::custom(format!("unknown dtype {name:?}; known are {names}"))
+            de::Error::custom(format!("unknown dtype {name:?}: give one of {names}"))
         })
     }
 }
 
-/// The columns that a dictionary of Python's may have.
+/// One of Python's column classes, with its options.
 #[derive(Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
 pub(crate) enum ColumnSpec {
@@ -97,7 +97,7 @@ pub(crate) enum ColumnSpec {
     },
     Stack {
         fields: Vec<String>,
-        /// The column of each field, whose name takes the place of the one that is given.
+        /// The column that reads each field; its option `field` is replaced by the field's name.
         column: Json,
         independent: bool,
     },
@@ -168,7 +168,7 @@ struct MaskSpec {
     fill: i64,
 }
 
-/// A column of any type.
+/// A column of a type that is only known at run time.
 #[derive(Clone)]
 struct AnyColumn(Arc<dyn Column>);
 
@@ -212,7 +212,8 @@ impl Column for AnyColumn {
     }
 }
 
-/// Compiles the same code for each type of whole numbers, and for the other types as well if there are any.
+/// Compiles `$work` for each type of whole numbers, and for further types that are listed after `whole`.
+/// `$number` names the type inside it.
 macro_rules! for_dtype {
     ($dtype:expr, $number:ident => $work:expr, whole $(, $variant:ident: $type:ty)*) => {
         for_dtype!(@ $dtype, $number => $work, I8: i8, I16: i16, I32: i32, I64: i64, U8: u8, U16: u16,
@@ -226,13 +227,13 @@ macro_rules! for_dtype {
             })*
             other => {
                 let known = [$(DType::$variant.name()),*].join(", ");
-                return Err(config(format!("a column of {other}: take one of {known}")));
+                return Err(config(format!("the column cannot have dtype {other}: give one of {known}")));
             }
         }
     };
 }
 
-/// Says in which form the numbers of a field are.
+/// Sets the form in which a field stores its numbers: `raw`, `named` or `at`, at most one of them.
 macro_rules! in_form {
     ($column:expr, $raw:expr, $named:expr, $at:expr) => {{
         let column = $column;
@@ -334,10 +335,10 @@ impl ColumnSpec {
                 })
             }
             ColumnSpec::Stack { fields, column, independent } => {
-                let made = fields.iter().map(|field| of_field(&column, field)).collect::<Result<Vec<_>>>()?;
-                let mut made = made.into_iter();
-                // There is one for each field.
-                let next = |_: &str| made.next().unwrap_or_else(|| AnyColumn::of(Origin::key()));
+                let columns = fields.iter().map(|field| of_field(&column, field));
+                let mut columns = columns.collect::<Result<Vec<_>>>()?.into_iter();
+                // `Stack::new` calls this once per field, so there is always a next column.
+                let next = |_: &str| columns.next().unwrap_or_else(|| AnyColumn::of(Origin::key()));
                 let stack = Stack::new(&fields, next);
                 AnyColumn::of(if independent { stack.independent() } else { stack })
             }
@@ -388,7 +389,7 @@ impl BoxesSpec {
             (Some(field), Some(pointer)) => boxes = boxes.labels_at(&field, &pointer),
             (Some(field), None) => boxes = boxes.labels(&field),
             (None, Some(_)) => {
-                return Err(config("`labels_at` without `labels`: say which field has the labels"));
+                return Err(config("`labels_at` without `labels`: give the field with the labels too"));
             }
             (None, None) => {}
         }
@@ -411,12 +412,12 @@ fn of_field(column: &Json, field: &str) -> Result<AnyColumn> {
     serde_json::from_value::<ColumnSpec>(column).map_err(|error| config(error.to_string()))?.column()
 }
 
-/// The padding as the type of the numbers.
+/// Converts the padding to the type of the column's numbers.
 fn padding<T: TryFrom<i64>>(pad: i64) -> Result<T> {
-    pad.try_into().map_err(|_| config(format!("`pad` of {pad} does not fit the type of the numbers")))
+    pad.try_into().map_err(|_| config(format!("`pad` of {pad} does not fit into the column's dtype")))
 }
 
-/// A value in the form that a field could have.
+/// Converts an option `default` to the value that a field could have.
 fn value(json: Json) -> Value {
     match json {
         Json::String(text) => text.into(),

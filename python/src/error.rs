@@ -1,11 +1,11 @@
-//! Errors as the exceptions of `shardstream.errors`.
+//! Turns errors into the exceptions of `shardstream.errors`.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use shardstream::loader::Failures;
 use shardstream::{Error, ErrorKind};
 
-/// The result of a function that Python calls.
+/// The exception for an error of the library.
 pub(crate) fn to_python(error: Error) -> PyErr {
     Python::attach(|py| {
         let (class, location) = (class_of(error.kind()), error.location());
@@ -20,35 +20,37 @@ pub(crate) fn to_python(error: Error) -> PyErr {
     .unwrap_or_else(|failure| failure)
 }
 
-/// The error of a loader that is used in a child of the process that made it.
+/// The exception for a loader that is used in a forked child; `owner` is the parent's process number.
 pub(crate) fn forked(owner: u32) -> PyErr {
     let message = format!(
-        "process {owner} was forked after it had used shardstream, and threads are not copied: start \
+        "process {owner} was forked after it had used shardstream, and a fork does not copy threads: start \
          processes by `spawn` (`multiprocessing.get_context(\"spawn\")`), or make the first loader in the \
          child; a torch `DataLoader` needs `num_workers=0`, since a loader has threads of its own"
     );
     with_kind("ForkedError", "forked", &message)
 }
 
-/// The error of two threads that ask one iterator for a batch.
+/// The exception for a thread that uses an iterator while another thread waits for its next batch.
 pub(crate) fn in_use() -> PyErr {
-    let message = "another thread waits for a batch of this iterator: give each thread an iterator of its \
-                   own, or let one thread ask for all batches";
+    let message = "another thread waits for a batch of this iterator: give each thread its own iterator, or \
+                   let one thread read all batches";
     with_kind("Error", "in_use", message)
 }
 
-/// The error of an iterator that was closed.
+/// The exception for an iterator that was closed.
 pub(crate) fn closed() -> PyErr {
-    let message = "the iterator was closed: ask the loader for another one by `iter`";
+    let message = "the iterator was closed: call `iter` on the loader for another one";
     with_kind("Error", "closed", message)
 }
 
-/// The error of a thread that panicked, which the library's own threads turn into errors.
+/// The exception for a panic of the thread that builds a loader. Panics of the library's own threads are
+/// errors already.
 pub(crate) fn panicked() -> PyErr {
-    with_kind("Error", "panicked", "building a loader panicked, in shardstream itself: please report it")
+    let message = "building a loader panicked; this is a bug of shardstream: please report it";
+    with_kind("Error", "panicked", message)
 }
 
-/// An option that cannot be used.
+/// The error for an invalid option.
 pub(crate) fn config(message: impl Into<String>) -> Error {
     ErrorKind::Config(message.into()).into()
 }
@@ -67,7 +69,7 @@ fn exception(py: Python<'_>, class: &str, message: &str, details: &Bound<'_, PyD
     Ok(PyErr::from_value(class.call((message,), Some(details))?))
 }
 
-/// The name of the exception's class.
+/// The class of the exception for an error of this kind.
 fn class_of(kind: &ErrorKind) -> &'static str {
     if Failures::damage().contains(kind) {
         return "DamageError";

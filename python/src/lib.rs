@@ -1,18 +1,19 @@
 //! The extension module of the Python package `shardstream`: loaders, their batches, and the tensors in them.
 //!
 //! ```text
-//! options     a JSON document with the options of a loader, which the package's Python part writes
-//! columns     the part of it that says which tensors a batch has
-//! transforms  the part of that which says what is done to pictures
+//! options     reads the JSON document with the options of a loader, which the Python code writes
+//! columns     reads the columns in that document
+//! transforms  reads the transforms of image columns
 //! loader      `Loader` and `Batches`
 //! tensor      `Tensor`: DLPack and the buffer protocol
-//! error       errors as the exceptions of `shardstream.errors`
-//! log         events of the library for Python's `logging`
-//! process     waits that Ctrl-C ends, and what a fork leaves behind
+//! error       turns errors into the exceptions of `shardstream.errors`
+//! log         passes events of the library to Python's `logging`
+//! process     waits that Ctrl-C can end, and values that a forked child cannot use
 //! ```
 //!
-//! No thread of the library ever runs Python code or waits for the interpreter: threads that are joined
-//! cannot wait for a lock that the joining thread holds, and neither can the end of the interpreter.
+//! No thread of the library ever runs Python code or waits for the interpreter's lock. Otherwise a Python
+//! thread that holds this lock and joins a thread of the library would wait for ever, and so would the end of
+//! the interpreter.
 
 mod columns;
 mod error;
@@ -25,7 +26,7 @@ mod transforms;
 
 use pyo3::prelude::*;
 
-/// The extension module. It can be imported by an interpreter without a global lock.
+/// The extension module. An interpreter without a global lock can import it.
 #[pymodule(gil_used = false)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     log::install();

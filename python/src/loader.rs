@@ -27,7 +27,7 @@ pub(crate) struct Loader {
     pads: bool,
 }
 
-/// The batches of one epoch, or of all epochs from one on.
+/// The batches of one epoch, or of all epochs from a first one, without end.
 #[pyclass(frozen, module = "shardstream._core")]
 pub(crate) struct Batches {
     stream: Mutex<Slot>,
@@ -37,29 +37,30 @@ pub(crate) struct Batches {
 
 type Stream = Owned<IntoStream<LoaderBatches<TensorBatch>>>;
 
-/// Where the stream of the batches is.
+/// Holds the stream of the batches while no thread uses it.
 enum Slot {
-    Here(Box<Stream>),
-    /// A thread that waits for a batch has it.
+    Idle(Box<Stream>),
+    /// A thread has taken the stream and waits for a batch.
     InUse,
     Closed,
 }
 
-/// The result of a wait that `close` has ended.
+/// The result of a wait that [`Batches::close`] has ended.
 struct Closed;
 
-/// The stream while a thread waits for a batch.
+/// The stream, taken from its slot while a thread waits for a batch.
 struct Taken<'a> {
     batches: &'a Batches,
     stream: Option<Box<Stream>>,
 }
 
 impl Drop for Taken<'_> {
-    /// Returns the stream, unless another thread closed it meanwhile, or a poll of it panicked.
+    /// Puts the stream back into its slot. If another thread has called `close` meanwhile, or a poll of the
+    /// stream has panicked, drops the stream.
     fn drop(&mut self) {
         let mut slot = self.batches.slot();
         if matches!(*slot, Slot::InUse) && !thread::panicking() {
-            *slot = self.stream.take().map_or(Slot::Closed, Slot::Here);
+            *slot = self.stream.take().map_or(Slot::Closed, Slot::Idle);
             return;
         }
         *slot = Slot::Closed;
@@ -68,10 +69,10 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// Drops a value whose threads are joined, which must not be waited for with the interpreter.
+/// Drops a value without the interpreter's lock, since its `drop` joins threads.
 fn drop_detached<T: Send>(value: T) {
     let mut value = Some(value);
-    // There may be no interpreter any more.
+    // If the interpreter has ended, `try_attach` fails, and the value is dropped at the end of this function.
     let _ = Python::try_attach(|py| py.detach(|| drop(value.take())));
 }
 
@@ -103,7 +104,7 @@ impl Loader {
         self.start(py, move |loader| Ok(loader.epochs(first)))
     }
 
-    /// The batches after a state: this rank's own, or that of the job.
+    /// The batches after a state, which is this rank's own state or the merged state of the job.
     fn restore(&self, py: Python<'_>, state: &str) -> PyResult<Batches> {
         let state: State = state.parse().map_err(error::to_python)?;
         self.start(py, move |loader| loader.restore(&state))
@@ -125,7 +126,7 @@ impl Loader {
         let Some(loader) = self.loader.get().cloned() else { return Err(error::in_use()) };
         let batches = process::run(py, move || run(&loader))?.map_err(error::to_python)?;
         let reporter = Owned::new(batches.reporter());
-        let stream = Mutex::new(Slot::Here(Box::new(Owned::new(batches.into_stream()))));
+        let stream = Mutex::new(Slot::Idle(Box::new(Owned::new(batches.into_stream()))));
         Ok(Batches { stream, reporter, pads: self.pads })
     }
 }
@@ -135,7 +136,7 @@ impl Batches {
     /// The next batch; `None` at the end.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         check_not_forked()?;
-        // Nothing is lost if the wait is interrupted: the stream stays as it is.
+        // If a signal interrupts the wait, `taken` puts the stream back, and no batch is lost.
         let mut taken = self.take_stream()?;
         let item = process::wait(py, |context| match taken.stream.as_mut().and_then(|it| it.get_mut()) {
             Some(_) if self.is_closed() => Poll::Ready(Err(Closed)),
@@ -161,8 +162,8 @@ impl Batches {
         Ok((report.to_json(), report.to_string()))
     }
 
-    /// Ends the threads, and the wait of another thread. A forked child has no threads to end, and locks may
-    /// be held there for ever.
+    /// Ends the threads, and the wait of another thread for a batch. Does nothing in a forked child, which
+    /// has no threads, and whose locks may be held for ever.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if process::is_forked() {
             return Ok(());
@@ -174,7 +175,7 @@ impl Batches {
 }
 
 impl Batches {
-    /// It is never locked for longer than it takes to move the stream.
+    /// Locks the slot. Callers hold the lock only to move the stream in or out.
     fn slot(&self) -> MutexGuard<'_, Slot> {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -186,7 +187,7 @@ impl Batches {
     fn take_stream(&self) -> PyResult<Taken<'_>> {
         let mut slot = self.slot();
         match mem::replace(&mut *slot, Slot::InUse) {
-            Slot::Here(stream) => Ok(Taken { batches: self, stream: Some(stream) }),
+            Slot::Idle(stream) => Ok(Taken { batches: self, stream: Some(stream) }),
             Slot::InUse => Err(error::in_use()),
             Slot::Closed => {
                 *slot = Slot::Closed;
@@ -216,7 +217,7 @@ impl Batches {
     }
 }
 
-/// Which rows are samples.
+/// A tensor that is true for the rows that are samples, and false for padding.
 fn mask(batch: &TensorBatch) -> shardstream::Result<BatchTensor> {
     let mut mask = BatchTensor::zeros(DType::Bool, [batch.len()])?;
     mask.as_mut_slice::<bool>()?[..batch.valid()].fill(true);
@@ -225,14 +226,14 @@ fn mask(batch: &TensorBatch) -> shardstream::Result<BatchTensor> {
 
 impl Drop for Batches {
     fn drop(&mut self) {
-        // In a forked child, the lock may be held for ever.
+        // In a forked child, another thread's lock of the slot may be held for ever.
         if !process::is_forked() {
             drop_detached(mem::replace(&mut *self.slot(), Slot::Closed));
         }
     }
 }
 
-/// The state of a job, of the states of all its ranks.
+/// Merges the states of all ranks into the state of the job.
 #[pyfunction]
 pub(crate) fn merge_states(states: Vec<String>) -> PyResult<String> {
     let parsed = states.iter().map(|state| state.parse()).collect::<shardstream::Result<Vec<State>>>();
@@ -240,8 +241,8 @@ pub(crate) fn merge_states(states: Vec<String>) -> PyResult<String> {
     Ok(merged.to_string())
 }
 
-/// The epoch of a state; whether its batches are those of all epochs from that one on; and whether their run
-/// has `ended`, has `failed`, or is `open`.
+/// Returns the epoch of a state; whether its run is one over all epochs without end; and whether the run has
+/// `ended`, has `failed`, or is `open`.
 #[pyfunction]
 pub(crate) fn inspect_state(state: &str) -> PyResult<(u64, bool, &'static str)> {
     let state: State = state.parse().map_err(error::to_python)?;

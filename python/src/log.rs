@@ -1,7 +1,7 @@
-//! Events of the library for Python's `logging`, logger `shardstream`.
+//! Passes events of the library to Python's `logging`, to the logger `shardstream`.
 //!
-//! Threads of the library queue their events. A thread that has the interpreter passes them on: in the next
-//! call of a loader, and every few milliseconds while it waits for a batch.
+//! The library's threads queue their events, because they never run Python code. A Python thread passes the
+//! queued events to the logger: when it calls a loader, and every 25 ms while it waits for a batch.
 
 use pyo3::prelude::*;
 use std::collections::VecDeque;
@@ -14,21 +14,21 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{Interest, Subscriber};
 use tracing::{Event, Level, Metadata};
 
-/// Maximum number of events that wait. More than these are dropped, the oldest first.
+/// Maximum number of queued events. If more are queued, the oldest ones are dropped.
 const MAX_QUEUED: usize = 1000;
 
 static QUEUE: Mutex<VecDeque<(Level, String)>> = Mutex::new(VecDeque::new());
-/// Whether events of the level `DEBUG` are wanted.
+/// Whether the logger accepts events of the level `DEBUG`.
 static DEBUG: AtomicBool = AtomicBool::new(false);
 
 struct Queued;
 
-/// Queues events from now on, unless the process has another subscriber.
+/// Starts to queue events, unless the process has another subscriber.
 pub(crate) fn install() {
     let _ = tracing::subscriber::set_global_default(Queued);
 }
 
-/// Asks the logger for its level.
+/// Reads the logger's level into [`DEBUG`].
 pub(crate) fn update_level(py: Python<'_>) -> PyResult<()> {
     let debug = logger(py)?.call_method1("isEnabledFor", (number(Level::DEBUG),))?;
     DEBUG.store(debug.extract()?, Relaxed);
@@ -56,7 +56,7 @@ fn logger(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     py.import("logging")?.call_method1("getLogger", ("shardstream",))
 }
 
-/// The level as `logging` numbers it.
+/// The number of a level in Python's `logging`.
 fn number(level: Level) -> u8 {
     match level {
         Level::ERROR => 40,
@@ -66,7 +66,7 @@ fn number(level: Level) -> u8 {
     }
 }
 
-/// The text of an event: its message, then its fields.
+/// The text of an event: the message, followed by the other fields.
 #[derive(Default)]
 struct Text {
     message: String,
@@ -84,7 +84,8 @@ impl Visit for Text {
 }
 
 impl Subscriber for Queued {
-    /// The level may change, so that no answer may be kept.
+    /// Returns `sometimes`, so that `tracing` asks [`enabled`](Queued::enabled) at each event: the logger's
+    /// level may change.
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
         Interest::sometimes()
     }

@@ -1,4 +1,4 @@
-//! The options of a loader, as `shardstream.Loader` writes them, and the loader of them.
+//! Reads the options that `shardstream.Loader` writes as JSON, and builds the loader.
 
 use crate::columns::{ColumnSpec, columns};
 use crate::error::config;
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     stall_after: Option<f64>,
 }
 
-/// A pattern, or a list.
+/// A pattern of shards, or a list of URLs and paths.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Urls {
@@ -93,11 +93,11 @@ struct SkipSpec {
 }
 
 impl Options {
-    /// Reads the document.
+    /// Parses the JSON document.
     pub(crate) fn parse(document: &str) -> Result<Self> {
         let mut document = serde_json::Deserializer::from_str(document);
         serde_path_to_error::deserialize(&mut document).map_err(|error| {
-            // The line and the column are those of a document that the caller has never seen.
+            // The line and the column are removed: the user has never seen the document.
             let message = error.inner().to_string();
             let message = message.split(" at line ").next().unwrap_or_default();
             config(format!("`{}`: {message}", error.path()))
@@ -112,8 +112,8 @@ impl Options {
     /// Lists the shards, and checks all options. Blocks.
     pub(crate) fn build(self) -> Result<Loader<TensorBatch>> {
         if self.pads() && self.columns.iter().any(|(name, _)| name == MASK) {
-            let what = "padded batches have a tensor \"mask\" that says which rows are samples: give the \
-                        column another name";
+            let what = "with last_batch=\"pad\", a batch has a tensor \"mask\" that says which rows are \
+                        samples: give the column another name";
             return Err(config(what));
         }
         let topology = match (self.rank, self.world) {
@@ -218,15 +218,12 @@ impl SkipSpec {
             "missing_shards" => Ok(Failures::missing_shards()),
             "all" => Ok(Failures::all()),
             other => Err(config(format!(
-                "`Skip` of {other:?}: known are \"damage\", \"decode\", \"step\", \"missing_shards\" and \
-                 \"all\""
+                "`Skip` of {other:?}: give \"damage\", \"decode\", \"step\", \"missing_shards\" or \"all\""
             ))),
         };
         let classes = self.failures.iter().map(class).collect::<Result<Vec<Failures>>>()?;
         let Some(failures) = classes.into_iter().reduce(Failures::and) else {
-            return Err(config(
-                "`Skip` of nothing: say which failures, such as Skip(\"damage\", \"decode\")",
-            ));
+            return Err(config("`Skip` without failures: give some, such as Skip(\"damage\", \"decode\")"));
         };
         let mut policy = OnError::skip(failures).rest_of_shard(self.rest_of_shard);
         if let Some(limit) = self.in_a_row {

@@ -1,4 +1,4 @@
-//! Waits that Ctrl-C ends, and values that a fork leaves without their threads.
+//! Waits that Ctrl-C can end, and values that a forked child cannot use.
 
 use crate::{error, log};
 use pyo3::prelude::*;
@@ -11,13 +11,13 @@ use std::task::{Context, Poll, Wake};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// Time between two looks for a signal. Ctrl-C is to be noticed within a tenth of a second.
+/// Interval at which a wait checks for signals, so that Ctrl-C is noticed within a tenth of a second.
 const SIGNAL_PERIOD: Duration = Duration::from_millis(25);
 
-/// The process that has started threads of the library; 0 before.
+/// The number of the process that first used the library; 0 before.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// Checks that this process has the library's threads, or may start them.
+/// Returns an error if this process is a forked child of the process that uses the library.
 pub(crate) fn check_not_forked() -> PyResult<()> {
     let process = process::id();
     match OWNER.compare_exchange(0, process, Relaxed, Relaxed) {
@@ -26,13 +26,13 @@ pub(crate) fn check_not_forked() -> PyResult<()> {
     }
 }
 
-/// Whether this process is a child of the one that has the library's threads.
+/// Whether this process is a forked child of the process that uses the library.
 pub(crate) fn is_forked() -> bool {
     ![0, process::id()].contains(&OWNER.load(Relaxed))
 }
 
-/// A value that uses threads or locks of the process it was made in. In a child that was forked from it, the
-/// threads do not exist and the locks may be held by them: there, the value is leaked.
+/// A value that uses threads or locks of its process. A forked child leaks it instead of dropping it: the
+/// threads do not exist in the child, and the locks that they held there are never released.
 pub(crate) struct Owned<T>(Option<T>);
 
 impl<T> Owned<T> {
@@ -66,14 +66,15 @@ impl Wake for Unpark {
     }
 }
 
-/// Polls until there is a result, without the interpreter meanwhile, and handles signals.
+/// Polls until there is a result, without the interpreter's lock, and handles signals.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     mut poll: impl FnMut(&mut Context<'_>) -> Poll<T> + Send,
 ) -> PyResult<T> {
     let waker = Arc::new(Unpark(thread::current())).into();
     loop {
-        // Logging runs Python code, which a signal may end: before a result is there that could be lost.
+        // Logging runs Python code, in which a signal may raise an exception. So this is before the poll:
+        // after it, the exception would lose the result.
         log::flush(py)?;
         let polled = py.detach(|| {
             let polled = poll(&mut Context::from_waker(&waker));
@@ -89,8 +90,8 @@ pub(crate) fn wait<T: Send>(
     }
 }
 
-/// Runs `work` on a thread, without the interpreter meanwhile, and handles signals. After an interrupt, the
-/// thread continues to the end of `work`, and its result is dropped.
+/// Runs `work` on a thread, and waits for it without the interpreter's lock, handling signals. After an
+/// interrupt, the thread runs `work` to its end, and drops the result.
 pub(crate) fn run<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> T + Send + 'static,

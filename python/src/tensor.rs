@@ -1,11 +1,11 @@
-//! Tensors of batches for Python, by DLPack and by the buffer protocol, both without a copy.
+//! Exports tensors of batches to Python by DLPack and by the buffer protocol, both without a copy.
 //!
-//! A tensor's memory is owned by an `Arc<Memory>`. Each DLPack capsule has a clone of it, and each buffer
-//! holds the Python object, which has one. When the last of them is gone, the memory returns to the loader's
-//! pool, on whatever thread that happens.
+//! An `Arc<Memory>` owns a tensor's memory. Each DLPack capsule has a clone of the `Arc`. Each buffer holds
+//! the Python object, which has a clone too. When the last clone is dropped, on any thread, the memory
+//! returns to the loader's pool.
 //!
-//! Consumers may write to the memory, and several may share it: that is so with every array of Python's. Rust
-//! makes no reference to it while a consumer can reach it: it keeps the address alone.
+//! Consumers may write to the memory, and several may share it, as they may with any array in Python. Rust
+//! therefore makes no reference to the memory while a consumer can reach it: it keeps only the address.
 #![allow(unsafe_code, reason = "the protocols pass addresses")]
 
 use crate::process::Owned;
@@ -25,34 +25,36 @@ use std::sync::Arc;
 /// The memory of a tensor.
 struct Memory {
     data: *mut u8,
-    /// Keeps the memory, and is not used until it is dropped.
+    /// Owns the memory at `data`.
     _tensor: Owned<shardstream::tensor::Tensor>,
 }
 
-// SAFETY: the address may be used on any thread, and Rust never reads or writes what is there.
+// SAFETY: the address may be used on any thread, and Rust neither reads nor writes the memory.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-/// A tensor of a batch: numbers of one type in row-major order, for NumPy, PyTorch and JAX without a copy.
+/// A tensor of a batch: numbers of one type in row-major order. NumPy, PyTorch and JAX share its memory
+/// without a copy.
 ///
 /// `numpy.asarray(tensor)`, `torch.from_dlpack(tensor)`, `jax.numpy.from_dlpack(tensor)` and
-/// `memoryview(tensor)` share its memory. The loader uses it again when the tensor and everything that shares
-/// it is gone.
+/// `memoryview(tensor)` share the memory. The loader reuses the memory when the tensor and all arrays that
+/// share it are gone.
 #[pyclass(frozen, module = "shardstream", weakref)]
 pub(crate) struct Tensor {
     memory: Arc<Memory>,
     dtype: DType,
     size: usize,
     shape: Vec<isize>,
-    /// In bytes.
+    /// In bytes, as the buffer protocol wants them.
     strides: Vec<isize>,
 }
 
 impl Tensor {
     pub(crate) fn new(mut tensor: shardstream::tensor::Tensor) -> Self {
         let (dtype, size) = (tensor.dtype(), tensor.size());
-        // An allocation has at most `isize::MAX` bytes; an axis beside one of length 0 may be longer.
+        // The length of an axis is at most `isize::MAX`, as the tensor's memory is, unless another axis has
+        // the length 0.
         let shape: Vec<isize> =
             tensor.shape().iter().map(|axis| isize::try_from(*axis).unwrap_or(isize::MAX)).collect();
         let mut strides = vec![0; shape.len()];
@@ -67,13 +69,13 @@ impl Tensor {
     }
 
     fn managed<M: ManagedTensorBase>(&self) -> PyResult<Managed<M>> {
-        let made = Dynamic::compact(&self.shape[..]).initialize_as::<M>(Arc::clone(&self.memory));
-        let mut made = made.map_err(|error| PyBufferError::new_err(error.to_string()))?;
-        made.set_data(self.memory.data.cast()).set_device(DLDevice::CPU).set_dtype(data_type(self.dtype));
-        // SAFETY: `data` is the address of the tensor's memory, which stays there until the last owner drops
-        // its `Arc`, of which the deleter that `initialize_as` installed is one. The memory has as many
-        // numbers as type and shape say, in row-major order, and begins at a multiple of 256.
-        Ok(unsafe { made.finish() })
+        let tensor = Dynamic::compact(&self.shape[..]).initialize_as::<M>(Arc::clone(&self.memory));
+        let mut tensor = tensor.map_err(|error| PyBufferError::new_err(error.to_string()))?;
+        tensor.set_data(self.memory.data.cast()).set_device(DLDevice::CPU).set_dtype(data_type(self.dtype));
+        // SAFETY: `data` is the address of the tensor's memory, which stays valid until the last clone of the
+        // `Arc` is dropped; the managed tensor has a clone, which its deleter drops. The memory has the size
+        // that type and shape say, is in row-major order, and begins at a multiple of 256.
+        Ok(unsafe { tensor.finish() })
     }
 }
 
@@ -88,9 +90,9 @@ fn data_type(dtype: DType) -> DLDataType {
     DLDataType { code, bits: 8 * dtype.size() as u8, lanes: 1 }
 }
 
-/// The type in the notation of the module `struct`; none for bfloat16.
+/// The type in the notation of Python's module `struct`, which has none for bfloat16.
 fn format(dtype: DType) -> Option<&'static CStr> {
-    // `l` is the type that NumPy calls int64 where it has 64 bits.
+    // Where C's `long` has 64 bits, NumPy's int64 is `l` and not `q`.
     let long = size_of::<c_long>() == 8;
     Some(match dtype {
         DType::Bool => c"?",
@@ -209,14 +211,14 @@ impl Tensor {
     }
 
     /// # Safety
-    /// `view` is the address of a `Py_buffer`, as the interpreter promises.
+    /// `view` must be the address of a `Py_buffer`. The interpreter, the only caller, passes one.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let tensor = slf.get();
         // SAFETY: the interpreter passes a buffer to fill in.
         let view = unsafe { &mut *view };
         view.obj = ptr::null_mut();
-        let asked = |flag: c_int| flags & flag == flag;
-        let format = match (format(tensor.dtype), asked(ffi::PyBUF_FORMAT)) {
+        let has_flag = |flag: c_int| flags & flag == flag;
+        let format = match (format(tensor.dtype), has_flag(ffi::PyBUF_FORMAT)) {
             (Some(format), true) => format.as_ptr().cast_mut(),
             (None, true) => {
                 return Err(PyBufferError::new_err(
@@ -225,22 +227,23 @@ impl Tensor {
             }
             (_, false) => ptr::null_mut(),
         };
-        let row_major = asked(ffi::PyBUF_C_CONTIGUOUS) || asked(ffi::PyBUF_ANY_CONTIGUOUS);
+        let row_major = has_flag(ffi::PyBUF_C_CONTIGUOUS) || has_flag(ffi::PyBUF_ANY_CONTIGUOUS);
         let is_both = tensor.size == 0 || tensor.shape.iter().filter(|axis| **axis > 1).count() < 2;
-        if asked(ffi::PyBUF_F_CONTIGUOUS) && !row_major && !is_both {
-            return Err(PyBufferError::new_err("tensors are in row-major order, not in Fortran's: copy it"));
+        if has_flag(ffi::PyBUF_F_CONTIGUOUS) && !row_major && !is_both {
+            let what = "the tensor is in row-major order, not in Fortran's order: copy it";
+            return Err(PyBufferError::new_err(what));
         }
         view.buf = tensor.memory.data.cast();
         view.len = tensor.size as isize;
         view.readonly = 0;
         view.itemsize = tensor.dtype.size() as isize;
         view.format = format;
-        // Without a shape, a buffer is a row of bytes. Shape and strides are not changed through these
-        // addresses, and stay there as long as `obj`.
-        let shaped = asked(ffi::PyBUF_ND);
+        // Consumers do not write to the shape and the strides, which are valid as long as `obj`. A consumer
+        // that does not want a shape gets a buffer of bytes with one axis.
+        let shaped = has_flag(ffi::PyBUF_ND);
         view.ndim = if shaped { tensor.shape.len() as c_int } else { 1 };
         view.shape = if shaped { tensor.shape.as_ptr().cast_mut() } else { ptr::null_mut() };
-        let strided = asked(ffi::PyBUF_STRIDES);
+        let strided = has_flag(ffi::PyBUF_STRIDES);
         view.strides = if strided { tensor.strides.as_ptr().cast_mut() } else { ptr::null_mut() };
         view.suboffsets = ptr::null_mut();
         view.internal = ptr::null_mut();

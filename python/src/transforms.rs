@@ -1,4 +1,4 @@
-//! What is done to pictures, as `shardstream.transforms` writes it.
+//! Builds the transforms of pictures from the JSON that `shardstream.transforms` writes.
 
 use crate::error::config;
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use shardstream::image::{
 };
 use std::ops::RangeInclusive;
 
-/// A number for a square, or height and width.
+/// A number for both sides, or height and width.
 #[derive(Deserialize, Clone, Copy)]
 #[serde(untagged)]
 pub(crate) enum Extent {
@@ -26,7 +26,7 @@ impl From<Extent> for Size {
     }
 }
 
-/// A number, or a range.
+/// A number, or a range of factors.
 #[derive(Deserialize, Clone, Copy)]
 #[serde(untagged)]
 pub(crate) enum Amount {
@@ -129,7 +129,7 @@ impl TransformSpec {
                     EraseValue::Named(name) if name == "random" => erasing.random(),
                     EraseValue::Named(name) => {
                         let what =
-                            format!("RandomErasing with the value {name:?}: give a colour, or \"random\"");
+                            format!("RandomErasing with the value {name:?}: give a colour or \"random\"");
                         return Err(config(what));
                     }
                 })

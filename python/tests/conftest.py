@@ -1,4 +1,4 @@
-"""Shards for the tests, written by Python's own tarfile."""
+"""Shards for the tests, written with Python's module `tarfile`."""
 
 import io
 import json
@@ -15,7 +15,7 @@ PER_SHARD = 32
 
 
 def write_shards(directory, samples, per_shard=PER_SHARD):
-    """Writes samples, dictionaries of fields by extension, and returns the pattern of the shards."""
+    """Writes shards of samples, each a dictionary of fields by extension, and returns the shards' pattern."""
     samples = list(samples)
     count = -(-len(samples) // per_shard)
     for shard in range(count):
@@ -29,7 +29,7 @@ def write_shards(directory, samples, per_shard=PER_SHARD):
 
 
 def labelled(number):
-    """A sample of one field of each sort."""
+    """A sample with one field of each type."""
     return {
         "bin": bytes([number % 251] * (1 + number % 5)),
         "cls": str(number).encode(),
@@ -47,7 +47,7 @@ def shards(tmp_path):
 
 @pytest.fixture
 def labels(shards):
-    """A loader of labels with the given options."""
+    """A function that makes a loader of labels with the given options."""
     import shardstream
 
     def make(**options):
@@ -58,7 +58,7 @@ def labels(shards):
 
 
 def picture(number):
-    """A picture whose class is where its bright half is."""
+    """A picture whose class says which half of it is bright."""
     import numpy as np
     from PIL import Image
 

@@ -11,7 +11,7 @@ import shardstream
 
 @pytest.fixture
 def damaged(tmp_path):
-    """64 samples in 2 shards, of which number 5 has no number as its label."""
+    """64 samples in 2 shards. The label of sample 5 is not a number."""
     return write_shards(
         tmp_path, ({**labelled(n), "cls": b"five" if n == 5 else b"%d" % n} for n in range(64))
     )
@@ -43,7 +43,7 @@ def test_too_many_failures_are_an_error(tmp_path):
         list(loader)
 
 
-def test_a_damaged_shard_says_where(tmp_path):
+def test_the_error_of_a_damaged_shard_has_its_offset(tmp_path):
     shards = write_shards(tmp_path, map(labelled, range(64)))
     file = tmp_path / "train-000000.tar"
     data = bytearray(file.read_bytes())
@@ -56,7 +56,7 @@ def test_a_damaged_shard_says_where(tmp_path):
     assert 32 < sum(len(batch["label"]) for batch in skipping) < 64
 
 
-def test_a_missing_shard(tmp_path):
+def test_a_missing_shard_is_an_error_or_is_skipped(tmp_path):
     write_shards(tmp_path, map(labelled, range(64)))
     pattern = f"{tmp_path}/train-{{000000..000002}}.tar"
     with pytest.raises(shardstream.NotFoundError) as caught:
@@ -68,7 +68,7 @@ def test_a_missing_shard(tmp_path):
     assert sum(len(batch["label"]) for batch in loader) == 64
 
 
-def test_an_outage_does_not_pass_for_the_end_of_an_epoch(damaged, tmp_path):
+def test_after_an_outage_the_next_iteration_continues_the_epoch(damaged, tmp_path):
     loader = shardstream.Loader(damaged, {"label": "cls"}, 8, on_error=shardstream.Skip("decode"))
     whole = [numbers(batch) for batch in loader]
     hidden = tmp_path / "train-000001.tar"
@@ -88,7 +88,8 @@ def test_an_outage_does_not_pass_for_the_end_of_an_epoch(damaged, tmp_path):
 
 @pytest.fixture
 def outage(tmp_path):
-    """A loader of two shards, of which the second one is hidden until the function is called."""
+    """A loader of two shards, and a function. The second shard cannot be read until the function is
+    called."""
     shards = write_shards(tmp_path, map(labelled, range(64)))
     hidden = tmp_path / "train-000001.tar"
     loader = shardstream.Loader(shards, {"label": "cls"}, 8)
@@ -96,15 +97,15 @@ def outage(tmp_path):
     hidden.unlink()
     hidden.symlink_to(hidden)
 
-    def ends():
+    def end():
         hidden.unlink()
         hidden.write_bytes(content)
 
-    return loader, ends
+    return loader, end
 
 
-def test_an_iterator_that_an_outage_ended_does_not_seem_complete(outage):
-    loader, ends = outage
+def test_an_iterator_that_an_outage_ended_raises_again(outage):
+    loader, end_outage = outage
     batches, seen = iter(loader), []
     with pytest.raises(shardstream.StoreError):
         for batch in batches:
@@ -113,8 +114,8 @@ def test_an_iterator_that_an_outage_ended_does_not_seem_complete(outage):
         with pytest.raises(shardstream.StoreError, match="loader again") as caught:
             next(batches)
         assert caught.value.kind == "failed"
-    ends()
-    loader.set_epoch(0)  # As trainers do before each iteration.
+    end_outage()
+    loader.set_epoch(0)  # Trainers call this before each iteration.
     seen += [numbers(batch) for batch in loader]
     assert sorted(sum(seen, [])) == list(range(64))
 
@@ -123,7 +124,7 @@ def test_an_outage_loses_no_batch_that_was_transferred_ahead(outage):
     jax = pytest.importorskip("jax")
     from shardstream.jax import DeviceBatches
 
-    loader, ends = outage
+    loader, end_outage = outage
     one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     batches, seen = DeviceBatches(loader, one, depth=3), []
     for _ in range(2):
@@ -131,7 +132,7 @@ def test_an_outage_loses_no_batch_that_was_transferred_ahead(outage):
             for batch in batches:
                 seen += batch["label"].tolist()
     assert seen == list(range(len(seen))) and len(seen) >= 8
-    ends()
+    end_outage()
     for batch in batches:
         seen += batch["label"].tolist()
     assert seen == list(range(64))
@@ -147,7 +148,7 @@ def test_exceptions_are_pickled_with_their_attributes(damaged):
 
 def test_events_are_logged_by_pythons_logging(labels, caplog, monkeypatch):
     with caplog.at_level(logging.WARNING, "shardstream"):
-        # A shuffle buffer without shuffled shards is a warning.
+        # The library warns about a shuffle buffer without shuffled shards.
         next(iter(labels(shuffle=20, shuffle_shards=False, epochs=None)))
     assert any("every epoch begins with the same shards" in record.getMessage() for record in caplog.records)
     assert all(record.name == "shardstream" for record in caplog.records)

@@ -101,7 +101,7 @@ def test_a_batch_that_cannot_be_transferred_is_not_lost(labels, sharding, monkey
     assert next(batches, None) is None
 
 
-def test_a_last_batch_that_cannot_be_divided_fails_after_the_others(tmp_path, sharding):
+def test_a_last_batch_that_the_devices_cannot_divide_fails_after_the_others(tmp_path, sharding):
     shards = write_shards(tmp_path, ({"cls": b"%d" % n} for n in range(50)))
     batches, seen = DeviceBatches(shardstream.Loader(shards, {"label": "cls"}, 20), sharding), []
     with pytest.raises(ValueError, match="divi"):
@@ -131,7 +131,7 @@ def iter_after(pictures, state):
     return iter(loader)
 
 
-def test_jax_keeps_what_it_reads(pictures, sharding):
+def test_arrays_of_jax_keep_their_values_when_the_loader_continues(pictures, sharding):
     loader = image_loader(pictures, epochs=None, prefetch=1, threads=1)
     batches = iter(loader)
     expected = [
@@ -142,7 +142,7 @@ def test_jax_keeps_what_it_reads(pictures, sharding):
     assert all(np.array_equal(array, pixels) for array, pixels in zip(arrays, expected))
 
 
-def test_dlpack_and_bfloat16(tmp_path):
+def test_jax_reads_tensors_by_dlpack_and_bfloat16_too(tmp_path):
     shards = write_shards(tmp_path, ({"bin": struct.pack("<4f", *range(n, n + 4))} for n in range(8)))
     loader = shardstream.Loader(shards, {"x": shardstream.Array("bin", jnp.float32, [4], raw=True)}, 8)
     batch = next(iter(loader))
@@ -154,7 +154,7 @@ def test_dlpack_and_bfloat16(tmp_path):
     assert jnp.asarray(batch["x"].numpy()).sum() == 28
 
 
-def test_a_batch_is_a_tree(pictures):
+def test_a_batch_is_a_jax_tree(pictures):
     batch = next(iter(image_loader(pictures)))
     shapes = jax.tree.map(
         lambda tensor: tensor.shape, shardstream.numpy_batch(batch), is_leaf=lambda x: hasattr(x, "shape")

@@ -1,4 +1,4 @@
-"""What a loader gives, and in which order."""
+"""The batches of a loader and their order."""
 
 import contextlib
 import gc
@@ -18,7 +18,7 @@ from PIL import Image
 import shardstream
 
 
-def test_each_column_has_what_is_in_its_field(shards):
+def test_each_column_has_the_values_of_its_field(shards):
     columns = {
         "label": "cls",
         "small": shardstream.Scalar("cls", "float32"),
@@ -51,7 +51,7 @@ def test_each_column_has_what_is_in_its_field(shards):
     assert numbers(batch, "pair")[5] == [5, 0] and numbers(batch, "pair.present")[5] == [True, False]
 
 
-def test_an_epoch_has_each_sample_once_and_the_next_one_another_order(labels):
+def test_an_epoch_has_each_sample_once_and_the_next_epoch_has_another_order(labels):
     loader = labels(shuffle=50, seed=7)
     epochs = [[number for batch in loader for number in numbers(batch)] for _ in range(3)]
     assert all(sorted(epoch) == list(range(256)) for epoch in epochs)
@@ -67,7 +67,7 @@ def test_ranks_read_disjoint_parts(labels):
     assert sorted(seen[0] + seen[1]) == list(range(256)) and len(seen[0]) == 128
 
 
-def test_the_environment_of_a_launcher_says_which_rank_it_is(labels, monkeypatch):
+def test_the_rank_comes_from_the_environment_of_the_launcher(labels, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     seen = [number for batch in labels(uneven_steps=True) for number in numbers(batch)]
@@ -97,11 +97,11 @@ def test_iterations_of_several_epochs_and_without_an_end(labels):
     first = [numbers(batch) for batch, _ in zip(endless, range(40))]
     more = [numbers(batch) for batch, _ in zip(endless, range(10))]
     again = [numbers(batch) for batch, _ in zip(labels(epochs=None, shuffle=20), range(60))]
-    # `zip` takes one batch more than it gives.
+    # `zip` reads one batch more than it returns.
     assert first == again[:40] and more == again[41:51]
 
 
-def test_last_batches(shards):
+def test_an_incomplete_last_batch_is_kept_dropped_padded_or_repeated(shards):
     def sizes(last, **options):
         loader = shardstream.Loader(shards, {"label": "cls"}, batch=100, last_batch=last, **options)
         return [len(batch["label"]) for batch in loader]
@@ -121,7 +121,7 @@ def test_the_number_of_threads_changes_nothing(labels):
         assert [numbers(batch) for batch in labels(shuffle=30, threads=threads, prefetch=3)] == expected
 
 
-def test_a_list_of_paths_and_a_cache(tmp_path, shards):
+def test_a_loader_reads_a_list_of_paths_through_a_cache(tmp_path, shards):
     paths = sorted(tmp_path.glob("*.tar"))
     loader = shardstream.Loader(
         paths, {"label": "cls"}, 8, cache=shardstream.Cache(tmp_path / "cache", max_bytes=1 << 20)
@@ -154,7 +154,7 @@ def test_pictures_are_cropped_and_normalised(tmp_path):
     assert np.allclose(batch["image"].numpy()[:, 1], (100 / 255 - 0.5) / 0.25, atol=1e-5)
 
 
-def test_every_column_and_transform_is_understood(tmp_path):
+def test_every_column_and_transform_can_be_used(tmp_path):
     ss = shardstream
     boxes = {"boxes": [[2, 2, 10, 10]], "labels": [7], "tokens": [1, 2, 3]}
 
@@ -185,12 +185,12 @@ def test_every_column_and_transform_is_understood(tmp_path):
         ss.TrivialAugmentWide(filter="bilinear"),
         ss.Resize((8, 6)),
     ]
-    found = ss.Boxes(field="json", at="/boxes", labels="json", labels_at="/labels", fixed=2)
+    labelled_boxes = ss.Boxes(field="json", at="/boxes", labels="json", labels_at="/labels", fixed=2)
     crop = [ss.RandomCrop(16)]
     columns = {
         "augmented": ss.Image((8, 6), "png", transforms=transforms),
         "boxed": ss.Image(
-            16, "png", transforms=crop, boxes=found, mask=ss.Mask(field="seg.png", dtype="int32")
+            16, "png", transforms=crop, boxes=labelled_boxes, mask=ss.Mask(field="seg.png", dtype="int32")
         ),
         "alike": ss.Image(16, "png", transforms=crop, same_as="boxed", mode="l8", dtype="bfloat16"),
         "many": ss.RaggedImages(ss.Image(20, "*.png"), max=2),
@@ -262,18 +262,19 @@ def test_columns_are_values():
 
 
 def threads():
-    """The number of threads that belong to an iteration: others of the library are the process's."""
-    found = 0
+    """The number of threads that belong to an iteration. The process keeps other threads of the library."""
+    count = 0
     for task in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/comm") as name:
-            found += name.read().startswith(("shardstream-map", "shardstream-pre"))
-    return found
+            count += name.read().startswith(("shardstream-map", "shardstream-pre"))
+    return count
 
 
-def ends(before):
-    """Whether all threads end but these. The system lists one that was joined for a moment longer."""
+def ends(expected):
+    """Whether the number of threads goes back to `expected`. The system lists a joined thread for a moment
+    longer."""
     for _ in range(1000):
-        if threads() == before:
+        if threads() == expected:
             return True
         time.sleep(0.01)
     return False
@@ -309,11 +310,11 @@ def test_a_closed_loader_without_an_end_continues(labels):
     first = [numbers(batch) for batch, _ in zip(loader, range(3))]
     loader.close()
     more = numbers(next(iter(loader)))
-    # `zip` takes one batch more than it gives.
+    # `zip` reads one batch more than it returns.
     assert [*first, more] == [list(range(n, n + 8)) for n in (0, 8, 16, 32)]
 
 
-def test_an_iterator_without_an_end_that_was_closed_is_continued_by_the_loader(labels):
+def test_the_loader_continues_a_closed_iterator_without_an_end(labels):
     loader = labels(epochs=None)
     batches = iter(loader)
     next(batches)
@@ -321,7 +322,7 @@ def test_an_iterator_without_an_end_that_was_closed_is_continued_by_the_loader(l
     assert numbers(next(iter(loader))) == list(range(8, 16))
 
 
-def test_a_loader_that_is_closed_keeps_a_loaded_state(labels):
+def test_a_closed_loader_keeps_a_loaded_state(labels):
     loader = labels(epochs=None)
     batches = iter(loader)
     next(batches)
@@ -332,7 +333,7 @@ def test_a_loader_that_is_closed_keeps_a_loaded_state(labels):
     assert numbers(next(iter(loader))) == list(range(8, 16))
 
 
-def test_an_interrupt_at_the_end_of_an_epoch_leaves_none_out(labels, monkeypatch):
+def test_an_interrupt_at_the_end_of_an_epoch_loses_no_epoch(labels, monkeypatch):
     loader = labels(epochs=2)
     batches = iter(loader)
     seen = [numbers(next(batches)) for _ in range(32)]
@@ -349,7 +350,7 @@ def test_an_interrupt_at_the_end_of_an_epoch_leaves_none_out(labels, monkeypatch
     assert len(seen) == 64 and batches.epoch == 1
 
 
-def test_types_of_numbers_in_another_byte_order_are_refused(shards):
+def test_big_endian_types_are_refused(shards):
     for dtype in (np.dtype(">i2"), np.dtype(">f4")):
         with pytest.raises(shardstream.ConfigError, match="little-endian"):
             shardstream.Loader(shards, {"x": shardstream.Array("raw", dtype, [4], raw=True)}, 8)
@@ -357,7 +358,7 @@ def test_types_of_numbers_in_another_byte_order_are_refused(shards):
             shardstream.Loader(shards, {"x": shardstream.Tokens("raw", 8, "int32", raw=dtype)}, 8)
 
 
-def test_options_may_be_numbers_and_arrays_of_numpy(pictures):
+def test_options_may_be_numpy_numbers_and_arrays(pictures):
     mean = np.array([0.5, 0.5, 0.5])
     image = shardstream.Image(np.int64(16), dtype="float32", normalize=(mean, mean / 2))
     loader = shardstream.Loader(pictures, {"image": image}, np.int64(8), seed=np.uint32(3))

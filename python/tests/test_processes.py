@@ -21,7 +21,7 @@ def python(program, *arguments, **options):
 
 WAITS = """
 import shardstream, signal, sys
-# Where the tests run in the background, a shell has made their children ignore it.
+# A shell makes the children of a background process ignore SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 small = shardstream.Image(8, transforms=[shardstream.Resize((8, 8))], mode="l8")
 columns = {"image": small, "key": shardstream.Key()}
@@ -37,7 +37,7 @@ print(shardstream.strings(next(batches), "key")[0])
 
 @pytest.fixture
 def large_pictures(tmp_path):
-    """Shards of which a batch takes seconds."""
+    """Shards of large pictures: a batch takes seconds."""
     from PIL import Image
 
     file = io.BytesIO()
@@ -71,7 +71,7 @@ def in_child(method, loader, shards):
     return result
 
 
-def test_a_forked_child_gets_an_error_and_not_a_wait_without_an_end(labels, shards):
+def test_a_loader_in_a_forked_child_raises_an_error(labels, shards):
     loader = labels()
     next(iter(loader))
     for given in (loader, None):
@@ -80,7 +80,7 @@ def test_a_forked_child_gets_an_error_and_not_a_wait_without_an_end(labels, shar
     assert sum(len(batch["label"]) for batch in loader) == 256, "the parent continues"
 
 
-def test_a_spawned_child_reads_by_itself(labels, shards):
+def test_a_spawned_child_has_a_loader_of_its_own(labels, shards):
     loader = labels()
     next(iter(loader))
     assert in_child("spawn", None, shards) == 256
@@ -97,7 +97,7 @@ os.wait()
 """
 
 
-def test_a_child_that_was_forked_before_the_first_loader_reads(shards):
+def test_a_child_that_was_forked_before_the_first_loader_can_read(shards):
     forked = python(FORKS_FIRST, shards)
     out, error = forked.communicate(timeout=60)
     assert (out, error) == ("256\n", "")
@@ -128,7 +128,7 @@ with open(log, "a") as losses:
 """
 
 
-def test_a_training_that_is_killed_has_the_same_losses_after_a_resume(tmp_path, shards):
+def test_a_killed_training_has_the_same_losses_after_it_resumes(tmp_path, shards):
     def losses(name):
         with open(tmp_path / name) as file:
             return dict(line.split() for line in file if line.endswith("\n"))
@@ -153,7 +153,7 @@ import logging, os, shardstream, sys, time
 logging.basicConfig(format="%(message)s", level=logging.DEBUG)
 batches = iter(shardstream.Loader(sys.argv[1], {"label": "cls"}, 8, threads=1))
 next(batches)
-# Meanwhile shards are read ahead, of which the next call logs.
+# Meanwhile the loader reads shards in advance; the next call logs these events.
 time.sleep(0.5)
 if os.fork() == 0:
     batches.close()
@@ -163,7 +163,7 @@ list(batches)
 """
 
 
-def test_a_forked_child_closes_an_iterator_and_logs_nothing_of_its_parent(shards):
+def test_a_forked_child_can_close_an_iterator_and_does_not_log_its_parents_events(shards):
     out, error = python(CLOSES_FORKED, shards).communicate(timeout=60)
     read = [line for line in error.splitlines() if line.startswith("a shard is being read")]
     assert (out, sorted(read)) == ("0\n", sorted(set(read))) and len(read) == 8

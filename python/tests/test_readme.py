@@ -40,7 +40,7 @@ def data(tmp_path):
     return tmp_path
 
 
-def test_jax(data):
+def test_the_jax_example_trains_and_resumes(data):
     pytest.importorskip("jax")
     program = example("Train in JAX")
     assert len([line for line in program.splitlines() if line]) <= 45
@@ -66,7 +66,7 @@ jax.distributed.initialize("127.0.0.1:{port}", num_processes=2, process_id={rank
 """
 
 
-def test_jax_in_two_processes(data):
+def test_the_jax_example_runs_in_two_processes(data):
     pytest.importorskip("jax")
     program = example("Train in JAX")
 
@@ -78,7 +78,7 @@ def test_jax_in_two_processes(data):
         with ThreadPoolExecutor() as pool:
             printed = list(pool.map(lambda program: run(program, data), programs))
         steps = [[line for line in lines.splitlines() if line.startswith("step")] for lines in printed]
-        assert steps[0] == steps[1], "the loss of the batch of both"
+        assert steps[0] == steps[1], "both print the loss of the global batch"
         return steps[0]
 
     half = losses(program.replace("201", "101"))
@@ -89,7 +89,7 @@ def test_jax_in_two_processes(data):
     assert len(half + rest) == 4
 
 
-def test_torch(data):
+def test_the_torch_example_trains(data):
     pytest.importorskip("torch", reason="needs torch")
     run(example("Train in PyTorch"), data)
     assert (data / "checkpoint.pt").exists()

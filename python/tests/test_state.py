@@ -12,7 +12,7 @@ def rest(loader):
     return [numbers(batch) for batch in loader]
 
 
-def test_a_restored_loader_gives_what_was_left(labels):
+def test_a_restored_loader_returns_the_remaining_batches(labels):
     loader = labels(shuffle=40, seed=3)
     batches = iter(loader)
     for _ in range(11):
@@ -24,10 +24,10 @@ def test_a_restored_loader_gives_what_was_left(labels):
     again.load_state_dict(state)
     assert again.state_dict() == state
     assert rest(again) == expected
-    assert rest(again) == rest(loader), "the epochs after it are the same too"
+    assert rest(again) == rest(loader), "the next epochs are the same too"
 
 
-def test_a_state_counts_what_was_returned_and_not_what_is_ahead(labels):
+def test_a_state_ignores_batches_that_were_prefetched(labels):
     loader = labels(prefetch=4)
     batches = iter(loader)
     next(batches)
@@ -39,7 +39,7 @@ def test_a_state_counts_what_was_returned_and_not_what_is_ahead(labels):
 
 
 @pytest.mark.parametrize("epochs", [1, 3, None])
-def test_a_state_at_any_step(labels, epochs):
+def test_a_loader_resumes_from_the_state_of_any_step(labels, epochs):
     def steps(loader):
         return (numbers(batch) for _ in range(3) for batch in loader)
 
@@ -66,7 +66,7 @@ def test_a_state_after_the_end_of_an_epoch_begins_the_next_one(labels):
     assert rest(again) == second and again.epoch == 1
 
 
-def test_another_number_of_ranks_continues_with_the_states_of_all(labels):
+def test_another_number_of_ranks_continues_with_the_states_of_all_ranks(labels):
     options = {"shuffle": 20, "streams": 8, "index": True}
     single = rest(labels(batch=32, **options))
 
@@ -125,7 +125,7 @@ def test_a_state_that_does_not_fit_is_an_error(labels):
 
 
 def part_of_epoch(labels, epoch, steps, **options):
-    """The state after the first steps of an epoch, and what is left of the epoch."""
+    """The state after the first steps of an epoch, and the rest of the epoch's batches."""
     loader = labels(shuffle=40, **options)
     loader.set_epoch(epoch)
     batches = iter(loader)
@@ -136,7 +136,7 @@ def part_of_epoch(labels, epoch, steps, **options):
 
 
 @pytest.mark.parametrize("steps", [0, 11, 31])
-def test_a_loaded_state_holds_when_its_epoch_is_set(labels, steps):
+def test_set_epoch_keeps_a_loaded_state_of_that_epoch(labels, steps):
     state, expected = part_of_epoch(labels, 2, steps)
     loader = labels(shuffle=40)
     loader.load_state_dict(state)
@@ -151,7 +151,7 @@ def test_a_loaded_state_holds_when_its_epoch_is_set(labels, steps):
     assert len(rest(loader)) == 32 and loader.epoch == 4
 
 
-def test_the_state_of_an_ended_epoch_holds_when_the_next_one_is_set(labels):
+def test_set_epoch_keeps_the_state_at_the_end_of_the_epoch_before(labels):
     loader = labels(shuffle=40)
     rest(loader)
     state, second = loader.state_dict(), rest(loader)
@@ -164,7 +164,7 @@ def test_the_state_of_an_ended_epoch_holds_when_the_next_one_is_set(labels):
     assert rest(again) != second and again.epoch == 0
 
 
-def test_a_loaded_state_without_an_end_holds_when_an_epoch_is_set(labels):
+def test_set_epoch_keeps_a_loaded_state_without_an_end(labels):
     state, expected = part_of_epoch(labels, 2, 11, epochs=None)
     loader = labels(shuffle=40, epochs=None)
     loader.load_state_dict(state)
@@ -172,7 +172,7 @@ def test_a_loaded_state_without_an_end_holds_when_an_epoch_is_set(labels):
     assert numbers(next(iter(loader))) == expected[0]
 
 
-def test_a_loader_that_is_set_back_continues_with_the_epoch_after_the_state(labels):
+def test_a_loader_that_loads_an_earlier_state_continues_with_the_epochs_after_it(labels):
     loader = labels(shuffle=40)
     state, epochs = None, []
     for epoch in range(5):
@@ -183,7 +183,7 @@ def test_a_loader_that_is_set_back_continues_with_the_epoch_after_the_state(labe
     assert [rest(loader) for _ in range(3)] == epochs[2:] and loader.epoch == 4
 
 
-def test_the_state_of_an_ended_epoch_must_fit_too(labels):
+def test_the_state_of_an_ended_epoch_must_fit_the_loader_too(labels):
     loader = labels(shuffle=20)
     rest(loader)
     state = loader.state_dict()

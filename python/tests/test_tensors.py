@@ -1,4 +1,4 @@
-"""Tensors share their memory, and give it back."""
+"""Tensors share their memory with arrays, and return it to the loader."""
 
 import contextlib
 import ctypes
@@ -41,7 +41,7 @@ def address(array):
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_numpy_shares_the_memory_in_each_way(batch, name):
+def test_numpy_shares_the_memory_by_every_protocol(batch, name):
     tensor = batch[name]
     arrays = [tensor.numpy(), np.asarray(tensor), np.from_dlpack(tensor), np.asarray(memoryview(tensor))]
     for array in arrays:
@@ -56,7 +56,7 @@ def test_numpy_shares_the_memory_in_each_way(batch, name):
 def test_shapes_and_truth_values(batch):
     assert memoryview(batch["row"]).shape == (8, 2, 2) and batch["row"].numpy()[1, 1, 1] == 4
     assert batch["flag.mask"].numpy().dtype == np.bool_
-    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":  # Before, from_dlpack had no truth values.
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":  # NumPy 1's from_dlpack refuses bool.
         assert np.from_dlpack(batch["flag.mask"])[2].tolist() == [True, True] + [False] * 6
     assert batch["row"].nbytes == 128 and len(batch["row"]) == 8
     assert repr(batch["row"]) == "shardstream.Tensor(float32[8, 2, 2])"
@@ -67,7 +67,7 @@ def test_shapes_and_truth_values(batch):
         batch["row"].__dlpack__(dl_device=(2, 0))
 
 
-def test_bfloat16_has_no_buffer_format_and_is_shared_all_the_same(batch):
+def test_bfloat16_has_no_buffer_format_but_numpy_shares_its_memory(batch):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     with pytest.raises(BufferError, match="bfloat16"):
         memoryview(batch["bfloat16"])
@@ -77,7 +77,7 @@ def test_bfloat16_has_no_buffer_format_and_is_shared_all_the_same(batch):
     )
 
 
-def test_a_buffer_in_columns_is_refused_unless_the_order_is_the_same(batch):
+def test_a_buffer_in_fortran_order_is_refused_unless_both_orders_are_the_same(batch):
     def ask(tensor, flags):
         view = (ctypes.c_byte * 256)()
         ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(tensor), view, flags)
@@ -91,7 +91,7 @@ def test_a_buffer_in_columns_is_refused_unless_the_order_is_the_same(batch):
     ask(batch["int32"], f | strides)
 
 
-def test_empty_tensors(shards):
+def test_empty_tensors_are_shared(shards):
     columns = {"ragged": shardstream.Ragged("json", "int16", at="/tokens")}
     batch = next(iter(shardstream.Loader(shards, columns, batch=1)))
     assert batch["ragged"].shape == (0,) and batch["ragged"].numpy().tolist() == []
@@ -106,7 +106,7 @@ def test_the_memory_returns_when_the_last_view_dies(labels):
     seen = set()
     for _ in range(200):
         seen.add(address(next(batches)["label"].numpy()))
-    assert len(seen) < 20, "memory of dropped batches is used again"
+    assert len(seen) < 20, "the loader reuses the memory of dropped batches"
 
     view = np.from_dlpack(next(batches)["label"])[2:4]
     before, at = view.tolist(), address(view)
@@ -117,7 +117,7 @@ def test_the_memory_returns_when_the_last_view_dies(labels):
     assert any(address(next(batches)["label"].numpy()) == at - 16 for _ in range(200))
 
 
-def test_a_thousand_batches_are_held_at_once(labels):
+def test_a_thousand_batches_can_be_held_at_once(labels):
     batches = iter(labels(epochs=None, shuffle=40))
     held = [next(batches) for _ in range(1000)]
     arrays = [np.from_dlpack(batch["label"]) for batch in held]
@@ -155,7 +155,7 @@ def test_views_may_die_on_other_threads_and_in_cycles(labels):
     assert len(numbers(next(iter(labels())))) == 8
 
 
-def test_several_threads_have_an_iterator_each(labels):
+def test_threads_with_an_iterator_each_read_the_same_batches(labels):
     results = []
     threads = [
         threading.Thread(target=lambda: results.append([numbers(batch) for batch in labels(shuffle=30)]))
@@ -166,7 +166,7 @@ def test_several_threads_have_an_iterator_each(labels):
     assert len(results) == 4 and all(result == results[0] for result in results)
 
 
-def test_one_iterator_in_two_threads_is_an_error_or_each_batch_once(labels):
+def test_two_threads_on_one_iterator_get_each_batch_once_or_an_error(labels):
     batches, seen, errors = iter(labels()), [], []
 
     def take():
@@ -187,7 +187,7 @@ def test_one_iterator_in_two_threads_is_an_error_or_each_batch_once(labels):
     assert sorted(seen) == list(range(256)) and set(errors) <= {"in_use"}
 
 
-def test_two_threads_at_the_end_of_an_epoch_leave_none_out(labels, monkeypatch):
+def test_two_threads_at_the_end_of_an_epoch_lose_no_batch(labels, monkeypatch):
     batches = iter(labels(epochs=3))
     seen = [numbers(next(batches)) for _ in range(32)]
     started = type(batches._runs).started
@@ -197,7 +197,7 @@ def test_two_threads_at_the_end_of_an_epoch_leave_none_out(labels, monkeypatch):
         return started(*args)
 
     def take():
-        with contextlib.suppress(shardstream.Error):  # The other one waits.
+        with contextlib.suppress(shardstream.Error):  # "in_use", while the other thread waits.
             seen.append(numbers(next(batches)))
 
     monkeypatch.setattr(type(batches._runs), "started", slowly)
@@ -208,7 +208,7 @@ def test_two_threads_at_the_end_of_an_epoch_leave_none_out(labels, monkeypatch):
     assert len(seen) == 96
 
 
-def test_closing_while_the_next_epoch_begins_closes_that_one(labels, monkeypatch):
+def test_closing_while_the_next_epoch_begins_closes_that_epoch(labels, monkeypatch):
     batches = iter(labels(epochs=2))
     for _ in range(32):
         next(batches)
@@ -225,7 +225,7 @@ def test_closing_while_the_next_epoch_begins_closes_that_one(labels, monkeypatch
         next(batches)
 
 
-def test_large_images_of_one_batch_outlive_the_loader(tmp_path):
+def test_an_array_outlives_the_loader(tmp_path):
     shards = write_shards(tmp_path, ({"bin": bytes([n]) * 300_000} for n in range(8)))
     loader = shardstream.Loader(shards, {"x": shardstream.Array("bin", "uint8", [300_000], raw=True)}, 8)
     array = np.from_dlpack(next(iter(loader))["x"])

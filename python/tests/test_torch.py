@@ -60,7 +60,7 @@ def test_a_resumed_training_has_the_same_losses(pictures):
     firsts = []
     for _ in range(2):
         train(model(), DataLoader(dataset(pictures), batch_size=None), firsts)
-    assert firsts[:16] == firsts[16:], "a new dataset begins with the first epoch again"
+    assert firsts[:16] == firsts[16:], "a new dataset begins with the first epoch"
 
     whole, net, data = [], model(), dataset(pictures, epochs=2)
     train(net, DataLoader(data, batch_size=None), whole)

@@ -74,7 +74,7 @@ fn a_missing_test_is_detected() {
     assert!(fault("tests/suite/promises.rs: nothing").is_some_and(|fault| fault.ends_with("nothing")));
     assert!(fault("tests/suite/promises.rs: rows").is_some_and(|fault| fault.ends_with("rows")));
     assert!(fault("tests/suite/nowhere.rs").is_some());
-    assert_eq!(fault("python/tests/test_state.py: test_a_state_at_any_step"), None);
+    assert_eq!(fault("python/tests/test_state.py: test_a_loader_resumes_from_the_state_of_any_step"), None);
     assert!(fault("python/tests/test_state.py: test_nothing").is_some());
     assert!(fault("python/tests/test_state.py: rest").is_some());
     assert_eq!(rows("| a | b |\n|---|---|\n| c | d |\n"), [["c", "d"]]);

@@ -1,35 +1,36 @@
-//! The command line, whose mistakes are shown without the secrets of URLs.
+//! Parses the command line. Error messages show no secrets of URLs.
 
 use clap::Parser;
 use clap::error::ErrorKind;
 use shardstream::SecretUrl;
 use std::ffi::OsString;
 
-/// Parses the arguments of this process. Ends it after a mistake, and for `--help` and `--version`.
+/// Parses the arguments of this process. Ends the process if they are invalid, and after `--help` and
+/// `--version`.
 ///
-/// clap repeats arguments in its messages. So a command line with a mistake is parsed once more without the
-/// secrets of its URLs, and that message is printed.
+/// clap repeats arguments in its messages. Invalid arguments are therefore parsed a second time without the
+/// secrets of their URLs, and the message of this second parse is printed.
 pub(crate) fn parse<T: Parser>() -> T {
-    let given: Vec<OsString> = std::env::args_os().collect();
-    let error = match T::try_parse_from(&given) {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let error = match T::try_parse_from(&arguments) {
         Ok(program) => return program,
         Err(error) => error,
     };
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         error.exit();
     }
-    let without_secrets = given.iter().map(|argument| shown(&argument.to_string_lossy()));
+    let without_secrets = arguments.iter().map(|argument| without_secrets(&argument.to_string_lossy()));
     match T::try_parse_from(without_secrets) {
         Err(error) => error.exit(),
-        // The mistake is in what is not shown, such as a text that is not UTF-8.
+        // The hidden part was invalid, such as text that is not UTF-8: print the error without its arguments.
         Ok(_) => T::command().error(error.kind(), error.kind().to_string()).exit(),
     }
 }
 
-/// An argument without the secrets of the URL in it: `URL`, `--option=URL`, `name=URL`.
-fn shown(argument: &str) -> String {
+/// Hides the secrets of the URL in an argument: `URL`, `--option=URL`, `name=URL`.
+fn without_secrets(argument: &str) -> String {
     let dashes = argument.len() - argument.trim_start_matches('-').len();
-    // The value of an option: `--option=value`. A URL in place of an option may have a `=` too.
+    // The `=` of `--option=value`. A `=` after a `:` is part of a URL, as in `--https://host/?a=b`.
     let option = argument.find('=').filter(|at| dashes > 0 && !argument[..*at].contains(':'));
     let command = argument.to_ascii_lowercase().find("pipe:");
     let start = command.or(option.map(|at| at + 1)).unwrap_or(dashes);
@@ -56,7 +57,7 @@ mod tests {
             ("--samples=10", "--samples=10"),
             ("a b?.tar", "a b?.tar"),
         ] {
-            assert_eq!(shown(argument), expected);
+            assert_eq!(without_secrets(argument), expected);
         }
     }
 }

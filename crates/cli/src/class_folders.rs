@@ -1,4 +1,4 @@
-//! A folder with one folder of images for each class.
+//! Reads a folder that has one folder of images per class.
 
 use crate::failure::Failure;
 use crate::file_samples::{FieldSource, PlannedSample, key_of_path};
@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Number of folders that a note names.
+/// Maximum number of folders that a message names.
 const MAX_NAMED: usize = 10;
 
 /// The classes in the order of their numbers, and their images, class by class and sorted by path.
@@ -20,19 +20,22 @@ const MAX_NAMED: usize = 10;
 pub(crate) struct ClassFolders {
     pub(crate) classes: Vec<String>,
     pub(crate) samples: Vec<PlannedSample>,
-    /// What was left out, and which classes have no images, for people.
+    /// Notes for the user: the files that were left out, and the classes without images.
     pub(crate) notes: Vec<String>,
 }
 
 impl ClassFolders {
-    /// Lists `ROOT/CLASS/…/*.{jpg,jpeg,png,webp}`, `threads` classes at a time. The number of a class is the
-    /// position of its name in `given`, or among the sorted names. Folders and files whose names begin with a
-    /// dot are left out, as readers of shards skip such members, and those that a system made.
-    /// Symbolic links are followed. `with_names` adds a field `json` with the path of the image.
+    /// Lists `ROOT/CLASS/…/*.{jpg,jpeg,png,webp}`, `threads` classes at a time.
+    ///
+    /// The number of a class is the position of its name in `given`, or among the sorted names without
+    /// `given`. Folders and files whose names begin with a dot are left out, because readers of shards skip
+    /// such members; so are files that operating systems add. Symbolic links are followed. `with_names` adds
+    /// a field `json` with the path of the image.
     ///
     /// # Errors
-    /// Without `given` if a folder has no images, since it would count as a class in one data set and be
-    /// missing in another; and for a folder with images that is not in `given`.
+    /// With `given`, if a folder with images is not in it. Without `given`, if a folder has no images: it
+    /// would be a class in this data set and might be missing in another, whose classes would have other
+    /// numbers.
     pub(crate) fn read(
         root: &Path,
         given: Option<Vec<String>>,
@@ -41,12 +44,15 @@ impl ClassFolders {
         progress: Progress,
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
-        let (mut folders, mut skipped, mut outside): (Vec<String>, _, _) = (Vec::new(), Vec::new(), 0);
+        let mut folders: Vec<String> = Vec::new();
+        let mut skipped: Vec<String> = Vec::new();
+        let mut files_outside = 0;
         for DirectoryEntry { name, is_directory, .. } in entries(root)? {
-            match is_directory {
-                true if is_system_name(&name) => skipped.push(name),
-                true => folders.push(name),
-                false => outside += u64::from(!is_system_name(&name)),
+            match (is_directory, is_system_name(&name)) {
+                (true, true) => skipped.push(name),
+                (true, false) => folders.push(name),
+                (false, true) => {}
+                (false, false) => files_outside += 1,
             }
         }
         let (base, flag) = (root.to_owned(), interrupt.clone());
@@ -55,14 +61,14 @@ impl ClassFolders {
                 root: base.clone(),
                 interrupt: flag.clone(),
                 linked_from: Vec::new(),
-                found: Vec::new(),
+                images: Vec::new(),
                 ignored: 0,
                 hidden: 0,
                 skipped: Vec::new(),
             };
             let walked = walk.list(&class).map(|()| walk);
             if let Ok(walk) = &walked {
-                progress.add(walk.found.len() as u64);
+                progress.add(walk.images.len() as u64);
             }
             Ok(walked)
         });
@@ -76,23 +82,22 @@ impl ClassFolders {
             ignored += walk.ignored;
             hidden += walk.hidden;
             skipped.extend(walk.skipped);
-            let Some(number) = numbers.get(name.as_str()).filter(|_| !walk.found.is_empty()) else {
-                if walk.found.is_empty() {
-                    empty.push(name)
-                } else {
-                    unknown.push(name)
-                }
+            if walk.images.is_empty() {
+                empty.push(name);
+                continue;
+            }
+            let Some(number) = numbers.get(name.as_str()) else {
+                unknown.push(name);
                 continue;
             };
-            for (path, field) in walk.found {
-                let class = FieldSource::bytes(number.to_string());
-                let fields = [(Arc::clone(&cls), class), (field.into(), FieldSource::file(&path))];
-                let text = with_names.then(|| serde_json::json!({ "path": path }).to_string());
-                let names = text.map(|text| (Arc::clone(&json), FieldSource::bytes(text)));
+            for (path, field) in walk.images {
                 let mut sample = PlannedSample::new(Some(key_of_path(&path).into()), None);
-                for (field, source) in fields.into_iter().chain(names) {
-                    // These names differ.
-                    sample.push(field, source).ok();
+                // `push` fails only if two fields have the same name, and these names differ.
+                sample.push(Arc::clone(&cls), FieldSource::bytes(number.to_string())).ok();
+                sample.push(field.into(), FieldSource::file(&path)).ok();
+                if with_names {
+                    let names = serde_json::json!({ "path": path }).to_string();
+                    sample.push(Arc::clone(&json), FieldSource::bytes(names)).ok();
                 }
                 samples.push(sample);
             }
@@ -103,7 +108,7 @@ impl ClassFolders {
         }
         if !unknown.is_empty() {
             return failed(format!(
-                "{} not in the list of --classes: {}; add new classes at the end of the list",
+                "{} not in the list of --classes: {}; add new classes to the end of the list",
                 text::counted(unknown.len() as u64, "folder"),
                 named(&unknown)
             ));
@@ -111,7 +116,7 @@ impl ClassFolders {
         if given.is_none() && !empty.is_empty() {
             return failed(format!(
                 "{} without images, which would still count as a class: {}; remove it, or name all classes \
-                 by --classes FILE",
+                 with --classes FILE",
                 text::counted(empty.len() as u64, "folder"),
                 named(&empty)
             ));
@@ -123,7 +128,7 @@ impl ClassFolders {
         };
         let notes = [
             left_out(ignored, "file", " with another extension".into()),
-            left_out(outside, "file", " in no class folder".into()),
+            left_out(files_outside, "file", " in no class folder".into()),
             left_out(hidden, "file", ", hidden or of the system".into()),
             left_out(
                 skipped.len() as u64,
@@ -139,7 +144,7 @@ impl ClassFolders {
     }
 }
 
-/// The first of these names.
+/// The first [`MAX_NAMED`] of the names, as a list.
 fn named(names: &[impl AsRef<str>]) -> String {
     let mut shown: Vec<&str> = names.iter().take(MAX_NAMED).map(AsRef::as_ref).collect();
     if names.len() > MAX_NAMED {
@@ -153,15 +158,16 @@ fn named(names: &[impl AsRef<str>]) -> String {
 struct ClassWalk {
     root: PathBuf,
     interrupt: Interrupt,
-    /// Canonical paths of the folders that hold the symbolic links which led to the current one.
+    /// One folder per symbolic link on the way to the current folder: the canonical path of the folder that
+    /// holds the link.
     linked_from: Vec<PathBuf>,
-    /// Paths below the root, with slashes, and their fields.
-    found: Vec<(String, &'static str)>,
+    /// The path of each image below the root, with slashes, and its field.
+    images: Vec<(String, &'static str)>,
     /// Number of files with other extensions.
     ignored: u64,
-    /// Number of hidden files, such as `._a.jpg`, and of those that a system made.
+    /// Number of hidden files, such as `._a.jpg`, and of files that operating systems add.
     hidden: u64,
-    /// Paths of folders that were left out.
+    /// Paths of hidden folders, and of folders that operating systems add.
     skipped: Vec<String>,
 }
 
@@ -172,16 +178,13 @@ impl ClassWalk {
         let here = self.root.join(directory);
         for DirectoryEntry { name, is_directory, is_link } in entries(&here)? {
             let path = format!("{directory}/{name}");
-            match is_system_name(&name) {
-                true if is_directory => {
+            if is_system_name(&name) {
+                if is_directory {
                     self.skipped.push(path);
-                    continue;
-                }
-                true => {
+                } else {
                     self.hidden += 1;
-                    continue;
                 }
-                false => {}
+                continue;
             }
             if is_directory {
                 if is_link {
@@ -194,23 +197,26 @@ impl ClassWalk {
                 continue;
             }
             match field(&name) {
-                Some(field) => self.found.push((path, field)),
+                Some(field) => self.images.push((path, field)),
                 None => self.ignored += 1,
             }
         }
         Ok(())
     }
 
-    /// Notes that a symbolic link to a folder is followed. Refuses a link to a parent of this folder, or to a
-    /// parent of a folder from which a link was followed before, since following it would not end.
+    /// Records in `linked_from` that a symbolic link to a folder is followed.
+    ///
+    /// # Errors
+    /// If the link leads to a parent of this folder, or of a folder in `linked_from`: following it would not
+    /// end.
     fn enter_link(&mut self, here: &Path, link: &Path) -> Result<(), Failure> {
         let failed = |error: std::io::Error| Failure::io(link.display(), &error);
         let target = fs::canonicalize(link).map_err(failed)?;
         self.linked_from.push(fs::canonicalize(here).map_err(failed)?);
-        match self.linked_from.iter().any(|folder| folder.starts_with(&target)) {
-            true => Err(Failure::Failed(format!("{}: a link to a parent of its own folder", link.display()))),
-            false => Ok(()),
+        if self.linked_from.iter().any(|folder| folder.starts_with(&target)) {
+            return Err(Failure::Failed(format!("{}: a link to a parent of its own folder", link.display())));
         }
+        Ok(())
     }
 }
 
@@ -218,7 +224,7 @@ impl ClassWalk {
 #[derive(Debug)]
 struct DirectoryEntry {
     name: String,
-    /// True for a link to a directory as well.
+    /// Also true for a link to a directory.
     is_directory: bool,
     is_link: bool,
 }
@@ -229,11 +235,12 @@ fn entries(directory: &Path) -> Result<Vec<DirectoryEntry>, Failure> {
     let mut entries = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        // The listing has the file type. A `stat` for each file would take minutes on a network file system.
+        // `file_type` needs no `stat` per file, which would take minutes on a network file system.
         let kind = entry.file_type().map_err(failed)?;
         let is_directory = if kind.is_symlink() { entry.path().is_dir() } else { kind.is_dir() };
         let name = entry.file_name().into_string().map_err(|name| {
-            Failure::Failed(format!("the name {} is not UTF-8: rename it", directory.join(name).display()))
+            let path = directory.join(name);
+            Failure::Failed(format!("the name {} is not UTF-8: rename the file", path.display()))
         })?;
         entries.push(DirectoryEntry { name, is_directory, is_link: kind.is_symlink() });
     }
@@ -285,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_and_images_in_order() {
+    fn classes_and_images_are_listed_in_order_and_other_files_are_noted() {
         let dir = tempfile::tempdir().unwrap();
         let files =
             ["b/1.JPEG", "b/deep/er/0.webp", "a/z.png", "a/notes.txt", "a/README", ".cache/x.jpg", "x.jpg"];
@@ -312,7 +319,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn a_folder_in_itself_is_an_error() {
+    fn a_link_to_a_parent_folder_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), "a/0.jpg");
         std::os::unix::fs::symlink(dir.path(), dir.path().join("a/loop")).unwrap();
@@ -321,7 +328,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn folders_in_each_other_are_an_error_and_one_that_is_linked_twice_is_none() {
+    fn a_folder_may_be_linked_twice_but_not_in_a_cycle() {
         use std::os::unix::fs::symlink;
         let dir = tempfile::tempdir().unwrap();
         ["a/0.jpg", "b/1.jpg"].iter().for_each(|path| write(dir.path(), path));

@@ -1,4 +1,4 @@
-//! Lists of classes: the name of each class, in the order of the numbers.
+//! Lists of classes: JSON documents with the names of the classes, in the order of their numbers.
 
 use crate::context::Context;
 use crate::documents::check_new;
@@ -11,13 +11,13 @@ use shardstream::store::ObjectUrl;
 use shardstream::{ErrorKind, SecretUrl};
 use std::collections::{HashMap, HashSet};
 
-/// The end of the names of lists that are written beside shards.
+/// Suffix of the names of lists that are written beside shards.
 const SUFFIX: &str = ".classes.json";
 
-/// The list of classes at a path or URL; `None` if there is nothing.
+/// Reads the list of classes at a path or URL; `None` if the file does not exist.
 ///
 /// # Errors
-/// If something else is there, or a list with a name twice.
+/// If the file is not a list of classes, or if the list has a name twice.
 pub(crate) fn load_classes(place: &str, context: &Context) -> Result<Option<Vec<String>>, Failure> {
     let text = match context.store.open(place)?.read_at_most(MAX_DOCUMENT) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => return Ok(None),
@@ -25,8 +25,8 @@ pub(crate) fn load_classes(place: &str, context: &Context) -> Result<Option<Vec<
     };
     let shown = SecretUrl::from(place);
     let classes: Vec<String> = serde_json::from_slice(&text).map_err(|error| {
-        let what = format!("{shown} is not a list of classes, a JSON list of names ({error})");
-        Failure::Failed(format!("{what}: give another name, it is not replaced"))
+        let what = format!("{shown} is not a list of classes, which is a JSON list of names ({error})");
+        Failure::Failed(format!("{what}: it is not replaced; give another name"))
     })?;
     let mut names = HashSet::new();
     match classes.iter().find(|class| !names.insert(class.as_str())) {
@@ -35,13 +35,14 @@ pub(crate) fn load_classes(place: &str, context: &Context) -> Result<Option<Vec<
     }
 }
 
-/// Writes the list of `--classes` for the next runs, unless another machine wrote the same one.
+/// Writes the list of `--classes` for later runs. If another machine has written one meanwhile, it must be
+/// the same list.
 pub(crate) fn share_classes(place: &str, classes: &[String], context: &Context) -> Result<(), Failure> {
     if write(&context.store, place, &document(place, &classes)?, false)? {
         return Ok(());
     }
     match load_classes(place, context)? {
-        Some(there) if there == classes => Ok(()),
+        Some(existing) if existing == classes => Ok(()),
         _ => Err(Failure::Failed(format!(
             "another run wrote other classes to {} at the same time: run this one again",
             SecretUrl::from(place)
@@ -49,7 +50,8 @@ pub(crate) fn share_classes(place: &str, classes: &[String], context: &Context) 
     }
 }
 
-/// Checks, before anything is written, that the list of classes beside the shards replaces no other list.
+/// Checks, before anything is written, that the list of classes beside the shards does not replace another
+/// list.
 pub(crate) fn check_classes(
     place: &str,
     classes: &[String],
@@ -64,12 +66,12 @@ pub(crate) fn check_classes(
     }
     match load_classes(place, context) {
         Ok(Some(existing)) if existing == classes => Ok(()),
-        _ => check_new(place, false, "it is not the list of these classes; ", context),
+        _ => check_new(place, false, "its classes differ from these; ", context),
     }
 }
 
-/// Refuses to give a class another number than it has in the list of another series in the same directory,
-/// such as `train.classes.json` beside `val.classes.json`: a training reads both.
+/// Checks that each class has the same number in the lists of other series in the same directory, such as
+/// `train.classes.json` beside `val.classes.json`: a training reads both.
 pub(crate) fn check_neighbours(
     series: &Series,
     classes: &[String],
@@ -88,23 +90,22 @@ pub(crate) fn check_neighbours(
     let numbers: HashMap<&str, usize> = classes.iter().map(String::as_str).zip(0..).collect();
     for name in names.into_iter().filter(|name| *name != own_name) {
         let place = format!("{directory}{name}");
-        // A listing of a bucket has the objects of its directories too; those are not there under this name.
-        let theirs = match load_classes(&place, context) {
-            Ok(Some(theirs)) => theirs,
+        let other_classes = match load_classes(&place, context) {
+            Ok(Some(classes)) => classes,
             Err(Failure::Crate(error)) => return Err(error.into()),
-            // Another document of such a name.
-            _ => continue,
+            // Another document with such a name; or `None`, because the listing of a bucket has the objects
+            // of deeper directories too, and their last name alone is not an object of this directory.
+            Ok(None) | Err(_) => continue,
         };
-        let other = |(number, class): (usize, &String)| {
-            let here = *numbers.get(class.as_str()).filter(|here| **here != number)?;
-            Some((class.clone(), number, here))
-        };
-        if let Some((class, there, here)) = theirs.iter().enumerate().find_map(other) {
+        for (other_number, class) in other_classes.iter().enumerate() {
+            let Some(number) = numbers.get(class.as_str()).filter(|number| **number != other_number) else {
+                continue;
+            };
             let place = SecretUrl::from(place);
             return Err(Failure::Failed(format!(
-                "the class {class:?} would have the number {here}, and has the number {there} in {place}: \
-                 --classes {place} gives the numbers of that list, --classes with a new name those of these \
-                 folders"
+                "the class {class:?} would have the number {number}, but has the number {other_number} in \
+                 {place}: --classes {place} uses the numbers of that list, --classes with a new name numbers \
+                 the classes by these folders"
             )));
         }
     }

@@ -1,4 +1,4 @@
-//! Images as a contact sheet, and as characters of a terminal.
+//! Shows images: on a contact sheet, and as characters in a terminal.
 
 use shardstream::image::{Filter, Frame, Image, ImageMode, Size, Transforms};
 use shardstream::{Result, Rng};
@@ -25,10 +25,10 @@ impl ContactSheet {
         self.thumbnails.len()
     }
 
-    /// Adds the image in `file`, which is encoded.
+    /// Decodes an image file and adds its thumbnail.
     ///
     /// # Errors
-    /// If it cannot be decoded.
+    /// If the image cannot be decoded.
     pub(crate) fn add(&mut self, file: &[u8]) -> Result<()> {
         self.thumbnails.push(fitted(file, self.side, self.side)?);
         Ok(())
@@ -60,7 +60,7 @@ impl ContactSheet {
     }
 }
 
-/// Decodes an image and shrinks it to fit into `height` x `width` pixels. A smaller image keeps its size.
+/// Decodes an image and shrinks it to fit into `height` x `width` pixels. An image that fits keeps its size.
 fn fitted(file: &[u8], height: u32, width: u32) -> Result<Image> {
     let fit = move |frame: &mut Frame<'_>, _: &mut Rng| {
         let Size { height: h, width: w } = frame.size();
@@ -74,10 +74,10 @@ fn fitted(file: &[u8], height: u32, width: u32) -> Result<Image> {
     Transforms::new().then(fit).image(file, ImageMode::Rgb8, &mut Rng::new(0, 0, 0))
 }
 
-/// Renders an image as coloured half blocks, two pixels in each character, at most `columns` wide.
+/// Renders an image as coloured half blocks, two pixels in each character, at most `columns` characters wide.
 ///
 /// # Errors
-/// If it cannot be decoded.
+/// If the image cannot be decoded.
 pub(crate) fn half_blocks(file: &[u8], columns: u32) -> Result<String> {
     let image = fitted(file, columns, columns)?;
     let line = image.width() as usize * 3;
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn two_rows_of_pixels_are_one_of_characters() {
+    fn a_line_of_characters_shows_two_rows_of_pixels() {
         let text = half_blocks(&png(3, 2, [1, 2, 3]), 40).unwrap();
         let both = "\x1b[38;2;1;2;3m\x1b[48;2;1;2;3m▀".repeat(2);
         let upper = "\x1b[38;2;1;2;3m\x1b[49m▀".repeat(2);

@@ -1,4 +1,4 @@
-//! The context in which a command runs.
+//! [`Context`], which every command gets.
 
 use crate::failure::Failure;
 use crate::global::GlobalOptions;
@@ -11,13 +11,13 @@ use crate::waiting;
 use shardstream::store::{RequestRecording, Store};
 use std::path::Path;
 
-/// The context in which a command runs: its output, its progress, the interrupt flag and the store.
+/// What a command uses beside its own options: its output, its progress, the interrupt flag and the store.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) output: Output,
     pub(crate) interrupt: Interrupt,
     pub(crate) store: Store,
-    /// The same store, with the limits on shards.
+    /// Reads shards from `store`, with the limits of `--limit`.
     pub(crate) reader: ShardReader,
     /// The command-line definition of the program, for completions and man pages.
     pub(crate) program: clap::Command,
@@ -42,17 +42,17 @@ impl Context {
         })
     }
 
-    /// Starts the log on stderr if `--log` was given, and the timeline in the file `trace` if there is one.
+    /// Starts the log on stderr if `--log` was given, and a timeline in the file `trace` if that is given.
     pub(crate) fn log(&self, trace: Option<&Path>) -> Result<Option<Timeline>, Failure> {
         logging::begin(self.global.log(), trace)
     }
 
-    /// A store as [`Context::store`], whose requests are recorded.
+    /// A store with the same settings as [`Context::store`], which records its requests.
     pub(crate) fn recorded_store(&self, recording: &RequestRecording) -> Result<Store, Failure> {
         Ok(self.global.store_builder()?.record_requests(recording).build()?)
     }
 
-    /// Shows progress on stderr until the returned value is dropped. `total` is the number of units, if
+    /// Shows progress on stderr until the returned value is dropped. `total` is the number of units, if it is
     /// known.
     pub(crate) fn progress(&self, what: &str, unit: Unit, total: Option<u64>) -> Progress {
         Progress::start(what, unit, total, &self.global.progress(), &self.screen)

@@ -1,5 +1,5 @@
-//! Copies single objects, and compares the copies: by the checksums that stores keep, or by reading them
-//! again.
+//! Copies single objects, and compares each copy with its source: by the checksums that the stores keep, or
+//! by reading the copy again.
 
 use crate::failure::other_error;
 use crate::files::is_taken;
@@ -19,13 +19,13 @@ pub(crate) struct CopyJob {
     pub(crate) from: SecretUrl,
     pub(crate) to: SecretUrl,
     pub(crate) name: String,
-    /// The source as it is.
+    /// The source object.
     pub(crate) object: StoredObject,
-    /// The object that exists at the target.
+    /// The object that exists at the target already.
     pub(crate) existing: Option<StoredObject>,
 }
 
-/// An object, and what its store says of its bytes.
+/// The version of an object, and the checksums that its store keeps.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StoredObject {
     pub(crate) version: ObjectVersion,
@@ -38,26 +38,27 @@ impl StoredObject {
     }
 }
 
-/// The document that records the copies of a directory, by name.
+/// The document beside the copies that records their sources, by the name of the copy.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct CopyRecords {
     pub(crate) copies: BTreeMap<String, CopyRecord>,
 }
 
-/// The source of a copy, and what both were at the time.
+/// The source of a copy, and the versions of both after the copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CopyRecord {
     from: String,
-    /// Hash of the parameters that select an object of a web server, if there are any.
+    /// Hash of the URL's query parameters that select an object on a web server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     parameters: Option<String>,
     size: u64,
+    /// The version of the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
     /// The version of the copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     copy: Option<String>,
-    /// `None` if the store made the copy, and keeps a checksum of another kind.
+    /// `None` if the store made the copy and keeps a checksum of another kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     crc32c: Option<u32>,
 }
@@ -67,9 +68,9 @@ pub(crate) struct CopyRecord {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum CopyAction {
     Copied,
-    /// Copied within a bucket, by its store.
+    /// The store copied the object within a bucket.
     CopiedByStore,
-    /// The same object existed at the target.
+    /// The target had the same object already.
     Kept,
 }
 
@@ -82,7 +83,7 @@ pub(crate) struct Copied {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) crc32c: Option<String>,
     pub(crate) action: CopyAction,
-    /// The record to save, with its name, if it is new.
+    /// A record that must be saved, with the name of the copy; `None` if it is in the document already.
     #[serde(skip)]
     pub(crate) record: Option<(String, CopyRecord)>,
 }
@@ -91,7 +92,7 @@ pub(crate) struct Copied {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExistingCopies {
     Refuse,
-    /// Keep those that are the same, and replace others.
+    /// Keep objects that are the same as the source, and replace others.
     KeepSame,
     Replace,
 }
@@ -100,7 +101,7 @@ pub(crate) enum ExistingCopies {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CopySettings {
     pub(crate) existing: ExistingCopies,
-    /// Whether the checksums of copies are compared.
+    /// Whether the checksums of copies are compared, and not only their sizes.
     pub(crate) reread: bool,
     pub(crate) threads: usize,
 }
@@ -129,13 +130,14 @@ impl Copier {
         Ok(self.copied(copy, record, action, true))
     }
 
-    /// What must be at the target: what was there when it was looked up.
+    /// The condition for writing the target: it still has the object that was found there, or none.
     fn condition(copy: &CopyJob) -> PutCondition {
         PutCondition::unchanged(copy.existing.as_ref().map(|existing| existing.version.clone()))
     }
 
-    /// Has the store copy an object within a bucket, without its bytes passing through this process. Returns
-    /// `None` if it does not, or if the copy could then only be compared by reading both.
+    /// Lets the store copy an object within a bucket, so that its bytes do not pass through this process.
+    /// Returns `None` if the store cannot copy it, or if the copy could then only be compared by reading both
+    /// objects.
     fn copy_by_store(&self, copy: &CopyJob) -> Result<Option<CopyRecord>> {
         let StoredObject { version: object, sums } = &copy.object;
         if !object.is_strong() || self.settings.reread && sums.is_empty() {
@@ -144,9 +146,10 @@ impl Copier {
         let (from, to) = (copy.from.expose_secret(), copy.to.expose_secret());
         let mut is_ours = true;
         let is_copied = match self.store.copy(from, to, Self::condition(copy)) {
-            // What may not or cannot be copied may be read and written.
+            // The store refuses to copy the object; reading and writing it may still be allowed.
             Err(error) if matches!(error.kind(), ErrorKind::Store(_) | ErrorKind::Denied(_)) => false,
-            // The response to a first request may have been lost, or another process has made the same copy.
+            // The target has the copy already: the response to a first request was lost, or another process
+            // has made the same copy.
             Err(error) if is_taken(&error) && self.is_copy(copy)? => {
                 is_ours = false;
                 true
@@ -156,7 +159,7 @@ impl Copier {
         if !is_copied {
             return Ok(None);
         }
-        // The store copied what was there at the time.
+        // The store copies the current version of the source, which may not be the planned one.
         let now = self.store.stat(from)?;
         if !object.compare(&now).is_same() {
             if is_ours {
@@ -166,7 +169,8 @@ impl Copier {
         }
         let written = StoredObject::new(self.store.stat_sums(to)?);
         if object.size != written.version.size {
-            return Err(self.reject(copy, &format!("it has {}, and the source {object}", written.version)));
+            let what = format!("the copy has {}, and the source {object}", written.version);
+            return Err(self.reject(copy, &what));
         }
         let mut crc32c = sums.crc32c;
         let comparison = match self.settings.reread {
@@ -178,7 +182,7 @@ impl Copier {
             VersionComparison::Different => {
                 return Err(self.reject(copy, "the store says that their checksums differ"));
             }
-            // The copy has a checksum of another kind.
+            // The store keeps different kinds of checksums for source and copy: read the copy.
             VersionComparison::Unknown => {
                 let (read, _) = self.sum(to, RunningSums::comparable_to(sums), false)?;
                 let is_same = match read.compare(sums) {
@@ -188,7 +192,7 @@ impl Copier {
                     comparison => comparison.is_same(),
                 };
                 if !is_same {
-                    return Err(self.reject(copy, "it was read, and has another checksum"));
+                    return Err(self.reject(copy, "the copy was read, and has another checksum"));
                 }
                 crc32c = read.crc32c;
             }
@@ -198,14 +202,14 @@ impl Copier {
         Ok(Some(record(copy, size, object.version.clone(), written.version.version, crc32c)))
     }
 
-    /// Whether the target has the checksum of the source.
+    /// Whether the target has the same checksum as the source.
     fn is_copy(&self, copy: &CopyJob) -> Result<bool> {
         let written = StoredObject::new(self.store.stat_sums(copy.to.expose_secret())?);
         Ok(copy.object.sums.compare(&written.sums).is_same())
     }
 
-    /// Reads an object, writes it, and compares the copy: by the checksum that its store keeps, or by reading
-    /// it again.
+    /// Reads an object, writes it to the target, and compares the copy: by the checksum that the store keeps,
+    /// or by reading the copy again.
     fn copy_bytes(&self, copy: &CopyJob) -> Result<CopyRecord> {
         let (from, to) = (copy.from.expose_secret(), copy.to.expose_secret());
         let mut body = self.store.open_stored(from)?.of_version(&copy.object.version);
@@ -222,7 +226,7 @@ impl Copier {
         let written = object.finish()?;
         let (sums, size) = sums.finish();
         if written.size != size {
-            let what = format!("{size} bytes were written, but it has {}", written.size);
+            let what = format!("{size} bytes were written, but the copy has {}", written.size);
             return Err(self.reject(copy, &what));
         }
         if self.settings.reread {
@@ -231,7 +235,8 @@ impl Copier {
         Ok(record(copy, size, version, written.version, sums.crc32c))
     }
 
-    /// Compares the object at the target with what was written there, as this version if the store named it.
+    /// Compares the object at the target with the checksums and size that were written. `version` is the
+    /// version that the store returned for the written object, if it did.
     fn check_written(
         &self,
         copy: &CopyJob,
@@ -244,7 +249,7 @@ impl Copier {
         let written = ObjectVersion::new(Some(size), version);
         let is_replaced = version.is_some() && written.compare(&stored.version).is_different();
         if is_replaced && stored.version.size == Some(size) && stored.sums.compare(sums).is_different() {
-            // Another process has replaced the copy: its object is not removed.
+            // Another process has replaced the copy by its own object, which is not removed.
             return Err(written.changed_to(&stored.version).in_shard(&copy.to));
         }
         let is_of_size = stored.version.size.is_none_or(|stored| stored == size);
@@ -273,7 +278,7 @@ impl Copier {
         Err(self.reject(copy, &what))
     }
 
-    /// Removes a copy that differs from its source. Returns the error.
+    /// Removes a copy that differs from its source, and returns the error to report.
     fn reject(&self, copy: &CopyJob, what: &str) -> shardstream::Error {
         match self.store.delete(copy.to.expose_secret()) {
             Ok(()) => other_error(format!("the copy differs from the source, and was removed: {what}"))
@@ -282,26 +287,24 @@ impl Copier {
         }
     }
 
-    /// The record of the existing object if it equals the source, and whether the record is new.
+    /// Returns the record of the existing object if it equals the source, and whether the record is new.
     ///
-    /// The object is the same if both versions are the recorded ones. Without a record, the checksums that
-    /// the stores keep are compared, and what has none is read.
+    /// The objects are equal if both have the versions of the record. Without such a record, the checksums
+    /// that the stores keep are compared; an object without a checksum is read.
     fn same_object(&self, copy: &CopyJob) -> Result<Option<(CopyRecord, bool)>> {
         let CopyJob { object, existing: Some(existing), .. } = copy else { return Ok(None) };
         let Some(size) = object.version.size.filter(|size| existing.version.size == Some(*size)) else {
             return Ok(None);
         };
         let (from, parameters) = identity(&copy.from);
-        let was = |record: &CopyRecord, version: &Option<String>, now: &ObjectVersion| {
-            ObjectVersion::new(Some(record.size), version.as_deref()).compare(now).is_same()
+        let is_recorded = |size: u64, version: &Option<String>, now: &ObjectVersion| {
+            ObjectVersion::new(Some(size), version.as_deref()).compare(now).is_same()
         };
-        if let Some(record) = self
-            .records
-            .copies
-            .get(&copy.name)
-            .filter(|record| record.from == from && record.parameters == parameters)
-            && was(record, &record.version, &object.version)
-            && was(record, &record.copy, &existing.version)
+        if let Some(record) = self.records.copies.get(&copy.name)
+            && record.from == from
+            && record.parameters == parameters
+            && is_recorded(record.size, &record.version, &object.version)
+            && is_recorded(record.size, &record.copy, &existing.version)
         {
             self.progress.add(record.size);
             return Ok(Some((record.clone(), false)));
@@ -321,27 +324,29 @@ impl Copier {
         Ok(Some((record(copy, size, version, copied, crc32c), true)))
     }
 
-    /// Compares a copy with its source where their stores keep no checksums of one kind: reads the source,
-    /// and the copy if its checksum does not decide. Returns the CRC-32C if they are the same.
+    /// Compares a copy with its source if their stores do not keep the same kind of checksum. Reads one of
+    /// them, and also the other one if its stored checksum cannot be compared. Returns the CRC-32C, if it is
+    /// known, of objects that are the same; `None` if they differ.
     fn read_same(&self, copy: &CopyJob, existing: &StoredObject, size: u64) -> Result<Option<Option<u32>>> {
         let (from, to) = (copy.from.expose_secret(), copy.to.expose_secret());
-        // The side to read, and what is known of the other one.
-        let (first, kept, second) = match existing.sums.is_empty() {
-            true => (to, &copy.object.sums, from),
-            false => (from, &existing.sums, to),
+        // Read the object whose counterpart has a stored checksum.
+        let (first, second, stored_sums) = match existing.sums.is_empty() {
+            true => (to, from, &copy.object.sums),
+            false => (from, to, &existing.sums),
         };
-        let (read, bytes) = self.sum(first, RunningSums::comparable_to(kept), true)?;
-        let is_same = match read.compare(kept) {
+        let (first_sums, first_bytes) = self.sum(first, RunningSums::comparable_to(stored_sums), true)?;
+        let is_same = match first_sums.compare(stored_sums) {
             VersionComparison::Unknown => {
-                let (other, of_other) = self.sum(second, RunningSums::default(), false)?;
-                (other.crc32c, of_other) == (read.crc32c, bytes)
+                let (second_sums, second_bytes) = self.sum(second, RunningSums::default(), false)?;
+                (second_sums.crc32c, second_bytes) == (first_sums.crc32c, first_bytes)
             }
-            comparison => comparison.is_same() && bytes == size,
+            comparison => comparison.is_same() && first_bytes == size,
         };
-        Ok(is_same.then_some(read.crc32c))
+        Ok(is_same.then_some(first_sums.crc32c))
     }
 
-    /// Checksums and length of an object. `counts` says whether its bytes count as progress.
+    /// Reads an object and returns its checksums and length. `counts` says whether the bytes count as
+    /// progress.
     fn sum(&self, url: &str, mut sums: RunningSums, counts: bool) -> Result<(ObjectSums, u64)> {
         for chunk in self.store.open_stored(url)? {
             self.stop.check()?;
@@ -366,7 +371,7 @@ impl Copier {
     }
 }
 
-/// The record of a copy.
+/// Makes the record of a copy. `version` is that of the source, `copied` that of the copy.
 fn record(
     copy: &CopyJob,
     size: u64,

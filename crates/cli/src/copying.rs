@@ -1,4 +1,4 @@
-//! Copies objects between stores, for `cp` and `sync`: resolves the places, and records the copies.
+//! Copies objects between stores, for `cp` and `sync`: resolves sources and targets, and records the copies.
 
 use crate::context::Context;
 use crate::copier::{
@@ -19,14 +19,14 @@ use std::time::{Duration, Instant};
 
 /// Name of the document beside the copies that records their sources.
 const RECORDS: &str = ".shardstream-copies.json";
-/// Time between two saves of the records while objects are copied.
+/// Interval at which the records are saved while objects are copied.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Options that `cp` and `sync` share.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CopyOptions {
-    /// Objects, patterns or directories, and last the directory to copy them to. For a single object, `cp`
-    /// also takes a target name.
+    /// The objects, patterns or directories to copy, followed by the directory to copy them to. For a single
+    /// object, `cp` also takes a file name as target.
     #[arg(value_name = "FROM|TO", required = true)]
     pub(crate) places: Vec<String>,
     /// Further objects to copy, after those of `places`.
@@ -49,7 +49,7 @@ impl CopyOptions {
     }
 }
 
-/// Copies the objects of all places but the last to the last one. Returns the copies in order.
+/// Copies the objects of `places` and `documents` to the last of `places`. Returns the copies in order.
 fn copy_all(
     places: Vec<String>,
     documents: Vec<SecretUrl>,
@@ -62,12 +62,12 @@ fn copy_all(
     let place = format!("{directory}{RECORDS}");
     let records = read_records(&place, context)?;
     if settings.existing == ExistingCopies::Refuse {
-        let taken: Vec<&CopyJob> = copies.iter().filter(|copy| copy.existing.is_some()).collect();
-        if let Some(first) = taken.first() {
+        let existing: Vec<&CopyJob> = copies.iter().filter(|copy| copy.existing.is_some()).collect();
+        if let Some(first) = existing.first() {
             return Err(Failure::Failed(format!(
                 "{} of {} already exist, such as {}: --resume keeps those that are the same, --force \
-                 replaces them",
-                taken.len(),
+                 replaces all",
+                existing.len(),
                 crate::text::counted(copies.len() as u64, "object"),
                 first.to
             )));
@@ -92,22 +92,22 @@ fn copy_all(
     let done = source
         .pipeline()
         .par_map(settings.threads, move |copy: CopyJob| Ok(flag.guard(|| copier.copy(&copy))));
-    let (mut copied, mut saved) = (Vec::new(), Instant::now());
-    let mut now = CopyRecords { copies: records.copies.clone() };
-    // After a failure as well, so that the copies of the other threads are recorded.
+    let (mut copied, mut last_save) = (Vec::new(), Instant::now());
+    let mut new_records = CopyRecords { copies: records.copies.clone() };
+    // The loop continues after a failure, so that the finished copies of other threads are recorded.
     for item in done.ahead(settings.threads) {
         let Some(mut done) = item? else { continue };
         if let Some((name, record)) = done.record.take() {
-            now.copies.insert(name, record);
-            if saved.elapsed() >= SAVE_INTERVAL {
-                put(&place, &now, &context.store)?;
-                saved = Instant::now();
+            new_records.copies.insert(name, record);
+            if last_save.elapsed() >= SAVE_INTERVAL {
+                put(&place, &new_records, &context.store)?;
+                last_save = Instant::now();
             }
         }
         copied.push(done);
     }
-    if now.copies != records.copies {
-        put(&place, &now, &context.store)?;
+    if new_records.copies != records.copies {
+        put(&place, &new_records, &context.store)?;
     }
     stop.finish()?;
     Ok(copied)
@@ -134,7 +134,7 @@ fn plan(
         let url = match into {
             true if name.contains('/') => {
                 return Err(Failure::Usage(format!(
-                    "the name of {from} has a slash: copy it alone, and give the name of the copy"
+                    "the name of {from} has a slash: copy it alone, with a file name as target"
                 )));
             }
             true => target.join(&name).map_err(|error| error.in_shard(from))?,
@@ -145,7 +145,7 @@ fn plan(
         }
         if !names.insert(name.clone()) {
             return Err(Failure::Usage(format!(
-                "two objects have the name {name}: copy them to places of their own"
+                "two objects have the name {name}: copy them to different directories"
             )));
         }
         let (from, to) = (from.clone(), url);

@@ -3,16 +3,16 @@
 /// How the cells of a row are separated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CellFormat {
-    /// By commas; a cell in quotes may have commas, line breaks and doubled quotes.
+    /// By commas. A cell in quotes may have commas, line breaks and doubled quotes.
     Csv,
-    /// By tabs; a quote is a character like any other, and a cell has neither tabs nor line breaks.
+    /// By tabs. A quote is an ordinary character, and a cell cannot have tabs or line breaks.
     Tsv,
 }
 
 /// A parser of the rows of a document.
 pub(crate) struct CsvRows<'a> {
     rest: &'a str,
-    /// Number of the line at which `rest` begins, from 1.
+    /// Number of the line, from 1, at which `rest` begins.
     pub(crate) line: usize,
     format: CellFormat,
 }
@@ -61,7 +61,7 @@ impl<'a> CsvRows<'a> {
         }
     }
 
-    /// Parses a quoted cell, of which the opening quote was read. A quote in it is doubled.
+    /// Parses the rest of a quoted cell after its opening quote. Two quotes in it stand for one.
     fn quoted(&mut self) -> Result<String, String> {
         let mut cell = String::new();
         loop {

@@ -1,4 +1,4 @@
-//! Distributions of numbers: minimum, maximum, mean, and a small histogram.
+//! [`Distribution`] of numbers: minimum, maximum, mean, and a small histogram.
 
 use crate::table;
 use serde::Serialize;
@@ -11,12 +11,11 @@ pub(crate) struct Distribution {
     pub(crate) sum: u64,
     min: u64,
     max: u64,
-    /// Number of values in each bin of the histogram, from [`bin_start`] of its number to that of the next
-    /// one.
+    /// Number of values in each bin of the histogram. Bin `n` is from `bin_start(n)` to `bin_start(n + 1)`.
     bins: BTreeMap<u32, u64>,
 }
 
-/// A distribution as JSON documents show it.
+/// A distribution in a JSON report.
 #[derive(Debug, Serialize)]
 pub(crate) struct DistributionSummary {
     min: u64,
@@ -70,7 +69,7 @@ impl Distribution {
         }
     }
 
-    /// A histogram of one line for each bin, separated by line breaks.
+    /// A histogram with one line per bin.
     pub(crate) fn histogram(&self, shown: impl Fn(u64) -> String) -> String {
         let (Some((first, _)), Some((last, _))) = (self.bins.first_key_value(), self.bins.last_key_value())
         else {
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_parts_equal_the_whole() {
+    fn merged_distributions_equal_the_distribution_of_all_numbers() {
         let (mut all, mut parts) = (Distribution::default(), Distribution::default());
         for numbers in [&[3, 7][..], &[], &[1, 100]] {
             let mut part = Distribution::default();

@@ -1,4 +1,4 @@
-//! Checks that a file which a command writes does not replace another one by mistake.
+//! Checks that the files which a command writes do not replace other files by mistake.
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -10,27 +10,28 @@ use crate::write_options::WriteOptions;
 use shardstream::store::ObjectUrl;
 use shardstream::{ErrorKind, Index, SecretUrl};
 
-/// Refuses to replace a file or object, unless `force` is set and it is a JSON document or a compact index.
+/// Checks that a file or object does not exist yet, or, with `force`, that it is a JSON document or a compact
+/// index, which may be replaced.
 ///
-/// `instead` tells the user, in the error, what else to do.
+/// The error message includes `instead`, which says what the user can do instead of `--force`.
 pub(crate) fn check_new(place: &str, force: bool, instead: &str, context: &Context) -> Result<(), Failure> {
     if !exists(&context.store, place)? {
         return Ok(());
     }
     let shown = SecretUrl::from(place);
     match force {
-        // A mistyped name must not destroy a shard or a list.
+        // Only documents are replaced, so that a mistyped name does not destroy a shard or a list.
         true if is_document(place, &context.store)? => Ok(()),
         true if place.ends_with(".shidx") && Index::load(&context.store, place).is_ok() => Ok(()),
         true => Err(Failure::Failed(format!(
-            "{shown} already exists, and is not a JSON document: --force does not replace it, give another \
+            "{shown} already exists, and is not a JSON document: --force does not replace it; give another \
              name"
         ))),
         false => Err(Failure::Failed(format!("{shown} already exists: {instead}--force replaces it"))),
     }
 }
 
-/// Refuses to replace a file or object that is not a PNG image.
+/// Checks that a contact sheet does not replace a file or object other than a PNG image.
 pub(crate) fn check_sheet(place: &str, context: &Context) -> Result<(), Failure> {
     if !exists(&context.store, place)? {
         return Ok(());
@@ -38,7 +39,7 @@ pub(crate) fn check_sheet(place: &str, context: &Context) -> Result<(), Failure>
     let first = context.store.open(place)?.next().transpose()?.unwrap_or_default();
     match first.is_empty() || image_format(&first) == Some("png") {
         true => Ok(()),
-        // `head --sheet data/*.tar` must not destroy the first shard.
+        // In `head --sheet data/*.tar`, the shell gives the first shard as the name of the sheet.
         false => Err(Failure::Failed(format!(
             "{} already exists, and is not a PNG image: give another name for the sheet",
             SecretUrl::from(place)
@@ -46,9 +47,8 @@ pub(crate) fn check_sheet(place: &str, context: &Context) -> Result<(), Failure>
     }
 }
 
-/// Checks, before anything is written, that the index of a series replaces no other document.
-///
-/// A resumed run replaces an index of the same series.
+/// Checks, before anything is written, that the index of a series does not replace another document. A
+/// resumed run may replace an index of the same series.
 pub(crate) fn check_index(
     place: Option<&str>,
     series: &Series,

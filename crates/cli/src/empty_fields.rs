@@ -1,6 +1,7 @@
 //! The option that says which fields may be empty.
 
-/// An empty field is nearly always the rest of a failed download: `create` refuses it, and `verify` finds it.
+/// The fields that may be empty. Any other empty field is an error for `create` and damage for `verify`,
+/// since an empty file is nearly always left by a failed download.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct EmptyFields {
     /// Fields that may be empty.
@@ -9,7 +10,6 @@ pub(crate) struct EmptyFields {
 }
 
 impl EmptyFields {
-    /// The fields that may be empty.
     pub(crate) fn names(&self) -> &[String] {
         &self.names
     }

@@ -1,4 +1,4 @@
-//! Failures of commands, and the exit status for each.
+//! [`Failure`]: why a command fails, and its exit status.
 
 use crate::text;
 use std::error::Error;
@@ -19,13 +19,13 @@ Exit codes:
 /// The reason why a command did not succeed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// An error of the crate.
+    /// An error of the library.
     Crate(shardstream::Error),
     /// Any other failure, as a message.
     Failed(String),
-    /// Options that contradict each other or have no meaning together.
+    /// Options that contradict each other or cannot be combined.
     Usage(String),
-    /// The command looked for damage, found some and has reported it.
+    /// The command has found damage and has reported it already.
     Damage,
     /// Ctrl-C or SIGTERM.
     Interrupted,
@@ -49,9 +49,9 @@ impl Failure {
             Failure::Damage | Failure::Closed => String::new(),
         };
         if !message.is_empty() {
-            // A message may have a key or name from a shard.
+            // A message may have a key or a name from a shard, with characters that control the terminal.
             let message = text::printable_lines(&message);
-            // stderr may be closed too, and then there is nowhere left to report that.
+            // If stderr is closed, the message is lost: it cannot be reported anywhere else.
             drop(writeln!(io::stderr(), "shardstream: {message}"));
         }
         ExitCode::from(self.code())
@@ -74,12 +74,12 @@ impl From<shardstream::Error> for Failure {
     }
 }
 
-/// An error of the crate with this message.
+/// An error of the library with this message.
 pub(crate) fn other_error(message: impl Into<String>) -> shardstream::Error {
     io::Error::other(message.into()).into()
 }
 
-/// An error with its causes.
+/// The message of an error and of its causes, separated by colons.
 pub(crate) fn causes(error: &(dyn Error + 'static)) -> String {
     let causes = iter::successors(Some(error), |error| (**error).source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -1,4 +1,4 @@
-//! Fields: the kind that the name says, the decoded content, and a preview for people and programs.
+//! Fields of samples: the kind by the name, the decoded content, and a preview.
 
 use crate::output::note;
 use crate::text;
@@ -71,12 +71,12 @@ impl fmt::Display for FieldKind {
     }
 }
 
-/// The name of the field that holds `value`, by its address: another field may have an equal value.
+/// The name of the field that holds `value`. Compares addresses, since another field may have an equal value.
 pub(crate) fn name_of<'a>(sample: &'a Sample, value: &Value) -> Option<&'a str> {
     sample.fields().find(|(_, other)| std::ptr::eq(*other, value)).map(|(name, _)| name)
 }
 
-/// Whether the field is an image file, and not one in gzip.
+/// Whether the field is an image file that is not compressed with gzip.
 pub(crate) fn is_image_file(field: &str) -> bool {
     FieldKind::of(field) == FieldKind::Image && !field.to_ascii_lowercase().ends_with(".gz")
 }
@@ -104,10 +104,10 @@ pub(crate) enum FieldContent {
 }
 
 impl FieldContent {
-    /// Decodes a field. Of an image, only the header is read.
+    /// Decodes a field. Only the header of an image is read.
     ///
     /// # Errors
-    /// [`Decode`](shardstream::ErrorKind::Decode).
+    /// [`Decode`](shardstream::ErrorKind::Decode) if the field cannot be decoded.
     pub(crate) fn of(field: &str, bytes: &Bytes, decoder: &Decoder) -> Result<Self> {
         match FieldKind::of(field) {
             FieldKind::Image if is_image_file(field) => {
@@ -145,9 +145,9 @@ pub(crate) struct FieldPreview {
     pub(crate) line: String,
 }
 
-/// Number of characters shown of a text.
+/// Maximum number of characters of a text that a preview shows.
 const MAX_CHARACTERS: usize = 120;
-/// Number of elements shown of an array.
+/// Maximum number of elements of an array that a preview shows.
 const MAX_ELEMENTS: usize = 6;
 
 impl FieldPreview {
@@ -264,18 +264,18 @@ fn hexadecimal(bytes: &[u8]) -> String {
     format!("{}{more}", shown.join(" "))
 }
 
-/// Notes that half of the samples have a field that no other sample has: their keys probably contain dots.
-/// `counts` has the number of samples with each field.
+/// Prints a note if at least half of the samples have a field that no other sample has: their keys probably
+/// contain dots. `counts` is the number of samples that have each field.
 pub(crate) fn warn_of_odd_names(samples: u64, counts: impl Iterator<Item = u64>) {
-    let (mut names, mut single) = (0_u64, 0_u64);
+    let (mut names, mut unique) = (0_u64, 0_u64);
     for count in counts {
         names += 1;
-        single += u64::from(count == 1);
+        unique += u64::from(count == 1);
     }
-    if samples >= 3 && single.saturating_mul(2) >= samples {
+    if samples >= 3 && unique.saturating_mul(2) >= samples {
         note(format_args!(
-            "{} have {}: a key ends at the first dot of a file name, so that the field of `scan 22.05.png` \
-             is 05.png; write the shards with keys without dots",
+            "{} have {}: a key ends at the first dot of a file name, so the field of `scan 22.05.png` is \
+             05.png; write the shards with keys that have no dots",
             text::counted(samples, "sample"),
             text::counted(names, "different field name"),
         ));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_those_of_the_codecs() {
+    fn the_last_extension_says_the_kind() {
         assert_eq!(FieldKind::of("seg.PNG"), FieldKind::Image);
         assert_eq!(FieldKind::of("txt.gz"), FieldKind::Text);
         assert_eq!(
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_one_line() {
+    fn the_preview_of_a_field_is_one_line() {
         assert_eq!(line("cls", b"7\n"), "7");
         assert_eq!(line("txt", b"a cat\x1b[2J\n"), "a cat\\u{1b}[2J");
         assert_eq!(line("json", b"{\"a\": [1]}"), "{\"a\":[1]}");

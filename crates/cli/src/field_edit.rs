@@ -1,4 +1,4 @@
-//! Which fields of samples are kept, and under which names.
+//! [`FieldEdit`]: selects and renames the fields of samples.
 
 use crate::failure::other_error;
 use shardstream::{Result, Sample};
@@ -25,7 +25,7 @@ fn renaming(text: &str) -> std::result::Result<(String, String), String> {
 }
 
 impl FieldEdit {
-    /// The output name of an input field; `None` if the field is left out.
+    /// The new name of a field; `None` if the field is left out.
     pub(crate) fn name<'a>(&'a self, field: &'a str) -> Option<&'a str> {
         let is_in = |list: &[String]| list.iter().any(|name| name == field);
         if is_in(&self.drop_fields) || !self.keep_fields.is_empty() && !is_in(&self.keep_fields) {

@@ -11,18 +11,20 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A sample to write. Without a key, its number becomes the key.
+/// A sample to write.
 #[derive(Debug, Clone)]
 pub(crate) struct PlannedSample {
+    /// If `None`, the sample's number becomes the key.
     pub(crate) key: Option<Box<str>>,
-    /// The line of a list that describes the sample, from 1.
+    /// The number, from 1, of the line of a list that describes the sample.
     line: Option<u32>,
-    /// No two have one name.
+    /// Fields with different names.
     fields: Vec<(Arc<str>, FieldSource)>,
 }
 
 impl PlannedSample {
-    /// A sample without fields, described by a line of a list if there is one.
+    /// A sample without fields. `line` is the line of the list that describes the sample, if it is from a
+    /// list.
     pub(crate) fn new(key: Option<Box<str>>, line: Option<u32>) -> Self {
         PlannedSample { key, line, fields: Vec::new() }
     }
@@ -30,7 +32,7 @@ impl PlannedSample {
     /// Adds a field.
     ///
     /// # Errors
-    /// The number of the field that has this name already.
+    /// If a field has this name already: the number of that field.
     pub(crate) fn push(&mut self, field: Arc<str>, source: FieldSource) -> Result<(), usize> {
         match self.fields.iter().position(|(other, _)| *other == field) {
             Some(first) => Err(first),
@@ -50,7 +52,7 @@ impl PlannedSample {
         (PlannedSample { fields: Vec::new(), ..self }, self.fields)
     }
 
-    /// The path of a field's file.
+    /// The path of a field's file; `None` if the field is not a file.
     pub(crate) fn file(&self, field: usize) -> Option<&str> {
         match self.fields.get(field)? {
             (_, FieldSource::File { path, .. }) => Some(path),
@@ -58,12 +60,12 @@ impl PlannedSample {
         }
     }
 
-    /// The given key, or the number of the sample with nine digits.
+    /// The key, or `number` with nine digits for a sample without a key.
     fn key(&self, number: usize) -> String {
         self.key.as_ref().map_or_else(|| format!("{number:09}"), ToString::to_string)
     }
 
-    /// Where the sample comes from: its line of the list, and its first file.
+    /// The sample's line in the list and its first file, for messages.
     pub(crate) fn origin(&self, list: &str) -> String {
         let file = (0..self.fields.len()).find_map(|field| self.file(field));
         match (self.line, file) {
@@ -74,32 +76,34 @@ impl PlannedSample {
     }
 }
 
-/// Checks the keys and fields of all samples. `list` names the list that they come from, and `advice` says in
-/// errors what to do about a key.
+/// Checks the keys and fields of all samples before anything is written. Errors name the `list` that the
+/// samples come from, and end with `advice`, which says what to do about a key.
 ///
 /// # Errors
 /// For a key or field that a shard cannot have, and for duplicate keys.
 pub(crate) fn check_samples(samples: &[PlannedSample], list: &str, advice: &str) -> Result<(), Failure> {
-    // The writer refuses what a reader would not read back. Find that before anything is written.
+    // The writer refuses keys and fields that a reader would not read back.
     let mut writer = TarWriter::new(io::sink());
     for (number, planned) in samples.iter().enumerate() {
         let sample = planned.fields().fold(Sample::new(planned.key(number)), |sample, (field, _)| {
             sample.with(field.to_owned(), Value::from(b""))
         });
         let Err(error) = writer.write(&sample) else { continue };
-        let same = |other: &&PlannedSample| planned.key.is_some() && other.key == planned.key;
-        let first = samples[..number].iter().find(same).map(|first| first.origin(list));
-        let first = first.map_or_else(String::new, |first| format!("; the key is that of {first}"));
-        return Err(Failure::Failed(format!("{}: {error:#}{first}{advice}", planned.origin(list))));
+        let has_same_key = |other: &&PlannedSample| planned.key.is_some() && other.key == planned.key;
+        let duplicate = match samples[..number].iter().find(has_same_key) {
+            Some(first) => format!("; {} has the same key", first.origin(list)),
+            None => String::new(),
+        };
+        return Err(Failure::Failed(format!("{}: {error:#}{duplicate}{advice}", planned.origin(list))));
     }
     Ok(())
 }
 
-/// The key for the path of a file: the path without its extension, with `_` for each dot in the name of the
-/// file, where a reader would end the key. Parts that a key cannot have (`/` at the beginning, `.`, `..`) are
-/// left out.
+/// The key for the path of a file: the path without its extension. Each dot in the file's name becomes `_`,
+/// because a reader ends the key at the first dot. Parts that a key cannot have (`/` at the beginning, `.`,
+/// `..`) are left out.
 ///
-/// The key depends on nothing but the path, so that it stays when other files come and go.
+/// The key depends only on the path, so it stays the same if other files are added or removed.
 pub(crate) fn key_of_path(path: &str) -> String {
     let mut parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | "." | "..")).collect();
     let name = parts.pop().unwrap_or_default();
@@ -111,7 +115,7 @@ pub(crate) fn key_of_path(path: &str) -> String {
 /// Where the bytes of a field come from.
 #[derive(Debug, Clone)]
 pub(crate) enum FieldSource {
-    /// A file below the root, with its size at the time of the inspection.
+    /// A file below the root, and its size when it was inspected.
     File {
         path: Box<str>,
         size: u64,
@@ -145,7 +149,7 @@ pub(crate) struct FileSamples {
 }
 
 impl FileSamples {
-    /// Samples that were [checked](check_samples) and inspected.
+    /// The samples must have been [checked](check_samples) and inspected.
     pub(crate) fn new(root: PathBuf, samples: Vec<PlannedSample>) -> Self {
         FileSamples { root, samples }
     }
@@ -163,7 +167,7 @@ impl FileSamples {
         self.samples[number].fields().map(|(field, content)| (field, content.size()))
     }
 
-    /// A hash of the keys, of the names, sizes and paths of the fields, and of values from a list.
+    /// A hash of the keys, of the names, sizes and paths of the fields, and of the values from a list.
     pub(crate) fn hash(&self) -> InputHash {
         let mut hash = InputHash::default();
         for (number, sample) in self.samples.iter().enumerate() {
@@ -180,7 +184,7 @@ impl FileSamples {
         hash
     }
 
-    /// The bytes of a field. A file must still have the size that was planned.
+    /// Reads the bytes of a field. A file must still have the size that was planned.
     fn content(&self, content: &FieldSource) -> shardstream::Result<Vec<u8>> {
         let (path, planned) = match content {
             FieldSource::Bytes(bytes) => return Ok(bytes.to_vec()),
@@ -191,7 +195,8 @@ impl FileSamples {
         match now == planned {
             true => Ok(bytes),
             false => Err(other_error(format!(
-                "{} had {planned} bytes when the shards were planned, and has {now} now",
+                "{} had {planned} bytes when the shards were planned, and has {now} now: run the command \
+                 again",
                 path.display()
             ))),
         }
@@ -228,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_a_path_reads_back() {
+    fn the_key_of_a_path_has_no_dots_and_no_parent_folders() {
         for (path, key) in [
             ("cat/0.png", "cat/0"),
             ("./cat/image.0.v2.JPEG", "cat/image_0_v2"),
@@ -242,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn files_must_stay_as_they_were_planned() {
+    fn a_file_whose_size_changed_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let items = items(dir.path());
         let read = || {

@@ -1,4 +1,4 @@
-//! Writing of small files.
+//! Writes small files, and asks whether files exist.
 
 use crate::failure::other_error;
 use shardstream::store::{ObjectUrl, PutCondition, Store, WriteOptions};
@@ -6,7 +6,7 @@ use shardstream::{ErrorKind, Result};
 use std::error::Error;
 use std::{fs, io};
 
-/// Maximum number of bytes of a document that the program reads whole: a list of shards, a plan, a record.
+/// Maximum size, in bytes, of a document that is read whole: a list of shards, a plan, a record of copies.
 pub(crate) const MAX_DOCUMENT: u64 = 1 << 30;
 
 /// Whether there is a file or object at a path or URL.
@@ -46,11 +46,11 @@ pub(crate) fn write(store: &Store, place: &str, bytes: &[u8], replace: bool) -> 
     }
 }
 
-/// Writes to the disk what the file system of a local directory has in memory, with one call for all files:
-/// to sync small files one by one would take most of the time. Does nothing for a bucket.
+/// Syncs the whole file system of a local directory to the disk with one call. Syncing small files one by one
+/// would take most of a command's time. Does nothing for a bucket.
 ///
 /// # Errors
-/// If data that was written before could not be stored.
+/// If data that was written before cannot be stored on the disk.
 pub(crate) fn sync_file_system(directory: &str) -> Result<()> {
     #[cfg(target_os = "linux")]
     if let Some(path) = ObjectUrl::parse(directory).local_path()?
@@ -64,12 +64,12 @@ pub(crate) fn sync_file_system(directory: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether an object could not be written because another process has written there since it was looked at.
+/// Whether an object could not be written because another process has written there since it was looked up.
 pub(crate) fn is_overtaken(error: &shardstream::Error) -> bool {
     is_taken(error) || matches!(error.kind(), ErrorKind::Changed { .. })
 }
 
-/// Whether an object could not be written because there is one.
+/// Whether an object could not be written because an object exists there.
 pub(crate) fn is_taken(error: &shardstream::Error) -> bool {
     matches!(error.kind(), ErrorKind::Io(why) if why.kind() == io::ErrorKind::AlreadyExists)
 }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_there_is_left() {
+    fn an_existing_file_is_kept_unless_replace_is_set() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("down/a.txt");
         let write =

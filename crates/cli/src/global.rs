@@ -26,13 +26,14 @@ pub(crate) struct GlobalOptions {
     /// Maximum size of the cache, such as 500G.
     #[arg(long, global = true, value_name = "SIZE", requires = "cache", value_parser = size)]
     cache_size: Option<u64>,
-    /// Limit on what is accepted of shards, such as sample=8GiB; may be repeated. Names: sample, member and
-    /// extension (sizes), members and archives (numbers), padding (a size), and unsorted (a distance):
-    /// archives that are not sorted by name, as `tar -cf x.tar .` makes them, are read if the members of each
-    /// sample are within this distance, which is held in memory. A larger sample also allows larger members.
+    /// Limit on the shards that are accepted, such as sample=8GiB. May be given several times. Names: sample,
+    /// member and extension (sizes), members and archives (numbers), padding (a size), and unsorted (a size):
+    /// an archive that is not sorted by name, as `tar -cf x.tar .` writes it, is read if the members of each
+    /// sample are within this many bytes of each other; these bytes are held in memory. A larger limit of
+    /// samples also allows larger members.
     #[arg(long, global = true, value_name = "NAME=VALUE", value_parser = limit)]
     limit: Vec<(LimitName, u64)>,
-    /// Number of retries of a request after a network fault.
+    /// Maximum number of retries of a request after a network fault.
     #[arg(long, global = true, value_name = "COUNT")]
     retries: Option<u32>,
     /// Show events of this level and above on stderr: long waits, retries, shards.
@@ -40,7 +41,7 @@ pub(crate) struct GlobalOptions {
     log: Option<Level>,
 }
 
-/// The limits, by their names in [`Limits`].
+/// The limits of `--limit`, named after the fields of [`Limits`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LimitName {
     Sample,
@@ -53,7 +54,7 @@ enum LimitName {
 }
 
 fn limit(text: &str) -> Result<(LimitName, u64), String> {
-    let bad = || format!("{text:?} is no limit: give one such as sample=8GiB, member=8GiB or archives=10");
+    let bad = || format!("{text:?} is not a limit: give one such as sample=8GiB, member=8GiB or archives=10");
     let (name, value) = text.split_once('=').ok_or_else(bad)?;
     let name = match name {
         "sample" => LimitName::Sample,
@@ -85,7 +86,7 @@ impl GlobalOptions {
         Ok(store)
     }
 
-    /// The limits on what is accepted of shards.
+    /// The limits on the shards that are accepted.
     pub(crate) fn limits(&self) -> Result<Limits, Failure> {
         let mut limits = Limits::default();
         for &(name, value) in &self.limit {
@@ -105,12 +106,12 @@ impl GlobalOptions {
         let may_be_zero = [LimitName::Padding, LimitName::Unsorted];
         let is_zero = |(name, value): &(LimitName, u64)| *value == 0 && !may_be_zero.contains(name);
         match self.limit.iter().any(is_zero) {
-            true => Err(Failure::Usage("--limit: a limit of 0 accepts no shard with samples".into())),
+            true => Err(Failure::Usage("--limit: a limit of 0 accepts no shard that has samples".into())),
             false => Ok(limits),
         }
     }
 
-    /// The lowest level of events that are shown; `None` shows none.
+    /// The lowest level of events that are shown; `None` shows no events.
     pub(crate) fn log(&self) -> Option<Level> {
         self.log
     }

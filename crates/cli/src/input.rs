@@ -13,27 +13,27 @@ use shardstream::{ErrorKind, SecretUrl};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 
-/// Number of changed shards that an error names.
+/// Maximum number of changed shards that an error names.
 const MAX_LISTED: usize = 10;
-/// Number of damaged samples that are named.
+/// Maximum number of damaged samples that notes name.
 const MAX_DAMAGED: u64 = 100;
 
 /// The input shards.
 #[derive(Debug)]
 pub(crate) struct Input {
     pub(crate) shards: Vec<ShardIndex>,
-    /// The URL of each shard. It differs from the URL in the index if that is of a copy elsewhere.
+    /// The URL of each shard. The index may have another URL, of a copy of the shard.
     pub(crate) urls: Vec<SecretUrl>,
-    /// The object of each shard when it was looked at. Its samples are read of this version.
+    /// The version of each shard's object when it was looked up. Only samples of this version are read.
     pub(crate) objects: Vec<ObjectVersion>,
-    /// The keys of each shard; `None` if the shards were looked up in an index, which has no keys.
+    /// The keys of each shard's samples; `None` if the shards were looked up in an index, which has no keys.
     pub(crate) keys: Option<Vec<Vec<Box<str>>>>,
-    /// Number of damaged samples that are left out; `None` if they are errors.
+    /// Number of damaged samples that were left out; `None` if damage is an error.
     pub(crate) damaged: Option<u64>,
 }
 
 impl Input {
-    /// Looks the shards up in the index, or reads their headers if there is none.
+    /// Looks up the shards in the index, or reads their headers if no index is given.
     pub(crate) fn load(
         list: &ShardList,
         index: Option<&Index>,
@@ -45,7 +45,12 @@ impl Input {
             let shard = index
                 .get(url.expose_secret())
                 .filter(|shard| shard.size_of(0).is_some() || shard.samples() == 0);
-            let what = || format!("{url} is not in the index, or only the number of its samples is");
+            let what = || {
+                format!(
+                    "{url} is not in the index, or the index has only the number of its samples: build the \
+                     index again"
+                )
+            };
             shard.cloned().ok_or_else(|| Failure::Failed(what()))
         };
         let shards = list.iter().map(known).collect::<Result<Vec<_>, _>>()?;
@@ -54,8 +59,8 @@ impl Input {
         Ok(Input { shards, urls, objects, keys: None, damaged: None })
     }
 
-    /// Reads the headers of the shards, and leaves out damaged samples up to a limit. Notes on stderr name
-    /// them.
+    /// Reads the headers of the shards. Leaves out damaged samples, up to the limit `skip_bad`, and prints a
+    /// note for each.
     pub(crate) fn load_undamaged(
         list: &ShardList,
         skip_bad: SkipBad,
@@ -65,7 +70,7 @@ impl Input {
         let (sender, damage) = mpsc::channel();
         let mut input = Self::scan(list, threads, Some(&sender), context)?;
         drop(sender);
-        let (mut damaged, sound) = (0, input.samples().count() as u64);
+        let (mut damaged, intact) = (0, input.samples().count() as u64);
         for error in damage {
             damaged += 1;
             if damaged <= MAX_DAMAGED {
@@ -75,15 +80,15 @@ impl Input {
         if damaged > MAX_DAMAGED {
             note(format_args!("left out: and {} more", damaged - MAX_DAMAGED));
         }
-        check_skipped(damaged, sound + damaged, skip_bad)?;
+        check_skipped(damaged, intact + damaged, skip_bad)?;
         input.damaged = Some(damaged);
         Ok(input)
     }
 
-    /// Reads the headers of shards that are in the index, with the keys of their samples.
+    /// Reads the headers of the shards, and so the keys of their samples. The shards must be in the index.
     ///
     /// # Errors
-    /// For a shard that is not in the index or has changed since.
+    /// For a shard that is not in the index, or that has changed since it was indexed.
     pub(crate) fn with_keys(
         list: &ShardList,
         index: &Index,
@@ -100,13 +105,13 @@ impl Input {
         Ok(input)
     }
 
-    /// Compares the shards with the index that they were looked up in.
+    /// Checks that the shards have not changed since they were indexed, and notes their versions.
     ///
     /// # Errors
-    /// With the first shards that have changed or are missing.
+    /// If shards have changed or are missing. The message names the first of them.
     pub(crate) fn check_unchanged(mut self, threads: usize, context: &Context) -> Result<Self, Failure> {
         if self.keys.is_some() {
-            // The headers have just been read.
+            // There is no index: the headers have just been read from the shards.
             return Ok(self);
         }
         let (store, flag) = (context.store.clone(), context.interrupt.clone());
@@ -145,7 +150,8 @@ impl Input {
         Ok(self)
     }
 
-    /// Reads the headers of the shards. Sends the error of each damaged sample to `damage`, if there is one.
+    /// Reads the headers of the shards. With `damage`, sends the error of each damaged sample there and
+    /// continues; without it, damage is an error.
     fn scan(
         list: &ShardList,
         threads: usize,
@@ -155,7 +161,7 @@ impl Input {
         let progress = Arc::new(context.progress("reading headers", Unit::Shards, Some(list.len() as u64)));
         let (mut shards, mut keys) = (Vec::new(), Vec::new());
         let urls: Vec<SecretUrl> = list.iter().cloned().collect();
-        // In chunks, so that Ctrl-C is noticed between them.
+        // The shards are indexed in chunks, because Ctrl-C is checked only between two calls of the builder.
         for chunk in urls.chunks(4 * threads) {
             context.interrupt.check()?;
             let progress = Arc::clone(&progress);
@@ -169,9 +175,9 @@ impl Input {
                 }),
                 None => builder.build_with_keys(&chunk),
             };
-            for (shard, found) in indexed? {
+            for (shard, shard_keys) in indexed? {
                 shards.push(shard);
-                keys.push(found);
+                keys.push(shard_keys);
             }
         }
         context.interrupt.check()?;
@@ -179,13 +185,13 @@ impl Input {
         Ok(Input { shards, urls, objects, keys: Some(keys), damaged: None })
     }
 
-    /// The key of a sample, if keys are known.
+    /// The key of a sample, if the keys are known.
     pub(crate) fn key(&self, shard: u32, sample: u32) -> Option<&str> {
         let keys = self.keys.as_ref()?.get(shard as usize)?;
         keys.get(sample as usize).map(|key| &**key)
     }
 
-    /// All samples in order: the number of the shard, the number of the sample in it, and the key if known.
+    /// All samples in order: the number of the shard, the number of the sample in it, and the key, if known.
     pub(crate) fn samples(&self) -> impl Iterator<Item = (u32, u32, Option<&str>)> {
         let of = |(number, shard): (usize, &ShardIndex)| {
             let keys = self.keys.as_ref().and_then(|keys| keys.get(number));
@@ -196,7 +202,7 @@ impl Input {
         self.shards.iter().enumerate().flat_map(of)
     }
 
-    /// The first shard whose samples have no byte ranges.
+    /// The first shard whose index has no byte ranges of the samples.
     pub(crate) fn without_ranges(&self) -> Option<&ShardIndex> {
         self.shards.iter().find(|shard| shard.samples() > 0 && shard.range(0..1).is_none())
     }
@@ -206,11 +212,12 @@ impl Input {
         self.urls.iter().any(|url| !ObjectUrl::from(url).is_local())
     }
 
-    /// Refuses to write a series over its input, which `--force` would remove before it is read.
+    /// Checks that no input shard is a shard of the output series: `--force` would remove it before it is
+    /// read.
     pub(crate) fn check_apart(&self, series: &Series) -> Result<(), Failure> {
         match self.urls.iter().find(|url| series.holds(url.expose_secret())) {
             Some(url) => Err(Failure::Usage(format!(
-                "--to {}: the input {url} is, or would be, a shard of this series: write to another place",
+                "--to {}: the input {url} is, or would be, a shard of this series: give another --to",
                 SecretUrl::from(series.pattern())
             ))),
             None => Ok(()),
@@ -218,7 +225,7 @@ impl Input {
     }
 }
 
-/// The object of a shard that has not changed since it was indexed.
+/// Checks that a shard has not changed since it was indexed, and returns its object's version.
 ///
 /// # Errors
 /// See [`ShardIndex::check_object`].

@@ -1,8 +1,8 @@
-//! A hash that distinguishes the inputs of two runs.
+//! [`InputHash`], which tells whether two runs have the same input.
 
 use md5::{Digest, Md5};
 
-/// An MD5 hash of numbers and of texts with their lengths. It distinguishes inputs; it is not a signature.
+/// An MD5 hash of numbers, and of texts with their lengths. It detects changes, but not forgery.
 #[derive(Clone, Default)]
 pub(crate) struct InputHash(Md5);
 
@@ -13,13 +13,11 @@ impl std::fmt::Debug for InputHash {
 }
 
 impl InputHash {
-    /// Adds a text.
     pub(crate) fn text(&mut self, text: &str) {
         self.number(text.len() as u64);
         self.0.update(text);
     }
 
-    /// Adds a number.
     pub(crate) fn number(&mut self, number: u64) {
         self.0.update(number.to_le_bytes());
     }

@@ -16,7 +16,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Number of files listed of each kind.
+/// Maximum number of lines that a list of bad or renamed files has.
 const MAX_LISTED: usize = 100;
 
 /// How files are inspected.
@@ -25,12 +25,12 @@ pub(crate) struct Inspection {
     /// The directory that the paths start from.
     pub(crate) root: PathBuf,
     pub(crate) threads: usize,
-    /// Whether images are decoded.
+    /// Whether images are decoded, and not only recognised by their first bytes.
     pub(crate) decode: bool,
-    /// Whether bad samples are left out instead of an error, and how many.
+    /// How many bad samples may be left out; none if they are errors.
     pub(crate) skip_bad: SkipBad,
     pub(crate) empty: EmptyFields,
-    /// The list that the samples come from.
+    /// The name of the list that the samples come from, for messages.
     pub(crate) list: String,
 }
 
@@ -39,8 +39,8 @@ pub(crate) struct Inspection {
 enum Fault {
     /// A file that is missing, empty or damaged.
     Bad(String),
-    /// A failure of the disk or of the system, which says nothing about the file: without permission, or with
-    /// too many open files, every sample would be left out.
+    /// A failure of the disk or the system, such as a missing permission or too many open files. `--skip-bad`
+    /// does not leave out these samples: it could leave out every sample.
     System(String),
 }
 
@@ -53,7 +53,7 @@ impl Fault {
         }
     }
 
-    /// The fault with what precedes its message.
+    /// The fault with the name of the file before its message.
     fn at(self, place: impl fmt::Display) -> Self {
         match self {
             Fault::Bad(why) => Fault::Bad(format!("{place}: {why}")),
@@ -68,22 +68,22 @@ pub(crate) struct Inspected {
     pub(crate) samples: Vec<PlannedSample>,
     /// Number of samples that were left out.
     pub(crate) left_out: u64,
-    /// Number of images whose extension is wrong, and whose field is named by their content.
+    /// Number of images with a wrong extension, which were stored under the field of their real format.
     pub(crate) renamed: u64,
 }
 
 impl Inspection {
-    /// Inspects the files of the samples: their sizes, and the image format that their first bytes show. An
+    /// Inspects the files of the samples: their sizes, and the image formats that their first bytes show. An
     /// image whose extension is wrong gets the field of its real format.
     ///
     /// # Errors
-    /// One error that lists the bad files, unless `skip_bad` is set and allows as many; and a failure to read
-    /// a file for another reason than the file.
+    /// If files are bad: one error that lists them. With `skip_bad`, only if more are bad than it allows.
+    /// Also if a file cannot be read because of the disk or the system.
     pub(crate) fn run(self, samples: Vec<PlannedSample>, context: &Context) -> Result<Inspected, Failure> {
         let what = if self.decode { "decoding images" } else { "looking at files" };
         let total = samples.len() as u64;
         let progress = context.progress(what, Unit::Samples, Some(total));
-        // Inspecting a file waits for the disk; decoding needs a core.
+        // A thread that does not decode mostly waits for the disk, so more threads than cores are useful.
         let threads = if self.decode { self.threads } else { self.threads.max(8) };
         let (skip_bad, flag) = (self.skip_bad, context.interrupt.clone());
         let source = samples.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
@@ -112,8 +112,8 @@ impl Inspection {
         Ok(Inspected { samples, left_out: bad.len() as u64, renamed: renamed.len() as u64 })
     }
 
-    /// Fills in the sizes of a sample's files. Returns the sample with a note on each image whose extension
-    /// is wrong, or the fault of one of its files.
+    /// Inspects the files of a sample. Returns the sample with the sizes of its files, and a note for each
+    /// image whose extension is wrong; or the fault of a file.
     fn inspect(&self, sample: PlannedSample) -> Result<(PlannedSample, Vec<String>), Fault> {
         let mut notes = Vec::new();
         let origin = sample.origin(&self.list);
@@ -125,7 +125,7 @@ impl Inspection {
                 }
                 if let Err(first) = sample.push(Arc::clone(&field), content) {
                     let first = sample.file(first).unwrap_or("another value");
-                    let why = format!("{first} is stored as {field}, and so is a value of the list");
+                    let why = format!("both {first} and a value of the list are the field {field}");
                     return Err(Fault::Bad(format!("{origin}: {why}")));
                 }
                 continue;
@@ -133,21 +133,20 @@ impl Inspection {
             let file = self.root.join(&**path);
             let place = file.display();
             let bad = |why: String| Err(Fault::Bad(format!("{place}: {why}")));
-            let (bytes, found) =
-                inspect_file(&file, &field, self.decode).map_err(|fault| fault.at(&place))?;
-            if bytes == 0 && !self.empty.allow(&field) {
+            let inspected = inspect_file(&file, &field, self.decode).map_err(|fault| fault.at(&place))?;
+            if inspected.size == 0 && !self.empty.allow(&field) {
                 return bad(format!("the file {}", empty(&field)));
             }
-            *size = bytes;
-            if let (Some(is), Some(should_be)) = (found, named(&field))
-                && is != should_be
+            *size = inspected.size;
+            if let (Some(format), Some(expected)) = (inspected.format, named(&field))
+                && format != expected
             {
-                if named(path) != Some(should_be) {
-                    // The user named the field, so it is not renamed.
-                    return bad(format!("this is a {is}, and the field is {field}: name another field"));
+                if named(path) != Some(expected) {
+                    // The user has named the field with `--file`, so it is not renamed.
+                    return bad(format!("this is a {format}, but the field is {field}: give another field"));
                 }
-                notes.push(format!("{place}: this is a {is}, and stored as {is}"));
-                field = renamed(&field, is);
+                notes.push(format!("{place}: this is a {format}, and stored as {format}"));
+                field = renamed(&field, format);
             }
             if let Err(first) = sample.push(Arc::clone(&field), content.clone()) {
                 let first = sample.file(first).unwrap_or("a value of the list");
@@ -158,7 +157,7 @@ impl Inspection {
     }
 }
 
-/// What is wrong with an empty field.
+/// The message for an empty field.
 fn empty(field: &str) -> String {
     match is_image_file(field) {
         true => "is empty".into(),
@@ -166,7 +165,7 @@ fn empty(field: &str) -> String {
     }
 }
 
-/// The first lines of a list, with the number of further ones.
+/// The first [`MAX_LISTED`] lines, and a line with the number of further ones.
 fn limited(lines: &[String]) -> Vec<String> {
     let more = lines.len().saturating_sub(MAX_LISTED);
     let last = (more > 0).then(|| format!("and {more} more"));
@@ -191,10 +190,16 @@ fn renamed(field: &str, extension: &str) -> Arc<str> {
     }
 }
 
-/// The size of a file, and its image format if the field is an image; or the reason why it cannot be stored.
-fn inspect_file(path: &Path, field: &str, decode: bool) -> Result<(u64, Option<&'static str>), Fault> {
+/// The size of a file, and the extension for its image format if it is an image.
+struct InspectedFile {
+    size: u64,
+    format: Option<&'static str>,
+}
+
+/// Inspects a file that becomes the given field. Returns the reason if it cannot be stored.
+fn inspect_file(path: &Path, field: &str, decode: bool) -> Result<InspectedFile, Fault> {
     let is_image = is_image_file(field);
-    // Checked before the file is opened, since opening a pipe blocks until it has a writer.
+    // Checked before the file is opened: opening a named pipe blocks until the pipe has a writer.
     let metadata = fs::metadata(path).map_err(|error| Fault::of(&error))?;
     if !metadata.is_file() {
         return Err(Fault::Bad("this is not a file".into()));
@@ -210,20 +215,20 @@ fn inspect_file(path: &Path, field: &str, decode: bool) -> Result<(u64, Option<&
     };
     let (size, bytes) = read().map_err(|error| Fault::of(&error))?;
     if !is_image || size == 0 {
-        return Ok((size, None));
+        return Ok(InspectedFile { size, format: None });
     }
-    let found = image(&bytes);
-    if let (Some(named), None) = (named(field), found) {
+    let format = extension_of(&bytes);
+    if let (Some(named), None) = (named(field), format) {
         return Err(Fault::Bad(format!("this is not a {named}")));
     }
     if decode && let Err(error) = Image::decode(&bytes, ImageMode::Rgb8) {
         return Err(Fault::Bad(causes(&error)));
     }
-    Ok((size, found))
+    Ok(InspectedFile { size, format })
 }
 
-/// The extension of an image with these first bytes. One of PNM has several.
-fn image(head: &[u8]) -> Option<&'static str> {
+/// The extension for an image with these first bytes. `None` for PNM, which has several extensions.
+fn extension_of(head: &[u8]) -> Option<&'static str> {
     match image_format(head)? {
         "jpeg" => Some("jpg"),
         "pnm" => None,
@@ -262,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn images_become_the_field_of_their_content() {
+    fn an_image_with_a_wrong_extension_gets_the_field_of_its_format() {
         let dir = tempfile::tempdir().unwrap();
         let files = [("a.JPEG", PNG), ("b.jpg", JPEG), ("c.png", PNG), ("d.txt", b"d"), ("e.ppm", b"P6")];
         for (name, bytes) in files {
@@ -282,12 +287,12 @@ mod tests {
         let both = inspect(dir.path(), &[("jpg", "a.JPEG"), ("png", "c.png")]).unwrap_err();
         assert!(both.ends_with("c.png: this is a png, and so is a.JPEG of the same sample"), "{both}");
         let given = inspect(dir.path(), &[("jpg", "c.png")]).unwrap_err();
-        assert!(given.ends_with("c.png: this is a png, and the field is jpg: name another field"), "{given}");
+        assert!(given.ends_with("c.png: this is a png, but the field is jpg: give another field"), "{given}");
         assert!(inspect(dir.path(), &[("jpg", "none.jpg")]).is_err());
     }
 
     #[test]
-    fn lists_have_an_end() {
+    fn long_lists_end_with_the_number_of_further_lines() {
         let lines = vec![String::new(); MAX_LISTED + 3];
         assert_eq!((limited(&lines).len(), &*limited(&lines)[MAX_LISTED]), (MAX_LISTED + 1, "and 3 more"));
         assert_eq!(limited(&lines[..MAX_LISTED]).len(), MAX_LISTED);

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM, and stopping threads.
+//! [`Interrupt`] by Ctrl-C or SIGTERM, and [`Stop`] for threads that work together.
 
 use crate::failure::Failure;
 use shardstream::store::interrupt_process;
@@ -8,19 +8,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Whether Ctrl-C or SIGTERM has asked the program to end. Clones share the flag.
+/// Whether the process has received Ctrl-C or SIGTERM. Clones share the flag.
 ///
-/// Commands check it between samples, and all waits for a store end at once. A command that has not ended
-/// after [`GRACE`] is ended, since it may wait for a disk, or for a server that is to abort an upload. A
-/// second Ctrl-C does the same at once. Even then no file is half written, since files and objects appear
-/// under their names only when they are complete.
+/// Commands check the flag between samples, and all waits for a store end at once. If a command has not ended
+/// after [`GRACE`], because it waits for a disk or for a server to abort an upload, the process exits. A
+/// second Ctrl-C makes it exit at once. Even then no file is half written: files and objects appear under
+/// their names only when they are complete.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
-/// Time for which a command may clean up after a signal.
+/// Maximum time that a command has to clean up after a signal.
 const GRACE: Duration = Duration::from_millis(900);
 
-/// Ends the program.
 fn exit() -> ! {
     std::process::exit(i32::from(Failure::Interrupted.code()))
 }
@@ -35,7 +34,7 @@ impl Interrupt {
                 exit();
             }
             interrupt_process();
-            // On a thread of its own: the handler waits for the second signal.
+            // This waits on another thread, because the handler must return to receive the second signal.
             thread::spawn(|| {
                 thread::sleep(GRACE);
                 let _ = Failure::Interrupted.report();
@@ -76,13 +75,13 @@ impl Stop {
         self.interrupt.is_set() || self.has_failed.load(Ordering::SeqCst)
     }
 
-    /// An error if the threads should stop, with which a thread can end its work.
+    /// Returns an error if the threads should stop. A thread ends its work with it.
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_set() { Err(interrupted()) } else { Ok(()) }
     }
 
-    /// Runs a piece of work on one thread, unless the threads were stopped. If it fails, it stops the others.
-    /// Returns `None` after a failure or a stop.
+    /// Runs `work` on this thread, unless the threads were stopped. If it fails, the other threads are
+    /// stopped. Returns `None` if it failed or did not run.
     pub(crate) fn guard<T>(&self, work: impl FnOnce() -> Result<T>) -> Option<T> {
         match self.check().and_then(|()| work()) {
             Ok(done) => Some(done),
@@ -97,7 +96,7 @@ impl Stop {
         }
     }
 
-    /// The reason why the threads were stopped, as an error; call it when they have ended.
+    /// Returns the reason why the threads were stopped as an error. Call this when the threads have ended.
     pub(crate) fn finish(&self) -> std::result::Result<(), Failure> {
         self.interrupt.check()?;
         match self.first_error.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -107,7 +106,7 @@ impl Stop {
     }
 }
 
-/// The error with which stopped work ends.
+/// The error of work that was stopped.
 pub(crate) fn interrupted() -> Error {
     std::io::Error::from(std::io::ErrorKind::Interrupted).into()
 }
@@ -122,7 +121,7 @@ mod tests {
         let stop = Stop::new(&Interrupt::default());
         assert_eq!(stop.guard(|| Ok(1)), Some(1));
         assert!(!stop.is_set() && stop.finish().is_ok());
-        // The second one is running when the first one fails.
+        // The outer work is still running when the inner work fails first.
         let outer = stop.guard(|| {
             assert!(stop.guard(|| Err::<(), _>(other_error("first"))).is_none());
             Err::<(), _>(other_error("second"))
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_is_no_error() {
+    fn an_interrupt_is_reported_as_such_and_not_as_an_error() {
         let interrupt = Interrupt::default();
         let stop = Stop::new(&interrupt);
         let done = stop.guard(|| {

@@ -1,4 +1,4 @@
-//! Rows of JSON lines, with numbers as they are written.
+//! Parses rows of JSON Lines. Numbers keep the digits with which they are written.
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -7,15 +7,14 @@ use std::fmt;
 /// A value of a row of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cell {
-    /// The `null` of JSON.
     Null,
     Text(String),
-    /// Any other value of JSON, as written, without white space.
+    /// Any other JSON value, as written but without white space.
     Json(String),
 }
 
 impl Cell {
-    /// The bytes of a field: a text as it is, any other value as JSON.
+    /// The content of a field: a text itself, and any other value as JSON.
     pub(crate) fn into_text(self) -> String {
         match self {
             Cell::Null => "null".into(),
@@ -88,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_kept_as_written() {
+    fn values_keep_the_digits_and_order_in_which_they_are_written() {
         let line = r#"{"n": 12345678901234567890123, "f": 1.10, "t": "a\" \u00e9", "none": null,
             "box": [ 1e400, {"a b": "c \\" , "a b": [ ] } ]}"#;
         let JsonRow(row) = serde_json::from_str(line).unwrap();

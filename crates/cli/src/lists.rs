@@ -15,18 +15,19 @@ const FILE_COLUMNS: [&str; 5] = ["file", "file_name", "filename", "path", "image
 /// Options that say what the columns of a list mean.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ListColumns {
-    /// A column that names a file: its content becomes a field, named by the extension of the file, or FIELD.
-    /// May be given several times. [default: file, file_name, filename, path or image, whichever is there]
+    /// A column with paths of files: the content of each file becomes a field, named after the extension of
+    /// the file, or FIELD. May be given several times. [default: the columns file, file_name, filename, path
+    /// and image]
     #[arg(long = "file", value_name = "COLUMN[=FIELD]")]
     files: Vec<String>,
-    /// No column names a file: each becomes a field with the value in the list. Samples are numbered unless
-    /// --key is given.
+    /// No column has paths of files: every column becomes a field with the value in the list. Without --key,
+    /// the keys are numbers.
     #[arg(long, conflicts_with = "files")]
     no_files: bool,
     /// The column with the keys. [default: the key comes from the path of the file, as for --from-dir]
     #[arg(long, value_name = "COLUMN")]
     key: Option<String>,
-    /// Put the other columns into one field `json`, instead of one field each.
+    /// Put the other columns into one field `json`, instead of one field per column.
     #[arg(long)]
     as_json: bool,
 }
@@ -75,8 +76,8 @@ impl ListColumns {
                 false => self.files.join(", "),
             };
             return Err(format!(
-                "no column names a file (looked for {wanted}): name it by --file COLUMN, or give --no-files \
-                 for a list of values"
+                "no column has the path of a file (looked for {wanted}): name the column by --file COLUMN, \
+                 or give --no-files for a list of values"
             ));
         }
         let from_path = || files.values().next().map(|(_, path)| key_of_path(path).into());
@@ -118,7 +119,7 @@ impl ListColumns {
         Ok(sample)
     }
 
-    /// The number of a column that names a file, among all such columns; `None` for other columns.
+    /// The number, among the columns with paths of files, of this column; `None` for other columns.
     fn file_column(&self, column: &str) -> Option<usize> {
         if self.no_files {
             return None;
@@ -136,8 +137,8 @@ fn extension(path: &str) -> Result<String, String> {
     extension.map(str::to_lowercase).ok_or_else(none)
 }
 
-/// Parses CSV or tab-separated values whose first row has the names of the columns. `place` names the list in
-/// errors.
+/// Parses CSV or tab-separated values. The first row has the names of the columns. Errors name the list as
+/// `place`.
 pub(crate) fn csv(
     document: &str,
     format: CellFormat,
@@ -147,7 +148,7 @@ pub(crate) fn csv(
     let failed = |line: usize, what: &str| Failure::Failed(format!("{place}, line {line}: {what}"));
     let mut rows = CsvRows::new(document, format);
     let Some((_, names)) = rows.next_row().map_err(|what| failed(1, &what))? else {
-        return Err(failed(1, "the list is empty: its first row has the names of the columns"));
+        return Err(failed(1, "the list is empty: its first row must have the names of the columns"));
     };
     for (number, name) in names.iter().enumerate() {
         if let Some(first) = names[..number].iter().position(|other| other == name) {
@@ -166,14 +167,15 @@ pub(crate) fn csv(
             continue;
         }
         if row.len() != names.len() {
-            return Err(failed(line, &format!("{} columns, and {} are named", row.len(), names.len())));
+            let what = format!("{} columns, but the first row names {}", row.len(), names.len());
+            return Err(failed(line, &what));
         }
         let row = names.iter().map(String::as_str).zip(row.into_iter().map(Cell::Text));
         samples.push(columns.sample(line, row).map_err(|what| failed(line, &what))?);
     }
 }
 
-/// Parses a list of JSON objects, one a line.
+/// Parses a list of JSON objects, one per line.
 pub(crate) fn jsonl(
     document: &str,
     columns: &ListColumns,
@@ -191,7 +193,7 @@ pub(crate) fn jsonl(
     Ok(samples)
 }
 
-/// Parses a list of files, one a line, or with `null` each ended by a NUL. Files whose paths are the same up
+/// Parses a list of files, one per line, or with `null` each ended by a NUL. Files whose paths are equal up
 /// to the first dot of the file name form one sample; the rest of the name is the field.
 pub(crate) fn files(document: &str, null: bool, place: &str) -> Result<Vec<PlannedSample>, Failure> {
     let lines: Vec<&str> = match null {
@@ -204,7 +206,7 @@ pub(crate) fn files(document: &str, null: bool, place: &str) -> Result<Vec<Plann
     for (number, path) in (1..).zip(&lines).filter(|(_, line)| !line.trim().is_empty()) {
         let failed = |what: String| Failure::Failed(format!("{place}, {unit} {number}: {path}: {what}"));
         let Some((stem, field)) = split_name(path.trim_start_matches("./")) else {
-            return Err(failed("the name of a file is KEY.FIELD, and this one has no field".into()));
+            return Err(failed("the name of a file must be KEY.FIELD, but this one has no field".into()));
         };
         let sample = *by_stem.entry(stem).or_insert(samples.len());
         if sample == samples.len() {
@@ -216,7 +218,7 @@ pub(crate) fn files(document: &str, null: bool, place: &str) -> Result<Vec<Plann
         if let Err(first) = sample.push(field.as_str().into(), FieldSource::file(path)) {
             let first = sample.file(first).unwrap_or_default();
             let line = lines.iter().position(|line| *line == first).map_or(0, |at| at + 1);
-            let what = format!("the field {field} of its sample is {first} already ({unit} {line})");
+            let what = format!("its sample has the field {field} already: {first} ({unit} {line})");
             return Err(failed(what));
         }
     }
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_csv() {
+    fn rows_of_csv_become_samples_or_errors() {
         let text = "\u{feff}file,cls,Txt\r\na/1.JPG,3,\"one, \"\"two\"\"\nthree\"\r\n\r\nb.png,,x\n";
         let items = csv(text, CellFormat::Csv, &ListColumns::default(), "l").unwrap();
         let expected = ["a/1: jpg<a/1.JPG txt=one, \"two\"\nthree cls=3", "b: png<b.png txt=x cls="];
@@ -265,7 +267,7 @@ mod tests {
             ("", "line 1: the list is empty"),
             ("file\na.jpg\n\"b", "line 3: a quote is not closed"),
             ("file,a\nx.jpg", "line 2: 1 columns"),
-            ("a\n1", "line 2: no column names a file"),
+            ("a\n1", "line 2: no column has the path of a file"),
             ("file\n\"a\"b", "text after"),
             ("file\nnone", "no extension"),
             ("file,jpg\na.jpg,1", "two columns make a field \"jpg\""),
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_json_and_of_files() {
+    fn lines_of_json_and_names_of_files_become_samples() {
         let text = "{\"image\": \"a.jpg\", \"cls\": 3, \"boxes\": [[1, 2]], \"none\": null}\n\n";
         let items = jsonl(text, &ListColumns::default(), "l").unwrap();
         assert_eq!(shown(&items), ["a: jpg<a.jpg boxes=[[1,2]] cls=3"]);

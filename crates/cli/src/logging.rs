@@ -1,4 +1,4 @@
-//! The log of the crate while a command runs: lines on stderr, or a timeline of the threads.
+//! The library's log while a command runs: lines on stderr, and a timeline of the threads in a file.
 
 use crate::failure::Failure;
 use crate::text;
@@ -23,7 +23,7 @@ pub(crate) enum Level {
 }
 
 /// The timeline that is being written to a file.
-#[must_use = "the file is complete when it is finished"]
+#[must_use = "only `finish` completes the file"]
 pub(crate) struct Timeline {
     path: PathBuf,
     guard: FlushGuard,
@@ -34,7 +34,7 @@ impl Timeline {
     /// Completes the file.
     ///
     /// # Errors
-    /// The first failure of writing it, such as a full disk.
+    /// The first error of writing the file, such as a full disk.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         drop(self.guard);
         match self.error.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -46,8 +46,8 @@ impl Timeline {
 
 type FirstError = Arc<Mutex<Option<io::Error>>>;
 
-/// A writer that keeps its first error and writes nothing more: the thread of `tracing_chrome` would panic,
-/// and nobody would notice.
+/// A writer that keeps its first error, and discards what is written afterwards. If it returned the error,
+/// the thread of `tracing_chrome` would panic, and the command would not report the failure.
 struct KeepsError<W> {
     writer: W,
     error: FirstError,
@@ -74,7 +74,7 @@ impl<W: Write> Write for KeepsError<W> {
     }
 }
 
-/// Starts to show events from `level` on, and to write the spans of all threads to the file `trace`.
+/// Starts to show events of `level` and above, and to write the spans of all threads to the file `trace`.
 pub(crate) fn begin(level: Option<Level>, trace: Option<&Path>) -> Result<Option<Timeline>, Failure> {
     if level.is_none() && trace.is_none() {
         return Ok(None);
@@ -85,7 +85,7 @@ pub(crate) fn begin(level: Option<Level>, trace: Option<&Path>) -> Result<Option
         Some(Level::Info) => LevelFilter::INFO,
         Some(Level::Debug) => LevelFilter::DEBUG,
     };
-    // Without colours, which would be control characters in a file.
+    // No colours: their control characters would end up in files to which stderr is redirected.
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(|| PrintableStderr);
     let lines =
         tracing_subscriber::Layer::with_filter(lines, Targets::new().with_target("shardstream", shown));
@@ -105,11 +105,11 @@ pub(crate) fn begin(level: Option<Level>, trace: Option<&Path>) -> Result<Option
     Ok(timeline)
 }
 
-/// Writes events to stderr with control characters escaped: they have names of shards and keys.
+/// Writes events to stderr, with control characters escaped, because events have names of shards and keys.
 struct PrintableStderr;
 
 impl Write for PrintableStderr {
-    /// The subscriber writes each event with one call.
+    /// Writes one event: the subscriber calls this once per event.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         io::stderr().write_all(text::printable_lines(&String::from_utf8_lossy(bytes)).as_bytes())?;
         Ok(bytes.len())
@@ -120,13 +120,14 @@ impl Write for PrintableStderr {
     }
 }
 
-/// Refuses to replace a file that is not a timeline, so that `bench --trace data/*.tar` does not destroy the
-/// first shard.
+/// Checks that the timeline does not replace a file that is not a timeline. In `bench --trace data/*.tar`,
+/// the shell gives the first shard as its name.
 fn check_timeline(path: &Path) -> Result<(), Failure> {
     let mut first = Vec::new();
     let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
     let read = is_file.then(|| File::open(path)?.take(3).read_to_end(&mut first));
-    // Events begin at the margin, unlike the items of other lists; an interrupted timeline may be shorter.
+    // In a timeline, unlike in most JSON lists, each item begins at the start of a line. The timeline of an
+    // interrupted run may end earlier.
     let is_timeline = matches!(&first[..], [] | [b'['] | [b'[', b'\n'] | [b'[', b'\n', b'{' | b'\n']);
     match read {
         Some(Ok(_)) if !is_timeline => Err(Failure::Failed(format!(

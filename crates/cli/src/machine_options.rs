@@ -9,17 +9,17 @@ use std::sync::OnceLock;
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct MachineOptions {
     /// Rank of this machine, from 0: it writes the shards RANK, RANK + WORLD_SIZE and so on. `auto` takes
-    /// rank and world size from the environment, as torchrun, Slurm, MPI and other launchers set it, and on a
-    /// Cloud TPU VM otherwise from its metadata server.
+    /// rank and world size from the environment that torchrun, Slurm, MPI and other launchers set. On a Cloud
+    /// TPU VM without such an environment, `auto` asks the metadata server.
     #[arg(long, value_name = "RANK|auto", value_parser = rank_option)]
     rank: Option<RankOption>,
-    /// Number of machines that write the shards, each with the same options. Implies --resume, as `--rank
+    /// Number of machines that write the shards, all with the same options. Implies --resume, as `--rank
     /// auto` does.
     #[arg(long, value_name = "COUNT", requires = "rank")]
     world_size: Option<usize>,
-    /// The rank, once it is known: the metadata server is asked only once.
+    /// The result of [`rank`](Self::rank), kept so that the metadata server is asked only once.
     #[arg(skip)]
-    known: OnceLock<MachineRank>,
+    detected: OnceLock<MachineRank>,
 }
 
 /// The value of `--rank`.
@@ -49,14 +49,14 @@ impl MachineOptions {
     /// # Errors
     /// [`Failure::Usage`] if the rank is out of range or cannot be detected.
     pub(crate) fn rank(&self) -> Result<MachineRank, Failure> {
-        if let Some(rank) = self.known.get() {
+        if let Some(rank) = self.detected.get() {
             return Ok(*rank);
         }
         let rank = self.rank_from(detect)?;
-        Ok(*self.known.get_or_init(|| rank))
+        Ok(*self.detected.get_or_init(|| rank))
     }
 
-    /// Whether other machines may write shards of the series as well.
+    /// Whether other machines may write shards of the series too.
     pub(crate) fn are_several(&self) -> bool {
         self.rank == Some(RankOption::Auto) || self.world_size.is_some_and(|count| count > 1)
     }
@@ -68,12 +68,12 @@ impl MachineOptions {
             (Some(RankOption::Number(_)), None) => return usage("--rank needs --world-size".into()),
             (Some(RankOption::Number(rank)), Some(world_size)) => (rank, world_size),
             (Some(RankOption::Auto), Some(_)) => {
-                return usage("--world-size is for a --rank that is a number: auto sets both".into());
+                return usage("--rank auto also sets the world size: leave out --world-size".into());
             }
             (Some(RankOption::Auto), None) => {
                 let topology = detect().map_err(|error| Failure::Usage(format!("--rank auto: {error}")))?;
                 if topology.launcher() == Launcher::Single {
-                    // Taken for rank 0 of 1, every machine would write all shards.
+                    // As rank 0 of 1, every machine would write all shards.
                     let what = "--rank auto: the environment does not have the rank: give --rank and \
                                 --world-size, or set SHARDSTREAM_RANK and SHARDSTREAM_WORLD_SIZE";
                     return usage(what.into());
@@ -83,15 +83,16 @@ impl MachineOptions {
         };
         match rank < world_size {
             true => Ok(MachineRank { rank, world_size }),
-            false => usage(format!("--rank {rank}: the ranks of {world_size} machines count from 0")),
+            false => usage(format!("--rank {rank}: with --world-size {world_size}, ranks count from 0")),
         }
     }
 }
 
-/// The rank from the environment, and on a Cloud TPU VM otherwise from its metadata server.
+/// Detects the rank from the environment. On a Cloud TPU VM, also asks the metadata server if the environment
+/// has no rank.
 ///
-/// `GCE_METADATA_HOST` counts as a TPU VM as well: whoever sets it wants the server to be asked. Elsewhere
-/// the request would only wait for its time-out.
+/// The server is asked only if the machine has a TPU or if `GCE_METADATA_HOST` names the server: on other
+/// machines the request would wait for its time-out.
 fn detect() -> shardstream::Result<Topology> {
     match has_tpu(Path::new("/dev")) || std::env::var_os("GCE_METADATA_HOST").is_some() {
         true => Topology::detect_on_tpu_vm(),
@@ -99,7 +100,7 @@ fn detect() -> shardstream::Result<Topology> {
     }
 }
 
-/// Whether `/dev` has the device files of a TPU: `accel0` or `vfio/0`, or others with a number.
+/// Whether the directory `dev` has the device files of a TPU, such as `accel0` or `vfio/0`.
 fn has_tpu(dev: &Path) -> bool {
     let is_numbered = |name: &str, prefix: &str| {
         let number = name.strip_prefix(prefix);
@@ -136,14 +137,14 @@ mod tests {
     #[test]
     fn ranks_are_given_or_detected() {
         let slurm = [("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "3"), ("SLURM_STEP_NUM_TASKS", "8")];
-        let rank = |given: Option<RankOption>, world_size, variables: &[(&str, &str)]| {
+        let rank = |rank: Option<RankOption>, world_size, variables: &[(&str, &str)]| {
             let find = |name: &str| variables.iter().find(|(variable, _)| *variable == name);
             let detect = || Topology::detect_from(|name| find(name).map(|(_, value)| (*value).to_owned()));
-            let machines = MachineOptions { rank: given, world_size, known: OnceLock::new() };
+            let machines = MachineOptions { rank, world_size, detected: OnceLock::new() };
             machines.rank_from(detect).map(|MachineRank { rank, world_size }| (rank, world_size)).ok()
         };
         let (number, auto) = (|number| Some(RankOption::Number(number)), Some(RankOption::Auto));
-        // Nothing is detected unless that is asked for.
+        // Only `--rank auto` uses the environment.
         assert_eq!(rank(None, None, &slurm), Some((0, 1)));
         assert_eq!(rank(number(1), Some(2), &slurm), Some((1, 2)));
         assert_eq!(rank(auto, None, &slurm), Some((3, 8)));

@@ -1,7 +1,7 @@
 //! The program `shardstream`: inspects, checks, indexes, creates and copies shards.
 //!
-//! A thin layer over the crate's public API. Each command is a file in `commands`; the other modules hold
-//! what the commands share.
+//! The program is a thin layer over the library's public API. Each command is a file in `commands`; the other
+//! modules have the code that several commands use.
 
 mod arguments;
 mod class_folders;
@@ -90,15 +90,15 @@ fn main() -> ExitCode {
         Err(failure) => return failure.report(),
     };
     let done = program.command.run(&context);
-    // What was interrupted may end with any error.
+    // After an interrupt, the command may end with any error: report the interrupt instead.
     let done =
         done.map_err(|failure| if context.interrupt.is_set() { Failure::Interrupted } else { failure });
     let timeline = timeline.map_or(Ok(()), Timeline::finish);
     match done.and(context.output.flush()).and(timeline) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Output from before the failure is still useful. If it cannot be written either, the first
-            // failure is the one to report.
+            // The output from before the failure is still useful. If it cannot be written, only the first
+            // failure is reported.
             drop(context.output.flush());
             failure.report()
         }

@@ -24,7 +24,7 @@ pub(crate) struct LoaderSettings {
     pub(crate) work: SampleWork,
 }
 
-/// What is done with each sample.
+/// The work that is measured for each sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SampleWork {
     Nothing,
@@ -36,7 +36,7 @@ pub(crate) enum SampleWork {
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct StageRate {
     pub(crate) stage: String,
-    /// Bytes of shards: as stored in the stage `read`, and decompressed in later stages.
+    /// Bytes of shards: stored bytes in the stage `read`, and decompressed bytes in later stages.
     pub(crate) bytes: u64,
     pub(crate) samples: u64,
     pub(crate) seconds: f64,
@@ -51,7 +51,7 @@ impl StageRate {
         StageRate { stage: stage.into(), bytes, samples, seconds, bytes_per_second, samples_per_second }
     }
 
-    /// Fills in the bytes of a stage that counted samples only, from the mean bytes of a sample.
+    /// Sets the bytes of a stage that counted only samples, from the mean size of a sample.
     pub(crate) fn set_bytes_from_samples(&mut self, bytes_per_sample: f64) {
         self.bytes = (self.samples as f64 * bytes_per_sample) as u64;
         self.bytes_per_second = self.samples_per_second * bytes_per_sample;
@@ -73,7 +73,8 @@ pub(crate) struct Bench<'a> {
 pub(crate) struct StageCounts {
     pub(crate) bytes: AtomicU64,
     pub(crate) samples: AtomicU64,
-    /// Number of the next shard to read; it continues after the end of the list, for another round.
+    /// Number of shards whose reading has begun. After the last shard of the list, reading starts again with
+    /// the first.
     next: AtomicUsize,
 }
 
@@ -109,7 +110,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Measures parsing samples, with some work for each.
+    /// Measures parsing samples, and the `work` on each.
     pub(crate) fn parse(&self, threads: usize, work: SampleWork) -> std::result::Result<StageRate, Failure> {
         let stage = if work == SampleWork::Nothing { "parse" } else { "decode" };
         let (decoder, limits) = (Decoder::new().images(ImageMode::Rgb8), self.context.reader.limits);
@@ -138,7 +139,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Calls `work` for one shard after the other, on several threads, until the time is over.
+    /// Calls `work` for each shard in turn, on several threads, until the time is over.
     fn on_threads(
         &self,
         stage: &str,
@@ -165,7 +166,7 @@ impl Bench<'_> {
         Ok(StageRate::new(stage, bytes, samples, begun.elapsed()))
     }
 
-    /// Measures a loader. Returns its own report as well.
+    /// Measures a loader. Also returns the loader's own report.
     pub(crate) fn loader(
         &self,
         stage: &str,
@@ -202,7 +203,7 @@ impl Bench<'_> {
         Ok((measured, report))
     }
 
-    /// Takes batches until the time is over, and returns the report of the loader.
+    /// Reads batches until the time is over, and returns the loader's report.
     fn drive<B: Send + 'static>(&self, loader: &Loader<B>) -> std::result::Result<Report, Failure> {
         let begun = Instant::now();
         let mut batches = loader.epochs(0);

@@ -1,42 +1,44 @@
-//! Readers of shards that can be read only from their beginning, kept open between the output shards.
+//! Keeps the readers of compressed input shards open, so that several output shards can share one.
 //!
-//! A compressed shard has no byte ranges. If each output shard read it from its beginning, ten output shards
-//! of one input would decompress it five times over. So the reader of an output shard is kept, and the next
-//! output shard continues with it. Readers are only moved forward: a sample before the next one of all
-//! readers takes a new reader.
+//! A compressed shard has no byte ranges: it can only be read from its beginning. If each of ten output
+//! shards read the same input from its beginning, the input would be decompressed five times on average.
+//! Instead, an output shard leaves its reader open, and the output shard with the next samples continues with
+//! it. Readers only move forward. If all open readers are past a sample, a new reader is opened.
 //!
-//! Threads write output shards in parallel. One that needs a reader that another thread is using waits for it
-//! if the output is not compressed, since decompression is then most of the work: the input is decompressed
-//! once. If the output is compressed, each thread has a reader of its own, and compression is in parallel.
+//! Threads write output shards in parallel. If the output is not compressed, decompression is most of the
+//! work. A thread then waits for a reader that another thread is using, and the input is decompressed only
+//! once. If the output is compressed, each thread opens its own reader instead, so that all threads compress
+//! in parallel.
 //!
-//! A thread that waits holds no reader itself, so that threads cannot wait for each other in a circle.
+//! A thread that waits holds no reader, so threads cannot deadlock.
 
 use shardstream::store::Body;
 use shardstream::tar::Read;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Maximum number of readers that are kept.
+/// Maximum number of idle readers that are kept.
 const MAX_IDLE: usize = 32;
 
 /// The open readers of all shards.
 #[derive(Debug)]
 pub(crate) struct OpenReaders {
     state: Mutex<ReaderState>,
+    /// Notified when a reader becomes idle, and when a thread stops waiting.
     freed: Condvar,
-    /// Whether a thread waits for a reader that another one is using.
+    /// Whether threads wait for readers that other threads are using.
     waits: bool,
 }
 
 #[derive(Debug, Default)]
 struct ReaderState {
     idle: Vec<IdleReader>,
-    /// Where the readers in use will be.
+    /// The position of each reader in use after its use.
     busy: Vec<ReaderPosition>,
-    /// What threads wait for.
+    /// The positions at which waiting threads want to read.
     waiting: Vec<ReaderPosition>,
 }
 
-/// A shard, and the next sample to read in it.
+/// A shard, and the number of the next sample to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ReaderPosition {
     shard: u32,
@@ -44,7 +46,7 @@ struct ReaderPosition {
 }
 
 impl ReaderPosition {
-    /// Whether a reader here can be moved forward to `wanted`.
+    /// Whether a reader at this position can move forward to `wanted`.
     fn reaches(self, wanted: ReaderPosition) -> bool {
         self.shard == wanted.shard && self.sample <= wanted.sample
     }
@@ -57,30 +59,32 @@ struct IdleReader {
 }
 
 impl ReaderState {
-    /// The idle reader that is the nearest one before a position.
+    /// The number of the nearest idle reader at or before a position.
     fn nearest(&self, wanted: ReaderPosition) -> Option<usize> {
         let reaching = self.idle.iter().enumerate().filter(|(_, idle)| idle.at.reaches(wanted));
         reaching.max_by_key(|(_, idle)| idle.at.sample).map(|(number, _)| number)
     }
 
-    /// Whether a reader in use will be nearer to a position than the idle ones, or another thread waits for
-    /// the idle one.
+    /// Whether a thread should wait before it reads at `wanted`: a reader in use will end nearer to it than
+    /// any idle reader, or another thread waits to read samples between the nearest idle reader and `wanted`.
     fn is_worth_waiting(&self, wanted: ReaderPosition) -> bool {
         let idle = self.nearest(wanted).and_then(|number| self.idle.get(number)).map(|idle| idle.at.sample);
-        let nearer = |at: &ReaderPosition| at.reaches(wanted) && idle.is_none_or(|idle| idle < at.sample);
-        let first = |at: &ReaderPosition| {
-            *at != wanted && at.reaches(wanted) && idle.is_none_or(|idle| idle <= at.sample)
+        let ends_nearer =
+            |end: &ReaderPosition| end.reaches(wanted) && idle.is_none_or(|idle| idle < end.sample);
+        let is_between = |waiting: &ReaderPosition| {
+            *waiting != wanted && waiting.reaches(wanted) && idle.is_none_or(|idle| idle <= waiting.sample)
         };
-        self.busy.iter().any(nearer) || self.waiting.iter().any(first)
+        self.busy.iter().any(ends_nearer) || self.waiting.iter().any(is_between)
     }
 }
 
-/// The use of a reader, which ends when this is dropped.
+/// A thread's use of a reader. Dropping this value ends the use.
 #[derive(Debug)]
 pub(crate) struct ReaderUse<'a> {
     readers: &'a OpenReaders,
+    /// The reader's position after the use.
     end: ReaderPosition,
-    /// The reader to keep.
+    /// The reader, if it is kept for another use.
     samples: Option<Read<Body>>,
 }
 
@@ -89,8 +93,8 @@ impl OpenReaders {
         OpenReaders { state: Mutex::default(), freed: Condvar::new(), waits }
     }
 
-    /// Begins to read the samples from `first` to before `end` of a shard. Returns the reader to continue
-    /// with, if there is one.
+    /// Begins to read the samples `first..end` of a shard. Returns the open reader to continue with; `None`
+    /// if the caller must open one.
     pub(crate) fn begin(&self, shard: u32, first: u64, end: u64) -> (Option<Read<Body>>, ReaderUse<'_>) {
         let (wanted, end) = (ReaderPosition { shard, sample: first }, ReaderPosition { shard, sample: end });
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +115,7 @@ impl OpenReaders {
 }
 
 impl ReaderUse<'_> {
-    /// Keeps the reader, which has read all of its samples, for a later output shard.
+    /// Ends the use and keeps the reader, which must be at the position `end`, for another output shard.
     pub(crate) fn keep(mut self, samples: Read<Body>) {
         self.samples = Some(samples);
     }
@@ -124,11 +128,13 @@ impl Drop for ReaderUse<'_> {
             state.busy.swap_remove(number);
         }
         if let Some(samples) = self.samples.take() {
-            // Shards are read in order, so that the first one is the least likely to be needed again.
-            let shards = state.idle.iter().map(|idle| idle.at.shard).enumerate();
-            let first = shards.min_by_key(|(_, shard)| *shard).map(|(number, _)| number);
-            if let Some(first) = first.filter(|_| state.idle.len() >= MAX_IDLE) {
-                state.idle.swap_remove(first);
+            if state.idle.len() >= MAX_IDLE {
+                // Shards are read in order, so the reader of the first shard is the least likely to be used
+                // again.
+                let shards = state.idle.iter().map(|idle| idle.at.shard).enumerate();
+                if let Some((number, _)) = shards.min_by_key(|(_, shard)| *shard) {
+                    state.idle.swap_remove(number);
+                }
             }
             state.idle.push(IdleReader { at: self.end, samples });
         }
@@ -147,49 +153,50 @@ mod tests {
         read(Body::from_chunks([]), SampleParser::new(name))
     }
 
-    /// Begins a use, and returns whether there was a reader to continue with.
-    fn begin(readers: &OpenReaders, shard: u32, first: u64, end: u64) -> bool {
-        let (samples, reading) = readers.begin(shard, first, end);
-        let found = samples.is_some();
-        reading.keep(samples.unwrap_or_else(|| reader("a.tar.gz")));
-        found
+    /// Begins and ends a use, and returns whether there was an open reader to continue with.
+    fn continues(readers: &OpenReaders, shard: u32, first: u64, end: u64) -> bool {
+        let (samples, reader_use) = readers.begin(shard, first, end);
+        let is_open = samples.is_some();
+        reader_use.keep(samples.unwrap_or_else(|| reader("a.tar.gz")));
+        is_open
     }
 
     #[test]
-    fn a_reader_continues_where_it_was_left_and_never_back() {
+    fn readers_move_only_forward_and_the_nearest_one_is_used() {
         let readers = OpenReaders::new(true);
-        assert!(!begin(&readers, 0, 0, 10));
-        assert!(begin(&readers, 0, 10, 20) && begin(&readers, 0, 25, 30));
-        assert!(!begin(&readers, 0, 20, 25), "the reader is at 30");
-        assert!(!begin(&readers, 1, 0, 5));
-        assert!(begin(&readers, 0, 30, 31) && begin(&readers, 0, 26, 27), "one of 31 and one of 25");
+        assert!(!continues(&readers, 0, 0, 10));
+        assert!(continues(&readers, 0, 10, 20) && continues(&readers, 0, 25, 30));
+        assert!(!continues(&readers, 0, 20, 25), "the reader is at 30");
+        assert!(!continues(&readers, 1, 0, 5));
+        assert!(continues(&readers, 0, 30, 31), "the reader at 30 is used, and the one at 25 stays");
+        assert!(continues(&readers, 0, 26, 27), "the reader at 25 is used");
         // A use that fails leaves no reader.
         drop(readers.begin(1, 5, 9));
-        assert!(!begin(&readers, 1, 9, 10));
+        assert!(!continues(&readers, 1, 9, 10));
     }
 
     #[test]
-    fn the_number_of_readers_that_are_kept_is_limited() {
+    fn at_most_32_idle_readers_are_kept() {
         let readers = OpenReaders::new(false);
         for shard in 0..200 {
-            begin(&readers, shard, 0, 1);
+            continues(&readers, shard, 0, 1);
         }
         assert_eq!(readers.state.lock().unwrap().idle.len(), MAX_IDLE);
-        assert!(begin(&readers, 199, 1, 2) && !begin(&readers, 0, 1, 2));
+        assert!(continues(&readers, 199, 1, 2) && !continues(&readers, 0, 1, 2));
     }
 
     #[test]
-    fn threads_share_one_reader_in_the_order_of_the_samples() {
+    fn waiting_threads_share_one_reader_in_the_order_of_the_samples() {
         for _ in 0..50 {
             let readers = Arc::new(OpenReaders::new(true));
             let (_, first) = readers.begin(0, 0, 1);
             let threads: Vec<_> = (1..8_u64)
                 .map(|number| {
                     let readers = Arc::clone(&readers);
-                    thread::spawn(move || begin(&readers, 0, number, number + 1))
+                    thread::spawn(move || continues(&readers, 0, number, number + 1))
                 })
                 .collect();
-            // All of them wait for the first one.
+            // All of these threads wait for the first reader.
             while readers.state.lock().unwrap().waiting.len() < threads.len() {
                 thread::yield_now();
             }

@@ -20,18 +20,18 @@ pub(crate) struct Patterns {
     /// Shards: paths, URLs, patterns with braces or wildcards, directories.
     #[arg(value_name = "PATTERN", required_unless_present = "list")]
     patterns: Vec<String>,
-    /// Also read patterns from this file, one a line; - is stdin.
+    /// Also read patterns from this file, one per line; - is stdin.
     #[arg(long, value_name = "FILE")]
     list: Option<String>,
 }
 
 impl Patterns {
-    /// Patterns that come from other options.
+    /// Patterns from other options.
     pub(crate) fn of(patterns: Vec<String>) -> Self {
         Patterns { patterns, list: None }
     }
 
-    /// The patterns as given, followed by those of the list.
+    /// The patterns of the command line, followed by those of the list.
     pub(crate) fn given(&self, context: &Context) -> Result<Vec<SecretUrl>, Failure> {
         let mut patterns: Vec<SecretUrl> = self.patterns.iter().map(SecretUrl::from).collect();
         if let Some(file) = &self.list {
@@ -55,7 +55,7 @@ pub(crate) fn shards_of(patterns: &[SecretUrl], store: &Store) -> Result<ShardLi
         shards.extend(Shards::Pattern(pattern.clone()).resolve(store)?.iter().cloned());
     }
     match shards.is_empty() {
-        true => Err(Failure::Failed("no shards: the list is empty".into())),
+        true => Err(Failure::Failed("no shards: the list of patterns is empty".into())),
         false => Ok(shards.into_iter().collect()),
     }
 }
@@ -71,13 +71,13 @@ pub(crate) struct JsonOption {
 /// The number of threads.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct ThreadsOption {
-    /// Number of shards processed at a time [default: one for each core].
+    /// Number of shards processed at a time [default: the number of cores].
     #[arg(short = 'j', long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }
 
 impl ThreadsOption {
-    /// The number of threads: by default one for each core.
+    /// The number of threads; by default, the number of cores.
     pub(crate) fn count(self) -> usize {
         let cores = || thread::available_parallelism().map_or(1, usize::from);
         self.threads.map_or_else(cores, usize::from)
@@ -97,14 +97,14 @@ pub(crate) struct IndexOption {
 /// Whether the versions of shards are compared with those in an index.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct VersionsOption {
-    /// Of the shards in the index, compare only the sizes and the samples, not the versions: for shards that
-    /// were copied together with their index.
+    /// Compare only the sizes and samples of shards with the index, not the versions: for shards that were
+    /// copied together with their index.
     #[arg(long, requires = "index")]
     without_versions: bool,
 }
 
 impl VersionsOption {
-    /// Loads the index at `place`.
+    /// Loads the index at a path or URL.
     pub(crate) fn load(self, place: &str, context: &Context) -> Result<Index, Failure> {
         let index = Index::load(&context.store, place)?;
         Ok(if self.without_versions { index.without_versions() } else { index })
@@ -112,7 +112,6 @@ impl VersionsOption {
 }
 
 impl IndexOption {
-    /// Whether there is an index.
     pub(crate) fn is_given(&self) -> bool {
         self.index.is_some()
     }
@@ -123,13 +122,13 @@ impl IndexOption {
     }
 }
 
-/// The shards that a command with `--index` reads. Without patterns, they are those of the index.
+/// The shards that a command with `--index` reads. Without patterns, it reads all shards of the index.
 #[derive(Debug, Args)]
 pub(crate) struct IndexedPatterns {
-    /// Shards: paths, URLs, patterns with braces or wildcards, directories [default: those of --index].
+    /// Shards: paths, URLs, patterns with braces or wildcards, directories [default: the shards of --index].
     #[arg(value_name = "PATTERN", required_unless_present_any = ["list", "index"])]
     patterns: Vec<String>,
-    /// Also read patterns from this file, one a line; - is stdin.
+    /// Also read patterns from this file, one per line; - is stdin.
     #[arg(long, value_name = "FILE")]
     list: Option<String>,
     #[command(flatten)]
@@ -137,12 +136,13 @@ pub(crate) struct IndexedPatterns {
 }
 
 impl IndexedPatterns {
-    /// The place of the index, if one was given.
+    /// The path or URL of the index, if one was given.
     pub(crate) fn index_place(&self) -> Option<&str> {
         self.index.index.as_deref()
     }
 
-    /// The shards, in the order of the patterns or else of the index, and the index if one was given.
+    /// The shards, in the order of the patterns (of the index if there are no patterns), and the index if one
+    /// was given.
     pub(crate) fn shards(&self, context: &Context) -> Result<(ShardList, Option<Index>), Failure> {
         let index = self.index.load(context)?;
         let shards = match &index {
@@ -162,14 +162,14 @@ pub(crate) struct TrainingOptions {
     pub(crate) index: IndexOption,
     #[command(flatten)]
     pub(crate) threads: ThreadsOption,
-    /// Number of logical streams of all ranks together [default: the number of ranks in `plan`; in `bench`
-    /// that of threads, or of shards if there are fewer].
+    /// Number of logical streams of all ranks together [default: in `plan`, the number of ranks; in `bench`,
+    /// the number of threads or of shards, whichever is smaller].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     streams: Option<u32>,
-    /// Streams keep their shards in all epochs: only the order within each stream changes.
+    /// Streams keep their shards in all epochs; only the order within each stream changes.
     #[arg(long)]
     pub(crate) keep_shards: bool,
-    /// Samples in the shuffle buffer of each stream.
+    /// Number of samples in the shuffle buffer of each stream.
     #[arg(long, value_name = "SAMPLES", default_value_t = 0)]
     pub(crate) shuffle: u32,
     #[command(flatten)]
@@ -177,7 +177,7 @@ pub(crate) struct TrainingOptions {
 }
 
 impl TrainingOptions {
-    /// The number of streams, or `default` if it was not given.
+    /// The number of streams, or `default` without the option.
     pub(crate) fn streams(&self, default: usize) -> usize {
         self.streams.map_or(default, |streams| streams as usize)
     }
@@ -196,8 +196,8 @@ fn read_whole_text(place: &str, context: &Context) -> Result<String, Failure> {
     let bytes = context.store.open(place)?.read_at_most(MAX_DOCUMENT)?;
     let is_utf16 = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
     let utf8 = |_| {
-        let why = if is_utf16 { "begins with the byte order mark of UTF-16: save it as" } else { "is not" };
-        Failure::Failed(format!("{} {why} UTF-8", SecretUrl::from(place)))
+        let why = if is_utf16 { "is UTF-16: save it as UTF-8" } else { "is not UTF-8" };
+        Failure::Failed(format!("{} {why}", SecretUrl::from(place)))
     };
     String::from_utf8(bytes.into()).map_err(utf8)
 }
@@ -205,10 +205,10 @@ fn read_whole_text(place: &str, context: &Context) -> Result<String, Failure> {
 /// Reads stdin to its end, or until the program is interrupted.
 fn read_stdin(interrupt: &Interrupt) -> Result<String, Failure> {
     let (sender, receiver) = mpsc::channel();
-    // On a thread of its own, because a signal does not end a read of stdin.
+    // Another thread reads, because a signal does not end a read of stdin.
     thread::spawn(move || {
         let mut text = String::new();
-        // Nobody receives it after an interrupt.
+        // After an interrupt, the receiver is dropped and this fails.
         drop(sender.send(io::stdin().read_to_string(&mut text).map(|_| text)));
     });
     loop {

@@ -10,7 +10,7 @@ use shardstream::index::ShardIndex;
 use shardstream::{Index, SecretUrl};
 use std::time::Duration;
 
-/// Runs shorter than this report no rates.
+/// Minimum duration of a run that reports rates.
 const MIN_TIME_FOR_RATES: Duration = Duration::from_secs(10);
 
 /// What was done for one shard.
@@ -19,7 +19,7 @@ const MIN_TIME_FOR_RATES: Duration = Duration::from_secs(10);
 pub(crate) enum ShardAction {
     Written,
     Kept,
-    /// A shard that was not as planned was replaced.
+    /// The existing shard was not as planned and was replaced.
     Rewritten,
 }
 
@@ -34,9 +34,9 @@ pub(crate) struct FinishedShard {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     shards: Vec<FinishedShard>,
-    /// Number of samples that `--skip-bad` left out, of a command that has it.
+    /// Number of samples that `--skip-bad` left out; `None` for a command without `--skip-bad`.
     left_out: Option<u64>,
-    /// The pictures of the shards that were written, if they were made smaller.
+    /// Counts of the pictures in the written shards, if pictures were made smaller.
     pictures: Option<ShrunkPictures>,
 }
 
@@ -45,10 +45,8 @@ pub(crate) struct Outcome {
 struct WriteReport {
     samples: u64,
     bytes: u64,
-    /// Number of samples that `--skip-bad` left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_out: Option<u64>,
-    /// The pictures of the shards that were written, if they were made smaller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pictures: Option<ShrunkPictures>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,17 +67,17 @@ impl Outcome {
         Outcome { shards, left_out: None, pictures: None }
     }
 
-    /// Reports the pictures that were made smaller.
+    /// Adds the counts of pictures to the report.
     pub(crate) fn shrinking(self, pictures: Option<ShrunkPictures>) -> Self {
         Outcome { pictures, ..self }
     }
 
-    /// Reports that `--skip-bad` left out this number of samples.
+    /// Adds the number of samples that `--skip-bad` left out to the report.
     pub(crate) fn leaving_out(self, samples: u64) -> Self {
         Outcome { left_out: Some(samples), ..self }
     }
 
-    /// Saves the index of the series at `place`, if there is one. The outcome must hold all shards of the
+    /// Saves the index of the series at `place`, if it is given. The outcome must have all shards of the
     /// series.
     pub(crate) fn save_index(&self, place: Option<&str>, context: &Context) -> Result<(), Failure> {
         let Some(place) = place else { return Ok(()) };
@@ -87,18 +85,18 @@ impl Outcome {
         Ok(index.save(&context.store, place)?)
     }
 
-    /// Number of shards larger than `limit` bytes, and the size of the largest one; `None` if there are none.
-    /// Shards of a single sample and compressed shards do not count.
+    /// Number of shards larger than `limit` bytes, and the size of the largest; `None` if no shard is larger.
+    /// Shards with a single sample and compressed shards do not count.
     pub(crate) fn larger_than(&self, limit: u64) -> Option<(u64, u64)> {
         // Samples of a compressed shard have no byte ranges.
         let is_tar = |index: &&ShardIndex| index.samples() > 1 && index.range(0..1).is_some();
         let tars = self.shards.iter().map(|done| &done.index).filter(is_tar);
         let large = tars.filter_map(ShardIndex::bytes).filter(|bytes| *bytes > limit);
-        let (count, most) = large.fold((0, 0), |(count, most), bytes| (count + 1, bytes.max(most)));
-        (count > 0).then_some((count, most))
+        let (count, largest) = large.fold((0, 0), |(count, largest), bytes| (count + 1, bytes.max(largest)));
+        if count > 0 { Some((count, largest)) } else { None }
     }
 
-    /// Number of samples and bytes of all shards.
+    /// Number of samples and of bytes of all shards.
     fn sums(&self) -> (u64, u64) {
         let bytes = self.shards.iter().filter_map(|done| done.index.bytes()).sum();
         (self.shards.iter().map(|done| done.index.samples()).sum(), bytes)
@@ -195,7 +193,7 @@ mod tests {
     use shardstream::write::ShardWriter;
 
     #[test]
-    fn rates_are_of_what_was_written() {
+    fn rates_count_only_written_shards() {
         let dir = tempfile::tempdir().unwrap();
         let pattern = format!("{}/%d.tar", dir.path().display());
         let mut writer = ShardWriter::builder(pattern).max_count(20).build().unwrap();

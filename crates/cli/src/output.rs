@@ -1,4 +1,4 @@
-//! Writing to stdout, and notes on stderr.
+//! Writes to stdout, and notes to stderr.
 
 use crate::failure::Failure;
 use crate::progress::Screen;
@@ -9,10 +9,10 @@ use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Buffered stdout, shared by threads.
+/// Buffered stdout, which threads share.
 ///
-/// When its reader has closed it, writing fails with [`Failure::Closed`], which ends the program quietly,
-/// unless the command [ignores a closed pipe](Output::ignore_closed_pipe).
+/// If the reader of stdout has closed it, writing fails with [`Failure::Closed`], which ends the program
+/// without a message. A command can [ignore a closed pipe](Output::ignore_closed_pipe) instead.
 pub(crate) struct Output {
     out: Mutex<BufWriter<Stdout>>,
     is_terminal: bool,
@@ -32,18 +32,17 @@ impl Output {
         }
     }
 
-    /// Discards output from now on if stdout is closed. For commands whose exit status is their result.
+    /// Discards later output if stdout is closed, for commands whose exit status is their result.
     pub(crate) fn ignore_closed_pipe(&self) {
         self.ignores_closed_pipe.store(true, Ordering::Relaxed);
     }
 
-    /// Whether stdout is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         self.is_terminal
     }
 
-    /// Writes `text` as one line. Control characters are escaped, line breaks too: names of shards, keys and
-    /// texts of samples must not control a terminal, or look like lines of their own.
+    /// Writes `text` as one line. Control characters and line breaks are escaped: names of shards, keys and
+    /// texts of samples must not control a terminal or imitate other lines.
     pub(crate) fn line(&self, text: impl fmt::Display) -> Result<(), Failure> {
         self.bytes(format!("{}\n", text::printable(&text.to_string())).as_bytes())
     }
@@ -53,18 +52,18 @@ impl Output {
         text.to_string().split('\n').try_for_each(|line| self.line(line))
     }
 
-    /// Writes a JSON document on several lines. For commands that write a single document.
+    /// Writes a JSON document on several lines, for commands that write a single document.
     pub(crate) fn document(&self, value: &impl Serialize) -> Result<(), Failure> {
         self.lines(text::printable_json(&serde_json::to_string_pretty(value).map_err(json)?))
     }
 
-    /// Writes a JSON document on one line. For commands that write one document per shard or sample.
+    /// Writes a JSON document on one line, for commands that write a document per shard or sample.
     pub(crate) fn record(&self, value: &impl Serialize) -> Result<(), Failure> {
         self.line(text::printable_json(&serde_json::to_string(value).map_err(json)?))
     }
 
-    /// Writes the content of a field: as it is to a pipe or file, as text without control characters to a
-    /// terminal.
+    /// Writes the content of a field: unchanged to a pipe or file, and as text without control characters to
+    /// a terminal.
     pub(crate) fn field(&self, content: &[u8]) -> Result<(), Failure> {
         match self.is_terminal {
             true => self.bytes(text::printable_lines(&String::from_utf8_lossy(content)).as_bytes()),
@@ -72,18 +71,17 @@ impl Output {
         }
     }
 
-    /// Writes bytes as they are.
+    /// Writes bytes unchanged.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_terminal {
-            // The progress bar may be on the same terminal, so hide it while writing.
+            // The progress bar may be on the same terminal: hide it while writing.
             return self
                 .check_written(self.screen.suspend(|| out.write_all(bytes).and_then(|()| out.flush())));
         }
         self.check_written(out.write_all(bytes))
     }
 
-    /// Flushes the buffer.
     pub(crate) fn flush(&self) -> Result<(), Failure> {
         self.check_written(self.out.lock().unwrap_or_else(PoisonError::into_inner).flush())
     }
@@ -96,9 +94,9 @@ impl Output {
     }
 }
 
-/// Writes a line to stderr that is no part of the output.
+/// Writes a note for the user to stderr.
 pub(crate) fn note(message: impl fmt::Display) {
-    // stderr may be closed, and then there is nowhere left to report that.
+    // If stderr is closed, the note is lost.
     drop(writeln!(io::stderr(), "shardstream: {}", text::printable_lines(&message.to_string())));
 }
 

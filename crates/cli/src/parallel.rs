@@ -1,12 +1,12 @@
-//! Processes several shards at a time, with results in the order of the list.
+//! Processes several shards at a time, and returns the results in the order of the list.
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use shardstream::prelude::*;
 use shardstream::{Result, SecretUrl};
 
-/// Calls `work` for each shard and its number in the list, on `threads` threads, and `take` for each result,
-/// in order, on the calling thread.
+/// Calls `work` for each shard and its number in the list, on `threads` threads. Calls `take` for each
+/// result, in the order of the list, on the calling thread.
 ///
 /// `work` should check the interrupt between samples.
 ///
@@ -23,10 +23,10 @@ pub(crate) fn for_each_shard<T: Send + 'static>(
     for_each(shards.len(), threads, interrupt, move |number| work(number, &list[number]), take)
 }
 
-/// [`for_each_shard`], for the numbers below `count` of anything else.
+/// Does the same as [`for_each_shard`], for the numbers below `count`.
 ///
 /// # Errors
-/// As of [`for_each_shard`].
+/// See [`for_each_shard`].
 pub(crate) fn for_each<T: Send + 'static>(
     count: usize,
     threads: usize,

@@ -1,4 +1,4 @@
-//! Progress on stderr: a bar with rate and time left on a terminal, plain lines otherwise.
+//! Shows progress on stderr: a bar with rate and time left on a terminal, and lines of text otherwise.
 
 use crate::text;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -18,11 +18,11 @@ pub(crate) enum Unit {
 #[derive(Debug, Clone)]
 pub(crate) struct ProgressSettings {
     pub(crate) quiet: bool,
-    /// Time between two lines if stderr is not a terminal.
+    /// Interval between lines if stderr is not a terminal.
     pub(crate) interval: Duration,
 }
 
-/// The progress bar that is on the terminal at the moment, if any. Clones share it.
+/// The progress bar that is on the terminal now, if there is one. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Screen(Arc<Mutex<Option<ProgressBar>>>);
 
@@ -41,7 +41,7 @@ impl Screen {
     }
 }
 
-/// The progress of a task, which several threads may count. Its bar disappears when it is dropped.
+/// The progress of a task. Several threads may count it. Dropping this value removes the bar.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -61,7 +61,7 @@ impl Progress {
         settings: &ProgressSettings,
         screen: &Screen,
     ) -> Self {
-        // Hidden until it has its style.
+        // The bar is hidden until its style is set.
         let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
         let template = match total {
             // wide_bar fills the rest of the line, so that the line never wraps.
@@ -99,12 +99,12 @@ impl Progress {
             let (done, total) = (self.bar.position(), self.bar.length());
             let shown = plain(&self.what, self.unit, done, total, self.bar.elapsed());
             let note = self.bar.message();
-            // A line that cannot be written is no reason to fail.
+            // If stderr is closed, the line is lost, and the command continues.
             drop(writeln!(std::io::stderr(), "{shown}{note}"));
         }
     }
 
-    /// Sets a short text that is shown after the numbers.
+    /// Sets a short text to show after the numbers.
     pub(crate) fn note(&self, text: impl std::fmt::Display) {
         self.bar.set_message(format!(", {text}"));
     }
@@ -118,11 +118,11 @@ impl Drop for Progress {
 }
 
 fn style(template: &str, what: &str, unit: Unit) -> ProgressStyle {
-    // Only a mistake in this file makes a template invalid. The default style is good enough then.
+    // The templates are constants of this file. If one were invalid, the default style would be used.
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let what = what.to_owned();
     let write = |out: &mut dyn std::fmt::Write, text: &str| {
-        // indicatif ignores an error here.
+        // indicatif ignores errors of this writer.
         let _ = out.write_str(text);
     };
     style
@@ -148,10 +148,10 @@ fn style(template: &str, what: &str, unit: Unit) -> ProgressStyle {
         })
 }
 
-/// Shown as the time left while nothing is done.
+/// The time left while no unit is done.
 const UNKNOWN: &str = "? s";
 
-/// A number of units.
+/// A number with its unit.
 fn amount(unit: Unit, number: u64) -> String {
     match unit {
         Unit::Shards => text::counted(number, "shard"),
@@ -169,7 +169,7 @@ fn rate(unit: Unit, per_second: f64) -> String {
     }
 }
 
-/// The progress on one line.
+/// The progress as one line of text.
 fn plain(what: &str, unit: Unit, done: u64, total: Option<u64>, elapsed: Duration) -> String {
     let per_second = done as f64 / elapsed.as_secs_f64().max(1e-3);
     let (shown, rate) = (amount(unit, done), rate(unit, per_second));
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_lines() {
+    fn lines_have_the_count_the_rate_and_the_time_left() {
         let seconds = Duration::from_secs(2);
         assert_eq!(
             plain("verify", Unit::Shards, 3, Some(9), seconds),

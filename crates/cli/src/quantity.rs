@@ -26,7 +26,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 
 /// Parses a number of seconds, such as `10` or `0.5`.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let bad = || format!("{text:?} is not a number of seconds");
+    let bad = || format!("{text:?} is not a number of seconds: give one such as 10 or 0.5");
     let number: f64 = text.parse().map_err(|_| bad())?;
     Duration::try_from_secs_f64(number).map_err(|_| bad())
 }
@@ -34,7 +34,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 /// Parses a number that is not negative, such as a rate or a price.
 pub(crate) fn amount(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
-    number.ok_or_else(|| format!("{text:?} is not a number from 0 on"))
+    number.ok_or_else(|| format!("{text:?} is not a number: give 0 or more"))
 }
 
 #[cfg(test)]
@@ -42,19 +42,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts() {
+    fn amounts_are_finite_numbers_from_0() {
         assert_eq!(["0", "0.09", "1e3"].map(amount), [0.0, 0.09, 1000.0].map(Ok));
         assert!(["", "nan", "-1", "inf", "ten"].iter().all(|text| amount(text).is_err()));
     }
 
     #[test]
-    fn numbers_of_seconds() {
+    fn seconds_may_have_fractions() {
         assert_eq!(["0", "0.5", "10"].map(seconds), [0, 500, 10_000].map(|ms| Ok(Duration::from_millis(ms))));
         assert!(["", "nan", "-1", "inf", "1e300", "ten"].iter().all(|text| seconds(text).is_err()));
     }
 
     #[test]
-    fn sizes() {
+    fn sizes_have_decimal_and_binary_units() {
         let sizes = ["500", "64k", "1.5G", "64MiB", "2 TB", "7b"].map(size);
         let expected = [500, 64_000, 1_500_000_000, 64 << 20, 2_000_000_000_000, 7].map(Ok);
         assert_eq!(sizes, expected);

@@ -1,4 +1,4 @@
-//! Samples of the input shards, read by byte range in any order.
+//! Reads the samples of the input shards in any order, by byte range.
 
 use crate::failure::other_error;
 use crate::field_edit::FieldEdit;
@@ -20,36 +20,36 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Maximum number of bytes read at once, unless a single sample is larger.
+/// Maximum number of bytes of one request, unless a single sample is larger.
 const MAX_READ: u64 = 4 << 20;
-/// Maximum number of bytes between two samples that are read and discarded, since a second request would take
-/// longer.
+/// Maximum number of bytes between two samples of one request. These bytes are read and discarded, because a
+/// second request would take longer.
 const MAX_GAP: u64 = 256 << 10;
 
-/// Number of ranges of remote shards read at a time.
+/// Number of ranges of remote shards that all threads together read at a time.
 const CONCURRENT_READS: usize = 32;
 
 /// Size of a block of a tar archive.
 const BLOCK: u64 = 512;
-/// Sizes of the headers of a member whose name has up to 100 bytes, more bytes, and the most that are
-/// written.
+/// Size of the headers of a member whose name has up to 100 bytes.
 const SHORT_NAME: u64 = BLOCK;
+/// Size of the headers of a member whose name has more than 100 bytes.
 const LONG_NAME: u64 = 3 * BLOCK;
+/// Size of the largest headers that are written.
 const LONGEST_NAME: u64 = 11 * BLOCK;
 
-/// A sample of the input: the number of its shard, and its number among the samples in the index of that
-/// shard.
+/// A sample of the input: the number of its shard, and its number in the index of that shard.
 pub(crate) type SamplePosition = (u32, u32);
 
 /// Samples of the input shards in a given order.
 #[derive(Debug)]
 pub(crate) struct RangeSamples(Arc<RangeReader>);
 
-/// What is changed of the samples.
+/// Changes that are made to the samples.
 #[derive(Debug, Default)]
 pub(crate) struct OutputEdit {
     pub(crate) fields: FieldEdit,
-    /// Whether the keys become the numbers of the samples in the output.
+    /// Whether the samples' numbers in the output become their keys.
     pub(crate) rekey: bool,
 }
 
@@ -59,11 +59,11 @@ struct RangeReader {
     input: Arc<Input>,
     order: Vec<SamplePosition>,
     edit: FieldEdit,
-    /// Whether the keys are the numbers of the samples in the output.
+    /// See [`OutputEdit::rekey`].
     rekey: bool,
     /// Number of ranges that each thread reads at a time.
     concurrent_reads: usize,
-    /// The readers of shards without ranges.
+    /// Readers of shards whose samples have no byte ranges.
     open_readers: OpenReaders,
     interrupt: Interrupt,
 }
@@ -74,14 +74,14 @@ struct SampleRun {
     shard: u32,
     /// Numbers of the samples, ascending.
     samples: Vec<u64>,
-    /// Bytes from the first to the last sample; `None` if the shard has no ranges.
+    /// Bytes from the first to the last sample; `None` if the samples have no byte ranges.
     range: Option<Range<u64>>,
-    /// Whether no later sample is wanted of the shard.
+    /// Whether the next sample in the order is of another shard, so that the reader need not be kept.
     is_last: bool,
 }
 
 impl RangeSamples {
-    /// The samples of `input` in this order, of which `threads` threads read at a time.
+    /// The samples of `input` in the given order, for `threads` threads that read at a time.
     pub(crate) fn new(
         reader: ShardReader,
         input: Arc<Input>,
@@ -105,8 +105,8 @@ impl RangeSamples {
         }))
     }
 
-    /// Adds the members of output sample `number` to the size of an archive. If keys are not known, headers
-    /// are taken to be as long as in the input.
+    /// Adds the members of the output sample `number` to the size of an archive. If the keys are not known,
+    /// the headers are assumed to be as long as in the input.
     pub(crate) fn add_members(&self, number: usize, size: &mut ArchiveSize) {
         let inner = &*self.0;
         let Some((shard, sample)) = inner.order.get(number).copied() else { return };
@@ -121,27 +121,27 @@ impl RangeSamples {
         for (at, (field, bytes)) in fields.into_iter().flatten().enumerate() {
             let Some(name) = inner.edit.name(field) else { continue };
             let header = headers.get(at).copied().unwrap_or(0).clamp(SHORT_NAME, LONGEST_NAME);
-            // A longer name may no longer be a short one.
-            let least = if name.len() > field.len() { LONG_NAME } else { SHORT_NAME };
-            size.add_member(header.max(least), bytes);
+            // A renamed field with a longer name may need the headers of a long name.
+            let minimum = if name.len() > field.len() { LONG_NAME } else { SHORT_NAME };
+            size.add_member(header.max(minimum), bytes);
         }
     }
 
     /// Checks that one shard can hold these samples.
     ///
     /// # Errors
-    /// For a sample without a field, two fields of one name, an invalid name, and duplicate keys.
+    /// For a sample without fields, two fields with the same name, an invalid name, and duplicate keys.
     pub(crate) fn check(&self, samples: Range<usize>) -> Result<()> {
         let inner = &*self.0;
         let mut writer = TarWriter::new(io::sink());
         for number in samples {
             let Some((shard, sample)) = inner.order.get(number).copied() else { continue };
-            let known = inner.input.key(shard, sample);
-            // If keys are not known, only fields are checked.
+            let input_key = inner.input.key(shard, sample);
+            // If the keys are not known, only the fields are checked.
             let key = inner.key(number).unwrap_or_else(|| Cow::Owned(number.to_string()));
             let mut edited = Sample::new(&*key);
             let located = |error: shardstream::Error| {
-                let error = match known {
+                let error = match input_key {
                     Some(key) => error.with_key(key),
                     None => error,
                 };
@@ -158,9 +158,10 @@ impl RangeSamples {
                 }
             }
             if edited.is_empty() {
-                return Err(located(other_error(format!("no field of sample {sample} is left"))));
+                let what = format!("no field of sample {sample} is left: keep at least one field");
+                return Err(located(other_error(what)));
             }
-            writer.write(&edited).map_err(|error| match known {
+            writer.write(&edited).map_err(|error| match input_key {
                 Some(_) => located(error),
                 None => located(other_error(format!("sample {sample} cannot be written: {}", error.kind()))),
             })?;
@@ -168,18 +169,18 @@ impl RangeSamples {
         Ok(())
     }
 
-    /// A hash of the input, the keys if known, and the order of the samples.
+    /// A hash of the input shards, of the keys, if they are known, and of the order of the samples.
     pub(crate) fn hash(&self) -> InputHash {
         let RangeReader { input, order, .. } = &*self.0;
         let mut hash = InputHash::default();
         for ((shard, url), object) in input.shards.iter().zip(&input.urls).zip(&input.objects) {
-            // Only the file name: a bucket may be mounted at another path on another machine.
+            // Only the file name is hashed, because other machines may mount the bucket at another path.
             let url = url.to_string();
             hash.text(url.rsplit('/').next().unwrap_or(&url));
             hash.number(shard.bytes().unwrap_or(0));
             hash.text(ObjectVersion::unmarked(object.version.as_deref().unwrap_or_default()));
         }
-        // Nothing is hashed without keys, so runs with and without keys have different plans.
+        // Without keys, this hashes nothing, so runs with and without keys have different plans.
         for keys in input.keys.iter().flatten() {
             hash.number(keys.len() as u64);
             keys.iter().for_each(|key| hash.text(key));
@@ -195,7 +196,7 @@ impl RangeSamples {
 }
 
 impl RangeReader {
-    /// Size of the headers of each member of an input sample; `None` if offsets are not known.
+    /// Size of the headers of each member of an input sample; `None` if the index has no offsets.
     fn headers(&self, shard: u32, sample: u32) -> Option<Vec<u64>> {
         let (shard, sample) = (self.shard(shard)?, u64::from(sample));
         let mut before = shard.range(sample..sample + 1)?.start;
@@ -207,7 +208,7 @@ impl RangeReader {
         shard.members(sample)?.map(header).collect()
     }
 
-    /// The key of an output sample, if known.
+    /// The key of an output sample, if it is known.
     fn key(&self, number: usize) -> Option<Cow<'_, str>> {
         if self.rekey {
             return Some(Cow::Owned(format!("{number:09}")));
@@ -220,6 +221,7 @@ impl RangeReader {
         self.input.shards.get(number as usize)
     }
 
+    /// The name and size of each field of an output sample.
     fn sizes(&self, number: usize) -> Option<Vec<(String, u64)>> {
         let (shard, sample) = *self.order.get(number)?;
         let fields = self.shard(shard)?.fields(u64::from(sample))?;
@@ -227,10 +229,10 @@ impl RangeReader {
         Some(named.collect())
     }
 
-    /// Groups these samples into runs of adjacent ones.
+    /// Groups output samples into runs of samples that are near each other in the same input shard.
     fn runs(&self, samples: Range<usize>) -> Vec<SampleRun> {
         let mut runs: Vec<SampleRun> = Vec::new();
-        let next = self.order.get(samples.end).map(|(shard, _)| *shard);
+        let next_shard = self.order.get(samples.end).map(|(shard, _)| *shard);
         for &(number, sample) in self.order.get(samples).unwrap_or_default() {
             let (Some(shard), sample) = (self.shard(number), u64::from(sample)) else { continue };
             let range = shard.range(sample..sample + 1);
@@ -256,7 +258,7 @@ impl RangeReader {
             runs.push(SampleRun { shard: number, samples: vec![sample], range, is_last: true });
         }
         if let Some(run) = runs.last_mut() {
-            run.is_last = next != Some(run.shard);
+            run.is_last = next_shard != Some(run.shard);
         }
         runs
     }
@@ -272,16 +274,16 @@ impl RangeReader {
         let (url, first) = (url.expose_secret(), run.samples.first().copied().unwrap_or(0));
         let parser = SampleParser::new(url).with_limits(self.reader.limits);
         let Some(range) = &run.range else {
-            // The samples of a compressed shard are read from its beginning, or from where a reader is.
+            // A compressed shard is read from its beginning, or by an open reader that is further on.
             let end = run.samples.last().map_or(first, |last| last + 1);
-            let (open, reading) = self.open_readers.begin(run.shard, first, end);
-            let mut samples = match open {
+            let (open_reader, reader_use) = self.open_readers.begin(run.shard, first, end);
+            let mut samples = match open_reader {
                 Some(samples) => samples,
                 None => read(self.reader.store.open(url)?.of_version(object), parser),
             };
             self.take_samples(run, shard, url, &mut samples, take)?;
             if !run.is_last {
-                reading.keep(samples);
+                reader_use.keep(samples);
             }
             return Ok(());
         };
@@ -292,7 +294,7 @@ impl RangeReader {
         self.take_samples(run, shard, url, &mut samples, take)
     }
 
-    /// Passes the samples of a run, edited, to `take`, and drops those between them.
+    /// Edits the samples of a run and passes them to `take`. Drops the samples between them.
     fn take_samples(
         &self,
         run: &SampleRun,
@@ -303,12 +305,12 @@ impl RangeReader {
     ) -> Result<()> {
         let mut wanted = run.samples.iter().copied().peekable();
         for sample in samples {
-            // Whatever is skipped may be long.
+            // Checked for each sample, because a compressed shard may have many samples before the run.
             if self.interrupt.is_set() {
                 return Err(interrupted());
             }
             let sample = match sample {
-                // Damage between the samples, which is left out. A sample that is lost is missed at the end.
+                // Damage is left out. If it has destroyed a sample of the run, that sample is missing below.
                 Err(error) if self.input.damaged.is_some() && is_damage(&error) => continue,
                 sample => sample?,
             };
@@ -325,7 +327,7 @@ impl RangeReader {
         }
         match wanted.next() {
             None => Ok(()),
-            Some(missing) => Err(stale(url, &format!("it has no sample {missing}"))),
+            Some(missing) => Err(stale(url, missing)),
         }
     }
 }
@@ -334,9 +336,9 @@ fn is_damage(error: &shardstream::Error) -> bool {
     error.kind().failure_class() == Some(FailureClass::Damage)
 }
 
-/// The error for a shard that does not match its index.
-fn stale(url: &str, what: &str) -> shardstream::Error {
-    let what = format!("{what} than the index says: build the index again");
+/// The error for a shard that lacks a sample of its index.
+fn stale(url: &str, sample: u64) -> shardstream::Error {
+    let what = format!("the shard has no sample {sample}, but the index has: build the index again");
     shardstream::Error::from(ErrorKind::Index(what)).in_shard(url)
 }
 
@@ -344,7 +346,7 @@ fn stale(url: &str, what: &str) -> shardstream::Error {
 fn with_key(sample: &Sample, key: &str) -> Sample {
     let mut renamed = Sample::new(key);
     for (field, value) in sample.fields() {
-        // No name comes twice.
+        // `set` returns the old value of the field; the names differ, so there is none.
         drop(renamed.set(field.to_owned(), value.clone()));
     }
     renamed
@@ -362,8 +364,8 @@ impl SampleSource for RangeSamples {
             })
         };
         let take = &mut rekeyed;
-        let ranged = runs.iter().all(|run| run.range.is_some());
-        if inner.concurrent_reads <= 1 || runs.len() <= 1 || !ranged {
+        let have_ranges = runs.iter().all(|run| run.range.is_some());
+        if inner.concurrent_reads <= 1 || runs.len() <= 1 || !have_ranges {
             return runs.iter().try_for_each(|run| inner.read(run, take));
         }
         let (reader, reads) = (Arc::clone(inner), inner.concurrent_reads);

@@ -1,12 +1,14 @@
-//! Replaces an existing series of shards (`--force`). Of the old series nothing is removed before the new one
-//! is complete, and only shards that its saved plan names.
+//! Replaces an existing series of shards (`--force`). Old shards are removed only after the new series is
+//! complete, and only shards that the saved plan of the old series names.
 //!
-//! In a local directory, the new shards are written to a partial directory beside the old ones, and moved to
-//! their places at the end. A failure before that, such as a full disk, leaves the old series as it was.
+//! In a local directory, the new shards are written to a partial directory beside the old ones, and are moved
+//! to their final names at the end. After a failure before that, such as a full disk, the old series is
+//! unchanged.
 //!
-//! In a bucket, nothing can be renamed: a new shard replaces the old one of its number when it is complete.
-//! The saved plan names the run that does so. Each run reads it before it writes a shard: of two at the same
-//! time, the one that began last continues, and the other one fails.
+//! Objects in a bucket cannot be renamed: each new shard replaces the old shard with its number as soon as it
+//! is complete. The saved plan names the run that replaces the series. Each run reads the plan before it
+//! writes a shard: if two runs replace the series at the same time, the one that began last continues, and
+//! the other one fails.
 
 use crate::failure::Failure;
 use crate::saved_plan::{
@@ -19,8 +21,8 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 
-/// Checks that the series may be replaced. Returns the plan with the name of this run. It is saved here
-/// unless the new shards are staged in a partial directory; then nothing changes before [`publish`].
+/// Checks that the series may be replaced, and returns the plan with the name of this run. Saves the plan,
+/// unless the new shards are staged in a partial directory: then nothing changes before [`publish`].
 pub(crate) fn begin(
     mut plan: SavedPlan,
     series: &Series,
@@ -36,7 +38,7 @@ pub(crate) fn begin(
     Ok(plan)
 }
 
-/// Saves a plan that replaces another one, and removes the index and classes of the old shards.
+/// Saves a plan in place of the old one, and removes the index and the list of classes of the old shards.
 fn replace(plan: &SavedPlan, series: &Series, store: &Store) -> Result<(), Failure> {
     put(&series.beside("plan"), plan, store)?;
     let index = series.beside("index");
@@ -50,8 +52,8 @@ fn replace(plan: &SavedPlan, series: &Series, store: &Store) -> Result<(), Failu
     Ok(())
 }
 
-/// Moves the complete new shards from their partial directory to the places of the old ones. A kill in
-/// between leaves a plan by which `--resume` finds out which of them are new.
+/// Moves the complete new shards from their partial directory to their final names. If the process is killed
+/// meanwhile, `--resume` finds out by the saved plan which shards are new.
 pub(crate) fn publish(
     mut plan: SavedPlan,
     staged: &Series,
@@ -59,10 +61,10 @@ pub(crate) fn publish(
     store: &Store,
 ) -> Result<SavedPlan, Failure> {
     let Some(directory) = series.local_directory()? else { return Ok(plan) };
-    // One run after the other: a second run then replaces the whole series of the first.
+    // The lock makes runs publish one after the other: a second run replaces the whole series of the first.
     let opened = File::open(&directory);
     if let Ok(opened) = &opened {
-        // Without locks, the end of the run finds out that another one replaced the plan.
+        // If the file system has no locks, `finish` still notices that another run has replaced the plan.
         let _ = opened.lock();
     }
     if let Some(replaced) = &mut plan.replaced {
@@ -79,15 +81,15 @@ pub(crate) fn publish(
     if let Ok(opened) = &opened {
         let _ = opened.sync_all();
     }
-    // Still under the lock, since it saves the plan.
+    // `finish` saves the plan, so the lock is still held.
     finish(plan, &BTreeMap::new(), series, store)
 }
 
-/// Ends the replacement of a series: checks that the new shards are those that this run wrote, as `written`
-/// names their versions, and removes those of the old shards that have no new one.
+/// Ends the replacement of a series. Checks that the shards still have the versions that this run has
+/// `written`, and removes the old shards whose numbers are beyond the new series.
 ///
 /// # Errors
-/// If another run replaced the plan or a shard.
+/// If another run has replaced the plan or a shard.
 pub(crate) fn finish(
     mut plan: SavedPlan,
     written: &BTreeMap<u64, ObjectVersion>,
@@ -100,7 +102,7 @@ pub(crate) fn finish(
         let url = series.shard(*number);
         let now = match existing.get(number) {
             Some(now) => now.clone(),
-            // A listing may lag.
+            // The listing of a bucket may not have the newest objects yet.
             None => store.stat(&url)?,
         };
         if version.compare(&now) == VersionComparison::Different {

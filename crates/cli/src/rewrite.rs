@@ -1,4 +1,4 @@
-//! Writes samples of existing shards into new ones, for `reshard` and `split`.
+//! Writes samples of existing shards into new shards, for `reshard` and `split`.
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -24,20 +24,20 @@ pub(crate) struct Rewrite<'a> {
     pub(crate) limits: ShardLimits,
     pub(crate) shuffle: Option<u64>,
     pub(crate) edit: &'a FieldEdit,
-    /// Whether the keys become the numbers of the samples.
+    /// Whether the samples' numbers become their keys.
     pub(crate) rekey: bool,
     pub(crate) write_options: &'a WriteOptions,
-    /// Further options that select the samples, for the plan.
+    /// Further options that select the samples; they are saved in the plan.
     pub(crate) options: Vec<(&'static str, String)>,
 }
 
 impl Rewrite<'_> {
-    /// Refuses to shuffle shards whose samples have no byte ranges.
+    /// Checks that the samples have byte ranges if they are to be shuffled.
     pub(crate) fn check(&self, input: &Input) -> Result<(), Failure> {
         match input.without_ranges().filter(|_| self.shuffle.is_some()) {
             Some(shard) => Err(Failure::Failed(format!(
-                "{} is compressed, or its samples have no byte ranges for another reason, which --shuffle \
-                 needs: write it to .tar shards without --shuffle first",
+                "--shuffle needs the byte ranges of samples, and {} is compressed or does not have its samples \
+                 in one piece: write it to .tar shards without --shuffle first",
                 SecretUrl::from(shard.url())
             ))),
             None => Ok(()),
@@ -47,8 +47,8 @@ impl Rewrite<'_> {
     /// Plans the shards for these samples. Writes nothing.
     ///
     /// # Errors
-    /// Besides errors of the stores: no samples, samples that a shard cannot hold, and existing shards that
-    /// must be kept.
+    /// If there are no samples, if a shard cannot hold a sample, or if existing shards must be kept; and
+    /// errors of the stores.
     pub(crate) fn plan(
         &self,
         series: Series,
@@ -108,15 +108,15 @@ impl Rewrite<'_> {
         self.publish(job.write(self.write_options, context)?, context)
     }
 
-    /// Replaces the older series by one that is complete.
+    /// Publishes a complete series, in place of an older one if there is one.
     pub(crate) fn publish(&self, written: WrittenSeries, context: &Context) -> Result<Outcome, Failure> {
         let outcome = written.publish(context)?;
         if let Some((count, largest)) = outcome.larger_than(self.limits.max_size) {
             let why = match self.write_options.shrink.is_set() {
-                true => "at this --quality, some pictures have more bytes than the larger ones had",
+                true => "at this --quality, some resized pictures have more bytes than the original files",
                 false => {
-                    "the index has no keys, and some names need longer headers than planned; without \
-                     --index, keys are known"
+                    "the index has no keys, so some names have longer headers than planned; without --index, \
+                     the keys are read from the shards"
                 }
             };
             note(format_args!(

@@ -1,6 +1,6 @@
-//! Lists of samples: `verify --to-list` writes one, and `reshard` takes it.
+//! Lists of samples, which `verify --to-list` writes and `reshard` reads.
 //!
-//! A list has a line of JSON for each sample, with its `shard` and `key`, and `why` it is in the list.
+//! A list has one line of JSON per sample, with its `shard` and `key`, and with `why` it is in the list.
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 use shardstream::SecretUrl;
 use std::collections::{HashMap, HashSet};
 
-/// One line of a list. Other keys of a line are ignored.
+/// One line of a list. Unknown members of the JSON object are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ListedSample {
-    /// The URL of the shard, without secrets. Without one, the key is meant in every shard.
+    /// The URL of the shard, without secrets. `None` means the samples with this key in all shards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) shard: Option<String>,
-    /// The key of the sample. Without one, the line is about the shard, and names no sample.
+    /// The key of the sample. `None` if the line is about the shard and not about a sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -29,16 +29,17 @@ pub(crate) struct ListedSample {
 /// The samples of a list.
 #[derive(Debug, Default)]
 pub(crate) struct SampleList {
-    /// The file, for messages.
+    /// The name of the list, for messages.
     name: String,
     samples: Vec<ListedSample>,
 }
 
-/// The samples of a list among those of an input.
+/// The keys of a list, by the shards of an input.
 #[derive(Debug, Default)]
 pub(crate) struct ListedKeys<'a> {
-    everywhere: HashSet<&'a str>,
-    /// By the number of the shard.
+    /// Keys that are listed without a shard.
+    of_all_shards: HashSet<&'a str>,
+    /// Keys that are listed with a shard, by the number of the shard.
     of_shard: HashMap<u32, HashSet<&'a str>>,
 }
 
@@ -52,7 +53,8 @@ impl SampleList {
             serde_json::from_str(line).map_err(|error| {
                 let example = r#"{"shard": "train-000000.tar", "key": "000017"}"#;
                 Failure::Failed(format!(
-                    "{name}: line {number} is no sample ({error}): each line is an object such as {example}"
+                    "{name}: line {number} is not a sample ({error}): each line must be an object such as \
+                     {example}"
                 ))
             })
         };
@@ -60,8 +62,8 @@ impl SampleList {
         Ok(SampleList { name, samples })
     }
 
-    /// Finds the samples in an input whose keys are known. Shards are found by their places, or by their
-    /// names if only one shard of the input has the name. Notes on stderr say what was not found.
+    /// Looks up the listed samples in an input whose keys are known. A shard is found by its URL, or by its
+    /// file name if only one shard of the input has this name. Prints notes about samples that are not found.
     pub(crate) fn find(&self, input: &Input) -> ListedKeys<'_> {
         let mut places = Places::default();
         input.urls.iter().for_each(|url| places.push(url.expose_secret()));
@@ -72,14 +74,14 @@ impl SampleList {
                 _ => same,
             }
         };
-        let mut found_shards: HashMap<&str, Vec<usize>> = HashMap::new();
-        let (mut keys, mut nameless) = (ListedKeys::default(), 0_u64);
+        let mut shard_numbers: HashMap<&str, Vec<usize>> = HashMap::new();
+        let (mut keys, mut without_key) = (ListedKeys::default(), 0_u64);
         for ListedSample { shard, key, .. } in &self.samples {
             match (key, shard) {
-                (None, _) => nameless += 1,
-                (Some(key), None) => drop(keys.everywhere.insert(key)),
+                (None, _) => without_key += 1,
+                (Some(key), None) => drop(keys.of_all_shards.insert(key)),
                 (Some(key), Some(shard)) => {
-                    for number in found_shards.entry(shard).or_insert_with(|| numbers(shard)) {
+                    for number in shard_numbers.entry(shard).or_insert_with(|| numbers(shard)) {
                         keys.of_shard.entry(*number as u32).or_default().insert(key);
                     }
                 }
@@ -95,11 +97,11 @@ impl SampleList {
         if missing > 0 {
             note(format_args!("{} names {} that no shard has", self.name, text::counted(missing, "sample")));
         }
-        if nameless > 0 {
+        if without_key > 0 {
             note(format_args!(
-                "{}: {} without a key: --skip-bad leaves out what cannot be read of a shard",
+                "{}: {} without a key: --skip-bad leaves out samples that cannot be read",
                 self.name,
-                text::counted(nameless, "line"),
+                text::counted(without_key, "line"),
             ));
         }
         keys
@@ -107,9 +109,9 @@ impl SampleList {
 }
 
 impl ListedKeys<'_> {
-    /// Whether the sample of this shard and key is in the list.
+    /// Whether the sample with this key in this shard is in the list.
     pub(crate) fn has(&self, shard: u32, key: Option<&str>) -> bool {
         let is_in = |keys: &HashSet<&str>| key.is_some_and(|key| keys.contains(key));
-        is_in(&self.everywhere) || self.of_shard.get(&shard).is_some_and(is_in)
+        is_in(&self.of_all_shards) || self.of_shard.get(&shard).is_some_and(is_in)
     }
 }

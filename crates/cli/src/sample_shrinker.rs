@@ -1,4 +1,4 @@
-//! Smaller pictures in the samples that are written.
+//! Makes the pictures of samples smaller before the samples are written.
 
 use crate::failure::causes;
 use crate::field::is_image_file;
@@ -10,7 +10,8 @@ use shardstream::{Error, Result, Sample};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// The JPEG decoder: the pixels of another one may differ by 1 or 2, and so the shards.
+/// The JPEG decoder. It is part of the plan, because pixels of different decoders may differ by 1 or 2, and
+/// so the shards would differ.
 const DECODER: &str = if cfg!(feature = "turbojpeg") { "libjpeg-turbo" } else { "zune-jpeg" };
 
 /// Options that make pictures smaller.
@@ -18,15 +19,16 @@ const DECODER: &str = if cfg!(feature = "turbojpeg") { "libjpeg-turbo" } else { 
 pub(crate) struct ShrinkOptions {
     #[command(flatten)]
     side: SideOptions,
-    /// With --max-side or --short-side: the quality of the JPEG files that are written, from 1 to 100.
+    /// With --max-side or --short-side: quality of the JPEG files that are written, from 1 to 100.
     /// [default: 90]
     #[arg(long, value_name = "QUALITY", requires = "side")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=100))]
     #[arg(default_value = "90", hide_default_value = true)]
     quality: u8,
     /// With --max-side or --short-side: resize only these fields, also PNGs that are grey or have a palette.
-    /// Masks in RGB (COCO panoptic, ADE20K) look like photographs: if there are any, name the other fields.
-    /// [default: all fields named as pictures, and no such PNGs, which may be masks]
+    /// By default, all fields with the extension of a picture are resized, except for such PNGs, which may be
+    /// masks. Masks in RGB (COCO panoptic, ADE20K) cannot be told from photographs: if there are any, give
+    /// the other fields here.
     #[arg(long, value_name = "FIELDS", value_delimiter = ',', requires = "side")]
     shrink_fields: Vec<String>,
 }
@@ -34,12 +36,12 @@ pub(crate) struct ShrinkOptions {
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 #[group(id = "side", multiple = false)]
 struct SideOptions {
-    /// Resize JPEG and PNG pictures whose longer side has more pixels to this number, by a Lanczos filter in
-    /// linear light, and apply their EXIF orientation. Others are stored as they are. Shards are cut by the
-    /// sizes of the files before: give a larger --max-size.
+    /// Shrink JPEG and PNG pictures whose longer side has more pixels than this, by a Lanczos filter in
+    /// linear light, and apply their EXIF orientation. Other pictures are stored unchanged. Shards are cut by
+    /// the sizes of the original files: give a larger --max-size.
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..))]
     max_side: Option<u32>,
-    /// The same by the shorter side, as torchvision's Resize.
+    /// Like --max-side, for the shorter side, as torchvision's Resize.
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..))]
     short_side: Option<u32>,
 }
@@ -50,10 +52,10 @@ impl ShrinkOptions {
         self.side.max_side.or(self.side.short_side).is_some()
     }
 
-    /// The shrinker, if pictures are made smaller.
+    /// The shrinker; `None` if pictures are not made smaller.
     ///
     /// # Errors
-    /// None that the parser of the options lets through.
+    /// None in practice: the parser of the options accepts only valid values.
     pub(crate) fn shrinker(&self) -> Result<Option<SampleShrinker>> {
         let shrink = match self.side {
             SideOptions { max_side: Some(side), .. } => Shrink::max_side(side)?,
@@ -66,7 +68,7 @@ impl ShrinkOptions {
         Ok(Some(SampleShrinker { shrink, fields, counts: Mutex::default() }))
     }
 
-    /// The plan with these options, if pictures are made smaller.
+    /// Adds these options to a plan, if pictures are made smaller.
     pub(crate) fn planned(&self, plan: SavedPlan) -> SavedPlan {
         let SideOptions { max_side, short_side } = self.side;
         let sides = [("max-side", max_side), ("short-side", short_side)];
@@ -86,27 +88,27 @@ impl ShrinkOptions {
 #[derive(Debug)]
 pub(crate) struct SampleShrinker {
     shrink: Shrink,
-    /// The fields that are resized; if there are none, all that are named as pictures.
+    /// The fields that are resized. If empty, all fields with the extension of a picture are resized.
     fields: Vec<String>,
     counts: Mutex<ShrunkPictures>,
 }
 
-/// The pictures that were made smaller, and those that were not.
+/// Counts of pictures that were made smaller, and of pictures that were kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ShrunkPictures {
     resized: u64,
-    /// Number of bytes of the resized files before.
+    /// Size of the resized pictures before, in bytes.
     bytes_before: u64,
-    /// Number of bytes of the resized files after.
+    /// Size of the resized pictures after, in bytes.
     bytes_after: u64,
-    /// Number of files that are stored as they were.
+    /// Number of pictures that were stored unchanged.
     kept: u64,
-    /// The same for each reason.
+    /// Number of pictures that were stored unchanged, by reason.
     #[serde(serialize_with = "by_name")]
     reasons: BTreeMap<KeptReason, u64>,
 }
 
-/// Serialises reasons by the names of the enum: `small`, `labels`.
+/// Serialises reasons by the lower-case names of their variants: `small`, `labels`.
 fn by_name<S: serde::Serializer>(
     reasons: &BTreeMap<KeptReason, u64>,
     serializer: S,
@@ -116,10 +118,10 @@ fn by_name<S: serde::Serializer>(
 }
 
 impl SampleShrinker {
-    /// The sample with smaller pictures.
+    /// Returns the sample with smaller pictures.
     ///
     /// # Errors
-    /// For a damaged picture.
+    /// If a picture is damaged.
     pub(crate) fn apply(&self, mut sample: Sample) -> Result<Sample> {
         let is_picture = |name: &str| match &self.fields[..] {
             [] => is_image_file(name),
@@ -146,7 +148,7 @@ impl SampleShrinker {
         Ok(sample)
     }
 
-    /// The pictures so far.
+    /// The counts of all samples so far.
     pub(crate) fn counts(&self) -> ShrunkPictures {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -165,12 +167,12 @@ impl ShrunkPictures {
         *self.reasons.entry(reason).or_default() += count;
     }
 
-    /// Short text for the progress.
+    /// A short text to show with the progress.
     pub(crate) fn progress(&self) -> String {
         format!("{} resized", text::counted(self.resized, "picture"))
     }
 
-    /// Summary in one line.
+    /// A summary on one line.
     pub(crate) fn line(&self) -> String {
         let pictures = text::counted(self.resized + self.kept, "picture");
         let (before, after) = (text::bytes(self.bytes_before), text::bytes(self.bytes_after));
@@ -188,8 +190,8 @@ impl ShrunkPictures {
 /// The error for a picture that cannot be resized.
 fn damaged(sample: &Sample, field: &str, error: &ImageError) -> Error {
     let what = format!(
-        "{}; to leave such pictures out: `create --verify --skip-bad`, or `reshard --without` the list of \
-         `verify --decode --to-list`",
+        "{}; to leave out such pictures, use `create --verify --skip-bad`, or `reshard --without` with the \
+         list of `verify --decode --to-list`",
         causes(error)
     );
     sample.locate(Error::decode(field, what))
@@ -200,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_names_what_was_kept() {
+    fn the_summary_counts_kept_pictures_by_reason() {
         let mut sums = ShrunkPictures::default();
         assert_eq!(sums.line(), "0 pictures: 0 resized");
         let resized =

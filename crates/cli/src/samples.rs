@@ -12,8 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Calls `take` for each sample of all shards, in order, until it returns `Break`. `what` names the command
-/// in the progress.
+/// Calls `take` for each sample of all shards, in order, until it returns `Break`. The progress shows `what`.
 ///
 /// # Errors
 /// The first error of reading or of `take`, and [`Failure::Interrupted`].
@@ -26,10 +25,10 @@ pub(crate) fn in_order(
     as_indexed(shards, None, context, what, take)
 }
 
-/// [`in_order`], and compares each shard and sample with the index, if there is one.
+/// Does the same as [`in_order`], and compares each shard and sample with the index, if one is given.
 ///
 /// # Errors
-/// Besides those of [`in_order`], a shard that is not in the index or has changed since.
+/// The errors of [`in_order`]; also if a shard is not in the index or has changed since it was indexed.
 pub(crate) fn as_indexed(
     shards: &ShardList,
     index: Option<&Index>,
@@ -60,11 +59,11 @@ pub(crate) fn as_indexed(
     Ok(())
 }
 
-/// Reads the sample of this number, counted over all shards. Of shards whose samples have byte ranges, only
-/// the sample is read. `None` if there are fewer samples.
+/// Reads the sample with this number, counted over all shards; `None` if there are fewer samples. If the
+/// samples have byte ranges, only the bytes of this sample are read.
 ///
 /// # Errors
-/// As of [`as_indexed`].
+/// See [`as_indexed`].
 pub(crate) fn nth(
     shards: &ShardList,
     index: &Index,
@@ -88,20 +87,23 @@ pub(crate) fn nth(
             }
             None => read(store.open(url.expose_secret())?.of_version(&object), parser),
         };
-        let found =
-            samples.find(|sample| !sample.as_ref().is_ok_and(|found| found.position().sample < position));
-        let sample = found.transpose()?;
-        sample.as_ref().map_or(Ok(()), |sample| shard.check(sample))?;
+        // The first sample at or after the position, or the first error.
+        let is_before = |sample: &Sample| sample.position().sample < position;
+        let sample = samples.find(|sample| !sample.as_ref().is_ok_and(is_before)).transpose()?;
+        if let Some(sample) = &sample {
+            shard.check(sample)?;
+        }
         return Ok(sample);
     }
     Ok(None)
 }
 
-/// Reads the sample of this key, if there is a key index beside the index at this place. Only its bytes are
-/// read. `None` if there is no key index, or if the limits do not allow ranges.
+/// Reads the sample with this key by the key index that is beside the index at `place`. Reads only the bytes
+/// of the sample. `None` if there is no key index, or if `--limit unsorted` is set: an unsorted archive has
+/// no byte ranges.
 ///
 /// # Errors
-/// As of [`Dataset::by_key`].
+/// See [`Dataset::by_key`].
 pub(crate) fn by_key(
     shards: &ShardList,
     (index, place): (&Index, &str),
@@ -119,7 +121,8 @@ pub(crate) fn by_key(
     Ok(Some(dataset.topology(Topology::single()).build()?.by_key(&keys, key)?))
 }
 
-/// The index of a shard, and the object that it is of.
+/// Looks up a shard in the index. Checks that the shard has not changed, and also returns its object's
+/// version.
 fn indexed<'a>(
     index: &'a Index,
     url: &SecretUrl,
@@ -133,7 +136,7 @@ fn indexed<'a>(
     Ok((shard, object))
 }
 
-/// The progress over shards that several threads read, with the number of samples read. Clones share it.
+/// The progress of threads that read shards, with the number of samples read. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct ShardProgress(Arc<SharedProgress>);
 
@@ -152,7 +155,6 @@ impl ShardProgress {
         ShardProgress(Arc::new(SharedProgress { progress, samples: AtomicU64::new(0) }))
     }
 
-    /// Counts one sample.
     pub(crate) fn add_sample(&self) {
         let samples = self.0.samples.fetch_add(1, Ordering::Relaxed) + 1;
         if samples.is_multiple_of(SAMPLES_PER_UPDATE) {
@@ -160,7 +162,6 @@ impl ShardProgress {
         }
     }
 
-    /// Counts `more` samples.
     pub(crate) fn add_samples(&self, more: u64) {
         self.0.samples.fetch_add(more, Ordering::Relaxed);
     }

@@ -1,4 +1,5 @@
-//! The plan of a series of shards, saved beside it. `--resume` keeps only shards that the same plan wrote.
+//! The plan of a series of shards, saved beside the shards. `--resume` keeps only shards that a run with an
+//! equal plan has written.
 
 use crate::failure::Failure;
 use crate::files::{MAX_DOCUMENT, exists, is_overtaken};
@@ -12,16 +13,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::Duration;
 
-/// Increased whenever the same options and input would make different shards.
+/// Increased whenever a new version of the program makes different shards of the same options and input.
 const VERSION: u32 = 3;
 
-/// Describes in messages what the hash of a plan covers.
+/// What the hash of a plan covers, for messages.
 const INPUT: &str = "keys, names, sizes or versions of the input, or the cuts,";
 
-/// The option that holds the pattern of the shards' names.
+/// The option with the pattern of the shards' names.
 pub(crate) const NAMES: &str = "names";
 
-/// Everything that determines the shards: two runs with equal plans write the same ones.
+/// Everything that determines the shards: two runs with equal plans write the same shards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SavedPlan {
@@ -34,25 +35,25 @@ pub(crate) struct SavedPlan {
     pub(crate) shards: u64,
     /// [`InputHash`] of the input, in order.
     input: String,
-    /// The shards that are finished, by number. Plans that differ only in these are equal.
+    /// The checksums of finished shards, by number. Plans that differ only in checksums count as equal.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     checksums: BTreeMap<u64, ShardChecksum>,
-    /// The numbers of those that this run has written or read. It knows the others as they were when it read
-    /// the plan, and another rank may have written them since.
+    /// Numbers of the shards that this run has written or read. The other checksums are those of the plan
+    /// that this run has read; another rank may have saved newer ones since.
     #[serde(skip)]
     recorded: BTreeSet<u64>,
-    /// While `--force` replaces an earlier series.
+    /// Set while `--force` replaces an earlier series.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) replaced: Option<ReplacedSeries>,
 }
 
-/// The bytes of a finished shard.
+/// The checksum of a finished shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ShardChecksum {
     pub(crate) crc32c: u32,
-    /// The version of an object in a bucket: while it has this one, it need not be read. A file can change
-    /// without its modification time.
+    /// The version of an object in a bucket. While the object has this version, it need not be read again.
+    /// `None` for a local file, which can change without its modification time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<String>,
 }
@@ -60,10 +61,10 @@ pub(crate) struct ShardChecksum {
 /// The earlier series that a run with `--force` replaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReplacedSeries {
-    /// Number of its shards.
+    /// Number of shards of the earlier series.
     pub(crate) shards: u64,
-    /// Differs for each run: of two that replace a series at the same time, the one that began last
-    /// continues.
+    /// A random name of the run. If two runs replace a series at the same time, the plan has the name of the
+    /// run that began last, and the other run fails.
     pub(crate) run: String,
 }
 
@@ -83,18 +84,17 @@ impl SavedPlan {
         }
     }
 
-    /// Adds an option.
     pub(crate) fn option(mut self, name: &str, value: impl ToString) -> Self {
         self.options.insert(name.to_owned(), value.to_string());
         self
     }
 
-    /// The checksum of a finished shard.
+    /// The checksum of a shard, if it is finished.
     pub(crate) fn checksum(&self, shard: u64) -> Option<&ShardChecksum> {
         self.checksums.get(&shard)
     }
 
-    /// Records the bytes of a shard that this run has written or read.
+    /// Records the checksum of a shard that this run has written or read.
     pub(crate) fn finished(&mut self, shard: u64, checksum: ShardChecksum) {
         self.checksums.insert(shard, checksum);
         self.recorded.insert(shard);
@@ -122,7 +122,7 @@ impl SavedPlan {
         let shown = |text: Option<&String>| text.map_or("none", String::as_str).to_owned();
         let mut differ: Vec<&String> =
             names.into_iter().filter(|name| then.get(*name) != now.get(*name)).collect();
-        // Where options differ, the hash differs as well and adds nothing.
+        // If options differ, the hash differs too; naming it would add nothing.
         if differ.len() > 1 {
             differ.retain(|name| *name != INPUT);
         }
@@ -136,22 +136,22 @@ impl SavedPlan {
 /// What to do with existing shards of the series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExistingShards {
-    /// Fail if there is one.
+    /// Fail if there are any.
     Refuse,
-    /// Keep shards of the same plan.
+    /// Keep shards of an equal plan.
     Resume,
     /// Remove them.
     Remove,
 }
 
-/// The existing part of a series that may be written.
+/// The result of [`check`]: what exists of a series that may be written.
 #[derive(Debug)]
 pub(crate) struct ExistingSeries {
     /// Number of shards that the saved plan names.
     pub(crate) named: u64,
-    /// The same plan, if it was saved.
+    /// The saved plan, if it equals the plan of this run.
     planned: Option<SavedPlan>,
-    /// The saved plan of another series or run, which is replaced.
+    /// The version of the saved plan that this run replaces.
     replaced: Option<ObjectVersion>,
 }
 
@@ -166,44 +166,45 @@ pub(crate) fn check(
     store: &Store,
 ) -> Result<ExistingSeries, Failure> {
     let place = series.beside("plan");
-    // Shards are listed before the plan is read, since another rank writes its plan before its first shard.
+    // Shards are listed before the plan is read. Another rank saves its plan before it writes its first
+    // shard, so every listed shard has a plan.
     let shards = series.existing(store)?;
     let first = shards.keys().next().map(|number| SecretUrl::from(series.shard(*number)));
     let (mut planned, mut named, mut replaced) = (None, 0, None);
     match (existing, first) {
         (ExistingShards::Remove, _) => {
             named = named_shards(&place, series, store)?;
-            let strangers = || shards.keys().filter(|number| **number >= named.max(plan.shards));
-            // A shard with the next number would be read as one of the new series.
-            if let Some(next) = strangers().next().filter(|number| **number == plan.shards) {
+            let unknown = || shards.keys().filter(|number| **number >= named.max(plan.shards));
+            // An unknown shard with the next number would look like a shard of the new series.
+            if let Some(next) = unknown().next().filter(|number| **number == plan.shards) {
                 return Err(Failure::Failed(format!(
-                    "{} and {} more would follow the {} of the new series, and no plan says that they belong \
-                     to the old one: remove them, or choose another name",
+                    "{} and {} more would follow the {} of the new series, but no plan says that they belong \
+                     to the old series: remove them, or choose another name",
                     SecretUrl::from(series.shard(*next)),
-                    strangers().count() - 1,
+                    unknown().count() - 1,
                     crate::text::counted(plan.shards, "shard"),
                 )));
             }
         }
         (ExistingShards::Refuse, Some(first)) => {
             return Err(Failure::Failed(format!(
-                "{} of this series already {}, such as {}: --resume resumes a run of the same options, \
-                 --force removes them",
+                "{} of this series already {}, such as {}: --resume continues a run with the same options, \
+                 --force removes the existing shards",
                 crate::text::counted(shards.len() as u64, "shard"),
                 if shards.len() == 1 { "exists" } else { "exist" },
                 first
             )));
         }
         (ExistingShards::Refuse, None) => {
-            // Without shards, an earlier plan of the same series is of no use and may be replaced. The same
-            // plan is kept: the listing may lag, and then its checksums are those of shards that exist.
+            // There are no shards, so an earlier plan of the same series may be replaced. An equal plan is
+            // kept with its checksums: the listing may be outdated, and its shards may exist.
             let saved = read(&place, store)?;
-            let of_other_names =
+            let has_other_names =
                 |(then, _): &&(SavedPlan, _)| then.options.get(NAMES) != plan.options.get(NAMES);
-            if let Some((other, _)) = saved.as_ref().filter(of_other_names) {
+            if let Some((other, _)) = saved.as_ref().filter(has_other_names) {
                 return Err(Failure::Failed(format!(
-                    "{} is the plan of another series of shards ({}): choose another name, or --force \
-                     replaces it",
+                    "{} is the plan of another series of shards ({}): choose another name, or replace the \
+                     plan with --force",
                     SecretUrl::from(&place),
                     other.options.get(NAMES).map_or("unknown", String::as_str)
                 )));
@@ -228,8 +229,8 @@ pub(crate) fn check(
             }
             (None, Some(first)) => {
                 return Err(Failure::Failed(format!(
-                    "there are shards of this series, such as {}, but no plan ({}) of them: --force removes \
-                     them",
+                    "there are shards of this series, such as {}, but their plan {} is missing: --force \
+                     removes the shards",
                     first,
                     SecretUrl::from(&place)
                 )));
@@ -240,20 +241,24 @@ pub(crate) fn check(
     Ok(ExistingSeries { named, planned, replaced })
 }
 
-/// Number of shards that the saved plan of the series names; 0 without a plan, or with one of other names.
+/// Number of shards that the saved plan of the series names; 0 if there is no plan, or if it is the plan of
+/// other names.
 pub(crate) fn named_shards(place: &str, series: &Series, store: &Store) -> Result<u64, Failure> {
     let saved = match read(place, store) {
-        // A file that is no plan is replaced.
+        // The file is not a plan.
         Err(Failure::Failed(_)) => None,
         saved => saved?,
     };
-    let saved = saved.map(|(saved, _)| saved);
-    let saved = saved.filter(|saved| saved.options.get(NAMES).is_some_and(|names| names == series.names()));
-    Ok(saved.map_or(0, |saved| saved.replaced.map_or(0, |replaced| replaced.shards).max(saved.shards)))
+    let Some((saved, _)) = saved else { return Ok(0) };
+    if saved.options.get(NAMES).is_none_or(|names| names != series.names()) {
+        return Ok(0);
+    }
+    let of_replaced = saved.replaced.map_or(0, |replaced| replaced.shards);
+    Ok(of_replaced.max(saved.shards))
 }
 
-/// Checks that the series may be written, and saves the plan unless the same one is there. Returns the plan
-/// with the checksums of finished shards.
+/// Checks that the series may be written, and saves the plan unless an equal plan is saved already. Returns
+/// the plan with the checksums of finished shards.
 pub(crate) fn begin(
     plan: SavedPlan,
     series: &Series,
@@ -268,41 +273,41 @@ pub(crate) fn begin(
     if put_if(&place, &plan, PutCondition::unchanged(replaced), store)? {
         return Ok(plan);
     }
-    // Another rank of this run may have saved the same plan at the same moment.
+    // Another process has saved a plan meanwhile. If it is another rank of this run, its plan is equal.
     match read(&place, store)? {
         Some((saved, _)) if saved.differences(&plan).is_empty() => Ok(saved),
         saved => Err(other_run(&place, &differences(saved.as_ref(), &plan))),
     }
 }
 
-/// What another saved plan differs in.
+/// Describes how the saved plan differs from `plan`.
 fn differences(saved: Option<&(SavedPlan, ObjectVersion)>, plan: &SavedPlan) -> Vec<String> {
-    saved.map_or_else(|| vec!["it is gone".into()], |(saved, _)| saved.differences(plan))
+    saved.map_or_else(|| vec!["the plan was removed".into()], |(saved, _)| saved.differences(plan))
 }
 
 fn other_run(place: &str, differences: &[String]) -> Failure {
     Failure::Failed(format!(
-        "another run wrote shards of this series at the same time: {} is another plan now ({}); check the \
+        "another run wrote shards of this series at the same time and changed the plan {} ({}); check the \
          input and the options of all runs, and start over with --force",
         SecretUrl::from(place),
         differences.join("; ")
     ))
 }
 
-/// Number of times that checksums are saved again because another rank saved its own at the same moment.
+/// Maximum number of attempts to save checksums. An attempt fails if another rank saves at the same moment.
 const MAX_SAVES: u32 = 20;
-/// Time by which each pause before such a save is longer than the one before.
+/// Increase of the pause before each further attempt.
 const SAVE_PAUSE: Duration = Duration::from_millis(10);
 
-/// Adds the checksums of the shards that this run has recorded to the saved plan, and keeps those that other
-/// ranks saved.
+/// Adds the checksums of the shards that this run has recorded to the saved plan. Keeps the checksums that
+/// other ranks have saved.
 ///
 /// # Errors
-/// If another run replaced the plan while this one wrote shards.
+/// If another run has replaced the plan while this run wrote shards.
 pub(crate) fn save_checksums(plan: &SavedPlan, series: &Series, store: &Store) -> Result<(), Failure> {
     let place = series.beside("plan");
     for attempt in 0..MAX_SAVES {
-        // Ranks that save at the same moment get out of step.
+        // Growing pauses, so that ranks do not save at the same moments again.
         thread::sleep(attempt * SAVE_PAUSE);
         let saved = read(&place, store)?;
         let differences = differences(saved.as_ref(), plan);
@@ -315,15 +320,15 @@ pub(crate) fn save_checksums(plan: &SavedPlan, series: &Series, store: &Store) -
         if saved.checksums == before {
             return Ok(());
         }
-        // Read again afterwards: where nothing is written conditionally, another rank may have read the plan
-        // before this write, and written it since.
+        // The loop then reads the plan again. In a store without conditional writes, another rank may have
+        // read the plan before this write and may overwrite it.
         put_if(&place, &saved, PutCondition::unchanged(Some(version)), store)?;
     }
-    // The shards without a checksum are written again by a resumed run.
+    // After the last attempt some checksums may be missing: a resumed run writes these shards again.
     Ok(())
 }
 
-/// The saved plan and its version, if there is one.
+/// Reads the saved plan and its version, if there is one.
 fn read(place: &str, store: &Store) -> Result<Option<(SavedPlan, ObjectVersion)>, Failure> {
     let body = store.open_uncached(place)?;
     let object = body.object_cell();
@@ -338,12 +343,12 @@ fn read(place: &str, store: &Store) -> Result<Option<(SavedPlan, ObjectVersion)>
     })
 }
 
-/// Whether there is a JSON object or list at `place`, as this program writes them.
+/// Whether the file or object at `place` is a JSON object or list, as the documents of this program are.
 pub(crate) fn is_document(place: &str, store: &Store) -> Result<bool, Failure> {
     if !exists(store, place)? {
         return Ok(false);
     }
-    // Look at the first bytes before all is read: it may be a shard of any size.
+    // The first bytes are checked before the rest is read, because this may be a shard of any size.
     let first = store.open(place)?.next().transpose()?.unwrap_or_default();
     if !matches!(first.trim_ascii_start().first(), Some(b'{' | b'[')) {
         return Ok(false);
@@ -351,13 +356,13 @@ pub(crate) fn is_document(place: &str, store: &Store) -> Result<bool, Failure> {
     Ok(serde_json::from_slice::<IgnoredAny>(&store.open(place)?.read_at_most(MAX_DOCUMENT)?).is_ok())
 }
 
-/// Writes a JSON document, whole or not at all.
+/// Writes a JSON document. The file or object is written whole or not at all.
 pub(crate) fn put(place: &str, value: &impl Serialize, store: &Store) -> Result<(), Failure> {
     store.put(place, &document(place, value)?)?;
     Ok(())
 }
 
-/// Writes a JSON document if what is there meets `condition`. Returns whether it was written.
+/// Writes a JSON document if the existing file or object meets `condition`. Returns whether it was written.
 fn put_if(
     place: &str,
     value: &impl Serialize,
@@ -371,7 +376,7 @@ fn put_if(
     }
 }
 
-/// The text of a JSON document for `place`, which errors name.
+/// The text of a JSON document. Errors name `place`, to which it will be written.
 pub(crate) fn document(place: &str, value: &impl Serialize) -> Result<Vec<u8>, Failure> {
     let mut text = serde_json::to_vec_pretty(value)
         .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", SecretUrl::from(place))))?;
@@ -383,9 +388,9 @@ pub(crate) fn document(place: &str, value: &impl Serialize) -> Result<Vec<u8>, F
 mod tests {
     use super::*;
 
-    /// Both ranks resume a run, and one of them has found another version of its shard.
+    /// Two ranks resume a run, and each records a new checksum of its shard.
     #[test]
-    fn a_rank_saves_the_checksums_of_its_own_shards_alone() {
+    fn a_rank_saves_only_the_checksums_of_its_own_shards() {
         let checksum = |crc32c, version: &str| ShardChecksum { crc32c, version: Some(version.into()) };
         let directory = tempfile::tempdir().unwrap();
         let series = Series::new(&format!("{}/train-%06d.tar", directory.path().display())).unwrap();
@@ -408,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_named() {
+    fn differences_of_plans_are_named() {
         let plan = |seed: u64, input: &str| {
             let mut hash = InputHash::default();
             hash.text(input);

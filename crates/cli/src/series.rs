@@ -1,4 +1,4 @@
-//! A series of shards to write: the URLs of its shards, and of the documents beside them.
+//! [`Series`]: the URLs of the shards to write, and of the documents beside them.
 
 use crate::failure::Failure;
 use percent_encoding::percent_decode_str;
@@ -11,17 +11,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// A series of shards in one directory, and its documents: for `out/train-%06d.tar` the plan is
-/// `out/train.plan.json`, and the classes are in `out/train.classes.json`.
+/// A series of shards in one directory, and its documents. For `out/train-%06d.tar`, the plan is
+/// `out/train.plan.json`, and the list of classes is `out/train.classes.json`.
 #[derive(Debug, Clone)]
 pub(crate) struct Series {
+    /// The text of `pattern`.
     text: String,
     pattern: ShardPattern,
-    /// The pattern of the file names in the directory; percent-decoded for a `file:` URL.
+    /// The pattern of the file names in the directory. Percent-decoded if the pattern is a `file:` URL.
     names: String,
     /// `names`, parsed.
     file: ShardPattern,
-    /// Ends in a slash; empty for the working directory.
+    /// The directory's path or URL, with a slash at the end; empty for the working directory.
     directory: String,
     /// The beginning of the documents' URLs, such as `out/train`.
     stem: String,
@@ -35,10 +36,13 @@ impl Series {
         let first = pattern.name(0);
         let (directory, file) = ObjectUrl::parse(&first).split_last();
         if shard_stem(file).is_none() {
-            return Err(usage(format!("the names of shards end in one of {}", SHARD_SUFFIXES.join(", "))));
+            return Err(usage(format!(
+                "the name of a shard must end in one of {}",
+                SHARD_SUFFIXES.join(", ")
+            )));
         }
         let Some(stem) = pattern.stem() else {
-            return Err(usage("the number of the shard belongs in the name of the file".into()));
+            return Err(usage("the shard's number must be in the file name, not in a directory".into()));
         };
         let directory = directory.to_owned();
         let url = ObjectUrl::parse(&text);
@@ -57,12 +61,12 @@ impl Series {
         self.pattern.name(number)
     }
 
-    /// The URL of a document beside the shards.
+    /// The URL of a document beside the shards; `what` is `plan`, `index` or `classes`.
     pub(crate) fn beside(&self, what: &str) -> String {
         format!("{}.{what}.json", self.stem)
     }
 
-    /// Whether both series would write a shard or a document with the same URL.
+    /// Whether the two series have a shard or a document with the same URL.
     pub(crate) fn collides(&self, other: &Series) -> bool {
         let [plan, others] = [self, other].map(|series| series.beside("plan"));
         self.holds(&other.shard(0))
@@ -81,8 +85,8 @@ impl Series {
         Ok(ObjectUrl::parse(directory).local_path()?)
     }
 
-    /// The numbers of the existing shards of the series, by whatever run they were written, with their
-    /// versions where a listing has them.
+    /// The numbers of the existing shards of the series, which any run may have written, with their versions
+    /// if the listing has versions.
     pub(crate) fn existing(&self, store: &Store) -> Result<BTreeMap<u64, ObjectVersion>, Failure> {
         match self.local_directory()? {
             Some(path) => {
@@ -96,14 +100,15 @@ impl Series {
                     Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Vec::new(),
                     listed => listed?,
                 };
-                // The listing includes objects of subdirectories.
+                // The listing includes objects of subdirectories, which are left out.
                 let depth = |url: &str| url.split('/').filter(|part| !part.is_empty()).count();
-                let ours = depth(&self.shard(0));
-                let numbered = listed.iter().filter(|info| depth(&info.url) == ours).filter_map(|info| {
+                let shard_depth = depth(&self.shard(0));
+                let in_directory = listed.iter().filter(|info| depth(&info.url) == shard_depth);
+                let shards = in_directory.filter_map(|info| {
                     let number = self.file.number(ObjectUrl::parse(&info.url).split_last().1)?;
                     Some((number, info.object()))
                 });
-                Ok(numbered.collect())
+                Ok(shards.collect())
             }
         }
     }
@@ -121,7 +126,7 @@ impl Series {
         Ok(numbers)
     }
 
-    /// Whether the URL, in any spelling, is that of a shard of the series, existing or not.
+    /// Whether the URL, in any spelling, is the URL of a shard of the series. The shard need not exist.
     pub(crate) fn holds(&self, url: &str) -> bool {
         let url = ObjectUrl::parse(url);
         // A symbolic link to a shard counts as that shard.
@@ -133,7 +138,7 @@ impl Series {
         })
     }
 
-    /// Removes the partial files and directories of killed runs of this series.
+    /// Removes partial files and directories that killed runs of this series have left.
     pub(crate) fn remove_partial(&self) {
         let stem = self.file.stem();
         let documents = ["plan", "index", "classes"].map(|what| self.beside(what));
@@ -145,7 +150,7 @@ impl Series {
         remove_partial_files(&self.directory, is_ours);
     }
 
-    /// Creates a partial directory for a whole new series, if the series is in a local directory.
+    /// Creates a partial directory for the new shards, if the series is in a local directory.
     pub(crate) fn stage(&self) -> Result<Option<PartialDirectory>, Failure> {
         let (Some(directory), Some(stem)) = (self.local_directory()?, self.file.stem()) else {
             return Ok(None);
@@ -165,9 +170,9 @@ impl Series {
     }
 }
 
-/// The pattern of file names for the pattern of a `file:` URL, in which `%%20` is a space.
+/// Percent-decodes the pattern of a `file:` URL, in which `%%20` is a space, to a pattern of file names.
 fn decoded(pattern: &str) -> String {
-    // File names have no NUL, so it can replace the percent sign of the number.
+    // NUL stands for the percent sign of the number meanwhile, since file names have no NUL.
     let encoded: Vec<String> = pattern.split("%%").map(|text| text.replace('%', "\0")).collect();
     let names = percent_decode_str(&encoded.join("%")).decode_utf8_lossy().into_owned();
     names.replace('%', "%%").replace('\0', "%")
@@ -178,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_in_file_urls() {
+    fn names_in_file_urls_are_percent_decoded() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("a b");
         fs::create_dir(&place).unwrap();
@@ -196,16 +201,16 @@ mod tests {
         assert!(plain.holds(&series.shard(3)) && plain.collides(&series) && series.collides(&plain));
         assert!(!series.holds(place.join("caf%C3%A9%25-003.tar").to_str().unwrap()));
         let names = [("café%-001.tar", false), ("café%.plan.json", false), ("other-001.tar", true)];
-        for (name, stays) in names {
+        for (name, is_kept) in names {
             let partial = place.join(format!(".{name}.abc.partial"));
             fs::write(&partial, "half").unwrap();
             series.remove_partial();
-            assert_eq!(partial.exists(), stays, "{name}");
+            assert_eq!(partial.exists(), is_kept, "{name}");
         }
     }
 
     #[test]
-    fn names() {
+    fn the_pattern_names_the_shards_and_their_documents() {
         for (pattern, plan, shard) in [
             ("train-%06d.tar", "train.plan.json", "train-000007.tar"),
             ("./a/train-%06d.tar.gz", "a/train.plan.json", "a/train-000007.tar.gz"),

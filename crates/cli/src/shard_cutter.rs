@@ -1,4 +1,4 @@
-//! Where one shard ends and the next one begins.
+//! [`ShardCutter`], which decides where one shard ends and the next begins.
 
 use crate::write_options::ShardLimits;
 use shardstream::write::ArchiveSize;
@@ -8,10 +8,11 @@ use std::ops::Range;
 #[derive(Debug)]
 pub(crate) struct ShardCutter {
     limits: ShardLimits,
-    /// For each full shard, the number after its last sample.
+    /// For each full shard, the number of its last sample plus one.
     ends: Vec<usize>,
-    /// Number of samples, and size, of the current shard.
+    /// Number of samples in the current shard.
     count: u64,
+    /// Size of the current shard.
     size: ArchiveSize,
     /// Number of the next sample.
     next: usize,
@@ -22,12 +23,12 @@ impl ShardCutter {
         ShardCutter { limits, ends: Vec::new(), count: 0, size: ArchiveSize::new(), next: 0 }
     }
 
-    /// Adds the next sample, with the size of each of its fields.
+    /// Adds the next sample. `fields` are the names and sizes of its fields.
     pub(crate) fn push<'a>(&mut self, key: &str, fields: impl Iterator<Item = (&'a str, u64)> + Clone) {
         self.push_members(|size| fields.clone().for_each(|(field, bytes)| size.add(key, field, bytes)));
     }
 
-    /// Adds the next sample, whose members `members` adds to the size of the archive.
+    /// Adds the next sample. `members` adds the sample's members to the size of an archive.
     pub(crate) fn push_members(&mut self, members: impl Fn(&mut ArchiveSize)) {
         let add = |mut size: ArchiveSize| {
             members(&mut size);
@@ -61,7 +62,7 @@ mod tests {
     use shardstream::write::ShardWriter;
 
     #[test]
-    fn cuts_as_a_writer_does() {
+    fn the_cutter_cuts_as_the_shard_writer_does() {
         let dir = tempfile::tempdir().unwrap();
         let limits = ShardLimits { max_count: 7, max_size: 40_960 };
         let pattern = format!("{}/%d.tar", dir.path().display());

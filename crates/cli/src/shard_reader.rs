@@ -1,11 +1,11 @@
-//! Reads shards within the limits of the command line.
+//! [`ShardReader`]: reads shards within the limits of `--limit`.
 
 use shardstream::index::IndexBuilder;
 use shardstream::store::{Body, Store};
 use shardstream::tar::{Limits, Read, SampleParser, read};
 use shardstream::{Index, Result, SecretUrl};
 
-/// Reads shards within the limits that the user set.
+/// A store, and the limits on shards that the user has set.
 #[derive(Debug, Clone)]
 pub(crate) struct ShardReader {
     pub(crate) store: Store,
@@ -13,10 +13,11 @@ pub(crate) struct ShardReader {
 }
 
 impl ShardReader {
-    /// Reads the samples of a shard. After an error in one sample, the next one follows.
+    /// Reads the samples of a shard. After the error of a damaged sample, reading continues with the next
+    /// sample.
     ///
     /// # Errors
-    /// Those of [`Store::open`].
+    /// The errors of [`Store::open`].
     pub(crate) fn samples(&self, url: &SecretUrl) -> Result<Read<Body>> {
         Ok(read(self.store.open(url.expose_secret())?, self.parser(url)))
     }

@@ -1,11 +1,11 @@
-//! What identifies the source of a copy in a saved record.
+//! Identifies the source of a copy in a saved record.
 
 use crate::input_hash::InputHash;
 use shardstream::SecretUrl;
 use shardstream::store::ObjectUrl;
 
-/// The parameters of signed URLs, in lower case: of CloudFront and the older ones of S3 and Google Cloud
-/// Storage, and of Azure's shared access signatures.
+/// Query parameters of signed URLs, in lower case: those of CloudFront, of Azure's shared access signatures,
+/// and the older ones of S3 and Google Cloud Storage.
 const SIGNATURE: [&str; 24] = [
     "awsaccesskeyid",
     "expires",
@@ -33,9 +33,9 @@ const SIGNATURE: [&str; 24] = [
     "x-id",
 ];
 
-/// The parts of a source's URL by which its record is found again: the URL without secrets, and a hash of the
-/// parameters of its query that are not part of a signature, which changes each time. The query itself may
-/// hold secrets, and is not saved.
+/// The parts of a source's URL that identify it in a record: the URL without secrets, and a hash of its query
+/// parameters. Parameters of a signature are left out of the hash, because a signature changes each time. The
+/// query itself is not saved, because it may have secrets.
 pub(crate) fn identity(url: &SecretUrl) -> (String, Option<String>) {
     let query = match ObjectUrl::from(url).is_web() {
         true => url.expose_secret().split_once('?').map_or("", |(_, query)| query),
@@ -48,9 +48,9 @@ pub(crate) fn identity(url: &SecretUrl) -> (String, Option<String>) {
     };
     let mut parameters = query.split('&').filter(|parameter| !is_signature(parameter)).peekable();
     let mut hash = InputHash::default();
-    let has_some = parameters.peek().is_some_and(|first| !first.is_empty());
+    let has_parameters = parameters.peek().is_some_and(|first| !first.is_empty());
     parameters.for_each(|parameter| hash.text(parameter));
-    (url.to_string(), has_some.then(|| hash.finish()))
+    (url.to_string(), if has_parameters { Some(hash.finish()) } else { None })
 }
 
 #[cfg(test)]
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parameter_selects_an_object_and_a_signature_does_not() {
+    fn query_parameters_identify_a_source_but_signatures_do_not() {
         let hash = |url: &str| identity(&SecretUrl::from(url)).1;
         assert!(hash("https://h/a?id=A").is_some() && hash("https://h/a?id=A") != hash("https://h/a?id=B"));
         let signed = "https://h/a?id=A&X-Amz-Signature=1&Expires=2#x";

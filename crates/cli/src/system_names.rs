@@ -1,6 +1,6 @@
-//! Names of files and folders that operating systems and storage devices leave among data.
+//! Names of files and folders that operating systems and storage devices add to folders of data.
 
-/// What macOS, Windows, Synology and QNAP devices, Linux file systems and Python add to folders.
+/// Names that macOS, Windows, Synology and QNAP devices, Linux file systems and Python add to folders.
 const SYSTEM_NAMES: [&str; 13] = [
     "__MACOSX",
     "__pycache__",
@@ -17,7 +17,7 @@ const SYSTEM_NAMES: [&str; 13] = [
     "desktop.ini",
 ];
 
-/// Whether a folder or file is no data: a hidden one, such as `.DS_Store`, or one that a system made.
+/// Whether a file or folder is hidden, such as `.DS_Store`, or was added by a system, so that it is not data.
 pub(crate) fn is_system_name(name: &str) -> bool {
     // FAT and NTFS keep the case that a program wrote.
     name.starts_with('.') || SYSTEM_NAMES.iter().any(|system| system.eq_ignore_ascii_case(name))
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_of_the_system_are_known_in_any_case() {
+    fn names_of_systems_are_recognised_in_upper_and_lower_case() {
         for name in [".DS_Store", "._a.jpg", "@eaDir", "THUMBS.DB", "$Recycle.Bin", "lost+found"] {
             assert!(is_system_name(name), "{name}");
         }

@@ -40,10 +40,10 @@ impl fmt::Display for Table {
         for (at, row) in self.rows.iter().enumerate() {
             let mut line = String::new();
             for ((cell, width), right) in row.iter().zip(&widths).zip(&self.right) {
-                let room = " ".repeat(width.saturating_sub(cell.chars().count()));
+                let padding = " ".repeat(width.saturating_sub(cell.chars().count()));
                 match right {
-                    true => line.extend([&*room, cell, "  "]),
-                    false => line.extend([cell, &*room, "  "]),
+                    true => line.extend([&*padding, cell, "  "]),
+                    false => line.extend([cell, &*padding, "  "]),
                 }
             }
             f.write_str(if at > 0 { "\n" } else { "" })?;
@@ -56,7 +56,8 @@ impl fmt::Display for Table {
 /// Width of the longest bar, in characters.
 const BAR: usize = 40;
 
-/// One bar for each count, whose length is proportional to it. The largest count has the longest bar.
+/// One bar per count, with a length in proportion to the count. The bar of the largest count has [`BAR`]
+/// characters.
 pub(crate) fn bars(counts: &[u64]) -> Vec<String> {
     let largest = counts.iter().copied().max().unwrap_or(0).max(1);
     let bar = |count: &u64| {
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_bar_is_full_and_none_is_empty_that_counts_anything() {
+    fn the_largest_count_has_a_full_bar_and_only_zero_has_an_empty_bar() {
         let bars = bars(&[0, 1, 500, 1000]);
         assert_eq!(bars[0], "");
         assert_eq!(bars[1], "▏");

@@ -1,4 +1,4 @@
-//! Numbers and names formatted for people.
+//! Formats numbers, and text from shards, for people.
 
 use std::borrow::Cow;
 
@@ -48,7 +48,7 @@ pub(crate) fn counted(count: u64, what: &str) -> String {
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     let share = if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 };
     match share {
-        // Rounding must never give 100 % for less than all, or 0 % for more than none.
+        // Rounding must not show 100 % unless it is all, or 0 % unless it is none.
         _ if part == whole && whole > 0 => "100 %".to_owned(),
         share if share > 99.9 => "99.9 %".to_owned(),
         share if part > 0 && share < 0.1 => "< 0.1 %".to_owned(),
@@ -56,7 +56,7 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// Text from a shard with control characters escaped, so that it cannot control the terminal.
+/// Escapes the control characters in text from a shard, so that it cannot control the terminal.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if !text.chars().any(char::is_control) {
         return Cow::Borrowed(text);
@@ -68,12 +68,12 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-/// Text of several lines with control characters other than line breaks escaped.
+/// Escapes the control characters in text of several lines, except for line breaks.
 pub(crate) fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
-/// A JSON document with the control characters escaped that JSON allows in its strings.
+/// Escapes the control characters that JSON allows in strings without escapes.
 pub(crate) fn printable_json(text: &str) -> Cow<'_, str> {
     let is_raw =
         |character: char| character.is_control() && !character.is_ascii_control() || character == '\u{7f}';
@@ -87,7 +87,7 @@ pub(crate) fn printable_json(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-/// The first `max_characters` characters of a text, on one line.
+/// The first `max_characters` characters of a text, on one line. A text that is cut ends in `…`.
 pub(crate) fn shortened(text: &str, max_characters: usize) -> String {
     let text = text.trim_end_matches(['\r', '\n']);
     let mut characters = text.chars();
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers() {
+    fn sizes_have_units_and_numbers_have_commas() {
         assert_eq!([0, 999, 1000, 98_304].map(bytes), ["0 B", "999 B", "1.0 kB", "98.3 kB"]);
         assert_eq!([999_960, u64::MAX].map(bytes), ["1.0 MB", "18446.7 PB"]);
         assert_eq!(bytes_per_second(999.6), "1.0 kB/s");
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_round_to_neither_all_nor_none() {
+    fn shares_are_never_rounded_to_0_or_100_percent() {
         let shown = [(0, 3), (1, 3), (3, 3), (9999, 10_000), (1, 10_000), (0, 0)].map(|(a, b)| percent(a, b));
         assert_eq!(shown, ["0.0 %", "33.3 %", "100 %", "99.9 %", "< 0.1 %", "0.0 %"]);
     }

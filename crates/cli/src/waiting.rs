@@ -1,4 +1,4 @@
-//! Says on stderr what a command waits for, when nothing has arrived for a while.
+//! Prints on stderr what a command waits for, if nothing has arrived for a while.
 
 use crate::output::note;
 use crate::progress::{ProgressSettings, Screen};
@@ -6,19 +6,19 @@ use shardstream::store::{RequestReport, Store};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time between two looks at the requests.
+/// Interval at which the requests are checked.
 const TICK: Duration = Duration::from_millis(250);
-/// Shortest time without a byte that is reported.
+/// Minimum time without a byte that is reported.
 const MIN_WAIT: Duration = Duration::from_secs(1);
 
-/// Watches the requests of `store` on a thread of its own, until the program ends. While nothing arrives, a
-/// line says for what the command waits, each time that the interval of the progress has passed.
+/// Watches the requests of `store` on a separate thread, until the program ends. While nothing arrives,
+/// prints a line at the interval of the progress that says what the command waits for.
 pub(crate) fn report(store: &Store, settings: ProgressSettings, screen: &Screen) {
     if settings.quiet {
         return;
     }
     let (store, screen, interval) = (store.clone(), screen.clone(), settings.interval.max(MIN_WAIT));
-    // Without the thread, nothing is reported, and the command does its work.
+    // If the thread cannot start, waits are not reported, and the command continues.
     let _ = thread::Builder::new().name("waits".into()).spawn(move || {
         let mut watch = Watch::new(interval, Instant::now());
         loop {
@@ -31,13 +31,13 @@ pub(crate) fn report(store: &Store, settings: ProgressSettings, screen: &Screen)
     });
 }
 
-/// Notices that nothing arrives.
+/// Detects that nothing arrives.
 #[derive(Debug)]
 struct Watch {
     interval: Duration,
-    /// Number of bytes that had arrived or were sent.
+    /// Number of bytes received and sent at the last check.
     bytes: u64,
-    /// When that number changed, or nothing was waited for.
+    /// The last time at which `bytes` changed, or at which there was no request.
     since: Instant,
     /// The time of the last line.
     last_line: Instant,
@@ -48,8 +48,8 @@ impl Watch {
         Watch { interval, bytes: 0, since: now, last_line: now }
     }
 
-    /// The line to show now, if nothing has arrived for an interval. `received` bytes have been received in
-    /// all.
+    /// Returns the line to print now, if nothing has arrived for an interval. `received` is the number of
+    /// bytes of all finished requests.
     fn look(&mut self, now: Instant, received: u64, requests: &[RequestReport]) -> Option<String> {
         let bytes = requests.iter().fold(received, |sum, request| sum.wrapping_add(request.received));
         let oldest = requests.iter().max_by_key(|request| request.elapsed);

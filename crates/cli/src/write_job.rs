@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The samples of planned shards, by number.
 pub(crate) trait SampleSource: Send + Sync + 'static {
-    /// Passes these samples to `take`, in order.
+    /// Passes the samples with these numbers to `take`, in order.
     fn read(&self, samples: Range<usize>, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()>;
 }
 
@@ -54,7 +54,8 @@ impl<S: SampleSource> WriteJob<S> {
         self.write(write_options, context)?.publish(context)
     }
 
-    /// Writes the missing shards of this rank. What they replace is there until they are published.
+    /// Writes the missing shards of this rank. Shards that they replace stay until the new ones are
+    /// published.
     pub(crate) fn write(
         self,
         write_options: &WriteOptions,
@@ -66,7 +67,7 @@ impl<S: SampleSource> WriteJob<S> {
         let plan = planned(plan, &series, write_options);
         let shrinker = write_options.shrink.shrinker()?.map(Arc::new);
         let is_replaced = existing == ExistingShards::Remove;
-        // The space of partial files of killed runs may be needed for the new shards.
+        // This also frees the space of partial files that killed runs have left.
         series.remove_partial();
         let is_staged = is_replaced && series.local_directory()?.is_some();
         let plan = match is_replaced {
@@ -77,14 +78,14 @@ impl<S: SampleSource> WriteJob<S> {
         let staged = directory.as_ref().map(|directory| series.within(directory.path())).transpose()?;
         if plan.replaced.is_some() && rank.world_size > 1 {
             return Err(Failure::Failed(format!(
-                "a run with --force of the series {} was interrupted: resume it on one machine, without \
+                "a run with --force on the series {} was interrupted: resume it on one machine, without \
                  --rank and --world-size",
                 SecretUrl::from(series.pattern())
             )));
         }
-        let mine: Vec<(u64, Range<usize>)> =
+        let of_rank: Vec<(u64, Range<usize>)> =
             (0..).zip(shards).skip(rank.rank).step_by(rank.world_size).collect();
-        let total = mine.iter().map(|(_, samples)| samples.len() as u64).sum();
+        let total = of_rank.iter().map(|(_, samples)| samples.len() as u64).sum();
         let progress = Arc::new(context.progress("writing", Unit::Samples, Some(total)));
         let stop = Stop::new(&context.interrupt);
         let checksums = Arc::new(ShardChecksums {
@@ -105,7 +106,7 @@ impl<S: SampleSource> WriteJob<S> {
             progress,
         };
         let flag = stop.clone();
-        let source = mine.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
+        let source = of_rank.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
         let (threads, flag) = (write_options.threads.count(), stop.clone());
         let made = source
             .pipeline()
@@ -117,7 +118,7 @@ impl<S: SampleSource> WriteJob<S> {
                 break;
             }
         }
-        // After a failure as well: the versions of finished shards, which are then not read to resume.
+        // Also after a failure: a resumed run need not read finished shards whose versions are saved.
         let saved = checksums.save();
         stop.finish()?;
         saved?;
@@ -127,24 +128,24 @@ impl<S: SampleSource> WriteJob<S> {
     }
 }
 
-/// The plan with all that determines the shards.
+/// Adds the options that determine the shards to a plan.
 fn planned(plan: SavedPlan, series: &Series, write_options: &WriteOptions) -> SavedPlan {
     write_options.shrink.planned(plan.option(NAMES, series.names()))
 }
 
-/// A series whose new shards are complete. Those of an older one are still there.
+/// A series whose new shards are complete. The shards of an older series still exist.
 pub(crate) struct WrittenSeries {
     series: Series,
     plan: SavedPlan,
-    /// Where the new shards are, if not at their places.
+    /// The partial directory with the new shards, if they are not under their final names yet.
     staged: Option<(PartialDirectory, Series)>,
     shards: Vec<FinishedShard>,
-    /// The pictures that were made smaller, if that was asked for.
+    /// Counts of the pictures that were made smaller, with `--max-side` or `--short-side`.
     pictures: Option<ShrunkPictures>,
 }
 
 impl WrittenSeries {
-    /// Replaces the older series, if `--force` does so.
+    /// Publishes the new shards, in place of an older series with `--force`.
     pub(crate) fn publish(self, context: &Context) -> std::result::Result<Outcome, Failure> {
         let WrittenSeries { series, plan, staged, mut shards, pictures } = self;
         if let Some((_directory, staged)) = &staged {
@@ -164,15 +165,18 @@ impl WrittenSeries {
     }
 }
 
-/// Records the checksums of shards in the saved plan, each before its shard appears: what a killed run has
-/// written is then known to be its own, and a resumed one repeats at most the shards in flight.
+/// Records the checksums of shards in the saved plan, each before its shard appears.
+///
+/// After a kill, a resumed run recognises by these checksums the shards that the killed run has written. It
+/// writes again only the shards that were not complete.
 struct ShardChecksums {
     series: Series,
     store: Store,
     /// Whether the plan is saved while shards are written.
     is_saved: bool,
     plan: Mutex<SavedPlan>,
-    /// The plan as it was saved last. Threads that wait for it have their checksums saved together.
+    /// The plan as it was saved last. While one thread holds this lock and saves, others wait; the next of
+    /// them then saves the checksums of all.
     saved: Mutex<Option<SavedPlan>>,
 }
 
@@ -189,7 +193,7 @@ impl ShardChecksums {
         self.lock().checksum(shard).cloned()
     }
 
-    /// Records a shard that is about to appear, and saves that.
+    /// Records the checksum of a shard that is about to appear, and saves the plan.
     fn add(&self, shard: u64, crc32c: u32) -> Result<()> {
         let checksum = ShardChecksum { crc32c, version: None };
         self.lock().finished(shard, checksum.clone());
@@ -200,12 +204,12 @@ impl ShardChecksums {
         }
     }
 
-    /// Records the version of a finished shard, which is saved with what is saved next.
+    /// Records the version of a finished shard. The next save of the plan includes it.
     fn add_version(&self, shard: u64, checksum: ShardChecksum) {
         self.lock().finished(shard, checksum);
     }
 
-    /// Saves what is not saved yet.
+    /// Saves the plan.
     fn save(&self) -> std::result::Result<(), Failure> {
         self.save_in(self.saved.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -219,7 +223,7 @@ impl ShardChecksums {
         Ok(())
     }
 
-    /// Checks that no other run replaces the series, if this one does.
+    /// If this run replaces an older series, checks that no other run does so too.
     fn check_run(&self) -> Result<()> {
         if self.plan().replaced.is_none() {
             return Ok(());
@@ -228,7 +232,7 @@ impl ShardChecksums {
     }
 }
 
-/// A failure on a thread that writes shards.
+/// Turns a failure into an error of the library, for threads that write shards.
 fn as_error(failure: Failure) -> shardstream::Error {
     match failure {
         Failure::Crate(error) => error,
@@ -237,9 +241,9 @@ fn as_error(failure: Failure) -> shardstream::Error {
     }
 }
 
-/// The error for a shard that another run has written since this one looked.
+/// The error for a shard that another run has written since this run looked it up.
 fn overtaken(error: &shardstream::Error) -> shardstream::Error {
-    let what = if is_taken(error) { "it exists already".into() } else { error.kind().to_string() };
+    let what = if is_taken(error) { "the shard exists already".into() } else { error.kind().to_string() };
     other_error(format!(
         "another run wrote shards of this series at the same time ({what}): check the input and the options \
          of all runs, and start over with --force"
@@ -259,10 +263,10 @@ struct ShardMaker<S> {
 }
 
 impl<S: SampleSource> ShardMaker<S> {
-    /// Writes a shard unless it exists as planned.
+    /// Writes a shard, unless it exists and is as planned.
     ///
-    /// It is looked up again, because the listing of the series may have missed it, or another run may have
-    /// written it since.
+    /// The shard is looked up again, because the listing of the series may have missed it, or another run may
+    /// have written it since.
     fn make(&self, number: u64, samples: Range<usize>) -> Result<FinishedShard> {
         let url = self.series.shard(number);
         let mut condition = PutCondition::Absent;
@@ -274,8 +278,8 @@ impl<S: SampleSource> ShardMaker<S> {
                 ShardAction::Written
             }
             Ok(_) if self.existing == ExistingShards::Refuse => {
-                let what = "this shard already exists: --resume resumes a run of the same options, --force \
-                            removes the shards of the series";
+                let what = "this shard already exists: --resume continues a run with the same options, \
+                            --force removes the shards of the series";
                 return Err(other_error(what).in_shard(url));
             }
             Ok(object) => match self.index_as_written(number, &url, &object)? {
@@ -293,7 +297,7 @@ impl<S: SampleSource> ShardMaker<S> {
         Ok(FinishedShard { made, index: self.write(number, samples, condition)? })
     }
 
-    /// The index of the existing shard, if its bytes are those that this plan wrote.
+    /// Returns the index of the existing shard, if it has the checksum that the plan recorded.
     fn index_as_written(&self, number: u64, url: &str, object: &ObjectVersion) -> Result<Option<ShardIndex>> {
         let Some(ShardChecksum { crc32c: expected, version }) = self.checksums.get(number) else {
             return Ok(None);
@@ -320,9 +324,11 @@ impl<S: SampleSource> ShardMaker<S> {
             .max_count(u64::MAX)
             .max_bytes(u64::MAX)
             .condition(condition)
-            // After a signal, neither the plan nor the shard is worth the wait for the disk.
+            // After a signal, neither the plan nor the shard is saved: that could wait for the disk.
             .before_shard(move |crc32c| {
-                stop.check().and_then(|()| checksums.add(number, crc32c)).and_then(|()| stop.check())
+                stop.check()?;
+                checksums.add(number, crc32c)?;
+                stop.check()
             })
             .build()?;
         self.samples.read(samples, &mut |sample| {

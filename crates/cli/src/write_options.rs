@@ -7,7 +7,7 @@ use crate::quantity::size;
 use crate::sample_shrinker::ShrinkOptions;
 use crate::saved_plan::ExistingShards;
 
-/// Options for the size of shards.
+/// Limits on the size of a shard.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct ShardLimits {
     /// Maximum number of samples in a shard.
@@ -33,8 +33,8 @@ pub(crate) struct WriteOptions {
     /// Resume an interrupted run with the same options: existing shards are kept.
     #[arg(long, conflicts_with = "force")]
     pub(crate) resume: bool,
-    /// Replace the existing shards of this series when all new ones are complete, and an existing index and
-    /// list of classes. A local disk needs room for both.
+    /// Replace the existing shards of this series, and its index and list of classes, when all new shards are
+    /// complete. A local disk needs space for the old and the new shards.
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub(crate) struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// Checks the options before anything is read. `index` says whether an index is written too.
+    /// Checks the options before anything is read. `index` is whether an index is written too.
     ///
     /// # Errors
     /// [`Failure::Usage`] if several machines would write an index or use `--force`.
@@ -55,10 +55,10 @@ impl WriteOptions {
         match self.machines.rank()? {
             MachineRank { world_size: 2.., .. } if index => usage(
                 "the index needs all shards: when all machines are done, write it by a run with --resume, \
-                 and without --rank and --world-size",
+                 but without --rank and --world-size",
             ),
             MachineRank { world_size: 2.., .. } if self.force => {
-                usage("--force is for one machine: it would remove the shards of the others")
+                usage("--force is for one machine: it would remove the shards of the other machines")
             }
             _ => Ok(()),
         }

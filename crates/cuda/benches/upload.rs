@@ -1,9 +1,12 @@
-//! Bytes per second from batches to a GPU, from ordinary and from pinned memory.
+//! Bytes per second of copies to a GPU, from batches in ordinary and in pinned memory.
 //!
 //! `cargo bench -p shardstream-cuda --bench upload -- [--copies] [--jpeg PATTERN] [--threads N]` prints
-//! tables in Markdown: copies of batches of 256 pictures of 224 x 224 x 3 as `u8` and as `bf16`; what pinning
-//! costs; and whole loaders, from shards of pixels, which it writes, and from those of `--jpeg` (`jpg`,
-//! `cls`), to the device.
+//! Markdown tables:
+//!
+//! - copies of batches of 256 pictures of 224 x 224 x 3, as `u8` and as `bf16`;
+//! - the time to pin and unpin a batch's memory;
+//! - loaders that copy their batches to the device, from shards of raw pixels, which the benchmark writes,
+//!   and from the shards of `--jpeg`, whose samples have the fields `jpg` and `cls`.
 
 use clap::Parser;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
@@ -20,14 +23,15 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const BATCH: usize = 256;
 const PIXELS: usize = 224 * 224 * 3;
-/// Batches that are copied in turn, so that no cache holds them.
-const IN_TURN: usize = 4;
+/// Copies alternate between this many batches: together they are larger than the CPU's caches.
+const BATCHES: usize = 4;
 const COPIES: usize = 40;
 const ROUNDS: usize = 3;
 /// Number of batches that are copied ahead.
 const AHEAD: usize = 2;
-/// Shards of pixels, and samples of each.
-const SHARDS: (usize, usize) = (16, 256);
+/// Shards of raw pixels.
+const SHARDS: usize = 16;
+const SAMPLES_PER_SHARD: usize = 256;
 
 #[derive(Parser)]
 struct Options {
@@ -43,15 +47,15 @@ struct Options {
     /// Seconds that each loader runs.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Where the shards of pixels are written (0.6 GB).
+    /// Folder for the shards of raw pixels (0.6 GB).
     #[arg(long, default_value = "/dev/shm")]
     scratch: std::path::PathBuf,
-    /// What cargo passes to benchmarks.
+    /// Cargo passes this flag to benchmarks.
     #[arg(long)]
     bench: bool,
 }
 
-/// The CPU time of the process, or of the thread.
+/// The CPU time of the process or of the thread, in seconds.
 fn cpu(clock: ClockId) -> f64 {
     let time = clock_gettime(clock);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32).as_secs_f64()
@@ -67,10 +71,11 @@ struct Gpu {
     stream: Arc<CudaStream>,
 }
 
-/// Rates of copies: GB/s, and CPU seconds per GB of the thread that copies.
+/// One number per round of copies.
 #[derive(Default)]
 struct Rates {
     gb_per_second: Vec<f64>,
+    /// CPU seconds of the thread that copies.
     cpu_per_gb: Vec<f64>,
 }
 
@@ -81,7 +86,7 @@ impl Gpu {
         Ok(Gpu { device, stream })
     }
 
-    fn room(&self, bytes: usize) -> Outcome<CudaSlice<u8>> {
+    fn buffer(&self, bytes: usize) -> Outcome<CudaSlice<u8>> {
         Ok(self.stream.alloc_zeros(bytes)?)
     }
 
@@ -92,7 +97,7 @@ impl Gpu {
         for source in sources.iter().cycle().take(COPIES) {
             self.stream.memcpy_htod(*source, to)?;
         }
-        // Its CPU time is left out: the synchronisation may spin, and a trainer waits for an event.
+        // Measured before `synchronize`, which may spin: a trainer waits for an event instead.
         let used = cpu(ClockId::ThreadCPUTime) - used;
         self.stream.synchronize()?;
         let gigabytes = (COPIES * sources[0].len()) as f64 / 1e9;
@@ -102,7 +107,7 @@ impl Gpu {
     }
 }
 
-/// Columns of pixels of the field `bin`, as they are.
+/// A column with the pixels of the field `bin`, unchanged.
 fn raw(bytes_per_number: usize) -> Columns {
     if bytes_per_number == 1 {
         Columns::new().with_fn("image", [224, 224, 3], |sample: &Sample, pixels: &mut [u8]| {
@@ -137,17 +142,17 @@ fn copies(gpu: &Gpu) -> Outcome<()> {
         let ordinary = raw(size);
         let pinned = raw(size).memory(Arc::new(PinnedMemory::new(&gpu.device)));
         let batches = |columns: &Columns| {
-            (0..IN_TURN).map(|_| columns.collate(samples())).collect::<shardstream::Result<Vec<_>>>()
+            (0..BATCHES).map(|_| columns.collate(samples())).collect::<shardstream::Result<Vec<_>>>()
         };
         let (ordinary, pinned) = (batches(&ordinary)?, batches(&pinned)?);
         let bytes = ordinary[0]["image"].size();
-        // Not aligned to a page, as the system's allocator gives large memory.
+        // A large `Vec` is not aligned to a page: the allocator puts its header before it.
         let vectors: Vec<Vec<u8>> = ordinary.iter().map(|batch| batch["image"].as_bytes().to_vec()).collect();
         let vectors: Vec<&[u8]> = vectors.iter().map(Vec::as_slice).collect();
         let ordinary: Vec<&[u8]> = ordinary.iter().map(|batch| batch["image"].as_bytes()).collect();
         let pinned: Vec<&[u8]> = pinned.iter().map(|batch| batch["image"].as_bytes()).collect();
         let kinds = [("`Vec`", vectors), ("batch, ordinary", ordinary), ("batch, pinned", pinned)];
-        let mut to = gpu.room(bytes)?;
+        let mut to = gpu.buffer(bytes)?;
         let mut rates: Vec<Rates> = kinds.iter().map(|_| Rates::default()).collect();
         for _ in 0..ROUNDS {
             for ((_, sources), rates) in kinds.iter().zip(&mut rates) {
@@ -162,7 +167,7 @@ fn copies(gpu: &Gpu) -> Outcome<()> {
     Ok(())
 }
 
-/// The cost of pinning, beside that of touching the memory.
+/// Measures how long it takes to collate a batch into new memory, ordinary and pinned, and to unpin it.
 fn pinning(gpu: &Gpu) -> Outcome<()> {
     let sample = Sample::new("0").with("bin", noise(1));
     let samples = || (0..BATCH).map(|_| sample.clone());
@@ -188,7 +193,7 @@ fn pinning(gpu: &Gpu) -> Outcome<()> {
     Ok(())
 }
 
-/// What happens to the batches of a loader.
+/// Whether a loader's batches are copied to the GPU, and from which memory.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     DryRun,
@@ -202,9 +207,9 @@ struct Run {
     rate: f64,
     /// CPU seconds per 1,000 samples.
     cpu: f64,
-    /// Milliseconds of each batch in which the trainer's thread copies.
+    /// Milliseconds per batch that the trainer's thread spends in the copy call.
     copying: f64,
-    /// The share of the steps whose batch was there at once.
+    /// The share of the steps that waited less than 100 µs for their batch.
     ready: f64,
 }
 
@@ -216,27 +221,27 @@ fn run(gpu: &Gpu, pattern: &str, columns: Columns, kind: Kind, options: &Options
     let dataset = Dataset::builder(pattern).shuffle_shards(true).build()?;
     let loader = Loader::builder(dataset).threads(options.threads).batch(BATCH).collate(columns).build()?;
     let mut batches = loader.epochs(0);
-    // The first batches allocate.
+    // The first batches are not measured: the loader allocates memory for them.
     let mut bytes = 0;
     for batch in batches.by_ref().take(8) {
         bytes = batch?["image"].size();
     }
-    let mut rooms = (0..=AHEAD).map(|_| gpu.room(bytes)).collect::<Outcome<Vec<_>>>()?;
+    let mut buffers = (0..=AHEAD).map(|_| gpu.buffer(bytes)).collect::<Outcome<Vec<_>>>()?;
     let mut ahead: std::collections::VecDeque<InFlight<TensorBatch>> = Default::default();
     let (begun, used) = (Instant::now(), cpu(ClockId::ProcessCPUTime));
     let (mut count, mut copying, mut ready) = (0, 0.0, 0);
     while begun.elapsed().as_secs_f64() < options.seconds {
-        let asked = Instant::now();
+        let wait_start = Instant::now();
         let batch = batches.next().ok_or("no batch")??;
-        ready += usize::from(asked.elapsed() < Duration::from_micros(100));
+        ready += usize::from(wait_start.elapsed() < Duration::from_micros(100));
         count += 1;
         if kind == Kind::DryRun {
             continue;
         }
-        let copied = Instant::now();
-        gpu.stream.memcpy_htod(batch["image"].as_bytes(), &mut rooms[count % (AHEAD + 1)])?;
-        copying += copied.elapsed().as_secs_f64();
-        // SAFETY: a stream of the primary context.
+        let copy_start = Instant::now();
+        gpu.stream.memcpy_htod(batch["image"].as_bytes(), &mut buffers[count % (AHEAD + 1)])?;
+        copying += copy_start.elapsed().as_secs_f64();
+        // SAFETY: the stream exists and belongs to the primary context.
         #[allow(unsafe_code, reason = "a stream of another library")]
         ahead.push_back(unsafe { gpu.device.in_flight(gpu.stream.cu_stream().cast(), batch)? });
         if ahead.len() > AHEAD
@@ -259,10 +264,10 @@ fn run(gpu: &Gpu, pattern: &str, columns: Columns, kind: Kind, options: &Options
 fn loaders(gpu: &Gpu, options: &Options) -> Outcome<()> {
     let directory = tempfile::tempdir_in(&options.scratch)?;
     let mut writer = ShardWriter::builder(format!("{}/%02d.tar", directory.path().display()))
-        .max_count(SHARDS.1 as u64)
+        .max_count(SAMPLES_PER_SHARD as u64)
         .build()?;
     let pictures: Vec<Vec<u8>> = (0..16).map(noise).collect();
-    for number in 0..SHARDS.0 * SHARDS.1 {
+    for number in 0..SHARDS * SAMPLES_PER_SHARD {
         writer.write(&Sample::new(format!("{number:06}")).with("bin", &pictures[number % 16][..]))?;
     }
     writer.finish()?;
@@ -310,7 +315,7 @@ fn loaders(gpu: &Gpu, options: &Options) -> Outcome<()> {
 
 fn main() -> Outcome<()> {
     let options = Options::parse();
-    // Tests run this program too, without the argument.
+    // `cargo test` runs this program too, without the flag.
     if !options.bench {
         return Ok(());
     }

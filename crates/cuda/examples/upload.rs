@@ -4,8 +4,9 @@
 //! cargo run --release -p shardstream-cuda --example upload -- 'data/train-{000..099}.tar'
 //! ```
 //!
-//! The samples have a `jpg` and a `cls`. `cudarc` copies; with another library it is the same: copy in a
-//! stream from the batch's memory, then keep the batch until the copy has ended (`CudaDevice::in_flight`).
+//! The samples have the fields `jpg` and `cls`. The copies use `cudarc`. Other libraries work in the same
+//! way: copy from the batch's memory in a stream, then keep the batch until the copy has ended
+//! (`CudaDevice::in_flight`).
 
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
 use shardstream::collate::TensorBatch;
@@ -32,18 +33,19 @@ fn upload(
     batch: TensorBatch,
 ) -> Result<OnDevice, Box<dyn Error>> {
     let image = &batch["image"];
-    // SAFETY: the copy writes all of it before anybody reads it.
+    // SAFETY: the copy below writes all of the memory, before any later work in the stream reads it.
     #[allow(unsafe_code, reason = "memory that is not initialised")]
     let mut pixels = unsafe { stream.alloc::<u8>(image.size())? };
     // From pinned memory, this returns before the device has read it.
     stream.memcpy_htod(image.as_bytes(), &mut pixels)?;
-    // SAFETY: a stream of the device's primary context, which `CudaContext::new` uses too.
+    // SAFETY: the stream exists and belongs to the device's primary context: `CudaContext::new` uses that
+    // one.
     #[allow(unsafe_code, reason = "a stream of another library")]
     let source = unsafe { device.in_flight(stream.cu_stream().cast(), batch)? };
     Ok(OnDevice { pixels, source })
 }
 
-/// Takes the place of a training step, which reads the pixels in the stream that computes.
+/// Stands for a training step, which reads the pixels in its own stream.
 fn train(step: u64, pixels: &CudaSlice<u8>) {
     if step.is_multiple_of(100) {
         println!("step {step}: {} bytes on the device", pixels.len());
@@ -64,9 +66,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut ready = VecDeque::new();
     let mut steps = 0;
-    let mut take = |ready: &mut VecDeque<OnDevice>| -> Result<(), Box<dyn Error>> {
+    let mut train_oldest = |ready: &mut VecDeque<OnDevice>| -> Result<(), Box<dyn Error>> {
         let Some(OnDevice { pixels, source }) = ready.pop_front() else { return Ok(()) };
-        // The pixels are there now, and the loader may use the batch's memory again.
+        // After `wait`, the pixels are on the device, and the loader may reuse the batch's memory.
         drop(source.wait()?);
         train(steps, &pixels);
         steps += 1;
@@ -75,11 +77,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     for batch in loader.epoch(0) {
         ready.push_back(upload(&device, &stream, batch?)?);
         if ready.len() > AHEAD {
-            take(&mut ready)?;
+            train_oldest(&mut ready)?;
         }
     }
     while !ready.is_empty() {
-        take(&mut ready)?;
+        train_oldest(&mut ready)?;
     }
     println!("{steps} steps, {} MB of pinned memory", memory.bytes() / 1_000_000);
     Ok(())

@@ -1,15 +1,15 @@
-//! A device and its primary context.
+//! [`CudaDevice`]: a GPU and its primary context.
 
 use crate::driver::Context;
 use crate::error::CudaError;
 use std::fmt;
 use std::path::Path;
 
-/// A GPU, through its primary context: the one that CUDA's runtime, PyTorch, `cudarc` and candle use in the
-/// same process.
+/// A GPU, used through its primary context, which CUDA's runtime, PyTorch, `cudarc` and candle share in a
+/// process.
 ///
-/// Clones are handles of the same device, for any thread. The context is released when the last of them and
-/// the last pinned batch are dropped.
+/// Clones are handles of the same device and can be sent to other threads. The context is released when the
+/// last clone and the last pinned batch are dropped.
 #[derive(Clone)]
 pub struct CudaDevice {
     context: Context,
@@ -17,31 +17,34 @@ pub struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// Opens a device by its number among those that the process sees (`CUDA_VISIBLE_DEVICES`), from 0. A
-    /// process that feeds several GPUs needs one of them: memory is pinned for all.
+    /// Opens a device by its ordinal, from 0, among the devices that the process sees
+    /// (`CUDA_VISIBLE_DEVICES`). A process that feeds several GPUs opens only one of them: memory is pinned
+    /// for all devices.
     ///
     /// # Errors
-    /// [`CudaError::NoDriver`] and [`CudaError::NoDevice`], which say what to do; an error of the driver.
+    /// [`CudaError::NoDriver`] and [`CudaError::NoDevice`], which say what to do; [`CudaError::Call`] if the
+    /// driver refuses a call.
     pub fn open(ordinal: usize) -> Result<Self, CudaError> {
         Ok(CudaDevice { context: Context::open(ordinal)?, ordinal })
     }
 
-    /// Opens a device with the driver at a path, where the dynamic linker does not find it.
+    /// Opens a device with the driver's library at `library`, for drivers that the dynamic linker does not
+    /// find.
     ///
     /// # Errors
-    /// As [`open`](CudaDevice::open), and [`CudaError::NotADriver`].
+    /// The errors of [`open`](CudaDevice::open), and [`CudaError::NotADriver`].
     ///
     /// # Safety
-    /// The library is NVIDIA's driver, or one whose functions of these names do the same. Its code runs when
-    /// it is loaded.
+    /// The library must be NVIDIA's driver, or one whose functions of the same names do the same. Loading the
+    /// library runs its code.
     #[allow(unsafe_code, reason = "only the caller knows what the library is")]
     pub unsafe fn open_with(library: impl AsRef<Path>, ordinal: usize) -> Result<Self, CudaError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises the same.
         let context = unsafe { Context::open_with(library.as_ref(), ordinal) }?;
         Ok(CudaDevice { context, ordinal })
     }
 
-    /// The number of the device.
+    /// The device's ordinal, as given to [`open`](CudaDevice::open).
     #[must_use]
     pub fn ordinal(&self) -> usize {
         self.ordinal

@@ -1,8 +1,8 @@
-//! The functions of NVIDIA's driver, loaded at run time: the only module that calls them. What it hands out
+//! The functions of NVIDIA's driver, loaded at run time. No other module calls them. The types of this module
 //! can be used from any thread.
 //!
-//! Each call that needs a context makes the device's primary context current on its thread, and then restores
-//! what was current. So it disturbs no other user of CUDA on the thread.
+//! A call that needs a context pushes the device's primary context on the thread's stack of contexts, and
+//! pops it afterwards. Other users of CUDA on the thread find their own context current again.
 
 use crate::error::CudaError;
 use libloading::Library;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-/// The driver's library, as the dynamic linker knows it.
+/// The name by which the dynamic linker finds the driver's library.
 const DRIVER: &str = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
 
 /// `CUresult`: 0, or an error.
@@ -23,12 +23,13 @@ const NO_DEVICE: Status = 100;
 const OPERATING_SYSTEM: Status = 304;
 const NOT_READY: Status = 600;
 
-/// The memory is pinned for the contexts of all devices.
+/// `CU_MEMHOSTREGISTER_PORTABLE`: pins memory for the contexts of all devices.
 const REGISTER_PORTABLE: c_uint = 1;
-/// A thread that waits for the event sleeps, and the event records no time.
+/// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING`: a thread that waits for the event sleeps, and the
+/// event records no time.
 const EVENT_FLAGS: c_uint = 1 | 2;
 
-/// Declares the table of functions.
+/// Declares [`Functions`], the table of the driver's functions.
 macro_rules! functions {
     ($($field:ident = $symbol:literal($($argument:ty),*);)*) => {
         struct Functions {
@@ -88,15 +89,18 @@ impl Functions {
         status: Status,
     ) -> Option<String> {
         let mut text = std::ptr::null();
-        // SAFETY: one of the two functions that return a text for a status.
+        // SAFETY: `of` is one of the two functions that return a text for a status.
         unsafe { of(status, &mut text) };
-        // SAFETY: null for an unknown status, and otherwise a constant that ends with a zero.
-        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+        if text.is_null() {
+            return None; // the status is unknown to the driver
+        }
+        // SAFETY: the text is a constant of the driver that ends with a zero.
+        Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
     }
 }
 
-/// The primary context of a device, which CUDA's runtime and all its users share in a process. It is retained
-/// until the last clone is dropped.
+/// The primary context of a device, which all users of CUDA's runtime share in a process. The context is
+/// retained until the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct Context(Arc<Retained>);
 
@@ -114,16 +118,16 @@ unsafe impl Sync for Retained {}
 impl Context {
     /// Loads the driver and retains the primary context of a device.
     pub(crate) fn open(ordinal: usize) -> Result<Self, CudaError> {
-        // SAFETY: the dynamic linker has NVIDIA's driver by this name.
+        // SAFETY: by this name, the dynamic linker finds NVIDIA's driver.
         unsafe { Context::open_with(Path::new(DRIVER), ordinal) }
     }
 
-    /// As [`open`](Context::open), with the library at a path.
+    /// Does the same as [`open`](Context::open), with the driver's library at a path.
     ///
-    /// The driver stays loaded until the process ends: it starts threads.
+    /// The driver stays loaded until the process ends, because it starts threads that run its code.
     ///
     /// # Safety
-    /// The library is the driver, or one whose functions do the same.
+    /// The library must be the driver, or one whose functions do the same.
     pub(crate) unsafe fn open_with(library: &Path, ordinal: usize) -> Result<Self, CudaError> {
         // SAFETY: loading runs the library's initialisers; the caller names the driver.
         let loaded = unsafe { Library::new(library) }
@@ -131,7 +135,7 @@ impl Context {
         let functions = Functions::of(&loaded, library)?;
         std::mem::forget(loaded);
         let missing = |present| CudaError::NoDevice { ordinal, present };
-        // SAFETY: 0 is the only value that it takes.
+        // SAFETY: `cuInit` takes only 0.
         let status = unsafe { (functions.init)(0) };
         if status == NO_DEVICE {
             return Err(missing(0));
@@ -145,9 +149,9 @@ impl Context {
             _ => return Err(missing(present.try_into().unwrap_or(0))),
         };
         let (mut device, mut context) = (0, null_mut());
-        // SAFETY: as above; the number is that of a device.
+        // SAFETY: the driver is initialised, and `number` is the ordinal of a device.
         functions.check("cuDeviceGet", unsafe { (functions.device_get)(&mut device, number) })?;
-        // SAFETY: the device comes from the driver. `Retained` releases the context.
+        // SAFETY: `device` comes from the driver. `Retained` releases the context.
         let status = unsafe { (functions.context_retain)(&mut context, device) };
         functions.check("cuDevicePrimaryCtxRetain", status)?;
         Ok(Context(Arc::new(Retained { functions, device, context })))
@@ -159,25 +163,25 @@ impl Context {
         // SAFETY: the context is retained.
         functions.check("cuCtxPushCurrent", unsafe { (functions.context_push)(*context) })?;
         let status = work(functions);
-        // SAFETY: the one that was pushed above is current.
+        // SAFETY: the context that was pushed above is current.
         let popped = unsafe { (functions.context_pop)(&mut null_mut()) };
         functions.check(call, status)?;
         functions.check("cuCtxPopCurrent", popped)
     }
 
-    /// Pins memory for all devices; `pinned` is the number of bytes that are pinned already, for the error.
+    /// Pins memory for all devices. An error reports `pinned`, the number of bytes that are pinned already.
     ///
-    /// The memory stays allocated until the [`Registration`] is dropped, or the driver would copy from pages
-    /// that are no longer the process's.
+    /// The caller must keep the memory allocated until the [`Registration`] is dropped. Otherwise the driver
+    /// would copy from pages that the process has given back.
     pub(crate) fn register(&self, memory: &[u8], pinned: usize) -> Result<Registration, CudaError> {
         let begin = memory.as_ptr().cast_mut().cast::<c_void>();
         let mut status = SUCCESS;
-        let refused = self.call("cuMemHostRegister", |functions| {
+        let registered = self.call("cuMemHostRegister", |functions| {
             // SAFETY: the range is allocated. The driver locks its pages and writes nothing.
             status = unsafe { (functions.host_register)(begin, memory.len(), REGISTER_PORTABLE) };
             status
         });
-        match refused {
+        match registered {
             Ok(()) => Ok(Registration { context: self.clone(), begin, bytes: memory.len() }),
             Err(_) if [OUT_OF_MEMORY, OPERATING_SYSTEM].contains(&status) => {
                 let name = self.0.functions.name(status);
@@ -187,11 +191,13 @@ impl Context {
         }
     }
 
-    /// Records an event after all work that is in the stream now. If that fails, waits for the work; if
-    /// nothing is known of the work then either, says so.
+    /// Records an event after all work that is in the stream now.
+    ///
+    /// If the event cannot be recorded, this waits until the work has ended and returns an error. The error
+    /// says whether that wait succeeded.
     ///
     /// # Safety
-    /// `stream` is null, for the default stream, or a stream of this context that exists.
+    /// `stream` must be null, for the default stream, or an existing stream of this context.
     pub(crate) unsafe fn record(&self, stream: *mut c_void) -> Result<Event, Unrecorded> {
         let create = || {
             let mut event = null_mut();
@@ -202,12 +208,12 @@ impl Context {
             Ok(Event { context: self.clone(), event })
         };
         let recorded = create().and_then(|event| {
-            // SAFETY: the event exists, and the stream as well, as the caller promises.
+            // SAFETY: the event exists; the caller promises that the stream does.
             self.call("cuEventRecord", |functions| unsafe { (functions.event_record)(event.event, stream) })?;
             Ok(event)
         });
         recorded.map_err(|error| {
-            // SAFETY: as above.
+            // SAFETY: the caller promises that the stream exists.
             let waited = self
                 .call("cuStreamSynchronize", |functions| unsafe { (functions.stream_synchronize)(stream) });
             Unrecorded { error, is_done: waited.is_ok() }
@@ -217,13 +223,13 @@ impl Context {
 
 impl Drop for Retained {
     fn drop(&mut self) {
-        // An error means that the driver has shut down: the process ends.
-        // SAFETY: retained by `Context::open`, and released once.
+        // An error is ignored: it means that the driver has shut down because the process ends.
+        // SAFETY: `Context::open_with` retained the context, and only this `drop` releases it.
         unsafe { (self.functions.context_release)(self.device) };
     }
 }
 
-/// A range of pinned memory, which is unpinned on drop.
+/// A range of pinned memory. Dropping this value unpins it.
 pub(crate) struct Registration {
     context: Context,
     begin: *mut c_void,
@@ -237,9 +243,10 @@ unsafe impl Sync for Registration {}
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // An error means that the driver has shut down, or that the context is lost: nothing is pinned then.
+        // An error is ignored: it means that the driver has shut down or that the context is lost, and then
+        // nothing is pinned.
         let _ = self.context.call("cuMemHostUnregister", |functions| {
-            // SAFETY: registered at this address by `Context::register`, and unregistered once.
+            // SAFETY: `Context::register` registered this address, and only this `drop` unregisters it.
             unsafe { (functions.host_unregister)(self.begin) }
         });
     }
@@ -248,11 +255,11 @@ impl Drop for Registration {
 /// Why no event was recorded.
 pub(crate) struct Unrecorded {
     pub(crate) error: CudaError,
-    /// Whether the work of the stream has ended.
+    /// Whether it is known that the stream's work has ended.
     pub(crate) is_done: bool,
 }
 
-/// The end of the work that was in a stream when the event was recorded.
+/// A CUDA event. It is done when the work that was in the stream before [`Context::record`] has ended.
 pub(crate) struct Event {
     context: Context,
     event: *mut c_void,
@@ -275,7 +282,7 @@ impl Event {
     }
 
     pub(crate) fn wait(&self) -> Result<(), CudaError> {
-        // SAFETY: as above.
+        // SAFETY: the event exists until it is dropped.
         self.context
             .call("cuEventSynchronize", |functions| unsafe { (functions.event_synchronize)(self.event) })
     }
@@ -283,7 +290,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: made by `Context::record`, and destroyed once.
+        // SAFETY: `Context::record` created the event, and only this `drop` destroys it.
         let _ =
             self.context.call("cuEventDestroy", |functions| unsafe { (functions.event_destroy)(self.event) });
     }

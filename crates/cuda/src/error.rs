@@ -1,8 +1,8 @@
-//! Errors of the driver.
+//! [`CudaError`].
 
 use std::path::PathBuf;
 
-/// An error of NVIDIA's driver, or of its use.
+/// An error of NVIDIA's driver, or of loading it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
@@ -13,51 +13,52 @@ pub enum CudaError {
         library.display()
     )]
     NoDriver {
-        /// The library.
+        /// The library's name or path.
         library: PathBuf,
-        /// What the dynamic linker says.
+        /// The dynamic linker's error.
         source: libloading::Error,
     },
     /// The library lacks a function that every driver since CUDA 11 has.
     #[error(
-        "{} has no function {function}: it is no driver of NVIDIA's, or older than CUDA 11",
+        "{} has no function {function}: it is not NVIDIA's driver, or it is older than CUDA 11",
         library.display()
     )]
     NotADriver {
-        /// The library.
+        /// The library's name or path.
         library: PathBuf,
-        /// The function.
+        /// The missing function.
         function: &'static str,
     },
     /// The device does not exist.
     #[error(
-        "no CUDA device {ordinal}: this process sees {present}; check `nvidia-smi` and CUDA_VISIBLE_DEVICES"
+        "no CUDA device {ordinal}: this process sees {present} devices; check `nvidia-smi` and \
+         CUDA_VISIBLE_DEVICES"
     )]
     NoDevice {
-        /// The number of the device.
+        /// The requested device, counted from 0.
         ordinal: usize,
         /// The number of devices that the process sees.
         present: usize,
     },
-    /// The system has no more memory that may be pinned. A loader that met this error pins nothing later
-    /// either: make a new one.
+    /// The system refuses to pin more memory. After this error a loader does not try to pin again: make a new
+    /// loader.
     #[error(
-        "cannot pin {bytes} bytes for batches beside {pinned} that are pinned already ({name}): hold fewer \
+        "cannot pin {bytes} bytes for batches; {pinned} bytes are pinned already ({name}): hold fewer \
          or smaller batches, raise the limit of locked memory (`ulimit -l`, `docker run --ulimit \
          memlock=-1`), or accept ordinary memory with `PinnedMemory::optional`; then make a new loader"
     )]
     LockedMemory {
         /// The number of bytes to pin.
         bytes: usize,
-        /// The number of bytes that this [`PinnedMemory`](crate::PinnedMemory) holds pinned.
+        /// The number of bytes that this [`PinnedMemory`](crate::PinnedMemory) has pinned already.
         pinned: usize,
-        /// The driver's name of the error.
+        /// The driver's name of the error, such as `CUDA_ERROR_OUT_OF_MEMORY`.
         name: String,
     },
     /// The driver refused a call.
     #[error("{call}: {message} ({name})")]
     Call {
-        /// The function of the driver.
+        /// The driver's function.
         call: &'static str,
         /// The driver's name of the error, such as `CUDA_ERROR_INVALID_VALUE`.
         name: String,

@@ -1,4 +1,4 @@
-//! Values that a device still reads.
+//! [`InFlight`]: keeps a value while a device reads its memory.
 
 use crate::device::CudaDevice;
 use crate::driver::{Event, Unrecorded};
@@ -6,32 +6,34 @@ use crate::error::CudaError;
 use std::ffi::c_void;
 use std::fmt;
 
-/// A batch, or another value, that is kept until the work of a stream has ended: copies from its memory.
+/// Keeps a batch, or another value, until the copies from its memory in a stream have ended.
 ///
-/// A copy from pinned memory returns before the device has read the memory. If the batch were dropped then,
-/// the loader would write the next one into the same memory, and the device would get a mixture of both.
+/// A call that copies from pinned memory returns before the device has read the memory. If the batch were
+/// dropped at that moment, the loader would write the next batch into the same memory, and the device would
+/// get a mixture of both.
 ///
-/// Dropping this value waits for the work.
+/// Dropping an `InFlight` waits until the copies have ended.
 #[must_use = "dropping it waits for the device"]
 pub struct InFlight<T> {
-    /// `None` only while it is taken apart.
+    /// `None` only inside [`InFlight::wait`] and `drop`, which take the value.
     value: Option<T>,
     event: Event,
 }
 
 impl CudaDevice {
-    /// Keeps `value` until the device has done all that is in `stream` now. Call it behind the copies.
+    /// Keeps `value` until the device has done all work that is in `stream` now. Call this after the calls
+    /// that copy from the value's memory.
     ///
     /// # Errors
-    /// An error of the driver. The value is dropped when the work of the stream has ended; if the driver
-    /// cannot say when that is, never.
+    /// An error of the driver. The value is then dropped after the stream's work has ended. If the driver
+    /// cannot wait for that end, the value is never dropped (its memory leaks).
     ///
     /// # Safety
-    /// `stream` is a stream (`CUstream`) of this device's primary context that exists, or null for the
-    /// default stream: `CudaStream::cu_stream` of `cudarc`, `torch.cuda.Stream.cuda_stream`.
+    /// `stream` must be null, for the default stream, or an existing stream (`CUstream`) of this device's
+    /// primary context: `CudaStream::cu_stream` of `cudarc`, `torch.cuda.Stream.cuda_stream`.
     #[allow(unsafe_code, reason = "only the caller knows whether the stream exists")]
     pub unsafe fn in_flight<T>(&self, stream: *mut c_void, value: T) -> Result<InFlight<T>, CudaError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises the same.
         match unsafe { self.context().record(stream) } {
             Ok(event) => Ok(InFlight { value: Some(value), event }),
             Err(Unrecorded { error, is_done }) => {
@@ -45,24 +47,24 @@ impl CudaDevice {
 }
 
 impl<T> InFlight<T> {
-    /// Whether the work has ended, so that [`wait`](InFlight::wait) returns at once.
+    /// Whether the stream's work has ended. [`wait`](InFlight::wait) then returns at once.
     ///
     /// # Errors
-    /// An error of the driver, also of earlier work of the device.
+    /// An error of the driver. It may also come from earlier work of the device.
     pub fn is_done(&self) -> Result<bool, CudaError> {
         self.event.is_done()
     }
 
-    /// Waits for the work, and returns the value.
+    /// Waits until the stream's work has ended, and returns the value.
     ///
     /// # Errors
-    /// An error of the driver, also of earlier work of the device. The value is never dropped then, since the
-    /// device might still read it.
+    /// An error of the driver. It may also come from earlier work of the device. The value is then never
+    /// dropped (its memory leaks), since the device might still read its memory.
     pub fn wait(mut self) -> Result<T, CudaError> {
         let waited = self.event.wait();
         match (waited, self.value.take()) {
             (Ok(()), Some(value)) => Ok(value),
-            (Ok(()), None) => unreachable!("it is taken here alone, and by `drop`"),
+            (Ok(()), None) => unreachable!("only `wait` and `drop` take the value"),
             (Err(error), value) => {
                 std::mem::forget(value);
                 Err(error)

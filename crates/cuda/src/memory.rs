@@ -1,4 +1,4 @@
-//! The memory of batches, pinned.
+//! [`PinnedMemory`]: pins the memory of batches.
 
 use crate::device::CudaDevice;
 use crate::driver::Registration;
@@ -11,12 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// Pins the memory of batches (`cuMemHostRegister`), for
 /// [`Columns::memory`](shardstream::collate::Columns::memory).
 ///
-/// Memory is pinned when it is allocated, which happens a few times in a run, since later batches reuse it.
-/// It is unpinned when nobody holds it any more: neither the loader nor a view of a batch, on whatever thread
-/// that is.
+/// Memory is pinned when it is allocated. Batches reuse memory, so this happens only a few times in a run.
+/// Memory is unpinned when neither the loader nor a view of a batch holds it any more, on any thread.
 ///
-/// If memory cannot be pinned, the batch is an error. With [`optional`](PinnedMemory::optional), a warning is
-/// logged, and batches are in ordinary memory.
+/// If memory cannot be pinned, the loader returns an error in place of the batch. With
+/// [`optional`](PinnedMemory::optional), it logs a warning instead, and batches are in ordinary memory.
 #[derive(Debug, Clone)]
 pub struct PinnedMemory {
     device: CudaDevice,
@@ -25,20 +24,20 @@ pub struct PinnedMemory {
 }
 
 impl PinnedMemory {
-    /// Memory for copies to this device, and to the others of the process.
+    /// Pins memory for copies to this device and to all others of the process.
     #[must_use]
     pub fn new(device: &CudaDevice) -> Self {
         PinnedMemory { device: device.clone(), is_required: true, pinned: Arc::default() }
     }
 
-    /// Accepts ordinary memory where none can be pinned: copies to the device are slower then.
+    /// Uses ordinary memory where memory cannot be pinned. Copies to the device are then slower.
     #[must_use]
     pub fn optional(mut self) -> Self {
         self.is_required = false;
         self
     }
 
-    /// The number of bytes that are pinned now, by this value and its clones.
+    /// The number of bytes that this value and its clones have pinned now.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.pinned.load(Relaxed)
@@ -59,12 +58,14 @@ impl BatchMemory for PinnedMemory {
     }
 }
 
-/// The memory of one tensor of a batch: unpinned, and then no longer counted.
+/// The pinned memory of one tensor of a batch. Fields are dropped in order: the memory is unpinned first, and
+/// its bytes are subtracted from the count afterwards.
 struct Slab {
     _registration: Registration,
     _counted: Counted,
 }
 
+/// Bytes of [`PinnedMemory::bytes`]; subtracted on drop.
 struct Counted {
     bytes: usize,
     pinned: Arc<AtomicUsize>,

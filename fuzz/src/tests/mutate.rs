@@ -1,11 +1,11 @@
-//! New inputs from old ones.
+//! Mutations of the inputs of a corpus.
 
 use shardstream::Rng;
 
-/// Where lengths and offsets go wrong.
+/// Numbers at which code that computes lengths and offsets often fails.
 const NUMBERS: [u64; 12] =
     [0, 1, 2, 127, 255, 32_768, 65_535, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, i64::MAX as u64, u64::MAX];
-/// The same in text.
+/// Such numbers, and other JSON values, as text.
 const TEXTS: [&str; 14] = [
     "0",
     "-1",
@@ -22,10 +22,10 @@ const TEXTS: [&str; 14] = [
     "null",
     "\"\"",
 ];
-/// Longest input.
-const MOST: usize = 16 << 10;
+/// Maximum number of bytes of an input.
+const MAX_BYTES: usize = 16 << 10;
 
-/// Draws inputs: some of the corpus with a few changes, in the way of fuzzers, and a few of random bytes.
+/// Draws inputs: 49 of 50 are a file of the corpus with one to five changes, the others are random bytes.
 pub(super) struct Mutator<'a> {
     rng: Rng,
     seeds: &'a [Vec<u8>],
@@ -48,11 +48,11 @@ impl<'a> Mutator<'a> {
         all[self.below(all.len())]
     }
 
-    /// A range of some bytes, seldom of many.
+    /// A random range within `length`, most often of a few bytes.
     fn range(&mut self, length: usize) -> std::ops::Range<usize> {
-        let most = self.one_of(&[1, 2, 4, 8, 32, 512, length]);
+        let longest = self.one_of(&[1, 2, 4, 8, 32, 512, length]);
         let start = self.below(length + 1);
-        start..(start + self.below(most + 1)).min(length)
+        start..(start + self.below(longest + 1)).min(length)
     }
 
     pub(super) fn next(&mut self) -> Vec<u8> {
@@ -63,7 +63,7 @@ impl<'a> Mutator<'a> {
         for _ in 0..=self.below(5) {
             self.change(&mut input);
         }
-        input.truncate(MOST);
+        input.truncate(MAX_BYTES);
         input
     }
 
@@ -90,14 +90,14 @@ impl<'a> Mutator<'a> {
                 input.splice(at..at, new);
             }
             5 if self.below(4) == 0 => input.truncate(at),
-            // Continues as another one of the corpus.
+            // Replaces the rest by the rest of another file of the corpus.
             6 => {
                 let other = self.seed();
                 let from = self.below(other.len() + 1);
                 input.truncate(at);
                 input.extend(&other[from..]);
             }
-            // Takes a piece of another one.
+            // Replaces the range by a range of another file of the corpus.
             7 => {
                 let other = self.seed();
                 let piece = self.range(other.len());
@@ -117,7 +117,7 @@ impl<'a> Mutator<'a> {
         }
     }
 
-    /// Another number in place of the digits behind a place, if there are any.
+    /// Replaces the first digits at or after `at` by one of [`TEXTS`].
     fn change_digits(&mut self, input: &mut Vec<u8>, at: usize) {
         let Some(start) = input[at..].iter().position(u8::is_ascii_digit) else { return };
         let start = at + start;

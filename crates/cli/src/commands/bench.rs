@@ -15,27 +15,27 @@ use std::time::Duration;
 
 /// Number of measurements of each setting of `--compare`.
 const ROUNDS: usize = 3;
-/// Samples with fewer bytes take longer to parse than to read.
+/// Size in bytes below which a sample takes longer to parse than to read.
 const SMALL_SAMPLE: f64 = 16e3;
 
 /// Measure how fast shards are read, parsed, decoded and loaded, and name the slowest stage.
 ///
-/// Each stage is measured by itself for --seconds, and includes the work of the stages before it: read reads
-/// the bytes, parse turns them into samples, decode decodes their fields (with --decode or --resize), and the
-/// loader does all of it in batches, as in a training. After the first time, local files are read from the
-/// page cache; to measure the disk, use data larger than the memory.
+/// Each stage is measured by itself for --seconds, and includes the work of the stages before it: `read`
+/// reads the bytes, `parse` splits them into samples, `decode` decodes their fields (with --decode or
+/// --resize), and `loader` does all of this in batches, as in a training. Local files that were read before
+/// come from the page cache; to measure the disk, use data larger than the memory.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     training: TrainingOptions,
-    /// Samples in a batch.
+    /// Number of samples in a batch.
     #[arg(long, value_name = "SAMPLES", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
-    /// Decode all fields, images too.
+    /// Decode all fields, including images.
     #[arg(long)]
     decode: bool,
-    /// Decode only the image of each sample, and resize it to a square of this size, as a tensor.
+    /// Decode only the image of each sample, and resize it to a square tensor with this side.
     #[arg(long, value_name = "PIXELS", conflicts_with = "decode")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     resize: Option<u16>,
@@ -46,12 +46,12 @@ pub(crate) struct Options {
     /// such as threads=1,2,4.
     #[arg(long, value_name = "SETTING=VALUES", value_parser = comparison)]
     compare: Option<Comparison>,
-    /// Write a timeline of the loader's threads to this file, for Perfetto or chrome://tracing. It grows by
-    /// some MB a second.
+    /// Write a timeline of the loader's threads to this file, for Perfetto or chrome://tracing. The file
+    /// grows by some MB per second.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Write the times of all requests for remote shards to this file, without any name: a recording of the
-    /// bucket, with which its tuning can be tried elsewhere.
+    /// Write the times of all requests for remote shards to this file, without any names. With this
+    /// recording, the tuning for the bucket can be tried on another machine.
     #[arg(long, value_name = "FILE")]
     record: Option<String>,
 }
@@ -68,7 +68,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| format!("{text:?} is not a number of seconds from 0.01 to 86400"))
 }
 
-/// A setting, and the values of it to compare.
+/// A setting of the loader, and the values to compare.
 #[derive(Debug, Clone)]
 struct Comparison {
     setting: ComparedSetting,
@@ -87,13 +87,13 @@ enum ComparedSetting {
 fn comparison(text: &str) -> Result<Comparison, String> {
     let (setting, values) = text.split_once('=').ok_or("expected SETTING=VALUES, such as threads=1,2,4")?;
     let setting = <ComparedSetting as clap::ValueEnum>::from_str(setting, false)
-        .map_err(|_| format!("{setting:?} is none of threads, streams, batch, shuffle"))?;
+        .map_err(|_| format!("{setting:?} is not a setting: give threads, streams, batch or shuffle"))?;
     let values = values.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>();
     match values {
         Ok(values) if values.iter().all(|value| *value > 0 || setting == ComparedSetting::Shuffle) => {
             Ok(Comparison { setting, values })
         }
-        _ => Err("the values are numbers above 0, with commas between them".into()),
+        _ => Err("the values must be numbers above 0, separated by commas".into()),
     }
 }
 
@@ -103,7 +103,7 @@ struct BenchReport {
     stages: Vec<StageRate>,
     slowest: String,
     advice: String,
-    /// The report of the loader, with its limit.
+    /// The loader's own report, which says what limits it.
     loader: serde_json::Value,
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         Some(comparison) => compare(&bench, settings, comparison, training.json),
         None => stages(&bench, settings, training.json),
     };
-    // What was recorded before a failure is worth keeping as well.
+    // The recording is saved also after a failure.
     let saved = recording.map_or(Ok(()), |recording| recording.save(context));
     done.and(saved)
 }
@@ -144,11 +144,11 @@ struct RecordingFile<'a> {
 }
 
 impl<'a> RecordingFile<'a> {
-    /// Writes an empty recording, so that a place that cannot be written fails before the measurement.
+    /// Writes an empty recording, so that a file which cannot be written is an error before the measurement.
     ///
     /// # Errors
-    /// If the file cannot be written, or exists and is not a recording: `bench --record data/*.tar` must not
-    /// destroy the first shard.
+    /// If the file cannot be written, or if it exists and is not a recording: in `bench --record data/*.tar`,
+    /// the shell gives the first shard as its name.
     fn begin(path: &'a str, context: &Context) -> Result<Self, Failure> {
         let recording = RecordingFile { path, recording: RequestRecording::new() };
         if files::exists(&context.store, path)? {
@@ -171,7 +171,7 @@ impl<'a> RecordingFile<'a> {
     }
 }
 
-/// Enough bytes for the first line of a recording.
+/// Number of bytes that include the first line of any recording.
 const MAX_HEAD: u64 = 4096;
 
 /// Measures all stages.
@@ -187,13 +187,13 @@ fn stages(bench: &Bench<'_>, settings: LoaderSettings, json: JsonOption) -> Resu
             parsed.seconds
         )));
     }
+    let bytes_per_sample = parsed.bytes as f64 / parsed.samples as f64;
     stages.push(parsed);
-    let each = stages.last().map_or(0.0, |parse| parse.bytes as f64 / parse.samples.max(1) as f64);
     if settings.work != SampleWork::Nothing {
         stages.push(bench.parse(settings.threads, settings.work)?);
     }
     let (mut measured, loader) = bench.loader("loader", settings)?;
-    measured.set_bytes_from_samples(each);
+    measured.set_bytes_from_samples(bytes_per_sample);
     stages.push(measured);
     let (slowest, advice) = verdict(&stages, settings, bench);
     if json.json {
@@ -231,8 +231,8 @@ fn table(title: &str, stages: &[StageRate]) -> Table {
     table
 }
 
-/// The stage that takes the longest for a sample of this size. Each stage includes the work of the stages
-/// before it, so its own time is what it adds to theirs.
+/// The stage that takes the longest for a sample of this size. The time of a stage includes the stages before
+/// it; its own time is the difference.
 fn slowest(stages: &[StageRate], bytes_per_sample: f64) -> Option<&StageRate> {
     let mut before = 0.0;
     let mut slowest: Option<(&StageRate, f64)> = None;
@@ -250,23 +250,25 @@ fn slowest(stages: &[StageRate], bytes_per_sample: f64) -> Option<&StageRate> {
 /// The name of the slowest stage, and advice.
 fn verdict(stages: &[StageRate], settings: LoaderSettings, bench: &Bench<'_>) -> (String, String) {
     let parsed = stages.iter().find(|stage| stage.samples > 0);
-    let each = parsed.map_or(1.0, |parse| parse.bytes as f64 / parse.samples as f64).max(1.0);
-    // Stored bytes per sample of compressed shards are not known, so skip `read`, which `decompress`
-    // includes.
+    let bytes_per_sample = parsed.map_or(1.0, |parse| parse.bytes as f64 / parse.samples as f64).max(1.0);
+    // Of compressed shards, the stored bytes per sample are not known. So `read` is left out; `decompress`
+    // includes its time.
     let counted = if bench.is_compressed() { &stages[1..] } else { stages };
-    let Some(slowest) = slowest(counted, each) else { return ("read".into(), String::new()) };
+    let Some(slowest) = slowest(counted, bytes_per_sample) else { return ("read".into(), String::new()) };
     let remote = bench.shards.iter().any(|url| !ObjectUrl::from(url).is_local());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let advice = match &*slowest.stage {
         "read" if remote => "more --threads and --streams, for more requests at a time; a --cache",
         "read" => "a faster disk, or more --threads if it is idle",
-        "decompress" => ".tar in place of compressed shards: images are compressed already",
-        "parse" if each < SMALL_SAMPLE => "more --threads, or larger samples: of these, headers cost most",
-        "parse" => "more --threads: parsing takes little but the time to look at the bytes",
-        "decode" if settings.threads < cores => "more --threads: there are cores that do nothing",
-        "decode" => "smaller images in the shards, or more cores: all of them decode",
-        _ if settings.streams < settings.threads => "more --streams: there are fewer than threads",
-        _ => "--compare threads=…, streams=… or shuffle=…: the loader costs more than what it does",
+        "decompress" => ".tar instead of compressed shards: images are compressed already",
+        "parse" if bytes_per_sample < SMALL_SAMPLE => {
+            "more --threads, or larger samples: the headers of small samples take most of the time"
+        }
+        "parse" => "more --threads: parsing takes little more than reading the bytes from memory",
+        "decode" if settings.threads < cores => "more --threads: some cores are idle",
+        "decode" => "smaller images in the shards, or more cores: all cores decode",
+        _ if settings.streams < settings.threads => "more --streams: there are fewer streams than threads",
+        _ => "--compare threads=…, streams=… or shuffle=…: the loader takes longer than its work on samples",
     };
     (slowest.stage.clone(), advice.into())
 }
@@ -280,7 +282,7 @@ fn compare(
 ) -> Result<(), Failure> {
     let name = format!("{:?}", comparison.setting).to_lowercase();
     let mut rounds: Vec<Vec<StageRate>> = vec![Vec::new(); comparison.values.len()];
-    // In turn, so that other load on the machine affects all values alike.
+    // The values take turns, so that other load on the machine affects all of them alike.
     for _ in 0..ROUNDS {
         for (value, measured) in comparison.values.iter().zip(&mut rounds) {
             let mut settings = settings;
@@ -330,13 +332,13 @@ mod tests {
         );
         assert_eq!(slowest_of(&[("read", 1e8), ("parse", 9.9e7), ("loader", 9.5e7)]).unwrap(), "read");
         assert_eq!(slowest_of(&[("read", 9e8), ("parse", 8e8), ("loader", 1e8)]).unwrap(), "loader");
-        // Noise: parse is faster than the read that it includes.
+        // Noise: `parse` was faster than `read`, which it includes.
         assert_eq!(slowest_of(&[("read", 1e8), ("parse", 2e8), ("loader", 9.9e7)]).unwrap(), "read");
         assert_eq!(slowest_of(&[]), None);
     }
 
     #[test]
-    fn comparisons() {
+    fn comparisons_are_a_setting_and_its_values() {
         let read = comparison("threads=1,2,4").unwrap();
         assert_eq!((read.setting, read.values), (ComparedSetting::Threads, vec![1, 2, 4]));
         assert!(

@@ -5,26 +5,27 @@ use crate::failure::Failure;
 use crate::field::{FieldKind, name_of};
 use crate::options::IndexedPatterns;
 use crate::samples;
+use crate::text;
 use shardstream::Sample;
 use std::ops::ControlFlow;
 
 /// Write one field to stdout, as it is stored.
 ///
-/// The field of one sample (--key or --nth), or of all samples in order. Of all samples, each text, number
-/// and JSON document gets a line end if it has none.
+/// Writes the field of one sample (--key or --nth), or of all samples in order. If it writes all samples,
+/// each text, number and JSON document that does not end in a line break gets one.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     patterns: IndexedPatterns,
-    /// The field; alternatives are separated by ;, as in "jpg;png".
+    /// The field. Alternatives are separated by ;, as in "jpg;png".
     #[arg(long, value_name = "FIELD")]
     field: String,
-    /// Only the sample with this key. With an --index that was built with `index build --keys`, only its
-    /// bytes are read.
+    /// Only the sample with this key. With an --index that was built with `index build --keys`, only the
+    /// bytes of the sample are read.
     #[arg(long, value_name = "KEY", conflicts_with = "nth")]
     key: Option<String>,
-    /// Only the sample with this number, counted from 0 in the order of the shards. With --index, only its
-    /// bytes are read.
+    /// Only the sample with this number, counted from 0 in the order of the shards. With --index, only the
+    /// bytes of the sample are read.
     #[arg(long, value_name = "NUMBER")]
     nth: Option<u64>,
 }
@@ -43,29 +44,30 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         return write(&sample, &options.field, true, context);
     }
     let is_one = options.key.is_some() || options.nth.is_some();
-    let (mut number, mut found) = (0, false);
+    let (mut number, mut has_written) = (0, false);
     samples::as_indexed(&shards, index.as_ref(), context, "cat", |sample| {
-        let here = match (&options.key, options.nth) {
+        let is_selected = match (&options.key, options.nth) {
             (Some(key), _) => sample.key() == key,
             (None, Some(nth)) => number == nth,
             (None, None) => true,
         };
         number += 1;
-        if !here {
+        if !is_selected {
             return Ok(ControlFlow::Continue(()));
         }
-        // A single sample must have the field. Of all samples, at least one must.
+        // A single sample must have the field; if all samples are written, at least one of them must have it.
         if is_one || sample.get(&options.field).is_some() {
             write(&sample, &options.field, is_one, context)?;
-            found = true;
+            has_written = true;
         }
         Ok(if is_one { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
-    match (found, &options.key, options.nth) {
+    match (has_written, &options.key, options.nth) {
         (true, ..) => Ok(()),
         (false, Some(key), _) => Err(Failure::Failed(format!("no sample has the key {key:?}"))),
         (false, None, Some(nth)) => {
-            Err(Failure::Failed(format!("there is no sample {nth}: there are {number}, counted from 0")))
+            let samples = text::counted(number, "sample");
+            Err(Failure::Failed(format!("there is no sample {nth}: there are {samples}, counted from 0")))
         }
         (false, None, None) => {
             Err(Failure::Failed(format!("none of {number} samples has a field {:?}", options.field)))
@@ -79,7 +81,7 @@ fn write(sample: &Sample, spec: &str, is_one: bool, context: &Context) -> Result
     let Some(bytes) = value.as_bytes() else { return Ok(()) };
     let is_text = FieldKind::of(name).is_text() && !name.to_ascii_lowercase().ends_with(".gz");
     if context.output.is_terminal() && !is_text && std::str::from_utf8(bytes).is_err() {
-        let message = format!("the field {name:?} is not text: send it to a file, as in `> out.{name}`");
+        let message = format!("the field {name:?} is not text: write it to a file, as in `> out.{name}`");
         return Err(Failure::Failed(message));
     }
     context.output.field(bytes)?;

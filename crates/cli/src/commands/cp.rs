@@ -7,15 +7,15 @@ use crate::failure::Failure;
 
 /// Copy shards, or any objects, between stores.
 ///
-/// A copy appears under its name when it is complete. It is then compared with the source: by the checksum
-/// that its store keeps, else it is read again. Within a bucket, the store copies. Several objects are copied
-/// into the directory TO. The file .shardstream-copies.json beside the copies records the versions of their
-/// sources.
+/// A copy appears under its name when it is complete. It is then compared with the source, by the checksum
+/// that its store keeps; if the store keeps none, the copy is read again. Within a bucket, the store itself
+/// makes the copy. Several objects are copied into the directory TO. The file .shardstream-copies.json beside
+/// the copies records the versions of their sources.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "shardstream cp [OPTIONS] <FROM>... <TO>")]
 pub(crate) struct Options {
-    /// Keep existing objects that are the same. A recorded copy is compared by size and version, another
-    /// object by the checksums that the stores keep; where there are none, objects are read and compared.
+    /// Keep existing objects that are the same. A recorded copy is compared by size and version, and any
+    /// other object by the checksums that the stores keep; objects without checksums are read and compared.
     #[arg(long, conflicts_with = "force")]
     resume: bool,
     /// Replace existing objects.

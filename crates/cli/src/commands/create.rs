@@ -29,23 +29,24 @@ use std::time::Instant;
 /// Create shards from files: folders of images, a CSV, TSV or JSON-lines list, or a list of files.
 ///
 /// The plan is written beside the shards first (train.plan.json for train-%06d.tar). A shard appears under
-/// its name when it is complete, and --resume resumes an interrupted run. The shards are the same, byte by
-/// byte, on any number of threads and machines. A file that changes between two runs and keeps its size is
-/// not noticed.
+/// its name when it is complete, and --resume continues an interrupted run. The shards are the same, byte by
+/// byte, on any number of threads and machines. If a file changes between two runs but keeps its size, the
+/// change is not noticed.
 ///
-/// Files are stored as they are, except for pictures that --max-side or --short-side resizes. An image with a
-/// wrong extension, such as a PNG called .JPEG, is stored as the field of its real format (png), and
-/// listed.
+/// Files are stored unchanged, except for pictures that --max-side or --short-side resizes. An image with a
+/// wrong extension, such as a PNG called .JPEG, is stored as the field of its real format (png), and a note
+/// names it.
 ///
-/// The key of a sample is the path of its file, below --from-dir or as in a CSV, TSV or JSON-lines list,
-/// without the extension, and with _ for each dot in the file's name: cat/a.v2.png has the key cat/a_v2. So a
-/// key stays when other files come and go, and `split` keeps a sample where it was.
+/// The key of a sample is the path of its file (below --from-dir, or as written in a CSV, TSV or JSON-lines
+/// list), without the extension, and with _ for each dot in the file's name: cat/a.v2.png has the key
+/// cat/a_v2. Keys stay the same if other files are added or removed, so `split` keeps each sample in its
+/// split.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     from: SourceOptions,
-    /// The directory for relative paths in a list. [default: that of a CSV, TSV or JSON-lines list, the
-    /// working directory otherwise]
+    /// The directory for relative paths in a list. [default: the directory of a CSV, TSV or JSON-lines list;
+    /// for --from-list, the working directory]
     #[arg(long, value_name = "DIR", conflicts_with = "from_dir")]
     root: Option<PathBuf>,
     #[command(flatten)]
@@ -53,25 +54,25 @@ pub(crate) struct Options {
     /// With --from-list: the names end in NUL, as `find -print0` writes them.
     #[arg(long, conflicts_with_all = ["from_dir", "from_csv", "from_tsv", "from_jsonl"])]
     null: bool,
-    /// Number the samples (000000000, 000000001, …) instead of taking keys from the paths of files. Then a
-    /// file more or less changes the keys of all after it, and `split` moves samples between train and val.
+    /// Number the samples (000000000, 000000001, …) instead of making keys of the paths. An added or removed
+    /// file then changes the keys of all samples after it, and `split` moves samples between train and val.
     #[arg(long, conflicts_with_all = ["key", "from_list"])]
     number_keys: bool,
-    /// With --from-dir: number the classes as this JSON list of names does. The first run writes it, and the
-    /// next ones, such as that of a validation folder, use it.
+    /// With --from-dir: number the classes by this JSON list of names. The first run writes the list, and
+    /// later runs, such as one on a validation folder, use it.
     #[arg(long, value_name = "FILE")]
     #[arg(conflicts_with_all = ["from_csv", "from_tsv", "from_jsonl", "from_list"])]
     classes: Option<String>,
     /// With --from-dir: add a field `json` with the path of the image.
     #[arg(long, conflicts_with_all = ["from_csv", "from_tsv", "from_jsonl", "from_list"])]
     with_names: bool,
-    /// Decode every image before anything is written, and list damaged ones. A later --resume does not need
-    /// it.
+    /// Decode every image before anything is written, and list damaged images. A later --resume does not need
+    /// this option.
     #[arg(long)]
     verify: bool,
-    /// Leave out samples with files that are missing, empty, no image although their extension is that of
-    /// one, or found by --verify, and list them. COUNT is the largest number left out. [default: the larger
-    /// of 10 and one in a thousand]
+    /// Leave out samples with bad files, and list them: files that are missing or empty, that have the
+    /// extension of an image but are no image, or that --verify finds damaged. COUNT is the maximum number of
+    /// samples that are left out. [default: a thousandth of the samples, but at least 10]
     #[arg(long, value_name = "COUNT", num_args = 0..=1, require_equals = true)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     skip_bad: Option<Option<u64>>,
@@ -82,12 +83,12 @@ pub(crate) struct Options {
     to: String,
     #[command(flatten)]
     limits: ShardLimits,
-    /// Shuffle all samples with this seed. Training needs it: --from-dir lists them class by class, and a
-    /// shuffle buffer mixes only nearby samples.
+    /// Shuffle all samples with this seed. A training needs this: --from-dir lists the samples class by
+    /// class, and a shuffle buffer mixes only nearby samples.
     #[arg(long, value_name = "SEED")]
     shuffle: Option<u64>,
-    /// Write the index of the shards, so that a training need not scan them: beside them (train.index.json
-    /// for train-%06d.tar), or here.
+    /// Write the index of the shards, so that a training need not scan them: to INDEX, or beside the shards
+    /// (train.index.json for train-%06d.tar).
     #[arg(long, value_name = "INDEX", num_args = 0..=1)]
     index: Option<Option<String>>,
     #[command(flatten)]
@@ -98,22 +99,22 @@ pub(crate) struct Options {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct SourceOptions {
-    /// A folder with one folder of images for each class. Samples have the fields jpg, png or webp, and cls.
-    /// The names of the classes are written beside the shards, in the order of their numbers
+    /// A folder with one folder of images per class. Samples have the fields jpg, png or webp, and cls. The
+    /// names of the classes are written beside the shards, in the order of their numbers
     /// (train.classes.json).
     #[arg(long, value_name = "DIR")]
     from_dir: Option<PathBuf>,
-    /// A CSV list with one row for each sample, and column names in the first row; - is stdin.
+    /// A CSV list with one row per sample, and column names in the first row; - is stdin.
     #[arg(long, value_name = "FILE")]
     from_csv: Option<String>,
-    /// A list of tab-separated values with one row for each sample, and column names in the first row; quotes
-    /// have no meaning; - is stdin.
+    /// A list of tab-separated values with one row per sample, and column names in the first row; quotes are
+    /// ordinary characters; - is stdin.
     #[arg(long, value_name = "FILE")]
     from_tsv: Option<String>,
-    /// A list with one JSON object a line for each sample; - is stdin.
+    /// A list with one JSON object per sample, each on a line; - is stdin.
     #[arg(long, value_name = "FILE")]
     from_jsonl: Option<String>,
-    /// A list of files, one a line; - is stdin. Files whose paths are the same up to the first dot of the
+    /// A list of files, one per line; - is stdin. Files whose paths are the same up to the first dot of the
     /// file name form one sample.
     #[arg(long, value_name = "FILE")]
     from_list: Option<String>,
@@ -124,7 +125,7 @@ struct CreateInput {
     root: PathBuf,
     samples: Vec<PlannedSample>,
     classes: Option<Vec<String>>,
-    /// The list that the samples come from, for messages.
+    /// The name of the list that the samples come from, for messages.
     list: String,
 }
 
@@ -148,7 +149,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let advice = match (from_dir, from_list) {
         (Some(_), _) => "; rename a file, or number the samples by --number-keys",
         (_, None) if options.columns.keys_are_paths() => {
-            "; name a column of keys by --key, or number the samples by --number-keys"
+            "; give a column with keys by --key, or number the samples by --number-keys"
         }
         _ => "",
     };
@@ -191,7 +192,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let place = series.beside("classes");
     let job = WriteJob { series, plan, shards, samples: Arc::new(samples) };
     if let Some(classes) = &classes {
-        // If the plan differs too, its error says more.
+        // The plan is checked first: if it differs too, its error says more.
         job.check(write_options, context)?;
         check_classes(&place, classes, write_options, context)?;
         match &shared {
@@ -220,8 +221,8 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         (left_out > 0).then(|| format!("{} left out", text::counted(left_out, "sample"))),
         index.map(|index| format!("index: {}", SecretUrl::from(index))),
         (machines.world_size > 1).then(|| {
-            "when all machines are done, --resume --index without --rank checks the shards of all, and \
-             writes the index"
+            "when all machines are done, a run with --resume --index and without --rank checks all shards \
+             and writes the index"
                 .into()
         }),
     ];
@@ -249,7 +250,9 @@ impl SharedClasses {
         });
         if is_other || series.holds(&place) {
             let place = SecretUrl::from(place);
-            return Err(Failure::Usage(format!("the list of classes {place} would be a file of the series")));
+            return Err(Failure::Usage(format!(
+                "the list of classes {place} would replace a file of the series: give another name"
+            )));
         }
         let classes = load_classes(&place, context)?;
         Ok(Some(SharedClasses { place, classes }))
@@ -267,9 +270,9 @@ fn list_samples(
         let progress = context.progress("listing files", Unit::Samples, None);
         // Listing waits for the disk, so more threads than cores are useful.
         let threads = options.write_options.threads.count().max(8);
-        let given = shared.and_then(|shared| shared.classes.clone());
+        let listed = shared.and_then(|shared| shared.classes.clone());
         let ClassFolders { classes, samples, notes } =
-            ClassFolders::read(root, given, options.with_names, threads, progress, &context.interrupt)?;
+            ClassFolders::read(root, listed, options.with_names, threads, progress, &context.interrupt)?;
         notes.iter().for_each(note);
         let list = String::new();
         return Ok(CreateInput { root: root.clone(), samples, classes: Some(classes), list });
@@ -285,7 +288,7 @@ fn list_samples(
         _ => lists::files(&document, options.null, &list)?,
     };
     let beside = || match ObjectUrl::parse(place).local_path() {
-        // Lists by `find` and `ls` have paths relative to the working directory.
+        // The lists that `find` and `ls` write have paths relative to the working directory.
         Ok(Some(path)) if from_list.is_none() => path.parent().unwrap_or(Path::new("")).to_owned(),
         _ => PathBuf::new(),
     };

@@ -25,12 +25,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Write the fields of samples as files named KEY.FIELD.
 ///
-/// A / in a key makes a directory. A key that would lead out of the directory (with .. or a leading /) is
-/// refused. Two files of the same name are an error, except with --existing skip, which writes one of them.
-/// Each file appears under its name when it is complete, and all are on the disk when the command ends.
+/// A / in a key makes a directory. A key that leads out of the directory (with .. or a leading /) is an
+/// error. Two files with the same name are an error; with --existing skip, only one of them is written. Each
+/// file appears under its name when it is complete, and all files are on the disk when the command ends.
 ///
-/// With --index, only the bytes of the samples that are written are read. An index has no keys, so --keys
-/// then reads the headers of all shards first.
+/// With --index, only the bytes of the written samples are read. An index has no keys, so --keys then reads
+/// the headers of all shards first.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub(crate) struct Options {
     /// Only these fields.
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
     fields: Vec<String>,
-    /// Maximum number of samples written.
+    /// Maximum number of samples that are written.
     #[arg(short = 'n', long = "samples", value_name = "COUNT")]
     samples: Option<u64>,
     /// What to do if a file already exists.
@@ -57,16 +57,16 @@ pub(crate) struct Options {
 /// What to do with a file that already exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ExistingFiles {
-    /// Fail, since it may be from another shard.
+    /// Fail, since the file may be from another shard.
     Fail,
-    /// Keep it, to resume an extraction. An empty file in the place of one that is not is written again: a
-    /// power failure leaves such files.
+    /// Keep the file, to resume an extraction. An empty file is written again unless the field is empty,
+    /// because a power failure can leave empty files.
     Skip,
-    /// Replace it.
+    /// Replace the file.
     Replace,
 }
 
-/// The fields to write, and their target.
+/// What to write, and where.
 struct Extraction {
     reader: ShardReader,
     to: String,
@@ -75,11 +75,11 @@ struct Extraction {
     existing: ExistingFiles,
     /// MD5 hashes of the names of all files of this run.
     names: Mutex<HashSet<[u8; 16]>>,
-    /// The local directories without partial files of killed runs.
+    /// Local directories from which partial files of killed runs were removed.
     clean: Mutex<HashSet<String>>,
 }
 
-/// What was read and written.
+/// Numbers of samples read and written.
 #[derive(Debug, Default, Clone, Copy)]
 struct ExtractCounts {
     read: u64,
@@ -113,7 +113,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             extract_all(extraction, WholeShards { shards, reader }, threads, context)
         }
     };
-    // After a failure as well: --existing skip keeps these files.
+    // Also after a failure, because a later run with --existing skip keeps these files.
     let synced = files::sync_file_system(&options.to);
     let total = total?;
     synced?;
@@ -131,7 +131,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     }
     let skipped = match total.skipped {
         0 => String::new(),
-        skipped => format!(", {} that were there", text::counted(skipped, "file")),
+        skipped => format!(", {} skipped", text::counted(skipped, "file")),
     };
     context.output.line(format_args!(
         "{} of {}, {}{skipped}",
@@ -158,20 +158,21 @@ fn extract_first(
     Ok(total)
 }
 
-/// Samples in parts, of which several are extracted at a time.
+/// Samples, divided into parts that threads extract in parallel.
 trait SampleParts: Send + Sync + 'static {
+    /// Number of parts.
     fn len(&self) -> usize;
 
     /// Passes the samples of a part to `take`.
     fn read(&self, part: usize, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()>;
 
-    /// Number of samples that were looked at and are in no part.
+    /// Number of samples that were considered but are in no part.
     fn others(&self) -> u64 {
         0
     }
 }
 
-/// All samples, shard by shard.
+/// All samples; each shard is a part.
 struct WholeShards {
     shards: ShardList,
     reader: ShardReader,
@@ -187,16 +188,16 @@ impl SampleParts for WholeShards {
     }
 }
 
-/// The wanted samples of indexed shards, of each of which only the range is read.
+/// The selected samples of indexed shards. Only their byte ranges are read.
 struct WantedSamples {
     samples: RangeSamples,
-    /// Those of each shard.
+    /// For each shard with selected samples, their numbers in `samples`.
     parts: Vec<Range<usize>>,
     others: u64,
 }
 
 impl WantedSamples {
-    /// Finds the first `count` samples that are wanted; all if none is given.
+    /// Finds the first `count` selected samples, or all of them if `count` is `None`.
     fn find(
         extraction: &Extraction,
         shards: &ShardList,
@@ -283,13 +284,13 @@ fn extract_all(
 }
 
 impl Extraction {
-    /// Reserves the name of a file. Returns false if another sample of this run has it.
+    /// Reserves the name of a file. Returns false if another sample of this run has reserved it.
     fn claim(&self, name: &str) -> bool {
         let hash = Md5::digest(name).into();
         self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(hash)
     }
 
-    /// Removes partial files that killed runs left beside the file, once for each directory.
+    /// Removes partial files of killed runs from the directory of a file, once per directory.
     fn remove_partial(&self, place: &SecretUrl) {
         let (directory, _) = ObjectUrl::from(place).split_last();
         let mut clean = self.clean.lock().unwrap_or_else(PoisonError::into_inner);
@@ -322,8 +323,9 @@ impl Extraction {
                     written.skipped += 1;
                     continue;
                 }
-                let message =
-                    format!("two samples have the name {name:?}: extract their shards to two places");
+                let message = format!(
+                    "two samples have the name {name:?}: extract their shards to different directories"
+                );
                 return Err(sample.locate(io::Error::new(io::ErrorKind::AlreadyExists, message).into()));
             }
             self.remove_partial(&place);
@@ -339,7 +341,10 @@ impl Extraction {
             } else if self.existing == ExistingFiles::Skip {
                 written.skipped += 1;
             } else {
-                let message = format!("{} already exists: see --existing", SecretUrl::from(place));
+                let message = format!(
+                    "{} already exists: --existing skip keeps it, --existing replace replaces it",
+                    SecretUrl::from(place)
+                );
                 let error = io::Error::new(io::ErrorKind::AlreadyExists, message);
                 return Err(sample.locate(error.into()));
             }

@@ -14,15 +14,15 @@ use shardstream::Sample;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-/// Show the first samples: their keys, and what their fields hold.
+/// Show the first samples: their keys and fields.
 ///
-/// Texts, numbers and JSON are shown as they are, images by format and size, arrays by type, shape and first
+/// Texts, numbers and JSON are shown as text, images by format and size, and arrays by type, shape and first
 /// numbers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     patterns: IndexedPatterns,
-    /// Number of samples.
+    /// Number of samples to show.
     #[arg(short = 'n', long = "samples", value_name = "COUNT", default_value_t = 10)]
     samples: u64,
     /// Only these fields.
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     json: JsonOption,
 }
 
-/// A sample, as `--json` shows it.
+/// A sample in the output of `--json`.
 #[derive(Serialize)]
 struct HeadRecord<'a> {
     shard: &'a str,

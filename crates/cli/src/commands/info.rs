@@ -22,10 +22,10 @@ use std::ops::ControlFlow;
 pub(crate) struct Options {
     #[command(flatten)]
     patterns: IndexedPatterns,
-    /// Read only this number of samples, from the first one on.
+    /// Read only the first COUNT samples.
     #[arg(short = 'n', long = "samples", value_name = "COUNT", conflicts_with_all = ["fast", "index"])]
     samples: Option<u64>,
-    /// Read only the headers of the archives, not the fields. Types are then those of the field names.
+    /// Read only the headers of the archives, not the fields. The types then come from the field names.
     #[arg(long, conflicts_with = "index")]
     fast: bool,
     #[command(flatten)]
@@ -44,25 +44,25 @@ struct FieldSummary {
     widths: Distribution,
 }
 
-/// The content of one shard, or of all.
+/// The content of one shard, or of all shards.
 #[derive(Debug, Clone, Default)]
 struct ShardContents {
     samples: u64,
-    /// Sizes of samples, as far as known: an index may have the number of samples only.
+    /// Sizes of the samples whose size is known. An index may have only the number of samples of a shard.
     sizes: Distribution,
     bytes: u64,
     fields: BTreeMap<String, FieldSummary>,
 }
 
-/// Maximum number of types listed of a field, since all arrays may have different shapes.
+/// Maximum number of types of a field that are listed, since every array may have another shape.
 const MAX_TYPES: usize = 8;
-/// Counts the values of further types.
+/// The type under which values of further types are counted.
 const OTHER: &str = "other";
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let (shards, index) = options.patterns.shards(context)?;
     let mut total = ShardContents::default();
-    let mut each = Distribution::default();
+    let mut samples_per_shard = Distribution::default();
     match (options.samples, index) {
         (Some(count), _) => {
             let decoder = Decoder::new();
@@ -86,25 +86,25 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
                     of_index(&builder.build(&ShardList::from_urls([url.clone()]))?, url, &interrupt)
                 }
                 (None, false) => {
-                    let (decoder, mut found) = (Decoder::new(), ShardContents::default());
+                    let (decoder, mut contents) = (Decoder::new(), ShardContents::default());
                     for sample in reader.samples(url)? {
                         if interrupt.is_set() {
                             break;
                         }
-                        found.add_sample(&sample?, &decoder);
+                        contents.add_sample(&sample?, &decoder);
                         each_sample.add_sample();
                     }
-                    found.bytes = reader.store.stat(url.expose_secret())?.size.unwrap_or(0);
-                    Ok(found)
+                    contents.bytes = reader.store.stat(url.expose_secret())?.size.unwrap_or(0);
+                    Ok(contents)
                 }
             };
-            for_each_shard(&shards, options.threads.count(), &context.interrupt, work, |_, found| {
+            for_each_shard(&shards, options.threads.count(), &context.interrupt, work, |_, contents| {
                 if is_counted {
-                    progress.add_samples(found.samples);
+                    progress.add_samples(contents.samples);
                 }
                 progress.add_shard();
-                each.add(found.samples);
-                total.merge(&found);
+                samples_per_shard.add(contents.samples);
+                total.merge(&contents);
                 Ok(())
             })?;
         }
@@ -112,39 +112,38 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let is_part = options.samples.is_some();
     field::warn_of_odd_names(total.samples, total.fields.values().map(|field| field.sizes.count));
     match options.json.json {
-        true => context.output.document(&total.document(shards.len(), &each, is_part)),
-        false => total.show(shards.len(), &each, is_part, context),
+        true => context.output.document(&total.document(shards.len(), &samples_per_shard, is_part)),
+        false => total.show(shards.len(), &samples_per_shard, is_part, context),
     }
 }
 
-/// The content of a shard according to an index.
+/// The content of a shard, as its index says.
 fn of_index(index: &Index, url: &SecretUrl, interrupt: &Interrupt) -> Result<ShardContents> {
     let shard: &ShardIndex = index.get(url.expose_secret()).ok_or_else(|| {
-        let message = "the index does not have this shard: build it again";
+        let message = "the index does not have this shard: build the index again";
         Error::from(ErrorKind::Config(message.into())).in_shard(url)
     })?;
     let bytes = shard.bytes().unwrap_or(0);
-    let mut found = ShardContents { samples: shard.samples(), bytes, ..ShardContents::default() };
+    let mut contents = ShardContents { samples: shard.samples(), bytes, ..ShardContents::default() };
     if shard.size_of(0).is_none() {
-        // Only the number of its samples is known, whatever that is.
-        return Ok(found);
+        // The index has only the number of samples. The loop below would do nothing, for up to 2^64 samples.
+        return Ok(contents);
     }
     for number in 0..shard.samples() {
         if number % 4096 == 0 && interrupt.is_set() {
             return Err(ErrorKind::Stopped.into());
         }
         if let Some(size) = shard.size_of(number) {
-            found.sizes.add(size);
+            contents.sizes.add(size);
         }
         for (name, size) in shard.fields(number).into_iter().flatten() {
-            found.fields.entry(name.to_owned()).or_default().add(size, FieldKind::of(name).to_string());
+            contents.fields.entry(name.to_owned()).or_default().add(size, FieldKind::of(name).to_string());
         }
     }
-    Ok(found)
+    Ok(contents)
 }
 
 impl FieldSummary {
-    /// Adds a value.
     fn add(&mut self, size: u64, kind: String) {
         self.sizes.add(size);
         self.count(kind, 1);
@@ -159,7 +158,7 @@ impl FieldSummary {
         *self.types.entry(kind).or_default() += count;
     }
 
-    /// The types by frequency, the most frequent one first.
+    /// The types by frequency, the most frequent first, and [`OTHER`] last.
     fn kinds(&self) -> Vec<(&str, u64)> {
         let mut types: Vec<(&str, u64)> = self.types.iter().map(|(kind, count)| (&**kind, *count)).collect();
         types.sort_by_key(|(kind, count)| (*kind == OTHER, std::cmp::Reverse(*count)));
@@ -201,7 +200,7 @@ struct InfoDocument<'a> {
     is_part: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     shard_bytes: Option<u64>,
-    /// Sizes of samples, as far as known.
+    /// Sizes of the samples whose size is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     sample_bytes: Option<DistributionSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -221,7 +220,6 @@ struct InfoField<'a> {
 }
 
 impl ShardContents {
-    /// Adds a sample.
     fn add_sample(&mut self, sample: &Sample, decoder: &Decoder) {
         self.samples += 1;
         self.sizes.add(sample.size() as u64);
@@ -255,15 +253,21 @@ impl ShardContents {
         }
     }
 
-    fn document(&self, shards: usize, each: &Distribution, is_part: bool) -> InfoDocument<'_> {
-        let some = |numbers: &Distribution| (numbers.count > 0).then(|| numbers.summary());
+    fn document(
+        &self,
+        shards: usize,
+        samples_per_shard: &Distribution,
+        is_part: bool,
+    ) -> InfoDocument<'_> {
+        let summary =
+            |numbers: &Distribution| if numbers.count > 0 { Some(numbers.summary()) } else { None };
         let fields = self.fields.iter().map(|(name, field)| {
             let document = InfoField {
                 samples: field.sizes.count,
                 bytes: field.sizes.summary(),
                 types: &field.types,
-                height: some(&field.heights),
-                width: some(&field.widths),
+                height: summary(&field.heights),
+                width: summary(&field.widths),
             };
             (&**name, document)
         });
@@ -272,8 +276,8 @@ impl ShardContents {
             samples: self.samples,
             is_part,
             shard_bytes: (!is_part).then_some(self.bytes),
-            sample_bytes: some(&self.sizes),
-            samples_per_shard: some(each),
+            sample_bytes: summary(&self.sizes),
+            samples_per_shard: summary(samples_per_shard),
             fields: fields.collect(),
         }
     }
@@ -281,7 +285,7 @@ impl ShardContents {
     fn show(
         &self,
         shards: usize,
-        each: &Distribution,
+        samples_per_shard: &Distribution,
         is_part: bool,
         context: &Context,
     ) -> Result<(), Failure> {
@@ -297,7 +301,7 @@ impl ShardContents {
                 "{} of {} ({} each), {}",
                 text::counted(shards, "shard"),
                 text::counted(samples, "sample"),
-                each.line(text::number),
+                samples_per_shard.line(text::number),
                 text::bytes(self.bytes)
             ))?,
         }
@@ -306,7 +310,7 @@ impl ShardContents {
         }
         let known = self.sizes.count;
         if known == 0 {
-            return out.lines("\nfields and sizes: not known, since the index has numbers of samples alone");
+            return out.lines("\nfields and sizes: not known, since the index has only numbers of samples");
         }
         if !self.fields.is_empty() {
             let mut table = Table::new(&["field", ">samples", ">share", ">mean size", "type"]);

@@ -13,8 +13,8 @@ use std::collections::{BTreeSet, HashMap};
 
 /// List the shards that match patterns.
 ///
-/// Braces are expanded without checking that the shards exist; wildcards and directories are listed. With -l
-/// or --json each shard is looked up, and a missing one is an error.
+/// Braces are expanded without a check that the shards exist. For wildcards and directories, the store is
+/// listed. With -l or --json, each shard is looked up, and a missing shard is an error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub(crate) struct Options {
     threads: ThreadsOption,
 }
 
-/// A shard, as `--json` shows it.
+/// A shard in the output of `--json`.
 #[derive(Debug, Serialize)]
 struct ListedShard {
     url: String,
@@ -77,7 +77,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     ))
 }
 
-/// The size of a shard if it is known, or else what the store says about it.
+/// The size of a shard, if it is known; otherwise the size and version, which are looked up in the store.
 fn object(
     url: &SecretUrl,
     known: &HashMap<String, u64>,
@@ -89,8 +89,9 @@ fn object(
     }
 }
 
-/// Sizes of shards from listings of buckets: one request for a thousand objects instead of one for each. Only
-/// used if a pattern was resolved by a listing, because then most objects of those directories are shards.
+/// Sizes of shards from listings of buckets, which need one request for a thousand objects instead of one per
+/// object. Directories are listed only if a pattern was resolved by a listing: then most of their objects are
+/// shards.
 fn sizes_of_listings(
     patterns: &[SecretUrl],
     shards: &ShardList,

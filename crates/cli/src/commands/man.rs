@@ -5,11 +5,11 @@ use crate::failure::Failure;
 use clap_mangen::Man;
 use std::path::PathBuf;
 
-/// Write the man page, or one for each command into a directory.
+/// Write the man page of the program, or the man pages of all commands.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Directory for shardstream.1, shardstream-ls.1 and so on, created if missing. Without it, the page of
-    /// the program is written to stdout.
+    /// Directory for shardstream.1, shardstream-ls.1 and so on; it is created if it is missing. Without DIR,
+    /// the page of the program is written to stdout.
     dir: Option<PathBuf>,
 }
 

@@ -1,11 +1,12 @@
-//! The commands. Each has a file of its own with its `Options` and a function `run`. The doc comment of the
-//! options is the help text of the command.
+//! The commands. Each has a file with its `Options` and a function `run`. The doc comment of `Options` is the
+//! help text of the command.
 
 use crate::context::Context;
 use crate::failure::Failure;
 use std::path::Path;
 
-/// Declares the commands: the module of each, and its variant, from which clap derives the command's name.
+/// Declares the commands: the module of each command, and its variant of [`Command`], from which clap derives
+/// the command's name.
 macro_rules! commands {
     ($($file:ident: $Name:ident),* $(,)?) => {
         $(mod $file;)*

@@ -18,21 +18,21 @@ use serde::Serialize;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
 
-/// Number of ranks that the table shows; `--json` has all.
+/// Maximum number of ranks in the table; `--json` has all.
 const MAX_LISTED: usize = 16;
-/// Numbers of streams per rank that are suggested.
+/// The numbers of streams per rank that the report suggests.
 const STREAMS_PER_RANK: [usize; 4] = [1, 2, 4, 8];
 
 /// Show what a training will read, before it runs: ranks, balance, steps, memory, bandwidth, requests, cost.
 ///
-/// Uses the same plan as a `Dataset` and a `Loader` with these options: with --index, that of a dataset with
-/// this index; without it, that of a dataset without one, after reading the headers of all shards to count
+/// The plan is the one of a `Dataset` and a `Loader` with these options. With --index, the dataset has this
+/// index. Without --index, the dataset has none, and this command reads the headers of all shards to count
 /// their samples. Shards that have changed since the index was built are an error.
 ///
-/// The last table compares two orders of the shards: dealt anew in each epoch, or kept by each stream. It has
-/// the share of the bytes that the caches of the nodes have, and `repeated pairs`: how many times as often as
-/// after a uniform shuffle two samples of one global batch are in one global batch of the next epoch. 1 is
-/// the best mix.
+/// The last table compares two orders of the shards: dealt to the streams anew in each epoch, or kept by each
+/// stream. It shows the share of the bytes that the nodes' caches have, and `repeated pairs`: how often two
+/// samples of one global batch are in the same global batch of the next epoch too, relative to a uniform
+/// shuffle. 1 is the best mix.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -41,11 +41,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "RANKS", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     world_size: u16,
-    /// Samples in a batch of one rank.
+    /// Number of samples in a batch of one rank.
     #[arg(long, value_name = "SAMPLES", default_value_t = 32)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
-    /// How the last samples that fill no batch are handled.
+    /// What is done with the last samples if they do not fill a batch.
     #[arg(long, value_enum, default_value_t = LastBatchOption::Keep)]
     last_batch: LastBatchOption,
     /// The seed of the order.
@@ -54,19 +54,19 @@ pub(crate) struct Options {
     /// The epoch to plan.
     #[arg(long, default_value_t = 0)]
     epoch: u64,
-    /// Number of nodes, each with a cache that its ranks share [default: one for each rank].
+    /// Number of nodes, each with a cache that its ranks share [default: the number of ranks].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     nodes: Option<u16>,
-    /// Size of the cache of each node [default: without a limit].
+    /// Size of the cache of each node [default: no limit].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     node_cache: Option<u64>,
-    /// Samples per second of all ranks together, to show the bandwidth that they need.
+    /// Samples per second of all ranks together: shows the bandwidth that they need.
     #[arg(long, value_name = "COUNT", value_parser = amount)]
     samples_per_second: Option<f64>,
     /// Memory for the requests of one rank.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size)]
     budget: u64,
-    /// The price of a GB that leaves the store.
+    /// The price of each GB that is read from the store.
     #[arg(long, value_name = "PRICE", value_parser = amount)]
     price_per_gb: Option<f64>,
     /// The price of 10,000 requests.
@@ -104,14 +104,14 @@ struct PlanReport {
     batch: u32,
     #[serde(flatten)]
     balance: Balance,
-    /// The same with an index, if there is none.
+    /// The balance of a dataset with an index, if this one has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     with_index: Option<Balance>,
-    /// Numbers of ranks that divide the streams.
+    /// Numbers of ranks by which the number of streams is divisible.
     fitting_world_sizes: Vec<usize>,
-    /// Numbers of streams that the ranks divide.
+    /// Numbers of streams that are divisible by the number of ranks.
     fitting_streams: Vec<usize>,
-    /// Memory of full shuffle buffers. A stream may have fewer samples than its buffer can hold.
+    /// Memory of full shuffle buffers. A stream may have fewer samples than its buffer has room for.
     shuffle_bytes_per_rank: u64,
     budget_bytes_per_rank: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -130,11 +130,11 @@ struct PlanReport {
 /// How evenly the ranks share an epoch.
 #[derive(Debug, Serialize)]
 struct Balance {
-    /// Batches in an epoch of each rank, if it is the same number on all.
+    /// Number of batches in an epoch, if it is the same on all ranks.
     steps: Option<u64>,
     fewest_steps: u64,
     most_steps: u64,
-    /// By what share the rank with the most samples is above the average.
+    /// The samples of the rank with the most samples, divided by the average, minus 1.
     imbalance: f64,
 }
 
@@ -152,20 +152,20 @@ impl Balance {
         }
     }
 
-    /// The steps in words.
+    /// The steps, as a line of the report.
     fn steps(&self) -> String {
         match self.steps {
-            Some(steps) => format!("{} an epoch on each rank", text::number(steps)),
+            Some(steps) => format!("{} per epoch on each rank", text::number(steps)),
             None => {
                 let [fewest, most] = [self.fewest_steps, self.most_steps].map(text::number);
-                format!("{fewest} to {most} an epoch, by rank")
+                format!("{fewest} to {most} per epoch, depending on the rank")
             }
         }
     }
 
-    /// The difference between the ranks in words.
+    /// The imbalance, as a line of the report.
     fn imbalance(&self) -> String {
-        format!("the rank of most samples has {:.1} % more than the average", 100.0 * self.imbalance)
+        format!("the rank with the most samples has {:.1} % more than the average", 100.0 * self.imbalance)
     }
 }
 
@@ -199,17 +199,18 @@ fn report(options: &Options, shards: &[ShardIndex], context: &Context) -> Result
     let bytes_per_sample = bytes as f64 / samples.max(1) as f64;
     let (read, requests): (u64, u64) =
         ranks.iter().fold((0, 0), |sum, rank| (sum.0 + rank.bytes, sum.1 + rank.requests));
-    let of_rank = ranks.iter().map(|rank| rank.streams).max().unwrap_or(0) as u64;
+    let streams_per_rank = ranks.iter().map(|rank| rank.streams).max().unwrap_or(0) as u64;
     let buffered = u64::from(options.training.shuffle).min(samples.div_ceil(streams as u64));
-    let per_second = options.samples_per_second.map(|samples| samples * bytes_per_sample);
+    let bytes_per_second = options.samples_per_second.map(|samples| samples * bytes_per_sample);
     let price = match (options.price_per_gb, options.price_per_10k_requests) {
         (None, None) => None,
-        (gb, requested) => {
-            Some(gb.unwrap_or(0.0) * read as f64 / 1e9 + requested.unwrap_or(0.0) * requests as f64 / 1e4)
-        }
+        (per_gb, per_10k_requests) => Some(
+            per_gb.unwrap_or(0.0) * read as f64 / 1e9
+                + per_10k_requests.unwrap_or(0.0) * requests as f64 / 1e4,
+        ),
     };
     let indexed = Training { is_indexed: true, ..training };
-    // Fewer samples than streams have no plan with an index.
+    // With an index, a dataset with fewer samples than streams has no plan.
     let has_plan = !is_indexed && samples >= streams as u64;
     let with_index = if has_plan { Some(indexed.rank_loads()?) } else { None };
     Ok(PlanReport {
@@ -224,10 +225,10 @@ fn report(options: &Options, shards: &[ShardIndex], context: &Context) -> Result
         with_index: with_index.map(|ranks| Balance::of(&ranks)),
         fitting_world_sizes: (1..=streams).filter(|ranks| streams.is_multiple_of(*ranks)).collect(),
         fitting_streams: STREAMS_PER_RANK.iter().map(|times| times * world_size).collect(),
-        shuffle_bytes_per_rank: (of_rank as f64 * buffered as f64 * bytes_per_sample) as u64,
+        shuffle_bytes_per_rank: (streams_per_rank as f64 * buffered as f64 * bytes_per_sample) as u64,
         budget_bytes_per_rank: options.budget,
-        bytes_per_second: per_second,
-        bytes_per_second_per_rank: per_second.map(|bytes| bytes / world_size as f64),
+        bytes_per_second,
+        bytes_per_second_per_rank: bytes_per_second.map(|bytes| bytes / world_size as f64),
         requests_per_epoch: requests,
         bytes_per_epoch: read,
         price_per_epoch: price,
@@ -243,7 +244,7 @@ fn show(options: &Options, report: &PlanReport, context: &Context) -> Result<(),
     line(
         "data",
         format!(
-            "{} in {}, {} ({} a sample)",
+            "{} in {}, {} ({} per sample)",
             text::counted(report.samples, "sample"),
             counted(report.shards, "shard"),
             text::bytes(report.bytes),
@@ -260,14 +261,15 @@ fn show(options: &Options, report: &PlanReport, context: &Context) -> Result<(),
         ),
     )?;
     let unknown =
-        if report.with_index.is_some() { "; without an index, a loader does not know them" } else { "" };
+        if report.with_index.is_some() { "; a loader without an index does not know them" } else { "" };
     line("steps", report.balance.steps() + unknown)?;
     line("balance", report.balance.imbalance())?;
     if let Some(indexed) = &report.with_index {
         line("with an index", format!("{}; {}", indexed.steps(), indexed.imbalance()))?;
     }
     line("ranks that fit", format!("{} (they divide the streams)", list(&report.fitting_world_sizes)))?;
-    line("streams that fit", format!("{} and other multiples of the ranks", list(&report.fitting_streams)))?;
+    let fitting = list(&report.fitting_streams);
+    line("streams that fit", format!("{fitting} and other multiples of the number of ranks"))?;
     line(
         "memory of a rank",
         format!(

@@ -20,23 +20,23 @@ use std::sync::Arc;
 
 /// Write samples into shards of another size, in another order, or with other fields.
 ///
-/// The positions of the samples are taken from --index, or from the headers of the shards, which are then
-/// read first. Samples are read by byte range, adjacent ones together up to 4 MB. --shuffle puts all samples
-/// into a random order, and reads each sample by itself: 1,000,000 samples in a bucket take 1,000,000
-/// requests, 32 at a time. Memory: about 100 bytes for each sample, plus its key without --index, and up to 8
-/// MB for each concurrent read.
+/// The positions of the samples come from --index, or from the headers of the shards, which are then read
+/// first. Samples are read by byte range; adjacent samples are read together, up to 4 MB. --shuffle puts all
+/// samples into a random order, and reads each sample by itself: 1,000,000 samples in a bucket take 1,000,000
+/// requests, 32 at a time. Memory: about 100 bytes per sample, plus its key without --index, and up to 8 MB
+/// per concurrent read.
 ///
-/// An index has no keys. With --index, headers are taken to be as long as in the input, so shards may become
-/// larger than --max-size if names are not ASCII or longer than 500 bytes, or if the input is compressed; a
-/// note on stderr says so. A duplicate key in a shard is then found only when that shard is written.
+/// An index has no keys. With --index, the headers are assumed to be as long as in the input. So shards may
+/// become larger than --max-size if names are not ASCII or longer than 500 bytes, or if the input is
+/// compressed; a note says so. A duplicate key in a shard is then found only when that shard is written.
 ///
-/// Compressed shards have no byte ranges, and cannot be shuffled. They are read from beginning to end, once
-/// by all threads, or once by each if the output is compressed.
+/// Compressed shards have no byte ranges, and cannot be shuffled. They are read from beginning to end: once
+/// for all threads, or once by each thread if the output is compressed.
 ///
-/// A shard that is replaced while it is read is an error: no samples of two versions are written.
+/// If a shard is replaced while it is read, the command fails: it never mixes samples of two versions.
 ///
 /// The plan is written beside the shards (out.plan.json for out-%06d.tar). A shard appears under its name
-/// when it is complete. --resume keeps the shards of the same plan, and the result is the same, byte by byte.
+/// when it is complete. --resume keeps the shards of the same plan; the result is the same, byte by byte.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -55,28 +55,31 @@ pub(crate) struct Options {
     /// shards.
     #[arg(long, value_name = "GLOB", conflicts_with = "index")]
     filter: Option<String>,
-    /// Keep only samples whose key is in this file, one a line; - is stdin. Reads the headers of all shards.
+    /// Keep only samples whose key is in this file, one key per line; - is stdin. Reads the headers of all
+    /// shards.
     #[arg(long, value_name = "FILE", conflicts_with = "index")]
     keys: Option<String>,
     /// Leave out the samples in this list, as `verify --to-list` writes it: lines of JSON with `shard` and
     /// `key`; - is stdin. Reads the headers of all shards.
     #[arg(long, value_name = "LIST", conflicts_with_all = ["index", "only"])]
     without: Option<String>,
-    /// Keep only the samples in this list, such as the bad ones to look at. Reads the headers of all shards.
+    /// Keep only the samples in this list, such as the bad samples of `verify`. Reads the headers of all
+    /// shards.
     #[arg(long, value_name = "LIST", conflicts_with = "index")]
     only: Option<String>,
-    /// Leave out damaged samples, and name them on stderr. COUNT is the largest number left out. [default:
-    /// the larger of 10 and one in a thousand] Of a shard with a damaged header, nothing behind it is kept.
+    /// Leave out damaged samples, and list them on stderr. COUNT is the maximum number of samples that are
+    /// left out [default: a thousandth of the samples, but at least 10]. If a header is damaged, the rest of
+    /// its shard is left out too.
     #[arg(long, value_name = "COUNT", num_args = 0..=1, require_equals = true, conflicts_with = "index")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     skip_bad: Option<Option<u64>>,
-    /// Number the samples: their keys become 000000000, 000000001 and so on, in the order of the output.
-    /// Merges series that have the same keys.
+    /// Number the samples: their keys become 000000000, 000000001 and so on, in the order of the output. Use
+    /// this to merge series that have the same keys.
     #[arg(long)]
     rekey: bool,
     #[command(flatten)]
     edit: FieldEdit,
-    /// Write the index of the new shards here.
+    /// Write the index of the new shards to this path or URL.
     #[arg(long, value_name = "INDEX")]
     to_index: Option<String>,
     #[command(flatten)]
@@ -107,22 +110,22 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let without = without.as_ref().map(|list| list.find(&input)).unwrap_or_default();
     let only = only.as_ref().map(|list| list.find(&input));
     let mut left_out = 0;
-    let is_wanted = |key: Option<&str>| {
-        let matches = |wanted: &dyn Fn(&str) -> bool| key.is_some_and(wanted);
-        glob.as_ref().is_none_or(|glob| matches(&|key| glob.matches(key)))
-            && listed.as_ref().is_none_or(|listed| matches(&|key| listed.contains(key)))
+    let is_selected = |key: Option<&str>| {
+        let matches_glob = glob.as_ref().is_none_or(|glob| key.is_some_and(|key| glob.matches(key)));
+        let is_listed = listed.as_ref().is_none_or(|listed| key.is_some_and(|key| listed.contains(key)));
+        matches_glob && is_listed
     };
     let mut order: Vec<SamplePosition> = Vec::new();
     for (shard, sample, key) in input.samples() {
         if without.has(shard, key) {
             left_out += 1;
-        } else if is_wanted(key) && only.as_ref().is_none_or(|only| only.has(shard, key)) {
+        } else if is_selected(key) && only.as_ref().is_none_or(|only| only.has(shard, key)) {
             order.push((shard, sample));
         }
     }
     if let Some(listed) = &listed {
-        let found: HashSet<&str> = input.samples().filter_map(|(_, _, key)| key).collect();
-        let missing = listed.iter().filter(|key| !found.contains(**key)).count() as u64;
+        let existing: HashSet<&str> = input.samples().filter_map(|(_, _, key)| key).collect();
+        let missing = listed.iter().filter(|key| !existing.contains(**key)).count() as u64;
         if missing > 0 {
             note(format_args!("--keys names {} that no shard has", text::counted(missing, "key")));
         }

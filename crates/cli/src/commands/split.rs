@@ -16,19 +16,19 @@ use std::sync::Arc;
 
 /// Split samples into series, such as train and val, by a hash of their keys.
 ///
-/// The series of a sample depends only on its key, the seed and the shares, not on its shard, its order or
-/// other samples. Samples that are added later do not move others. Shares that sum to less than 1 leave
-/// samples out.
+/// The series of a sample depends only on its key, the seed and the shares, not on its shard, its position or
+/// other samples. Samples that are added later do not move existing samples to another series. If the shares
+/// sum to less than 1, some samples are left out.
 ///
-/// The headers of all shards are read first, and all series are planned before one is written. Shards are
-/// written, resumed and divided among machines as in `reshard`, one series after the other. With --force, all
-/// new series are complete before the first shard of an old one is removed.
+/// The headers of all shards are read first, and all series are planned before the first is written. Shards
+/// are written, resumed and divided among machines as in `reshard`, one series after the other. With --force,
+/// all new series are complete before the first shard of an old series is removed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     patterns: Patterns,
-    /// The names of the shards of a series, and its share of the samples, such as 'train-%06d.tar=0.9'. Given
-    /// once for each series.
+    /// The names of a series' shards, and its share of the samples, such as 'train-%06d.tar=0.9'. Give this
+    /// option once per series.
     #[arg(long, value_name = "NAMES=SHARE", required = true, value_parser = target)]
     to: Vec<SplitTarget>,
     /// The seed of the split.
@@ -63,8 +63,8 @@ fn target(text: &str) -> Result<SplitTarget, String> {
     }
 }
 
-/// The number of the series that a key belongs to; `None` if to none. The interval from 0 to 1 is divided at
-/// `ends`.
+/// The number of the series that a key belongs to; `None` if it belongs to none. `ends` divides the interval
+/// from 0 to 1 into the series' parts.
 fn part(key: &str, seed: u64, ends: &[f64]) -> Option<usize> {
     let mut hash = InputHash::default();
     hash.number(seed);
@@ -73,7 +73,7 @@ fn part(key: &str, seed: u64, ends: &[f64]) -> Option<usize> {
     ends.iter().position(|end| point < *end)
 }
 
-/// The end of each series' part of the interval from 0 to 1: the cumulative shares.
+/// The end of each series' part of the interval from 0 to 1: the cumulative sums of the shares.
 fn ends(shares: impl Iterator<Item = f64>) -> Result<Vec<f64>, Failure> {
     let mut sum = 0.0;
     let mut ends: Vec<f64> = shares
@@ -100,7 +100,9 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     for (number, one) in series.iter().enumerate() {
         if let Some(other) = series[..number].iter().find(|other| other.collides(one)) {
             let (one, other) = (one.beside("plan"), other.beside("plan"));
-            return Err(Failure::Usage(format!("--to: two series have the same names ({other} and {one})")));
+            return Err(Failure::Usage(format!(
+                "--to: two series have the same names ({other} and {one}): give each its own"
+            )));
         }
     }
     let threads = write_options.threads.count().max(16);
@@ -133,7 +135,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         let job = rewrite.plan(series, &input, order, context)?;
         jobs.push((rewrite, job, index));
     }
-    // All series are complete before the first old one goes.
+    // All new series are complete before the first old series is removed.
     let mut written = Vec::new();
     for (rewrite, job, index) in jobs {
         written.push((job.write(write_options, context)?, rewrite, index));
@@ -152,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_add_up() {
+    fn shares_may_sum_to_1_or_less() {
         let three = ends([0.7, 0.2, 0.1].into_iter()).unwrap();
         assert!(three[2] == 1.0 && three[0] == 0.7);
         assert!(ends([0.7, 0.4].into_iter()).is_err());
@@ -160,9 +162,10 @@ mod tests {
         assert!(["a", "a=0", "a=1.1", "a=x"].iter().all(|text| target(text).is_err()));
     }
 
-    /// These must never change, or a repeated split would move samples of val into train.
+    /// The series of a key must never change: otherwise a repeated split would move samples from val to
+    /// train.
     #[test]
-    fn keys_fall_as_they_always_did() {
+    fn keys_belong_to_the_same_series_as_in_earlier_versions() {
         let parts: Vec<Option<usize>> =
             (0..12).map(|key| part(&format!("{key:06}"), 0, &[0.5, 0.8])).collect();
         // Computed with Python's hashlib.

@@ -25,13 +25,14 @@ use std::sync::Arc;
 pub(crate) struct Options {
     #[command(flatten)]
     patterns: Patterns,
-    /// The field whose values are counted; of JSON, FIELD:PATH, as in json:annotation.label [default: cls].
+    /// The field whose values are counted. For a value in JSON, FIELD:PATH, such as json:annotation.label
+    /// [default: cls].
     #[arg(long, value_name = "FIELD")]
     label: Option<String>,
-    /// Number of labels shown, the most frequent ones first.
+    /// Number of labels to show, the most frequent first.
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     top: usize,
-    /// Number of images decoded for mean and standard deviation, the same number from each shard.
+    /// Number of images to decode for mean and standard deviation, divided evenly among the shards.
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     images: u64,
     #[command(flatten)]
@@ -40,7 +41,7 @@ pub(crate) struct Options {
     threads: ThreadsOption,
 }
 
-/// Statistics of one shard, or of all.
+/// Statistics of one shard, or of all shards.
 #[derive(Debug, Default)]
 struct Stats {
     samples: u64,
@@ -82,16 +83,16 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let label = Arc::new(LabelSpec::new(options.label.as_deref().unwrap_or("cls")));
     let (images, count) = (options.images, shards.len().max(1) as u64);
     let progress = ShardProgress::start(context, "stats", shards.len());
-    let (reader, interrupt, wanted) = (context.reader.clone(), context.interrupt.clone(), Arc::clone(&label));
-    let each_sample = progress.clone();
+    let (reader, interrupt) = (context.reader.clone(), context.interrupt.clone());
+    let (label_spec, each_sample) = (Arc::clone(&label), progress.clone());
     let work = move |number: usize, url: &SecretUrl| {
-        let each = images / count + u64::from((number as u64) < images % count);
+        let images_of_shard = images / count + u64::from((number as u64) < images % count);
         let (mut stats, decoder) = (Stats::default(), Decoder::new());
         for sample in reader.samples(url)? {
             if interrupt.is_set() {
                 break;
             }
-            stats.add_sample(&sample?, &wanted, each, &decoder)?;
+            stats.add_sample(&sample?, &label_spec, images_of_shard, &decoder)?;
             each_sample.add_sample();
         }
         Ok(stats)
@@ -130,7 +131,7 @@ fn add(into: &mut BTreeMap<String, Distribution>, name: &str, number: u64) {
 }
 
 impl Stats {
-    /// Adds a sample. Decodes at most `images` images of each field.
+    /// Adds a sample. Decodes its images as long as a field has fewer than `images` decoded images.
     fn add_sample(
         &mut self,
         sample: &Sample,

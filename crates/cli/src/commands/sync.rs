@@ -8,15 +8,16 @@ use shardstream::SecretUrl;
 use shardstream::store::ObjectUrl;
 use std::path::Path;
 
-/// The ends of the names of the documents that this program writes beside shards.
+/// Suffixes of the documents that this program writes beside shards.
 const DOCUMENTS: [&str; 4] = [".index.json", ".shidx", ".classes.json", ".plan.json"];
 
 /// Copy shards, or any objects, that are missing in a directory or differ there.
 ///
-/// As `cp --resume`: an existing object is the same if its size and version are those of a recorded copy
-/// (.shardstream-copies.json); without a record, objects of the same size are compared by the checksums that
-/// their stores keep, and read where there are none. Objects that differ are replaced. Nothing is deleted. Of
-/// a directory, the documents beside the shards are copied too: indexes, lists of classes and plans.
+/// Existing objects are compared as by `cp --resume`: an object is the same if its size and version are those
+/// of a recorded copy (.shardstream-copies.json). Without a record, objects of the same size are compared by
+/// the checksums that their stores keep; objects without checksums are read. Objects that differ are
+/// replaced. Nothing is deleted. If FROM is a directory, the documents beside its shards are copied too:
+/// indexes, lists of classes and plans.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "shardstream sync [OPTIONS] <FROM>... <TO>")]
 pub(crate) struct Options {
@@ -36,7 +37,7 @@ pub(crate) fn run(mut options: Options, context: &Context) -> Result<(), Failure
     options.copy.run(ExistingCopies::KeepSame, context)
 }
 
-/// Whether a place is a directory, of which all shards are copied.
+/// Whether a path or URL is a directory, from which all shards are copied.
 fn is_directory(place: &str) -> bool {
     let url = ObjectUrl::parse(place);
     !url.is_web() && (place.ends_with('/') || url.is_local() && Path::new(place).is_dir())

@@ -14,16 +14,16 @@ use std::process::Stdio;
 
 #[test]
 #[ignore = "needs moto_server: see CONTRIBUTING.md"]
-fn commands_over_s3() {
+fn commands_give_the_same_output_on_s3() {
     let emulator = Emulator::s3();
-    commands(&emulator);
+    compare_commands_with_disk(&emulator);
 }
 
 #[test]
 #[ignore = "needs azurite: see CONTRIBUTING.md"]
-fn commands_over_azure() {
+fn commands_give_the_same_output_on_azure() {
     let emulator = Emulator::azure();
-    commands(&emulator);
+    compare_commands_with_disk(&emulator);
 }
 
 /// The content of each file of a directory, by name.
@@ -35,72 +35,76 @@ fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Runs each command on shards in the bucket, and compares its output with that for the same shards on disk.
-fn commands(emulator: &Emulator) {
+fn compare_commands_with_disk(emulator: &Emulator) {
     let dir = demo();
     let shards = files(&dir.path().join("data"));
     for (name, bytes) in &shards {
         emulator.put(&format!("data/{name}"), bytes);
     }
     emulator.put("data/deeper/other.tar", &shards["train-000000.tar"]);
-    let there = |arguments: &[&str]| -> Ran {
+    let in_bucket = |arguments: &[&str]| -> Ran {
         let mut command = program(dir.path());
         command.envs(emulator.environment()).args(arguments).output().unwrap().into()
     };
-    let done = |arguments: &[&str]| -> String {
-        let ran = there(arguments);
+    let succeed = |arguments: &[&str]| -> String {
+        let ran = in_bucket(arguments);
         assert_eq!((ran.code, &*ran.err), (Some(0), ""), "{arguments:?}: {ran:?}");
         ran.out
     };
-    let here = |arguments: &[&str]| output(dir.path(), arguments);
+    let on_disk = |arguments: &[&str]| output(dir.path(), arguments);
     let bucket = emulator.bucket();
     let url = |key: &str| format!("{bucket}/{key}");
     let (data, wild) = (url("data/"), url("data/*.tar"));
 
-    let listed = here(&["ls", "-l", "data"]).replace(" data/", &format!(" {data}"));
-    assert_eq!(done(&["ls", "-l", &data]), listed);
-    assert_eq!(done(&["ls", "-l", &wild]), listed);
-    assert_eq!(done(&["ls", &url("data/**/*.tar")]).lines().count(), 4);
+    let listed = on_disk(&["ls", "-l", "data"]).replace(" data/", &format!(" {data}"));
+    assert_eq!(succeed(&["ls", "-l", &data]), listed);
+    assert_eq!(succeed(&["ls", "-l", &wild]), listed);
+    assert_eq!(succeed(&["ls", &url("data/**/*.tar")]).lines().count(), 4);
     for command in [&["info"][..], &["info", "--fast"], &["stats"], &["cat", "--field", "png"]] {
-        let there = done(&[command, &[&wild]].concat());
-        assert!(there == here(&[command, &["data"]].concat()), "{command:?}: {there}");
+        let shown = succeed(&[command, &[&wild]].concat());
+        assert!(shown == on_disk(&[command, &["data"]].concat()), "{command:?}: {shown}");
     }
-    let head = here(&["head", "-n", "5", "data"]).replace(" data/", &format!(" {data}"));
-    assert_eq!(done(&["head", "-n", "5", &data]), head);
-    assert_eq!(done(&["cat", "--field", "txt", "--key", "000007", &data]), "a dog on a lawn");
+    let head = on_disk(&["head", "-n", "5", "data"]).replace(" data/", &format!(" {data}"));
+    assert_eq!(succeed(&["head", "-n", "5", &data]), head);
+    assert_eq!(succeed(&["cat", "--field", "txt", "--key", "000007", &data]), "a dog on a lawn");
 
     // Extract to a directory, and to the bucket.
-    here(&["extract", "data", "--to", "here"]);
-    done(&["extract", &data, "--to", "there"]);
+    on_disk(&["extract", "data", "--to", "here"]);
+    succeed(&["extract", &data, "--to", "there"]);
     let extracted = files(&dir.path().join("here"));
     assert_eq!((extracted.len(), &extracted), (48, &files(&dir.path().join("there"))));
     let to = url("files");
     let extract = ["extract", &data, "--to", &to, "--keys", "00000[1-3]", "--fields", "txt"];
-    assert_eq!(done(&extract), "3 files of 3 samples, 29 B\n");
-    let again = there(&extract);
+    assert_eq!(succeed(&extract), "3 files of 3 samples, 29 B\n");
+    let again = in_bucket(&extract);
     assert!(again.code == Some(1) && again.err.contains("/files/000001.txt already exists"), "{again:?}");
     assert_eq!(
-        done(&[&extract[..], &["--existing", "skip"]].concat()),
-        "0 files of 3 samples, 0 B, 3 files that were there\n"
+        succeed(&[&extract[..], &["--existing", "skip"]].concat()),
+        "0 files of 3 samples, 0 B, 3 files skipped\n"
     );
 
     for name in ["index.json", "index.shidx"] {
         let index = url(name);
-        done(&["index", "build", &data, "--to", &index, "--checksums"]);
-        assert_eq!(done(&["index", "check", &index, &data]), "3 shards: as indexed\n");
-        assert_eq!(done(&["info", "--index", &index]), done(&["info", "--index", &index, &data]));
-        let verified = done(&["verify", &data, "--index", &index, "--decode"]);
+        succeed(&["index", "build", &data, "--to", &index, "--checksums"]);
+        assert_eq!(succeed(&["index", "check", &index, &data]), "3 shards: as indexed\n");
+        assert_eq!(succeed(&["info", "--index", &index]), succeed(&["info", "--index", &index, &data]));
+        let verified = succeed(&["verify", &data, "--index", &index, "--decode"]);
         assert!(verified.ends_with("3 shards of 12 samples, 61.4 kB: no damage found\n"), "{verified}");
     }
-    damage(emulator, &shards, &there);
+    check_damage_is_found(emulator, &shards, &in_bucket);
 }
 
 /// Damages shards in the bucket. Each damage must be found, and shown with the URL of the shard.
-fn damage(emulator: &Emulator, shards: &BTreeMap<String, Vec<u8>>, run: &dyn Fn(&[&str]) -> Ran) {
+fn check_damage_is_found(
+    emulator: &Emulator,
+    shards: &BTreeMap<String, Vec<u8>>,
+    run: &dyn Fn(&[&str]) -> Ran,
+) {
     let url = |key: &str| format!("{}/{key}", emulator.bucket());
     let (data, index) = (url("data/"), url("index.json"));
     let cut = &shards["train-000001.tar"][..5000];
     let mut flipped = shards["train-000002.tar"].clone();
-    // In the bytes of the first field, for which tar has no checksum: those of the index find it.
+    // The bit is in the bytes of the first field, for which tar has no checksum: the index has one.
     flipped[512] ^= 1;
     emulator.put("data/train-000001.tar", cut);
     emulator.put("data/train-000002.tar", &flipped);
@@ -120,7 +124,7 @@ fn damage(emulator: &Emulator, shards: &BTreeMap<String, Vec<u8>>, run: &dyn Fn(
 
 /// Runs the program with the environment of the emulators. It must succeed; returns its stdout.
 #[track_caller]
-fn done(directory: &Path, emulators: &[&Emulator], arguments: &[&str]) -> String {
+fn succeed(directory: &Path, emulators: &[&Emulator], arguments: &[&str]) -> String {
     let mut command = program(directory);
     for emulator in emulators {
         command.envs(emulator.environment());
@@ -139,27 +143,27 @@ fn tars(directory: &Path) -> BTreeMap<String, Vec<u8>> {
 #[ignore = "needs azurite: see CONTRIBUTING.md"]
 fn shards_are_written_to_azure() {
     let emulator = Emulator::azure();
-    writes(&emulator);
+    check_writes(&emulator);
 }
 
 #[test]
 #[ignore = "needs moto_server: see CONTRIBUTING.md"]
 fn shards_are_written_to_s3() {
     let emulator = Emulator::s3();
-    writes(&emulator);
+    check_writes(&emulator);
 }
 
 /// Writes shards to the bucket, resumes, and compares them with shards written to the disk.
-fn writes(emulator: &Emulator) {
+fn check_writes(emulator: &Emulator) {
     let dir = demo();
     let to = |place: &str| format!("{place}/x-%03d.tar");
     let (there, here) = (to(&format!("{}/re", emulator.bucket())), to("here"));
     let index = format!("{}/re/x.index.json", emulator.bucket());
     let reshard = ["reshard", "data", "--shuffle", "4", "--count", "5", "--to"];
-    done(dir.path(), &[emulator], &[&reshard[..], &[&there, "--to-index", &index]].concat());
+    succeed(dir.path(), &[emulator], &[&reshard[..], &[&there, "--to-index", &index]].concat());
     output(dir.path(), &[&reshard[..], &[&here]].concat());
     let resumed = [&reshard[..], &[&there, "--to-index", &index, "--resume"]].concat();
-    let said = done(dir.path(), &[emulator], &resumed);
+    let said = succeed(dir.path(), &[emulator], &resumed);
     assert!(said.ends_with("; 3 already there\n"), "{said}");
     let mut refused = program(dir.path());
     refused.envs(emulator.environment()).args(reshard).arg(&there);
@@ -168,20 +172,20 @@ fn writes(emulator: &Emulator) {
         refused.code == Some(1) && refused.err.contains("3 shards of this series already exist"),
         "{refused:?}"
     );
-    let checked = done(dir.path(), &[emulator], &["index", "check", &index]);
+    let checked = succeed(dir.path(), &[emulator], &["index", "check", &index]);
     assert_eq!(checked, "3 shards: as indexed\n");
     let shards = format!("{}/re/*.tar", emulator.bucket());
-    done(dir.path(), &[emulator], &["cp", &shards, "back/"]);
+    succeed(dir.path(), &[emulator], &["cp", &shards, "back/"]);
     assert!(tars(&dir.path().join("back")) == tars(&dir.path().join("here")));
     // --force removes the shards and their plan.
     let forced = ["reshard", "data", "--to", &there, "--force"];
-    done(dir.path(), &[emulator], &forced);
-    assert_eq!(done(dir.path(), &[emulator], &["ls", &shards]).lines().count(), 1);
-    // Its own input, by any name.
+    succeed(dir.path(), &[emulator], &forced);
+    assert_eq!(succeed(dir.path(), &[emulator], &["ls", &shards]).lines().count(), 1);
+    // The output must not replace the input, whatever name is given for it.
     let (scheme, bucket) = emulator.bucket().split_once("://").unwrap();
     let aliases: &[&str] = if scheme == "az" { &["azure", "adl", "abfs", "abfss"] } else { &["s3a"] };
     let aliases = aliases.iter().map(|alias| format!("{alias}://{bucket}/re/x-000.tar"));
-    // The emulator of S3 has no URL that works without credentials.
+    // For the emulator of S3, there is no URL that works without credentials.
     let signed = (scheme == "az").then(|| emulator.signed("re/x-000.tar"));
     for input in aliases.chain(signed) {
         let mut command = program(dir.path());
@@ -189,12 +193,12 @@ fn writes(emulator: &Emulator) {
         let ran = Ran::from(command.output().unwrap());
         assert!(ran.code == Some(2) && ran.err.contains("of this series"), "{input}: {ran:?}");
     }
-    assert_eq!(done(dir.path(), &[emulator], &["ls", &shards]).lines().count(), 1);
+    assert_eq!(succeed(dir.path(), &[emulator], &["ls", &shards]).lines().count(), 1);
 }
 
 #[test]
 #[ignore = "needs moto_server and azurite: see CONTRIBUTING.md"]
-fn from_s3_to_azure() {
+fn shards_are_copied_from_s3_to_azure() {
     let (s3, azure) = (Emulator::s3(), Emulator::azure());
     let dir = demo();
     let shards = files(&dir.path().join("data"));
@@ -203,39 +207,39 @@ fn from_s3_to_azure() {
     }
     let (from, to) = (format!("{}/data/", s3.bucket()), format!("{}/copy/", azure.bucket()));
     let both = [&s3, &azure];
-    assert_eq!(done(dir.path(), &both, &["cp", &from, &to]), "3 objects copied, 61.4 kB\n");
+    assert_eq!(succeed(dir.path(), &both, &["cp", &from, &to]), "3 objects copied, 61.4 kB\n");
     let kept = "0 objects copied, 0 B; 3 objects the same already\n";
-    assert_eq!(done(dir.path(), &both, &["sync", &from, &to]), kept);
-    done(dir.path(), &[&azure], &["cp", &format!("{to}*.tar"), "back/"]);
+    assert_eq!(succeed(dir.path(), &both, &["sync", &from, &to]), kept);
+    succeed(dir.path(), &[&azure], &["cp", &format!("{to}*.tar"), "back/"]);
     assert!(tars(&dir.path().join("back")) == shards);
     // A damaged copy of the same size is found by its version, and replaced.
     let mut spoiled = shards["train-000001.tar"].clone();
     spoiled[600] ^= 1;
     azure.put("copy/train-000001.tar", &spoiled);
-    let said = done(dir.path(), &both, &["sync", &from, &to]);
+    let said = succeed(dir.path(), &both, &["sync", &from, &to]);
     assert_eq!(said, "1 object copied, 20.5 kB; 2 objects the same already\n");
-    done(dir.path(), &[&azure], &["cp", "--force", &format!("{to}*.tar"), "back/"]);
+    succeed(dir.path(), &[&azure], &["cp", "--force", &format!("{to}*.tar"), "back/"]);
     assert!(tars(&dir.path().join("back")) == shards);
 }
 
-/// Objects of one part and of several: what the stores keep of them differs.
+/// Copies objects that were uploaded in one part and in several: stores keep different checksums for them.
 #[test]
 #[ignore = "needs moto_server and azurite: see CONTRIBUTING.md"]
-fn within_a_bucket_and_by_its_checksums() {
+fn the_store_copies_within_a_bucket_and_compares_by_checksums() {
     for emulator in [Emulator::s3(), Emulator::azure()] {
         let dir = demo();
         fs::write(dir.path().join("data/train-large.tar"), noise((16 << 20) + 100)).unwrap();
         let (data, copy) = (format!("{}/data/", emulator.bucket()), format!("{}/copy/", emulator.bucket()));
-        let run = |arguments: &[&str]| done(dir.path(), &[&emulator], arguments);
+        let run = |arguments: &[&str]| succeed(dir.path(), &[&emulator], arguments);
         run(&["sync", "data", &data]);
         let shards = format!("{data}*.tar");
-        // Azure has no checksum of an object in parts.
+        // Azure has no checksum of an object that was uploaded in several parts.
         let by_store = if data.starts_with("az:") { 3 } else { 4 };
         let said = run(&["cp", &shards, &copy]);
         assert_eq!(said, format!("4 objects copied, 16.8 MB, {by_store} of them by the store itself\n"));
         let kept = "0 objects copied, 0 B; 4 objects the same already\n";
         assert_eq!(run(&["sync", &data, &copy]), kept);
-        // Without the records.
+        // Compare without the records of the copies.
         emulator.put("copy/.shardstream-copies.json", b"{\"copies\":{}}");
         assert_eq!(run(&["sync", "data", &copy]), kept);
         emulator.put("copy/.shardstream-copies.json", b"{\"copies\":{}}");
@@ -257,15 +261,15 @@ fn within_a_bucket_and_by_its_checksums() {
 #[cfg(unix)]
 #[test]
 #[ignore = "needs moto_server and azurite: see CONTRIBUTING.md"]
-fn a_kill_in_the_middle_of_an_upload() {
+fn a_run_killed_during_an_upload_is_resumed() {
     for emulator in [Emulator::s3(), Emulator::azure()] {
-        kill(&emulator);
+        check_kill_and_resume(&emulator);
     }
 }
 
 /// Kills a run that uploads shards, and resumes it.
 #[cfg(unix)]
-fn kill(emulator: &Emulator) {
+fn check_kill_and_resume(emulator: &Emulator) {
     const SHARDS: usize = 24;
     let dir = tempfile::tempdir().unwrap();
     let pattern = dir.path().join("data/%03d.tar");
@@ -293,11 +297,11 @@ fn kill(emulator: &Emulator) {
     assert!(child.wait().unwrap().code().is_none() && far.is_some(), "it ended before it was killed");
     let objects = format!("{}/k/*.tar", emulator.bucket());
     // All existing shards are complete.
-    done(dir.path(), &[emulator], &["cp", &objects, "killed/"]);
+    succeed(dir.path(), &[emulator], &["cp", &objects, "killed/"]);
     let killed = tars(&dir.path().join("killed"));
     assert!((1..SHARDS).contains(&killed.len()), "{} shards", killed.len());
     assert!(killed.iter().every(|(name, bytes)| alone.get(name) == Some(bytes)));
-    let said = done(dir.path(), &[emulator], &[&reshard[..], &[&there, "--resume"]].concat());
+    let said = succeed(dir.path(), &[emulator], &[&reshard[..], &[&there, "--resume"]].concat());
     let count = |what: &str| {
         let part = said.trim_end().split("; ").find(|part| part.ends_with(what));
         part.map_or(0, |part| part.split(' ').next().unwrap().parse::<usize>().unwrap())
@@ -306,6 +310,6 @@ fn kill(emulator: &Emulator) {
     // threads may have an upload that the server completes after the copy was made.
     assert!((killed.len()..=killed.len() + 2).contains(&count("already there")), "{said}");
     assert_eq!(count("written again"), 0, "{said}");
-    done(dir.path(), &[emulator], &["cp", &objects, "back/"]);
+    succeed(dir.path(), &[emulator], &["cp", &objects, "back/"]);
     assert!(tars(&dir.path().join("back")) == alone);
 }

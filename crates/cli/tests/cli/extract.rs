@@ -43,7 +43,7 @@ fn fields_become_files() {
 }
 
 #[test]
-fn only_some_keys_fields_and_samples() {
+fn only_chosen_keys_fields_and_samples_are_extracted() {
     let dir = demo();
     let said = output(
         dir.path(),
@@ -58,23 +58,26 @@ fn only_some_keys_fields_and_samples() {
 }
 
 #[test]
-fn existing_files_are_not_lost() {
+fn existing_files_are_not_replaced_without_an_option() {
     let dir = demo();
     let command = ["extract", "data", "--to", "out", "--fields", "txt"];
     output(dir.path(), &command);
     let error = failure(dir.path(), &command, 1);
-    assert!(error.contains("already exists: see --existing"), "{error}");
+    assert!(
+        error.contains("already exists: --existing skip keeps it, --existing replace replaces it"),
+        "{error}"
+    );
     fs::write(dir.path().join("out/000000.txt"), "mine").unwrap();
     fs::remove_file(dir.path().join("out/000005.txt")).unwrap();
     let said = output(dir.path(), &[&command[..], &["--existing", "skip"]].concat());
-    assert_eq!(said, "1 file of 12 samples, 9 B, 11 files that were there\n");
+    assert_eq!(said, "1 file of 12 samples, 9 B, 11 files skipped\n");
     assert_eq!(fs::read(dir.path().join("out/000000.txt")).unwrap(), b"mine");
     output(dir.path(), &[&command[..], &["--existing", "replace"]].concat());
     assert_eq!(fs::read(dir.path().join("out/000000.txt")).unwrap(), b"a cat");
 }
 
 #[test]
-fn shards_with_the_same_keys_do_not_overwrite_each_other() {
+fn samples_with_the_same_key_do_not_overwrite_each_other() {
     let dir = tempfile::tempdir().unwrap();
     for shard in ["a", "b"] {
         let samples: Vec<Sample> =
@@ -83,7 +86,7 @@ fn shards_with_the_same_keys_do_not_overwrite_each_other() {
     }
     let command = ["extract", "{a,b}.tar", "-j", "2", "--to"];
     let said = output(dir.path(), &[&command[..], &["skipped", "--existing", "skip"]].concat());
-    assert_eq!(said, "300 files of 600 samples, 300 B, 300 files that were there\n");
+    assert_eq!(said, "300 files of 600 samples, 300 B, 300 files skipped\n");
     assert_eq!(tree(&dir.path().join("skipped")).len(), 300);
     let error = failure(dir.path(), &[&command[..], &["out"]].concat(), 1);
     assert!(error.contains("two samples have the name"), "{error}");
@@ -93,7 +96,7 @@ fn shards_with_the_same_keys_do_not_overwrite_each_other() {
 }
 
 #[test]
-fn two_samples_of_one_name_in_a_bucket() {
+fn samples_with_the_same_key_do_not_overwrite_each_other_in_a_bucket() {
     let dir = tempfile::tempdir().unwrap();
     for shard in ["a", "b"] {
         let samples: Vec<Sample> =
@@ -117,7 +120,7 @@ fn two_samples_of_one_name_in_a_bucket() {
         assert!(ran.code == Some(1) && ran.err.contains("two samples have the name"), "{existing}: {ran:?}");
     }
     let ran = extract("skip");
-    assert_eq!(ran.out, "40 files of 80 samples, 40 B, 40 files that were there\n", "{ran:?}");
+    assert_eq!(ran.out, "40 files of 80 samples, 40 B, 40 files skipped\n", "{ran:?}");
 }
 
 #[test]
@@ -161,9 +164,9 @@ fn keys_make_directories_and_stay_below_the_target() {
     assert!(!Path::new("/tmp/shardstream-x.txt").exists());
 }
 
-/// As after a power failure, or a kill of an earlier version.
+/// A power failure leaves such a file, and so does an older version of the program that is killed.
 #[test]
-fn an_empty_file_in_the_place_of_another_is_written_again() {
+fn an_empty_file_that_a_killed_run_left_is_written_again() {
     let dir = tempfile::tempdir().unwrap();
     let sample = Sample::new("a").with("txt", "whole").with("bin", "");
     fs::write(dir.path().join("a.tar"), archive(&[sample])).unwrap();
@@ -171,7 +174,7 @@ fn an_empty_file_in_the_place_of_another_is_written_again() {
     fs::write(dir.path().join("out/a.txt"), "").unwrap();
     fs::write(dir.path().join("out/a.bin"), "").unwrap();
     let said = output(dir.path(), &["extract", "a.tar", "--to", "out", "--existing", "skip"]);
-    assert_eq!(said, "1 file of 1 sample, 5 B, 1 file that were there\n");
+    assert_eq!(said, "1 file of 1 sample, 5 B, 1 file skipped\n");
     assert_eq!(fs::read(dir.path().join("out/a.txt")).unwrap(), b"whole");
 }
 
@@ -191,7 +194,7 @@ fn a_killed_extraction_is_resumed() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // A kill may leave one, or none.
+    // A killed run may leave one partial file, or none.
     fs::write(out.join(".0001.bin.0123456789abcdef.partial"), "half").unwrap();
     output(dir.path(), &extract);
     let names = tree(&dir.path().join("out"));
@@ -263,7 +266,7 @@ fn with_an_index_only_the_wanted_samples_are_read() {
     assert!(fs::read(dir.path().join("one/17.bin")).unwrap() == noise(300_017));
     let error = failure(dir.path(), &[&keys[..6], &["--keys", "x"]].concat(), 1);
     assert!(error.contains("none of 40 samples has a key of --keys"), "{error}");
-    // All of them, and a shard that has changed.
+    // Extract all samples, and then from a shard that has changed.
     let said = output(dir.path(), &["extract", &url, "--index", "i.json", "--to", "all"]);
     assert!(said.starts_with("40 files of 40 samples"), "{said}");
     fs::write(dir.path().join("a.tar"), &shard).unwrap();

@@ -1,5 +1,5 @@
 //! `--help`, completions and man pages. `SHARDSTREAM_BLESS=1 cargo test -p shardstream-cli help`
-//! updates the golden texts: check in the diff that every change was intended.
+//! updates the golden files: check in the diff that every change was intended.
 
 use crate::program::output;
 use std::fs;
@@ -19,7 +19,7 @@ fn commands(directory: &Path, command: &[&str]) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn help_is_as_it_was() {
+fn help_texts_equal_the_golden_files() {
     let dir = tempfile::tempdir().unwrap();
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/help");
     let bless = std::env::var("SHARDSTREAM_BLESS").as_deref() == Ok("1");
@@ -47,7 +47,7 @@ fn help_is_as_it_was() {
 }
 
 #[test]
-fn completions_of_the_usual_shells() {
+fn completions_are_written_for_the_usual_shells() {
     let dir = tempfile::tempdir().unwrap();
     for (shell, sign) in [
         ("bash", "complete -F _shardstream"),
@@ -60,7 +60,7 @@ fn completions_of_the_usual_shells() {
 }
 
 #[test]
-fn man_pages() {
+fn man_pages_are_written_for_all_commands() {
     let dir = tempfile::tempdir().unwrap();
     assert!(output(dir.path(), &["man"]).contains(".TH shardstream 1"));
     output(dir.path(), &["man", "man1"]);

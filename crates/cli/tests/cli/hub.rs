@@ -1,5 +1,5 @@
-//! Datasets of the Hugging Face Hub, over an emulated one: the server and the token are those of the
-//! environment, as for other tools.
+//! Datasets of an emulated Hugging Face Hub. Its URL and the token come from environment variables, as for
+//! other tools.
 
 use crate::program::{Ran, demo, program};
 use crate::support::Every;
@@ -9,11 +9,11 @@ use std::path::Path;
 
 const TOKEN: &str = "hf_s3cret";
 
-/// The variables that say where the Hub and its token are.
+/// The environment variables with the URL of the Hub and its token.
 const VARIABLES: [&str; 6] =
     ["HF_ENDPOINT", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "XDG_CACHE_HOME"];
 
-/// Runs the program with these variables alone. Nothing that it prints may have the token.
+/// Runs the program with only these variables of [`VARIABLES`]. Its output must not contain the token.
 fn run(hub: &Hub, directory: &Path, variables: &[(&str, &str)], arguments: &[&str]) -> Ran {
     let mut command = program(directory);
     for name in VARIABLES {
@@ -25,8 +25,8 @@ fn run(hub: &Hub, directory: &Path, variables: &[(&str, &str)], arguments: &[&st
     ran
 }
 
-/// A Hub with the shards of [`demo`] below `train`.
-fn shelf(directory: &Path) -> Hub {
+/// Starts a Hub with the shards of [`demo`] below `train`.
+fn hub_with_demo(directory: &Path) -> Hub {
     let hub = Hub::start();
     let names = (0..3).map(|number| format!("train-{number:06}.tar"));
     let files: Vec<_> = names
@@ -43,27 +43,27 @@ fn shelf(directory: &Path) -> Hub {
 #[test]
 fn commands_read_from_a_private_dataset() {
     let dir = demo();
-    let hub = shelf(dir.path());
+    let hub = hub_with_demo(dir.path());
     hub.state().token = Some(TOKEN.into());
-    let done = |arguments: &[&str]| {
+    let succeed = |arguments: &[&str]| {
         let ran = run(&hub, dir.path(), &[("HF_TOKEN", TOKEN)], arguments);
         assert_eq!((ran.code, &*ran.err), (Some(0), ""), "{arguments:?}: {ran:?}");
         ran.out
     };
     let all = "hf://datasets/o/n/train/*.tar";
-    let listed = done(&["ls", "-l", all]);
+    let listed = succeed(&["ls", "-l", all]);
     assert!(listed.contains("hf://datasets/o/n/train/train-000002.tar\n"), "{listed}");
     assert!(listed.ends_with("3 shards, 61.4 kB (61,440 bytes)\n"), "{listed}");
     assert!(
-        done(&["ls", "hf://datasets/o/n@v1/train/"])
+        succeed(&["ls", "hf://datasets/o/n@v1/train/"])
             .ends_with("train-000000.tar\nhf://datasets/o/n@v1/train/train-000001.tar\n")
     );
-    done(&["index", "build", all, "--to", "i.json", "--checksums"]);
-    let verified = done(&["verify", all, "--index", "i.json", "--resume", "log"]);
+    succeed(&["index", "build", all, "--to", "i.json", "--checksums"]);
+    let verified = succeed(&["verify", all, "--index", "i.json", "--resume", "log"]);
     assert!(verified.ends_with("3 shards of 12 samples, 61.4 kB: no damage found\n"), "{verified}");
-    let again = done(&["verify", all, "--index", "i.json", "--resume", "log"]);
+    let again = succeed(&["verify", all, "--index", "i.json", "--resume", "log"]);
     assert!(again.contains(", 3 of them verified before: no damage found"), "{again}");
-    done(&["cp", all, "copies/"]);
+    succeed(&["cp", all, "copies/"]);
     for name in ["train-000000.tar", "train-000002.tar"] {
         let copied = fs::read(dir.path().join("copies").join(name)).unwrap();
         assert!(copied == fs::read(dir.path().join("data").join(name)).unwrap(), "{name}");
@@ -87,7 +87,7 @@ fn commands_read_from_a_private_dataset() {
 #[test]
 fn the_token_is_found_where_other_tools_leave_it() {
     let dir = demo();
-    let hub = shelf(dir.path());
+    let hub = hub_with_demo(dir.path());
     hub.state().token = Some(TOKEN.into());
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     for name in ["own", "home/token", "caches/huggingface/token", "user/.cache/huggingface/token"] {
@@ -133,11 +133,11 @@ fn the_token_is_found_where_other_tools_leave_it() {
     assert!(ran.err.contains("HF_ENDPOINT") && ran.err.contains("over https only"), "{ran:?}");
 }
 
-/// The commit is read from the log; the token is in none of its lines.
+/// The log contains the commit that is read; no line contains the token.
 #[test]
 fn the_log_has_the_commit_and_no_token() {
     let dir = demo();
-    let hub = shelf(dir.path());
+    let hub = hub_with_demo(dir.path());
     hub.state().token = Some(TOKEN.into());
     let commit = hub.state().refs["main"].clone();
     let url = "hf://datasets/o/n/train/train-{000000..000002}.tar";

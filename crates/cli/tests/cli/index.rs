@@ -15,7 +15,7 @@ fn load(directory: &Path, name: &str) -> Index {
 }
 
 #[test]
-fn builds_what_the_crate_builds() {
+fn the_program_builds_the_index_that_the_library_builds() {
     let dir = demo();
     let said = output(dir.path(), &["index", "build", "data", "--to", "data/index.json", "--checksums"]);
     assert_eq!(said, "data/index.json: 3 shards of 12 samples\n");
@@ -43,7 +43,7 @@ fn an_update_reads_only_what_changed() {
     let build = ["index", "build", "data", "--to", "i.json", "--update"];
     output(dir.path(), &build);
     let before = load(dir.path(), "i.json");
-    // A damaged shard cannot be indexed. With its old modification time it counts as unchanged, and is not
+    // A damaged shard cannot be indexed. With its old modification time, it counts as unchanged and is not
     // read.
     let shard = dir.path().join("data/train-000001.tar");
     let (whole, time) = (fs::read(&shard).unwrap(), fs::metadata(&shard).unwrap().modified().unwrap());
@@ -100,7 +100,7 @@ fn indexes_are_merged_in_order() {
     assert_eq!(said, "both.json: 3 shards of 12 samples\n");
     output(dir.path(), &["index", "build", "data", "--to", "all.json"]);
     assert_eq!(load(dir.path(), "both.json"), load(dir.path(), "all.json"));
-    // Other spellings of the same places.
+    // Other spellings of the same paths.
     let here = dir.path().display();
     for (name, place) in
         [("p", format!("{here}/data")), ("q", "data/../data".into()), ("r", format!("file://{here}/data/"))]
@@ -113,12 +113,15 @@ fn indexes_are_merged_in_order() {
     write(&dir.path().join("data/train-%06d.tar"), 6, 3);
     output(dir.path(), &["index", "build", &format!("{here}/data/train-000001.tar"), "--to", "c.json"]);
     let error = failure(dir.path(), &["index", "merge", "a.json", "c.json", "--to", "d.json"], 1);
-    assert!(error.contains("disagree on the shard") && error.contains("train-000001.tar"), "{error}");
+    assert!(
+        error.contains("have different entries of the shard") && error.contains("train-000001.tar"),
+        "{error}"
+    );
     assert!(!dir.path().join("d.json").exists());
 }
 
 #[test]
-fn documents_of_wids_in_and_out() {
+fn documents_of_wids_are_imported_and_exported() {
     let dir = demo();
     output(dir.path(), &["index", "build", "data", "--to", "data/i.json"]);
     output(dir.path(), &["index", "export-wids", "data/i.json", "--to", "data/wids.json"]);
@@ -141,14 +144,14 @@ fn documents_of_wids_in_and_out() {
     )
     .unwrap();
     let error = failure(dir.path(), &["index", "import-wids", "data/wids.json", "--to", "x.json"], 1);
-    assert!(error.contains("has 4 samples, and the document says 3"), "{error}");
+    assert!(error.contains("has 4 samples, but the document says 3"), "{error}");
     failure(dir.path(), &["index", "export-wids", "data/i.json", "--to", "x.shidx"], 2);
 }
 
 /// Python's `wids` reads the samples that `export-wids` lists.
 #[test]
 #[ignore = "needs Python with webdataset and wids: see CONTRIBUTING.md"]
-fn wids_reads_what_was_exported() {
+fn wids_reads_an_exported_document() {
     let python = Python::with_wids();
     let dir = demo();
     output(dir.path(), &["index", "build", "data", "--to", "data/i.json"]);

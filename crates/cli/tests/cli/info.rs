@@ -4,7 +4,7 @@ use crate::program::{demo, failure, output, write};
 use serde_json::Value as Json;
 
 #[test]
-fn says_what_is_in_shards() {
+fn info_sums_up_the_samples_fields_and_sizes() {
     let dir = demo();
     let shown = output(dir.path(), &["info", "data"]);
     assert!(shown.starts_with("3 shards of 12 samples (4 each), 61.4 kB\n"), "{shown}");
@@ -15,7 +15,7 @@ fn says_what_is_in_shards() {
 }
 
 #[test]
-fn one_document_for_programs() {
+fn json_is_one_document() {
     let dir = demo();
     let read = |arguments: &[&str]| -> Json {
         serde_json::from_str(&output(dir.path(), &[&["info", "--json", "data"], arguments].concat())).unwrap()
@@ -35,7 +35,7 @@ fn one_document_for_programs() {
 }
 
 #[test]
-fn headers_and_an_index_say_the_same_of_sizes() {
+fn sizes_from_headers_equal_those_from_an_index() {
     let dir = demo();
     output(dir.path(), &["index", "build", "data", "--to", "index.json"]);
     let whole: Json = serde_json::from_str(&output(dir.path(), &["info", "--json", "data"])).unwrap();
@@ -54,7 +54,7 @@ fn headers_and_an_index_say_the_same_of_sizes() {
 }
 
 #[test]
-fn compressed_shards_have_no_places_but_sizes() {
+fn compressed_shards_have_sizes_but_no_offsets() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("%d.tar.gz"), 4, 4);
     let read: Json = serde_json::from_str(&output(dir.path(), &["info", "--json", "0.tar.gz"])).unwrap();
@@ -69,14 +69,14 @@ fn compressed_shards_have_no_places_but_sizes() {
 }
 
 #[test]
-fn an_index_of_numbers_alone_has_no_sizes() {
+fn an_index_with_only_numbers_of_samples_has_no_sizes() {
     let dir = demo();
     output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
     output(dir.path(), &["index", "export-wids", "i.json", "--to", "wids.json"]);
     let shown = output(dir.path(), &["info", "data", "--index", "wids.json"]);
     assert!(shown.starts_with("3 shards of 12 samples (4 each)"), "{shown}");
     assert!(
-        shown.ends_with("fields and sizes: not known, since the index has numbers of samples alone\n"),
+        shown.ends_with("fields and sizes: not known, since the index has only numbers of samples\n"),
         "{shown}"
     );
     let shown = output(dir.path(), &["info", "--json", "data", "--index", "wids.json"]);

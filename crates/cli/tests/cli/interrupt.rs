@@ -32,7 +32,7 @@ fn wait_until(child: &mut Child, condition: impl Fn() -> bool) {
 }
 
 #[test]
-fn an_extraction_leaves_whole_files_and_resumes() {
+fn an_interrupted_extraction_leaves_whole_files_and_resumes() {
     let dir = tempfile::tempdir().unwrap();
     for shard in 0..4 {
         let text = "0123456789".repeat(100);
@@ -146,10 +146,10 @@ fn a_verification_resumes_where_it_was_interrupted() {
     assert_eq!(other.code, Some(2), "{other:?}");
 }
 
-/// Far longer than a command may take to end after a signal, and shorter than any time-out of a store.
+/// Much longer than a command may take to end after a signal, but shorter than any time-out of a store.
 const SOON: Duration = Duration::from_secs(12);
 
-/// Starts a command on this server, and interrupts it when it waits for a response.
+/// Starts a command on this server, and interrupts it while it waits for a response.
 fn interrupt_at_server(directory: &Path, server: &Server, signal_name: &str, command: &[&str]) {
     let before = server.requests().len();
     let mut program = program(directory);
@@ -204,7 +204,7 @@ fn one_signal_ends_a_command_wherever_it_waits_for_a_store() {
     for command in [&["info", &slow.url("/a.tar")][..], &["cp", &slow.url("/a.tar"), "copy"]] {
         interrupt_at_server(dir.path(), &slow, "INT", command);
     }
-    // One that pauses between its tries.
+    // A command that pauses between retries.
     let busy = Server::start(|_| Reply::new(503, "").with("Retry-After", 60));
     interrupt_at_server(dir.path(), &busy, "INT", &["info", &busy.url("/a.tar")]);
 }
@@ -230,7 +230,7 @@ fn one_signal_ends_a_command_wherever_it_computes() {
         &["stats", "0.tar.gz"],
         &["index", "build", "0.tar.gz", "--to", "i.json"],
         &["cat", "0.tar.gz", "--field", "bin", "--key", "030"],
-        // While it reads the headers, and while it skips the samples before the only wanted one.
+        // Interrupt it while it reads the headers, and while it skips the samples before the wanted one.
         &reshard,
         &reshard,
     ];
@@ -254,7 +254,7 @@ fn one_signal_ends_a_command_wherever_it_computes() {
 }
 
 #[test]
-fn a_command_that_waits_says_for_what() {
+fn a_waiting_command_says_what_it_waits_for() {
     let dir = demo();
     let silent = Server::start(|_| {
         std::thread::sleep(Duration::from_secs(90));

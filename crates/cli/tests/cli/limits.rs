@@ -1,5 +1,5 @@
-//! What exceeds a limit is an error of its own sample, the program can raise the limits, and what was not
-//! verified is said.
+//! A sample that exceeds a limit is an error of that sample only, options raise the limits, and `verify`
+//! reports what it could not verify.
 
 use crate::program::{Ran, failure, output, run};
 use crate::support::{archive, files, member};
@@ -20,7 +20,7 @@ fn header(name: &str, size: u64) -> Vec<u8> {
 }
 
 /// A sparse file with a sample of `size` bytes between two small ones.
-fn with_large(path: &Path, size: u64) {
+fn write_with_large_sample(path: &Path, size: u64) {
     let mut file = File::create(path).unwrap();
     file.write_all(&member("000.mp4", EntryType::Regular, b"0")).unwrap();
     file.write_all(&header("001.mp4", size)).unwrap();
@@ -32,15 +32,15 @@ fn with_large(path: &Path, size: u64) {
 #[test]
 fn large_samples_are_indexed_verified_and_rewritten_with_a_limit() {
     let dir = tempfile::tempdir().unwrap();
-    with_large(&dir.path().join("a.tar"), 1_100_000_000);
+    write_with_large_sample(&dir.path().join("a.tar"), 1_100_000_000);
     let Ran { code, out, .. } = run(dir.path(), &["verify", "a.tar"]);
     assert_eq!(code, Some(3), "{out}");
     assert!(out.contains("sample 001, member 001.mp4: too_large: a sample of 1100000000 bytes"), "{out}");
     assert!(out.contains("--limit sample=SIZE") && out.contains("1 shard of 2 samples"), "{out}");
     let error = failure(dir.path(), &["index", "build", "a.tar", "--to", "i.json"], 1);
     assert!(error.contains("sample 001"), "{error}");
-    // A smaller limit stands for a larger sample: these run without gigabytes of memory.
-    with_large(&dir.path().join("b.tar"), 3_000_000);
+    // A smaller limit has the same effect as a larger sample, and the test needs no gigabytes of memory.
+    write_with_large_sample(&dir.path().join("b.tar"), 3_000_000);
     let small = ["--limit", "sample=2MB", "--limit", "member=1MB"];
     let large = ["--limit", "sample=4MB"];
     let Ran { code, out, .. } = run(dir.path(), &[&["verify", "b.tar"], &small[..]].concat());
@@ -60,14 +60,14 @@ fn large_samples_are_indexed_verified_and_rewritten_with_a_limit() {
     let ran = run(dir.path(), &[&["reshard", "b.tar", "--to", "out/%d.tar"], &large[..]].concat());
     assert_eq!(ran.code, Some(0), "{ran:?}");
     for (option, why) in
-        [("sample", "is no limit"), ("depth=3", "is no limit"), ("archives=0", "a limit of 0")]
+        [("sample", "is not a limit"), ("depth=3", "is not a limit"), ("archives=0", "a limit of 0")]
     {
         let error = failure(dir.path(), &["info", "b.tar", "--limit", option], 2);
         assert!(error.contains(why), "{error}");
     }
 }
 
-/// Each limit by its name: a shard that exceeds it, and a value that accepts it.
+/// For each limit: a shard that exceeds it, and a value of the limit that accepts the shard.
 #[test]
 fn every_message_of_a_limit_names_the_option_that_sets_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -111,11 +111,11 @@ fn every_message_of_a_limit_names_the_option_that_sets_it() {
 }
 
 #[test]
-fn what_was_not_verified_is_a_finding() {
+fn samples_that_were_not_verified_are_findings() {
     let dir = tempfile::tempdir().unwrap();
     let samples: Vec<Sample> = (0..120).map(|n| Sample::new(format!("{n:03}")).with("cls", n)).collect();
     let mut bytes = archive(&samples);
-    // The header of every second sample; each has 1024 bytes.
+    // Damage the header of every second sample. A sample takes 1024 bytes.
     for sample in 0..50 {
         bytes[sample * 2048 + 20] ^= 0x55;
     }
@@ -155,7 +155,7 @@ fn an_index_of_any_number_of_samples_is_shown_at_once() {
 }
 
 #[test]
-fn as_many_field_names_as_samples_are_noted() {
+fn as_many_field_names_as_samples_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let names: Vec<String> = (0..40).map(|n| format!("scan {n}.{n:02}.png")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! `--log` and `bench --trace`: events on stderr, and the timeline of the threads.
+//! `--log` and `bench --trace`: events on stderr, and a timeline of the threads.
 
 use crate::program::{demo, failure, program};
 use shardstream::Sample;
@@ -6,7 +6,7 @@ use shardstream::write::ShardWriter;
 use std::fs;
 
 #[test]
-fn events_go_to_stderr_and_spans_into_a_timeline() {
+fn log_writes_events_to_stderr_and_trace_writes_a_timeline() {
     let dir = tempfile::tempdir().unwrap();
     let pattern = dir.path().join("%06d.tar");
     let mut writer = ShardWriter::builder(pattern.to_str().unwrap()).max_count(50).build().unwrap();
@@ -41,10 +41,10 @@ fn events_go_to_stderr_and_spans_into_a_timeline() {
     }
 }
 
-/// `/dev/full` is a disk without room.
+/// `/dev/full` behaves like a file on a full disk.
 #[cfg(target_os = "linux")]
 #[test]
-fn what_cannot_be_written_on_a_full_disk_fails_the_command() {
+fn output_that_does_not_fit_on_the_disk_is_an_error() {
     let dir = demo();
     let bench = ["bench", "data", "--seconds", "0.1", "--threads", "1"];
     let error = failure(dir.path(), &[&bench[..], &["--trace", "/dev/full"]].concat(), 1);

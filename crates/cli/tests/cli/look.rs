@@ -11,7 +11,7 @@ use std::fs;
 use std::process::Stdio;
 
 #[test]
-fn the_first_samples_with_what_their_fields_hold() {
+fn head_shows_the_fields_of_the_first_samples() {
     let dir = demo();
     let shown = output(dir.path(), &["head", "-n", "5", "--fields", "cls,txt,json", "data"]);
     let second = "000001  data/train-000000.tar\n  cls   1\n  json  \
@@ -23,7 +23,7 @@ fn the_first_samples_with_what_their_fields_hold() {
 }
 
 #[test]
-fn records_for_programs() {
+fn head_writes_json_for_programs() {
     let dir = demo();
     let lines = output(dir.path(), &["head", "--json", "-n", "2", "data"]);
     let records: Vec<Json> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -35,7 +35,7 @@ fn records_for_programs() {
 }
 
 #[test]
-fn arrays_and_fields_that_do_not_decode() {
+fn head_shows_arrays_and_fields_that_do_not_decode() {
     let dir = tempfile::tempdir().unwrap();
     let array = Array::from_vec(vec![2, 2], vec![0.5_f32, 1.0, -2.0, 4.25]).unwrap();
     let sample = Sample::new("a")
@@ -64,7 +64,7 @@ fn text_from_a_shard_does_not_control_the_terminal() {
 }
 
 #[test]
-fn a_contact_sheet_of_the_images() {
+fn head_writes_a_contact_sheet_of_the_images() {
     let dir = demo();
     let arguments = ["head", "-n", "7", "--sheet", "out/sheet.png", "--side", "8", "--columns", "4", "data"];
     output(dir.path(), &arguments);
@@ -82,7 +82,7 @@ fn a_contact_sheet_of_the_images() {
 }
 
 #[test]
-fn images_as_blocks_of_a_terminal() {
+fn head_draws_images_on_a_terminal() {
     let dir = demo();
     let shown = output(dir.path(), &["head", "-n1", "--terminal", "data"]);
     assert_eq!(shown.matches('▀').count(), 3 * 8, "{shown:?}");
@@ -90,11 +90,11 @@ fn images_as_blocks_of_a_terminal() {
 }
 
 #[test]
-fn one_field_of_one_sample_or_of_all() {
+fn cat_writes_one_field_of_one_sample_or_of_all() {
     let dir = demo();
     let texts = output(dir.path(), &["cat", "--field", "txt", "data"]);
     assert_eq!(texts, "a cat\na dog on a lawn\ntwo birds\n".repeat(4));
-    // The field of a single sample has no line end added.
+    // No line break is added to the field of a single sample.
     assert_eq!(output(dir.path(), &["cat", "--field", "txt", "--key", "000007", "data"]), "a dog on a lawn");
     assert_eq!(output(dir.path(), &["cat", "--field", "jpg;cls", "--nth", "11", "data"]), "2");
     let image = program(dir.path()).args(["cat", "--field", "png", "--nth", "4", "data"]).output().unwrap();
@@ -112,7 +112,7 @@ fn missing_fields_and_samples_are_named() {
         "shardstream: no sample has the key \"x\"\n"
     );
     let nth = error(&["--field", "txt", "--nth", "12", "data"]);
-    assert_eq!(nth, "shardstream: there is no sample 12: there are 12, counted from 0\n");
+    assert_eq!(nth, "shardstream: there is no sample 12: there are 12 samples, counted from 0\n");
     let missing = error(&["--field", "x", "--nth", "1", "data"]);
     assert!(missing.contains("the sample has no field \"x\"; it has: cls, json, png, txt"), "{missing}");
     failure(dir.path(), &["cat", "--field", "x", "--nth", "1", "--key", "a", "data"], 2);
@@ -127,7 +127,7 @@ fn a_sample_is_found_by_its_key_without_reading_the_others() {
     assert_eq!(output(dir.path(), &cat("000007")), "a dog on a lawn");
     let missing = failure(dir.path(), &cat("x"), 1);
     assert!(missing.contains("no sample has this key: the 12 keys of 3 shards"), "{missing}");
-    // A scan would meet the damage of the first shard.
+    // Reading all samples would fail at the damage in the first shard.
     let shard = dir.path().join("data/train-000000.tar");
     let (whole, time) = (fs::read(&shard).unwrap(), fs::metadata(&shard).unwrap().modified().unwrap());
     let mut bytes = whole.clone();
@@ -210,7 +210,7 @@ fn a_closed_pipe_ends_the_program_quietly() {
 }
 
 #[test]
-fn damage_ends_commands_other_than_verify() {
+fn damage_is_an_error_of_other_commands_than_verify() {
     let dir = demo();
     let shard = dir.path().join("data/train-000001.tar");
     let bytes = fs::read(&shard).unwrap();
@@ -246,7 +246,7 @@ fn samples_of_an_index_are_read_by_their_bytes() {
         let error = failure(dir.path(), &["cat", "--field", "txt", "--nth", "12", "--index", "i.json"], 1);
         assert!(error.contains("there is no sample 12 in the index"), "{error}");
     }
-    // From a web server, one sample takes the bytes of one.
+    // From a web server, only the bytes of the one sample are read.
     output(dir.path(), &["index", "build", "data", "--to", "data/i.json"]);
     let shard = fs::read(dir.path().join("data/train-000001.tar")).unwrap();
     let content = shard.clone();
@@ -260,7 +260,7 @@ fn samples_of_an_index_are_read_by_their_bytes() {
         .map(|request| request.range().map_or(shard.len(), |(from, to)| to - from))
         .sum();
     assert!(bytes < shard.len() / 2, "{bytes} of {}", shard.len());
-    // Another shard than the indexed one.
+    // Replace the indexed shard by another one.
     fs::write(dir.path().join("data/train-000001.tar"), "").unwrap();
     for command in
         [["cat", "--field=txt", "--nth=6", "--index=data/i.json"], ["head", "-n", "9", "--index=data/i.json"]]

@@ -1,4 +1,4 @@
-//! Names that come from data: they never lead out of a directory, and never control a terminal.
+//! Names from shards and buckets never lead out of a directory, and never control a terminal.
 
 use crate::program::{Ran, demo, output, program, run};
 use crate::support::{archive, bucket, member};
@@ -78,7 +78,7 @@ fn names_in_file_urls_keep_their_meaning_when_they_are_copied() {
     }
 }
 
-/// The control characters in the output of a run, without the ends of its lines.
+/// The control characters in the output of a run, except for line breaks.
 fn control_characters(ran: &Ran) -> String {
     let text = [&*ran.out, &ran.err].concat();
     text.chars().filter(|character| character.is_control() && *character != '\n').collect()
@@ -94,7 +94,7 @@ fn control_characters_of_names_and_texts_do_not_reach_the_terminal() {
     let bytes = archive(&[sample]);
     fs::write(dir.path().join("d").join(shard), &bytes).unwrap();
     output(dir.path(), &["index", "build", "d/", "--to", "d.json"]);
-    // A changed shard, of which the index has a version with control characters.
+    // A changed shard, whose version in the index has control characters.
     let mut index: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(dir.path().join("d.json")).unwrap()).unwrap();
     index["shardlist"][0]["version"] = "v\u{1b}[31m\u{9b}".into();
@@ -126,7 +126,7 @@ fn control_characters_of_names_and_texts_do_not_reach_the_terminal() {
         assert_eq!(control_characters(&ran), "", "{command:?}: {ran:?}");
     }
     assert_eq!(run(dir.path(), &["ls", "d/"]).out.lines().count(), 1, "a line break in a name is escaped");
-    // Bytes that are asked for are those that are stored.
+    // `cat` writes the stored bytes.
     let raw = program(dir.path()).args(["cat", "--field", "txt", "--nth", "0", "d/"]).output().unwrap();
     assert_eq!(raw.stdout, "t\u{1b}]0;title\u{7}\u{9b}2J".as_bytes());
 }

@@ -1,4 +1,4 @@
-//! Unexpected inputs: the program must explain them.
+//! Unexpected inputs: the program must explain what is wrong with them.
 
 use crate::program::{Ran, demo, failure, output, run};
 use crate::support::{archive, files, member};
@@ -14,7 +14,7 @@ fn with(name: &str, bytes: &[u8]) -> TempDir {
 }
 
 #[test]
-fn places_without_shards() {
+fn patterns_without_shards_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("data/deeper")).unwrap();
     fs::write(dir.path().join("data/deeper/a.tar"), archive(&[])).unwrap();
@@ -33,7 +33,7 @@ fn places_without_shards() {
 }
 
 #[test]
-fn files_that_are_not_archives() {
+fn files_that_are_not_archives_are_errors() {
     let dir = with("text.tar", &b"a text\n".repeat(100));
     let gzip = [&[0x1f, 0x8b, 8, 0][..], &[0; 600]].concat();
     fs::write(dir.path().join("gzip.tar"), gzip).unwrap();
@@ -88,7 +88,7 @@ fn control_characters_of_keys_are_escaped_in_errors() {
 }
 
 #[test]
-fn keys_of_any_language_and_with_control_characters() {
+fn keys_may_have_any_language_and_control_characters() {
     let dir = with("a.tar", &files(&["日本/über ☃.txt", "日本/über ☃.cls", "a\u{1b}[31mb.txt"]));
     let shown = output(dir.path(), &["head", "a.tar"]);
     assert_eq!(shown, "日本/über ☃  a.tar\n  txt  0\n  cls  1\na\\u{1b}[31mb  a.tar\n  txt  2\n");
@@ -112,12 +112,12 @@ fn without_patterns_the_shards_are_those_of_the_index() {
     // An empty list must not select all shards of the index.
     fs::write(dir.path().join("list"), "# none\n").unwrap();
     let empty = failure(dir.path(), &["verify", "--index", "i.json", "--list", "list"], 1);
-    assert_eq!(empty, "shardstream: no shards: the list is empty\n");
+    assert_eq!(empty, "shardstream: no shards: the list of patterns is empty\n");
     failure(dir.path(), &["verify"], 2);
 }
 
 #[test]
-fn invalid_options() {
+fn invalid_options_are_refused_with_the_reason() {
     let dir = demo();
     assert!(failure(dir.path(), &[], 2).contains("Usage: shardstream"));
     let unknown = failure(dir.path(), &["verfy", "data"], 2);
@@ -125,7 +125,7 @@ fn invalid_options() {
     for rate in ["nan", "inf", "-1"] {
         let option = format!("--samples-per-second={rate}");
         let error = failure(dir.path(), &["plan", "data", &option], 2);
-        assert!(error.contains("is not a number from 0 on"), "{error}");
+        assert!(error.contains("is not a number: give 0 or more"), "{error}");
     }
     for seconds in ["nan", "soon"] {
         let error = failure(dir.path(), &["ls", "data", "--progress", seconds], 2);
@@ -135,10 +135,10 @@ fn invalid_options() {
     assert_eq!(error, "shardstream: none of 12 samples has a field of --fields\n");
 }
 
-/// The error names the file that cannot be written, and not only the shard. A file in place of a directory
-/// stands for a directory without write permission, which would not stop root.
+/// The error names the file that cannot be written, and not only the shard. The test uses a file in place of
+/// a directory: a directory without write permission would not stop root.
 #[test]
-fn places_that_cannot_be_written() {
+fn errors_name_the_file_that_cannot_be_written() {
     let dir = demo();
     fs::write(dir.path().join("file"), "").unwrap();
     let error = failure(dir.path(), &["extract", "data", "--to", "file", "-n", "1"], 1);
@@ -154,7 +154,7 @@ fn places_that_cannot_be_written() {
     assert_eq!(fs::read(dir.path().join("file")).unwrap(), b"");
 }
 
-/// As when the shell expands `--sheet data/*.tar`.
+/// This happens when the shell expands `--sheet data/*.tar`.
 #[test]
 fn a_sheet_or_timeline_does_not_replace_a_shard() {
     let dir = demo();
@@ -169,7 +169,7 @@ fn a_sheet_or_timeline_does_not_replace_a_shard() {
     fs::write(&classes, "[\n  \"cat\",\n  \"dog\"\n]").unwrap();
     let error = failure(dir.path(), &["bench", "--trace", "classes.json", "data"], 1);
     assert!(error.contains("classes.json already exists, and is not a timeline"), "{error}");
-    // An earlier one is replaced.
+    // An earlier sheet or timeline is replaced.
     for _ in 0..2 {
         output(dir.path(), &["head", "data", "--sheet", "sheet.png"]);
         output(dir.path(), &["bench", "data", "--seconds", "0.05", "--trace", "trace.json"]);
@@ -178,7 +178,7 @@ fn a_sheet_or_timeline_does_not_replace_a_shard() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_disk_that_is_full() {
+fn a_full_disk_is_an_error() {
     let dir = demo();
     let full = Path::new("/dev/full");
     let out = || fs::OpenOptions::new().write(true).open(full).unwrap();
@@ -197,8 +197,5 @@ fn a_list_with_a_byte_order_mark_is_read_or_its_encoding_is_named() {
     let utf16: Vec<u8> = "\u{feff}data/ä.tar\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
     fs::write(dir.path().join("utf16.txt"), utf16).unwrap();
     let error = failure(dir.path(), &["ls", "--list", "utf16.txt"], 1);
-    assert!(
-        error.contains("utf16.txt begins with the byte order mark of UTF-16: save it as UTF-8"),
-        "{error}"
-    );
+    assert!(error.contains("utf16.txt is UTF-16: save it as UTF-8"), "{error}");
 }

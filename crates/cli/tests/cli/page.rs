@@ -56,7 +56,7 @@ fn picture(shape: usize, (height, width): (u32, u32), ground: [u8; 3], paint: [u
     Image::new(ImageMode::Rgb8, (height, width), pixels).unwrap()
 }
 
-/// The page with the current outputs of its commands.
+/// Returns the page with the current outputs of its commands.
 fn with_outputs(page: &str, directory: &Path, show: fn(&str) -> String) -> String {
     let mut written = String::new();
     let (mut in_block, mut commands, mut status) = (false, 0, 0);
@@ -106,7 +106,7 @@ fn normalised(text: &str) -> String {
             let after: Vec<&str> = words.iter().skip(at + 1).take(2).copied().collect();
             matches!(after.first(), Some(unit) if unit.trim_end_matches(',').ends_with("/s"))
                 || matches!(after[..], ["s", "left," | "left"])
-                // Other threads may have read more samples.
+                // The number of samples that other threads have read is not fixed.
                 || line.contains(" left, ") && after == ["samples"]
         };
         let shown = |(at, word): (usize, &&str)| {

@@ -69,7 +69,7 @@ pub(crate) fn demo() -> TempDir {
     directory
 }
 
-/// Writes `samples` samples into shards of `each`.
+/// Writes `samples` samples into shards of `each` samples.
 pub(crate) fn write(pattern: &Path, samples: usize, each: u64) {
     let mut writer = ShardWriter::builder(pattern.to_str().unwrap()).max_count(each).build().unwrap();
     for number in 0..samples {

@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 #[test]
-fn plain_lines_where_stderr_is_no_terminal() {
+fn progress_is_plain_lines_if_stderr_is_not_a_terminal() {
     let dir = demo();
     let ran = run(dir.path(), &["verify", "data", "--progress", "0"]);
     let lines: Vec<&str> = ran.err.lines().collect();
@@ -22,7 +22,7 @@ fn plain_lines_where_stderr_is_no_terminal() {
 
 #[test]
 #[ignore = "needs `script` of util-linux: see CONTRIBUTING.md"]
-fn a_bar_with_rate_and_time_left_on_a_terminal() {
+fn a_terminal_shows_a_bar_with_rate_and_time_left() {
     let dir = demo();
     let run = |arguments: &str| {
         let program = program(dir.path()).get_program().to_str().unwrap().to_owned();
@@ -41,7 +41,7 @@ fn a_bar_with_rate_and_time_left_on_a_terminal() {
         shown.split(['\r', '\n']).rfind(|line| line.contains(" of 3 shards, ") && line.contains(" samples"));
     assert!(PARTS_OF_BAR.iter().all(|part| bar.unwrap().contains(part)), "{bar:?}");
     assert!(!shown.contains("0/3"), "a bar without its style: {shown:?}");
-    // It fits into a terminal of 80 columns.
+    // The bar fits into a terminal of 80 columns.
     let visible = bar.unwrap().rsplit('\u{1b}').next().unwrap().trim_start_matches("[2K");
     assert!(visible.chars().count() <= 80, "{visible:?}");
     let (code, shown) = run("verify data --quiet");
@@ -49,14 +49,14 @@ fn a_bar_with_rate_and_time_left_on_a_terminal() {
     // Binary fields are not written to a terminal.
     let (code, shown) = run("cat --quiet --field png --nth 0 data");
     assert_eq!(code, Some(1), "{shown:?}");
-    assert!(shown.contains("is not text: send it to a file") && !shown.contains("IHDR"), "{shown:?}");
+    assert!(shown.contains("is not text: write it to a file") && !shown.contains("IHDR"), "{shown:?}");
 }
 
-/// The parts of a bar besides numbers.
+/// The parts of a bar that are not numbers.
 const PARTS_OF_BAR: [&str; 6] = ["verify [", "] ", " of ", " shards/s, ", "s left, ", " samples"];
 
 #[test]
-fn the_picture_in_the_docs_is_of_such_a_bar() {
+fn the_picture_in_the_docs_shows_such_a_bar() {
     let docs = root().join("docs");
     let picture = fs::read_to_string(docs.join("cli-progress.svg")).unwrap();
     assert!(picture.len() < 20_000 && picture.contains("$ shardstream verify photos --decode"));

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A server for the files in a directory.
+/// Starts a server for the files in a directory.
 fn serve(directory: &Path) -> Server {
     let files: HashMap<String, Vec<u8>> = fs::read_dir(directory)
         .unwrap()
@@ -117,8 +117,8 @@ fn a_second_signal_ends_a_read_that_hangs() {
     assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
 }
 
-/// Runs `info` on a URL with these variables, which must fail. Returns its message.
-fn refused(directory: &Path, url: &str, variables: &[(&str, &str)]) -> String {
+/// Runs `info` on a URL with these environment variables. It must fail; returns its message.
+fn refused_request(directory: &Path, url: &str, variables: &[(&str, &str)]) -> String {
     let mut command = program(directory);
     for name in
         ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"]
@@ -132,18 +132,20 @@ fn refused(directory: &Path, url: &str, variables: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn a_proxy_that_refuses_or_is_not_there_is_named() {
+fn errors_name_a_proxy_that_refuses_or_cannot_be_reached() {
     let dir = tempfile::tempdir().unwrap();
     for (status, what) in [(407, "into the URL of the proxy"), (403, "HTTP_PROXY"), (502, "HTTP_PROXY")] {
         let proxy = Server::start(move |_| Reply::new(status, ""));
-        let error = refused(dir.path(), "http://shards.test/a.tar", &[("HTTP_PROXY", &proxy.url(""))]);
+        let error =
+            refused_request(dir.path(), "http://shards.test/a.tar", &[("HTTP_PROXY", &proxy.url(""))]);
         assert!(error.contains(&status.to_string()) && error.contains("the proxy of HTTP_PROXY"), "{error}");
         assert!(error.contains(what), "{error}");
     }
-    // The text of `hyper` for a tunnel that is refused with 407, and for others.
+    // These are the texts of `hyper` for a tunnel that is refused with 407, and with another status.
     for (status, what) in [(407, "into the URL of the proxy"), (403, "tunnel error")] {
         let proxy = Server::start(move |_| Reply::new(status, ""));
-        let error = refused(dir.path(), "https://shards.test/a.tar", &[("HTTPS_PROXY", &proxy.url(""))]);
+        let error =
+            refused_request(dir.path(), "https://shards.test/a.tar", &[("HTTPS_PROXY", &proxy.url(""))]);
         assert!(error.contains("the proxy of HTTPS_PROXY") && error.contains(what), "{error}");
         let tries = proxy.requests().len();
         assert_eq!(tries, if status == 407 { 1 } else { 2 }, "a password that is missing is missing again");
@@ -151,19 +153,19 @@ fn a_proxy_that_refuses_or_is_not_there_is_named() {
     for (name, url) in
         [("HTTP_PROXY", "http://shards.test/a.tar"), ("HTTPS_PROXY", "https://shards.test/a.tar")]
     {
-        let error = refused(dir.path(), url, &[(name, "http://127.0.0.1:9")]);
+        let error = refused_request(dir.path(), url, &[(name, "http://127.0.0.1:9")]);
         assert!(error.contains("Connection refused") && error.contains(name), "{error}");
     }
 }
 
 #[test]
-fn a_project_that_is_billed_and_not_sent_is_named() {
+fn a_missing_billing_project_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(|_| Reply::new(400, "<Error><Code>UserProjectMissing</Code></Error>"));
     let (url, project) = (server.url("/bucket/a.tar"), [("GOOGLE_USER_PROJECT", "payer")]);
-    let error = refused(dir.path(), &url, &project);
+    let error = refused_request(dir.path(), &url, &project);
     assert!(error.contains("GOOGLE_USER_PROJECT is sent for gs:// URLs alone"), "{error}");
-    let error = refused(dir.path(), &url, &[]);
+    let error = refused_request(dir.path(), &url, &[]);
     assert!(error.contains("set GOOGLE_USER_PROJECT"), "{error}");
 }
 
@@ -213,7 +215,7 @@ fn commands_list_read_and_write_a_bucket() {
     let extract = ["extract", "gs://bucket/data/", "--to", "gs://bucket/files", "--fields", "txt"];
     assert_eq!(run(&extract), "12 files of 12 samples, 116 B\n");
     let again = run(&[&extract[..], &["--existing", "skip"]].concat());
-    assert_eq!(again, "0 files of 12 samples, 0 B, 12 files that were there\n");
+    assert_eq!(again, "0 files of 12 samples, 0 B, 12 files skipped\n");
     run(&["head", "gs://bucket/data/", "--sheet", "gs://bucket/sheet.png"]);
     let written = |request: &Request| request.method == "PUT" && request.path() == "/bucket/sheet%2Epng";
     assert!(server.requests().iter().any(written));

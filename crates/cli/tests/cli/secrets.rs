@@ -1,4 +1,4 @@
-//! Secrets of URLs are not in what the program says of a mistake, nor in the files that it leaves.
+//! Error messages and the files that the program writes contain no secrets of URLs.
 
 use crate::program::{demo, output, run};
 use crate::support::server::{Reply, Server};
@@ -13,14 +13,14 @@ const URLS: [&str; 5] = [
     "pipe:curl -u me:s3cret https://host/a.tar",
 ];
 
-/// Command lines with a mistake, whose arguments clap repeats.
-fn mistakes(url: &str) -> Vec<Vec<String>> {
+/// Command lines with a mistake, for which clap's message would repeat the arguments.
+fn wrong_command_lines(url: &str) -> Vec<Vec<String>> {
     let of = |arguments: &[&str]| arguments.iter().map(|argument| argument.replace("URL", url)).collect();
     vec![
         // No command.
         of(&["URL"]),
         of(&["infoo", "URL"]),
-        // Unknown options, and options of no value.
+        // Unknown options, and values for options that take none.
         of(&["info", "--URL"]),
         of(&["info", "--unknown=URL"]),
         of(&["info", "-URL"]),
@@ -34,7 +34,8 @@ fn mistakes(url: &str) -> Vec<Vec<String>> {
         of(&["info", "URL", "--cache-size=URL", "--cache", "x"]),
         of(&["verify", "URL", "--min-side=URL"]),
         of(&["verify", "URL", "--threads=URL"]),
-        // Too many values, missing ones, options twice, and options without the one that they need.
+        // Too many values, missing values, repeated options, and options without the option that they
+        // require.
         of(&["extract", "URL", "URL", "--to", "URL", "--to", "URL"]),
         of(&["index", "build", "URL"]),
         of(&["info", "URL", "--cache", "URL", "--cache", "URL"]),
@@ -48,11 +49,11 @@ fn mistakes(url: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn mistakes_of_the_command_line_are_told_without_secrets() {
+fn messages_about_wrong_arguments_have_no_secrets() {
     let dir = tempfile::tempdir().unwrap();
     let mut wrong = 0;
     for url in URLS {
-        for arguments in mistakes(url) {
+        for arguments in wrong_command_lines(url) {
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             let ran = run(dir.path(), &arguments);
             assert!(!format!("{ran:?}").contains("s3cret"), "{arguments:?}: {ran:?}");
@@ -60,13 +61,13 @@ fn mistakes_of_the_command_line_are_told_without_secrets() {
         }
     }
     assert!(wrong > 90, "{wrong} mistakes are none");
-    // What is no secret is shown as it is.
+    // Texts that are not secrets are shown unchanged.
     let ran = run(dir.path(), &["info", "a.tar", "--retries=many"]);
     assert!(ran.err.contains("'many'") && ran.err.contains("--retries"), "{ran:?}");
     assert!(output(dir.path(), &["--version"]).starts_with("shardstream "));
 }
 
-/// Passwords and signatures make no difference in the log, so that none can be guessed by it.
+/// The log does not depend on passwords and signatures, so nobody can use it to check guesses of them.
 #[test]
 fn the_log_of_a_verification_does_not_depend_on_secrets() {
     let dir = demo();
@@ -94,10 +95,11 @@ fn the_log_of_a_verification_does_not_depend_on_secrets() {
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(fs::metadata(&log).unwrap().permissions().mode() & 0o777, 0o600);
     }
-    // By other credentials, the shards are known again.
+    // With other credentials, the shards are recognized.
     let again = verify(&urls("hunter2", "0123"));
     assert!(again.contains(", 2 of them verified before: no damage found"), "{again}");
-    // A query without names may be a secret, or tell shards apart: it is not in the log, and read again.
+    // A query without names may be a secret, or it may identify a shard. So the log does not contain it, and
+    // the shard is read again.
     let bare = [format!("{}?s3cret", host("s3cret"))];
     for _ in 0..2 {
         let again = verify(&bare);

@@ -7,7 +7,7 @@ use std::fs;
 use tar::EntryType;
 
 #[test]
-fn labels_lengths_and_images() {
+fn labels_lengths_and_images_are_summed_up() {
     let dir = demo();
     let shown = output(dir.path(), &["stats", "data"]);
     let bar = "█".repeat(40);
@@ -45,7 +45,7 @@ fn mean_and_deviation_are_those_of_all_pixels() {
 }
 
 #[test]
-fn labels_of_other_fields_and_of_documents() {
+fn labels_are_taken_from_other_fields_and_documents() {
     let dir = demo();
     let labels = |label: &str| -> Json {
         let shown = output(dir.path(), &["stats", "--json", "--label", label, "data"]);

@@ -1,4 +1,4 @@
-//! What commands write to a terminal: a pseudo-terminal, as `script` and `ssh` have.
+//! Output to a terminal. The tests use a pseudo-terminal, as `script` and `ssh` do.
 #![cfg(target_os = "linux")]
 
 use crate::program::{program, run};
@@ -10,7 +10,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
 
-/// Runs the program with stdout on a terminal. Returns what arrives there, its stderr, and its exit code.
+/// Runs the program with a terminal as stdout. Returns what it writes there, its stderr, and its exit code.
 fn on_terminal(directory: &Path, arguments: &[&str]) -> (Vec<u8>, String, Option<i32>) {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();
@@ -20,12 +20,12 @@ fn on_terminal(directory: &Path, arguments: &[&str]) -> (Vec<u8>, String, Option
     let mut command = program(directory);
     command.args(arguments).stdin(Stdio::null()).stderr(Stdio::piped());
     let child = command.stdout(Stdio::from(program_side)).spawn().unwrap();
-    // Its copy of the terminal is dropped, so that reading ends when the program ends.
+    // Close the command's copy of the terminal, so that reading ends when the program ends.
     drop(command);
     let mut shown = Vec::new();
     let mut buffer = [0; 4096];
     let mut terminal = File::from(terminal);
-    // The end of a terminal is an error on Linux.
+    // On Linux, the end of a terminal's output is an error.
     while let Ok(length @ 1..) = terminal.read(&mut buffer) {
         shown.extend_from_slice(&buffer[..length]);
     }
@@ -33,7 +33,7 @@ fn on_terminal(directory: &Path, arguments: &[&str]) -> (Vec<u8>, String, Option
     (shown, String::from_utf8_lossy(&ended.stderr).into_owned(), ended.status.code())
 }
 
-/// A terminal is not controlled by the text of a sample, and a pipe gets every byte.
+/// The text of a sample does not control a terminal, and a pipe gets every byte.
 #[test]
 fn cat_escapes_control_characters_on_a_terminal_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -49,15 +49,18 @@ fn cat_escapes_control_characters_on_a_terminal_alone() {
         let (shown, error, code) = on_terminal(dir.path(), arguments);
         assert_eq!((code, &*error), (Some(0), ""));
         let text = String::from_utf8(shown).unwrap();
-        // The terminal itself ends lines with a carriage return.
+        // The terminal itself adds a carriage return to each line break.
         let text = text.replace("\r\n", "\n");
         assert!(!text.chars().any(|character| character.is_control() && character != '\n'), "{text:?}");
         assert!(text.starts_with("red ") && text.contains("[31m bell") && text.contains("\nsecond line\n"));
     }
     let piped = run(dir.path(), &["cat", "a.tar", "--field", "txt"]);
     assert_eq!(piped.out, format!("{hostile}plain\n"));
-    // Bytes that are no text are refused on a terminal, with the way to have them.
+    // Binary fields are not written to a terminal, and the error says how to get them.
     let (shown, error, code) = on_terminal(dir.path(), &["cat", "a.tar", "--field", "bin"]);
     assert_eq!((shown.is_empty(), code), (true, Some(1)));
-    assert!(error.contains("the field \"bin\" is not text: send it to a file, as in `> out.bin`"), "{error}");
+    assert!(
+        error.contains("the field \"bin\" is not text: write it to a file, as in `> out.bin`"),
+        "{error}"
+    );
 }

@@ -1,4 +1,4 @@
-//! Archives whose members are not sorted by name, as `tar -cf x.tar .` and `find | tar` make them.
+//! Archives whose members are not sorted by name, such as those of `tar -cf x.tar .` and `find | tar`.
 
 use crate::program::{failure, output, run};
 use crate::support::python::Python;
@@ -40,8 +40,8 @@ fn tar(dir: &Path, arguments: &[&str]) {
     assert!(done.status.success(), "{done:?}");
 }
 
-/// All files by field, so that each sample is scattered over the whole archive.
-fn by_field(dir: &Path, expected: &Content) {
+/// Archives all files in the order of their fields, so that each sample is scattered over the whole archive.
+fn tar_by_field(dir: &Path, expected: &Content) {
     let fields = ["txt", "bin", "cls"].into_iter();
     let names = fields.flat_map(|field| expected.iter().map(move |(key, _)| format!("./{key}.{field}\n")));
     fs::write(dir.join("list"), names.collect::<String>()).unwrap();
@@ -52,11 +52,11 @@ const SORT: [&str; 2] = ["--limit", "unsorted=1MiB"];
 
 #[test]
 #[ignore = "needs GNU tar: see CONTRIBUTING.md"]
-fn reshard_turns_any_archive_of_files_into_sound_shards() {
+fn reshard_makes_shards_of_any_archive_of_files() {
     let (dir, expected) = tree();
     let dir = dir.path();
-    by_field(dir, &expected);
-    // As people make them; the second one in the order of the directory.
+    tar_by_field(dir, &expected);
+    // Common ways to make an archive. The second one has the order of the directory.
     tar(dir, &["-czf", "../y.tar.gz", "-T", "../list"]);
     tar(dir, &["-cf", "../z.tar", "."]);
     for shard in ["x.tar", "y.tar.gz", "z.tar"] {
@@ -85,10 +85,10 @@ fn reshard_turns_any_archive_of_files_into_sound_shards() {
 
 #[test]
 #[ignore = "needs GNU tar, and Python with webdataset: see CONTRIBUTING.md"]
-fn python_reads_the_shards_that_reshard_writes_of_them() {
+fn python_reads_the_shards_that_reshard_makes_of_them() {
     let (dir, expected) = tree();
     let dir = dir.path();
-    by_field(dir, &expected);
+    tar_by_field(dir, &expected);
     output(dir, &[&["reshard", "x.tar", "--to", "out/%d.tar"][..], &SORT].concat());
     tar(dir, &["-cf", "../sorted.tar", "--sort=name", "cat", "dog"]);
     let python = Python::find();
@@ -102,8 +102,8 @@ fn python_reads_the_shards_that_reshard_writes_of_them() {
 fn errors_name_the_shard_the_member_and_what_to_do() {
     let (dir, expected) = tree();
     let dir = dir.path();
-    by_field(dir, &expected);
-    // Without the limit, the advice is the command that writes sound shards.
+    tar_by_field(dir, &expected);
+    // Without the limit, the error advises the command that writes sorted shards.
     let said = run(dir, &["verify", "x.tar"]);
     assert_eq!(said.code, Some(3), "{said:?}");
     assert!(
@@ -116,7 +116,7 @@ fn errors_name_the_shard_the_member_and_what_to_do() {
     assert!(error.contains("x.tar, byte ") && error.contains("member ./cat/000.bin"), "{error}");
     assert!(error.contains("10240 bytes") && error.contains("--limit unsorted=SIZE"), "{error}");
     assert!(!dir.join("out").exists());
-    // Mixed samples have no ranges.
+    // A sample with scattered members is not one byte range.
     let shuffled = ["reshard", "x.tar", "--to", "out/%d.tar", "--shuffle", "1"];
     let error = failure(dir, &[&shuffled[..], &SORT].concat(), 1);
     assert!(error.contains("write it to .tar shards without --shuffle first"), "{error}");

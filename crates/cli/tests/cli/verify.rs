@@ -46,7 +46,7 @@ fn members(members: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 #[test]
-fn sound_shards() {
+fn undamaged_shards_have_no_findings() {
     let dir = demo();
     let said = output(dir.path(), &["verify", "data"]);
     assert_eq!(said, "3 shards of 12 samples, 61.4 kB: no damage found\n");
@@ -57,7 +57,7 @@ fn sound_shards() {
 }
 
 #[test]
-fn damage_to_archives() {
+fn damage_to_archives_is_found() {
     let samples: Vec<Sample> = (0..6).map(sample).collect();
     let whole = archive(&samples);
     let at = |key: &str| {
@@ -88,7 +88,7 @@ fn damage_to_archives() {
 }
 
 #[test]
-fn damage_to_compressed_shards() {
+fn damage_to_compressed_shards_is_found() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("%d.tar.gz"), 6, 6);
     assert_eq!(kinds(dir.path(), &["0.tar.gz", "--decode"]), []);
@@ -125,7 +125,7 @@ fn after_a_faulty_sample_the_rest_is_verified() {
 }
 
 #[test]
-fn fields_that_nearly_all_samples_have() {
+fn a_field_that_few_samples_lack_is_a_finding() {
     let mut all: Vec<Sample> = (0..20).map(sample).collect();
     let _ = all[7].remove("txt");
     let _ = all[9].remove("txt");
@@ -133,7 +133,9 @@ fn fields_that_nearly_all_samples_have() {
     let found = findings(dir.path(), &["a.tar"]);
     assert_eq!((found.len(), &*found[0].0, &*found[0].1), (1, "missing_field", "000007"));
     let message = found[0].2["message"].as_str().unwrap();
-    assert_eq!(message, "it has no field \"txt\", nor has one other sample; 90.0 % of all samples have it");
+    let expected =
+        "the sample does not have the field \"txt\", nor does 1 other sample; 90.0 % of all samples have it";
+    assert_eq!(message, expected);
     // Below the share of --common, a field is optional.
     assert_eq!(kinds(dir.path(), &["a.tar", "--common", "0.95"]), []);
     assert_eq!(kinds(dir.path(), &["a.tar", "--require", "png,cls"]), []);
@@ -141,7 +143,7 @@ fn fields_that_nearly_all_samples_have() {
 }
 
 #[test]
-fn fields_that_do_not_decode() {
+fn fields_that_do_not_decode_are_findings() {
     let png = archive(&[sample(0)]);
     let bytes = shardstream_png(&png);
     let mut cut = bytes.clone();
@@ -174,7 +176,7 @@ fn shardstream_png(archive: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn against_an_index() {
+fn shards_that_differ_from_the_index_are_findings() {
     let dir = demo();
     output(dir.path(), &["index", "build", "data", "--to", "i.json", "--checksums"]);
     let verify = ["data", "--index", "i.json"];
@@ -190,20 +192,20 @@ fn against_an_index() {
         kinds(dir.path(), &verify),
         [("stale".to_owned(), String::new()), ("sample_checksum".into(), "000004".into())]
     );
-    // With the old modification time, only the checksum differs, as after a fault of the disk.
+    // With the old modification time, only the checksum differs, as after a disk fault.
     fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
     assert_eq!(kinds(dir.path(), &verify), one("sample_checksum", "000004"));
     // Another shard, with one sample fewer.
     fs::write(&path, archive(&(4..7).map(sample).collect::<Vec<_>>())).unwrap();
     let found = kinds(dir.path(), &verify);
     assert_eq!(found, [("stale".to_owned(), String::new()), ("stale".into(), String::new())]);
-    // One shard that is not in the index.
+    // Verify also a shard that is not in the index.
     fs::rename(&path, dir.path().join("data/train-000009.tar")).unwrap();
     assert_eq!(kinds(dir.path(), &verify), one("not_indexed", ""));
 }
 
 #[test]
-fn a_shard_under_another_name_is_the_one_that_was_indexed() {
+fn an_indexed_shard_is_recognized_under_another_name() {
     let dir = demo();
     output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
     let path = dir.path().join("data/train-000001.tar");
@@ -216,14 +218,14 @@ fn a_shard_under_another_name_is_the_one_that_was_indexed() {
     for name in ["data/train-000001.tar", "./data/train-000001.tar", "file:data/train-000001.tar", absolute] {
         assert_eq!(verify(name), one("stale", ""), "{name}");
     }
-    // A copy elsewhere may have another modification time.
+    // A copy in another directory may have another modification time.
     fs::create_dir(dir.path().join("copy")).unwrap();
     fs::copy(&path, dir.path().join("copy/train-000001.tar")).unwrap();
     assert_eq!(verify("copy/train-000001.tar"), []);
 }
 
 #[test]
-fn a_log_is_of_one_index() {
+fn a_log_belongs_to_one_index() {
     let dir = demo();
     output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
     let verify = ["verify", "data", "--index", "i.json", "--resume", "log"];
@@ -235,7 +237,11 @@ fn a_log_is_of_one_index() {
     assert_ne!(text, other);
     fs::write(dir.path().join("i.json"), other).unwrap();
     let ran = run(dir.path(), &verify);
-    assert_eq!((ran.code, ran.err.contains("is of a run with other options")), (Some(2), true), "{ran:?}");
+    assert_eq!(
+        (ran.code, ran.err.contains("is the log of a run with other options")),
+        (Some(2), true),
+        "{ran:?}"
+    );
 }
 
 #[test]
@@ -248,7 +254,7 @@ fn a_closed_pipe_does_not_hide_damage() {
 }
 
 #[test]
-fn keys_over_all_shards() {
+fn duplicate_keys_are_found_across_shards() {
     let dir = demo();
     fs::copy(dir.path().join("data/train-000001.tar"), dir.path().join("data/train-000003.tar")).unwrap();
     assert_eq!(kinds(dir.path(), &["data"]), []);

@@ -1,5 +1,5 @@
-//! Commands that compare a shard with what an index or a log says of it: over a server that gives strong and
-//! weak ETags, times of whole seconds, and an ETag once and a time once.
+//! Commands that compare the version of a shard with that in an index or a log. The server gives strong and
+//! weak ETags, times in whole seconds, and sometimes an ETag and sometimes a time.
 
 use crate::program::{demo, output, run, write};
 use crate::support::server::Naming::{Old, Strong, Unversioned, Weak, Young};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 #[test]
-fn shards_are_compared_by_one_rule() {
+fn all_commands_compare_versions_by_one_rule() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("%d.tar"), 3, 3);
     let content = fs::read(dir.path().join("0.tar")).unwrap();
@@ -50,7 +50,7 @@ fn shards_are_compared_by_one_rule() {
         assert_eq!(verified.contains("verified before"), is_same, "{pair}: {verified}");
         let before = server.requests().len();
         here(&["index", "build", &url, "--to", "i.json", "--update"]);
-        // The first request asks for the version alone.
+        // The first request asks only for the version.
         assert_eq!(server.requests().len() == before + 1, is_same, "{pair}");
     }
 }
@@ -65,9 +65,9 @@ fn touch(directory: &Path, time: Duration) {
     }
 }
 
-/// The exit codes of whoever takes an index: `index check`, `verify`, `reshard`, `plan`, and 0 or 1 for a
-/// dataset. `option` is for the commands.
-fn users(directory: &Path, option: &[&str]) -> [i32; 5] {
+/// The exit codes of the commands that take an index (`index check`, `verify`, `reshard`, `plan`), and 0 or 1
+/// for a dataset. `option` is given to the commands.
+fn exit_codes(directory: &Path, option: &[&str]) -> [i32; 5] {
     let code = |arguments: &[&str]| run(directory, &[arguments, option].concat()).code.unwrap();
     let _ = fs::remove_dir_all(directory.join("out"));
     let index = Index::load(&Store::default(), directory.join("data/i.json").to_str().unwrap()).unwrap();
@@ -86,45 +86,45 @@ fn users(directory: &Path, option: &[&str]) -> [i32; 5] {
 const FOUND: [i32; 5] = [3, 3, 1, 1, 1];
 
 #[test]
-fn times_of_whole_seconds_are_accepted_by_all_alike() {
+fn all_commands_accept_times_in_whole_seconds() {
     let dir = demo();
     let data = dir.path().join("data");
     touch(&data, Duration::new(1_700_000_000, 123_456_789));
     output(dir.path(), &["index", "build", "data", "--to", "data/i.json"]);
-    assert_eq!(users(dir.path(), &[]), [0; 5]);
-    // As `cp -p` restores a time to a file system that keeps whole seconds.
+    assert_eq!(exit_codes(dir.path(), &[]), [0; 5]);
+    // `cp -p` restores the time in whole seconds on some file systems.
     touch(&data, Duration::new(1_700_000_000, 0));
-    assert_eq!(users(dir.path(), &[]), [0; 5]);
+    assert_eq!(exit_codes(dir.path(), &[]), [0; 5]);
     touch(&data, Duration::new(1_700_000_001, 0));
-    assert_eq!(users(dir.path(), &[]), FOUND);
+    assert_eq!(exit_codes(dir.path(), &[]), FOUND);
 }
 
 #[test]
-fn an_index_copied_with_its_shards_is_decided_by_checksums_or_an_option() {
+fn an_index_copied_with_its_shards_is_accepted_by_checksums_or_an_option() {
     for checksums in [&[][..], &["--checksums"]] {
         let dir = demo();
         let data = dir.path().join("data");
         touch(&data, Duration::new(1_700_000_000, 5));
         output(dir.path(), &[&["index", "build", "data", "--to", "data/i.json"], checksums].concat());
-        // As `cp -r` does, and `sync` and `cp` through a bucket.
+        // `cp -r` sets new times, and so do `sync` and `cp` through a bucket.
         touch(&data, Duration::new(1_800_000_000, 5));
         let accepted = if checksums.is_empty() { FOUND } else { [0; 5] };
-        assert_eq!(users(dir.path(), &[]), accepted, "{checksums:?}");
-        assert_eq!(users(dir.path(), &["--without-versions"]), [0; 5], "{checksums:?}");
-        // The option does not help a shard that is another one, and neither do checksums.
+        assert_eq!(exit_codes(dir.path(), &[]), accepted, "{checksums:?}");
+        assert_eq!(exit_codes(dir.path(), &["--without-versions"]), [0; 5], "{checksums:?}");
+        // Neither the option nor checksums accept a shard with other samples.
         let shard = data.join("train-000001.tar");
         let mut bytes = fs::read(&shard).unwrap();
         let at = bytes.windows(5).position(|bytes| bytes == b"a dog" || bytes == b"a cat").unwrap();
         bytes[at] = b'A';
         fs::write(&shard, bytes).unwrap();
-        let found = users(dir.path(), &[]);
+        let found = exit_codes(dir.path(), &[]);
         match checksums.is_empty() {
             true => assert_eq!(found, FOUND),
             // `plan` reads no shards.
             false => assert_eq!(found, [3, 3, 1, 0, 1]),
         }
         fs::write(&shard, "short").unwrap();
-        assert_eq!(users(dir.path(), &["--without-versions"]), FOUND, "{checksums:?}");
+        assert_eq!(exit_codes(dir.path(), &["--without-versions"]), FOUND, "{checksums:?}");
     }
     let dir = demo();
     let ran = run(dir.path(), &["verify", "data", "--without-versions"]);

@@ -1,5 +1,5 @@
-//! A fake CUDA driver with two devices, built by the tests. It keeps books on what is registered, and refuses
-//! what the real one refuses. Work in a stream ends when a test says so.
+//! A fake CUDA driver with two devices, built by the tests. It records which memory is registered, and
+//! refuses the calls that the real driver refuses. The work of streams ends when a test calls `made_up_work`.
 #![allow(unsafe_code, non_snake_case, clippy::missing_safety_doc)]
 
 mod report;
@@ -21,11 +21,11 @@ const NOT_REGISTERED: c_int = 713;
 struct Driver {
     initialised: bool,
     report: Report,
-    /// First byte and length of what is pinned.
+    /// Address and length of each pinned range.
     pinned: BTreeMap<usize, usize>,
     /// Whether the work of all streams has ended.
     is_done: bool,
-    /// What the next calls of a function return.
+    /// The error code that each of these functions returns.
     failures: BTreeMap<String, c_int>,
 }
 
@@ -51,7 +51,7 @@ fn misused(driver: &mut Driver, code: c_int) -> c_int {
     code
 }
 
-/// Begins a call that needs a context, and fails if the test wants it.
+/// Begins a call that needs a context. Returns the error code that a test has set for the call.
 fn begin(call: &str) -> Result<MutexGuard<'static, Driver>, c_int> {
     let mut driver = lock();
     if !driver.initialised {
@@ -70,7 +70,7 @@ fn end(result: Result<c_int, c_int>) -> c_int {
     result.unwrap_or_else(|code| code)
 }
 
-/// Lets all calls of a function fail with this code, or succeed again with 0.
+/// Makes all calls of a function fail with `code`, or succeed again if `code` is 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn made_up_fail(call: *const c_char, code: c_int) {
     let call = unsafe { CStr::from_ptr(call) }.to_str().unwrap().to_owned();
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn made_up_is_pinned(begin: *const c_void, bytes: usize) -
     c_int::from(range.is_some_and(|(first, length)| begin + bytes <= first + length))
 }
 
-/// Begins or ends the work of all streams.
+/// Sets whether the work of all streams has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn made_up_work(is_done: c_int) {
     lock().is_done = is_done != 0;

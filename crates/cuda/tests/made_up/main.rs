@@ -1,4 +1,4 @@
-//! Pinned batches with a fake driver, which keeps books on what is pinned and refuses what the real one does.
+//! Pinned batches with a fake driver, which records what is pinned and refuses what the real driver refuses.
 #![allow(unsafe_code, reason = "calls the fake driver")]
 
 #[path = "../../../pjrt/tests/made_up/build.rs"]
@@ -27,11 +27,11 @@ static BUILT: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
 });
 
 fn open_with(library: impl AsRef<Path>, ordinal: usize) -> Result<CudaDevice, CudaError> {
-    // SAFETY: the fake driver, or a library that is refused before any of its functions is called.
+    // SAFETY: the library is the fake driver, or one that is refused before any of its functions is called.
     unsafe { CudaDevice::open_with(library, ordinal) }
 }
 
-/// A driver of a test's own: each copy of the library has books of its own.
+/// A copy of the fake driver's library for one test: each copy has its own state.
 struct FakeDriver {
     path: PathBuf,
     driver: Library,
@@ -43,7 +43,7 @@ impl FakeDriver {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("libcuda.so.1");
         std::fs::copy(&BUILT.1, &path).unwrap();
-        // SAFETY: it was built above.
+        // SAFETY: the library is the fake driver.
         let driver = unsafe { Library::new(&path) }.unwrap();
         FakeDriver { path, driver, _home: home }
     }
@@ -62,7 +62,7 @@ impl FakeDriver {
         report
     }
 
-    /// Lets all calls of a function fail, or succeed again with 0.
+    /// Makes all calls of a function fail with `code`, or succeed again if `code` is 0.
     fn fail(&self, call: &str, code: c_int) {
         let call = CString::new(call).unwrap();
         // SAFETY: the function has this type.
@@ -80,8 +80,8 @@ impl FakeDriver {
         unsafe { is_pinned.unwrap()(bytes.as_ptr().cast(), bytes.len()) != 0 }
     }
 
-    /// Begins or ends the work of the streams.
-    fn work(&self, is_done: bool) {
+    /// Sets whether the work of all streams has ended.
+    fn set_work_done(&self, is_done: bool) {
         // SAFETY: the function has this type.
         let work = unsafe { self.driver.get::<unsafe extern "C" fn(c_int)>(b"made_up_work\0") };
         // SAFETY: as above.
@@ -98,7 +98,7 @@ fn batch(columns: &Columns) -> shardstream::Result<TensorBatch> {
 }
 
 fn in_flight<T>(device: &CudaDevice, value: T) -> Result<InFlight<T>, CudaError> {
-    // SAFETY: the default stream.
+    // SAFETY: null is the default stream.
     unsafe { device.in_flight(null_mut(), value) }
 }
 
@@ -122,7 +122,7 @@ fn a_batch_is_pinned_until_its_last_view_is_dropped_on_any_thread() {
 }
 
 #[test]
-fn a_batch_that_outlives_everything_else_keeps_the_context() {
+fn a_batch_keeps_the_context_after_the_device_is_dropped() {
     let driver = FakeDriver::new();
     let batch = batch(&columns(&PinnedMemory::new(&driver.open()))).unwrap();
     assert_eq!((driver.report().registered, driver.report().contexts), (1, 1));
@@ -161,18 +161,18 @@ fn a_loader_gives_the_same_batches_in_pinned_memory_and_unpins_all_of_it() {
         let memory = PinnedMemory::new(&device);
         let pinned = labels(&pattern, Some(memory.clone()), threads).unwrap();
         assert_eq!(pinned, labels(&pattern, None, threads).unwrap());
-        // The threads of the loader may hold a batch a little longer.
+        // The loader's threads may hold a batch a little longer.
         while memory.bytes() > 0 {
             thread::yield_now();
         }
         assert_eq!(driver.report().registered, 0);
     }
-    // More than one batch was held at a time.
+    // `labels` holds 60 batches at a time, so none of them could reuse another's memory.
     assert!(driver.report().registrations > 60);
 }
 
 #[test]
-fn later_batches_reuse_what_is_pinned() {
+fn later_batches_reuse_pinned_memory() {
     let (driver, directory) = (FakeDriver::new(), tempfile::tempdir().unwrap());
     let memory = PinnedMemory::new(&driver.open());
     let dataset = Dataset::builder(shards(&directory)).build().unwrap();
@@ -207,7 +207,7 @@ fn memory_that_cannot_be_pinned_is_an_error_that_says_what_to_do() {
 }
 
 #[test]
-fn optional_memory_is_ordinary_where_none_can_be_pinned() {
+fn optional_memory_is_ordinary_if_pinning_fails() {
     let (driver, directory) = (FakeDriver::new(), tempfile::tempdir().unwrap());
     let memory = PinnedMemory::new(&driver.open()).optional();
     driver.fail("cuMemHostRegister", 2);
@@ -217,7 +217,7 @@ fn optional_memory_is_ordinary_where_none_can_be_pinned() {
 }
 
 #[test]
-fn a_machine_without_driver_or_device_is_a_typed_error() {
+fn a_missing_driver_or_device_is_a_typed_error() {
     let error = open_with("no/such/libcuda.so.1", 0).unwrap_err();
     assert!(matches!(error, CudaError::NoDriver { .. }), "{error}");
     #[cfg(target_os = "linux")]
@@ -239,7 +239,7 @@ fn a_machine_without_driver_or_device_is_a_typed_error() {
     assert_eq!(driver.report().contexts, 0);
 }
 
-/// Counts when it is dropped.
+/// Adds 1 to the number when it is dropped.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {
@@ -252,7 +252,7 @@ impl Drop for Counted {
 fn a_value_in_flight_is_kept_until_the_work_of_the_stream_has_ended() {
     let (driver, dropped) = (FakeDriver::new(), Arc::new(AtomicUsize::new(0)));
     let device = driver.open();
-    driver.work(false);
+    driver.set_work_done(false);
     let held = in_flight(&device, Counted(dropped.clone())).unwrap();
     assert!(!held.is_done().unwrap());
     let (begun, has_begun) = mpsc::channel();
@@ -262,7 +262,7 @@ fn a_value_in_flight_is_kept_until_the_work_of_the_stream_has_ended() {
     });
     has_begun.recv().unwrap();
     assert_eq!(dropped.load(SeqCst), 0);
-    driver.work(true);
+    driver.set_work_done(true);
     other.join().unwrap();
     assert_eq!(dropped.load(SeqCst), 1);
     let held = in_flight(&device, Counted(dropped.clone())).unwrap();
@@ -272,10 +272,10 @@ fn a_value_in_flight_is_kept_until_the_work_of_the_stream_has_ended() {
 }
 
 #[test]
-fn a_value_whose_work_may_not_have_ended_is_never_dropped() {
+fn a_value_that_the_device_may_still_read_is_never_dropped() {
     let (driver, dropped) = (FakeDriver::new(), Arc::new(AtomicUsize::new(0)));
     let device = driver.open();
-    // Without an event, the whole stream is waited for.
+    // If no event can be recorded, `in_flight` waits for the whole stream, and then drops the value.
     driver.fail("cuEventRecord", 700);
     assert!(in_flight(&device, Counted(dropped.clone())).is_err());
     assert_eq!(dropped.load(SeqCst), 1);

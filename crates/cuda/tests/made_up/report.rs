@@ -1,19 +1,19 @@
-//! What the fake driver says of itself, for the tests.
+//! The state of the fake driver, for the tests.
 
-/// What a process has done with the driver.
+/// Counts of the fake driver's calls and objects.
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub(crate) struct Report {
-    /// Ranges that are pinned.
+    /// Ranges that are pinned now.
     pub(crate) registered: usize,
-    /// How often memory was pinned.
+    /// Number of times that memory was pinned.
     pub(crate) registrations: usize,
-    /// Retained contexts that are not released.
+    /// Retained contexts that are not released yet.
     pub(crate) contexts: i64,
     /// Events that exist.
     pub(crate) events: i64,
-    /// Contexts that are current on the calling thread.
+    /// Contexts on the calling thread's stack of contexts.
     pub(crate) depth: usize,
-    /// Calls without a current context, and of what does not exist.
+    /// Calls without a current context, or with an object that does not exist.
     pub(crate) misuses: usize,
 }

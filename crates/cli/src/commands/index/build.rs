@@ -14,7 +14,7 @@ use shardstream::{ErrorKind, Index, Result, SecretUrl, ShardList};
 
 /// Index shards from the headers of their archives.
 ///
-/// The index is JSON, which Python's wids reads too, or compact where its name ends in .shidx.
+/// The index is JSON, which Python's wids reads too, or compact if its name ends in .shidx.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -22,10 +22,10 @@ pub(crate) struct Options {
     /// Where to write the index: a path or URL.
     #[arg(long, value_name = "INDEX")]
     to: String,
-    /// Record a checksum of each sample, for which the whole shards are read.
+    /// Record a checksum of each sample. This reads the whole shards.
     #[arg(long)]
     checksums: bool,
-    /// Also write the keys of the samples to INDEX.shkeys, by which `cat --key` finds a sample.
+    /// Also write the keys of the samples to INDEX.shkeys, with which `cat --key` finds a sample.
     #[arg(long, conflicts_with = "update")]
     keys: bool,
     /// Keep the entries of an existing index for shards that have not changed.
@@ -40,8 +40,8 @@ pub(crate) struct Options {
 
 pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     if context.reader.limits.unsorted > 0 {
-        let what = "--limit unsorted: samples whose members are mixed have no range of bytes that an index \
-                    could give: write sound shards with reshard first";
+        let what = "--limit unsorted: an index cannot give the byte range of a sample whose members are not \
+                    adjacent: write sorted shards with `reshard` first";
         return Err(Failure::Usage(what.into()));
     }
     let instead = "--update keeps the entries of unchanged shards, ";
@@ -78,7 +78,8 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     context.output.line(format_args!("{place}: {count}"))
 }
 
-/// Whether two indexes are of the same shards, which then have the same keys. Checksums may differ.
+/// Whether two indexes are of the same versions of the same shards, so that the samples have the same keys.
+/// The indexes' checksums may differ.
 fn has_same_shards(old: &Index, new: &Index) -> bool {
     fn identity(shard: &ShardIndex) -> (&str, u64, Option<u64>, Option<&str>) {
         (shard.url(), shard.samples(), shard.bytes(), shard.version())
@@ -86,7 +87,7 @@ fn has_same_shards(old: &Index, new: &Index) -> bool {
     old.iter().map(identity).eq(new.iter().map(identity))
 }
 
-/// Removes the keys beside an index that was updated: they are of shards as they were before.
+/// Removes the key index beside an index that was updated, because its keys are those of the older shards.
 fn remove_keys(index: &str, context: &Context) -> Result<(), Failure> {
     let Some(place) = KeyIndex::beside(index) else { return Ok(()) };
     if !exists(&context.store, &place)? {
@@ -100,14 +101,15 @@ fn remove_keys(index: &str, context: &Context) -> Result<(), Failure> {
     ))
 }
 
-/// Where the keys of the index at this place are.
+/// The path or URL of the key index beside the index at `place`.
 fn keys_beside(place: &str) -> Result<String, Failure> {
-    let what = "--keys: the URL of the index has a query, and so there is no place beside it";
+    let what = "--keys: the URL of the index has a query, so no file can be written beside it: give a URL \
+                without a query";
     KeyIndex::beside(place).ok_or_else(|| Failure::Usage(what.into()))
 }
 
-/// Indexes shards, with progress. The entry in `old` of a shard that has not changed is reused. The keys of
-/// their samples go into `keys`.
+/// Indexes shards, with progress. Reuses the entry in `old` of a shard that has not changed. Adds the keys of
+/// the samples to `keys`.
 pub(super) fn index_shards(
     shards: &ShardList,
     old: Option<Index>,
@@ -138,7 +140,7 @@ pub(super) fn index_shards(
     Ok(indexed.into_iter().collect())
 }
 
-/// The index of a shard, and the keys of its samples if they are wanted.
+/// Indexes a shard. Also returns the keys of its samples if `keys` is set.
 fn index_shard(
     url: &SecretUrl,
     checksums: bool,
@@ -154,7 +156,7 @@ fn index_shard(
     indexed.ok_or_else(|| ErrorKind::NoShards("nothing was indexed".into()).into())
 }
 
-/// Whether the index of a shard is up to date and has the checksums if these are wanted.
+/// Whether the index of a shard is up to date, and has checksums if `checksums` is set.
 fn is_current(known: &ShardIndex, url: &SecretUrl, checksums: bool, store: &Store) -> Result<bool> {
     let is_complete = known.url() == url.expose_secret()
         && known.selection().is_none()

@@ -13,12 +13,12 @@ use shardstream::index::ShardIndex;
 use shardstream::store::{ObjectUrl, ObjectVersion};
 use shardstream::{ErrorKind, Result, SecretUrl};
 
-/// Compare an index with the shards as they are now.
+/// Compare an index with the current shards.
 ///
 /// Finds shards that are missing, or whose size or version has changed since they were indexed; with
-/// patterns, also shards that are not in the index. Reads no shards, as `verify --index` does, with one
-/// exception: where only the version has changed and the index has checksums, these decide. The exit code is
-/// 3 if anything was found.
+/// patterns, also shards that are not in the index. Unlike `verify --index`, this does not read the shards,
+/// with one exception: if only the version of a shard has changed and the index has checksums, its samples
+/// are compared with the checksums. The exit code is 3 if anything was found.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     /// The index: a path or URL.
@@ -32,7 +32,7 @@ pub(super) struct Options {
     json: JsonOption,
 }
 
-/// Optional patterns.
+/// Patterns that may be left out.
 #[derive(Debug, clap::Args)]
 struct OtherPatterns {
     /// Shards that should be in the index.
@@ -97,8 +97,8 @@ pub(super) fn run(options: Options, context: &Context) -> std::result::Result<()
     }
 }
 
-/// The difference between a shard as it is now and its index. Its samples are read where their checksums
-/// decide.
+/// Compares a shard with its index. Returns `None` if the shard has not changed. If only its version has
+/// changed, its samples are compared with the checksums of the index.
 fn compare(
     shard: &ShardIndex,
     url: &SecretUrl,

@@ -25,11 +25,11 @@ struct IndexInfo {
     samples: u64,
     bytes: u64,
     fields: BTreeSet<String>,
-    /// Number of shards whose samples have known offsets.
+    /// Number of shards for whose samples the index has offsets.
     located: u64,
-    /// Number of shards whose samples have checksums.
+    /// Number of shards for whose samples the index has checksums.
     checksums: u64,
-    /// The names of the filters that selected samples.
+    /// Names of the filters that have selected samples.
     selections: BTreeSet<String>,
 }
 
@@ -48,7 +48,8 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         document.located += u64::from(shard.range(0..shard.samples()).is_some());
         document.checksums += u64::from(shard.checksum_of(0).is_some());
         if shard.members(0).is_none() {
-            // Only the number of its samples is known, whatever that is.
+            // The index has only the number of samples. The loop below would do nothing, for up to 2^64
+            // samples.
             continue;
         }
         for sample in 0..shard.samples() {

@@ -38,7 +38,9 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             Some(before) if shard.clone().with_url(before.url()) == *before => {}
             Some(before) => {
                 let what = SecretUrl::from(before.url());
-                return Err(Failure::Failed(format!("two of the indexes disagree on the shard {what}")));
+                return Err(Failure::Failed(format!(
+                    "two of the indexes have different entries of the shard {what}: build one of them again"
+                )));
             }
         }
     }

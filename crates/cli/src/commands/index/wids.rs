@@ -9,7 +9,7 @@ use shardstream::{Index, SecretUrl};
 
 /// Index the shards of a wids document from their headers.
 ///
-/// The number of samples of each shard must be that of the document.
+/// Each shard must have the number of samples that the document says.
 #[derive(Debug, clap::Args)]
 pub(super) struct ImportOptions {
     /// A wids-shard-index-v1 document: a path or URL.
@@ -18,16 +18,16 @@ pub(super) struct ImportOptions {
     /// Where to write the index: a path or URL.
     #[arg(long, value_name = "INDEX")]
     to: String,
-    /// Record a checksum of each sample, for which the whole shards are read.
+    /// Record a checksum of each sample. This reads the whole shards.
     #[arg(long)]
     checksums: bool,
     #[command(flatten)]
     force: super::save::ForceOption,
 }
 
-/// Write an index as Python's wids does: only URLs and numbers of samples.
+/// Write an index as Python's wids does, with only URLs and numbers of samples.
 ///
-/// wids also reads the indexes of `index build`; this one is shorter.
+/// wids also reads the indexes that `index build` writes; this document is shorter.
 #[derive(Debug, clap::Args)]
 pub(super) struct ExportOptions {
     /// The index: a path or URL.
@@ -47,7 +47,7 @@ pub(super) fn import(options: ImportOptions, context: &Context) -> Result<(), Fa
     for (then, now) in wids.iter().zip(&index) {
         if then.samples() != now.samples() {
             return Err(Failure::Failed(format!(
-                "{} has {}, and the document says {}",
+                "{} has {}, but the document says {}",
                 SecretUrl::from(now.url()),
                 text::counted(now.samples(), "sample"),
                 text::number(then.samples())
@@ -65,7 +65,8 @@ pub(super) fn export(options: ExportOptions, context: &Context) -> Result<(), Fa
     }
     if let Some(filter) = index.iter().find_map(|shard| shard.selection()) {
         return Err(Failure::Failed(format!(
-            "the index has only the samples that {filter:?} selected, but wids would read all"
+            "the index has only the samples that {filter:?} selected, but wids would read all samples: \
+             export an index of whole shards"
         )));
     }
     super::save::save(&index.counts(), &options.to, context)

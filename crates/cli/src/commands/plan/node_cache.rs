@@ -1,4 +1,4 @@
-//! What the caches of the nodes hold over several epochs.
+//! Simulates the caches of the nodes over several epochs.
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -8,61 +8,63 @@ use std::ops::Range;
 
 /// Number of epochs that are simulated.
 pub(super) const EPOCHS: u64 = 5;
-/// Number of nodes that are simulated, at most.
+/// Maximum number of nodes that are simulated.
 const MAX_NODES: usize = 8;
-/// Size of the blocks that a cache keeps. Those of large datasets are simulated in larger ones.
+/// Size of the blocks that a cache keeps. For a large dataset, larger blocks are simulated.
 const BLOCK_BYTES: u64 = 1 << 20;
-/// Number of blocks of all shards together above which larger ones are simulated.
+/// Maximum number of blocks of all shards together. If there would be more, larger blocks are simulated.
 const MAX_BLOCKS: u64 = 200_000;
 
 /// The nodes of a job, each with a cache that its ranks share.
 pub(super) struct Nodes<'a> {
     /// The size of each shard in bytes.
     pub(super) sizes: &'a [u64],
-    /// The bytes of a shard that a slice reads.
+    /// Returns the range of bytes of its shard that a slice reads.
     pub(super) bytes_of: &'a dyn Fn(&Slice) -> Range<u64>,
     pub(super) nodes: usize,
     pub(super) world_size: usize,
-    /// The size of each cache; `u64::MAX` without a limit.
+    /// The size of each cache; `u64::MAX` if it has no limit.
     pub(super) cache_bytes: u64,
-    /// The first epoch that is read.
+    /// The first epoch that is simulated.
     pub(super) first_epoch: u64,
     pub(super) interrupt: &'a Interrupt,
 }
 
-/// The number of a shard, and that of a block in it.
+/// The number of a shard, and the number of a block in it.
 type BlockNumber = (usize, u64);
 
-/// A read of a part of a block.
+/// A read of some bytes of a block.
 #[derive(Debug, Clone, Copy)]
 struct BlockRead {
     block: BlockNumber,
     /// Number of bytes that are read.
     bytes: u64,
-    /// Number of bytes of the whole block, which the cache keeps.
+    /// Size of the whole block, which the cache keeps.
     stored: u64,
 }
 
 impl Nodes<'_> {
-    /// The share of the bytes read that the caches have, in each epoch of this plan. As the store's cache
-    /// does, a cache keeps what it has where streams keep their shards, and otherwise evicts the block whose
-    /// last use is longest ago.
+    /// For each epoch of this plan, the share of the bytes read that the caches have.
+    ///
+    /// The caches behave as the store's cache: if streams keep their shards, a full cache keeps its blocks
+    /// and adds none; otherwise it evicts the least recently used block.
     pub(super) fn hit_rates(&self, plan: &Plan) -> Result<Vec<f64>, Failure> {
-        let mut found = vec![(0, 0); EPOCHS as usize];
+        let mut hits = vec![0_u64; EPOCHS as usize];
+        let mut reads = vec![0_u64; EPOCHS as usize];
         for node in self.simulated() {
             let mut cache = BlockCache::new(self.cache_bytes, !plan.is_kept());
-            for (epoch, (hits, all)) in (self.first_epoch..).zip(&mut found) {
+            for (epoch, (hits, reads)) in (self.first_epoch..).zip(hits.iter_mut().zip(&mut reads)) {
                 self.interrupt.check()?;
                 for read in self.reads(node, plan, epoch) {
-                    *all += read.bytes;
+                    *reads += read.bytes;
                     *hits += if cache.has(read) { read.bytes } else { 0 };
                 }
             }
         }
-        Ok(found.into_iter().map(|(hits, all): (u64, u64)| hits as f64 / all.max(1) as f64).collect())
+        Ok(hits.iter().zip(&reads).map(|(hits, reads)| *hits as f64 / (*reads).max(1) as f64).collect())
     }
 
-    /// The size of a cache that holds everything that a node reads in an epoch: the largest one of the nodes.
+    /// The size of a cache that holds everything that a node reads in an epoch; the largest of all nodes.
     pub(super) fn epoch_bytes(&self, plan: &Plan) -> u64 {
         let of_node = |node| {
             let reads = self.reads(node, plan, self.first_epoch).into_iter();
@@ -72,12 +74,12 @@ impl Nodes<'_> {
         self.simulated().map(of_node).max().unwrap_or(0)
     }
 
-    /// The nodes that are simulated.
+    /// The numbers of the nodes that are simulated.
     fn simulated(&self) -> impl Iterator<Item = usize> {
         (0..self.nodes).step_by(self.nodes.div_ceil(MAX_NODES))
     }
 
-    /// What a node reads in an epoch: the blocks of one slice of each of its streams in turn.
+    /// The reads of a node in an epoch. The node's streams take turns: each reads one slice at a time.
     fn reads(&self, node: usize, plan: &Plan, epoch: u64) -> Vec<BlockRead> {
         let ranks = self.world_size / self.nodes;
         let is_here = |stream: &usize| stream % self.world_size / ranks == node;
@@ -104,14 +106,15 @@ impl Nodes<'_> {
 /// A cache of blocks.
 struct BlockCache {
     max_bytes: u64,
-    /// Whether it evicts the block whose last use is longest ago; otherwise what has no room is not kept.
+    /// Whether a full cache evicts the least recently used block. If not, a block without room is not kept.
     evicts: bool,
     bytes: u64,
     /// Number of reads.
     reads: u64,
-    /// For each block in the cache its size, and the number of the last read of it.
+    /// For each block in the cache, its size and the number of its last read.
     blocks: HashMap<BlockNumber, (u64, u64)>,
-    /// All reads of which a block may be the last one, each with its number.
+    /// Reads in their order, each with its block and number. Older reads of a block are removed when they
+    /// reach the front.
     order: VecDeque<(BlockNumber, u64)>,
 }
 
@@ -120,21 +123,21 @@ impl BlockCache {
         BlockCache { max_bytes, evicts, bytes: 0, reads: 0, blocks: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// Whether a block is in the cache, which may keep it from then on.
+    /// Whether a block is in the cache. If not, the cache may add it.
     fn has(&mut self, read: BlockRead) -> bool {
         if !self.evicts {
             let has_room = self.bytes.saturating_add(read.stored) <= self.max_bytes;
-            let known = self.blocks.contains_key(&read.block);
-            if has_room && !known {
+            let is_hit = self.blocks.contains_key(&read.block);
+            if has_room && !is_hit {
                 self.blocks.insert(read.block, (read.stored, 0));
                 self.bytes += read.stored;
             }
-            return known;
+            return is_hit;
         }
         self.reads += 1;
         self.order.push_back((read.block, self.reads));
-        let known = self.blocks.insert(read.block, (read.stored, self.reads)).is_some();
-        if !known {
+        let is_hit = self.blocks.insert(read.block, (read.stored, self.reads)).is_some();
+        if !is_hit {
             self.bytes += read.stored;
         }
         while self.bytes > self.max_bytes {
@@ -146,7 +149,7 @@ impl BlockCache {
                 self.bytes -= stored;
             }
         }
-        known
+        is_hit
     }
 }
 
@@ -154,8 +157,8 @@ impl BlockCache {
 mod tests {
     use super::*;
 
-    /// The caches of 8 nodes that read 160 shards of 4 MiB in 16 streams.
-    fn of_8_nodes<T>(cache_bytes: u64, then: impl Fn(&Nodes<'_>, Plan) -> T) -> T {
+    /// Calls `check` with 8 nodes that read 160 shards of 4 MiB in 16 streams.
+    fn of_8_nodes<T>(cache_bytes: u64, check: impl Fn(&Nodes<'_>, Plan) -> T) -> T {
         let (sizes, bytes_of) = (vec![4 << 20; 160], |slice: &Slice| {
             let samples = &slice.samples;
             samples.start << 20..samples.end.min(4) << 20
@@ -170,24 +173,24 @@ mod tests {
             first_epoch: 3,
             interrupt: &interrupt,
         };
-        then(&nodes, Plan::new(160, 16, 42).unwrap())
+        check(&nodes, Plan::new(160, 16, 42).unwrap())
     }
 
     #[test]
-    fn shards_that_stay_are_found_in_a_cache_that_holds_them() {
+    fn a_cache_has_the_shards_that_streams_keep_if_they_fit() {
         let epoch_bytes = of_8_nodes(0, |nodes, plan| nodes.epoch_bytes(&plan.kept(true)));
         assert_eq!(epoch_bytes, 20 * (4 << 20));
         let kept = |bytes| of_8_nodes(bytes, |nodes, plan| nodes.hit_rates(&plan.kept(true)).unwrap());
         assert_eq!(kept(epoch_bytes), [0.0, 1.0, 1.0, 1.0, 1.0]);
         assert_eq!(kept(0), [0.0; 5]);
-        // A smaller one keeps what it has.
+        // A smaller cache keeps the blocks that it has.
         assert_eq!(kept(epoch_bytes / 2), [0.0, 0.5, 0.5, 0.5, 0.5]);
         assert_eq!(kept(epoch_bytes / 5), [0.0, 0.2, 0.2, 0.2, 0.2]);
     }
 
-    /// A shard that was read on k of 8 nodes is on the node that reads it next with a probability of k / 8.
+    /// If k of 8 nodes have read a shard, the node that reads it next has it with a probability of k / 8.
     #[test]
-    fn shards_that_are_dealt_anew_are_found_by_chance() {
+    fn a_cache_has_shards_that_are_dealt_anew_only_by_chance() {
         let dealt = of_8_nodes(u64::MAX, |nodes, plan| nodes.hit_rates(&plan).unwrap());
         for (rate, expected) in dealt.iter().zip([0.0, 0.125, 0.234, 0.330, 0.414]) {
             assert!((rate - expected).abs() < 0.1, "{dealt:?}");
@@ -195,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_in_one_block_share_it() {
+    fn slices_in_the_same_block_share_it() {
         let plan = Plan::counted([4; 10], 4, 1).unwrap().kept(true);
         let (sizes, bytes_of) =
             (vec![4 << 18; 10], |slice: &Slice| slice.samples.start << 18..slice.samples.end << 18);
@@ -211,7 +214,7 @@ mod tests {
         };
         assert_eq!(nodes.epoch_bytes(&plan), 10 << 20);
         let rates = nodes.hit_rates(&plan).unwrap();
-        // Shards that are cut in two are read twice.
+        // In the first epoch, the second slice of a shard finds the block of the first slice.
         assert!(rates[0] > 0.0 && rates[0] < 0.5 && rates[1..].iter().all(|rate| *rate == 1.0), "{rates:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The two orders of shards side by side: dealt anew in each epoch, or kept by each stream.
+//! Compares two orders of shards: dealt anew in each epoch, or kept by each stream.
 
 use super::node_cache::{EPOCHS, Nodes};
 use super::rank_load::{Training, bytes_of};
@@ -11,25 +11,24 @@ use serde::Serialize;
 use shardstream::index::ShardIndex;
 use shardstream::plan::Slice;
 
-/// Both orders with the caches of the nodes.
+/// Figures of both orders, and of the nodes' caches.
 #[derive(Debug, Serialize)]
 pub(super) struct OrderComparison {
     nodes: usize,
-    /// The size of the cache of a node; none without a limit.
+    /// The size of each node's cache; `None` if it has no limit.
     node_cache_bytes: Option<u64>,
-    /// The size of a cache that holds what a node reads if streams keep their shards.
+    /// The size of a cache that holds everything that a node reads if streams keep their shards.
     kept_bytes_per_node: u64,
     orders: Vec<OrderReport>,
 }
 
-/// One of the orders.
+/// Figures of one order.
 #[derive(Debug, Serialize)]
 struct OrderReport {
     keep_shards: bool,
-    /// The share of the bytes that the caches have, in each epoch; the caches are empty before the first.
+    /// For each epoch, the share of the bytes that the caches have. They are empty before the first epoch.
     hit_rates: Vec<f64>,
-    /// How many times as often as after a uniform shuffle two samples of one global batch are in one global
-    /// batch of the next epoch.
+    /// See [`Shuffling::repeated_pairs`].
     repeated_pairs: f64,
 }
 
@@ -39,7 +38,10 @@ impl OrderComparison {
         let world_size = usize::from(options.world_size);
         let nodes = options.nodes.map_or(world_size, usize::from);
         if !world_size.is_multiple_of(nodes) {
-            let what = format!("--nodes {nodes}: {world_size} ranks are not the same number on each node");
+            let what = format!(
+                "--nodes {nodes}: {world_size} ranks cannot be divided evenly among the nodes: give a \
+                 divisor of --world-size"
+            );
             return Err(Failure::Usage(what));
         }
         let shards: Vec<&ShardIndex> = training.shards.iter().collect();
@@ -102,9 +104,9 @@ impl OrderComparison {
         ))
     }
 
-    /// The size of the cache that a node needs, in words.
+    /// The size of the cache that a node needs, as a line of the report.
     pub(super) fn cache_of_a_node(&self, all: u64) -> String {
-        let kept = text::bytes(self.kept_bytes_per_node);
-        format!("{kept} hold the shards of its streams with --keep-shards, {} all shards", text::bytes(all))
+        let (kept, all) = (text::bytes(self.kept_bytes_per_node), text::bytes(all));
+        format!("{kept} for the shards of its streams with --keep-shards, {all} for all shards")
     }
 }

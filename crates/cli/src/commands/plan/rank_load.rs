@@ -1,4 +1,4 @@
-//! What each rank reads in an epoch.
+//! Computes what each rank reads in an epoch.
 
 use super::Options;
 use crate::context::Context;
@@ -19,7 +19,7 @@ pub(super) struct RankLoad {
     pub(super) streams: usize,
     pub(super) samples: u64,
     pub(super) bytes: u64,
-    /// Number of shards that it reads from.
+    /// Number of shards of which the rank reads samples.
     pub(super) shards: usize,
     pub(super) requests: u64,
     pub(super) steps: u64,
@@ -28,9 +28,9 @@ pub(super) struct RankLoad {
 /// The datasets and loaders of a training with these options.
 pub(super) struct Training<'a> {
     pub(super) options: &'a Options,
-    /// The counts and sizes of the shards.
+    /// The index of the shards, for their numbers of samples and sizes.
     pub(super) shards: &'a Index,
-    /// Whether the dataset has an index. Without one, whole shards are dealt.
+    /// Whether the dataset has an index. Without an index, streams get whole shards.
     pub(super) is_indexed: bool,
     pub(super) streams: usize,
     pub(super) context: &'a Context,
@@ -57,7 +57,7 @@ impl Training<'_> {
         Ok(self.dataset(0)?.plan().clone())
     }
 
-    /// What each rank reads in the epoch of the options.
+    /// What each rank reads in the epoch of `--epoch`.
     pub(super) fn rank_loads(&self) -> Result<Vec<RankLoad>, Failure> {
         let (epoch, plan) = (self.options.epoch, self.plan()?);
         let shards: Vec<&ShardIndex> = self.shards.iter().collect();

@@ -1,12 +1,13 @@
-//! How well the order mixes: how often samples meet again.
+//! Estimates how well an order mixes samples: how often two samples of one batch share a batch again.
 //!
-//! Of the pairs of samples in one global batch, a uniform shuffle brings `(b - 1) / (n - 1)` into one global
-//! batch of the next epoch, for batches of `b` of `n` samples. The figure is how many times that number an
-//! order brings together again: 1 is as good as a uniform shuffle, and 100 means that samples that were in
-//! one batch are a hundred times as likely to be in one batch again.
+//! Let a global batch have `b` of the dataset's `n` samples. After a uniform shuffle, two samples of one
+//! global batch share a global batch of the next epoch with the probability `(b - 1) / (n - 1)`. The figure
+//! `repeated pairs` is the probability under the given order, divided by this one. 1 is as good as a uniform
+//! shuffle; 100 means that samples of one batch are a hundred times as likely to share a batch again.
 //!
-//! It is estimated from samples of the plan. Where a sample is read follows from the plan; when it leaves its
-//! shuffle buffer is drawn at random, from the distribution that a buffer has.
+//! The figure is estimated from random samples. The position at which a sample is read follows from the plan;
+//! the step at which it leaves its shuffle buffer is drawn at random, from the distribution of a shuffle
+//! buffer.
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -14,14 +15,14 @@ use shardstream::Rng;
 use shardstream::plan::{Plan, Slice};
 use std::ops::Range;
 
-/// Number of pairs of neighbouring epochs.
+/// Number of pairs of successive epochs that are compared.
 const EPOCHS: u64 = 16;
-/// Number of samples that are looked up for each of them.
+/// Number of samples that are looked up for each pair of epochs.
 const SAMPLES: u64 = 25_000;
-/// Number of samples of a batch that are looked up, at most.
+/// Maximum number of samples of a batch that are looked up.
 const MAX_MEMBERS: u64 = 4096;
-/// A batch has at least the square root of the number of samples over this number: with fewer, too few pairs
-/// meet again to count them.
+/// A batch is simulated with at least `sqrt(n / SCARCITY)` of `n` samples. In smaller batches, too few pairs
+/// repeat to count them.
 const SCARCITY: f64 = 500.0;
 
 /// The samples of a training, and how they are shuffled and batched.
@@ -31,19 +32,19 @@ pub(super) struct Shuffling<'a> {
     pub(super) counts: &'a [u64],
     /// Number of samples in the shuffle buffer of each stream.
     pub(super) buffer: u64,
-    /// Number of samples of a global batch.
+    /// Number of samples in a global batch.
     pub(super) batch: u64,
     pub(super) seed: u64,
     pub(super) first_epoch: u64,
 }
 
 impl Shuffling<'_> {
-    /// How many times as often as after a uniform shuffle pairs of one global batch meet again in the next
-    /// epoch.
+    /// The probability that two samples of one global batch share a global batch of the next epoch, relative
+    /// to a uniform shuffle.
     pub(super) fn repeated_pairs(&self, plan: &Plan, interrupt: &Interrupt) -> Result<f64, Failure> {
         let samples: u64 = self.counts.iter().sum();
-        let least = (samples as f64 / SCARCITY).sqrt() as u64;
-        let batch = (self.batch * least.div_ceil(self.batch).max(1)).min(samples).max(2);
+        let min_batch = (samples as f64 / SCARCITY).sqrt() as u64;
+        let batch = (self.batch * min_batch.div_ceil(self.batch).max(1)).min(samples).max(2);
         let members = batch.min(MAX_MEMBERS);
         let (mut pairs, mut repeated) = (0, 0);
         let mut epoch = EpochOrder::new(plan, self.first_epoch, self.counts);
@@ -53,25 +54,26 @@ impl Shuffling<'_> {
                 interrupt.check()?;
                 let mut rng = Rng::new(self.seed, number, draw);
                 let first = rng.below(epoch.end().div_ceil(batch)) * batch;
-                let mut of_batch: Vec<u64> = match batch > members {
+                let mut batch_items: Vec<u64> = match batch > members {
                     true => (0..members).map(|_| first + rng.below(batch)).collect(),
                     false => (first..first + batch).collect(),
                 };
-                of_batch.sort_unstable();
-                of_batch.dedup();
-                let samples = of_batch.into_iter();
+                batch_items.sort_unstable();
+                batch_items.dedup();
+                let samples = batch_items.into_iter();
                 let samples = samples.filter_map(|item| epoch.sample_at(item, self.buffer, &mut rng));
                 let mut samples: Vec<(usize, u64)> = samples.collect();
                 samples.sort_unstable();
                 samples.dedup();
-                let items = samples.iter();
-                let items = items.filter_map(|sample| next.item_of(*sample, self.buffer, &mut rng));
-                let mut items: Vec<u64> = items.collect();
-                items.sort_unstable();
-                pairs += pairs_of(items.len());
-                // Two samples that were drawn one by one may be the same item, which two samples never are.
-                repeated +=
-                    pairs_with_equal(&items, |item| item / batch) - pairs_with_equal(&items, |item| item);
+                let next_items = samples.iter();
+                let next_items = next_items.filter_map(|sample| next.item_of(*sample, self.buffer, &mut rng));
+                let mut next_items: Vec<u64> = next_items.collect();
+                next_items.sort_unstable();
+                pairs += pairs_of(next_items.len());
+                // Each sample's step is drawn alone, so two samples may get the same item, which is
+                // impossible in a real epoch. Such pairs are subtracted.
+                repeated += pairs_with_equal(&next_items, |item| item / batch)
+                    - pairs_with_equal(&next_items, |item| item);
             }
             epoch = next;
         }
@@ -80,7 +82,7 @@ impl Shuffling<'_> {
     }
 }
 
-/// Number of pairs of neighbours in a sorted list with the same key.
+/// Number of pairs of items with the same key, in a list that is sorted by this key.
 fn pairs_with_equal<K: PartialEq>(items: &[u64], key: impl Fn(u64) -> K) -> u64 {
     items.chunk_by(|one, other| key(*one) == key(*other)).map(|equal| pairs_of(equal.len())).sum()
 }
@@ -91,11 +93,21 @@ fn pairs_of(count: usize) -> u64 {
 
 /// The order of the samples of an epoch.
 struct EpochOrder {
-    /// The slices of each stream, each with the number of samples before it.
+    /// The slices of each stream, each with the number of the stream's samples before it.
     streams: Vec<Vec<(u64, Slice)>>,
+    /// Number of samples of each stream.
     lengths: Vec<u64>,
-    /// For each shard its slices: samples, stream, and number of samples of the stream before them.
-    slices: Vec<Vec<(Range<u64>, usize, u64)>>,
+    /// The slices of each shard.
+    slices: Vec<Vec<ShardSlice>>,
+}
+
+/// A slice of a shard, and its position in a stream.
+#[derive(Clone)]
+struct ShardSlice {
+    samples: Range<u64>,
+    stream: usize,
+    /// Number of the stream's samples before this slice.
+    before: u64,
 }
 
 impl EpochOrder {
@@ -110,7 +122,7 @@ impl EpochOrder {
             let mut slices = Vec::new();
             for mut slice in plan.stream(epoch, stream) {
                 slice.samples.end = slice.samples.end.min(counts[slice.shard]);
-                order.slices[slice.shard].push((slice.samples.clone(), stream, before));
+                order.slices[slice.shard].push(ShardSlice { samples: slice.samples.clone(), stream, before });
                 slices.push((before, slice.clone()));
                 before += slice.samples.end - slice.samples.start;
             }
@@ -120,7 +132,7 @@ impl EpochOrder {
         order
     }
 
-    /// The number after that of the last item.
+    /// The number of the last item plus one.
     fn end(&self) -> u64 {
         let streams = self.streams.len() as u64;
         (1..)
@@ -130,7 +142,7 @@ impl EpochOrder {
             .unwrap_or(0)
     }
 
-    /// The shard and the number of the sample that is item `item` of the epoch.
+    /// Draws the sample, as a shard and a number in it, that is item `item` of the epoch.
     fn sample_at(&self, item: u64, buffer: u64, rng: &mut Rng) -> Option<(usize, u64)> {
         let streams = self.streams.len() as u64;
         let (stream, step) = ((item % streams) as usize, item / streams);
@@ -144,41 +156,46 @@ impl EpochOrder {
         Some((slice.shard, slice.samples.start + input - before))
     }
 
-    /// The number of the item that is this sample.
+    /// Draws the number of the item of the epoch that is this sample.
     fn item_of(&self, (shard, sample): (usize, u64), buffer: u64, rng: &mut Rng) -> Option<u64> {
-        let (samples, stream, before) =
-            self.slices[shard].iter().find(|(samples, ..)| samples.contains(&sample))?;
-        let input = before + sample - samples.start;
-        let step = step_of(input, self.lengths[*stream], buffer, rng);
-        Some(step * self.streams.len() as u64 + *stream as u64)
+        let slice = self.slices[shard].iter().find(|slice| slice.samples.contains(&sample))?;
+        let input = slice.before + sample - slice.samples.start;
+        let step = step_of(input, self.lengths[slice.stream], buffer, rng);
+        Some(step * self.streams.len() as u64 + slice.stream as u64)
     }
 }
 
-/// The step in which a shuffle buffer returns the input of this number, of `length` inputs.
+/// Draws the step in which a shuffle buffer returns the input with this number, of `length` inputs.
 ///
-/// The buffer is filled before step 0. Each step returns a random input of the buffer, and takes the next
-/// input in its place until there are no more.
+/// The buffer is filled before step 0. Each step returns a random input of the buffer and replaces it by the
+/// next input, as long as there are inputs.
 fn step_of(input: u64, length: u64, buffer: u64, rng: &mut Rng) -> u64 {
     let buffer = buffer.clamp(1, length);
-    // The last step in which the buffer is full.
-    let last = length - buffer;
+    let last_full_step = length - buffer;
+    // The first step that may return the input.
     let first = if input < buffer { 0 } else { input - buffer + 1 };
-    let step = first + waited(buffer, rng);
-    if step <= last { step } else { last + 1 + rng.below(buffer - 1) }
+    let step = first + steps_in_buffer(buffer, rng);
+    if step <= last_full_step { step } else { last_full_step + 1 + rng.below(buffer - 1) }
 }
 
-/// The number of the input that a shuffle buffer returns in this step.
+/// Draws the number of the input that a shuffle buffer returns in this step.
 fn input_of(step: u64, length: u64, buffer: u64, rng: &mut Rng) -> u64 {
     let buffer = buffer.clamp(1, length);
-    // The input was taken in the place of one that an earlier step returned, or is one of the first.
-    let taken = step.min(length - buffer).checked_sub(1 + waited(buffer, rng));
-    taken.map_or_else(|| rng.below(buffer), |taken| taken + buffer)
+    // The step that put the input into the buffer; `None` if the input was in the buffer before step 0.
+    let entered = step.min(length - buffer).checked_sub(1 + steps_in_buffer(buffer, rng));
+    match entered {
+        Some(step) => step + buffer,
+        None => rng.below(buffer),
+    }
 }
 
-/// Number of steps for which an input stays in a full buffer.
-fn waited(buffer: u64, rng: &mut Rng) -> u64 {
-    let stays = 1.0 - 1.0 / buffer as f64;
-    if stays == 0.0 { 0 } else { ((1.0 - rng.unit()).ln() / stays.ln()) as u64 }
+/// Draws the number of steps for which an input stays in a full buffer.
+fn steps_in_buffer(buffer: u64, rng: &mut Rng) -> u64 {
+    let probability_to_stay = 1.0 - 1.0 / buffer as f64;
+    if probability_to_stay == 0.0 {
+        return 0;
+    }
+    ((1.0 - rng.unit()).ln() / probability_to_stay.ln()) as u64
 }
 
 #[cfg(test)]
@@ -189,7 +206,7 @@ mod tests {
     const SHARDS: usize = 24;
     const STREAMS: usize = 4;
 
-    /// The batch of each sample of an epoch, which real shuffle buffers give it.
+    /// The number of each sample's batch in an epoch, by real shuffle buffers.
     fn batches(plan: &Plan, counts: &[u64], epoch: u64, buffer: usize, batch: u64) -> Vec<Vec<u64>> {
         let mut batches: Vec<Vec<u64>> = counts.iter().map(|count| vec![0; *count as usize]).collect();
         for stream in 0..STREAMS {
@@ -207,7 +224,7 @@ mod tests {
         batches
     }
 
-    /// The figure, counted over all pairs of all batches.
+    /// The figure, computed from all pairs of all batches.
     fn counted(plan: &Plan, counts: &[u64], buffer: usize, batch: u64) -> f64 {
         let samples: u64 = counts.iter().sum();
         let (mut pairs, mut repeated) = (0, 0);
@@ -227,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_figure_is_that_of_real_shuffle_buffers() {
+    fn the_estimate_is_near_the_figure_of_real_shuffle_buffers() {
         let equal = vec![100; SHARDS];
         let uneven: Vec<u64> = (0..SHARDS as u64).map(|shard| 20 + shard * 37 % 160).collect();
         for (counts, is_counted) in [(&equal, false), (&uneven, false), (&uneven, true)] {
@@ -240,19 +257,19 @@ mod tests {
                 let expected = counted(&plan, counts, buffer, 16);
                 let shuffling =
                     Shuffling { counts, buffer: buffer as u64, batch: 16, seed: 7, first_epoch: 0 };
-                let found = shuffling.repeated_pairs(&plan, &Interrupt::default()).unwrap();
-                let difference = found / expected - 1.0;
-                assert!(difference.abs() < 0.15, "buffer {buffer}: {found}, counted {expected}");
+                let estimate = shuffling.repeated_pairs(&plan, &Interrupt::default()).unwrap();
+                let difference = estimate / expected - 1.0;
+                assert!(difference.abs() < 0.15, "buffer {buffer}: {estimate}, counted {expected}");
             }
         }
     }
 
-    /// One shard for each stream, in the same order in each epoch: a batch has the same samples in each.
+    /// Each stream has one shard and no shuffle buffer, so a batch has the same samples in every epoch.
     #[test]
     fn an_order_that_never_changes_repeats_all_pairs() {
         let plan = Plan::new(STREAMS, STREAMS, 42).unwrap().kept(true);
         let shuffling = Shuffling { counts: &[600; STREAMS], buffer: 0, batch: 16, seed: 7, first_epoch: 0 };
-        let found = shuffling.repeated_pairs(&plan, &Interrupt::default()).unwrap();
-        assert!((found - 2399.0 / 15.0).abs() < 1e-6, "{found}");
+        let estimate = shuffling.repeated_pairs(&plan, &Interrupt::default()).unwrap();
+        assert!((estimate - 2399.0 / 15.0).abs() < 1e-6, "{estimate}");
     }
 }

@@ -6,8 +6,8 @@ use shardstream::image::{Image, ImageMode};
 use shardstream::{Error, Result};
 use std::fmt;
 
-/// Sums over the pixels of images, by channel. Pixel values are integers from 0 to 255, so the sums are
-/// exact.
+/// Sums over the pixels of images, by channel. The sums are exact, since pixel values are integers from 0 to
+/// 255.
 #[derive(Debug, Default)]
 pub(super) struct ChannelSums {
     pub(super) images: u64,
@@ -25,10 +25,10 @@ pub(super) struct ImageStats {
 }
 
 impl ChannelSums {
-    /// Adds an encoded image. Every pixel has the same weight.
+    /// Decodes an image file and adds its pixels. Every pixel has the same weight.
     ///
     /// # Errors
-    /// [`Decode`](shardstream::ErrorKind::Decode).
+    /// [`Decode`](shardstream::ErrorKind::Decode) if the file cannot be decoded.
     pub(super) fn add(&mut self, field: &str, file: &Bytes) -> Result<()> {
         let image = Image::decode(file, ImageMode::Rgb8).map_err(|error| Error::decode(field, error))?;
         let (mut sums, mut squares) = ([0_u64; 3], [0_u64; 3]);
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pixel_counts_once() {
+    fn every_pixel_of_every_image_has_the_same_weight() {
         let file = |pixels: Vec<u8>| {
             let width = pixels.len() as u32 / 3;
             Bytes::from(Image::new(ImageMode::Rgb8, (1, width), pixels).unwrap().to_png().unwrap())

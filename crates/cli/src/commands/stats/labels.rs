@@ -1,4 +1,4 @@
-//! The label of a sample, and the number of samples with each label.
+//! Finds the labels of samples, and counts the samples with each label.
 
 use crate::field::name_of;
 use serde_json::Value as Json;
@@ -6,7 +6,7 @@ use shardstream::codec::Decoder;
 use shardstream::{Result, Sample, Value};
 use std::collections::BTreeMap;
 
-/// Where to find the label of a sample: a field, or a path in a JSON field.
+/// Where the label of a sample is: in a field, or at a path in a JSON field.
 #[derive(Debug)]
 pub(super) struct LabelSpec {
     spec: String,
@@ -41,7 +41,7 @@ impl LabelSpec {
             Some(Value::Text(text)) => Some(text.trim_end().to_owned()),
             Some(Value::Json(json)) => at(&json, &self.path).map(shown),
             Some(_) => None,
-            // A field of unknown type counts as text.
+            // A field of unknown type is read as text.
             None => std::str::from_utf8(bytes).ok().map(|text| text.trim_end().to_owned()),
         })
     }
@@ -94,8 +94,8 @@ impl LabelCounts {
         &self.counts
     }
 
-    /// The labels, the most frequent one first. Labels of equal frequency are sorted: numbers by value, then
-    /// other labels alphabetically.
+    /// The labels, the most frequent first. Labels with the same frequency are sorted: numbers by value, then
+    /// other labels by text.
     pub(super) fn by_count(&self) -> Vec<(&str, u64)> {
         let mut labels: Vec<(&str, u64)> =
             self.counts.iter().map(|(label, count)| (&**label, *count)).collect();

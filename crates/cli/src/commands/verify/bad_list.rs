@@ -6,11 +6,13 @@ use crate::failure::Failure;
 use crate::sample_list::ListedSample;
 use std::collections::BTreeMap;
 
-/// The lines of the list, and the samples with each set of fields: which fields are missing is known at the
-/// end.
+/// The list of bad samples, and the keys of all samples. The keys are needed because the fields that nearly
+/// all samples have are only known after the last shard.
 #[derive(Debug, Default)]
 pub(super) struct BadList {
+    /// The lines of the list so far.
     lines: Vec<u8>,
+    /// The keys of the samples with each set of fields.
     samples: BTreeMap<Vec<String>, Vec<ShardKeys>>,
 }
 
@@ -22,22 +24,22 @@ struct ShardKeys {
 }
 
 impl BadList {
-    /// Adds a finding.
+    /// Adds a line for a finding.
     pub(super) fn add(&mut self, finding: &Finding) -> Result<(), Failure> {
         let why = format!("{}: {}", finding.kind, finding.message);
         let (shard, key) = (Some(finding.shard.clone()), finding.key.clone());
         write(&mut self.lines, &ListedSample { shard, key, why })
     }
 
-    /// Remembers the keys of samples that may lack a field.
+    /// Stores the keys of samples with the same fields, which may lack a field.
     pub(super) fn add_keys(&mut self, field_set: &mut FieldSet) {
         let (shard, keys) = (field_set.shard.clone(), std::mem::take(&mut field_set.keys));
         self.samples.entry(field_set.fields.clone()).or_default().push(ShardKeys { shard, keys });
     }
 
-    /// Adds all samples with these fields, which lack one.
+    /// Adds a line for each sample with exactly these fields, which lacks the field `missing`.
     pub(super) fn add_missing(&mut self, fields: &[String], missing: &str) -> Result<(), Failure> {
-        let why = format!("missing_field: it has no field {missing:?}");
+        let why = format!("missing_field: the sample has no field {missing:?}");
         for ShardKeys { shard, keys } in self.samples.get(fields).into_iter().flatten() {
             for key in keys {
                 let (shard, key) = (Some(shard.clone()), Some(key.clone()));

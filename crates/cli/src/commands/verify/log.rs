@@ -1,4 +1,4 @@
-//! The log of verified shards: a header line with the options, then one line of JSON for each shard.
+//! The log of verified shards (`--resume`): a line of JSON with the options, and a line of JSON per shard.
 
 use super::report::ShardReport;
 use crate::failure::Failure;
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 const FORMAT: &str = "shardstream-verify-v3";
-/// The beginning of the names of all formats.
+/// Prefix of the names of all formats.
 const FORMATS: &str = "shardstream-verify-";
 
 /// The first line of the file.
@@ -23,16 +23,16 @@ const FORMATS: &str = "shardstream-verify-";
 struct LogHeader {
     format: String,
     options: String,
-    /// What is hashed with each URL: random, so that no two logs can be compared.
+    /// A random text that is hashed with each URL, so that hashes of different logs cannot be compared.
     #[serde(default)]
     salt: String,
 }
 
-/// The reports of earlier runs, and the file to which this run adds its own.
+/// The reports of earlier runs, and the file to which this run adds its reports.
 #[derive(Debug)]
 pub(super) struct VerifyLog {
-    /// By the [place](VerifyLog::place). The last report of a shard counts.
-    known: HashMap<String, ShardReport>,
+    /// The last report of each shard, by its [place](VerifyLog::place).
+    earlier: HashMap<String, ShardReport>,
     salt: String,
     file: Mutex<File>,
 }
@@ -41,7 +41,7 @@ impl VerifyLog {
     /// Opens or creates the log of a verification with these options.
     ///
     /// # Errors
-    /// [`Failure::Usage`] if the file is of a run with other options, or not a log.
+    /// [`Failure::Usage`] if the file is the log of a run with other options, or is not a log.
     pub(super) fn open(path: &Path, options: &str) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::io(path.display(), &error);
         let mut file = private_file().read(true).append(true).create(true).open(path).map_err(failed)?;
@@ -49,7 +49,7 @@ impl VerifyLog {
         file.read_to_end(&mut text).map_err(failed)?;
         let text = String::from_utf8_lossy(&text);
         let mut lines = text.lines();
-        let mut known = HashMap::new();
+        let mut earlier = HashMap::new();
         let mut salt = random();
         match lines.next().map(serde_json::from_str::<LogHeader>) {
             None => {
@@ -57,10 +57,9 @@ impl VerifyLog {
                 write(&mut file, &header).map_err(failed)?;
             }
             Some(Ok(header)) if header.format == FORMAT && header.options == options => {
-                // A line that a killed run did not write completely is ignored, and its shard verified again.
+                // An incomplete line of a killed run is ignored: its shard is verified again.
                 let reports = lines.filter_map(|line| serde_json::from_str::<ShardReport>(line).ok());
-                let places = reports.filter_map(|report| Some((report.place.clone()?, report)));
-                known.extend(places);
+                earlier.extend(reports.filter_map(|report| Some((report.place.clone()?, report))));
                 salt = header.salt;
                 if !text.ends_with('\n') {
                     file.write_all(b"\n").map_err(failed)?;
@@ -68,7 +67,7 @@ impl VerifyLog {
             }
             Some(Ok(header)) if header.format == FORMAT => {
                 let message = format!(
-                    "{} is of a run with other options ({}): give another file",
+                    "{} is the log of a run with other options ({}): give another file",
                     path.display(),
                     header.options
                 );
@@ -76,30 +75,33 @@ impl VerifyLog {
             }
             Some(Ok(header)) if header.format.starts_with(FORMATS) => {
                 let message = format!(
-                    "{} is of another version of this program: delete it, or give another file",
+                    "{} is the log of another version of this program: delete it, or give another file",
                     path.display()
                 );
                 return Err(Failure::Usage(message));
             }
             Some(_) => {
-                let message = format!("{} exists, and is not a file of --resume", path.display());
+                let message =
+                    format!("{} exists, and is not a log of --resume: give another file", path.display());
                 return Err(Failure::Usage(message));
             }
         }
-        Ok(VerifyLog { known, salt, file: Mutex::new(file) })
+        Ok(VerifyLog { earlier, salt, file: Mutex::new(file) })
     }
 
-    /// The place of a shard: a salted hash of its URL, but for the user information and parameters with the
-    /// names of signatures and tokens. So no password can be guessed by it, and a URL that was signed anew is
-    /// the same place.
+    /// The place of a shard: a salted hash of its URL, by which the log finds the shard's report.
     ///
-    /// `None` if the query or fragment has other forms: it may be a secret, or tell two shards apart. Such
-    /// shards are verified again.
+    /// The hash leaves out the user information, and query parameters with the names of signatures and
+    /// tokens. So the log does not help to guess a password, and a URL that was signed again has the same
+    /// place.
+    ///
+    /// `None` if the query or the fragment is not a list of named parameters. It could be a secret, or it
+    /// could distinguish two shards. Such a shard is verified again.
     pub(super) fn place(&self, url: &SecretUrl) -> Option<String> {
         let mut hash = Md5::new_with_prefix(&self.salt);
         let (whole, shown) = (url.expose_secret(), url.to_string());
         hash.update(&shown);
-        // Otherwise all of it is shown: a `?` is part of a name.
+        // If nothing of the URL is hidden, a `?` in it is part of a name.
         if whole != shown && let Some((_, query)) = whole.split_once(['?', '#']) {
             for pair in query.split('&') {
                 let (name, _) = pair.split_once('=').filter(|_| !pair.contains(['#', '@']))?;
@@ -112,11 +114,14 @@ impl VerifyLog {
         Some(hexadecimal(hash.finalize().into()))
     }
 
-    /// The report of a shard, if it is still the same object.
+    /// The report of a shard in the log, if the shard has not changed since.
     pub(super) fn get(&self, place: &str, object: &ObjectVersion) -> Option<ShardReport> {
-        let known = self.known.get(place)?;
-        let then = ObjectVersion::new(Some(known.bytes), known.version.as_deref());
-        then.compare(object).is_same().then(|| ShardReport { resumed: true, ..known.clone() })
+        let report = self.earlier.get(place)?;
+        let verified = ObjectVersion::new(Some(report.bytes), report.version.as_deref());
+        if !verified.compare(object).is_same() {
+            return None;
+        }
+        Some(ShardReport { resumed: true, ..report.clone() })
     }
 
     /// Adds the report of a shard.
@@ -125,7 +130,7 @@ impl VerifyLog {
     }
 }
 
-/// Whether a parameter of a URL has the name of a secret.
+/// Whether a query parameter has the name of a secret.
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let ends = ["sig", "signature", "token", "secret", "password", "credential", "access_key", "api_key"];
@@ -138,7 +143,7 @@ fn random() -> String {
     format!("{:016x}{:016x}", number(0), number(1))
 }
 
-/// A hash of the entries of an index, which is the same in every run and version of the program.
+/// A hash of the entries of an index. It is the same in every run and version of the program.
 pub(super) fn fingerprint(index: &Index) -> Result<String, Failure> {
     let mut hash = Md5::new();
     for shard in index {

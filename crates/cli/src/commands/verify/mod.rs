@@ -27,11 +27,12 @@ use std::sync::Arc;
 /// Look for damage in archives, samples and fields, and compare with an index.
 ///
 /// Each shard is read to its end, past damaged samples and headers. Finds shards that are missing, truncated
-/// or overwritten, damaged headers, samples with two members of one extension, samples whose members are not
-/// adjacent, members that are not plain files, empty fields, and samples without a field that nearly all
-/// others have. What of a shard could not be verified is a finding too, not_verified. With --decode, also
-/// fields that do not decode; with --index, shards that changed, different samples, and different bytes if
-/// the index has checksums. The exit code is 3 if anything was found.
+/// or overwritten, damaged headers, samples with two members of the same extension, samples whose members are
+/// not adjacent, members that are not plain files, empty fields, and samples without a field that nearly all
+/// samples have. If a part of a shard could not be verified, that is a finding too (not_verified). With
+/// --decode, also finds fields that cannot be decoded. With --index, also finds shards that have changed,
+/// different samples, and different bytes if the index has checksums. The exit code is 3 if anything was
+/// found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -42,22 +43,23 @@ pub(crate) struct Options {
     /// With --decode: minimum length of the shorter side of an image.
     #[arg(long, value_name = "PIXELS", requires = "decode")]
     min_side: Option<u32>,
-    /// Fields that every sample must have, instead of those that nearly all have.
+    /// Fields that every sample must have. Without this option: the fields that nearly all samples have.
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
     require: Vec<String>,
-    /// Every sample must have the fields that at least this share of the samples has; above 1 for none.
+    /// Every sample must have the fields that at least this share of the samples has. With a share above 1,
+    /// no field is required.
     #[arg(long, value_name = "SHARE", default_value_t = 0.9, conflicts_with = "require")]
     common: f64,
     #[command(flatten)]
     empty: EmptyFields,
-    /// Keys must be unique over all shards, not only within each.
+    /// Keys must be unique over all shards, not only within each shard.
     #[arg(long, conflicts_with = "resume")]
     unique_keys: bool,
     /// Record verified shards in this file, and skip recorded shards that have not changed.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
-    /// Write the bad samples to this list, a path or URL, for `reshard --without`: a line of JSON for each,
-    /// with its shard, its key, and why it is listed. Takes memory for the keys of all samples.
+    /// Write a list of the bad samples to this path or URL, for `reshard --without`: one line of JSON per
+    /// sample, with its shard, its key, and why it is listed. Needs memory for the keys of all samples.
     #[arg(long, value_name = "LIST")]
     to_list: Option<String>,
     #[command(flatten)]
@@ -72,7 +74,7 @@ struct VerifySummary {
     shards: u64,
     samples: u64,
     bytes: u64,
-    /// Number of shards that were verified by an earlier run.
+    /// Number of shards whose report is from an earlier run.
     resumed: u64,
     findings: u64,
     /// Number of findings of each kind.
@@ -86,7 +88,7 @@ struct VerifySummary {
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     context.output.ignore_closed_pipe();
     let (shards, index) = options.patterns.shards(context)?;
-    // The log of a run with other options must not be resumed.
+    // The log has these options, because a run with other options must not use its reports.
     let checks = format!(
         "limits {:?}, decode {}, min_side {:?}, empty {:?}, index {}{}",
         context.reader.limits,
@@ -122,10 +124,10 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     verification.finish()
 }
 
-/// The kind of the finding that samples lack a field.
+/// The kind of a finding that samples lack a field.
 const MISSING_FIELD: &str = "missing_field";
 
-/// The finding that the samples with some fields lack one.
+/// The finding that all samples with exactly the fields `fields` lack the field `missing`.
 struct MissingField {
     finding: Finding,
     fields: Vec<String>,
@@ -138,12 +140,12 @@ struct Verification<'a> {
     context: &'a Context,
     shards: &'a ShardList,
     summary: VerifySummary,
-    /// Number of samples with each set of fields, and the first such sample.
+    /// For each set of fields, the number of samples with exactly these fields, and the first of them.
     fields: BTreeMap<Vec<String>, report::FieldSet>,
     /// For the hash of each key, the number of the last shard that has it.
     keys: HashMap<u64, u32>,
     images: BTreeMap<String, report::ImageSizes>,
-    /// The bad samples, if they are listed.
+    /// The list of bad samples, with `--to-list`.
     list: Option<BadList>,
 }
 
@@ -241,7 +243,7 @@ impl<'a> Verification<'a> {
         }
     }
 
-    /// Findings for samples without a field that all samples should have.
+    /// The findings about samples without a field that all samples should have.
     fn missing_fields(&self) -> Vec<MissingField> {
         let total: u64 = self.fields.values().map(|field_set| field_set.samples).sum();
         let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
@@ -251,20 +253,20 @@ impl<'a> Verification<'a> {
             }
         }
         let is_common = |count: u64| count < total && count as f64 >= self.options.common * total as f64;
-        let wanted: Vec<&str> = match &*self.options.require {
+        let required: Vec<&str> = match &*self.options.require {
             [] => counts.iter().filter(|(_, count)| is_common(**count)).map(|(field, _)| *field).collect(),
             required => required.iter().map(String::as_str).collect(),
         };
         let mut findings = Vec::new();
         for field_set in self.fields.values() {
-            for field in &wanted {
+            for field in &required {
                 if field_set.fields.iter().any(|name| name == field) {
                     continue;
                 }
                 let others = match field_set.samples {
                     1 => String::new(),
-                    2 => ", nor has one other sample".to_owned(),
-                    samples => format!(", nor have {} other samples", text::number(samples - 1)),
+                    2 => ", nor does 1 other sample".to_owned(),
+                    samples => format!(", nor do {}", text::counted(samples - 1, "other sample")),
                 };
                 let share = text::percent(counts.get(field).copied().unwrap_or(0), total);
                 let finding = Finding {
@@ -273,7 +275,9 @@ impl<'a> Verification<'a> {
                     member: None,
                     key: Some(field_set.key.clone()),
                     kind: MISSING_FIELD.into(),
-                    message: format!("it has no field {field:?}{others}; {share} of all samples have it"),
+                    message: format!(
+                        "the sample does not have the field {field:?}{others}; {share} of all samples have it"
+                    ),
                 };
                 let (fields, missing) = (field_set.fields.clone(), (*field).to_owned());
                 findings.push(MissingField { finding, fields, missing });
@@ -282,7 +286,7 @@ impl<'a> Verification<'a> {
         findings
     }
 
-    /// Prints the summary.
+    /// Reports missing fields, writes the list, and prints the summary.
     fn finish(mut self) -> Result<(), Failure> {
         for MissingField { finding, fields, missing } in self.missing_fields() {
             self.report(&finding)?;

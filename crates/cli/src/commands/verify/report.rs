@@ -1,4 +1,4 @@
-//! The findings in a shard, as they are shown and saved in the log.
+//! The report of a shard, with its findings. It is printed, and saved in the log.
 
 use crate::text;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::fmt;
 
-/// One fault, with its location.
+/// A fault of a shard, with its location.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Finding {
     pub(super) shard: String,
@@ -17,8 +17,8 @@ pub(super) struct Finding {
     pub(super) member: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<String>,
-    /// The kind of the fault: the name of an [`ErrorKind`](shardstream::ErrorKind), or a kind of this
-    /// command.
+    /// The kind of the fault: the name of an [`ErrorKind`](shardstream::ErrorKind), or of a fault that only
+    /// this command finds.
     pub(super) kind: String,
     pub(super) message: String,
 }
@@ -60,17 +60,18 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A set of fields, and the number of samples that have exactly these.
+/// The samples that have exactly the same fields.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct FieldSet {
-    /// Sorted.
+    /// The names of the fields, sorted.
     pub(super) fields: Vec<String>,
+    /// Number of samples.
     pub(super) samples: u64,
-    /// The shard of the first of them.
+    /// The shard of the first sample.
     pub(super) shard: String,
-    /// The key of the first of them.
+    /// The key of the first sample.
     pub(super) key: String,
-    /// The keys of all of them, if they may be listed.
+    /// The keys of all samples, with `--to-list`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) keys: Vec<String>,
 }
@@ -80,8 +81,9 @@ pub(super) struct FieldSet {
 pub(super) struct ImageSizes {
     /// Number of images.
     images: u64,
-    /// Minimum and maximum.
+    /// Minimum and maximum height.
     height: (u32, u32),
+    /// Minimum and maximum width.
     width: (u32, u32),
 }
 
@@ -119,7 +121,7 @@ impl fmt::Display for ImageSizes {
 pub(super) struct ShardReport {
     /// The URL without secrets.
     pub(super) url: String,
-    /// The place of the shard in the log, if there is one.
+    /// The shard's [place](super::log::VerifyLog::place) in the log, if there is a log.
     pub(super) place: Option<String>,
     pub(super) bytes: u64,
     pub(super) version: Option<String>,

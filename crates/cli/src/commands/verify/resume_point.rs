@@ -1,26 +1,26 @@
-//! Finds the point after damage from which an archive can be read again.
+//! Finds the position after damage at which reading an archive can resume.
 
 use crate::interrupt::Interrupt;
 use shardstream::index::ShardIndex;
 use shardstream::store::{ObjectVersion, Store};
 use shardstream::{ErrorKind, Result, SecretUrl};
 
-/// Size of a block of a tar archive. Headers start at multiples of it.
+/// Size of a block of a tar archive. Headers begin at multiples of this size.
 const BLOCK: usize = 512;
 
-/// The offset where reading resumes, and the number of the sample there if an index tells it.
+/// The offset at which reading resumes, and the number of the sample there, if an index has it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ResumePoint {
     pub(super) offset: u64,
     pub(super) sample: Option<u64>,
 }
 
-/// Finds where to resume after damage at byte `damage`: at the next sample in the index, or without an index
-/// at the next header with a correct checksum, which may be in the middle of a sample. `None` if there is
-/// none.
+/// Finds where reading resumes after damage at byte `damage`. With an index, this is the next sample. Without
+/// an index, it is the next header with a correct checksum, which may be in the middle of a sample. `None` if
+/// there is no such sample or header.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] for compressed shards, which have no offsets, and the errors of reading.
+/// [`ErrorKind::Unsupported`] for a compressed shard, which has no offsets; errors of reading the shard.
 pub(super) fn after(
     damage: u64,
     url: &SecretUrl,
@@ -75,15 +75,15 @@ fn next_header(
     Ok(None)
 }
 
-/// Whether a block is a header with a correct checksum. The checksum is the sum of all bytes, with its own
-/// bytes counted as spaces.
+/// Whether a block is a header with a correct checksum. The checksum is the sum of all bytes of the header,
+/// in which the bytes of the checksum itself count as spaces.
 fn is_header(block: &[u8]) -> bool {
     let Some((checksum, name)) = block.get(148..156).zip(block.first()) else { return false };
     let digits: Vec<u8> =
         checksum.iter().copied().skip_while(|byte| *byte == b' ').take_while(u8::is_ascii_digit).collect();
-    let noted = std::str::from_utf8(&digits).ok().and_then(|digits| u32::from_str_radix(digits, 8).ok());
+    let stored = std::str::from_utf8(&digits).ok().and_then(|digits| u32::from_str_radix(digits, 8).ok());
     let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
-    *name != 0 && noted == Some(sum(block) - sum(checksum) + 8 * u32::from(b' '))
+    *name != 0 && stored == Some(sum(block) - sum(checksum) + 8 * u32::from(b' '))
 }
 
 #[cfg(test)]
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_recognised() {
+    fn headers_are_recognised_by_their_checksum() {
         let mut header = tar::Header::new_ustar();
         header.set_path("a.txt").unwrap();
         header.set_size(7);

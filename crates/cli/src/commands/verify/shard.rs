@@ -29,14 +29,14 @@ pub(super) struct Verifier {
     /// Minimum length of the shorter side of an image, in pixels.
     pub(super) min_side: u32,
     pub(super) empty: EmptyFields,
-    /// Whether reports include the keys.
+    /// Whether reports include the keys and their hashes (`--unique-keys`).
     pub(super) keys: bool,
-    /// Whether they include the keys of each set of fields.
+    /// Whether reports include the keys of each set of fields (`--to-list`).
     pub(super) lists: bool,
 }
 
-/// Whether an error is not about the shard, but about the network, credentials, the machine or a missing
-/// feature.
+/// Whether an error is not damage of the shard, but a fault of the network, credentials or the machine, or a
+/// missing feature.
 fn is_unrelated(error: &Error) -> bool {
     matches!(
         error.kind(),
@@ -54,16 +54,18 @@ fn is_unrelated(error: &Error) -> bool {
     )
 }
 
-/// Maximum number of times that reading resumes in a shard, since noise may look like headers.
+/// Maximum number of times that reading resumes in a shard. There must be a limit, since random bytes may
+/// look like headers.
 const MAX_RESUMES: usize = 100;
 
 /// The state while a shard is read.
 struct ShardReading<'a> {
-    /// The object as it was found first. All of it is read of this version.
+    /// The object's version when it was looked up. Only this version is read.
     object: &'a ObjectVersion,
-    /// The index with which samples are compared, as long as their numbers are known.
+    /// The index with which samples are compared. `None` without an index, and after damage if the numbers of
+    /// the later samples are not known.
     index: Option<&'a ShardIndex>,
-    /// Sets of fields, with the number of samples that have them.
+    /// The samples by their fields.
     fields: BTreeMap<Vec<String>, FieldSet>,
     decoder: Decoder,
     /// Whether a sample could not be read.
@@ -71,10 +73,10 @@ struct ShardReading<'a> {
 }
 
 impl Verifier {
-    /// Verifies a shard, or takes its report from the log.
+    /// Verifies a shard, or returns its report from the log.
     ///
     /// # Errors
-    /// [`ErrorKind::Stopped`] if the program was interrupted, and errors of writing the log.
+    /// [`ErrorKind::Stopped`] if the program was interrupted; errors of writing the log.
     pub(super) fn verify(&self, url: &SecretUrl, log: Option<&VerifyLog>) -> Result<ShardReport> {
         let place = log.and_then(|log| log.place(url));
         let mut report = ShardReport { url: url.to_string(), place, ..ShardReport::default() };
@@ -132,7 +134,7 @@ impl Verifier {
                     }
                 }
             }
-            // An error of the network says by itself that the shard was not read.
+            // After an error of the network, `report.unread` is set already, and reading does not resume.
             let damage = last_error.filter(|_| !samples.is_complete() && report.unread.is_none());
             let Some(damage) = damage else { break };
             let at = damage.location().offset().unwrap_or(0);
@@ -166,7 +168,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// Resumes reading after damage at a byte, if there is anything more to read.
+    /// Resumes reading after damage at the byte `at`. Returns `None` if nothing after it can be read.
     fn resume(
         &self,
         damage: &Error,
@@ -176,17 +178,17 @@ impl Verifier {
         report: &mut ShardReport,
     ) -> Result<Option<Read<Body>>> {
         let start = match damage.kind() {
-            // Samples behind the damage may have members before it.
+            // In an unsorted archive, samples after the damage may have members before it.
             _ if self.reader.limits.unsorted > 0 => {
-                report.not_verified(at, "with --limit unsorted, reading cannot resume behind damage");
+                report.not_verified(at, "with --limit unsorted, reading cannot resume after damage");
                 return Ok(None);
             }
-            // The bytes end here, or are no archive's.
+            // The shard ends here, or is not an archive.
             ErrorKind::Truncated { .. } | ErrorKind::NotAnArchive { .. } => return Ok(None),
             ErrorKind::Decompress { offset, .. } => {
                 report.resumed_at(None);
                 if *offset < report.bytes {
-                    report.not_verified(at, "compressed data cannot be read behind damage");
+                    report.not_verified(at, "compressed data cannot be read after damage");
                 }
                 return Ok(None);
             }
@@ -205,7 +207,7 @@ impl Verifier {
         report.resumed_at(start.as_ref());
         let Some(ResumePoint { offset, sample }) = start else { return Ok(None) };
         if sample.is_none() {
-            // The number of lost samples is not known, and so neither are the numbers of later ones.
+            // The number of lost samples is not known, so the numbers of later samples are not known either.
             reading.index = None;
         }
         let body =
@@ -214,7 +216,6 @@ impl Verifier {
         Ok(Some(read(body, parser)))
     }
 
-    /// Checks a sample.
     fn check_sample(&self, sample: &Sample, reading: &mut ShardReading<'_>, report: &mut ShardReport) {
         report.samples += 1;
         self.progress.add_sample();
@@ -222,7 +223,8 @@ impl Verifier {
             && let Err(error) = shard.check(sample)
         {
             report.add_error(&error);
-            // After one wrong sample, all later ones differ as well.
+            // After one sample that differs from the index, all later samples differ too: report only the
+            // first.
             reading.index = reading.index.filter(|_| !matches!(error.kind(), ErrorKind::Stale { .. }));
         }
         let mut names: Vec<String> = sample.fields().map(|(name, _)| name.to_owned()).collect();
@@ -246,7 +248,8 @@ impl Verifier {
         }
     }
 
-    /// The index of the shard, if there is one. Reports a shard that changed since, or is not indexed.
+    /// The index of the shard, if there is an index. Adds a finding if the shard has changed or is not
+    /// indexed.
     fn indexed(
         &self,
         url: &SecretUrl,
@@ -264,7 +267,6 @@ impl Verifier {
         Some(shard)
     }
 
-    /// Checks the fields of a sample.
     fn check_fields(&self, sample: &Sample, decoder: &Decoder, report: &mut ShardReport) {
         for (name, value) in sample.fields() {
             let Some(bytes) = value.as_bytes() else { continue };
@@ -316,7 +318,7 @@ impl Verifier {
 }
 
 impl ShardReport {
-    /// Adds an error: damage as a finding, any other error as the reason why the shard is unread.
+    /// Adds an error: damage as a finding, and any other error as the reason why the shard was not read.
     fn add_error(&mut self, error: &Error) {
         match is_unrelated(error) {
             true => self.unread = Some(format!("{error:#}")),
@@ -329,18 +331,18 @@ impl ShardReport {
         }
     }
 
-    /// Adds a first finding that the shard has another version than the indexed one, if others were found.
-    /// Otherwise the checksums have shown that it is the indexed one.
+    /// If there are findings, and the shard has another version than in the index, puts a finding about the
+    /// version first. Without findings, the checksums have shown that the content is the indexed one.
     fn add_other_version(&mut self, shard: Option<&ShardIndex>, url: &SecretUrl, object: &ObjectVersion) {
         let Some(shard) = shard.filter(|_| !self.findings.is_empty()) else { return };
-        let then = shard.object_at(url.expose_secret());
-        if then.compare(object).is_different() && shard.check_object(url.expose_secret(), object).is_ok() {
-            let kind = ErrorKind::Stale { then: then.to_string(), now: object.to_string() };
+        let indexed = shard.object_at(url.expose_secret());
+        if indexed.compare(object).is_different() && shard.check_object(url.expose_secret(), object).is_ok() {
+            let kind = ErrorKind::Stale { then: indexed.to_string(), now: object.to_string() };
             self.findings.insert(0, Finding::of(&kind.into(), &self.url));
         }
     }
 
-    /// Adds to the last finding where reading resumed.
+    /// Appends to the last finding the byte at which reading resumed.
     fn resumed_at(&mut self, start: Option<&ResumePoint>) {
         let Some(finding) = self.findings.last_mut() else { return };
         let more = match start {
@@ -350,7 +352,7 @@ impl ShardReport {
         finding.message.push_str(&more);
     }
 
-    /// Adds the finding that the shard was not verified from a byte on.
+    /// Adds the finding that the shard was not verified from the byte `from` to its end.
     fn not_verified(&mut self, from: u64, why: &str) {
         self.findings.push(Finding {
             shard: self.url.clone(),
@@ -362,7 +364,8 @@ impl ShardReport {
         });
     }
 
-    /// Adds a finding for which the crate has no error. `field` is a key and the name of a field.
+    /// Adds a finding for which the library has no error. `field` is the key of a sample and the name of a
+    /// field.
     fn add_finding(&mut self, kind: &str, field: Option<(&str, &str)>, message: String) {
         self.findings.push(Finding {
             shard: self.url.clone(),

@@ -1,5 +1,5 @@
-//! Checks that are repeated while shards are written, since a listing may lag and other runs may write as
-//! well.
+//! Checks that are repeated while shards are written: a listing may be outdated, and other runs may write at
+//! the same time.
 
 use super::{files, samples};
 use crate::program::{Ran, demo, output, program, write};
@@ -31,7 +31,7 @@ fn is_listing(request: &Request) -> bool {
 }
 
 #[test]
-fn a_listing_that_lags() {
+fn shards_that_a_listing_does_not_show_are_not_overwritten() {
     let dir = demo();
     let lags = Arc::new(AtomicBool::new(false));
     let is_late = Arc::clone(&lags);
@@ -56,9 +56,9 @@ fn a_listing_that_lags() {
     assert_eq!(puts(), before);
 }
 
-/// The version of an object says whether it was replaced, so that a resumed run need not read a whole series.
+/// A resumed run sees from an object's version whether it was replaced, and need not read the whole series.
 #[test]
-fn an_object_that_was_replaced_is_written_again() {
+fn a_replaced_object_is_written_again() {
     let dir = demo();
     let server = bucket::start();
     let url = server.url("");
@@ -89,9 +89,9 @@ fn an_object_that_was_replaced_is_written_again() {
 }
 
 #[test]
-fn a_plan_that_changed_during_the_run() {
+fn a_run_stops_if_its_plan_has_changed() {
     let dir = demo();
-    // The saved plan reads as that of another command, as if another run had replaced it.
+    // The server returns the plan of another command, as if another run had replaced the saved plan.
     let (plan, is_other) = (Mutex::new(Vec::new()), Arc::new(AtomicBool::new(false)));
     let swaps = Arc::clone(&is_other);
     let server = bucket::start_with(move |request| {
@@ -118,7 +118,7 @@ fn a_plan_that_changed_during_the_run() {
 }
 
 #[test]
-fn a_shard_with_other_keys_of_the_same_sizes() {
+fn a_shard_with_other_keys_of_the_same_sizes_is_written_again() {
     let dir = demo();
     let shard = |name: &str, first: usize| {
         let samples: Vec<Sample> = (first..first + 4)
@@ -149,7 +149,7 @@ fn a_shard_with_other_keys_of_the_same_sizes() {
 }
 
 #[test]
-fn the_error_that_came_first_stops_the_others() {
+fn the_first_error_stops_all_threads() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("data/%03d.tar"), 300, 10);
     // Uploads are slow, except one that is refused at once.

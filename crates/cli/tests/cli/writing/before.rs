@@ -1,5 +1,5 @@
-//! Faults that the writing commands find before they write anything: invalid samples, series and documents
-//! that must not be replaced, changed shards.
+//! Errors that the writing commands find before they write anything: invalid samples, existing series and
+//! documents that must not be replaced, changed shards.
 
 use super::{files, photos, samples};
 use crate::program::{demo, failure, output, run};
@@ -22,7 +22,7 @@ fn shard(directory: &Path, name: &str, keys: &[&str]) {
 }
 
 #[test]
-fn keys_that_come_twice_in_a_shard() {
+fn duplicate_keys_in_a_shard_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     shard(dir.path(), "a", &["0", "1", "2"]);
     shard(dir.path(), "b", &["3", "4", "2"]);
@@ -41,7 +41,7 @@ fn keys_that_come_twice_in_a_shard() {
 }
 
 #[test]
-fn fields_that_leave_no_sample() {
+fn a_choice_of_fields_that_leaves_a_sample_empty_is_refused() {
     let dir = demo();
     output(dir.path(), &["index", "build", "data", "--to", "data.json"]);
     // Only the last sample lacks a field.
@@ -73,12 +73,12 @@ fn fields_that_leave_no_sample() {
 }
 
 #[test]
-fn series_that_cannot_be_written_together() {
+fn split_writes_nothing_if_one_series_cannot_be_written() {
     let dir = demo();
     let split = |val: &str, more: &[&str]| {
         run(dir.path(), &[&["split", "data", "--to", "out/train-%d.tar=0.9", "--to", val], more].concat())
     };
-    // None of the twelve samples falls into so small a share.
+    // The second share is so small that it gets none of the twelve samples.
     let ran = split("out/val-%d.tar=0.000001", &["--indexes"]);
     assert!(ran.code == Some(1) && ran.err.contains("no sample is left for out/val-%d.tar"), "{ran:?}");
     assert!(is_empty(&dir.path().join("out")));
@@ -102,7 +102,7 @@ fn series_that_cannot_be_written_together() {
 }
 
 #[test]
-fn an_index_that_is_there_is_not_replaced() {
+fn an_existing_index_is_not_replaced() {
     let dir = photos();
     let create = ["create", "--from-dir", "photos", "--to", "out/p-%d.tar", "--index", "p.json"];
     fs::write(dir.path().join("p.json"), "{}").unwrap();
@@ -137,7 +137,7 @@ fn an_index_that_is_there_is_not_replaced() {
 }
 
 #[test]
-fn other_classes_are_not_replaced() {
+fn a_list_of_other_classes_is_not_replaced() {
     let dir = photos();
     let out = dir.path().join("out");
     fs::create_dir(&out).unwrap();
@@ -155,9 +155,9 @@ fn other_classes_are_not_replaced() {
     output(dir.path(), &create);
 }
 
-/// The index and classes of shards that --force removes would be mistaken for those of the new ones.
+/// Otherwise, the old index and classes could be mistaken for those of the new shards.
 #[test]
-fn documents_of_old_shards_go_with_them() {
+fn force_removes_the_index_and_classes_of_old_shards() {
     let dir = photos();
     let create = ["create", "--from-dir", "photos", "--to", "out/p-%d.tar", "--max-count", "5"];
     output(dir.path(), &[&create[..], &["--index"]].concat());
@@ -176,7 +176,7 @@ fn documents_of_old_shards_go_with_them() {
 
 #[test]
 #[cfg(unix)]
-fn a_pipe_is_not_a_file() {
+fn named_pipes_are_refused() {
     let dir = photos();
     let made = std::process::Command::new("mkfifo").arg(dir.path().join("photos/cat/9.png")).status();
     assert!(made.unwrap().success());
@@ -185,7 +185,7 @@ fn a_pipe_is_not_a_file() {
 }
 
 #[test]
-fn index_commands_replace_nothing() {
+fn index_commands_replace_no_other_file() {
     let dir = demo();
     output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
     output(dir.path(), &["index", "export-wids", "i.json", "--to", "data/wids.json"]);
@@ -211,7 +211,7 @@ fn index_commands_replace_nothing() {
 }
 
 #[test]
-fn shards_that_have_changed_are_named() {
+fn changed_shards_are_named() {
     let dir = demo();
     output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
     output(dir.path(), &["plan", "data", "--index", "i.json"]);
@@ -232,7 +232,7 @@ fn shards_that_have_changed_are_named() {
 }
 
 #[test]
-fn long_names_are_planned_for() {
+fn long_names_are_counted_in_the_planned_sizes() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("in")).unwrap();
     let long = "d".repeat(120);
@@ -264,14 +264,14 @@ fn long_names_are_planned_for() {
         assert!(sizes.iter().every(|size| *size <= limit), "{more:?}: {sizes:?}");
         counts.push(sizes.len());
     }
-    // An index gives the same shards, unless fields get longer names: then all names are taken to be long.
+    // With an index, the shards are the same unless fields get longer names: then all names count as long.
     assert!(counts[0] == counts[1] && counts[2] <= counts[3], "{counts:?}");
 }
 
 #[test]
-fn names_that_the_index_does_not_have() {
+fn the_planned_sizes_count_names_that_the_index_does_not_have() {
     let dir = tempfile::tempdir().unwrap();
-    // Non-ASCII names in a single header, as GNU tar writes them.
+    // GNU tar writes non-ASCII names in a single header.
     let mut bytes = Vec::new();
     for number in 0..60 {
         bytes.extend(crate::support::member(&format!("é{number:03}.txt"), tar::EntryType::Regular, b"a"));

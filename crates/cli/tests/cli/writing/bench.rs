@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::fs;
 
 #[test]
-fn each_stage_and_the_slowest_of_them() {
+fn bench_measures_each_stage_and_names_the_slowest() {
     let dir = demo();
     let text = output(dir.path(), &["bench", "data", "--seconds", "0.1", "--decode", "-j", "1"]);
     for what in ["\nread ", "\nparse ", "\ndecode ", "\nloader ", "\ntry: ", "\nloader: "] {
@@ -28,7 +28,7 @@ fn each_stage_and_the_slowest_of_them() {
 }
 
 #[test]
-fn settings_in_turn() {
+fn sweep_measures_several_settings() {
     let dir = demo();
     let text = output(dir.path(), &["bench", "data", "--seconds", "0.05", "--compare", "threads=1,2"]);
     assert!(text.contains("threads=1 ") && text.contains("\nfastest: threads="), "{text}");
@@ -37,7 +37,7 @@ fn settings_in_turn() {
 }
 
 #[test]
-fn a_recording_has_the_times_of_requests_and_no_name() {
+fn a_recording_has_the_times_of_requests_but_no_names() {
     let dir = demo();
     let shard = fs::read(dir.path().join("data/train-000000.tar")).unwrap();
     let server = Server::start(move |request| Reply::object(request, &shard, "\"1\""));
@@ -56,7 +56,7 @@ fn a_recording_has_the_times_of_requests_and_no_name() {
     for name in ["start_us", "offset", "size", "attempt", "first_byte_us", "duration_us", "bytes"] {
         assert!(requests[0][name].is_u64(), "no {name}: {text}");
     }
-    // A recording is replaced by the next one, and no other file is.
+    // A recording replaces an earlier recording, but no other file.
     here(&bench);
     let shard = dir.path().join("data/train-000000.tar");
     let before = fs::read(&shard).unwrap();
@@ -66,7 +66,7 @@ fn a_recording_has_the_times_of_requests_and_no_name() {
     assert_eq!(fs::read(&shard).unwrap(), before);
 }
 
-/// The place is tried before the measurement.
+/// The file is opened before the measurement.
 #[test]
 fn a_recording_that_cannot_be_written_fails_the_command() {
     let dir = demo();

@@ -1,5 +1,5 @@
-//! `cp` and `sync` without reading what a store can copy or compare itself: which bytes are requested, and
-//! which differences are found.
+//! `cp` and `sync` do not read objects that a store can copy or compare itself. The tests check which bytes
+//! are requested, and which differences are found.
 
 use super::files;
 use crate::program::{Ran, demo, output, program};
@@ -13,13 +13,13 @@ use std::sync::{Arc, OnceLock};
 
 const DATA: &str = "gs://bucket/data/*.tar";
 
-fn with(server: &Server, directory: &Path, arguments: &[&str]) -> Ran {
+fn run(server: &Server, directory: &Path, arguments: &[&str]) -> Ran {
     let mut command = program(directory);
     command.env("STORAGE_EMULATOR_HOST", server.url("")).args(arguments).output().unwrap().into()
 }
 
-fn done(server: &Server, directory: &Path, arguments: &[&str]) -> String {
-    let ran = with(server, directory, arguments);
+fn succeed(server: &Server, directory: &Path, arguments: &[&str]) -> String {
+    let ran = run(server, directory, arguments);
     assert_eq!((ran.code, &*ran.err), (Some(0), ""), "{arguments:?}: {ran:?}");
     ran.out
 }
@@ -34,7 +34,7 @@ fn is_copy(request: &Request) -> bool {
 
 /// Number of bytes of shards that these requests read and write; a request for a whole shard counts as a
 /// million.
-fn moved(requests: &[Request]) -> [usize; 2] {
+fn bytes_moved(requests: &[Request]) -> [usize; 2] {
     let of = |method: &str| {
         let shards = requests.iter().filter(|request| is_of_shard(request));
         shards.filter(|request| request.method == method).cloned().collect::<Vec<_>>()
@@ -44,7 +44,7 @@ fn moved(requests: &[Request]) -> [usize; 2] {
 }
 
 /// The demo's shards in a bucket, under `data`.
-fn holding(server: &Server, directory: &Path) {
+fn bucket_with_demo(server: &Server, directory: &Path) {
     for (name, bytes) in files(&directory.join("data")) {
         put(server.port(), &format!("data/{name}"), &bytes);
     }
@@ -54,33 +54,33 @@ fn holding(server: &Server, directory: &Path) {
 fn no_byte_of_a_shard_is_moved_within_a_bucket_or_to_compare_it() {
     let dir = demo();
     let server = bucket::start();
-    holding(&server, dir.path());
+    bucket_with_demo(&server, dir.path());
     let begun = server.requests().len();
-    let said = done(&server, dir.path(), &["cp", DATA, "gs://bucket/copy/"]);
+    let said = succeed(&server, dir.path(), &["cp", DATA, "gs://bucket/copy/"]);
     assert_eq!(said, "3 objects copied, 61.4 kB, 3 of them by the store itself\n");
     let requests = server.requests().split_off(begun);
     // The first byte of each source and of each target is requested, before and after.
-    assert_eq!(moved(&requests), [12, 0]);
+    assert_eq!(bytes_moved(&requests), [12, 0]);
     assert_eq!(requests.iter().filter(|request| is_copy(request)).count(), 3);
-    // What is equal is not read: by the record, by the checksums of one store, or of the disk and a store.
+    // Equal objects are not read: the record or the checksums of the stores show that they are equal.
     let kept = "0 objects copied, 0 B; 3 objects the same already\n";
     for (from, read) in [(DATA, 6), (DATA, 6), ("data", 3)] {
         let begun = server.requests().len();
-        assert_eq!(done(&server, dir.path(), &["sync", from, "gs://bucket/copy/"]), kept);
-        assert_eq!(moved(&server.requests().split_off(begun)), [read, 0], "{from}");
-        // Without the record.
+        assert_eq!(succeed(&server, dir.path(), &["sync", from, "gs://bucket/copy/"]), kept);
+        assert_eq!(bytes_moved(&server.requests().split_off(begun)), [read, 0], "{from}");
+        // Compare without the record.
         put(server.port(), "copy/.shardstream-copies.json", b"{\"copies\":{}}");
     }
-    done(&server, dir.path(), &["cp", "gs://bucket/copy/*.tar", "back/"]);
+    succeed(&server, dir.path(), &["cp", "gs://bucket/copy/*.tar", "back/"]);
     let mut back = files(&dir.path().join("back"));
     back.remove(".shardstream-copies.json");
     assert!(back == files(&dir.path().join("data")));
     // An upload is compared by the checksum of the store.
     let begun = server.requests().len();
-    done(&server, dir.path(), &["cp", "data", "gs://bucket/up/"]);
-    assert_eq!(moved(&server.requests().split_off(begun)), [6, 3 * 20_480]);
-    // The report says who copied.
-    let json = done(&server, dir.path(), &["cp", "--force", "--json", DATA, "gs://bucket/copy/"]);
+    succeed(&server, dir.path(), &["cp", "data", "gs://bucket/up/"]);
+    assert_eq!(bytes_moved(&server.requests().split_off(begun)), [6, 3 * 20_480]);
+    // The report says how the objects were copied.
+    let json = succeed(&server, dir.path(), &["cp", "--force", "--json", DATA, "gs://bucket/copy/"]);
     assert_eq!(json.matches("\"action\":\"copied_by_store\"").count(), 3, "{json}");
     assert_eq!(json.matches("\"crc32c\":\"").count(), 3, "{json}");
 }
@@ -89,9 +89,9 @@ fn no_byte_of_a_shard_is_moved_within_a_bucket_or_to_compare_it() {
 fn a_flipped_byte_in_a_stored_object_is_found_without_reading_it() {
     let dir = demo();
     let server = bucket::start();
-    holding(&server, dir.path());
+    bucket_with_demo(&server, dir.path());
     let mut flipped = fs::read(dir.path().join("data/train-000001.tar")).unwrap();
-    done(&server, dir.path(), &["cp", DATA, "gs://bucket/copy/"]);
+    succeed(&server, dir.path(), &["cp", DATA, "gs://bucket/copy/"]);
     flipped[520] ^= 1;
     for has_record in [true, false] {
         put(server.port(), "copy/train-000001.tar", &flipped);
@@ -99,26 +99,26 @@ fn a_flipped_byte_in_a_stored_object_is_found_without_reading_it() {
             put(server.port(), "copy/.shardstream-copies.json", b"{\"copies\":{}}");
         }
         let begun = server.requests().len();
-        let said = done(&server, dir.path(), &["sync", DATA, "gs://bucket/copy/"]);
+        let said = succeed(&server, dir.path(), &["sync", DATA, "gs://bucket/copy/"]);
         assert_eq!(
             said,
             "1 object copied, 20.5 kB, 1 of them by the store itself; 2 objects the same already\n"
         );
-        assert_eq!(moved(&server.requests().split_off(begun))[1], 0);
+        assert_eq!(bytes_moved(&server.requests().split_off(begun))[1], 0);
     }
 }
 
-/// A server that says that it copied, and whose object is another one.
+/// The server reports a successful copy, but has another object.
 #[test]
-fn a_copy_of_a_store_that_differs_is_removed() {
+fn a_wrong_copy_that_a_store_made_is_removed() {
     let dir = demo();
     let server = bucket::start_with(|request| is_copy(request).then(|| Reply::new(200, "")));
-    holding(&server, dir.path());
+    bucket_with_demo(&server, dir.path());
     let mut other = fs::read(dir.path().join("data/train-000000.tar")).unwrap();
     other[600] ^= 1;
     put(server.port(), "copy/train-000000.tar", &other);
     let from = "gs://bucket/data/train-000000.tar";
-    let ran = with(&server, dir.path(), &["cp", "--force", from, "gs://bucket/copy/"]);
+    let ran = run(&server, dir.path(), &["cp", "--force", from, "gs://bucket/copy/"]);
     let expected = "the copy differs from the source, and was removed";
     assert!(ran.code == Some(1) && ran.err.contains(expected), "{ran:?}");
     assert!(server.requests().iter().any(|request| request.method == "DELETE" && is_of_shard(request)));
@@ -129,7 +129,7 @@ fn a_source_that_changes_while_it_is_copied_fails_the_copy() {
     let dir = demo();
     let data = files(&dir.path().join("data"));
     let (old, new) = (data["train-000000.tar"].clone(), data["train-000001.tar"].clone());
-    // By the store: it is replaced just before it is copied.
+    // If the store copies: the source is replaced just before it is copied.
     let port: Arc<OnceLock<u16>> = Arc::default();
     let (known, bytes) = (Arc::clone(&port), new.clone());
     let server = bucket::start_with(move |request| {
@@ -139,31 +139,31 @@ fn a_source_that_changes_while_it_is_copied_fails_the_copy() {
         None
     });
     port.set(server.port()).unwrap();
-    holding(&server, dir.path());
+    bucket_with_demo(&server, dir.path());
     let from = "gs://bucket/data/train-000000.tar";
-    let ran = with(&server, dir.path(), &["cp", from, "gs://bucket/copy/"]);
+    let ran = run(&server, dir.path(), &["cp", from, "gs://bucket/copy/"]);
     assert!(ran.code == Some(1) && ran.err.contains("changed"), "{ran:?}");
-    let left = with(&server, dir.path(), &["ls", "gs://bucket/copy/"]);
+    let left = run(&server, dir.path(), &["ls", "gs://bucket/copy/"]);
     assert!(left.code == Some(1) && left.err.contains("no shards"), "{left:?}");
-    // Through this process: it is replaced after it was looked up.
+    // If this process copies: the source is replaced after its version was read.
     let web = Server::start(move |request| match request.number {
         0 => Strong("old").reply(request, &old),
         _ => Strong("new").reply(request, &new),
     });
-    let ran = with(&server, dir.path(), &["cp", &web.url("/a.tar"), "out/"]);
+    let ran = run(&server, dir.path(), &["cp", &web.url("/a.tar"), "out/"]);
     assert!(ran.code == Some(1) && ran.err.contains("\"old\"") && ran.err.contains("\"new\""), "{ran:?}");
     assert!(!dir.path().join("out/a.tar").exists());
 }
 
-/// A server that cannot copy: the bytes pass through this process.
+/// The server cannot copy.
 #[test]
-fn what_a_store_does_not_copy_is_read_and_written() {
+fn if_a_store_cannot_copy_the_bytes_pass_through_this_process() {
     let dir = demo();
     let server = bucket::start_with(|request| is_copy(request).then(|| Reply::new(501, "")));
-    holding(&server, dir.path());
-    let said = done(&server, dir.path(), &["cp", DATA, "gs://bucket/copy/"]);
+    bucket_with_demo(&server, dir.path());
+    let said = succeed(&server, dir.path(), &["cp", DATA, "gs://bucket/copy/"]);
     assert_eq!(said, "3 objects copied, 61.4 kB\n");
-    done(&server, dir.path(), &["cp", "gs://bucket/copy/*.tar", "back/"]);
+    succeed(&server, dir.path(), &["cp", "gs://bucket/copy/*.tar", "back/"]);
     let mut back = files(&dir.path().join("back"));
     back.remove(".shardstream-copies.json");
     assert!(back == files(&dir.path().join("data")));

@@ -1,5 +1,5 @@
-//! Runs the `shardstream create` commands in the shell blocks of the pages, with an emulated bucket for
-//! `gs://`.
+//! Runs the `shardstream create` commands in the shell blocks of the documentation pages, with an emulated
+//! bucket for `gs://`.
 
 use super::photos;
 use crate::program::{Ran, program};
@@ -23,7 +23,7 @@ fn commands(page: &str) -> Vec<String> {
 }
 
 /// Runs the commands of a page, and returns the names of all objects that they wrote.
-fn written(page: &str, count: usize) -> Vec<String> {
+fn run_page(page: &str, count: usize) -> Vec<String> {
     let commands = commands(page);
     assert_eq!(commands.len(), count, "{page}: {commands:?}");
     let dir = tempfile::tempdir().unwrap();
@@ -49,9 +49,9 @@ fn written(page: &str, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn commands_of_the_pages_write_the_objects_that_they_name() {
+fn commands_in_the_pages_write_the_objects_that_they_name() {
     for (page, count) in [("cli-writing.md", 3), ("tpu.md", 2)] {
-        let written = written(page, count);
+        let written = run_page(page, count);
         for name in ["train-000000.tar", "val-000000.tar", "train.index.json", "val.index.json"] {
             let place = format!("/bucket/imagenet/{name}");
             assert_eq!(

@@ -1,5 +1,5 @@
-//! Two runs at once on one series, or on one object of a bucket: at most one of them succeeds, and nothing of
-//! it is overwritten.
+//! Two runs write the same series, or the same object of a bucket, at the same time: at most one of them
+//! succeeds, and none of its files are overwritten.
 
 use super::files;
 use crate::program::{Ran, demo, output, program};
@@ -20,9 +20,9 @@ fn tars(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     files(directory).into_iter().filter(|(name, _)| name.ends_with(".tar")).collect()
 }
 
-/// Starts two runs at once that cut the demo's samples differently, several times. `command` is the program
-/// with the environment of a bucket.
-fn two_at_once(directory: &Path, bucket: &str, command: impl Fn() -> Command) {
+/// Several times, starts two runs at once that divide the demo's samples into different shards. `command` is
+/// the program with the environment of a bucket.
+fn check_two_runs_at_once(directory: &Path, bucket: &str, command: impl Fn() -> Command) {
     let counts = ["2", "3"];
     let alone = counts.map(|count| {
         let to = format!("alone{count}/%03d.tar");
@@ -50,7 +50,7 @@ fn two_at_once(directory: &Path, bucket: &str, command: impl Fn() -> Command) {
         }
         let winners: Vec<usize> = (0..2).filter(|run| ended[*run].code == Some(0)).collect();
         assert!(winners.len() <= 1, "{ended:?}");
-        // The one that began last may find a shard of the other one, which it has stopped.
+        // Both runs may fail: the one that began last stops the other, but may then find a shard of it.
         let Some(winner) = winners.first().copied() else { continue };
         succeeded += 1;
         let back = format!("back{round}");
@@ -62,10 +62,10 @@ fn two_at_once(directory: &Path, bucket: &str, command: impl Fn() -> Command) {
 }
 
 #[test]
-fn two_runs_on_one_series() {
+fn of_two_runs_on_one_series_at_most_one_succeeds() {
     let dir = demo();
     let server = bucket::start();
-    two_at_once(dir.path(), "gs://bucket", || {
+    check_two_runs_at_once(dir.path(), "gs://bucket", || {
         let mut command = program(dir.path());
         command.env("STORAGE_EMULATOR_HOST", server.url(""));
         command
@@ -74,10 +74,10 @@ fn two_runs_on_one_series() {
 
 #[test]
 #[ignore = "needs moto_server and azurite: see CONTRIBUTING.md"]
-fn two_runs_on_one_series_in_other_clouds() {
+fn of_two_runs_on_one_series_at_most_one_succeeds_in_other_clouds() {
     for emulator in [Emulator::s3(), Emulator::azure()] {
         let dir = demo();
-        two_at_once(dir.path(), emulator.bucket(), || {
+        check_two_runs_at_once(dir.path(), emulator.bucket(), || {
             let mut command = program(dir.path());
             command.envs(emulator.environment());
             command
@@ -85,9 +85,9 @@ fn two_runs_on_one_series_in_other_clouds() {
     }
 }
 
-/// The bucket that these requests are sent to does not look at the header, as many servers of S3.
+/// The server of these requests ignores the header, like many servers with the API of S3.
 #[test]
-fn an_upload_in_parts_is_completed_under_the_condition_of_s3() {
+fn a_multipart_upload_to_s3_is_completed_only_if_no_object_exists() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("large.tar"), noise((16 << 20) + 1)).unwrap();
     let server = bucket::start();
@@ -116,12 +116,12 @@ fn decoded(request: &Request) -> String {
     percent_encoding::percent_decode_str(request.path()).decode_utf8().unwrap().into_owned()
 }
 
-/// A shard of another run appears after this one has looked for it.
+/// Another run writes a shard after this run has checked that it does not exist.
 #[test]
-fn an_object_that_appears_meanwhile_is_not_replaced() {
+fn an_object_that_another_run_writes_meanwhile_is_not_replaced() {
     let dir = demo();
     let is_look = |method: &str, path: &str| method == "GET" && path.ends_with("tar");
-    // The objects cannot be seen, only met.
+    // The server says that the objects are missing when a run looks for them; only writing them fails.
     let server = bucket::start_with(move |request| {
         let is_hidden = is_look(&request.method, request.path()) && request.range().is_some();
         is_hidden.then(|| Reply::new(404, "<Error><Code>NoSuchKey</Code></Error>"))

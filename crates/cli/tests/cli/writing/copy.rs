@@ -7,7 +7,7 @@ use crate::support::server::{Reply, Server};
 use std::fs;
 
 #[test]
-fn copies_are_the_same_and_not_made_twice() {
+fn unchanged_copies_are_not_made_again() {
     let dir = demo();
     let data = files(&dir.path().join("data"));
     let shards = "data/train-{000000..000002}.tar";
@@ -23,7 +23,7 @@ fn copies_are_the_same_and_not_made_twice() {
     let kept = "0 objects copied, 0 B; 3 objects the same already\n";
     assert_eq!(output(dir.path(), &["cp", "--resume", shards, "copy"]), kept);
     assert_eq!(output(dir.path(), &["sync", "data", "copy"]), kept);
-    // One is missing, one is another of the same size, and one was touched alone.
+    // One copy is missing, one has the same size but other bytes, and one only has another time.
     fs::remove_file(dir.path().join("copy/train-000000.tar")).unwrap();
     let mut other = data["train-000001.tar"].clone();
     other[600] ^= 1;
@@ -77,7 +77,7 @@ fn the_documents_of_a_directory_are_synced_with_its_shards() {
         output(dir.path(), &["sync", "data/train-0.tar", "one"]).split(',').next(),
         Some("1 object copied")
     );
-    // In a bucket.
+    // The same in a bucket.
     let server = bucket::start();
     let sync = |from: &str, to: &str| -> Ran {
         let mut command = program(dir.path());
@@ -106,7 +106,7 @@ fn compressed_shards_are_copied_as_they_are() {
 }
 
 #[test]
-fn copies_between_stores_are_read_again() {
+fn copies_between_stores_are_checked_by_reading_them() {
     let dir = demo();
     let data = files(&dir.path().join("data"));
     let (sound, gets) = (bucket::start(), std::sync::atomic::AtomicUsize::new(0));
@@ -124,7 +124,7 @@ fn copies_between_stores_are_read_again() {
     let mut back = files(&dir.path().join("back"));
     back.remove(".shardstream-copies.json");
     assert!(back == data);
-    // This server returns other bytes than it received.
+    // This server does not return the bytes that it received.
     let spoils = bucket::start_with(move |request| {
         let is_read = request.method == "GET" && request.path().ends_with("tar");
         let number = gets.fetch_add(usize::from(is_read), std::sync::atomic::Ordering::SeqCst);
@@ -155,7 +155,7 @@ fn a_parameter_of_a_query_selects_another_object() {
     }
     let records = fs::read_to_string(dir.path().join("out/.shardstream-copies.json")).unwrap();
     assert!(!records.contains("id=") && !records.contains("S3CRET"), "{records}");
-    // Another signature is the same object, which the record says without reading it.
+    // A URL with another signature is the same object, and the record says so without reading it.
     let before = server.requests().len();
     let signed = server.url("/x.tar?id=A&X-Amz-Signature=another");
     let kept = output(dir.path(), &["sync", &signed, "out/"]);

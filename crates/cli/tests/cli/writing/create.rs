@@ -9,7 +9,7 @@ use std::io::Write;
 use std::process::Stdio;
 
 #[test]
-fn a_folder_for_each_class() {
+fn folders_are_classes() {
     let dir = photos();
     fs::write(dir.path().join("photos/cat/notes.txt"), "no image").unwrap();
     let create =
@@ -57,7 +57,7 @@ fn a_folder_for_each_class() {
 }
 
 #[test]
-fn shuffled_in_the_same_order_by_any_number_of_threads_and_machines() {
+fn the_shuffled_order_does_not_depend_on_threads_and_machines() {
     let dir = photos();
     let create = |to: &str, more: &[&str]| {
         let to = format!("{to}/%03d.tar");
@@ -88,7 +88,7 @@ fn shuffled_in_the_same_order_by_any_number_of_threads_and_machines() {
 }
 
 #[test]
-fn lists_of_csv_and_json_lines() {
+fn samples_are_created_from_csv_and_json_lines() {
     let dir = photos();
     output(dir.path(), &["create", "--from-csv", "captions.csv", "--to", "csv/%03d.tar.gz"]);
     let found = samples(&dir.path().join("csv"), "0");
@@ -103,7 +103,7 @@ fn lists_of_csv_and_json_lines() {
     assert_eq!((found.len(), &*found[3].0, text(&found[3], "json")), (4, "owl/3", "{\"box\":[1,3]}"));
     assert_eq!(found[3].1[0].0, "jpg.png");
 
-    // Samples that cannot be read back are refused before anything is written.
+    // Samples that could not be read back are refused before anything is written.
     fs::write(dir.path().join("twice.csv"), "file,key\na.png,x\nb.png,x\n").unwrap();
     for name in ["a.png", "b.png"] {
         fs::write(dir.path().join(name), super::picture(1)).unwrap();
@@ -113,11 +113,14 @@ fn lists_of_csv_and_json_lines() {
     assert!(error.contains("key is in the archive already") && !dir.path().join("t").exists(), "{error}");
     let error =
         failure(dir.path(), &["create", "--from-csv", "twice.csv", "--file", "none", "--to", "t/%d.tar"], 1);
-    assert!(error.contains("twice.csv, line 2: no column names a file (looked for none)"), "{error}");
+    assert!(
+        error.contains("twice.csv, line 2: no column has the path of a file (looked for none)"),
+        "{error}"
+    );
 }
 
 #[test]
-fn lists_of_files_on_stdin() {
+fn samples_are_created_from_a_list_of_files_on_stdin() {
     let dir = photos();
     fs::write(dir.path().join("photos/cat/1.txt"), "a cat").unwrap();
     let mut child = program(dir.path())

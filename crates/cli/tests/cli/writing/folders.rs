@@ -1,5 +1,5 @@
-//! `shardstream create --from-dir` for a training: images of several formats, damaged images and shards,
-//! several machines.
+//! `shardstream create --from-dir` with images of several formats, damaged images and shards, and several
+//! machines.
 
 use super::{files, photos, picture, samples};
 use crate::program::{Ran, failure, output, program, run};
@@ -49,7 +49,7 @@ fn shards(directory: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn samples_are_the_files() {
+fn the_samples_are_the_files() {
     let dir = tree();
     let said = output(dir.path(), &create("out/train-%04d.tar", &["--with-names", "--index"]));
     assert!(
@@ -114,7 +114,7 @@ fn shards_that_are_not_as_planned_are_written_again() {
 
 /// A header has a checksum of its own; the bytes of files and the padding between them have none.
 #[test]
-fn a_kept_shard_has_the_bytes_that_were_written() {
+fn a_shard_is_kept_only_if_all_its_bytes_are_as_written() {
     let dir = tree();
     let arguments = create("out/train-%04d.tar", &["--resume"]);
     output(dir.path(), &arguments);
@@ -130,7 +130,7 @@ fn a_kept_shard_has_the_bytes_that_were_written() {
         assert!(said.ends_with("1 not as planned and written again\n"), "byte {at}: {said}");
         assert!(files(&out) == expected, "byte {at}");
     }
-    // A plan without checksums, as of a run that was killed at once, proves no shard.
+    // With a plan without checksums, as a run leaves that was killed early, no shard is kept.
     let plan = String::from_utf8(expected["train.plan.json"].clone()).unwrap();
     let (before, _) = plan.split_once(",\n  \"checksums\"").unwrap();
     fs::write(out.join("train.plan.json"), format!("{before}\n}}\n")).unwrap();
@@ -140,7 +140,7 @@ fn a_kept_shard_has_the_bytes_that_were_written() {
 }
 
 #[test]
-fn another_plan_is_refused() {
+fn a_run_with_another_plan_is_refused() {
     let dir = tree();
     let names = "out/train-%04d.tar";
     output(dir.path(), &create(names, &[]));
@@ -164,7 +164,7 @@ fn another_plan_is_refused() {
     fs::write(dir.path().join("root/zebra/0.jpg"), b"\xff\xd8\xff").unwrap();
     refused(&resume, "samples 90 then, 91 now");
 
-    // With fewer shards than before, no old one is left.
+    // If there are fewer shards than before, no old shard is left.
     let fewer = ["create", "--from-dir", "root", "--max-count", "30", "--to", names];
     output(dir.path(), &[&fewer[..], &["--force"]].concat());
     assert!(shards(&out).len() < 9 && samples(&out, "train").len() == 91);
@@ -173,11 +173,11 @@ fn another_plan_is_refused() {
     assert!(error.contains("is not a plan of a series of shards"), "{error}");
     fs::remove_file(&place).unwrap();
     let error = failure(dir.path(), &[&fewer[..], &["--resume"]].concat(), 1);
-    assert!(error.contains("but no plan"), "{error}");
+    assert!(error.contains("but their plan"), "{error}");
 }
 
 #[test]
-fn the_rank_of_a_launcher() {
+fn the_rank_is_read_from_the_environment_of_a_launcher() {
     let dir = tree();
     output(dir.path(), &create("alone/%03d.tar", &[]));
     let of_rank = |rank: &str, more: &[&str]| {
@@ -189,7 +189,7 @@ fn the_rank_of_a_launcher() {
         let ran = of_rank(rank, &[]);
         let said = String::from_utf8(ran.stdout).unwrap();
         assert!(
-            ran.status.success() && said.contains("when all machines are done, --resume --index"),
+            ran.status.success() && said.contains("when all machines are done, a run with --resume --index"),
             "{said}"
         );
     }
@@ -224,7 +224,7 @@ fn metadata_server(number: usize) -> Server {
 }
 
 #[test]
-fn the_rank_of_a_tpu_vm() {
+fn the_rank_is_read_from_the_metadata_of_a_tpu_vm() {
     let dir = tree();
     output(dir.path(), &create("alone/%03d.tar", &[]));
     let of_rank = |server: &Server, environment: &[(&str, &str)]| -> Ran {
@@ -247,7 +247,7 @@ fn the_rank_of_a_tpu_vm() {
     let ran = of_rank(&server, &[("TPU_SKIP_MDS_QUERY", "1")]);
     assert!(ran.code == Some(2) && ran.err.contains("the environment does not have the rank"), "{ran:?}");
     assert!(server.requests().is_empty());
-    // A server that is not Google's is an error, and rank 0 is not assumed.
+    // A metadata server that is not Google's is an error; rank 0 is not assumed.
     let other = Server::start(|_| Reply::new(200, "0"));
     let ran = of_rank(&other, &[]);
     assert!(ran.code == Some(2) && ran.err.contains("Metadata-Flavor: Google"), "{ran:?}");

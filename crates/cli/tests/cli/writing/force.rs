@@ -1,4 +1,4 @@
-//! `--force`: the old series is there until the new one is complete, and nothing else is removed.
+//! `--force`: the old series stays until the new one is complete, and no other files are removed.
 
 use super::{files, partial};
 use crate::program::{Ran, demo, failure, output, program, write};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Waits until `is_done` holds.
+/// Waits until `is_done` returns true.
 fn wait(is_done: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_done() {
@@ -22,8 +22,8 @@ fn wait(is_done: impl Fn() -> bool) {
     }
 }
 
-/// A directory `data` with 400 samples of 20 kB.
-fn large() -> tempfile::TempDir {
+/// A temporary directory with a folder `data` of 400 samples of 20 kB.
+fn large_demo() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let pattern = dir.path().join("data/%03d.tar");
     let mut writer = ShardWriter::builder(pattern.to_str().unwrap()).max_count(100).build().unwrap();
@@ -35,7 +35,7 @@ fn large() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_stranger_with_a_name_of_the_pattern_is_kept() {
+fn a_file_that_is_not_of_the_series_is_kept() {
     let dir = demo();
     let reshard = |more: &[&'static str]| [&["reshard", "data", "--to", "out/%d.tar"][..], more].concat();
     output(dir.path(), &reshard(&["--count", "3"]));
@@ -44,7 +44,7 @@ fn a_stranger_with_a_name_of_the_pattern_is_kept() {
     let names: Vec<String> = files(&dir.path().join("out")).into_keys().collect();
     assert_eq!(names, ["0.tar", "20240101.tar", "shards.plan.json"], "three old shards are gone");
     assert_eq!(fs::read(dir.path().join("out/20240101.tar")).unwrap(), b"mine");
-    // Without a plan as well.
+    // The file is kept without a plan as well.
     fs::remove_file(dir.path().join("out/shards.plan.json")).unwrap();
     output(dir.path(), &reshard(&["--count", "6", "--force"]));
     assert_eq!(files(&dir.path().join("out")).len(), 4);
@@ -66,7 +66,7 @@ fn shards_that_no_plan_names_do_not_become_part_of_the_new_series() {
 #[test]
 #[cfg(unix)]
 fn a_killed_run_leaves_the_old_series() {
-    let dir = large();
+    let dir = large_demo();
     let out = dir.path().join("out");
     output(
         dir.path(),
@@ -88,7 +88,7 @@ fn a_killed_run_leaves_the_old_series() {
     let after = files(&out);
     assert!(after == before, "{:?}", after.keys());
     assert_eq!(partial(&out), 1);
-    // Listings leave out what is not complete.
+    // Listings show only complete shards.
     assert_eq!(output(dir.path(), &["ls", "out/"]).lines().count(), 14);
     output(dir.path(), &force);
     output(dir.path(), &["reshard", "data", "--to", "alone/%03d.tar", "--count", "4", "--shuffle", "1"]);
@@ -98,7 +98,7 @@ fn a_killed_run_leaves_the_old_series() {
     assert!(now == alone && partial(&out) == 0, "{:?}", now.keys());
 }
 
-/// As after a kill while the new shards take the places of the old ones.
+/// The directory is as after a kill while the new shards replace the old ones.
 #[test]
 fn an_interrupted_replacement_is_resumed() {
     let dir = demo();
@@ -127,7 +127,7 @@ fn an_interrupted_replacement_is_resumed() {
 #[cfg(target_os = "linux")]
 #[ignore = "needs root, to mount a small tmpfs"]
 fn a_full_disk_leaves_the_old_series() {
-    let dir = large();
+    let dir = large_demo();
     let small = dir.path().join("small");
     fs::create_dir(&small).unwrap();
     let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=12m", "small"]).arg(&small).status();
@@ -146,7 +146,7 @@ fn a_full_disk_leaves_the_old_series() {
 
 #[test]
 fn two_runs_in_one_directory_leave_the_whole_series_of_one() {
-    let dir = large();
+    let dir = large_demo();
     let counts = ["7", "30"];
     let alone = counts.map(|count| {
         let to = format!("alone{count}/%03d.tar");
@@ -166,8 +166,8 @@ fn two_runs_in_one_directory_leave_the_whole_series_of_one() {
     }
 }
 
-/// What a bucket holds after these requests, of the objects that end in `end`.
-fn stored(requests: &[Request], end: &str) -> BTreeMap<String, Vec<u8>> {
+/// The objects whose names end in `end` that are in a bucket after these requests.
+fn stored_objects(requests: &[Request], end: &str) -> BTreeMap<String, Vec<u8>> {
     let mut objects = BTreeMap::new();
     for request in requests.iter().filter(|request| request.path().replace("%2E", ".").ends_with(end)) {
         match request.method.as_str() {
@@ -179,9 +179,9 @@ fn stored(requests: &[Request], end: &str) -> BTreeMap<String, Vec<u8>> {
     objects
 }
 
-/// The first run is held up in the upload of its second shard until the second run has begun.
+/// The upload of the first run's second shard is delayed until the second run has begun.
 #[test]
-fn of_two_runs_in_one_bucket_at_most_one_succeeds() {
+fn of_two_runs_with_force_in_one_bucket_at_most_one_succeeds() {
     let dir = demo();
     let (shards, plans) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (put, planned) = (Arc::clone(&shards), Arc::clone(&plans));
@@ -223,13 +223,13 @@ fn of_two_runs_in_one_bucket_at_most_one_succeeds() {
         output(dir.path(), &["reshard", "data", "--to", "alone/%d.tar", "--count", "5"]);
         let mut alone = files(&dir.path().join("alone"));
         alone.remove("shards.plan.json");
-        let there = stored(&server.requests(), ".tar");
+        let there = stored_objects(&server.requests(), ".tar");
         assert!(there.into_values().eq(alone.into_values()));
     }
 }
 
 #[test]
-fn in_a_bucket_old_shards_are_removed_after_the_new_ones_are_there() {
+fn old_shards_in_a_bucket_are_removed_after_the_new_ones_are_complete() {
     let dir = demo();
     let server = bucket::start();
     let reshard = |count: &str| {
@@ -249,10 +249,10 @@ fn in_a_bucket_old_shards_are_removed_after_the_new_ones_are_there() {
     let deleted: Vec<usize> =
         (begun..requests.len()).filter(|at| is_of_shard(&&requests[*at], "DELETE")).collect();
     assert!(deleted.len() == 2 && deleted.iter().all(|at| *at > last_put), "{deleted:?}, {last_put}");
-    assert_eq!(stored(&requests, ".tar").len(), 2);
+    assert_eq!(stored_objects(&requests, ".tar").len(), 2);
 }
 
-/// A `.partial` file that a live process has locked belongs to a run that may be on another rank.
+/// A `.partial` file that is locked belongs to a running process, which may be another rank.
 #[test]
 fn partial_files_of_a_live_run_are_kept() {
     let dir = demo();

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant, SystemTime};
 /// Number of shards that each run writes.
 const SHARDS: usize = 48;
 
-/// Runs a command undisturbed into `alone`, and into `out` with several kills and signals.
-fn disturbed(directory: &Path, command: impl Fn(&str) -> Vec<String>, compared: fn(&str) -> bool) {
+/// Runs a command without interruptions into `alone`, and with several kills and signals into `out`.
+fn check_interrupted(directory: &Path, command: impl Fn(&str) -> Vec<String>, compared: fn(&str) -> bool) {
     let whole = |name: &str| -> BTreeMap<String, Vec<u8>> {
         files(&directory.join(name)).into_iter().filter(|(name, _)| compared(name)).collect()
     };
@@ -27,19 +27,19 @@ fn disturbed(directory: &Path, command: impl Fn(&str) -> Vec<String>, compared: 
     assert!(alone.len() >= SHARDS, "{}", alone.len());
     let out = directory.join("out");
     let mut arguments = command("out");
-    let (mut before, mut struck) = (0, 0);
+    let (mut before, mut interrupted) = (0, 0);
     let mut written = BTreeMap::new();
     for signal in ["KILL", "TERM", "INT", "KILL"] {
         let mut command = program(directory);
         let child = command.args(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let (ended, is_struck) = strike(child, signal, || shards(&out) > before + 3);
+        let (ended, was_signalled) = signal_when(child, signal, || shards(&out) > before + 3);
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-        struck += usize::from(is_struck);
-        match (is_struck, signal) {
+        interrupted += usize::from(was_signalled);
+        match (was_signalled, signal) {
             (false, _) => assert!(ended.status.success(), "{said}"),
             (true, "KILL") => assert!(ended.status.success() || ended.status.code().is_none(), "{said}"),
             (true, _) => {
-                // It may have finished before it noticed the signal.
+                // The run may have finished before it noticed the signal.
                 assert!(ended.status.success() || ended.status.code() == Some(130), "{said}");
                 assert!(ended.status.success() || said == "shardstream: interrupted\n", "{said}");
                 assert_eq!(partial(&out), 0, "{:?}", fs::read_dir(&out).unwrap().collect::<Vec<_>>());
@@ -55,13 +55,13 @@ fn disturbed(directory: &Path, command: impl Fn(&str) -> Vec<String>, compared: 
             name.ends_with(".plan.json") || alone.get(name) == Some(bytes)
         };
         assert!(found.iter().every(is_same), "after {signal}");
-        assert!(struck > 1 || found.len() < alone.len(), "nothing was left to do after {signal}");
+        assert!(interrupted > 1 || found.len() < alone.len(), "nothing was left to do after {signal}");
         before = shards(&out);
         if !arguments.contains(&"--resume".to_owned()) {
             arguments.push("--resume".into());
         }
     }
-    assert!(struck >= 2, "{struck}");
+    assert!(interrupted >= 2, "{interrupted}");
     let last = run(directory, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
     assert!(last.code == Some(0) && last.out.contains("already"), "{last:?}");
     assert!(whole("out") == alone);
@@ -82,10 +82,10 @@ fn shards(directory: &Path) -> usize {
     names.filter(|name| name.to_str().unwrap().ends_with(".tar")).count()
 }
 
-/// Sends a signal as soon as `is_there` holds, unless the run has ended before.
-fn strike(mut child: Child, signal: &str, is_there: impl Fn() -> bool) -> (Output, bool) {
+/// Sends a signal as soon as `is_ready` returns true, unless the run has ended before.
+fn signal_when(mut child: Child, signal: &str, is_ready: impl Fn() -> bool) -> (Output, bool) {
     let start = Instant::now();
-    while !is_there() {
+    while !is_ready() {
         if child.try_wait().unwrap().is_some() {
             return (child.wait_with_output().unwrap(), false);
         }
@@ -97,12 +97,12 @@ fn strike(mut child: Child, signal: &str, is_there: impl Fn() -> bool) -> (Outpu
     (child.wait_with_output().unwrap(), true)
 }
 
-fn words(text: &str) -> Vec<String> {
+fn arguments(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
 #[test]
-fn create() {
+fn create_resumes_after_kills() {
     let dir = tempfile::tempdir().unwrap();
     for class in ["a", "b"] {
         fs::create_dir_all(dir.path().join("photos").join(class)).unwrap();
@@ -112,15 +112,15 @@ fn create() {
         }
     }
     let create = "create --from-dir photos --max-count 20 --shuffle 5 -j 2 --to";
-    disturbed(dir.path(), |to| words(&format!("{create} {to}/%03d.tar")), |_| true);
+    check_interrupted(dir.path(), |to| arguments(&format!("{create} {to}/%03d.tar")), |_| true);
     assert_eq!(partial(&dir.path().join("out")), 0, "partial files of a killed run are removed");
 }
 
 #[test]
-fn create_in_a_bucket() {
+fn create_resumes_in_a_bucket_after_kills() {
     let dir = super::folders::tree();
-    let words_of = |to: &str| words(&format!("{} {to}", super::folders::CREATE));
-    let alone = words_of("alone/train-%04d.tar");
+    let arguments_for = |to: &str| arguments(&format!("{} {to}", super::folders::CREATE));
+    let alone = arguments_for("alone/train-%04d.tar");
     output(dir.path(), &alone.iter().map(String::as_str).collect::<Vec<_>>());
     let expected = files(&dir.path().join("alone"));
     let shards = || expected.iter().filter(|(name, _)| name.ends_with(".tar"));
@@ -129,7 +129,7 @@ fn create_in_a_bucket() {
         let mut command = program(dir.path());
         command
             .env("STORAGE_EMULATOR_HOST", server.url(""))
-            .args(words_of("gs://bucket/deep/train-%04d.tar"));
+            .args(arguments_for("gs://bucket/deep/train-%04d.tar"));
         command
     };
     // Keys are percent-encoded in a request.
@@ -142,9 +142,9 @@ fn create_in_a_bucket() {
     };
     let mut first = create();
     let child = first.args(["-j", "1"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let (_, is_struck) = strike(child, "KILL", || stored().count() >= 3);
+    let (_, was_signalled) = signal_when(child, "KILL", || stored().count() >= 3);
     let before = stored().count();
-    assert!(is_struck && before < shards().count(), "{before}");
+    assert!(was_signalled && before < shards().count(), "{before}");
 
     let last = create().args(["--resume", "--index"]).output().unwrap();
     let said = String::from_utf8(last.stdout).unwrap();
@@ -152,7 +152,7 @@ fn create_in_a_bucket() {
         last.status.success() && said.ends_with("\nindex: gs://bucket/deep/train.index.json\n"),
         "{said}"
     );
-    // Of the killed run, at most the shard in flight is written again: its one thread writes one at a time.
+    // Of the killed run's shards, at most one is written again: its one thread writes one shard at a time.
     let mut puts: BTreeMap<String, usize> = BTreeMap::new();
     stored().for_each(|(key, _)| *puts.entry(key).or_default() += 1);
     let again: Vec<_> = puts.iter().filter(|(_, count)| **count > 1).collect();
@@ -172,7 +172,7 @@ fn create_in_a_bucket() {
 }
 
 #[test]
-fn reshard() {
+fn reshard_resumes_after_kills() {
     let dir = tempfile::tempdir().unwrap();
     let pattern = dir.path().join("data/%03d.tar");
     let mut writer = ShardWriter::builder(pattern.to_str().unwrap()).max_count(100).build().unwrap();
@@ -181,16 +181,20 @@ fn reshard() {
     }
     writer.finish().unwrap();
     let reshard = "reshard data --count 20 --shuffle 5 -j 2 --to";
-    disturbed(dir.path(), |to| words(&format!("{reshard} {to}/%03d.tar")), |_| true);
+    check_interrupted(dir.path(), |to| arguments(&format!("{reshard} {to}/%03d.tar")), |_| true);
 }
 
 #[test]
-fn cp() {
+fn cp_resumes_after_kills() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("data")).unwrap();
     for number in 0..SHARDS {
         fs::write(dir.path().join(format!("data/{number:03}.tar")), noise(400_000 + number)).unwrap();
     }
     // Only shards are compared: the records contain modification times.
-    disturbed(dir.path(), |to| words(&format!("cp data -j 2 {to}/")), |name| name.ends_with(".tar"));
+    check_interrupted(
+        dir.path(),
+        |to| arguments(&format!("cp data -j 2 {to}/")),
+        |name| name.ends_with(".tar"),
+    );
 }

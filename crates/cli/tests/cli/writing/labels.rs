@@ -1,5 +1,5 @@
-//! The labels and keys that `create --from-dir` writes: a class has one number in all data sets, a key stays
-//! when other files come and go, and only damage is left out.
+//! The labels and keys that `create --from-dir` writes: a class has the same number in all data sets, keys
+//! stay the same when other files are added or removed, and only damaged files are left out.
 
 use super::{files, keys, photos, picture, samples, text};
 use crate::program::{failure, output, run};
@@ -19,7 +19,7 @@ fn create<'a>(folder: &'a str, to: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_validation_folder_without_one_class_has_the_numbers_of_the_training() {
+fn a_validation_folder_without_one_class_keeps_the_numbers_of_the_training() {
     let dir = photos();
     for path in ["val/dog/9.png", "val/owl/8.png"] {
         let path = dir.path().join(path);
@@ -40,16 +40,16 @@ fn a_validation_folder_without_one_class_has_the_numbers_of_the_training() {
     let expected = [("dog/9", "1"), ("owl/8", "2")].map(|(key, class)| (key.to_owned(), class.to_owned()));
     assert_eq!(classes(&dir.path().join("val-shards")), expected.into());
     assert_eq!(fs::read(dir.path().join("val-shards/shards.classes.json")).unwrap(), list);
-    // Without the option, the list of the training beside the new shards tells that the numbers would differ.
+    // Without the option, the training's list beside the new shards shows that the numbers would differ.
     let to = "train/val-%03d.tar";
     let error = failure(dir.path(), &create("val", to, &[]), 1);
-    assert!(error.contains("the class \"dog\" would have the number 0, and has the number 1"), "{error}");
+    assert!(error.contains("the class \"dog\" would have the number 0, but has the number 1"), "{error}");
     assert!(error.contains("--classes train/shards.classes.json"), "{error}");
     assert!(!files(&dir.path().join("train")).keys().any(|name| name.starts_with("val")));
     run(dir.path(), &create("val", to, &["--classes", "train/shards.classes.json"]));
     assert!(files(&dir.path().join("train")).contains_key("val-000.tar"));
 
-    // A new class is no member of the list.
+    // A class that is not in the list is an error.
     fs::create_dir(dir.path().join("val/wolf")).unwrap();
     fs::write(dir.path().join("val/wolf/0.png"), picture(2)).unwrap();
     let error = failure(dir.path(), &create("val", "new/%03d.tar", &shared), 1);
@@ -76,7 +76,7 @@ fn a_list_of_classes_replaces_nothing() {
     for place in ["new/3.tar", "new/shards.plan.json", "new/i.json"] {
         let more = ["--classes", place, "--index", "new/i.json"];
         let error = failure(dir.path(), &create("photos", "new/%d.tar", &more), 2);
-        assert!(error.contains("would be a file of the series"), "{place}: {error}");
+        assert!(error.contains("would replace a file of the series"), "{place}: {error}");
     }
     assert!(files(&dir.path().join("out")) == before && !dir.path().join("new").exists());
     // A run that fails before it writes leaves no list either.
@@ -107,7 +107,7 @@ fn only_folders_of_images_are_classes() {
     assert_eq!((ran.code, &*ran.err), (Some(0), said));
     let found = classes(&dir.path().join("out"));
     assert!(found.len() == 12 && found["cat/0"] == "0" && found["owl/3"] == "2", "{found:?}");
-    // An empty folder would be a class here, and not where somebody removed it.
+    // An empty folder would change the numbers: it would be a class here, but not where it was removed.
     fs::create_dir(photo("bird")).unwrap();
     let error = failure(dir.path(), &create("photos", "new/%03d.tar", &[]), 1);
     assert!(
@@ -151,7 +151,7 @@ fn one_more_picture_moves_no_sample_from_one_series_to_another() {
 }
 
 #[test]
-fn keys_are_paths_of_files() {
+fn keys_are_the_paths_of_files() {
     let dir = photos();
     let photo = |path: &str| dir.path().join("photos").join(path);
     fs::create_dir(photo("owl/v1.2")).unwrap();
@@ -162,21 +162,21 @@ fn keys_are_paths_of_files() {
     output(dir.path(), &["verify", "out"]);
     output(dir.path(), &create("photos", "numbers/%03d.tar", &["--number-keys"]));
     assert_eq!(keys(&samples(&dir.path().join("numbers"), "0"))[12], "000000012");
-    // Two files of one key.
+    // Two files with the same key.
     fs::copy(photo("cat/1.png"), photo("cat/0.jpg")).unwrap();
     let error = failure(dir.path(), &create("photos", "new/%03d.tar", &[]), 1);
-    for expected in ["cat/0.png: ", "the key is that of cat/0.jpg", "rename a file", "--number-keys"] {
+    for expected in ["cat/0.png: ", "cat/0.jpg has the same key", "rename a file", "--number-keys"] {
         assert!(error.contains(expected), "{expected}: {error}");
     }
     assert!(!dir.path().join("new").exists());
 }
 
-/// A file that cannot be read now may be sound.
+/// A file that cannot be read now may still be valid.
 #[test]
 #[cfg(unix)]
-fn failures_of_the_system_are_not_left_out() {
+fn files_that_cannot_be_read_are_errors_despite_skip_bad() {
     let dir = photos();
-    // Root may read everything, so the failure is a chain of links that does not end.
+    // Root may read all files, so the test uses links that refer to each other.
     std::os::unix::fs::symlink("loop.png", dir.path().join("photos/cat/loop.png")).unwrap();
     for more in [&[][..], &["--skip-bad"], &["--skip-bad=100"]] {
         let error = failure(dir.path(), &create("photos", "out/%03d.tar", more), 1);
@@ -186,14 +186,14 @@ fn failures_of_the_system_are_not_left_out() {
 }
 
 #[test]
-fn as_many_bad_samples_as_the_limit_says_are_left_out() {
+fn bad_samples_are_left_out_up_to_a_limit() {
     let dir = photos();
     for number in 0..11 {
         fs::write(dir.path().join(format!("photos/dog/bad-{number}.png")), "no image").unwrap();
     }
     let ran = run(dir.path(), &create("photos", "out/%03d.tar", &["--skip-bad"]));
     assert!(ran.code == Some(1) && ran.err.matches("bad-").count() == 11, "{ran:?}");
-    let expected = "11 of 23 samples are bad, and --skip-bad leaves out 10 at most";
+    let expected = "11 of 23 samples are bad, but --skip-bad leaves out at most 10";
     assert!(ran.err.contains(expected) && !dir.path().join("out").exists(), "{ran:?}");
     let ran = run(dir.path(), &create("photos", "out/%03d.tar", &["--skip-bad=11", "--json"]));
     let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();

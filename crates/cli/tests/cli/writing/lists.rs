@@ -1,4 +1,4 @@
-//! `create` from lists: everything that a list names is in the shards, or an error names what is not.
+//! `create` from lists: the shards have all files and values of the list, or an error names what is missing.
 
 use super::{files, photos, samples, text};
 use crate::program::{Ran, failure, output, program, run};
@@ -21,7 +21,7 @@ fn from_stdin(directory: &Path, list: &str, more: &[&str]) -> Ran {
     child.wait_with_output().unwrap().into()
 }
 
-/// A directory with these files, whose content is their name.
+/// Makes a directory with these files. The content of each file is its name.
 fn directory(names: &[&str]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for name in names {
@@ -37,23 +37,23 @@ fn two_files_of_one_field_are_refused_and_both_are_named() {
     let dir = directory(&["a.txt", "a.TXT", "k.txt", "p/x.txt"]);
     let there = dir.path().join("p/x.txt").display().to_string();
     for (list, expected) in [
-        ("k.txt\na.txt\na.TXT\n", "line 3: a.TXT: the field txt of its sample is a.txt already (line 2)"),
-        ("./k.txt\n\nk.txt\n", "line 3: k.txt: the field txt of its sample is ./k.txt already (line 1)"),
-        ("k.txt\nk.txt\n", "line 2: k.txt: the field txt of its sample is k.txt already (line 1)"),
+        ("k.txt\na.txt\na.TXT\n", "line 3: a.TXT: its sample has the field txt already: a.txt (line 2)"),
+        ("./k.txt\n\nk.txt\n", "line 3: k.txt: its sample has the field txt already: ./k.txt (line 1)"),
+        ("k.txt\nk.txt\n", "line 2: k.txt: its sample has the field txt already: k.txt (line 1)"),
         ("a.txt\n/k.txt\nk.txt\n", "stdin, line 3 (k.txt)"),
-        ("a.txt\n/k.txt\nk.txt\n", "the key is that of stdin, line 2 (/k.txt)"),
+        ("a.txt\n/k.txt\nk.txt\n", "stdin, line 2 (/k.txt) has the same key"),
     ] {
         let ran = from_stdin(dir.path(), list, &[]);
         assert!(ran.code == Some(1) && ran.err.contains(expected), "{expected}: {ran:?}");
         assert!(!dir.path().join("out").exists());
     }
-    // One key from two folders: the fields would be those of different samples.
+    // The same key in two folders: the fields would be from different samples.
     let ran = from_stdin(dir.path(), &format!("{there}\n{}\n", &there[1..].replace(".txt", ".cls")), &[]);
-    assert!(ran.code == Some(1) && ran.err.contains("the key is that of stdin, line 1"), "{ran:?}");
+    assert!(ran.code == Some(1) && ran.err.contains("/x.txt) has the same key"), "{ran:?}");
 }
 
 #[test]
-fn a_list_of_find_print0() {
+fn names_may_end_in_nul_as_find_print0_writes_them() {
     let dir = directory(&["a b/x.txt", "a b/ y.txt", "a b/x.cls"]);
     let ran = from_stdin(dir.path(), "a b/x.txt\0a b/ y.txt\0a b/x.cls\0", &["--null"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -62,14 +62,17 @@ fn a_list_of_find_print0() {
     let ran = from_stdin(dir.path(), "a\nb.txt\0", &["--null", "--force"]);
     assert!(ran.code == Some(1) && ran.err.contains("stdin, line 1"), "{ran:?}");
     let ran = from_stdin(dir.path(), "k.txt\0k.txt\0", &["--null", "--force"]);
-    assert!(ran.code == Some(1) && ran.err.contains("name 2: k.txt: the field txt"), "{ran:?}");
+    assert!(
+        ran.code == Some(1) && ran.err.contains("name 2: k.txt: its sample has the field txt"),
+        "{ran:?}"
+    );
     for option in ["--null", "--classes=c.json", "--with-names"] {
         failure(dir.path(), &["create", "--from-csv", "x", option, "--to", "x/%d.tar"], 2);
     }
 }
 
 #[test]
-fn two_values_of_one_name_are_refused() {
+fn two_values_of_one_field_are_refused() {
     let dir = photos();
     for (option, list, expected) in [
         (
@@ -103,16 +106,16 @@ fn two_values_of_one_name_are_refused() {
         assert!(error.contains(&format!("list, {expected}")), "{expected}: {error}");
         assert!(!dir.path().join("out").exists());
     }
-    // In one field `json`, the last of them would stay.
+    // In one field `json`, only the last value would be left.
     fs::write(dir.path().join("list"), "{\"file\": \"photos/cat/0.png\", \"a\": 1, \"a\": 2}").unwrap();
     let error =
         failure(dir.path(), &["create", "--from-jsonl", "list", "--as-json", "--to", "out/%d.tar"], 1);
     assert!(error.contains("list, line 1: two values are named \"a\""), "{error}");
-    // An image whose real format is that of another field of its sample.
+    // The real format of the image is the name of another field of its sample.
     fs::copy(dir.path().join("photos/cat/0.png"), dir.path().join("a.jpg")).unwrap();
     fs::write(dir.path().join("list"), "file,png\na.jpg,text\n").unwrap();
     let error = failure(dir.path(), &["create", "--from-csv", "list", "--to", "out/%d.tar"], 1);
-    assert!(error.contains("a.jpg is stored as png, and so is a value of the list"), "{error}");
+    assert!(error.contains("both a.jpg and a value of the list are the field png"), "{error}");
 }
 
 #[test]
@@ -134,7 +137,7 @@ fn numbers_are_stored_as_written() {
 }
 
 #[test]
-fn texts_in_json_lines() {
+fn texts_are_read_from_json_lines() {
     let dir = tempfile::tempdir().unwrap();
     let lines = [
         r#"{"text": "one\n\"two\"", "path": "a.html", "n": 1}"#,
@@ -144,7 +147,8 @@ fn texts_in_json_lines() {
     let create = ["create", "--from-jsonl", "list.jsonl", "--to", "out/%d.tar"];
     let error = failure(dir.path(), &create[..], 1);
     assert!(
-        error.contains("list.jsonl, line 2: no column names a file") && error.contains("--no-files"),
+        error.contains("list.jsonl, line 2: no column has the path of a file")
+            && error.contains("--no-files"),
         "{error}"
     );
     output(dir.path(), &[&create[..], &["--no-files"]].concat());
@@ -159,7 +163,7 @@ fn texts_in_json_lines() {
 }
 
 #[test]
-fn tab_separated_values() {
+fn tab_separated_values_are_read() {
     let dir = photos();
     let list = "file\ttxt\nphotos/cat/0.png\ta \"cat\", and 5\" more\r\nphotos/dog/1.png\t\"a dog\n";
     fs::write(dir.path().join("list.tsv"), list).unwrap();
@@ -169,9 +173,9 @@ fn tab_separated_values() {
     assert_eq!([text(&found[0], "txt"), text(&found[1], "txt")], ["a \"cat\", and 5\" more", "\"a dog"]);
 }
 
-/// A row for each caption of an image: without keys of their own, the rows would be one sample.
+/// There is a row for each caption of an image. Without keys of their own, the rows would have the same key.
 #[test]
-fn rows_of_one_file_need_keys() {
+fn rows_with_the_same_file_need_keys() {
     let dir = photos();
     let list = "file,txt,id\nphotos/cat/0.png,a,k1\nphotos/cat/0.png,b,k2\n";
     fs::write(dir.path().join("list.csv"), list).unwrap();
@@ -180,7 +184,7 @@ fn rows_of_one_file_need_keys() {
     for expected in [
         "list.csv, line 3 (photos/cat/0.png): ",
         "this key is in the archive already",
-        "the key is that of list.csv, line 2 (photos/cat/0.png)",
+        "list.csv, line 2 (photos/cat/0.png) has the same key",
         "--key",
         "--number-keys",
     ] {
@@ -197,7 +201,7 @@ fn rows_of_one_file_need_keys() {
         (keys_of("ids"), keys_of("numbers")),
         (vec!["k1".into(), "k2".into()], vec!["000000000".to_owned(), "000000001".into()])
     );
-    // Shards of other keys are not resumed.
+    // A run with other keys is not resumed.
     let error =
         failure(dir.path(), &[&create[..], &["numbers/%d.tar", "--key", "id", "--resume"]].concat(), 1);
     assert!(error.contains("number-keys true then, none now"), "{error}");

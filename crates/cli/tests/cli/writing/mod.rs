@@ -80,7 +80,7 @@ fn keys(samples: &Samples) -> Vec<&str> {
     samples.iter().map(|(key, _)| key.as_str()).collect()
 }
 
-/// The field of a sample as text.
+/// Returns a field of a sample as text.
 fn text<'a>(sample: &'a (String, Vec<(String, Vec<u8>)>), field: &str) -> &'a str {
     let found = sample.1.iter().find(|(name, _)| name == field);
     std::str::from_utf8(&found.unwrap_or_else(|| panic!("{field} of {}", sample.0)).1).unwrap()

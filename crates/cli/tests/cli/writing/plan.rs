@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use shardstream::prelude::*;
 use std::path::Path;
 
-/// The document of `plan --json` for all shards of `data`.
-fn planned(directory: &Path, options: &[&str]) -> Value {
+/// Returns the document of `plan --json` for all shards of `data`.
+fn plan_document(directory: &Path, options: &[&str]) -> Value {
     let plan = [&["plan", "data", "--json"], options].concat();
     serde_json::from_str(&output(directory, &plan)).unwrap()
 }
@@ -27,7 +27,7 @@ fn shards_of(sizes: &[usize]) -> tempfile::TempDir {
 }
 
 #[test]
-fn what_each_rank_reads() {
+fn the_plan_says_what_each_rank_reads() {
     let dir = demo();
     output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
     let plan = ["plan", "data", "--index", "i.json", "--world-size", "2", "--streams", "4", "--batch", "3"];
@@ -48,16 +48,17 @@ fn what_each_rank_reads() {
     assert_eq!(json["shuffle_bytes_per_rank"].as_u64(), Some(2 * 2 * 5_120));
     assert_eq!(json["fitting_world_sizes"], json!([1, 2, 4]));
     let text = output(dir.path(), &plan);
-    for line in ["steps             2 an epoch on each rank", "ranks that fit    1, 2, 4", "   1        2"] {
+    for line in ["steps             2 per epoch on each rank", "ranks that fit    1, 2, 4", "   1        2"] {
         assert!(text.contains(line), "{text}");
     }
     let error = failure(dir.path(), &["plan", "data", "--world-size", "2", "--streams", "3"], 1);
     assert!(error.contains("use 2 or 4 streams"), "{error}");
 }
 
-/// The plan was that of an index once, with as many steps on each rank, where a run took 6, 15, 3 and 9.
+/// A plan without an index once showed the steps of a run with an index, the same on each rank, although the
+/// ranks of a run without an index take 6, 15, 3 and 9 steps.
 #[test]
-fn without_an_index_the_steps_are_those_that_loaders_take() {
+fn steps_without_an_index_are_those_of_a_loader_without_it() {
     let dir = shards_of(&[5, 1, 12, 3, 7, 2, 0, 4, 30, 1, 1, 9]);
     output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
     let loaded = |ranks: usize, streams, batch, last, epoch, index: Option<&Index>| -> Vec<u64> {
@@ -94,12 +95,12 @@ fn without_an_index_the_steps_are_those_that_loaders_take() {
                 ranks.iter().map(|rank| rank["steps"].as_u64().unwrap()).collect()
             };
             let what = format!("{options:?}");
-            let plan = planned(dir.path(), &options);
+            let plan = plan_document(dir.path(), &options);
             let expected = loaded(ranks, streams, batch, last, epoch as u64, None);
             assert_eq!(steps(&plan), expected, "{what}");
             let all_equal = expected.iter().all(|steps| *steps == expected[0]);
             assert_eq!(plan["steps"], if all_equal { expected[0].into() } else { Value::Null }, "{what}");
-            let indexed = planned(dir.path(), &[&options[..], &["--index", "i.json"]].concat());
+            let indexed = plan_document(dir.path(), &[&options[..], &["--index", "i.json"]].concat());
             let expected = loaded(ranks, streams, batch, last, epoch as u64, Some(&index));
             assert_eq!(steps(&indexed), expected, "{what}");
             let balance = ["steps", "fewest_steps", "most_steps", "imbalance"];
@@ -109,8 +110,8 @@ fn without_an_index_the_steps_are_those_that_loaders_take() {
     }
     let text = output(dir.path(), &["plan", "data", "--world-size", "4", "--batch", "2"]);
     for line in [
-        "6 to 18 an epoch, by rank; without an index, a loader does not know them",
-        "with an index     9 to 10 an epoch, by rank; the rank of most samples has 1.3 % more",
+        "6 to 18 per epoch, depending on the rank; a loader without an index does not know them",
+        "with an index     9 to 10 per epoch, depending on the rank; the rank with the most samples has 1.3 %",
     ] {
         assert!(text.contains(line), "{text}");
     }
@@ -119,14 +120,14 @@ fn without_an_index_the_steps_are_those_that_loaders_take() {
 }
 
 #[test]
-fn kept_shards_are_found_in_the_caches_of_all_nodes() {
+fn shards_in_the_caches_of_all_nodes_are_counted() {
     let dir = shards_of(&[4; 32]);
     let size = std::fs::metadata(dir.path().join("data/0.tar")).unwrap().len();
     let job = ["--world-size", "8", "--streams", "16", "--nodes", "4"];
     for keep in [&[][..], &["--keep-shards"]] {
-        let plan = planned(dir.path(), &[&job[..], keep].concat());
+        let plan = plan_document(dir.path(), &[&job[..], keep].concat());
         assert_eq!((&plan["nodes"], &plan["node_cache_bytes"]), (&json!(4), &Value::Null));
-        // Of each node: 4 of 16 streams, with two shards each.
+        // Each node has 4 of 16 streams, with two shards each.
         assert_eq!(plan["kept_bytes_per_node"], 8 * size);
         let orders = plan["orders"].as_array().unwrap();
         assert_eq!(orders[1]["hit_rates"], json!([0.0, 1.0, 1.0, 1.0, 1.0]));
@@ -136,7 +137,7 @@ fn kept_shards_are_found_in_the_caches_of_all_nodes() {
         assert_eq!(keeps, [false, true]);
         assert!(orders.iter().all(|order| order["repeated_pairs"].as_f64().unwrap() > 0.0));
     }
-    let small = planned(dir.path(), &[&job[..], &["--node-cache", "1kB"]].concat());
+    let small = plan_document(dir.path(), &[&job[..], &["--node-cache", "1kB"]].concat());
     assert_eq!(small["orders"][1]["hit_rates"], json!([0.0, 0.0, 0.0, 0.0, 0.0]));
     let text = output(dir.path(), &[&["plan", "data"], &job[..]].concat());
     for line in [
@@ -146,5 +147,5 @@ fn kept_shards_are_found_in_the_caches_of_all_nodes() {
         assert!(text.contains(line), "{text}");
     }
     let uneven = failure(dir.path(), &[&["plan", "data"], &job[..4], &["--nodes", "3"]].concat(), 2);
-    assert!(uneven.contains("--nodes 3: 8 ranks are not the same number on each node"), "{uneven}");
+    assert!(uneven.contains("--nodes 3: 8 ranks cannot be divided evenly among the nodes"), "{uneven}");
 }

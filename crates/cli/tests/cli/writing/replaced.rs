@@ -1,5 +1,5 @@
-//! Shards that are replaced while `reshard` and `split` read them: what is written has samples of one
-//! version, or there is an error that names both.
+//! Shards that are replaced while `reshard` and `split` read them: all written samples are from one version,
+//! or there is an error that names both versions.
 
 use super::{files, samples, text};
 use crate::program::run;
@@ -10,7 +10,7 @@ use shardstream::write::ShardWriter;
 use std::fs;
 use std::path::Path;
 
-/// A shard of 12 samples. Two versions have the same sizes if they are not compressed.
+/// A shard of 12 samples. All versions have the same size if they are not compressed.
 fn shard(directory: &Path, suffix: &str, version: &str) -> Vec<u8> {
     let pattern = directory.join(format!("{version}/%d{suffix}"));
     let mut writer = ShardWriter::builder(pattern.to_str().unwrap()).build().unwrap();
@@ -54,7 +54,7 @@ fn samples_of_two_versions_are_never_written_together() {
             assert_eq!(ran.code, Some(1), "{command:?} {after}: {ran:?}");
             assert!(ran.err.contains("\"old\"") && ran.err.contains("\"new\""), "{ran:?}");
             assert!(ran.err.contains("changed while it was being read"), "{ran:?}");
-            // No written shard has both.
+            // No written shard has samples of both versions.
             let found = if out.exists() { samples(&out, "") } else { Vec::new() };
             assert!(found.iter().all(|sample| text(sample, "txt") == "old"), "{command:?} {after}");
             refused += 1;
@@ -63,7 +63,7 @@ fn samples_of_two_versions_are_never_written_together() {
     }
 }
 
-/// The input is replaced at any moment, so that the first or the second series fails.
+/// The input is replaced at various moments, so that writing the first or the second series fails.
 #[test]
 fn split_removes_no_old_series_before_all_new_ones_are_complete() {
     let dir = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 #[test]
-fn other_sizes_with_the_same_samples() {
+fn shards_of_other_sizes_have_the_same_samples() {
     let dir = demo();
     let said = output(
         dir.path(),
@@ -22,12 +22,12 @@ fn other_sizes_with_the_same_samples() {
     assert!(samples(&dir.path().join("out"), "x") == before);
     let index = Index::load(&Store::default(), dir.path().join("i.json").to_str().unwrap()).unwrap();
     assert_eq!(index.iter().map(|shard| shard.samples()).collect::<Vec<_>>(), [5, 5, 2]);
-    // Compressed, and from compressed shards; by size.
+    // Compressed shards as output and input, and shards of a given size.
     output(dir.path(), &["reshard", "data", "--to", "gz/x-%03d.tar.gz"]);
     output(dir.path(), &["reshard", "gz", "--to", "back/x-%03d.tar", "--size", "20480"]);
     assert!(samples(&dir.path().join("back"), "x") == before);
     assert!(files(&dir.path().join("back")).values().every(|file| file.len() <= 20_480));
-    // With a given index.
+    // The same with an index.
     output(dir.path(), &["reshard", "out", "--index", "i.json", "--to", "by/x-%03d.tar", "--count", "5"]);
     assert!(samples(&dir.path().join("by"), "x") == before);
     let error = failure(dir.path(), &["reshard", "data", "--index", "i.json", "--to", "z/%d.tar"], 1);
@@ -35,7 +35,7 @@ fn other_sizes_with_the_same_samples() {
 }
 
 #[test]
-fn a_global_shuffle_that_is_the_same_with_an_index_and_on_machines() {
+fn a_global_shuffle_is_the_same_with_an_index_and_on_several_machines() {
     let dir = demo();
     let reshard = |to: &str, more: &[&str]| {
         let to = format!("{to}/x-%03d.tar");
@@ -58,18 +58,18 @@ fn a_global_shuffle_that_is_the_same_with_an_index_and_on_machines() {
     assert!(last.out.ends_with("; 3 already there\n"), "{last:?}");
     assert!(files(&dir.path().join("one")) == files(&dir.path().join("two")));
     let refused = reshard("one", &[]);
-    assert!(refused.code == Some(1) && refused.err.contains("--resume resumes a run"), "{refused:?}");
+    assert!(refused.code == Some(1) && refused.err.contains("--resume continues a run"), "{refused:?}");
     // The input changes after the plan was made.
     write(&dir.path().join("data/train-%06d.tar"), 11, 4);
     let refused = reshard("one", &["--resume"]);
     assert!(refused.code == Some(1) && refused.err.contains("samples 12 then, 11 now"), "{refused:?}");
     output(dir.path(), &["reshard", "data", "--to", "gz/x-%03d.tar.gz"]);
     let error = failure(dir.path(), &["reshard", "gz", "--to", "y/%d.tar", "--shuffle", "1"], 1);
-    assert!(error.contains("gz/x-000.tar.gz is compressed"), "{error}");
+    assert!(error.contains("gz/x-000.tar.gz is compressed or"), "{error}");
 }
 
 #[test]
-fn samples_by_key_and_fields_by_name() {
+fn samples_are_selected_by_key_and_fields_by_name() {
     let dir = demo();
     let out = dir.path().join("out");
     fs::write(dir.path().join("keys.txt"), "000003\n000007\n000011\nnone\n").unwrap();
@@ -107,14 +107,14 @@ fn an_outdated_index_is_an_error() {
 }
 
 #[test]
-fn into_a_bucket_and_from_it() {
+fn shards_are_resharded_to_and_from_a_bucket() {
     let dir = demo();
     for scheme in ["gs", "s3"] {
-        through_a_bucket(dir.path(), scheme);
+        check_through_a_bucket(dir.path(), scheme);
     }
 }
 
-fn through_a_bucket(directory: &Path, scheme: &str) {
+fn check_through_a_bucket(directory: &Path, scheme: &str) {
     let server = bucket::start();
     let in_bucket = |arguments: &[&str]| {
         let mut command = crate::program::program(directory);
@@ -136,8 +136,8 @@ fn through_a_bucket(directory: &Path, scheme: &str) {
     assert!(back == samples(&directory.join("data"), "train"));
 }
 
-/// The number of output shards does not matter: the reader of a compressed shard is kept between them.
-/// Threads that begin in another order than that of the samples may need one each.
+/// The number of output shards does not matter: the reader of a compressed shard continues from one to the
+/// next. Each thread may need a reader, since threads may not begin in the order of the samples.
 #[test]
 fn a_compressed_shard_is_read_once_by_each_thread_after_its_headers() {
     let dir = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ fn a_compressed_shard_is_read_once_by_each_thread_after_its_headers() {
         ("a/%02d.tar", "1", &[][..], 1),
         ("b/%02d.tar", "4", &[], 4),
         ("c/%02d.tar.gz", "3", &[], 3),
-        // Every other output shard.
+        // This rank writes every other output shard.
         ("d/%02d.tar", "2", &rank, 2),
     ] {
         let files = files.clone();
@@ -165,7 +165,7 @@ fn a_compressed_shard_is_read_once_by_each_thread_after_its_headers() {
         let requests = server.requests();
         for path in ["/0.tar.gz", "/1.tar.gz"] {
             let count = requests.iter().filter(|request| request.path() == path).count();
-            // One more for the headers.
+            // One more read is for the headers.
             assert!((2..=1 + most).contains(&count), "{to}: {count} requests for {path}");
         }
         if more.is_empty() {

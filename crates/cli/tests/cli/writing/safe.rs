@@ -1,4 +1,4 @@
-//! The writing commands refuse to destroy shards, and to write other samples than requested.
+//! The writing commands refuse to destroy shards, and to write samples other than the requested ones.
 
 use super::{files, keys, photos, samples};
 use crate::program::{Ran, demo, failure, output, program, run, write};
@@ -12,11 +12,11 @@ fn index(directory: &Path, shards: &str, place: &str) {
 }
 
 #[test]
-fn with_an_index_of_a_copy_the_listed_shards_are_read() {
+fn the_listed_shards_are_read_with_the_index_of_a_copy() {
     let dir = demo();
     index(dir.path(), "data", "data.json");
     fs::rename(dir.path().join("data"), dir.path().join("moved")).unwrap();
-    // Other shards at the URLs in the index.
+    // The URLs in the index have other shards.
     write(&dir.path().join("data/train-%06d.tar"), 3, 1);
     let reshard = ["reshard", "moved", "--index", "data.json", "--to"];
     output(dir.path(), &[&reshard[..], &["out/%d.tar"]].concat());
@@ -27,7 +27,7 @@ fn with_an_index_of_a_copy_the_listed_shards_are_read() {
 }
 
 #[test]
-fn an_index_of_an_older_version() {
+fn an_index_of_an_older_version_is_an_error() {
     let dir = demo();
     index(dir.path(), "data", "data.json");
     let place = dir.path().join("data/train-000001.tar");
@@ -64,7 +64,7 @@ fn the_input_is_not_written_over() {
     assert!(files(&dir.path().join("data")) == before);
 }
 
-/// Signed URLs of shards, behind the server that the environment names for buckets.
+/// Signed URLs of shards on the server that an environment variable names for buckets.
 #[test]
 fn the_input_is_not_written_over_under_its_signed_url() {
     let dir = demo();
@@ -83,7 +83,7 @@ fn the_input_is_not_written_over_under_its_signed_url() {
     assert_eq!(there(&["ls", "gs://bucket/d/"]).out, "gs://bucket/d/x-0.tar\n");
 }
 
-/// A directory that is mounted at two places, where no link tells.
+/// A directory is mounted at two paths, without a symbolic link.
 #[cfg(target_os = "linux")]
 #[test]
 #[ignore = "needs `unshare` of util-linux: see CONTRIBUTING.md"]
@@ -168,7 +168,7 @@ fn a_plan_of_another_series_is_not_replaced() {
 }
 
 #[test]
-fn nothing_is_copied_onto_itself() {
+fn a_shard_is_not_copied_onto_itself() {
     let dir = demo();
     let before = files(&dir.path().join("data"));
     let from = "data/train-000000.tar";
@@ -181,7 +181,7 @@ fn nothing_is_copied_onto_itself() {
 
 #[test]
 #[cfg(unix)]
-fn nothing_is_copied_onto_another_spelling_of_itself() {
+fn a_shard_is_not_copied_onto_another_spelling_of_itself() {
     let dir = tempfile::tempdir().unwrap();
     let here = fs::canonicalize(dir.path()).unwrap();
     // A `?` in the key of a bucket would be a wildcard.

@@ -86,7 +86,7 @@ fn the_shards_are_the_same_on_any_number_of_threads_and_after_a_resume() {
 }
 
 /// A sample with a picture, a mask, an animation and other fields.
-fn masked(directory: &Path) -> Vec<Sample> {
+fn write_shard_with_mask(directory: &Path) -> Vec<Sample> {
     let mask = Image::new(ImageMode::L8, (60, 90), vec![3; 5400]).unwrap().to_png().unwrap();
     let sample = Sample::new("a").with("jpg", image((60, 90)).to_jpeg(95).unwrap()).with("txt", "a");
     let sample = sample.with("mask.png", mask).with("gif", b"GIF89a").with("webp", b"RIFF....WEBPVP8 ");
@@ -98,7 +98,7 @@ fn masked(directory: &Path) -> Vec<Sample> {
 #[test]
 fn masks_and_other_formats_stay_unless_they_are_named() {
     let dir = tempfile::tempdir().unwrap();
-    masked(dir.path());
+    write_shard_with_mask(dir.path());
     let before = read_content(&dir.path().join("in/0.tar"));
     let fields = |to: &str, more: &[&str]| {
         let to = format!("{to}/%d.tar");
@@ -135,7 +135,7 @@ fn a_damaged_picture_is_an_error_with_key_and_field() {
         assert!(ran.code == Some(0) && ran.out.contains("1 sample left out"), "{ran:?}");
         fs::write(&path, &file).unwrap();
     }
-    // In a shard, and not a picture at all.
+    // The picture is in a shard, or the field is not a picture.
     let sample = Sample::new("k").with("jpg", b"\xff\xd8\xff\xe0 no picture");
     fs::create_dir_all(dir.path().join("in")).unwrap();
     fs::write(dir.path().join("in/0.tar"), archive(&[sample])).unwrap();
@@ -145,7 +145,7 @@ fn a_damaged_picture_is_an_error_with_key_and_field() {
 }
 
 #[test]
-fn options_that_mean_nothing_are_refused() {
+fn options_without_effect_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("in")).unwrap();
     fs::write(dir.path().join("in/0.tar"), archive(&[Sample::new("a").with("txt", "a")])).unwrap();

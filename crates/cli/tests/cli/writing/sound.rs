@@ -1,4 +1,4 @@
-//! From findings to a sound set: `verify --to-list`, `reshard --without`, `--only`, `--skip-bad`, `--rekey`.
+//! Leaving out bad samples: `verify --to-list`, `reshard --without`, `--only`, `--skip-bad`, `--rekey`.
 
 use super::{keys, samples};
 use crate::program::{Ran, demo, failure, output, run, write};
@@ -9,7 +9,7 @@ use std::path::Path;
 #[cfg(unix)]
 use std::process::Command;
 
-/// Samples 0 to 5: 1 has an empty field, 3 and 4 lack one, and 5 has a picture that is none.
+/// Samples 0 to 5: sample 1 has an empty field, 3 and 4 lack a field, and the image of 5 is not an image.
 fn flawed(directory: &Path) {
     let sample = |number: usize, txt: &str| Sample::new(format!("{number}")).with("txt", txt).with("cls", 1);
     let mut all = vec![sample(0, "a"), sample(1, ""), sample(2, "a")];
@@ -37,7 +37,7 @@ fn verify_lists_each_bad_sample_and_reshard_leaves_them_out() {
     let why = |key: &str| lines.iter().find(|line| line["key"] == key).unwrap()["why"].as_str().unwrap();
     assert!(why("1").starts_with("empty_field: ") && why("5").starts_with("decode: "), "{list}");
     assert!(why("4").starts_with("missing_field: ") && why("4").contains("\"cls\""), "{list}");
-    // From another directory, by another name of the shard.
+    // From another directory, the shard has another path.
     let deeper = dir.path().join("deeper");
     fs::create_dir(&deeper).unwrap();
     let reshard = |option: &str, to: &str, list: &str| {
@@ -53,14 +53,14 @@ fn verify_lists_each_bad_sample_and_reshard_leaves_them_out() {
     let looked_at = reshard("--only", "bad/%d.tar", "../bad.jsonl");
     assert_eq!((looked_at.code, &*looked_at.err), (Some(0), ""), "{looked_at:?}");
     assert_eq!(keys(&samples(&deeper.join("bad"), "0")), ["1", "3", "4", "5"]);
-    // A sound set has an empty list.
+    // The list of shards without bad samples is empty.
     output(&deeper, &["verify", "good", "--to-list", "none.jsonl"]);
     assert_eq!(fs::read(deeper.join("none.jsonl")).unwrap(), b"");
     assert_eq!(reshard("--without", "all/%d.tar", "none.jsonl").code, Some(0));
 }
 
 #[test]
-fn a_log_of_verified_shards_has_what_the_list_needs() {
+fn a_list_is_written_from_a_resumed_log_too() {
     let dir = tempfile::tempdir().unwrap();
     flawed(dir.path());
     let verify = |list: &str| {
@@ -73,13 +73,13 @@ fn a_log_of_verified_shards_has_what_the_list_needs() {
 }
 
 #[test]
-fn lists_that_name_nothing_or_are_none() {
+fn lists_without_such_samples_and_invalid_lists() {
     let dir = demo();
     let reshard = |list: &str, to: &str| {
         fs::write(dir.path().join("list"), list).unwrap();
         run(dir.path(), &["reshard", "data", "--without", "list", "--to", to])
     };
-    // Without a shard, the key is meant in all of them. Other keys are ignored.
+    // A line without a shard means the key in all shards. Keys that no shard has are ignored.
     let ran = reshard(
         "{\"key\":\"000001\",\"kind\":7}\n\n{\"shard\":\"elsewhere/no.tar\",\"key\":\"000002\"}\n",
         "a/%d.tar",
@@ -89,12 +89,12 @@ fn lists_that_name_nothing_or_are_none() {
     let ran = reshard("{\"shard\":\"data/train-000000.tar\",\"why\":\"truncated\"}\n", "b/%d.tar");
     assert!(ran.code == Some(0) && ran.err.contains("list: 1 line without a key"), "{ran:?}");
     let ran = reshard("000001\n{}\n", "c/%d.tar");
-    assert!(ran.code == Some(1) && ran.err.contains("list: line 1 is no sample"), "{ran:?}");
+    assert!(ran.code == Some(1) && ran.err.contains("list: line 1 is not a sample"), "{ran:?}");
     assert!(!dir.path().join("c").exists());
     failure(dir.path(), &["reshard", "data", "--without", "list", "--only", "list", "--to", "d/%d.tar"], 2);
 }
 
-/// An archive of 30 samples; 3 is a link, 7 has two members of one name, and 9 is sparse.
+/// An archive of 30 samples: 3 is a link, 7 has two members with the same name, and 9 is a sparse file.
 fn damaged() -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
     let mut add = |name: &str, kind: tar::EntryType, content: &[u8]| {
@@ -129,7 +129,7 @@ fn damaged_samples_are_left_out_up_to_a_limit() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("in")).unwrap();
     let whole = damaged();
-    // As it is; cut in sample 20; with a damaged header there.
+    // The archive as it is; truncated in sample 20; with a damaged header in sample 20.
     let at = (0..whole.len()).step_by(512).find(|at| whole[*at..].starts_with(b"20.cls")).unwrap();
     let mut broken = whole.clone();
     broken[at + 3] ^= 1;
@@ -157,14 +157,14 @@ fn damaged_samples_are_left_out_up_to_a_limit() {
         assert!(ran.code == Some(1) && ran.err.contains(&many), "{ran:?}");
         assert!(!dir.path().join("out").exists());
     }
-    // A shard that is missing or of something else is no damage.
+    // A missing shard, or a file that is not an archive, is an error and not a damaged sample.
     fs::write(dir.path().join("in/1.tar"), "PK\u{3}\u{4} a zip archive").unwrap();
     assert_eq!(resharded(dir.path(), &["--skip-bad"]).code, Some(1));
 }
 
 #[cfg(unix)]
 #[test]
-fn damage_of_a_compressed_shard_is_left_out() {
+fn damaged_samples_of_a_compressed_shard_are_left_out() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("in")).unwrap();
     fs::write(dir.path().join("in/0.tar"), damaged()).unwrap();
@@ -190,7 +190,7 @@ fn two_created_series_become_one_with_new_keys() {
         samples(&dir.path().join(directory), "").into_iter().map(|(_, fields)| fields).collect()
     };
     assert!([fields("a"), fields("b")].concat() == fields("both"));
-    // An index has no keys, and needs none.
+    // This works with an index too, although it has no keys.
     output(dir.path(), &["index", "build", "a", "b", "--to", "ab.json"]);
     let by_index =
         ["reshard", "a", "b", "--index", "ab.json", "--to", "by/%d.tar", "--rekey", "--shuffle", "1"];
@@ -198,9 +198,9 @@ fn two_created_series_become_one_with_new_keys() {
     assert_eq!(keys(&samples(&dir.path().join("by"), "")), expected);
 }
 
-/// The list names shards by another spelling than the patterns, and several shards have one name.
+/// The list spells the paths of shards differently than the patterns, and several shards have the same name.
 #[test]
-fn shards_of_a_list_are_found_by_their_places() {
+fn shards_of_a_list_are_matched_by_their_paths() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["one", "two"] {
         write(&dir.path().join(name).join("%d.tar"), 4, 4);

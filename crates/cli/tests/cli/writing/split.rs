@@ -5,7 +5,7 @@ use crate::program::{failure, output, write};
 use std::collections::BTreeSet;
 
 #[test]
-fn by_the_hash_of_the_key_alone() {
+fn a_sample_is_assigned_by_the_hash_of_its_key() {
     let dir = tempfile::tempdir().unwrap();
     let split = |data: &str, to: &str, more: &[&str]| {
         let (train, val) = (format!("{to}/train-%03d.tar=0.7"), format!("{to}/val-%03d.tar=0.3"));
@@ -29,7 +29,7 @@ fn by_the_hash_of_the_key_alone() {
     assert!(train.is_subset(&more) && more.is_disjoint(&val));
     let [other, _] = split("a", "three", &["--seed", "1"]);
     assert_ne!(other, train);
-    // The rest of the shares is left out.
+    // Samples beyond the sum of the shares are left out.
     output(dir.path(), &["split", "a", "--to", "half/%03d.tar=0.5"]);
     let half: BTreeSet<String> =
         keys(&samples(&dir.path().join("half"), "0")).into_iter().map(str::to_owned).collect();
@@ -37,7 +37,7 @@ fn by_the_hash_of_the_key_alone() {
 }
 
 #[test]
-fn invalid_shares_and_names() {
+fn invalid_shares_and_names_are_refused() {
     let dir = crate::program::demo();
     for to in [
         &["a-%d.tar"][..],
