@@ -2,6 +2,7 @@
 
 mod circles;
 mod defaults;
+mod examples;
 mod imports;
 mod modules;
 mod names;
