@@ -230,16 +230,26 @@ impl Settings {
                         of a step that all ranks have taken";
             return Err(misfit(what));
         }
-        let (rank, batch, first_number) = (self.reader(), self.batch, reached.next_number);
+        let first_number = reached.next_number;
         let shapes = self.shapes()?;
         if let Some(mut shapes) = shapes.clone() {
             shapes.seek(first_number);
             if shapes.start() != first_number {
-                return Err(misfit("it was not taken at the end of a step of these buckets"));
+                return Err(misfit("it was not saved at the end of a step of these buckets"));
             }
         }
-        let (furthest, alone) = (reached.furthest, rank.1 == 1 && !matches!(run, EpochRange::EpochsFrom(_)));
-        Ok(SequenceConfig { rank, batch, shapes, first_number, furthest, batching, alone, repeat_streams })
+        let ranks = self.readers();
+        Ok(SequenceConfig {
+            rank: self.reader(),
+            ranks,
+            batch: self.batch,
+            shapes,
+            first_number,
+            furthest: reached.furthest,
+            batching,
+            alone: ranks == 1 && !matches!(run, EpochRange::EpochsFrom(_)),
+            repeat_streams,
+        })
     }
 
     /// The states of this rank's streams at the beginning of a run.

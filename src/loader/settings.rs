@@ -159,7 +159,7 @@ impl Settings {
     /// The shape of each step, if batches have several shapes.
     pub(super) fn shapes(&self) -> Result<Option<Shapes>> {
         let Some(plan) = &self.buckets else { return Ok(None) };
-        let readers = self.reader().1 as u64;
+        let readers = self.readers() as u64;
         let sizes = plan.sizes.iter().map(|size| (*size as u64).saturating_mul(readers));
         let seed = self.first().map_or(0, Dataset::seed);
         Shapes::new(&plan.shares, sizes, seed).map(Some)
@@ -181,7 +181,7 @@ impl Settings {
 
     /// Number of sequence numbers that a step covers: one batch of every rank.
     pub(super) fn step_size(&self) -> u64 {
-        (self.batch as u64).saturating_mul(self.reader().1 as u64)
+        (self.batch as u64).saturating_mul(self.readers() as u64)
     }
 
     /// The sequence number that a state has reached, or that of the beginning.
@@ -214,9 +214,14 @@ impl Settings {
         self.first().map_or(&[], Dataset::streams)
     }
 
-    /// Number of this reader (a worker of a data-parallel rank), and the number of readers.
-    pub(super) fn reader(&self) -> (usize, usize) {
-        self.first().map_or((0, 1), |dataset| (dataset.topology().reader(), dataset.topology().readers()))
+    /// Number of this reader: a worker of a data-parallel rank.
+    pub(super) fn reader(&self) -> usize {
+        self.first().map_or(0, |dataset| dataset.topology().reader())
+    }
+
+    /// Number of readers of the job.
+    pub(super) fn readers(&self) -> usize {
+        self.first().map_or(1, |dataset| dataset.topology().readers())
     }
 
     /// Number of items of each stream of the job in an epoch, if all are known.
@@ -252,7 +257,7 @@ impl Settings {
             header.stages.clone_from(&part.stages);
             if let Some(plan) = &self.buckets {
                 // The number of items on all ranks together must be the same after a restore.
-                let readers = self.reader().1;
+                let readers = self.readers();
                 let sizes: Vec<usize> = plan.sizes.iter().map(|size| size.saturating_mul(readers)).collect();
                 header.stages.push(format!("{plan} with {sizes:?} items on all ranks"));
             }

@@ -34,7 +34,7 @@ impl Settings {
                         items";
             return Err(ErrorKind::Config(what.into()).into());
         };
-        let most = left.of_all_ranks(self.reader().1);
+        let most = left.of_all_ranks(self.readers());
         if steps > most {
             let what = format!("{steps} steps are to be skipped, but the epoch has only {most} more");
             return Err(misfit(what));

@@ -34,7 +34,7 @@ impl Settings {
                 let own = self.streams().iter().filter_map(|stream| items.get(*stream));
                 own.sum::<u64>() / (self.batch as u64).max(1)
             }
-            _ => lengths.left(self.reader(), self.batch as u64, 0, &[]).batches(),
+            _ => lengths.left(self.reader(), self.readers(), self.batch as u64, 0, &[]).batches(),
         }
     }
 
@@ -66,7 +66,10 @@ impl Settings {
             Some(steps) => StepsLeft::Equal(steps),
             None => {
                 let all = lengths.all_steps(self.step_size(), from);
-                StepsLeft::WithItems(lengths.left(self.reader(), self.batch as u64, from, consumed), all)
+                StepsLeft::WithItems(
+                    lengths.left(self.reader(), self.readers(), self.batch as u64, from, consumed),
+                    all,
+                )
             }
         })
     }

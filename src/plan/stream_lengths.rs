@@ -41,13 +41,7 @@ impl StreamLengths {
 
     /// What is left for a rank, whose batches have `batch` items, from sequence number `from` on. `taken` has
     /// the number of items that were taken of each of its streams: a stream may be ahead of `from`.
-    pub(crate) fn left(
-        &self,
-        (rank, ranks): (usize, usize),
-        batch: u64,
-        from: u64,
-        taken: &[u64],
-    ) -> ItemsLeft {
+    pub(crate) fn left(&self, rank: usize, ranks: usize, batch: u64, from: u64, taken: &[u64]) -> ItemsLeft {
         let lengths = self.0.iter().skip(rank).step_by(ranks.max(1)).copied();
         let start = from.saturating_sub(rank as u64).div_ceil(ranks.max(1) as u64);
         let streams = self.0.len().div_ceil(ranks.max(1)) as u64;
@@ -155,8 +149,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn kept(lengths: &StreamLengths, rank: (usize, usize), batch: u64) -> u64 {
-        lengths.left(rank, batch, 0, &[]).batches()
+    fn kept(lengths: &StreamLengths, (rank, ranks): (usize, usize), batch: u64) -> u64 {
+        lengths.left(rank, ranks, batch, 0, &[]).batches()
     }
 
     #[test]
@@ -217,7 +211,7 @@ mod tests {
                 let mut windows: Vec<u64> = (start..start + 400)
                     .filter(has_item).map(|number| (number - start) / batch).collect();
                 windows.dedup();
-                let left = lengths.left((rank, ranks), batch, from, &taken);
+                let left = lengths.left(rank, ranks, batch, from, &taken);
                 prop_assert_eq!(left.batches(), windows.len() as u64);
                 for (count, window) in windows.iter().enumerate() {
                     prop_assert_eq!(left.windows_of(count as u64 + 1), window + 1);

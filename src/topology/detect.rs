@@ -288,7 +288,7 @@ fn tpu(environment: &Environment) -> Result<Option<Topology>> {
     };
     check_range(id, workers, &format!("the length of {list}"))?;
     let worker = Member { number: id.value, count: workers };
-    let topology = in_slice(environment, Launcher::Tpu, worker, slices)?;
+    let topology = in_slice(environment, Launcher::Tpu, worker, slice)?;
     if topology.world_size == 1
         && let Some(NumericVariable { name, value: index @ 1.. }) =
             environment.number("JOB_COMPLETION_INDEX")?
