@@ -133,7 +133,7 @@ impl Settings {
             lengths: lengths.0.into(),
             passes: self.parts.iter().map(|part| part.passes).collect(),
         });
-        let progress = RankProgress::new(Arc::new(header), (reached, batches), mixed_streams.len(), states);
+        let progress = RankProgress::new(Arc::new(header), reached, batches, mixed_streams.len(), states);
         let progress = progress.promised(promised);
         let end = state.map_or(RunEnd::Open, State::end);
         Ok(PreparedRun {

@@ -206,7 +206,7 @@ impl Settings {
             EpochRange::Epoch(_) | EpochRange::EpochRepeated(_) => self.steps_left(&state),
         };
         let stores = self.parts.iter().flat_map(|part| part.dataset.stores());
-        RunMonitor::new(state, stores, (owners, streams), tuning, steps, self.on_stall.clone())
+        RunMonitor::new(state, stores, owners, streams, tuning, steps, self.on_stall.clone())
     }
 
     /// The streams that this rank reads.

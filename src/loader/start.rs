@@ -74,8 +74,8 @@ pub(super) fn loader<T: Send + 'static, I: IntoRows<T>, B: Send + 'static>(
             let inline = InlineOutputs::new(sources);
             Box::new(Sequencer::new(rows.rows(inline, count, &stop), mixed_streams, &sequence))
         };
-        let progress = (progress, Arc::clone(&settings.policy));
-        let collect = BatchCollector::new(sequence, first, make.clone(), progress);
+        let policy = Arc::clone(&settings.policy);
+        let collect = BatchCollector::new(sequence, first, make.clone(), progress, policy);
         let ahead = has_threads.then(|| tuning.max_prefetch());
         let collector = MonitoredCollector::new(collect, run.clone(), has_threads.then_some(tuning));
         let batches: Collected<B> = Box::new(collector);

@@ -160,7 +160,7 @@ mod tests {
         assert_eq!((lengths.all_steps(4, 0), lengths.all_steps(5, 0), lengths.all_steps(4, 8)), (3, 2, 1));
         assert_eq!([0, 1, 2, 3].map(|rank| kept(&lengths, (rank, 4), 1)), [3, 3, 2, 2]);
         assert_eq!(kept(&lengths, (0, 1), 4), 3);
-        assert_eq!(lengths.left((0, 1), 4, 4, &[1; 4]).batches(), 2);
+        assert_eq!(lengths.left(0, 1, 4, 4, &[1; 4]).batches(), 2);
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         // 0 . | 2 . | . 5 | . . | 8 . | . 11
         assert_eq!(kept(&lengths, (0, 1), 2), 5);
         assert_eq!(
-            [0, 1, 3, 4, 5, 9].map(|step| lengths.left((0, 1), 2, 0, &[]).windows_of(step)),
+            [0, 1, 3, 4, 5, 9].map(|step| lengths.left(0, 1, 2, 0, &[]).windows_of(step)),
             [0, 1, 3, 5, 6, 6]
         );
         assert_eq!(kept(&StreamLengths(vec![]), (0, 1), 2), 0);
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(kept(&lengths, (1, 2), 1), u64::MAX - 1);
         assert_eq!(kept(&lengths, (0, 1), 2), u64::MAX / 2 + 1);
         // . 50 . 52 53 . 55 56 …
-        let endless = StreamLengths::endless(6).left((1, 2), 1, 100, &[1 << 40, 0, 7]);
+        let endless = StreamLengths::endless(6).left(1, 2, 1, 100, &[1 << 40, 0, 7]);
         assert_eq!(endless.windows_of(1001), 1501);
     }
 
