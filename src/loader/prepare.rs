@@ -285,6 +285,6 @@ impl Settings {
     pub(super) fn dataset_order(&self, stream: usize, header: &JobHeader) -> DatasetOrder {
         let (seed, streams) =
             self.first().map_or((0, 1), |dataset| (dataset.seed(), dataset.plan().streams()));
-        DatasetOrder::scheduled((&self.weights(), &self.schedule), header.origin, (stream, streams), seed)
+        DatasetOrder::scheduled(&self.weights(), &self.schedule, header.origin, stream, streams, seed)
     }
 }
