@@ -78,7 +78,7 @@ pub(super) struct Opener {
     /// Whether the current slice consists of several pieces.
     in_pieces: bool,
     queue: ReadQueue,
-    /// Whether another reader will [begin behind](Self::begin_behind) this one.
+    /// Whether another reader will [begin after](Self::begin_after) this one.
     pub(super) followed: bool,
     /// Whether the slices are small and scattered, so that requests take longer than their bytes.
     pub(super) scattered: bool,
@@ -207,7 +207,7 @@ impl Opener {
     }
 
     /// Number of slices that the following reader may open now; 0 until all slices here are open.
-    pub(super) fn room_behind(&self) -> usize {
+    pub(super) fn room_after(&self) -> usize {
         if self.has_more() { 0 } else { self.wanted_ahead.saturating_sub(self.ahead.len()) }
     }
 
@@ -218,12 +218,12 @@ impl Opener {
 
     /// Opens slices while `before`, the reader of the current epoch, is still being read: as many as `before`
     /// has room for.
-    pub(super) fn begin_behind(&mut self, before: &Opener) {
+    pub(super) fn begin_after(&mut self, before: &Opener) {
         if self.ahead.is_empty() {
             // In a shared queue, the bytes of `before` are requested first.
             self.queue = before.queue.clone();
         }
-        while self.ahead.len() < before.room_behind() && !self.is_next_read_by(before) && self.open_ahead() {}
+        while self.ahead.len() < before.room_after() && !self.is_next_read_by(before) && self.open_ahead() {}
     }
 
     /// Whether `other` still reads the shard of the next slice.

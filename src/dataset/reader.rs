@@ -88,19 +88,19 @@ impl ShardReader {
         self
     }
 
-    /// Whether all slices are open, so that the following reader may [begin](Self::begin_behind).
-    pub(crate) fn has_room_behind(&self) -> bool {
-        self.0.slices.opener.room_behind() > 0
+    /// Whether all slices are open, so that the following reader may [begin](Self::begin_after).
+    pub(crate) fn has_room_after(&self) -> bool {
+        self.0.slices.opener.room_after() > 0
     }
 
-    /// Sets whether another reader will [begin behind](Self::begin_behind) this one.
+    /// Sets whether another reader will [begin after](Self::begin_after) this one.
     pub(crate) fn set_followed(&mut self, followed: bool) {
         self.0.slices.opener.followed = followed;
     }
 
     /// Starts to open slices while `before`, which is read first, is still being read.
-    pub(crate) fn begin_behind(&mut self, before: &ShardReader) {
-        self.0.slices.opener.begin_behind(&before.0.slices.opener);
+    pub(crate) fn begin_after(&mut self, before: &ShardReader) {
+        self.0.slices.opener.begin_after(&before.0.slices.opener);
     }
 
     /// Skips the rest of the current slice.

@@ -118,10 +118,10 @@ impl Side {
         Side { prefix: Some(prefix.into()), ..self }
     }
 
-    /// The index of the side's shards. With an index, a slice that begins in the middle of the dataset's
-    /// shard is joined by reading the side's shard from the middle too, instead of from its beginning, unless
-    /// it is compressed. The side's shards are compared with the index as [in a
-    /// dataset](super::DatasetBuilder::index). Default: none.
+    /// The index of the side's shards. With an index, a reader that starts in the middle of a shard of the
+    /// dataset starts in the middle of the side's shard too; without one, or if the side's shard is
+    /// compressed, it reads that shard from its beginning. As [in a dataset](super::DatasetBuilder::index), a
+    /// shard that does not match its index is an error. Default: none.
     pub fn index(mut self, index: Index) -> Self {
         self.options.index = Some(index);
         self

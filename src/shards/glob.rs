@@ -83,7 +83,7 @@ impl Glob {
         Ok(Glob { prefix: prefix.to_owned(), rest: compiled })
     }
 
-    /// Whether `name` matches. It is complete, with the scheme if there is one.
+    /// Whether `name` matches. `name` must be complete, with the scheme if there is one.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let options = MatchOptions { require_literal_separator: true, ..MatchOptions::new() };

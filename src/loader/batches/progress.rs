@@ -22,9 +22,9 @@ pub(in crate::loader) struct RankProgress {
     /// The state of each source. The number of a source is `dataset * streams_per_dataset + local_stream`.
     streams: Vec<Arc<StreamState>>,
     /// The sources whose cursors are older than their last event.
-    behind: Vec<usize>,
-    /// For each source, whether it is in `behind`.
-    is_behind: Vec<bool>,
+    outdated: Vec<usize>,
+    /// For each source, whether it is in `outdated`.
+    is_outdated: Vec<bool>,
     /// For each source and [`FailedStep`](crate::loader::event::FailedStep), the number of failures in a row.
     in_a_row: Vec<[u64; 4]>,
     /// The number of items by the index, if missing items are replaced by padding or repetition.
@@ -84,8 +84,8 @@ impl RankProgress {
             streams_per_dataset,
             reached,
             batches,
-            is_behind: vec![false; streams.len()],
-            behind: Vec::new(),
+            is_outdated: vec![false; streams.len()],
+            outdated: Vec::new(),
             in_a_row: vec![[0; 4]; streams.len()],
             streams: streams.into_iter().map(Arc::new).collect(),
             promised: None,
@@ -169,17 +169,17 @@ impl RankProgress {
     /// must be set before the next state.
     pub(super) fn touch(&mut self, source: &SourcePass) {
         let number = self.number_of(source);
-        if let Some(is_behind) = self.is_behind.get_mut(number)
-            && !std::mem::replace(is_behind, true)
+        if let Some(is_outdated) = self.is_outdated.get_mut(number)
+            && !std::mem::replace(is_outdated, true)
         {
-            self.behind.push(number);
+            self.outdated.push(number);
         }
     }
 
     /// Sets the cursors of the sources with events since the last call.
     pub(super) fn set_cursors(&mut self, mut cursor: impl FnMut(usize) -> Result<Cursor>) -> Result<()> {
-        for number in self.behind.drain(..) {
-            self.is_behind[number] = false;
+        for number in self.outdated.drain(..) {
+            self.is_outdated[number] = false;
             Arc::make_mut(&mut self.streams[number]).cursor = cursor(number)?;
         }
         Ok(())

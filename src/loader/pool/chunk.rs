@@ -172,8 +172,8 @@ mod tests {
 
     #[test]
     fn consecutive_errors_are_in_chunks_of_their_own() {
-        let found = chunks(&[1, 13, 1, 1, 13, 13, 13, 13, 1], 100, usize::MAX);
-        assert_eq!(found, ["1 fault 1 1 fault fault", "fault", "fault", "1 end"]);
+        let chunks = chunks(&[1, 13, 1, 1, 13, 13, 13, 13, 1], 100, usize::MAX);
+        assert_eq!(chunks, ["1 fault 1 1 fault fault", "fault", "fault", "1 end"]);
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_panic_follows_the_samples_that_were_read_before() {
-        let found = chunks(&[20, 21, 66, 22], 100, usize::MAX);
-        assert_eq!(found, ["20 21 a pipeline thread panicked: on purpose"]);
+        let chunks = chunks(&[20, 21, 66, 22], 100, usize::MAX);
+        assert_eq!(chunks, ["20 21 a pipeline thread panicked: on purpose"]);
     }
 }

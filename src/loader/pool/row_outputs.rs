@@ -103,7 +103,7 @@ struct SourceRows {
     failing_since: Option<u64>,
 }
 
-/// An event of a source whose row, if it has one, is written with the others of its batch.
+/// An event of a source for the current batch. The row of an item is still to be written.
 enum Pulled {
     Event(Option<LoaderEvent<Row>>),
     Row(Tag),

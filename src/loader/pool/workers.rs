@@ -165,9 +165,9 @@ impl<T: Send + 'static> Workers<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the work of a thread, and ends the run if it panics. Panics of the caller's functions are caught
-    /// earlier. After any other panic, the source that the thread was reading is lost, and the sequence would
-    /// wait for it for ever.
+    /// Runs the work of a thread, and ends the run if the work panics. (Panics of the caller's functions are
+    /// caught elsewhere.) Otherwise the source that the thread was reading would be lost, and the sequence
+    /// would wait for it without end.
     fn caught(&self, work: impl FnOnce()) {
         if let Err(panic) = catch(work) {
             self.lock().panic.get_or_insert(panic);

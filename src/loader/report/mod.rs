@@ -79,8 +79,8 @@ pub struct Report {
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub elapsed: Duration,
     /// The part of `elapsed` in which the trainer did something other than steps, such as validation or a
-    /// checkpoint. A time between two batches counts if it is longer than a second and than 16 times the
-    /// usual time; the usual time is subtracted.
+    /// checkpoint. The time between two batches counts if it is longer than a second and longer than 16 times
+    /// the usual time; the usual time is subtracted.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub rested: Duration,
     /// The time that the threads spent on each activity.

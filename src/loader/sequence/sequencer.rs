@@ -74,7 +74,7 @@ pub(in crate::loader) struct Sequencer<O> {
     /// The local number up to which the sources have looked ahead.
     announced: u64,
     /// The local stream of each item and gap of the current batch.
-    given: Vec<usize>,
+    entry_streams: Vec<usize>,
     /// The batch that has ended last.
     last: Option<EndedBatch>,
     /// The location of each stream's last failure.
@@ -89,7 +89,7 @@ struct EndedBatch {
     /// The first sequence number of all ranks.
     batch_start: u64,
     /// The local stream of each item and gap.
-    given: Vec<usize>,
+    entry_streams: Vec<usize>,
 }
 
 /// A sequence of events whose consumer can restart the batch that has just ended.
@@ -150,7 +150,7 @@ impl<O> Sequencer<O> {
             sources,
             live_streams,
             streams,
-            given: Vec::new(),
+            entry_streams: Vec::new(),
             last: None,
             failed: vec![None; live_streams],
             local_number,
@@ -209,12 +209,12 @@ impl<O> Sequencer<O> {
     /// Ends the current batch.
     fn end_batch<T>(&mut self) -> LoaderEvent<T> {
         let all = (self.batch as u64).saturating_mul(self.ranks as u64);
-        let mut given = self.last.take().map(|last| last.given).unwrap_or_default();
-        given.clear();
+        let mut entry_streams = self.last.take().map(|last| last.entry_streams).unwrap_or_default();
+        entry_streams.clear();
         self.last = Some(EndedBatch {
             local_number: self.batch_local_number,
             batch_start: self.batch_start,
-            given: std::mem::replace(&mut self.given, given),
+            entry_streams: std::mem::replace(&mut self.entry_streams, entry_streams),
         });
         self.batch_start = match self.covered > self.batch {
             true => self.sequence_number(),
@@ -325,7 +325,7 @@ impl<O: SourceOutputs> BatchSequence<O::Item> for Sequencer<O> {
         (self.local_number, self.batch_local_number) = (last.local_number, last.local_number);
         (self.batch_start, self.announced) = (last.batch_start, 0);
         (self.covered, self.filled, self.had_gap) = (0, 0, false);
-        for at in last.given {
+        for at in last.entry_streams {
             self.streams[at].give_back(1, &mut self.sources);
         }
         if let Batching::Steps(left) = &mut self.batching {
@@ -388,13 +388,13 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
             match &mut event {
                 Some(LoaderEvent::Item(tag, _)) => {
                     (tag.sequence_number, tag.source.local_stream) = (self.sequence_number(), at);
-                    self.given.push(at);
+                    self.entry_streams.push(at);
                     self.advance();
                     self.filled += 1;
                 }
                 Some(LoaderEvent::Gap(tag)) => {
                     (tag.sequence_number, tag.source.local_stream) = (self.sequence_number(), at);
-                    self.given.push(at);
+                    self.entry_streams.push(at);
                     self.advance();
                     self.had_gap = true;
                 }

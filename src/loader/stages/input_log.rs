@@ -359,7 +359,7 @@ mod tests {
     }
 
     /// `taken`, `past` and `failures` of the cursor.
-    fn place(cursor: &Cursor) -> (u64, u64, u64) {
+    fn counts(cursor: &Cursor) -> (u64, u64, u64) {
         (cursor.taken, cursor.past, cursor.failures)
     }
 
@@ -367,12 +367,12 @@ mod tests {
     fn a_restore_starts_at_the_sample_of_the_oldest_needed_output() {
         let mut log = InputLog::new(&Cursor::default());
         (0..10).for_each(|sample| push(&mut log, sample, 2));
-        assert_eq!(place(&log.cursor(20)), (0, 0, 0));
-        assert_eq!(place(&log.cursor(3)), (8, 1, 0));
-        assert_eq!(place(&log.cursor(2)), (9, 0, 0));
-        assert_eq!(place(&log.cursor(0)), (9, 2, 0), "items have the position of the last sample");
+        assert_eq!(counts(&log.cursor(20)), (0, 0, 0));
+        assert_eq!(counts(&log.cursor(3)), (8, 1, 0));
+        assert_eq!(counts(&log.cursor(2)), (9, 0, 0));
+        assert_eq!(counts(&log.cursor(0)), (9, 2, 0), "items have the position of the last sample");
         log.release_all();
-        assert_eq!(place(&log.cursor(0)), (10, 0, 0));
+        assert_eq!(counts(&log.cursor(0)), (10, 0, 0));
     }
 
     #[test]
@@ -382,9 +382,9 @@ mod tests {
         push(&mut log, 1, 0);
         push(&mut log, 2, 1);
         push(&mut log, 3, 0);
-        assert_eq!(place(&log.cursor(2)), (0, 0, 0));
-        assert_eq!(place(&log.cursor(1)), (2, 0, 0));
-        assert_eq!(place(&log.cursor(0)), (2, 1, 0));
+        assert_eq!(counts(&log.cursor(2)), (0, 0, 0));
+        assert_eq!(counts(&log.cursor(1)), (2, 0, 0));
+        assert_eq!(counts(&log.cursor(0)), (2, 1, 0));
     }
 
     #[test]
@@ -394,12 +394,12 @@ mod tests {
         push(&mut log, 0, 1);
         assert!(log.fail());
         assert!(log.fail_between(0));
-        assert_eq!(place(&log.cursor(1)), (0, 0, 3));
+        assert_eq!(counts(&log.cursor(1)), (0, 0, 3));
         push(&mut log, 1, 1);
         assert!(log.fail_between(0));
-        assert_eq!(place(&log.cursor(1)), (1, 0, 2), "failures right before sample 1 occur again with it");
+        assert_eq!(counts(&log.cursor(1)), (1, 0, 2), "failures right before sample 1 occur again with it");
         log.release_all();
-        assert_eq!(place(&log.cursor(0)), (2, 0, 1));
+        assert_eq!(counts(&log.cursor(0)), (2, 0, 1));
     }
 
     #[test]
@@ -411,12 +411,12 @@ mod tests {
         log.push_sample(&mut InputOrigin { pass: 1, taken: 1, ..InputOrigin::default() });
         assert!(log.push_output());
         assert!(log.fail_between(1));
-        assert_eq!(place(&log.cursor(2)), (0, 0, 4));
-        assert_eq!((log.cursor(1).pass, place(&log.cursor(1))), (1, (0, 0, 2)));
+        assert_eq!(counts(&log.cursor(2)), (0, 0, 4));
+        assert_eq!((log.cursor(1).pass, counts(&log.cursor(1))), (1, (0, 0, 2)));
         // The same for a pass without a failure before its first sample.
         log.push_sample(&mut InputOrigin { pass: 2, taken: 1, ..InputOrigin::default() });
         assert!(log.push_output());
-        assert_eq!((log.cursor(1).pass, place(&log.cursor(1))), (2, (0, 0, 0)));
+        assert_eq!((log.cursor(1).pass, counts(&log.cursor(1))), (2, (0, 0, 0)));
     }
 
     #[test]
@@ -434,7 +434,7 @@ mod tests {
         assert_eq!(log.part(), 0);
         assert!(log.push_output());
         assert_eq!((log.next_item().1, log.next_item().1), (7, 8));
-        assert_eq!(place(&log.cursor(2)), (4, 1, 2));
+        assert_eq!(counts(&log.cursor(2)), (4, 1, 2));
     }
 
     #[test]
@@ -468,8 +468,8 @@ mod tests {
         (0..3 * MAX_MARKS as u64).for_each(|sample| push(&mut log, sample, 1));
         assert!(log.marks.len() <= MAX_MARKS);
         let all = log.outputs;
-        assert_eq!(place(&log.cursor(all)), (0, 0, 0));
-        let (taken, past, _) = place(&log.cursor(100));
+        assert_eq!(counts(&log.cursor(all)), (0, 0, 0));
+        let (taken, past, _) = counts(&log.cursor(100));
         assert_eq!(taken + past, all - 100);
     }
 }

@@ -49,8 +49,8 @@ impl<T: 'static> Stages<T> {
         self,
         f: Arc<impl Fn(T) -> Result<U> + Send + Sync + 'static>,
     ) -> Stages<U> {
-        let f_behind = Arc::clone(&f);
-        let stream_stage = self.stream_stage_then(move |item| f_behind(item).map(Some));
+        let f_after = Arc::clone(&f);
+        let stream_stage = self.stream_stage_then(move |item| f_after(item).map(Some));
         let pipe = pipe::map(self.pipe, move |output| match output {
             PipeOutput::Item(item) => f(item).map(PipeOutput::Item),
             PipeOutput::Erased(item) => Ok(PipeOutput::Erased(item)),
@@ -62,8 +62,8 @@ impl<T: 'static> Stages<T> {
         mut self,
         f: Arc<impl Fn(T) -> Result<Option<U>> + Send + Sync + 'static>,
     ) -> Stages<U> {
-        let f_behind = Arc::clone(&f);
-        let stream_stage = self.stream_stage_then(move |item| f_behind(item));
+        let f_after = Arc::clone(&f);
+        let stream_stage = self.stream_stage_then(move |item| f_after(item));
         let pipe = pipe::filter_map(self.pipe, move |output| match output {
             PipeOutput::Item(item) => Ok(f(item)?.map(PipeOutput::Item)),
             PipeOutput::Erased(item) => Ok(Some(PipeOutput::Erased(item))),

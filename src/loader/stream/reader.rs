@@ -145,7 +145,7 @@ impl StreamReader {
     /// Requests the first shards of the next pass once all shards of this pass were requested, so that the
     /// network is not idle while the last shards are read.
     fn start_following(&mut self) {
-        if !self.current.as_ref().is_some_and(|current| current.reader.has_room_behind()) {
+        if !self.current.as_ref().is_some_and(|current| current.reader.has_room_after()) {
             return;
         }
         let Some(epoch) = self.next_epoch(self.pass) else { return };
@@ -157,7 +157,7 @@ impl StreamReader {
         let followed = self.next_epoch(self.pass + 1).is_some();
         let following = self.following.get_or_insert_with(|| self.stream.fresh(epoch));
         following.reader.set_followed(followed);
-        following.reader.begin_behind(&current.reader);
+        following.reader.begin_after(&current.reader);
     }
 
     /// Ends the pass. Returns an error event if too many passes in a row had no sample.

@@ -103,7 +103,7 @@ impl Tuning {
         self.has_one_thread
     }
 
-    /// A run cannot start with fewer threads.
+    /// Minimum number of threads with which a run can start.
     pub(super) fn min_threads(&self) -> usize {
         self.min_threads
     }

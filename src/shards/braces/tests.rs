@@ -74,7 +74,9 @@ fn a_line_feed_is_not_escaped() {
 
 proptest! {
     #[test]
-    fn expanding_never_panics_and_the_computed_size_is_right(pattern in r"([{},\\\-ab é019]|\.\.|\{[0-9]\.\.[0-9]\}){0,24}") {
+    fn expanding_never_panics_and_the_computed_size_is_right(
+        pattern in r"([{},\\\-ab é019]|\.\.|\{[0-9]\.\.[0-9]\}){0,24}",
+    ) {
         match expand(&pattern, 500) {
             Ok(all) => {
                 prop_assert!((1..=500).contains(&all.len()));

@@ -7,7 +7,7 @@ pub(super) const SET_BOTH: &str = "set SHARDSTREAM_RANK and SHARDSTREAM_WORLD_SI
 
 pub(super) struct Environment<'a> {
     pub(super) lookup: &'a dyn Fn(&str) -> Option<String>,
-    /// Whether the metadata server may be asked.
+    /// Whether the metadata server may be queried.
     pub(super) on_tpu_vm: bool,
 }
 

@@ -58,9 +58,9 @@ fn taken(schedule: &mut ReadSchedule<char, u64>, source: usize) -> Option<u64> {
 #[test]
 fn each_source_has_a_chunk_before_one_has_two() {
     let mut schedule = schedule(3, &roomy());
-    let made: Vec<_> = std::iter::from_fn(|| make(&mut schedule, 1)).collect();
+    let chunks: Vec<_> = std::iter::from_fn(|| make(&mut schedule, 1)).collect();
     // One for each source, and two for each thread.
-    assert_eq!(made, [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (0, 2)]);
+    assert_eq!(chunks, [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (0, 2)]);
     assert!(!schedule.is_readable());
     assert_eq!(taken(&mut schedule, 1), Some(0));
     assert_eq!(make(&mut schedule, 1), Some((1, 2)), "source 1 has the fewest chunks now");

@@ -50,18 +50,18 @@ fn sequence(
 
 #[test]
 fn a_stream_that_has_ended_leaves_gaps() {
-    let found = sequence(&[&[0, 2, 4], &[1]], (0, 1), 2, 0, Batching::Aligned);
-    assert_eq!(found, ["0:0", "1:1", "|2", "2:2", "|4", "4:4", "|6"]);
+    let events = sequence(&[&[0, 2, 4], &[1]], (0, 1), 2, 0, Batching::Aligned);
+    assert_eq!(events, ["0:0", "1:1", "|2", "2:2", "|4", "4:4", "|6"]);
     assert_eq!(sequence(&[&[], &[]], (0, 1), 2, 0, Batching::Aligned), [""; 0]);
     assert_eq!(sequence(&[], (0, 1), 2, 0, Batching::Aligned), [""; 0]);
 }
 
 #[test]
 fn gaps_do_not_count_in_a_full_batch() {
-    let found = sequence(&[&[0, 2, 4, 6, 8], &[1]], (0, 1), 2, 0, Batching::WhenFull);
-    assert_eq!(found, ["0:0", "1:1", "|2", "2:2", "4:4", "|5", "6:6", "8:8", "|9"]);
-    let found = sequence(&[&[1, 5, 9, 13], &[3]], (1, 2), 2, 0, Batching::WhenFull);
-    assert_eq!(found, ["1:1", "3:3", "|4", "5:5", "9:9", "|11", "13:13"], "the last batch is not full");
+    let events = sequence(&[&[0, 2, 4, 6, 8], &[1]], (0, 1), 2, 0, Batching::WhenFull);
+    assert_eq!(events, ["0:0", "1:1", "|2", "2:2", "4:4", "|5", "6:6", "8:8", "|9"]);
+    let events = sequence(&[&[1, 5, 9, 13], &[3]], (1, 2), 2, 0, Batching::WhenFull);
+    assert_eq!(events, ["1:1", "3:3", "|4", "5:5", "9:9", "|11", "13:13"], "the last batch is not full");
     // A sequence that starts at number 11 continues it.
     assert_eq!(
         sequence(&[&[13, 17, 21], &[]], (1, 2), 2, 11, Batching::WhenFull)[..3],
@@ -106,8 +106,8 @@ fn sequence_after(streams: &[(u64, &[u32])], batch: usize, batching: Batching) -
 #[test]
 fn items_that_one_rank_consumed_before_others_leave_gaps() {
     let streams: [(u64, &[u32]); 2] = [(0, &[0, 2, 4, 6]), (3, &[7])];
-    let found = sequence_after(&streams, 2, Batching::Aligned);
-    assert_eq!(found, ["0:0", "|2", "2:2", "|4", "4:4", "|6", "6:6", "7:7", "|8"]);
+    let events = sequence_after(&streams, 2, Batching::Aligned);
+    assert_eq!(events, ["0:0", "|2", "2:2", "|4", "4:4", "|6", "6:6", "7:7", "|8"]);
     assert_eq!(
         sequence_after(&streams, 2, Batching::WhenFull),
         ["0:0", "2:2", "|3", "4:4", "6:6", "|7", "7:7"]
@@ -215,8 +215,8 @@ fn a_gap_shows_that_this_rank_had_not_completed_a_step() {
         repeat_streams: false,
     };
     let gap = || LoaderEvent::Gap(crate::loader::event::Tag::default());
-    let found = sequenced(vec![(0, vec![gap(), gap(), item(4), item(6)]), (0, Vec::new())], config);
-    assert_eq!(found, ["0:empty", "2:empty", "|4", "4:4", "6:6", "|8"]);
+    let events = sequenced(vec![(0, vec![gap(), gap(), item(4), item(6)]), (0, Vec::new())], config);
+    assert_eq!(events, ["0:empty", "2:empty", "|4", "4:4", "6:6", "|8"]);
 }
 
 /// A sequencer of one rank in batches of two.
