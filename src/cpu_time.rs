@@ -1,4 +1,4 @@
-//! The CPU time that a thread has taken.
+//! The CPU time that a thread has used.
 
 use std::time::Duration;
 
@@ -21,14 +21,15 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn only_work_takes_cpu_time() {
-        let worked = Duration::from_millis(5);
+    fn a_sleeping_thread_uses_no_cpu_time() {
+        let work = Duration::from_millis(5);
         std::thread::spawn(move || {
-            let (begun, at) = (of_thread().unwrap(), Instant::now());
+            let cpu_start = of_thread().unwrap();
+            let start = Instant::now();
             std::thread::sleep(Duration::from_millis(50));
-            let slept = of_thread().unwrap() - begun;
-            while of_thread().unwrap() - begun < worked + slept {}
-            assert!(slept < at.elapsed());
+            let cpu_of_sleep = of_thread().unwrap() - cpu_start;
+            while of_thread().unwrap() - cpu_start < work + cpu_of_sleep {}
+            assert!(cpu_of_sleep < start.elapsed());
         })
         .join()
         .unwrap();

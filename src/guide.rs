@@ -1,9 +1,10 @@
 #![doc = include_str!("guide/links.md")]
 #![doc = include_str!("../docs/guide.md")]
 
-// The pages of `docs/`, which are read on the web and in an editor as well. Their links between each other
-// are references, and `links.md`, which is ahead of each page here, has other targets for them: of two
-// definitions of a reference the first one counts. `tests/structure/pages.rs` compares the two.
+// The pages of `docs/`, which are also read on the web and in an editor. Pages link to each other by Markdown
+// references. `links.md` defines the same references with rustdoc paths as targets; it is included ahead of
+// each page because Markdown uses the first definition of a reference. `tests/structure/pages.rs` compares
+// the references of `links.md` with those of the pages.
 macro_rules! pages {
     ($($name:ident: $page:literal),* $(,)?) => {$(
         #[doc = include_str!("guide/links.md")]

@@ -1,25 +1,26 @@
 //! Decoded images.
 //!
-//! [`Image::decode`] reads JPEG, PNG, WebP and PNM, which it tells apart by their content, and with the
-//! feature `image-formats` BMP, GIF, TIFF and QOI. Modes and conversions are those of Python's `webdataset`
-//! (that is, of Pillow): colour is converted to grey by the weights of ITU-R 601, transparency is dropped
-//! without blending or added as opaque, the EXIF orientation is not applied, and the first picture of an
-//! animation is taken. Two things differ: the orientation of a TIFF is treated as that of EXIF, where Pillow
-//! applies it, and a GIF whose first picture does not cover its canvas is an error, where Pillow fills the
-//! rest.
+//! [`Image::decode`] reads JPEG, PNG, WebP and PNM, and with the feature `image-formats` BMP, GIF, TIFF and
+//! QOI. It detects the format from the content. Modes and conversions are those of Python's `webdataset`
+//! (that is, of Pillow): colour is converted to grey by the weights of ITU-R 601, the alpha channel is
+//! dropped without blending or added as opaque, the EXIF orientation is not applied, and an animation is
+//! decoded to its first frame. There are two differences. Pillow applies the orientation tag of a TIFF; here
+//! that tag is treated like the EXIF orientation. Pillow fills a GIF whose first frame does not cover its
+//! canvas; here such a GIF is an error.
 //!
-//! Values of 16 bits are exact in the modes of 16 bits ([`ImageMode::L16`], [`ImageMode::Rgb16`]) and divided
-//! by 65535 in the modes of `f32`. In the modes of 8 bits they are scaled to 8 bits, where Pillow would clip
-//! grey ones to white.
+//! 16-bit values are exact in the 16-bit modes ([`ImageMode::L16`], [`ImageMode::Rgb16`]) and divided by
+//! 65535 in the `f32` modes. In the 8-bit modes they are scaled to 8 bits, where Pillow would clip grey
+//! values to white.
 //!
-//! Arithmetic-coded and lossless JPEG files are errors. So are, without the feature `turbojpeg`, a few rare
-//! layouts that the default decoder would misread: sequential files with subsampled chroma in separate scans,
-//! more chroma than luma samples in a row, and markers that contradict each other about the colour space.
+//! Arithmetic-coded and lossless JPEG files are errors. Without the feature `turbojpeg`, a few rare layouts
+//! that the default decoder would misread are errors too: sequential files with subsampled chroma in separate
+//! scans, more chroma than luma samples in a row, and markers that contradict each other about the colour
+//! space.
 //!
-//! A truncated or damaged image is an error, never a partial picture; so is an image without pixels. The
-//! image data of a JPEG must be exactly as much as its pixels need: data that ends early or is left over is
-//! an error, even if an end marker follows. No reader can detect damage to formats other than PNG that leaves
-//! a well-formed file, since these formats have no checksums.
+//! A truncated or damaged image is an error, never a partial picture, and so is an image without pixels. A
+//! JPEG must contain exactly the image data that its pixels need: missing or surplus data is an error, even
+//! if an end marker follows. Of these formats only PNG has checksums: in the others, damage that leaves a
+//! well-formed file cannot be detected.
 
 #[doc(inline)]
 pub use shardstream_image::{

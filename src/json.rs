@@ -1,18 +1,20 @@
-//! Bounds the memory that a JSON document takes once it is parsed, before it is parsed.
+//! Estimates the memory of a parsed JSON document before it is parsed, to refuse a document that needs too
+//! much.
 //!
-//! A few bytes of text can take hundreds in memory: `{"":0}` is a map with a node for eleven entries. So the
-//! length of a text says little about what is held of it. The estimate here counts what a parser allocates
-//! memory for, in one pass over the text. It may take up to about twice as much, where lists have just grown,
-//! or where another crate has `serde_json` keep the order of maps.
+//! A few bytes of text can need hundreds of bytes of memory: `{"":0}` is parsed to a map whose node has room
+//! for eleven entries. So the length of the text does not bound the memory. One pass over the text counts the
+//! strings, elements, lists and maps that a parser allocates memory for. The true amount may be up to twice
+//! the estimate, if lists have just grown or another crate enables the feature `preserve_order` of
+//! `serde_json`.
 
-/// The largest memory of a document of any type, unless the caller says otherwise: 512 MiB.
+/// Default limit of the memory of one parsed document.
 pub(crate) const DEFAULT_LIMIT: u64 = 512 << 20;
 
-/// Memory that any document may take.
+/// Memory that any document may need, however short it is.
 const SMALL: u64 = 256 << 20;
-/// Memory that a document may take for each byte that is stored of it.
+/// Memory that a document may need for each of its stored (possibly compressed) bytes.
 const PER_BYTE: u64 = 64;
-/// The estimate is at most this for each byte of text.
+/// Upper bound of the estimate for each byte of text. A short text needs no estimate.
 const MOST_PER_BYTE: u64 = 256;
 
 /// What a document is parsed into.
@@ -20,11 +22,11 @@ const MOST_PER_BYTE: u64 = 256;
 pub(crate) enum ParsedAs {
     /// `serde_json::Value`, or a type of the caller's.
     Values,
-    /// A type of this crate: lists of numbers and texts, and keys that are known.
+    /// A type of this crate: lists of numbers and texts, and known keys.
     Lists,
 }
 
-/// Bytes of memory, with what is left free as lists grow.
+/// Bytes of memory of each part of a document, with the spare capacity of growing lists.
 struct Costs {
     element: u64,
     text: u64,
@@ -42,19 +44,20 @@ impl ParsedAs {
     }
 }
 
-/// The memory that a document may take of which `stored` bytes are stored, which may be compressed.
+/// The memory limit of a document of `stored` bytes, which may be compressed.
 pub(crate) fn limit_of(stored: u64) -> u64 {
     SMALL.saturating_add(stored.saturating_mul(PER_BYTE))
 }
 
-/// An estimate of the memory that the document takes, if that is more than `limit`. It is the estimate up to
-/// the place where it exceeds the limit.
+/// The estimated memory of the document if it exceeds `limit`, otherwise `None`. Counting stops as soon as
+/// the estimate exceeds the limit.
 pub(crate) fn excess(text: &[u8], parsed_as: ParsedAs, limit: u64) -> Option<u64> {
     if (text.len() as u64).saturating_mul(MOST_PER_BYTE) <= limit {
         return None;
     }
     let Costs { element, text: string, list, map, entry } = parsed_as.costs();
-    let (mut memory, mut rest) = (0_u64, text);
+    let mut memory = 0_u64;
+    let mut rest = text;
     while let Some((&byte, after)) = rest.split_first() {
         rest = after;
         memory += match byte {
@@ -94,7 +97,7 @@ mod tests {
     use super::*;
 
     fn estimate(text: &str) -> u64 {
-        // Long enough that the text is looked at.
+        // Padded, since the text of a short document is not counted.
         let padded = format!("{text}{}", " ".repeat(100));
         excess(padded.as_bytes(), ParsedAs::Values, 0).map_or(0, |_| {
             (0..100_000).find(|limit| excess(padded.as_bytes(), ParsedAs::Values, *limit).is_none()).unwrap()
@@ -102,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_memory_is_counted() {
+    fn strings_elements_lists_and_maps_are_counted() {
         assert_eq!(estimate("7"), 0);
         assert_eq!(estimate(r#""a,[{:\"\\""#), 32 + 9);
         assert_eq!(estimate(r#"[1, [], "b"]"#), 144 + 64 + 144 + 64 + 33);
@@ -111,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_is_bounded_by_what_is_held_of_it() {
+    fn the_parsed_size_is_limited_and_not_the_length_of_the_text() {
         for bomb in [r#"{"":0},"#, "[],", "{},", "[[0]],", r#""","#] {
             let text = format!("[{}0]", bomb.repeat(200_000));
             assert!(excess(text.as_bytes(), ParsedAs::Values, 4 << 20).is_some(), "{bomb}");

@@ -3,22 +3,22 @@
 //!
 //! # Modules
 //!
-//! | stage | module | what it knows |
+//! | stage | module | contents |
 //! |---|---|---|
 //! | which shards | [`shards`] | brace notation, wildcards, lists |
-//! | which rank reads what, in which order | [`topology`], [`plan`] | ranks and workers; a pure function of the seed |
+//! | order and split | [`topology`], [`plan`] | what each rank reads, and when: a pure function of the seed |
 //! | bytes | [`store`] | local files, `gs://`, `s3://`, `az://`, `https://`, `hf://`, compression |
 //! | samples | [`tar`], [`Sample`] | a sans-I/O parser, damage as typed errors |
-//! | contents of the shards | [`index`] | counts and offsets of samples, without reading them |
-//! | all of the above as one | [`dataset`] | the samples of this rank |
+//! | contents of the shards | [`index`] | counts and offsets of samples, without reading their data |
+//! | dataset | [`dataset`] | the samples of this rank, by all of the above |
 //! | items | [`adapters`], [`codec`], [`image`] | shuffle, decode, map, batch, mix |
 //! | batches for a device | [`collate`], [`tensor`] | samples written into slots of aligned memory |
-//! | threads | [`loader`] | all of it, ahead of the trainer |
+//! | threads | [`loader`] | reads and decodes ahead of the trainer |
 //! | mixtures as documents | `mixture` (feature `mixture`) | datasets, weights and their schedule in TOML |
-//! | batches on devices | [`feed`] | uploads ahead of the step, and the share that was in time |
-//! | stop and resume | [`mod@state`] | how far a job has come, on any number of ranks |
-//! | writing | [`mod@write`] | shards that read back as they are |
-//! | the pages of the documentation | [`guide`] | how all of this is used |
+//! | batches on devices | [`feed`] | uploads ahead of the step, and the share that was ready in time |
+//! | stop and resume | [`mod@state`] | the progress of a job, on any number of ranks |
+//! | writing | [`mod@write`] | shards that read back unchanged |
+//! | the pages of the documentation | [`guide`] | how to use all of this |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod adapters;
@@ -76,12 +76,12 @@ pub use topology::Topology;
 
 /// The names that most programs use: `use shardstream::prelude::*;`.
 ///
-/// The prelude has what it takes to read, decode, batch, write and resume, the usual columns and transforms,
-/// and the traits whose methods programs call. Import other names from their modules, as the examples do. It
-/// has neither [`Result`] and [`Error`], which would hide others of these names, nor traits to implement
-/// ([`Column`](crate::collate::Column), [`Stage`](crate::adapters::Stage)).
-/// [`StreamExt`](crate::adapters::StreamExt) is imported as `_`, so that it does not clash with that of
-/// `futures`.
+/// The prelude has the types that read, decode, batch, write and resume, the usual columns and transforms,
+/// and the traits whose methods programs call. Import other names from their modules, as the examples do. The
+/// prelude leaves out [`Result`] and [`Error`], which would shadow other types of these names, and the traits
+/// that a program implements ([`Column`](crate::collate::Column), [`Stage`](crate::adapters::Stage)). It
+/// imports [`StreamExt`](crate::adapters::StreamExt) as `_`, so that its name does not clash with that of
+/// `futures::StreamExt`.
 pub mod prelude {
     pub use crate::adapters::{Batch, IteratorExt, Pipeline, StreamExt as _};
     #[doc(no_inline)]

@@ -1,12 +1,13 @@
-//! `PredicateResult`: what a predicate says of an item.
+//! `PredicateResult`: the return type of a predicate.
 
 use crate::error::Result;
 
-/// What a predicate of a `filter` returns: a `bool`, or a `Result<bool>` if it reads something that may be
+/// The return type of a predicate for `filter`: `bool`, or `Result<bool>` if it reads something that may be
 /// damaged.
 ///
-/// With a `bool` alone, a field that cannot be read would look like a sample that is not wanted, and be left
-/// out silently. An error is the error of the sample: it is reported with its shard and key.
+/// A predicate that can only return `bool` would have to return `false` for a damaged field, and the sample
+/// would be dropped silently. An `Err` is instead reported as the error of the sample, with its shard and
+/// key.
 ///
 /// ```
 /// use shardstream::prelude::*;
@@ -30,7 +31,7 @@ pub trait PredicateResult {
     /// Whether the predicate is true.
     ///
     /// # Errors
-    /// If it could not be evaluated.
+    /// The error of the predicate, if it could not be evaluated.
     fn into_result(self) -> Result<bool>;
 }
 

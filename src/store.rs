@@ -9,19 +9,19 @@
 //! | `http://`, `https://` | web servers, signed URLs | `http` |
 //! | `hf://datasets/OWNER/NAME@REVISION/path` | datasets of the Hugging Face Hub | `http` |
 //!
-//! Keys appear in URLs of buckets as they are, without percent-encoding, and may contain `//`. Keys that
-//! begin with `/`, or have a part `.` or `..`, are listed, but cannot be read. Objects whose names end in
-//! `.gz` or `.zst` (`.tgz`, `.tzst`) are decompressed while they are read.
+//! A bucket URL contains the key as it is, without percent-encoding; a key may contain `//`. Keys that begin
+//! with `/`, or have a part `.` or `..`, are listed, but cannot be read. Objects whose names end in `.gz` or
+//! `.zst` (`.tgz`, `.tzst`) are decompressed while they are read.
 //!
-//! Clients of clouds take their settings from the environment, with the names of `object_store`: `GOOGLE_…`,
-//! `AWS_…` and `AZURE_…`, and `STORAGE_EMULATOR_HOST` for an emulator of Google Cloud Storage. Public buckets
-//! are read without credentials if `GOOGLE_SKIP_SIGNATURE`, `AWS_SKIP_SIGNATURE` or `AZURE_SKIP_SIGNATURE` is
-//! `true`. For buckets whose requester pays, set `AWS_REQUEST_PAYER=requester` or `GOOGLE_USER_PROJECT` (the
-//! project that is billed).
+//! Cloud clients read their settings from environment variables with the names that `object_store` uses:
+//! `GOOGLE_…`, `AWS_…` and `AZURE_…`, and `STORAGE_EMULATOR_HOST` for an emulator of Google Cloud Storage.
+//! Public buckets are read without credentials if `GOOGLE_SKIP_SIGNATURE`, `AWS_SKIP_SIGNATURE` or
+//! `AZURE_SKIP_SIGNATURE` is `true`. For a bucket whose requester pays, set `AWS_REQUEST_PAYER=requester` or
+//! `GOOGLE_USER_PROJECT` (the project that is billed).
 //!
-//! An object is read as bounded ranges of one pinned version, and the length of each range is checked: the
-//! result is the object as it was at one moment, or an error. No message shows passwords or the query of a
-//! signed URL.
+//! An object is read in bounded ranges of one pinned version, and the length of each range is checked: the
+//! result is the object as it was at one moment, or an error. Error messages contain neither passwords nor
+//! the query of a signed URL.
 
 #[doc(hidden)]
 pub use crate::wait::interrupt_process;

@@ -15,7 +15,7 @@ use std::iter;
 use std::sync::Arc;
 
 impl Dataset {
-    /// Begins a dataset of `shards`: a pattern such as `gs://bucket/train-{000000..000146}.tar` or
+    /// A builder of a dataset of `shards`: a pattern such as `gs://bucket/train-{000000..000146}.tar` or
     /// `/data/**/*.tar`, or a [`ShardList`](crate::ShardList).
     #[doc(alias = "new")]
     pub fn builder(shards: impl Into<Shards>) -> DatasetBuilder {
@@ -53,27 +53,27 @@ impl DatasetBuilder {
         }
     }
 
-    /// Where the shards are opened. Default: [`Store::default`].
+    /// The store in which the shards are opened. Default: [`Store::default`].
     pub fn store(mut self, store: Store) -> Self {
         self.shards.store = Some(store);
         self
     }
 
-    /// Which rank and worker this process is. Default: the only one, unless the environment says that there
-    /// are several ranks or workers: then this option is required, so that no job reads everything on every
-    /// rank by mistake. Pass [`Topology::detect`] to split the shards, [`Topology::single`] to read them all.
+    /// The rank and worker of this process. Default: a single process. If environment variables describe
+    /// several ranks or workers, this option is required, so that no job reads all data on every rank by
+    /// mistake. Pass [`Topology::detect`] to split the shards, or [`Topology::single`] to read all of them.
     /// If ranks of tensor or pipeline parallelism read the same data, add [`Topology::with_data_parallel`].
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = Some(topology);
         self
     }
 
-    /// Reads only the shards with these numbers in the list, in this order: for a part of a dataset, or for a
-    /// splitter of your own. Default: all.
+    /// Reads only the shards with these numbers in the list, in this order: for a subset of a dataset, or
+    /// with your own splitter. Default: all.
     ///
-    /// The samples keep their [positions](crate::Sample::position) in the whole list, and with them their
-    /// random numbers. The selected shards are dealt by the [topology](DatasetBuilder::topology) as usual, so
-    /// that a splitter which has split by rank is used with a single one:
+    /// The samples keep their [positions](crate::Sample::position) in the whole list, and so their random
+    /// numbers. The selected shards are split by the [topology](DatasetBuilder::topology) as usual. If your
+    /// splitter already splits by rank, pass [`Topology::single`]:
     ///
     /// ```
     /// use shardstream::plan::split_by;
@@ -95,31 +95,33 @@ impl DatasetBuilder {
         self
     }
 
-    /// The index of the shards. With it, shards are cut into slices, so that all streams, and with them all
-    /// ranks, get the same number of samples (one more or less), few shards can feed many ranks, and
-    /// [`Dataset::len`] is known. It must contain all shards that are read. Default: none; whole shards are
-    /// dealt.
+    /// The index of the shards. With an index, shards are cut into slices, so that all streams, and so all
+    /// ranks, get the same number of samples (one more or less), a few shards can feed many ranks, and
+    /// [`Dataset::len`] is known. The index must contain all shards that are read. Default: none, and streams
+    /// read whole shards.
     ///
-    /// The order depends on whether there is an index. A shard that is not as it was indexed is [an
-    /// error](ErrorKind::Stale) when it is read: if its size or version differs, if a slice has other
-    /// samples, or if there are samples where the index has none. The version of a copy in another place is
-    /// not compared; for a copy in the same place, the checksums of the index decide if it has them, and
-    /// otherwise there is [`Index::without_versions`]. After a damaged
-    /// sample whose place is in the index, the rest of the slice is left out.
+    /// The order of the samples is different with and without an index. Reading a shard that has changed
+    /// since it was indexed is [an error](ErrorKind::Stale): if its size or version differs, if a slice has
+    /// other samples, or if there are samples where the index has none.
+    ///
+    /// A copy of a shard at another URL may have any version. A new object at the same URL is accepted if the
+    /// index has checksums and the samples have them; for an index without checksums, use
+    /// [`Index::without_versions`]. After a damaged sample whose offset is in the index, the rest of the
+    /// slice is skipped.
     pub fn index(mut self, index: Index) -> Self {
         self.shards.index = Some(index);
         self
     }
 
-    /// Loads the [index](DatasetBuilder::index) from where it is saved. If it is missing, or the shards have
-    /// changed, builds and saves it; only shards that are new or have changed are then indexed.
+    /// Loads a saved [index](DatasetBuilder::index). If the index is missing, or shards have changed, builds
+    /// and saves it; only shards that are new or have changed are then indexed.
     ///
-    /// The pattern is listed once, as without an index. Where the listing has the size and version of each
-    /// shard, as those of buckets and directories do, a start with a current index takes the listing and the
-    /// index, and no request for a shard. Shards that were not listed (a brace pattern, a list) take a
-    /// request for one byte each. Shards of a web server that sends no versions are indexed at every start.
+    /// The pattern is listed once, as without an index. Listings of buckets and directories have the size and
+    /// version of each shard: with a current index, a start then needs the listing and the index, but no
+    /// request for a shard. Shards that were not listed (a brace pattern, a list) need a request for one byte
+    /// each. Shards of a web server that sends no versions are indexed at every start.
     ///
-    /// The index covers the whole list, even if [`only`](DatasetBuilder::only) a part of it is read.
+    /// The index covers the whole list, even if [`only`](DatasetBuilder::only) selects some of the shards.
     ///
     /// ```
     /// use shardstream::index::AutoIndex;
@@ -133,21 +135,21 @@ impl DatasetBuilder {
     /// ```
     ///
     /// # Errors
-    /// [`build`](DatasetBuilder::build) returns those of
-    /// [`IndexBuilder::build`](crate::index::IndexBuilder::build), since a damaged shard has no index, and
-    /// [`ErrorKind::Config`] where the index cannot be saved.
+    /// [`build`](DatasetBuilder::build) returns the errors of
+    /// [`IndexBuilder::build`](crate::index::IndexBuilder::build), because a damaged shard cannot be indexed,
+    /// and [`ErrorKind::Config`] if the index cannot be saved there.
     pub fn auto_index(mut self, auto: AutoIndex) -> Self {
         self.shards.auto_index = Some(auto);
         self
     }
 
-    /// Reads only this part of the samples: a fraction for experiments, or one side of a split into training
-    /// and validation. It needs an [index](DatasetBuilder::index), and no sample is read to choose it (only
-    /// the table of an opened key index, [by key](DatasetPart::by_key)), so that lengths, steps and each
-    /// rank's share are exact. Default: all.
+    /// Reads only this part of the samples: a fraction for experiments, or the training or validation samples
+    /// of a split. Default: all.
     ///
-    /// The samples keep their [positions](crate::Sample::position), and with them their random numbers. With
-    /// [`only`](DatasetBuilder::only), it is a part of those shards.
+    /// A part needs an [index](DatasetBuilder::index). Its samples are chosen without reading them (a part
+    /// [by key](DatasetPart::by_key) reads the table of an opened key index), so that lengths, steps and each
+    /// rank's share are exact. The samples keep their [positions](crate::Sample::position), and so their
+    /// random numbers. With [`only`](DatasetBuilder::only), the part is chosen from the selected shards.
     ///
     /// ```
     /// use shardstream::index::DatasetPart;
@@ -167,62 +169,64 @@ impl DatasetBuilder {
     }
 
     /// Compares each sample with its CRC-32C in the [index](DatasetBuilder::index). A difference is
-    /// [an error](ErrorKind::SampleChecksum). Default: no.
+    /// [an error](ErrorKind::SampleChecksum). Default: false.
     ///
-    /// A tar archive has checksums of its headers alone, so that a flipped bit in a body goes unnoticed
-    /// without this option.
+    /// A tar archive only has checksums of its headers: without this option, a flipped bit in a body is not
+    /// detected.
     pub fn checksums(mut self, checksums: bool) -> Self {
         self.shards.checksums = checksums;
         self
     }
 
-    /// The number of logical streams of all ranks together. It must be a multiple of the ranks times the
-    /// workers, and there must be at least as many shards, or samples with an [index](DatasetBuilder::index).
+    /// The number of logical streams of all ranks together. It must be a multiple of the number of ranks
+    /// times the number of workers. There must be at least one shard for each stream, or one sample if there
+    /// is an [index](DatasetBuilder::index).
     ///
-    /// The order depends on this number, and not on the number of ranks: set it, and keep it, if the number
-    /// of ranks may change. A loader reads several streams in parallel, each with a shuffle buffer of its
-    /// own, which mixes samples of several shards. More streams divide evenly among more numbers of ranks (48
-    /// among 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48), but take memory and threads if there are few ranks.
+    /// The order depends on this number, and not on the number of ranks: set it, and do not change it, if the
+    /// number of ranks may change. A loader reads several streams in parallel. Each stream has its own
+    /// shuffle buffer, so a batch mixes samples of several shards. More streams can be divided evenly among
+    /// more numbers of ranks (48 among 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48), but need more memory and threads
+    /// if there are few ranks.
     ///
-    /// Default: for shards in the order of the list, one per rank and worker, so that one process reads them
-    /// as they are listed. For shuffled or resampled shards, 8, so that the order is the same on 1, 2, 4 and
-    /// 8 ranks; for other numbers of ranks and workers, the least number that they and 8 divide; fewer if
-    /// there are fewer shards.
+    /// Default: for shards in the order of the list, one stream for each rank and worker, so that a single
+    /// process reads the shards in the listed order. For shuffled or resampled shards, 8 streams, so that the
+    /// order is the same on 1, 2, 4 and 8 ranks; for other numbers of ranks and workers, the smallest
+    /// multiple of that number and of 8; fewer if there are fewer shards.
     pub fn streams(mut self, streams: usize) -> Self {
         self.streams = Some(streams);
         self
     }
 
-    /// Whether each epoch permutes the shards, across all ranks, before they are dealt.
+    /// Whether each epoch permutes the shards of all ranks before they are split.
     ///
-    /// Training wants it: without it, every epoch begins with the same shards, and a
+    /// Set this for training. Otherwise every epoch begins with the same shards, and a
     /// [shuffle buffer](crate::loader::LoaderBuilder::shuffle) mixes samples only with their neighbours.
     ///
-    /// Default: no, so that evaluation, and whoever looks at a dataset, gets the samples in the order in
-    /// which they are listed. A loader with a shuffle buffer and [epochs without end](crate::Loader::epochs)
-    /// warns in the log if its shards are not shuffled.
+    /// Default: false, so that evaluation and inspection get the samples in the listed order. A loader with a
+    /// shuffle buffer and [epochs without end](crate::Loader::epochs) logs a warning if its shards are not
+    /// shuffled.
     pub fn shuffle_shards(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
         self
     }
 
     /// Whether every stream keeps its shards (with an [index](DatasetBuilder::index), its slices of shards)
-    /// in all epochs, and each epoch of [shuffled shards](DatasetBuilder::shuffle_shards) permutes only those
-    /// within each stream. Default: no; each epoch deals all shards anew.
+    /// in all epochs, so that each epoch of [shuffled shards](DatasetBuilder::shuffle_shards) only permutes
+    /// the shards within each stream. Default: false, and each epoch deals all shards to the streams anew.
     ///
-    /// For a [cache](crate::store::Cache) that can hold the shards of its node: from the second epoch on,
-    /// nothing is read from the network, on any number of nodes. Of shards that are dealt anew, a node finds
-    /// only its share in the cache in the second epoch. The price is less randomness: samples of different
-    /// streams meet in the same batches in each epoch more often. `shardstream plan` computes both.
+    /// Set this with a [cache](crate::store::Cache) that can hold all shards of its node: from the second
+    /// epoch on, nothing is read from the network, on any number of nodes. Otherwise the second epoch gives a
+    /// node mostly shards that are not in its cache. The disadvantage is less randomness: the same samples
+    /// meet in a batch more often. `shardstream plan` computes both effects.
     ///
-    /// Has no effect if shards are not shuffled: every stream then keeps its shards in any case.
+    /// The option has no effect if shards are not shuffled: then every stream keeps its shards in any case.
     pub fn keep_shards(mut self, keep: bool) -> Self {
         self.keep = keep;
         self
     }
 
-    /// Whether every stream draws its shards at random with replacement in each epoch, instead of being dealt
-    /// some: see [`Plan::resampled`]. For training [without an end](crate::Loader::epochs). Default: no.
+    /// Whether every stream draws its shards at random with replacement in each epoch: see
+    /// [`Plan::resampled`]. For training in [epochs without end](crate::Loader::epochs). Default: false.
     ///
     /// If a shard is drawn twice in an epoch, its samples have the same [random numbers](crate::Sample::rng)
     /// both times.
@@ -231,9 +235,10 @@ impl DatasetBuilder {
         self
     }
 
-    /// Chooses the samples of an epoch one by one, in place of the order of the shards: all in random order,
-    /// a weighted draw, or a list. See [`Sampler`] for the guarantees, and for what it costs. It needs an
-    /// [index](DatasetBuilder::index) that says where each sample is, so no compressed shards. Default: none.
+    /// Chooses the samples of an epoch one by one, instead of reading shards in order: all samples in random
+    /// order, a weighted draw, or a list. See [`Sampler`] for its guarantees and its cost. A sampler needs an
+    /// [index](DatasetBuilder::index) with the offset of each sample, so the shards cannot be compressed.
+    /// Default: none.
     ///
     /// ```
     /// use shardstream::plan::Sampler;
@@ -253,51 +258,53 @@ impl DatasetBuilder {
         self
     }
 
-    /// The seed of the order. Default: 0.
+    /// The seed of the order and of all random numbers. Default: 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Adds the fields of other shards' samples to the samples of the same keys: see [`Side`]. Several sides
-    /// are joined one after the other.
+    /// Joins the samples of other shards by key: adds their fields to the samples of this dataset. See
+    /// [`Side`]. Several sides are joined one after the other.
     ///
-    /// The join comes first: filters, shuffle buffers, stages and batches get joined samples. Damage in a
+    /// Samples are joined first: filters, shuffle buffers, stages and batches get joined samples. Damage in a
     /// side is an error of the sample that lacks its fields. An outage while a side is read ends a loader's
-    /// run, as an outage of the dataset itself does.
+    /// run, like an outage while the dataset itself is read.
     pub fn join(mut self, side: Side) -> Self {
         self.sides.push(side);
         self
     }
 
-    /// The format of all shards. Default: what the name of each shard says, which is
-    /// [`JsonLines`](crate::formats::JsonLines) for `.jsonl` and `.ndjson`, also with `.gz` or `.zst`, and
+    /// The format of all shards. By default the name of a shard determines its format:
+    /// [`JsonLines`](crate::formats::JsonLines) for `.jsonl` and `.ndjson`, also with `.gz` or `.zst`;
     /// otherwise a tar archive.
     pub fn format(mut self, format: impl ShardFormat + 'static) -> Self {
         self.shards.format = FormatChoice::given(format);
         self
     }
 
-    /// Limits on what is accepted of a shard: sizes, padding, concatenated archives. Default:
-    /// [`Limits::default`].
+    /// Limits for the shards: sizes, padding, concatenated archives. Default: [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.shards.limits = limits;
         self
     }
 
-    /// Expands the pattern (which lists a directory or bucket where it has wildcards, and blocks) and deals
-    /// the shards.
+    /// Expands the pattern, checks all options, and plans the streams. Blocks if the pattern has wildcards,
+    /// while a directory or bucket is listed, and while an index is loaded or built.
     ///
     /// # Errors
-    /// A pattern that is malformed or matches nothing, fewer shards than streams, a number of streams that
-    /// the ranks cannot share evenly, a missing topology in a job of several ranks,
-    /// [`only`](DatasetBuilder::only) with a number that no shard has, [limits](Limits) of 0 or with
-    /// [`unsorted`](Limits::unsorted), [`checksums`](DatasetBuilder::checksums) without an index that has
-    /// them, two indexes, [`keep_shards`](DatasetBuilder::keep_shards) of shards that are
-    /// [drawn](DatasetBuilder::resample_shards), a [sampler](DatasetBuilder::sampler) with an order of
-    /// shards, without an index or with another number of samples, a [side](DatasetBuilder::join) with
-    /// another number of shards or options that make no sense, or what
-    /// [`auto_index`](DatasetBuilder::auto_index) meets.
+    /// - The pattern is malformed or matches nothing.
+    /// - There are fewer shards than streams, or the ranks cannot share the streams evenly.
+    /// - The topology is missing in a job of several ranks.
+    /// - [`only`](DatasetBuilder::only) has a number that no shard has.
+    /// - [Limits](Limits) are 0, or [`unsorted`](Limits::unsorted).
+    /// - There are two indexes, or [`checksums`](DatasetBuilder::checksums) without an index that has them.
+    /// - [`keep_shards`](DatasetBuilder::keep_shards) is set with
+    ///   [`resample_shards`](DatasetBuilder::resample_shards).
+    /// - A [sampler](DatasetBuilder::sampler) is set with an option for the order of shards, without an
+    ///   index, or for another number of samples.
+    /// - A [side](DatasetBuilder::join) has another number of shards, or contradictory options.
+    /// - [`auto_index`](DatasetBuilder::auto_index) fails.
     pub fn build(self) -> Result<Dataset> {
         let topology = match self.topology {
             Some(topology) => topology,
@@ -305,12 +312,12 @@ impl DatasetBuilder {
         };
         self.shards.check()?;
         if self.keep && self.resample {
-            let what = "`keep_shards` and `resample_shards` exclude each other: a stream that draws its \
-                        shards from all of them keeps none, so set only one of the two";
+            let what = "`keep_shards` and `resample_shards` exclude each other: a stream that draws from \
+                        all shards keeps none, so set only one of the two";
             return Err(ErrorKind::Config(what.into()).into());
         }
         if self.sampler.is_some() && (self.shuffle || self.keep || self.resample) {
-            let what = "`sampler` chooses each sample, so that there is no order of shards: leave out \
+            let what = "`sampler` chooses each sample, so that there is no order of shards: do not set \
                         `shuffle_shards`, `keep_shards` and `resample_shards`";
             return Err(ErrorKind::Config(what.into()).into());
         }
@@ -323,7 +330,7 @@ impl DatasetBuilder {
         let readers = topology.readers();
         let random = self.shuffle || self.resample || self.sampler.is_some();
         if let Some(index) = index.as_ref().filter(|_| self.sampler.is_some()) {
-            check_places(index)?;
+            check_offsets(index)?;
         }
         let join = |side: Side| side.build(&shards.store, shards.list.len(), is_repeated).map(Arc::new);
         let sides = self.sides.into_iter().map(join).collect::<Result<Vec<Arc<ResolvedSide>>>>()?;
@@ -371,40 +378,44 @@ impl DatasetBuilder {
     }
 }
 
-/// Checks that each sample can be read by itself.
-fn check_places(index: &Index) -> Result<()> {
+/// Checks that the index has the offset of each sample, so that a sample can be read by itself.
+fn check_offsets(index: &Index) -> Result<()> {
     let Some(shard) = index.iter().find(|shard| shard.range(0..shard.samples()).is_none()) else {
         return Ok(());
     };
-    let what = "`sampler`: the index does not say where the samples of this shard are, so that it would be \
+    let what = "`sampler`: the index has no offsets of the samples of this shard, so that the shard would be \
                 read from its beginning for each sample; give an index with layouts (not `Index::counts`), \
-                and write compressed shards without compression";
+                and store the shards without compression";
     Err(Error::from(ErrorKind::Config(what.into())).in_shard(shard.url()))
 }
 
 /// The default number of streams.
 fn default_streams(readers: usize, shards: usize, random: bool) -> usize {
-    let doubled = iter::successors(Some(readers), |streams| streams.checked_mul(2));
-    let enough = |streams: &usize| streams.is_multiple_of(8);
-    let upto = doubled.take_while(|streams| random && *streams <= shards);
-    let mut found = readers;
-    for streams in upto {
-        found = streams;
-        if enough(&streams) {
+    let mut streams = readers;
+    if !random {
+        return streams;
+    }
+    // Doubling leads to a multiple of 8.
+    for doubled in iter::successors(Some(readers), |streams| streams.checked_mul(2)) {
+        if doubled > shards {
+            break;
+        }
+        streams = doubled;
+        if streams.is_multiple_of(8) {
             break;
         }
     }
-    found
+    streams
 }
 
-/// The default topology: a single process, which is an error if the environment has several.
+/// The default topology, a single process. It is an error if environment variables describe several.
 fn default_topology() -> Result<Topology> {
-    let found = Topology::detect()?;
-    if found.readers() > 1 {
+    let detected = Topology::detect()?;
+    if detected.readers() > 1 {
         let message = format!(
-            "the environment says that this is {found}, and the dataset has no topology: give \
+            "the environment says that this is {detected}, but the dataset has no topology: give \
              it `.topology(Topology::detect()?)` to split the shards, or `.topology(Topology::single())` to \
-             read all of them here and everywhere else"
+             read all of them on every rank"
         );
         return Err(ErrorKind::Topology(message).into());
     }

@@ -1,4 +1,4 @@
-//! The shard that a reader is reading, for the watchdog.
+//! `CurrentShard`: the shard that a reader is reading, for diagnoses of a run.
 
 use crate::SecretUrl;
 use std::sync::{Arc, Mutex, PoisonError};

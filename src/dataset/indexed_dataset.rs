@@ -1,4 +1,4 @@
-//! Single samples: by position, by number and by key.
+//! Reads single samples: by position, by number and by key.
 
 use super::reader::ShardReader;
 use super::{Dataset, Versions};
@@ -10,21 +10,22 @@ use crate::secret_url::SecretUrl;
 use crate::store::ObjectUrl;
 use std::sync::Arc;
 
-/// Two samples of a shard with fewer bytes between them are read as one range. A new request to a store, or
-/// opening a local file again, takes as long as reading these bytes.
+/// Two samples of a shard with fewer bytes between them are read as one range, because a new request takes
+/// longer than reading these bytes.
 const GAP: u64 = 1 << 20;
+/// The same for local files, where a new range opens the file again.
 const LOCAL_GAP: u64 = 16 << 10;
 
-/// A sample of a shard of the plan, by its number in the index.
+/// The number of a shard in the plan, and the number of a sample among the selected samples of that shard.
 type PlannedSample = (usize, u64);
 
 impl Dataset {
-    /// Reads one sample again, by the [position](Sample::position) that it had: to look at what a loss, an
-    /// error or a log names. Blocks.
+    /// Reads one sample by its [position](Sample::position), for instance to inspect a sample that an error
+    /// or a log names. Blocks.
     ///
-    /// With an [index](super::DatasetBuilder::index) only the bytes of the sample are read; without one, or
-    /// in a compressed shard, the shard up to the sample. The sample is as it was read, with its joined
-    /// fields and its [random numbers](Sample::rng), and without what stages did to it.
+    /// With an [index](super::DatasetBuilder::index), only the bytes of the sample are read. Without one, or
+    /// in a compressed shard, the shard is read from its beginning up to the sample. The sample is returned
+    /// as it was before any stage, with its joined fields and its [random numbers](Sample::rng).
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -39,21 +40,23 @@ impl Dataset {
     /// [`ErrorKind::Config`] if the dataset has no such sample, [`ErrorKind::Stale`] if the shard has changed
     /// since it was indexed, and the errors of reading the sample.
     pub fn sample(&self, position: Position) -> Result<Sample> {
-        self.read_place(self.place_of(position)?, position)
+        self.read_planned(self.planned_sample_at(position)?, position)
     }
 
-    /// Reads the sample of this key, which `keys` finds. Blocks. See [`sample`](Dataset::sample) for what is
-    /// read; the position of the sample is in epoch 0.
+    /// Reads the sample with this key, which is looked up in `keys`. Blocks. [`sample`](Dataset::sample) says
+    /// which bytes are read. The position of the sample is in epoch 0.
     ///
-    /// Each sample whose key has the same hash is read, and its key is compared: mostly there is one.
+    /// The key index has hashes of the keys. Each sample whose key has this hash is read and its key
+    /// compared; usually there is one.
     ///
     /// # Errors
     /// [`ErrorKind::NoSuchKey`] if no sample that the dataset reads has the key, [`ErrorKind::RepeatedKey`]
-    /// if several have, [`ErrorKind::Index`] if the key index is older than the dataset's index or than a
-    /// shard, or does not know its shards, and the errors of [`sample`](Dataset::sample).
+    /// if several samples have it, [`ErrorKind::Index`] if the key index is older than the dataset's index or
+    /// than a shard, or does not have the dataset's shards, and the errors of [`sample`](Dataset::sample).
     pub fn by_key(&self, keys: &KeyIndex, key: &str) -> Result<Sample> {
         let shown = |sample: &Sample| format!("sample {} of {}", sample.position().sample, sample.shard());
         let mut found: Option<Sample> = None;
+        // A shard with a sample of the same hash that this dataset does not read.
         let mut outside = None;
         for (shard, number) in keys.find(key).map_err(|error| error.with_key(key))? {
             let Some(position) = self.keyed_position(keys, shard, number)? else {
@@ -64,7 +67,7 @@ impl Dataset {
             let sample = match self.sample(position) {
                 Ok(sample) => sample,
                 Err(error) => {
-                    // An older key index may name a sample that the shard has no longer.
+                    // An outdated key index may name a sample that the shard no longer has.
                     self.check_current(keys, here)?;
                     return Err(error);
                 }
@@ -74,7 +77,7 @@ impl Dataset {
                 continue;
             }
             if let Some(first) = &found {
-                // A shard that is listed twice.
+                // It is the same sample if a shard is listed twice.
                 if first.shard() == sample.shard() && first.position().sample == sample.position().sample {
                     continue;
                 }
@@ -87,13 +90,13 @@ impl Dataset {
             return Ok(sample);
         }
         if self.0.shards.index.is_some() {
-            // The key may be in a shard that was indexed again, and its keys were not.
+            // The key may be in a shard that has changed, whose keys were not indexed again.
             self.0.shards.numbers.iter().try_for_each(|number| self.check_current(keys, number))?;
         }
         let (count, shards) = (keys.len(), keys.index().len());
         let searched = match outside {
             Some(url) => format!(
-                "the {count} keys of {shards} shards (a sample of {url} has a key of the same hash, and this \
+                "the {count} keys of {shards} shards (a sample of {url} has a key of the same hash, but this \
                  dataset does not read it)"
             ),
             None => {
@@ -103,7 +106,8 @@ impl Dataset {
         Err(Error::from(ErrorKind::NoSuchKey { searched }).with_key(key))
     }
 
-    /// Checks that the keys of a shard of the list are of the version that the dataset reads.
+    /// Checks that the keys of shard `number` of the list are of the version of the shard that the dataset
+    /// reads.
     fn check_current(&self, keys: &KeyIndex, number: usize) -> Result<()> {
         let Some(url) = self.0.shards.list.get(number) else { return Ok(()) };
         let planned = self.0.shards.numbers.planned(number);
@@ -115,13 +119,13 @@ impl Dataset {
         check_object(known.ok_or_else(|| outdated("does not know this shard", url))?, url, &now)
     }
 
-    /// A view of the samples by number, as of a list. Needs an [index](super::DatasetBuilder::index).
+    /// A view of the samples by number, like a list. Needs an [index](super::DatasetBuilder::index).
     ///
     /// # Errors
     /// [`ErrorKind::Config`] without an index.
     pub fn indexed_view(&self) -> Result<IndexedDataset> {
         let Some(counts) = self.0.plan.counts() else {
-            let what = "samples have numbers by an index: give the dataset one (`index`, `auto_index`)";
+            let what = "numbers of samples need an index: give the dataset one (`index`, `auto_index`)";
             return Err(ErrorKind::Config(what.into()).into());
         };
         let mut sum = 0u64;
@@ -132,7 +136,8 @@ impl Dataset {
         Ok(IndexedDataset { starts: starts.collect(), dataset: self.clone(), epoch: 0 })
     }
 
-    /// The position of a sample of the shards of `keys`, if the dataset reads it.
+    /// The position of sample `number` of shard `shard` of the key index; `None` if the dataset does not read
+    /// it.
     fn keyed_position(&self, keys: &KeyIndex, shard: usize, number: u64) -> Result<Option<Position>> {
         let Some(known) = keys.index().at(shard) else {
             return Err(ErrorKind::Config("the key index has no such shard".into()).into());
@@ -141,10 +146,10 @@ impl Dataset {
             keys.index().get(url.expose_secret()).is_some_and(|found| found.url() == known.url())
         };
         let list = &self.0.shards.list;
-        // Mostly both lists are the same.
-        let here = std::iter::once(shard).chain(0..list.len());
-        let mut here = here.filter(|number| list.get(*number).is_some_and(is_known));
-        let read = here.find_map(|here| Some((here, self.0.shards.numbers.planned(here)?)));
+        // Usually both lists are the same, so the number of the key index is tried first.
+        let numbers = std::iter::once(shard).chain(0..list.len());
+        let mut numbers = numbers.filter(|number| list.get(*number).is_some_and(is_known));
+        let read = numbers.find_map(|here| Some((here, self.0.shards.numbers.planned(here)?)));
         let Some((here, planned)) = read else { return Ok(None) };
         if self.0.shards.index.is_some() {
             self.check_current(keys, here)?;
@@ -154,7 +159,8 @@ impl Dataset {
         Ok(is_read.then(|| Position { shard: here as u64, sample, ..Position::default() }))
     }
 
-    fn place_of(&self, position: Position) -> Result<PlannedSample> {
+    /// The numbers of the sample at a position.
+    fn planned_sample_at(&self, position: Position) -> Result<PlannedSample> {
         let config = |what: String| Error::from(ErrorKind::Config(what));
         let Position { shard, sample, .. } = position;
         let planned = usize::try_from(shard).ok().and_then(|shard| self.0.shards.numbers.planned(shard));
@@ -173,34 +179,39 @@ impl Dataset {
         Ok((planned, number))
     }
 
-    fn read_place(&self, place: PlannedSample, position: Position) -> Result<Sample> {
+    fn read_planned(&self, sample: PlannedSample, position: Position) -> Result<Sample> {
         let mut found = None;
-        self.read_places(&[place], position, |_, sample| found = Some(sample))?;
+        self.read_planned_samples(&[sample], position, |_, sample| found = Some(sample))?;
         found.ok_or_else(|| ErrorKind::Stopped.into())
     }
 
-    /// Reads the samples at these places, which are sorted and distinct. Those near each other are one range.
-    fn read_places(
+    /// Reads samples, which are sorted and distinct, and passes each to `take` with its number in `planned`.
+    /// Samples that are near each other are read as one range. The samples get the epoch and the dataset of
+    /// `position`.
+    fn read_planned_samples(
         &self,
-        places: &[PlannedSample],
-        Position { epoch, dataset, .. }: Position,
+        planned: &[PlannedSample],
+        position: Position,
         mut take: impl FnMut(usize, Sample),
     ) -> Result<()> {
+        let Position { epoch, dataset, .. } = position;
         let near = |one: &PlannedSample, next: &PlannedSample| {
             one.0 == next.0 && self.is_near(one.0, one.1 + 1..next.1)
         };
-        let runs: Vec<&[PlannedSample]> = places.chunk_by(near).collect();
+        let runs: Vec<&[PlannedSample]> = planned.chunk_by(near).collect();
         let slice = |run: &&[PlannedSample]| {
             let ((shard, first), (_, last)) = (run.first()?, run.last()?);
             Some(Slice { shard: *shard, samples: *first..last + 1 })
         };
-        let (shards, slices) = (Arc::clone(&self.0.shards), runs.iter().filter_map(slice).collect());
+        let shards = Arc::clone(&self.0.shards);
+        let slices = runs.iter().filter_map(slice).collect();
         let reader = ShardReader::new(shards, &self.0.sides, epoch, slices, &Versions::default());
-        let (mut reader, mut taken) = (reader.of_dataset(dataset).scattered(), 0);
+        let mut reader = reader.of_dataset(dataset).scattered();
+        let mut taken = 0;
         for (number, run) in runs.into_iter().enumerate() {
-            for &(shard, place) in run {
+            for &(shard, selected) in run {
                 let position =
-                    self.indexed(shard).and_then(|index| index.position_of(place)).unwrap_or(place);
+                    self.indexed(shard).and_then(|index| index.position_of(selected)).unwrap_or(selected);
                 loop {
                     let sample = match reader.next() {
                         Some(Ok(sample)) if reader.slice() == number => sample,
@@ -219,7 +230,7 @@ impl Dataset {
         Ok(())
     }
 
-    /// The error for a sample that is left out, because a side lacks it.
+    /// The error for a sample that was skipped because a side lacks it.
     fn missing(&self, planned: usize) -> Error {
         let error = Error::from(ErrorKind::MissingSample { damaged: false });
         match self.shard(planned) {
@@ -228,18 +239,18 @@ impl Dataset {
         }
     }
 
-    /// Whether the samples between two are read rather than left out.
+    /// Whether the samples `between` two others are read too, instead of starting a new range.
     fn is_near(&self, planned: usize, between: std::ops::Range<u64>) -> bool {
         let Ok((_, url)) = self.shard(planned) else { return false };
         let gap = if ObjectUrl::from(url).is_local() { LOCAL_GAP } else { GAP };
         let bytes = self.indexed(planned).and_then(|index| index.range(between));
-        // Without ranges, the shard is read from its beginning in any case.
+        // Without offsets, the shard is read from its beginning in any case.
         bytes.is_none_or(|bytes| bytes.end - bytes.start < gap)
     }
 }
 
-/// The samples of a [`Dataset`] by number, as of a list: all samples of its shards in the order of the list,
-/// whatever order it reads them in. Cheap to clone, and may be used on several threads.
+/// The samples of a [`Dataset`] by number, like a list. The samples are numbered in the order of the shard
+/// list, even if the dataset shuffles its shards. Cheap to clone, and may be used on several threads.
 ///
 /// ```
 /// use shardstream::prelude::*;
@@ -257,7 +268,7 @@ impl Dataset {
 #[doc(alias = "wids")]
 pub struct IndexedDataset {
     dataset: Dataset,
-    /// The number of samples before each shard, and of all.
+    /// The number of samples before each shard, and last the number of all samples.
     starts: Arc<[u64]>,
     epoch: u64,
 }
@@ -275,7 +286,7 @@ impl IndexedDataset {
         self.starts.last().copied().unwrap_or_default()
     }
 
-    /// Whether there is no sample.
+    /// Whether the dataset has no sample.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -287,51 +298,53 @@ impl IndexedDataset {
         &self.dataset
     }
 
-    /// The position of the sample of this number; `None` if there are fewer samples.
+    /// The position of the sample with this number; `None` if there are fewer samples.
     #[must_use]
     pub fn position(&self, number: u64) -> Option<Position> {
-        let (planned, number) = self.place(number).ok()?;
+        let (planned, number) = self.planned_sample(number).ok()?;
         let (shard, _) = self.dataset.shard(planned).ok()?;
         let sample = self.dataset.indexed(planned)?.position_of(number)?;
         Some(Position { epoch: self.epoch, shard: shard as u64, sample, ..Position::default() })
     }
 
-    /// Reads the sample of this number. Blocks.
+    /// Reads the sample with this number. Blocks.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if there are fewer samples, and the errors of [`Dataset::sample`].
     pub fn get(&self, number: u64) -> Result<Sample> {
         let position = Position { epoch: self.epoch, ..Position::default() };
-        self.dataset.read_place(self.place(number)?, position)
+        self.dataset.read_planned(self.planned_sample(number)?, position)
     }
 
-    /// Reads the samples of these numbers, and returns them in this order. Blocks. Samples that are near each
-    /// other in a shard are read by one request, and many requests are sent together.
+    /// Reads the samples with these numbers, and returns them in this order. Blocks. Samples that are near
+    /// each other in a shard are read by one request, and many requests are sent concurrently.
     ///
     /// # Errors
-    /// Those of [`get`](IndexedDataset::get), of one of the samples.
+    /// The error of [`get`](IndexedDataset::get) for one of the samples.
     pub fn get_many(&self, numbers: &[u64]) -> Result<Vec<Sample>> {
-        let asked =
-            numbers.iter().map(|number| self.place(*number)).collect::<Result<Vec<PlannedSample>>>()?;
-        let mut places = asked.clone();
-        places.sort_unstable();
-        places.dedup();
+        let requested = numbers
+            .iter()
+            .map(|number| self.planned_sample(*number))
+            .collect::<Result<Vec<PlannedSample>>>()?;
+        let mut planned = requested.clone();
+        planned.sort_unstable();
+        planned.dedup();
         let position = Position { epoch: self.epoch, ..Position::default() };
-        let mut found = Vec::with_capacity(places.len());
-        match self.dataset.read_places(&places, position, |_, sample| found.push(sample)) {
+        let mut samples = Vec::with_capacity(planned.len());
+        match self.dataset.read_planned_samples(&planned, position, |_, sample| samples.push(sample)) {
             Ok(()) => {}
-            // The damage may be in a sample between those that were asked for.
+            // The damage may be in a sample between the requested ones.
             Err(error) if error.kind().failure_class() == Some(FailureClass::Damage) => {
                 return numbers.iter().map(|number| self.get(*number)).collect();
             }
             Err(error) => return Err(error),
         }
-        let sample = |place: &PlannedSample| found.get(places.binary_search(place).ok()?).cloned();
-        asked.iter().map(|place| sample(place).ok_or_else(|| ErrorKind::Stopped.into())).collect()
+        let sample = |one: &PlannedSample| samples.get(planned.binary_search(one).ok()?).cloned();
+        requested.iter().map(|one| sample(one).ok_or_else(|| ErrorKind::Stopped.into())).collect()
     }
 
-    /// The shard of the plan that has the sample of this number, and its number there.
-    fn place(&self, number: u64) -> Result<PlannedSample> {
+    /// The shard of the plan that has the sample with this number, and the sample's number there.
+    fn planned_sample(&self, number: u64) -> Result<PlannedSample> {
         if number >= self.len() {
             let what = format!("there is no sample {number}: the dataset has {}, counted from 0", self.len());
             return Err(ErrorKind::Config(what).into());

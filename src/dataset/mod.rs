@@ -1,4 +1,4 @@
-//! Datasets: which shards are read, by which process, in which order, and the samples in them.
+//! Datasets: the samples of a list of shards, split among ranks and workers, in a reproducible order.
 
 mod builder;
 mod current_shard;
@@ -46,14 +46,14 @@ use std::sync::Arc;
 
 /// The samples of a list of shards, in an order that is a pure function of the seed and the epoch.
 ///
-/// A dataset knows its shards, the store in which they are opened, and the part that this process reads.
-/// Every epoch is dealt to *logical streams*: sequences of shards that are read one after the other. The
-/// ranks (and the workers within a rank) take whole streams, so that the samples of a stream depend on the
-/// seed, the epoch and the number of streams, and not on how many nodes or threads share the work.
+/// A dataset has a list of shards, the store in which they are opened, and the topology of this process. In
+/// every epoch, the shards are split into *logical streams*: sequences of shards that are read one after the
+/// other. Ranks (and the workers within a rank) read whole streams, so that the samples of a stream depend on
+/// the seed, the epoch and the number of streams, but not on the number of nodes or threads.
 ///
-/// [`samples`](Dataset::samples) is a plain blocking iterator and [`stream`](Dataset::stream) an asynchronous
-/// stream; both return the samples of this process's streams in turn. A [`Loader`](crate::loader::Loader)
-/// reads the same streams on threads.
+/// [`samples`](Dataset::samples) is a blocking iterator and [`stream`](Dataset::stream) an asynchronous
+/// stream. Both return one sample of each of this process's streams in turn. A
+/// [`Loader`](crate::loader::Loader) reads the same streams on threads.
 ///
 /// ```
 /// use shardstream::prelude::*;
@@ -76,24 +76,23 @@ pub struct Dataset(Arc<DatasetState>);
 #[derive(Clone)]
 struct DatasetState {
     shards: Arc<ShardSet>,
-    /// Numbers in the plan of the shards that have no sample according to the index.
+    /// The shards without samples according to the index, by their numbers in the plan.
     empty: Vec<usize>,
     plan: Plan,
     /// The logical streams that this process reads.
     streams: Vec<usize>,
     topology: Topology,
     seed: u64,
-    /// The number of the dataset in the mixture in which it began: part of the key of its random numbers.
+    /// The number of the dataset in the mixture in which it began. It seeds the random numbers too.
     number: u64,
     /// The sides that are joined to the samples.
     sides: Vec<Arc<ResolvedSide>>,
-    /// The versions that [`Dataset::read`] has found.
+    /// The versions of the shards that [`Dataset::read`] has read.
     versions: Versions,
 }
 
 impl Dataset {
-    /// The whole list of shards: those of all ranks, including shards that are not
-    /// [read](DatasetBuilder::only).
+    /// The whole list of shards, of all ranks, including shards that [`only`](DatasetBuilder::only) excludes.
     #[must_use]
     pub fn shards(&self) -> &ShardList {
         &self.0.shards.list
@@ -111,7 +110,7 @@ impl Dataset {
         self.0.seed
     }
 
-    /// The dataset with the random numbers of this number in a mixture.
+    /// The same dataset as dataset number `number` of a mixture, which has its own random numbers.
     pub(crate) fn numbered(&self, number: u64) -> Dataset {
         if number == self.0.number {
             return self.clone();
@@ -120,21 +119,21 @@ impl Dataset {
         Dataset(Arc::new(DatasetState { number, plan, ..DatasetState::clone(&self.0) }))
     }
 
-    /// The random numbers of the shuffle buffer of a stream.
+    /// The random number generator of the shuffle buffer of a stream.
     pub(crate) fn shuffle_rng(&self, epoch: u64, stream: usize) -> Rng {
         Rng::of_dataset(self.0.number, Purpose::Shuffle, self.0.seed, epoch, stream as u64)
     }
 
-    /// The plan that deals the shards to streams. It numbers the shards by their places in the list or, under
-    /// [`only`](DatasetBuilder::only), in that selection.
+    /// The plan that splits the shards into streams. The number of a shard in the plan is its number in the
+    /// list, or with [`only`](DatasetBuilder::only) its number in the selection.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.0.plan
     }
 
-    /// Number of samples of an epoch in this process. `None` if it is not known, because there is no
-    /// [index](DatasetBuilder::index), because shards are drawn with replacement, or because samples that a
-    /// [side](DatasetBuilder::join) lacks are [left out](Missing::Skip).
+    /// Number of samples of an epoch in this process. `None` if the number is not known: there is no
+    /// [index](DatasetBuilder::index), shards are drawn with replacement, or samples that a
+    /// [side](DatasetBuilder::join) lacks are [skipped](Missing::Skip).
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "no dataset is known to be empty")]
     pub fn len(&self) -> Option<u64> {
@@ -144,10 +143,10 @@ impl Dataset {
         self.streams().iter().map(|stream| self.0.plan.samples(*stream)).sum()
     }
 
-    /// The digest of an epoch in which all ranks together see each sample once, to compare
-    /// [contents](Digest::content). `None` if [`len`](Dataset::len) is, and if a
-    /// [sampler](DatasetBuilder::sampler) chooses other samples. Takes time in proportion to the number of
-    /// samples.
+    /// The digest of an epoch in which all ranks together read each sample once, to compare the
+    /// [content](Digest::content) of a run with it. `None` if [`len`](Dataset::len) is `None`, or if a
+    /// [sampler](DatasetBuilder::sampler) does not choose every sample once. The time is proportional to the
+    /// number of samples.
     #[must_use]
     pub fn digest(&self, epoch: u64) -> Option<Digest> {
         self.len().filter(|_| self.0.plan.is_complete())?;
@@ -170,29 +169,28 @@ impl Dataset {
 
     /// Reads one logical stream of an epoch: its shards one after the other.
     ///
-    /// All streams of an epoch read the same version of a shard: if it was replaced meanwhile, the second
-    /// stream that reads it returns [`ErrorKind::Changed`](crate::ErrorKind::Changed). The versions of the
-    /// last epochs are remembered between calls of `read`. Each call of [`samples`](Dataset::samples) or
-    /// [`stream`](Dataset::stream) and each run of a loader starts without them.
+    /// All streams of an epoch must read the same version of a shard. If the shard was replaced meanwhile,
+    /// the second stream that reads it returns [`ErrorKind::Changed`](crate::ErrorKind::Changed). The dataset
+    /// remembers the versions of the last epochs between calls of `read`. Each call of
+    /// [`samples`](Dataset::samples) or [`stream`](Dataset::stream), and each run of a loader, starts without
+    /// remembered versions.
     pub fn read(&self, epoch: u64, stream: usize) -> ShardReader {
         self.read_together(epoch, stream, &self.0.versions)
     }
 
-    /// Reads one logical stream of an epoch. Readers with the same `versions` read the same version of a
-    /// shard.
+    /// Reads one logical stream of an epoch. Readers that share `versions` read the same version of a shard.
     pub(crate) fn read_together(&self, epoch: u64, stream: usize, versions: &Versions) -> ShardReader {
         let slices = self.0.plan.stream(epoch, stream);
         self.read_slices(epoch, slices, versions).after_empty(self.empty(stream))
     }
 
-    /// The shards of the plan without a sample, according to the index, that a stream checks.
-    ///
-    /// They are in no slice: unless they are opened, a wrong index would hide their samples.
+    /// The shards that are empty according to the index, and that this stream checks; by their numbers in the
+    /// plan. They are part of no slice, so a wrong index would hide their samples if nothing opened them.
     fn empty(&self, stream: usize) -> impl Iterator<Item = usize> {
         self.0.empty.iter().copied().skip(stream).step_by(self.0.plan.streams())
     }
 
-    /// Reads slices of shards, which are numbered as in the plan.
+    /// Reads slices of shards. The shards have their numbers in the plan.
     pub(crate) fn read_slices(&self, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> ShardReader {
         let shards = Arc::clone(&self.0.shards);
         let reader =
@@ -205,7 +203,7 @@ impl Dataset {
         self.0.shards.shard(planned)
     }
 
-    /// What a state records of the dataset. The loader fills in what it does with the samples.
+    /// The header of the dataset in a state. The loader adds its own options.
     pub(crate) fn header(&self) -> DatasetHeader {
         let plan = &self.0.plan;
         let hash = |numbers: &[u64]| hash_texts(numbers.iter().map(u64::to_string));
@@ -239,17 +237,17 @@ impl Dataset {
         }
     }
 
-    /// The stores of its shards and of its sides' shards.
+    /// The stores of the dataset and of its sides.
     pub(crate) fn stores(&self) -> impl Iterator<Item = &Store> {
         std::iter::once(self.store()).chain(self.0.sides.iter().map(|side| &side.shards.store))
     }
 
-    /// Whether sides are joined to the samples. Then readable samples may fail too.
+    /// Whether sides are joined to the samples. Then samples may fail although they were read.
     pub(crate) fn is_joined(&self) -> bool {
         !self.0.sides.is_empty()
     }
 
-    /// Whether samples that a side lacks are left out.
+    /// Whether samples that a side lacks are skipped.
     pub(crate) fn skips_missing(&self) -> bool {
         self.0.sides.iter().any(|side| side.missing == Missing::Skip)
     }
@@ -259,29 +257,29 @@ impl Dataset {
         self.0.shards.indexed(planned)
     }
 
-    /// Which rank and worker this process is.
+    /// The rank and worker of this process.
     pub(crate) fn topology(&self) -> &Topology {
         &self.0.topology
     }
 
     /// The samples of an epoch: one from each of this process's streams in turn, until all have ended.
     ///
-    /// After an error the iteration continues with the next sample of the shard, or with the next shard where
-    /// the rest of one can't be read. Stop at the first error (`?`) unless samples may be missing.
+    /// After an error, the iteration continues with the next sample of the shard, or with the next shard if
+    /// the rest of the shard cannot be read. Stop at the first error (`?`) unless samples may be missing.
     ///
-    /// A [`Loader`](crate::Loader) returns the same samples in the same order as long as there is no error:
-    /// an error takes its stream's turn here, but not in a loader.
+    /// A [`Loader`](crate::Loader) returns the same samples in the same order if there are no errors. Here an
+    /// error takes the turn of its stream; in a loader it does not.
     ///
     /// The result is a [`Pipeline`], whose [shuffle](Pipeline::shuffle) has the random numbers of this epoch
-    /// and of the first stream. Its methods `map` and `filter` get samples: for those of [`Iterator`], call
-    /// [`results`](Pipeline::results) first.
+    /// and of the first stream. Its methods `map` and `filter` get samples. For the methods of [`Iterator`],
+    /// call [`results`](Pipeline::results) first.
     #[doc(alias = "iter")]
     #[doc(alias = "epoch")]
     pub fn samples(&self, epoch: u64) -> Pipeline<Mix<ShardReader>, Sample> {
         self.pipeline(epoch, round_robin(self.readers(epoch)).longest())
     }
 
-    /// The same as [`samples`](Dataset::samples), as a stream for any executor.
+    /// As [`samples`](Dataset::samples), but as a stream for any executor.
     pub fn stream(&self, epoch: u64) -> Pipeline<Mix<ShardReaderStream>, Sample> {
         self.pipeline(epoch, round_robin(self.readers(epoch).map(ShardReader::into_stream)).longest())
     }

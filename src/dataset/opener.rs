@@ -1,30 +1,31 @@
-//! Opens the slices of a stream, the next ones ahead of the reader.
+//! `Opener`: opens the slices of a stream, several of them ahead of the reader.
 //!
 //! **The invariants.**
-//! - Slices are returned in the order of the plan. `ahead` holds those that are open and not read yet,
-//!   between `current` and `next`. A slice that cannot be opened stays in its place as an error, which the
-//!   reader meets when it gets there.
-//! - The samples that a slice has returned are its first ones: a state counts them, and a restore skips as
-//!   many (`passed`). So after an error in one piece of a slice, its other pieces are dropped.
-//! - A shard that the reader before this one still reads is not opened for the next epoch, since it may be
-//!   replaced until then.
+//! - Slices are returned in the order of the plan. `ahead` holds the slices between `current` and `next`,
+//!   which are open but not read yet. A slice that could not be opened is in `ahead` as an error, which is
+//!   returned in its turn.
+//! - The samples that a slice has returned are its first ones: a state contains their number, and a restore
+//!   skips that number of samples (`passed`). So after an error in one piece of a slice, its other pieces are
+//!   dropped.
+//! - A shard that the reader of the current epoch still reads is not opened for the next epoch, because the
+//!   shard may be replaced before the next epoch.
 //!
-//! How many slices are open, the body of the slice opened last decides (`wanted_ahead`): 16 behind one of a
-//! network or a cache, where the budget decides what is requested; none behind a local file. Example: the
-//! slices A to F, and bodies that want two behind them. The first call opens A, B and C and returns A. The
-//! second opens D and returns B, whose bytes have been on their way since the first call. When F is open,
-//! nothing is left here, and a reader of the next epoch may begin behind this one with the room that is left.
+//! The body of the slice that was opened last determines how many further slices are opened
+//! (`wanted_ahead`): 16 if it is read from a network or a cache, where the budget limits the requests; none
+//! for a local file. Example: there are the slices A to F, and each body wants two slices ahead. The first
+//! call opens A, B and C and returns A. The second call opens D and returns B, whose bytes were requested in
+//! the first call. When F is open, a reader of the next epoch may open its first slices.
 //!
-//! Of a shard with a selection, a slice is read in pieces, each with a request of its own, where a [`GAP`] of
-//! bytes or more would be read for nothing: the selected samples 0..40 and 40..80 of A, if 1 MiB or more of
-//! others is between the samples 39 and 40. The pieces count as open slices, and have the number of their
-//! slice.
+//! If a shard has a selection, a slice is divided into pieces wherever [`GAP`] or more bytes of samples that
+//! are not selected lie between two selected ones, and each piece is read by its own request. For instance,
+//! the selected samples 0..80 of A become the pieces 0..40 and 40..80 if 1 MiB or more lies between the
+//! samples 39 and 40. Pieces count as open slices, and have the number of their slice.
 //!
-//! Shards without a selected sample come first, one sample each (`empty`): it shows that they are the shards
-//! of the index.
+//! Of a shard without selected samples, one sample is read to check that the shard is the one in the index.
+//! These shards (`empty`) are opened first.
 //!
-//! A restore reads small slices, which are scattered over the shards that were open: many more of them are
-//! open at a time ([`SCATTERED_AHEAD`]), and the reader that continues behind them [follows](Opener::follow).
+//! A restore reads small slices, scattered over the shards that were open. Many more of them are open at a
+//! time ([`SCATTERED_AHEAD`]), and the reader that reads the rest of the pass [follows](Opener::follow).
 
 use super::current_shard::CurrentShard;
 use super::shard_set::ShardSet;
@@ -43,13 +44,14 @@ use crate::wait;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A new request takes no longer than reading this many bytes of samples that are not selected.
+/// Samples that are not selected are skipped by a new request if they have this number of bytes or more. With
+/// fewer bytes, reading them takes no longer than a new request.
 const GAP: u64 = 1 << 20;
 
-/// Number of scattered slices to open behind one: as many as a budget has connections by default.
+/// Number of scattered slices that are opened ahead: the default number of connections of a budget.
 const SCATTERED_AHEAD: usize = 64;
 
-/// Opens the slices of a stream one after the other, the next ones ahead.
+/// Opens the slices of a stream in order, several of them ahead of the reader.
 #[derive(Debug)]
 pub(super) struct Opener {
     shards: Arc<ShardSet>,
@@ -57,58 +59,68 @@ pub(super) struct Opener {
     /// The number of the dataset, for the samples' positions.
     pub(super) dataset: u64,
     slices: Vec<Slice>,
-    /// Slices from this number on are not returned yet.
+    /// Slices from this number on are not returned.
     until: usize,
-    /// Shards that should have no sample according to the index, and have not been checked.
+    /// Shards that are empty according to the index and were not checked yet.
     pub(super) empty: VecDeque<usize>,
-    /// The versions that the readers of the epoch have found.
+    /// The versions of the shards that the readers of the epoch have read.
     versions: EpochVersions,
-    /// Numbers of the slice that is being read, and of the next one to open.
+    /// Number of the slice that is being read.
     pub(super) current: usize,
+    /// Number of the next slice to open.
     pub(super) next: usize,
-    /// The open slices between them.
+    /// The open slices between `current` and `next`.
     ahead: VecDeque<OpenedSlice>,
-    /// Number of slices that should be open together with the one that was opened last.
+    /// Number of slices that should be open after the one that was opened last.
     wanted_ahead: usize,
-    /// Pieces that are still to be opened of the slice before the next one.
+    /// The pieces of slice `next - 1` that are not opened yet.
     pieces: VecDeque<SlicePiece>,
-    /// Whether the slice that is being read consists of pieces.
+    /// Whether the current slice consists of several pieces.
     in_pieces: bool,
     queue: ReadQueue,
-    /// Whether another reader will [begin behind](Self::begin_behind) this one.
+    /// Whether another reader will [begin after](Self::begin_after) this one.
     pub(super) followed: bool,
-    /// Whether the slices are small and scattered, so that the requests for them take longer than their
-    /// bytes.
+    /// Whether the slices are small and scattered, so that requests take longer than their bytes.
     pub(super) scattered: bool,
-    /// Number of samples of the next slice that were read before.
+    /// Number of samples of the next slice that were read before a restore.
     pub(super) passed: u64,
-    /// The expected objects of these slices.
+    /// Numbers of slices, with the object that each must be read from.
     pub(super) expected: Vec<(usize, ObjectVersion)>,
-    /// What ends the reading, and this reader's number there.
+    /// Ends the reading; with this reader's number there.
     pub(super) stop: Option<(StopHandle, ReaderNumber)>,
-    /// Shows which shard is being read.
+    /// Reports the shard that is being read.
     pub(super) shard: CurrentShard,
-    /// Whether an interruption of the reading thread has been reported.
+    /// Whether an interruption of the reading thread was reported.
     interrupted: bool,
 }
 
-/// A part of a slice, between samples that are not read.
+/// A piece of a slice: a range without large gaps between selected samples.
 #[derive(Debug)]
 struct SlicePiece {
+    /// The number of the slice.
     slice: usize,
     samples: Slice,
-    /// Number of samples of the slice before this piece that were read before.
+    /// Number of samples of the slice that were read before a restore.
     passed: u64,
-    /// The expected object.
+    /// The object that the piece must be read from.
     expected: Option<ObjectVersion>,
 }
 
 #[derive(Debug)]
 struct OpenedSlice {
+    /// The number of the slice.
     slice: usize,
-    /// Whether it is one of several pieces of its slice.
+    /// Whether this is one of several pieces of the slice.
     is_piece: bool,
     samples: Result<(SliceSamples<Body>, Stopper)>,
+    /// Number of following slices that should be open together with this one.
+    wanted_ahead: usize,
+}
+
+/// The result of opening the shard of a slice.
+struct OpenedShard {
+    samples: SliceSamples<Body>,
+    stopper: Stopper,
     /// Number of following slices that should be open together with this one.
     wanted_ahead: usize,
 }
@@ -140,14 +152,15 @@ impl Opener {
         }
     }
 
-    /// Opens the next slice, or piece of one.
+    /// Returns the next slice, or the next piece of a slice, and opens further ones ahead.
     pub(super) fn open_next(&mut self) -> Option<Result<SliceSamples<Body>>> {
-        // First an error, since the samples are not complete; then the end, for callers that ignore errors.
+        // An interruption is first an error, because the samples are not complete, and then the end, for
+        // callers that continue after errors.
         if wait::is_interrupted() {
-            let known = std::mem::replace(&mut self.interrupted, true);
-            return (!known).then(|| Err(ErrorKind::Stopped.into()));
+            let was_reported = std::mem::replace(&mut self.interrupted, true);
+            return if was_reported { None } else { Some(Err(ErrorKind::Stopped.into())) };
         }
-        // Open the next slices now, not when this one has been read.
+        // Further slices are opened now, not after the current one was read.
         self.begin();
         if self.ahead.front()?.slice >= self.until {
             return None;
@@ -174,59 +187,60 @@ impl Opener {
         }
     }
 
-    /// Opens as many slices as should be open now.
+    /// Opens slices until the wanted number is open.
     pub(super) fn begin(&mut self) {
         while self.ahead.back().is_none_or(|last| self.ahead.len() <= last.wanted_ahead) && self.open_ahead()
         {
         }
     }
 
-    /// Begins behind `before`, which reads other samples of the same pass, once all its slices are open.
+    /// Opens slices once all slices of `before` are open. `before` reads earlier samples of the same pass.
     pub(super) fn follow(&mut self, before: &Opener) {
         if before.has_more() {
             return;
         }
         if self.ahead.is_empty() {
-            // The bytes of `before` are requested first.
+            // In a shared queue, the bytes of `before` are requested first.
             self.queue = before.queue.clone();
         }
         self.begin();
     }
 
-    /// Number of slices that the reader after this one may open now. It is 0 until all slices here are open.
-    pub(super) fn room_behind(&self) -> usize {
+    /// Number of slices that the following reader may open now; 0 until all slices here are open.
+    pub(super) fn room_after(&self) -> usize {
         if self.has_more() { 0 } else { self.wanted_ahead.saturating_sub(self.ahead.len()) }
     }
 
-    /// Whether anything is left to open.
+    /// Whether there are slices, pieces or empty shards that are not open yet.
     fn has_more(&self) -> bool {
         self.next < self.slices.len() || !self.pieces.is_empty() || !self.empty.is_empty()
     }
 
-    /// Begins while `before` is still being read, with as many slices as `before` has room for.
-    pub(super) fn begin_behind(&mut self, before: &Opener) {
+    /// Opens slices while `before`, the reader of the current epoch, is still being read: as many as `before`
+    /// has room for.
+    pub(super) fn begin_after(&mut self, before: &Opener) {
         if self.ahead.is_empty() {
-            // The bytes of `before` are requested first.
+            // In a shared queue, the bytes of `before` are requested first.
             self.queue = before.queue.clone();
         }
-        while self.ahead.len() < before.room_behind() && !self.is_next_read_by(before) && self.open_ahead() {}
+        while self.ahead.len() < before.room_after() && !self.is_next_read_by(before) && self.open_ahead() {}
     }
 
-    /// Whether `other` still reads the shard that comes next.
+    /// Whether `other` still reads the shard of the next slice.
     fn is_next_read_by(&self, other: &Opener) -> bool {
         let Some(next) = self.slices.get(self.next) else { return false };
         let reads = |slice: usize| other.slices.get(slice).is_some_and(|slice| slice.shard == next.shard);
         reads(other.current) || other.ahead.iter().any(|opened| reads(opened.slice))
     }
 
-    /// Skips to the slice of this number, and ends where it does.
+    /// Skips to the slice with this number, and ends after it.
     pub(super) fn go_to(&mut self, slice: usize) {
         self.ahead.retain(|opened| opened.slice >= slice);
         self.pieces.retain(|piece| piece.slice >= slice);
         (self.next, self.until) = (self.next.max(slice), slice + 1);
     }
 
-    /// Whether the slice that is being read ends here and is the last one of its shard.
+    /// Whether the current slice has ended and is the last slice of its shard.
     pub(super) fn ends_shard(&self) -> bool {
         let left = || self.ahead.iter().filter(|opened| opened.is_piece).map(|opened| opened.slice);
         let mut left = left().chain(self.pieces.iter().map(|piece| piece.slice));
@@ -235,12 +249,12 @@ impl Opener {
         last && !left.any(|slice| slice == self.current)
     }
 
-    /// Whether the reading was ended from outside, so that the samples are not complete.
+    /// Whether the reading was stopped or interrupted, so that the samples are not complete.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.as_ref().is_some_and(|(stop, _)| stop.is_stopped()) || wait::is_interrupted()
     }
 
-    /// After an error in one piece of the slice that is being read, drops its other pieces.
+    /// Drops the other pieces of the current slice, after an error in one of them.
     pub(super) fn leave_pieces(&mut self) {
         if self.in_pieces {
             let current = self.current;
@@ -249,7 +263,7 @@ impl Opener {
         }
     }
 
-    /// Opens one more slice, or piece of one. Returns false if there is none.
+    /// Opens one more slice or piece. Returns false if there is none.
     fn open_ahead(&mut self) -> bool {
         let empty = self.empty.pop_front().map(|shard| Slice { samples: 0..0, ..Slice::whole(shard) });
         let (SlicePiece { slice: number, samples: slice, passed, expected }, is_piece) = match empty {
@@ -266,7 +280,7 @@ impl Opener {
             (self.slices.len() - self.next.min(self.slices.len())) + self.pieces.len() + self.empty.len();
         self.queue.set_remaining(if self.followed { u64::MAX } else { left as u64 });
         let (samples, wanted_ahead) = match self.open(&slice, passed, expected) {
-            Ok((samples, stopper, wanted_ahead)) => (Ok((samples, stopper)), wanted_ahead),
+            Ok(OpenedShard { samples, stopper, wanted_ahead }) => (Ok((samples, stopper)), wanted_ahead),
             Err(error) => (Err(error), 0),
         };
         self.wanted_ahead = wanted_ahead;
@@ -274,7 +288,7 @@ impl Opener {
         true
     }
 
-    /// The next slice, or its first piece; the others go into `pieces`.
+    /// The next slice, or its first piece. The other pieces are stored in `pieces`.
     fn next_slice(&mut self) -> Option<SlicePiece> {
         let number = self.next;
         let mut slice = self.slices.get(number)?.clone();
@@ -295,14 +309,9 @@ impl Opener {
         Some(SlicePiece { passed, ..first })
     }
 
-    /// Opens the shard of a slice at the slice's first byte, if that is known, or else at the beginning, and
-    /// starts to fetch it. Also returns the number of following slices that should be open together with it.
-    fn open(
-        &self,
-        slice: &Slice,
-        passed: u64,
-        expected: Option<ObjectVersion>,
-    ) -> Result<(SliceSamples<Body>, Stopper, usize)> {
+    /// Opens the shard of a slice and starts to fetch it: from the first byte of the slice if its offset is
+    /// known, and otherwise from the beginning of the shard.
+    fn open(&self, slice: &Slice, passed: u64, expected: Option<ObjectVersion>) -> Result<OpenedShard> {
         let shards = &*self.shards;
         let (number, url) = shards.shard(slice.shard)?;
         let mut start = ParserStart::new(shards.limits);
@@ -310,7 +319,7 @@ impl Opener {
         start.position = Position { epoch, shard, dataset, ..Position::default() };
         let index = shards.indexed(slice.shard);
         let samples = match index {
-            // One sample is enough to check that this is the shard without a selected sample.
+            // One sample is enough to check that this is the shard of the index.
             Some(index) if index.samples() == 0 => 0..index.stored_samples().min(1),
             Some(index) => index.span(&slice.samples),
             None => slice.samples.clone(),
@@ -318,7 +327,7 @@ impl Opener {
         let slice = &Slice { samples: samples.clone(), ..*slice };
         let stored = index.map(ShardIndex::stored_samples);
         start.reach = index.filter(|_| stored == Some(samples.end)).and_then(ShardIndex::end);
-        // A whole shard is read with its end marker.
+        // A slice of all samples is read as a whole shard, with the end marker of the archive.
         let is_part = |index: &&ShardIndex| samples.start > 0 || samples.end < index.stored_samples();
         let piece = index.filter(is_part);
         let piece = piece.and_then(|index| Some((index, index.stored_range(samples.clone())?)));
@@ -334,7 +343,7 @@ impl Opener {
             }
         };
         let known = index.map(|index| index.object_at(url.expose_secret()));
-        // Another version would be refused.
+        // If the index has a version, no other version would be accepted.
         known.iter().for_each(|known| body.set_known_version(known.clone()));
         if shards.is_repeated {
             body.set_repeated();
@@ -354,6 +363,6 @@ impl Opener {
         let check = SliceCheck::new(slice, extent, index, &url);
         let check = check.after(passed).of(object, ExpectedObject { state: expected, epoch, url });
         let samples = SliceSamples::new(formats::read(body, parser), check.with_checksums(shards.checksums));
-        Ok((samples, stopper, wanted_ahead))
+        Ok(OpenedShard { samples, stopper, wanted_ahead })
     }
 }

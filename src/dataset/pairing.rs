@@ -1,8 +1,8 @@
-//! One side of one reader: finds the side's sample of a key, in the shard that is paired with the reader's or
-//! where an index of keys says that it is.
+//! `Pairing`: finds the samples of a side for one reader by key, in the shard that is paired with the
+//! reader's shard, or by an index of keys.
 //!
-//! Whether a key is found depends on the shards alone, and not on earlier look-ups, the beginning of the
-//! slice or the size of the buffer: these decide only how much is read, and how often.
+//! Whether a key is found depends only on the shards. Earlier look-ups, the beginning of the slice and the
+//! size of the buffer only determine how much is read, and how often.
 
 use super::shard_set::ShardSet;
 use super::side::{Missing, ResolvedSide};
@@ -22,41 +22,42 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-/// A gap of this many bytes between two samples is skipped by a new request, which takes no longer than
-/// reading the gap.
+/// A gap of this number of bytes or more between two samples is skipped by a new request. Reading a smaller
+/// gap takes no longer than a new request.
 const GAP: u64 = 1 << 20;
-/// Number of field names whose prefixed names are remembered.
+/// Maximum number of field names whose prefixed names are cached.
 const MAX_NAMES: usize = 1024;
 
-/// The shards of a side, beside the slices of one reader.
+/// Reads a side for one reader: the shards of the side that belong to the reader's slices.
 pub(super) struct Pairing<C> {
     side: Arc<ResolvedSide>,
     epoch: u64,
     versions: Versions,
-    face: fn(Body) -> C,
-    /// What ends the range reader.
+    convert: fn(Body) -> C,
+    /// Ends the range reader.
     stop: Option<(StopHandle, ReaderNumber)>,
     /// The slice of the side for each slice of the reader, in the same order.
     slices: Vec<Slice>,
     /// Reads `slices`.
     main: SliceReader<C>,
+    /// The current shard of the side.
     shard: SideShard<C>,
-    /// Prefixed field names, by name.
+    /// Field names and their prefixed names.
     prefixed: HashMap<ByteString, ByteString>,
 }
 
-/// The result of looking for a key.
+/// The result of looking up a key.
 pub(super) enum KeyMatch {
     Sample(Sample),
     Missing,
     /// The sample cannot be read.
     Failed(Error),
-    /// Another sample, which was returned before, is damaged. Ask for this one again.
+    /// Another sample, which was returned before, turned out to be damaged. The key must be looked up again.
     OtherFailed(Error),
 }
 
 impl Pairing<Body> {
-    /// The same side, read asynchronously. The current shard is read from the beginning again.
+    /// The same pairing, read asynchronously. The current shard is read from its beginning again.
     pub(super) fn into_stream(self) -> Pairing<BodyStream> {
         let (stop, slice) = (self.main.opener.stop.clone(), self.shard.slice);
         let mut pairing =
@@ -72,19 +73,19 @@ impl Pairing<Body> {
 }
 
 impl<C> Pairing<C> {
-    /// `slices` are those of the reader, which reads `shards`.
+    /// `slices` are the slices of the reader, and `shards` the shards of the dataset.
     pub(super) fn new(
         side: Arc<ResolvedSide>,
         shards: &ShardSet,
         epoch: u64,
         slices: &[Slice],
         versions: &Versions,
-        face: fn(Body) -> C,
+        convert: fn(Body) -> C,
     ) -> Self {
         // An index of keys needs no slices.
         let slices = slices.iter().filter(|_| side.keys.is_none());
         let slices = slices.map(|slice| side.slice(shards, slice)).collect();
-        Pairing::with_slices(side, epoch, slices, versions, face)
+        Pairing::with_slices(side, epoch, slices, versions, convert)
     }
 
     fn with_slices(
@@ -92,25 +93,26 @@ impl<C> Pairing<C> {
         epoch: u64,
         slices: Vec<Slice>,
         versions: &Versions,
-        face: fn(Body) -> C,
+        convert: fn(Body) -> C,
     ) -> Self {
         Pairing {
-            main: SliceReader::new(Arc::clone(&side.shards), epoch, slices.clone(), versions, face),
+            main: SliceReader::new(Arc::clone(&side.shards), epoch, slices.clone(), versions, convert),
             shard: SideShard::new(None, side.buffer_bytes),
             versions: versions.clone(),
             side,
             epoch,
-            face,
+            convert,
             stop: None,
             slices,
             prefixed: HashMap::new(),
         }
     }
 
-    /// Lets `stop` end the main reader, under this number, and the range reader, under the next one.
-    pub(super) fn stopped_by(&mut self, stop: &StopHandle, (reader, number): ReaderNumber) {
-        self.main.opener.stop = Some((stop.clone(), (reader, number)));
-        self.stop = Some((stop.clone(), (reader, number + 1)));
+    /// Lets `stop` end the main reader, which gets this number, and the range reader, which gets the next
+    /// one.
+    pub(super) fn stopped_by(&mut self, stop: &StopHandle, number: ReaderNumber) {
+        self.main.opener.stop = Some((stop.clone(), number));
+        self.stop = Some((stop.clone(), ReaderNumber { part: number.part + 1, ..number }));
     }
 
     pub(super) fn missing(&self) -> Missing {
@@ -121,7 +123,7 @@ impl<C> Pairing<C> {
         self.side.keys.is_some() || self.shard.slice == Some(slice)
     }
 
-    /// Moves to the side's shard for this slice of the reader, unless it is there already.
+    /// Moves to the side's shard for this slice of the reader, unless it is the current one.
     pub(super) fn enter(&mut self, slice: usize) {
         if self.is_in(slice) {
             return;
@@ -131,7 +133,8 @@ impl<C> Pairing<C> {
         shard.slice = Some(slice);
         if let Some(Slice { shard: number, samples }) = paired {
             shard.main = Some(samples.start);
-            // `unread` is taken from the end: what follows the slice is read before what precedes it.
+            // Ranges are popped from the end of `unread`: the samples after the slice are read before those
+            // in front of it.
             let count = self.side.located_samples(*number).unwrap_or(samples.end);
             let unread = [0..samples.start, samples.end..count].into_iter();
             shard.unread.extend(unread.filter(|range| !range.is_empty()));
@@ -140,7 +143,7 @@ impl<C> Pairing<C> {
         self.main.go_to(slice);
     }
 
-    /// Finds the sample of this key in the shard of the slice that was entered.
+    /// Looks up the sample with this key in the current shard.
     pub(super) fn poll_find<F>(&mut self, key: &str, poll: &mut F) -> Poll<KeyMatch>
     where
         F: FnMut(&mut SliceSamples<C>) -> Poll<Option<Result<Sample>>>,
@@ -167,7 +170,7 @@ impl<C> Pairing<C> {
         }
     }
 
-    /// Reads the shard to its end, unless an index says where its samples are, and returns the next error.
+    /// Reads the shard to its end, unless an index has the offsets of its samples. Returns the next error.
     pub(super) fn poll_rest<F>(&mut self, poll: &mut F) -> Poll<Option<Error>>
     where
         F: FnMut(&mut SliceSamples<C>) -> Poll<Option<Result<Sample>>>,
@@ -196,8 +199,8 @@ impl<C> Pairing<C> {
         }
     }
 
-    /// The reader that reads next in search of this key; none where the whole shard has been read without
-    /// finding it.
+    /// The reader to read next in search of this key; `None` if the whole shard was read without finding the
+    /// key.
     fn reader_for(&mut self, key: &str) -> Option<SideReader> {
         if let Some(number) = self.number(key) {
             let range = self.shard.range.as_ref();
@@ -207,7 +210,7 @@ impl<C> Pairing<C> {
             if !range.is_some_and(reaches) {
                 let count = self.shard.number.and_then(|shard| self.side.located_samples(shard));
                 let window = match range.filter(|range| range.end == number && !range.first) {
-                    // The window grows as long as each range follows the one before.
+                    // The window doubles as long as each range directly follows the previous one.
                     Some(range) => range.window.saturating_mul(2),
                     None if number == 0 => u64::MAX,
                     None => 1,
@@ -228,7 +231,7 @@ impl<C> Pairing<C> {
         Some(SideReader::Range)
     }
 
-    /// The number in the shard of the sample of this key, if it is known.
+    /// The number in the shard of the sample with this key, if it is known.
     fn number(&self, key: &str) -> Option<u64> {
         match &self.side.keys {
             Some(keys) => only(keys, key).map(|(_, number)| number),
@@ -236,8 +239,7 @@ impl<C> Pairing<C> {
         }
     }
 
-    /// Handles an item of a reader, while this key is looked for. Returns none while the search has no
-    /// result yet.
+    /// Handles an item of a reader in a search for `key`. Returns `None` while the search has no result yet.
     fn admit(
         &mut self,
         from: SideReader,
@@ -278,7 +280,7 @@ impl<C> Pairing<C> {
                 self.shard.mark_returned(sample.key());
                 Some(KeyMatch::Sample(sample))
             }
-            // Another sample is where this one should be.
+            // Another sample has the number that the sample with this key had.
             None if !first && key.is_some_and(|key| self.number(key) == Some(number)) => {
                 let is_collision = |key| self.side.keys.is_some() && hash_of(key) == hash_of(sample.key());
                 Some(if key.is_some_and(is_collision) { KeyMatch::Missing } else { self.gone() })
@@ -290,7 +292,7 @@ impl<C> Pairing<C> {
         }
     }
 
-    /// Handles the end of what a reader reads, while this key is looked for.
+    /// Handles the end of a reader in a search for `key`.
     fn ended(&mut self, from: SideReader, first: bool, key: Option<&str>) -> Option<KeyMatch> {
         let range = match from {
             SideReader::Main => {
@@ -302,7 +304,7 @@ impl<C> Pairing<C> {
         let stopped = || self.main.opener.is_stopped().then(|| ErrorKind::Stopped.into());
         let error = self.shard.last_errors[from as usize].take().or_else(stopped);
         if !first {
-            // The error may be of an earlier sample in the range: then this one is read alone.
+            // The error may belong to an earlier sample in the range, so the sample is read alone.
             let number = key.and_then(|key| self.number(key));
             if let (Some(number), Some(range)) = (number, range)
                 && (range.end - range.window, range.end) != (number, number + 1)
@@ -320,13 +322,13 @@ impl<C> Pairing<C> {
         None
     }
 
-    /// A sample that was read before is not found again.
+    /// The result for a sample that was read before and is not found again.
     fn gone(&self) -> KeyMatch {
-        let (then, now) = ("it had a sample of this key".into(), "it is not there".into());
+        let (then, now) = ("it had a sample with this key".into(), "it has none".into());
         KeyMatch::Failed(self.located(ErrorKind::Stale { then, now }.into()))
     }
 
-    /// The result for a key that is not in what was read of the shard.
+    /// The result for a key that was not found in the whole shard.
     fn not_found(&mut self, key: &str) -> KeyMatch {
         if let Some(error) = self.shard.report() {
             return KeyMatch::Failed(error.with_key(key));
@@ -372,27 +374,27 @@ impl<C> Pairing<C> {
         }
     }
 
-    /// Whether the bytes between two samples are too many to read through.
+    /// Whether too many bytes lie between two samples to read them.
     fn is_far(&self, next: u64, number: u64) -> bool {
         let index = self.shard.number.and_then(|shard| self.side.shards.indexed(shard));
         let between = index.and_then(|index| index.range(next..number));
         between.is_some_and(|bytes| bytes.end - bytes.start >= GAP)
     }
 
-    /// Opens the range reader for these samples; `first` says that they are read for the first time.
+    /// Opens the range reader for these samples. `first` says whether they are read for the first time.
     fn open_range(&mut self, samples: Range<u64>, first: bool) {
         let Some(shard) = self.shard.number else { return };
         let (next, end) = (samples.start, samples.end);
         let window = end.saturating_sub(next);
         let slices = vec![Slice { shard, samples }];
         let shards = Arc::clone(&self.side.shards);
-        let mut reader = SliceReader::new(shards, self.epoch, slices, &self.versions, self.face);
+        let mut reader = SliceReader::new(shards, self.epoch, slices, &self.versions, self.convert);
         reader.opener.stop.clone_from(&self.stop);
         self.shard.last_errors[SideReader::Range as usize] = None;
         self.shard.range = Some(RangeReader { reader, next, end, window, first });
     }
 
-    /// Closes the range reader. What it has not read for the first time is read later.
+    /// Closes the range reader. Samples that it should have read for the first time become unread again.
     fn close_range(&mut self) {
         if let Some(range) = self.shard.range.take().filter(|range| range.first && range.next < range.end) {
             self.shard.unread.push(range.next..range.end);
@@ -400,8 +402,8 @@ impl<C> Pairing<C> {
     }
 }
 
-/// The place of the only sample whose key has this hash, of a [unique](KeyIndex::unique) index, which is in
-/// memory and so has no errors of reading.
+/// The shard and the number of the only sample whose key has this hash. The index is
+/// [unique](KeyIndex::unique), so it is in memory and a look-up cannot fail.
 fn only(keys: &KeyIndex, key: &str) -> Option<(usize, u64)> {
     keys.find(key).ok()?.into_iter().next()
 }

@@ -1,4 +1,4 @@
-//! One logical stream: its slices of shards, parsed one after the other, with the samples of joined sides.
+//! `ShardReader`: reads one logical stream, slice after slice, and joins the samples of sides.
 
 use super::current_shard::CurrentShard;
 use super::shard_set::ShardSet;
@@ -6,7 +6,7 @@ use super::side::ResolvedSide;
 use super::side_join::SideJoin;
 use super::slice_reader::{BodyStream, SliceEvent, SliceReader};
 use super::slice_samples::SliceSamples;
-use super::stop_handle::StopHandle;
+use super::stop_handle::{ReaderNumber, StopHandle};
 use super::versions::Versions;
 use crate::error::Result;
 use crate::plan::Slice;
@@ -20,11 +20,11 @@ use std::task::{Context, Poll, ready};
 
 /// The samples of one logical stream, as a blocking iterator; see [`Dataset::read`](super::Dataset::read).
 #[derive(Debug)]
-#[must_use = "a reader reads nothing unless it is iterated"]
+#[must_use = "a reader reads nothing unless it is iterated over"]
 pub struct ShardReader(JoinedReader<Body>);
 
 impl ShardReader {
-    /// Readers that are given the same `versions` read the same version of each shard.
+    /// Readers that share `versions` read the same version of each shard.
     pub(super) fn new(
         shards: Arc<ShardSet>,
         sides: &[Arc<ResolvedSide>],
@@ -37,8 +37,8 @@ impl ShardReader {
         ShardReader(JoinedReader { slices: SliceReader::new(shards, epoch, slices, versions, body), join })
     }
 
-    /// Checks first that these shards have no sample indeed. An error of one counts as one of the first
-    /// slice.
+    /// Checks first that these shards are really empty. An error of such a shard counts as an error of the
+    /// first slice.
     pub(super) fn after_empty(mut self, shards: impl IntoIterator<Item = usize>) -> Self {
         self.0.slices.opener.empty = shards.into_iter().collect();
         self
@@ -50,73 +50,73 @@ impl ShardReader {
         self
     }
 
-    /// Begins with the slice of this number instead of the first, and after `passed` of its samples.
+    /// Begins with slice `slice` instead of the first one, and skips `passed` of its samples.
     pub(crate) fn from(mut self, slice: usize, passed: u64) -> Self {
         let opener = &mut self.0.slices.opener;
         (opener.next, opener.passed, opener.current) = (slice, passed, slice);
         self
     }
 
-    /// Gives nothing of the slice of this number unless its shard is still this object.
+    /// Makes it an error to read slice `slice` from any other object than `object`.
     pub(crate) fn expecting(mut self, slice: usize, object: ObjectVersion) -> Self {
         self.0.slices.opener.expected.push((slice, object));
         self
     }
 
-    /// Says that the slices are small and scattered, so that many of them are requested together.
+    /// Requests many slices concurrently, because they are small and scattered.
     pub(crate) fn scattered(mut self) -> Self {
         self.0.slices.opener.scattered = true;
         self
     }
 
-    /// Begins to request the first slices, and behind them what `next` reads, which continues the same pass.
+    /// Starts to request the first slices, and after them those of `next`, which continues the same pass.
     pub(crate) fn begin_before(&mut self, next: &mut ShardReader) {
         self.0.slices.opener.begin();
         next.0.slices.opener.follow(&self.0.slices.opener);
     }
 
-    /// Lets `stop` end this reader. `number` tells it from the other readers of the same `stop`.
+    /// Lets `stop` end this reader. `number` identifies it among the readers of the same `stop`.
     pub(crate) fn stopped_by(mut self, stop: StopHandle, number: usize) -> Self {
         self.0.join.stopped_by(&stop, number);
-        self.0.slices.opener.stop = Some((stop, (number, 0)));
+        self.0.slices.opener.stop = Some((stop, ReaderNumber { stream: number, part: 0 }));
         self
     }
 
-    /// Stores in `shard` which shard is being read.
+    /// Keeps the URL of the shard that is being read in `shard`.
     pub(crate) fn showing(mut self, shard: CurrentShard) -> Self {
         self.0.slices.opener.shard = shard;
         self
     }
 
-    /// Whether all of its slices are open, so that the reader after it may [begin](Self::begin_behind).
-    pub(crate) fn has_room_behind(&self) -> bool {
-        self.0.slices.opener.room_behind() > 0
+    /// Whether all slices are open, so that the following reader may [begin](Self::begin_after).
+    pub(crate) fn has_room_after(&self) -> bool {
+        self.0.slices.opener.room_after() > 0
     }
 
-    /// Says that another reader will [begin behind](Self::begin_behind) this one.
+    /// Sets whether another reader will [begin after](Self::begin_after) this one.
     pub(crate) fn set_followed(&mut self, followed: bool) {
         self.0.slices.opener.followed = followed;
     }
 
-    /// Begins to read while `before`, whose slices come first, is still being read.
-    pub(crate) fn begin_behind(&mut self, before: &ShardReader) {
-        self.0.slices.opener.begin_behind(&before.0.slices.opener);
+    /// Starts to open slices while `before`, which is read first, is still being read.
+    pub(crate) fn begin_after(&mut self, before: &ShardReader) {
+        self.0.slices.opener.begin_after(&before.0.slices.opener);
     }
 
-    /// Leaves out the rest of the slice that is being read.
+    /// Skips the rest of the current slice.
     pub(crate) fn give_up(&mut self) {
         self.0.slices.current = None;
-        // Also the later pieces of a filtered slice.
+        // The slice may have further pieces.
         self.0.slices.opener.leave_pieces();
         self.0.join.give_up();
     }
 
-    /// Number of the slice that the last item came from.
+    /// Number of the slice of the last item.
     pub(crate) fn slice(&self) -> usize {
         self.0.slices.opener.current
     }
 
-    /// The object that is being read, as far as its source tells what it is.
+    /// The size and version of the object that is being read, as far as its source reports them.
     pub(crate) fn object(&self) -> Option<ObjectVersion> {
         self.0.slices.current.as_ref()?.object()
     }
@@ -126,13 +126,14 @@ impl ShardReader {
         self.0.slices.current.as_ref().is_some_and(SliceSamples::is_replaced)
     }
 
-    /// The next sample, without waiting for the network. Local files are read, and compressed bytes are
-    /// decompressed, on the calling thread.
+    /// The next sample, or `Pending` instead of waiting for the network. Local files are read, and compressed
+    /// bytes are decompressed, on the calling thread.
     pub(crate) fn poll_sample(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Sample>>> {
         self.0.poll_sample(&mut |samples| samples.poll_sample(|body| body.poll_here(cx)))
     }
 
-    /// The next sample of which all bytes are in memory, as soon as its shard is open. Reads nothing.
+    /// The next sample if all its bytes are already in memory, and otherwise `Pending`. Reads nothing, but
+    /// may open a shard.
     pub(crate) fn poll_buffered(&mut self) -> Poll<Option<Result<Sample>>> {
         self.0.poll_sample(&mut |samples| samples.poll_sample(|_| Poll::Pending))
     }
@@ -173,7 +174,7 @@ impl fmt::Debug for ShardReaderStream {
     }
 }
 
-/// What the blocking and the asynchronous reader share. `C` gives the bytes of a shard.
+/// The common part of the blocking and the asynchronous reader. `C` is the source of the bytes of a shard.
 struct JoinedReader<C> {
     slices: SliceReader<C>,
     join: SideJoin<C>,
@@ -186,7 +187,7 @@ impl JoinedReader<Body> {
 }
 
 impl<C> JoinedReader<C> {
-    /// The next sample. `poll` asks an open slice, of the dataset or of a side, for its next sample.
+    /// The next sample. `poll` polls an open slice, of the dataset or of a side, for its next sample.
     fn poll_sample<F>(&mut self, poll: &mut F) -> Poll<Option<Result<Sample>>>
     where
         F: FnMut(&mut SliceSamples<C>) -> Poll<Option<Result<Sample>>>,

@@ -1,19 +1,19 @@
-//! The shards of the list that are read.
+//! `ShardNumbers`: maps the numbers of shards in the plan to their numbers in the list.
 
-/// The numbers of the shards that are read, in the order of the plan.
+/// The numbers in the list of the shards that are read, in the order of the plan.
 #[derive(Debug)]
 pub(super) enum ShardNumbers {
-    /// All numbers below this one.
+    /// All shards of a list of this length.
     All(usize),
     Only {
         numbers: Vec<usize>,
-        /// The numbers, each with its number in the plan, sorted.
+        /// Pairs of a number in the list and the number in the plan, sorted.
         planned: Vec<(usize, usize)>,
     },
 }
 
 impl ShardNumbers {
-    /// The shards named by `only`, or all of `count` shards.
+    /// The shards with the numbers `only`, or all of `count` shards.
     pub(super) fn new(only: Option<Vec<usize>>, count: usize) -> Self {
         match only {
             Some(numbers) if !numbers.iter().copied().eq(0..count) => {
@@ -39,13 +39,13 @@ impl ShardNumbers {
         }
     }
 
-    /// The number in the plan of a shard of the list, if it is read.
+    /// The number in the plan of shard `number` of the list; `None` if the shard is not read.
     pub(super) fn planned(&self, number: usize) -> Option<usize> {
         match self {
             ShardNumbers::All(count) => (number < *count).then_some(number),
             ShardNumbers::Only { planned, .. } => {
-                let first = planned.get(planned.partition_point(|(of, _)| *of < number));
-                first.filter(|(of, _)| *of == number).map(|(_, planned)| *planned)
+                let first = planned.get(planned.partition_point(|(listed, _)| *listed < number));
+                first.filter(|(listed, _)| *listed == number).map(|(_, planned)| *planned)
             }
         }
     }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_are_not_listed() {
+    fn the_numbers_of_a_whole_list_are_not_stored() {
         for (only, all) in [(None, true), (Some(vec![0, 1, 2]), true), (Some(vec![0, 2, 1]), false)] {
             let expected = only.clone().unwrap_or(vec![0, 1, 2]);
             let numbers = ShardNumbers::new(only, 3);
@@ -71,6 +71,6 @@ mod tests {
                 numbers.iter().enumerate().all(|(planned, number)| numbers.planned(number) == Some(planned))
             );
         }
-        assert_eq!(ShardNumbers::new(Some(vec![0, 1]), 3).len(), 2, "a part, though it is the first one");
+        assert_eq!(ShardNumbers::new(Some(vec![0, 1]), 3).len(), 2, "the first two of three shards");
     }
 }

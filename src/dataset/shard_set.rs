@@ -1,4 +1,4 @@
-//! A list of shards with what is needed to read it: the store, the index and the limits.
+//! `ShardSet`: a list of shards, and the store, index and limits to read them with.
 
 use super::shard_numbers::ShardNumbers;
 use super::shards::Shards;
@@ -13,13 +13,13 @@ use crate::tar::Limits;
 use std::borrow::Cow;
 use std::fmt;
 
-/// The shards of a dataset or of a side, and what is needed to read them.
+/// The shards of a dataset or of a side, and the store, index and limits to read them with.
 pub(super) struct ShardSet {
     /// The whole list, including shards that are not read.
     pub(super) list: ShardList,
-    /// Number in the list of each shard that is read. A plan numbers the shards in this order.
+    /// The numbers in the list of the shards that are read, in the order of the plan.
     pub(super) numbers: ShardNumbers,
-    /// Index entries of the shards that are read, in their order.
+    /// The index entries of the shards that are read, in the order of the plan.
     pub(super) index: Option<Index>,
     pub(super) store: Store,
     pub(super) format: FormatChoice,
@@ -30,15 +30,15 @@ pub(super) struct ShardSet {
     pub(super) is_repeated: bool,
     /// Hash of the shards' names.
     pub(super) names: u64,
-    /// Hash of what the index says of the shards.
+    /// Hash of the index entries.
     pub(super) fingerprint: Option<String>,
 }
 
 impl ShardSet {
-    /// The number in the list, and the URL, of a shard of the plan.
+    /// The number in the list, and the URL, of shard `planned` of the plan.
     pub(super) fn shard(&self, planned: usize) -> Result<(usize, &SecretUrl)> {
-        let found = self.numbers.get(planned).and_then(|number| Some((number, self.list.get(number)?)));
-        found.ok_or_else(|| ErrorKind::Config(format!("there is no shard {planned} to read")).into())
+        let shard = self.numbers.get(planned).and_then(|number| Some((number, self.list.get(number)?)));
+        shard.ok_or_else(|| ErrorKind::Config(format!("there is no shard {planned} to read")).into())
     }
 
     /// The index entry of a shard of the plan.
@@ -57,11 +57,11 @@ impl fmt::Debug for ShardSet {
 #[derive(Debug, Clone)]
 pub(super) struct ShardSetOptions {
     pub(super) shards: Shards,
-    /// Numbers of the shards that are read; all if none.
+    /// Numbers of the shards that are read. `None`: all shards.
     pub(super) only: Option<Vec<usize>>,
     pub(super) index: Option<Index>,
     pub(super) auto_index: Option<AutoIndex>,
-    /// The part of the samples that is read; all if none.
+    /// The part of the samples that is read. `None`: all samples.
     pub(super) part: Option<DatasetPart>,
     pub(super) store: Option<Store>,
     pub(super) format: FormatChoice,
@@ -87,11 +87,11 @@ impl ShardSetOptions {
         }
     }
 
-    /// Checks what can be checked before anything is listed or indexed.
+    /// Checks the options before anything is listed or indexed.
     pub(super) fn check(&self) -> Result<()> {
         self.limits.check_sorted()?;
         if self.index.is_some() && self.auto_index.is_some() {
-            let message = "`index` and `auto_index` both give an index: leave one of them out";
+            let message = "`index` and `auto_index` both set an index: use only one of them";
             return Err(ErrorKind::Config(message.into()).into());
         }
         self.auto_index.as_ref().map_or(Ok(()), AutoIndex::check)
@@ -122,7 +122,7 @@ impl ShardSetOptions {
             Some(part) => part_of(&part, index.as_ref(), &numbers)?,
             None => (index, numbers),
         };
-        // An index of the same URLs shares their memory.
+        // If the index has the same URLs, their memory is shared.
         let same = index.as_ref().filter(|index| is_pattern && index.is_of(list.iter()));
         let list = same.map_or(list, Index::shards);
         if self.checksums {
@@ -143,7 +143,7 @@ impl ShardSetOptions {
     }
 }
 
-/// The index and the numbers of the shards that have samples of a part.
+/// The index entries and the numbers of the shards with samples of a part.
 fn part_of(
     part: &DatasetPart,
     index: Option<&Index>,
@@ -161,7 +161,7 @@ fn part_of(
     Ok((Some(kept().map(|(_, shard)| shard.clone()).collect()), ShardNumbers::new(Some(only), usize::MAX)))
 }
 
-/// The index entries of the shards that are read, in their order.
+/// The index entries of the shards that are read, in the order of the plan.
 fn entries(index: &Index, list: &ShardList, numbers: &ShardNumbers) -> Result<Index> {
     if matches!(numbers, ShardNumbers::All(_)) && index.is_of(list.iter()) {
         return Ok(index.clone());
@@ -170,7 +170,7 @@ fn entries(index: &Index, list: &ShardList, numbers: &ShardNumbers) -> Result<In
     urls.map(|url| {
         index.get(url.expose_secret()).cloned().ok_or_else(|| {
             let message =
-                format!("the index of {} shards does not know this one: build it again", index.len());
+                format!("the index of {} shards does not have this one: build it again", index.len());
             Error::from(ErrorKind::Config(message)).in_shard(url)
         })
     })
@@ -181,21 +181,21 @@ fn check_checksums(index: Option<&Index>) -> Result<()> {
     let config = |message: &str| Error::from(ErrorKind::Config(message.into()));
     let Some(index) = index else {
         return Err(config(
-            "`checksums` compares samples with an index, and there is none: give the dataset one",
+            "`checksums` compares samples with an index, but there is none: give the dataset one",
         ));
     };
     match index.iter().find(|shard| !shard.has_checksums()) {
         Some(shard) => {
             let message =
-                "`checksums`: the index has none of this shard; build it with `IndexBuilder::checksums`";
+                "`checksums`: the index has none for this shard; build it with `IndexBuilder::checksums`";
             Err(config(message).in_shard(shard.url()))
         }
         None => Ok(()),
     }
 }
 
-/// Hash of what an index says of the shards. The versions of local files are left out: ranks may have copies
-/// of their own, with other modification times.
+/// Hash of the index entries. It does not include the versions of local files, because the copies of
+/// different ranks may have different modification times.
 fn fingerprint(index: &Index) -> String {
     let text = |shard: &ShardIndex| {
         let bytes = shard.bytes().map_or("?".into(), |bytes| bytes.to_string());
@@ -210,8 +210,8 @@ fn fingerprint(index: &Index) -> String {
     format!("{:016x}", hash_texts(index.iter().map(text)))
 }
 
-/// Hash of the names of the shards that are read, and of their numbers, which the samples' random numbers
-/// depend on. The directory that they have in common is left out, so that a dataset can be moved as a whole.
+/// Hash of the names of the shards that are read, and of their numbers, on which the samples' random numbers
+/// depend. It does not include the common directory of the shards, so that a dataset can be moved.
 fn hash_of_names(list: &ShardList, numbers: &ShardNumbers) -> u64 {
     let urls = || numbers.iter().filter_map(|number| list.get(number)).map(|url| shown(url.expose_secret()));
     let directory = |url: &str| url.rfind('/').map_or(0, |slash| slash + 1);

@@ -1,4 +1,4 @@
-//! The shards of a dataset, as a pattern or a list.
+//! `Shards`: the shards of a dataset, as a pattern or a list.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::FormatChoice;
@@ -15,19 +15,21 @@ use std::path::Path;
 pub enum Shards {
     /// Brace notation, `::` and `${NAME}`, as in [`ShardList::expand`], [wildcards](glob), and directories.
     Pattern(SecretUrl),
-    /// A list that is used as it is.
+    /// A list, which is not expanded.
     List(ShardList),
 }
 
 impl Shards {
-    /// Expands the pattern to a list of shards. If it has wildcards, the directory or bucket is listed once,
-    /// and names that end in `.index.json` or `.shidx`, as saved indexes do, are left out. A local directory,
-    /// or a URL that ends in `/`, expands to the `.tar`, `.tar.gz`, `.tgz`, `.tar.zst` and `.tzst` files
-    /// directly in it, or to its files of JSON lines if it has nothing else. Blocks.
+    /// Expands the pattern to a list of shards. Blocks.
     ///
-    /// [`DatasetBuilder::build`](super::DatasetBuilder::build) does this by itself, and
-    /// [`auto_index`](super::DatasetBuilder::auto_index) indexes what was listed. Call it where you need the
-    /// list first, as for an index of your own:
+    /// If the pattern has wildcards, the directory or bucket is listed once; names of saved indexes, which
+    /// end in `.index.json` or `.shidx`, are skipped. A local directory, or a URL that ends in `/`, expands
+    /// to the `.tar`, `.tar.gz`, `.tgz`, `.tar.zst` and `.tzst` files directly in it, or to its JSON lines
+    /// files if it has nothing else.
+    ///
+    /// [`DatasetBuilder::build`](super::DatasetBuilder::build) expands a pattern in the same way, and
+    /// [`auto_index`](super::DatasetBuilder::auto_index) indexes the resulting shards. Call this method if
+    /// you need the list itself, for instance to build an index:
     ///
     /// ```
     /// use shardstream::dataset::Shards;
@@ -41,15 +43,15 @@ impl Shards {
     /// ```
     ///
     /// # Errors
-    /// A pattern that is malformed, matches nothing, or is one for writing (`train-%06d.tar`); wildcards that
-    /// match both tar archives and JSON lines; `-`, since standard input cannot be read again; and whatever
-    /// [`Store::list`] meets.
+    /// The pattern is malformed, matches nothing, or is a pattern for writing (`train-%06d.tar`); wildcards
+    /// match both tar archives and JSON lines; the pattern is `-`, because standard input cannot be read
+    /// again; or [`Store::list`] fails.
     pub fn resolve(self, store: &Store) -> Result<ShardList> {
         Ok(self.listed(store, &FormatChoice::default())?.shards)
     }
 
-    /// The same as [`resolve`](Shards::resolve) for shards of this format, with the objects that the listing
-    /// gave.
+    /// As [`resolve`](Shards::resolve), for shards of this format. Also returns the sizes and versions from
+    /// the listing.
     pub(super) fn listed(self, store: &Store, format: &FormatChoice) -> Result<ListedShards> {
         match self {
             Shards::List(list) => {
@@ -84,7 +86,7 @@ impl From<ShardList> for Shards {
     }
 }
 
-/// Expands a pattern. Wildcards are looked up in a listing of the store.
+/// Expands a pattern. Wildcards are matched against a listing of the store.
 fn listed(pattern: &str, store: &Store, format: &FormatChoice) -> Result<ListedShards> {
     let patterns = ShardList::expand_to_list(pattern)?;
     let mut urls: Vec<SecretUrl> = Vec::with_capacity(patterns.len());
@@ -106,24 +108,23 @@ fn listed(pattern: &str, store: &Store, format: &FormatChoice) -> Result<ListedS
             objects.push(ObjectVersion::default());
             continue;
         };
-        // A relative pattern is listed in the working directory, with which the listed names then begin.
+        // For a relative pattern, the working directory is listed, and the listed names begin with `./`.
         let (root, shown) = if prefix.is_empty() { (".", "./") } else { (prefix, "") };
-        let found =
-            store.list_within(root, depth(wild))?.into_iter().filter(|info| !is_index_name(&info.url));
-        let mut found: HashMap<String, ObjectVersion> = found
-            .map(|info| {
+        let mut listing: HashMap<String, ObjectVersion> = HashMap::new();
+        for info in store.list_within(root, depth(wild))? {
+            if !is_index_name(&info.url) {
                 let name = info.url.strip_prefix(shown).unwrap_or(&info.url).to_owned();
-                (name, info.object())
-            })
-            .collect();
-        let list = ShardList::from_listing(url.expose_secret(), found.keys().cloned())?;
+                listing.insert(name, info.object());
+            }
+        }
+        let list = ShardList::from_listing(url.expose_secret(), listing.keys().cloned())?;
         let has = |is_of: fn(&str) -> bool| list.iter().any(|url| is_of(url.expose_secret()));
         if has(is_shard_name) && has(is_json_lines_name) {
             let what = format!("{url} matches tar archives and JSON lines: name the suffix, as in *.tar");
             return Err(ErrorKind::NoShards(what).into());
         }
         for url in &list {
-            objects.push(found.remove(url.expose_secret()).unwrap_or_default());
+            objects.push(listing.remove(url.expose_secret()).unwrap_or_default());
             urls.push(url.clone());
         }
     }
@@ -138,27 +139,27 @@ fn is_directory(url: &str) -> bool {
     !has_none && (url.ends_with('/') || parsed.is_local() && Path::new(url).is_dir())
 }
 
-/// The shards directly in a directory, by extension: its tar shards, or its JSON lines if there is nothing
-/// else. Beside pictures or directories with shards, JSON lines are lists and logs.
+/// The shards directly in a directory, by extension: its tar shards, or its JSON lines files if it has
+/// nothing else. (JSON lines files beside images, or beside directories with shards, are lists and logs.)
 fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<ObjectInfo>> {
     let prefix = directory.expose_secret();
     let depth = prefix.trim_end_matches('/').matches('/').count() + 1;
-    let mut found = store.list_within(prefix, 0)?;
-    // A bucket's listing has what is in directories below too.
+    let mut files = store.list_within(prefix, 0)?;
+    // The listing of a bucket includes the objects in directories below.
     let is_other = |info: &ObjectInfo| !is_json_lines_name(&info.url) && !is_index_name(&info.url);
-    let mut has_other = found.iter().any(is_other);
-    found.retain(|info| info.url.matches('/').count() == depth);
-    if found.iter().any(|info| is_shard_name(&info.url)) {
-        found.retain(|info| is_shard_name(&info.url));
-    } else if found.iter().any(|info| is_json_lines_name(&info.url)) {
+    let mut has_other = files.iter().any(is_other);
+    files.retain(|info| info.url.matches('/').count() == depth);
+    if files.iter().any(|info| is_shard_name(&info.url)) {
+        files.retain(|info| is_shard_name(&info.url));
+    } else if files.iter().any(|info| is_json_lines_name(&info.url)) {
         if ObjectUrl::parse(prefix).is_local() {
             has_other |= store.list_within(prefix, 1)?.iter().any(is_other);
         }
-        found.retain(|info| !has_other && is_json_lines_name(&info.url));
+        files.retain(|info| !has_other && is_json_lines_name(&info.url));
     } else {
-        found.clear();
+        files.clear();
     }
-    if found.is_empty() {
+    if files.is_empty() {
         let below = below(directory);
         let what = format!(
             "no .tar, .tar.gz or .tar.zst directly in {directory}; {below}/**/*.tar includes its \
@@ -166,30 +167,30 @@ fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<ObjectInfo>>
         );
         return Err(ErrorKind::NoShards(what).into());
     }
-    found.sort_unstable_by(|one, other| one.url.cmp(&other.url));
-    Ok(found)
+    files.sort_unstable_by(|one, other| one.url.cmp(&other.url));
+    Ok(files)
 }
 
-/// The error of a directory whose shards are of a given format, whose suffix is unknown.
+/// The error of a directory if the caller set a format, whose suffix is not known.
 fn no_directory(directory: &SecretUrl) -> Error {
     let what = format!(
-        "the directory {directory} is expanded by suffix; with `format`, give a pattern such as {}/*.x",
+        "the directory {directory} cannot be expanded by suffix with `format`: give a pattern such as {}/*.x",
         below(directory)
     );
     ErrorKind::NoShards(what).into()
 }
 
-/// The directory without a slash at its end, before which patterns are shown.
+/// The directory without a slash at its end, for patterns in messages.
 fn below(directory: &SecretUrl) -> String {
     let shown = directory.to_string();
     shown.strip_suffix('/').map(str::to_owned).unwrap_or(shown)
 }
 
-/// Refuses names that were meant otherwise: standard input, and the pattern of a writer.
+/// Refuses names that cannot be meant as shards: standard input, and the pattern of a writer.
 fn check_name(pattern: &str, url: &str) -> Result<()> {
     if url == "-" {
-        let what = "`-`, standard input, cannot be read again, as each epoch and a restore do: write the \
-                    shard to a file, or read it once as /dev/stdin";
+        let what = "`-` is standard input, which cannot be read again for another epoch or a restore: write \
+                    the shard to a file, or read it once as /dev/stdin";
         return Err(ErrorKind::Unsupported(what.into()).into());
     }
     let number = url.match_indices('%').map(|(at, _)| at).find(|at| is_writers_number(&url[*at..]));
@@ -203,7 +204,7 @@ fn check_name(pattern: &str, url: &str) -> Result<()> {
     Err(ErrorKind::Pattern { pattern: pattern.into(), position, message: message.into() }.into())
 }
 
-/// Whether a text begins with a number as writers name it, such as `%06d` or `%d`. `%d0` and `%20d` are
+/// Whether a text begins with a number of a writer's pattern, such as `%06d` or `%d`. `%d0` and `%20d` are
 /// escaped characters of a URL.
 fn is_writers_number(text: &str) -> bool {
     let text = text.trim_start_matches('%');
@@ -214,7 +215,7 @@ fn is_writers_number(text: &str) -> bool {
         .is_some_and(|after| (width.is_empty() || width.starts_with('0')) && !is_escape(after))
 }
 
-/// Number of directories between the listed one and names that match the rest of the pattern.
+/// Maximum number of directories between the listed directory and a name that matches `wild`.
 fn depth(wild: &str) -> usize {
     if wild.contains("**") { usize::MAX } else { wild.matches('/').count() }
 }

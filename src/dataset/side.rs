@@ -1,4 +1,4 @@
-//! The options of a side: other shards, whose samples are joined to those of a dataset by key.
+//! `Side`: other shards, whose samples are joined to the samples of a dataset by key.
 
 use super::shard_set::{ShardSet, ShardSetOptions};
 use super::shards::Shards;
@@ -12,20 +12,20 @@ use crate::tar::Limits;
 use bytestring::ByteString;
 use std::sync::Arc;
 
-/// Shards that [`DatasetBuilder::join`] pairs with those of a dataset: captions, labels or embeddings beside
+/// Other shards whose samples [`DatasetBuilder::join`] joins to a dataset: captions, labels or embeddings for
 /// images, with the same keys.
 ///
-/// Shard `n` of the side belongs to shard `n` of the dataset, and the samples of such a pair are joined by
-/// key: the fields of the side's sample are added to the sample of the dataset. Everything else, such as
-/// order, plan, [positions](crate::Sample::position) and random numbers, is as without the side.
+/// Shard `n` of the side is paired with shard `n` of the dataset, and the samples of the two shards are
+/// joined by key: the fields of the side's sample are added to the sample of the dataset. Nothing else
+/// changes: the order, the plan, [positions](crate::Sample::position) and random numbers are the same as
+/// without the side.
 ///
-/// Which samples are joined depends on the keys of the two shards alone: the keys may be in any order, and
-/// the side may have more samples. A join costs least where both shards are in the same order: they are read
-/// in lockstep, and nothing is buffered. Samples of the side that are read before they are needed are kept in
-/// [a buffer](Side::buffer_bytes). A missing key is known only when the side's shard has been read to its
-/// end, so the first missing key of each slice costs that; samples that did not fit into the buffer
-/// meanwhile are read a second time. Without an index, each shard of the side is read to its end when the
-/// dataset's has ended, so that damage there is found.
+/// The keys of the side may be in any order, and the side may have more samples. A join is cheapest if both
+/// shards are in the same order: then they are read in lockstep, and nothing is buffered. Otherwise samples
+/// of the side that are read before they are needed are kept in [a buffer](Side::buffer_bytes). That a key is
+/// missing is only known when the side's shard was read to its end. So the first missing key of each slice
+/// reads the shard to its end, and samples that do not fit into the buffer meanwhile are read a second time.
+/// Without an index, each shard of the side is read to its end after the dataset's shard, to detect damage.
 ///
 /// ```
 /// use shardstream::dataset::{Missing, Side};
@@ -51,26 +51,26 @@ pub struct Side {
     key_bytes: usize,
 }
 
-/// What happens to a sample of the dataset whose key the [side](Side) lacks.
+/// The handling of samples of the dataset whose key the [side](Side) does not have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {
-    /// It is [an error](ErrorKind::MissingSample).
+    /// The sample is [an error](ErrorKind::MissingSample).
     #[default]
     Error,
-    /// It is left out, as by [`filter`](crate::loader::LoaderBuilder::filter). The number of samples of an
-    /// epoch is then unknown.
+    /// The sample is skipped, as by [`filter`](crate::loader::LoaderBuilder::filter). The number of samples
+    /// of an epoch is then unknown.
     Skip,
-    /// It comes without the fields of this side.
+    /// The sample is returned without the fields of this side.
     None,
 }
 
-/// A side whose options have been checked, and whose shards are listed.
+/// A side with checked options and listed shards.
 #[derive(Debug)]
 pub(super) struct ResolvedSide {
-    /// Its shards, numbered as those of the dataset's list unless there is an index of keys.
+    /// The shards of the side. They have the numbers of the dataset's list, unless there is an index of keys.
     pub(super) shards: Arc<ShardSet>,
-    /// Says where each key is, if there is an index of keys.
+    /// The index of keys, if there is one.
     pub(super) keys: Option<KeyIndex>,
     pub(super) missing: Missing,
     pub(super) prefix: Option<ByteString>,
@@ -79,8 +79,8 @@ pub(super) struct ResolvedSide {
 }
 
 impl Side {
-    /// A side of these shards: a pattern or a [`ShardList`](crate::ShardList), as long as the list of the
-    /// dataset unless [`keys`](Side::keys) says where the keys are.
+    /// A side of these shards: a pattern or a [`ShardList`](crate::ShardList). It must have the same number
+    /// of shards as the dataset, unless [`keys`](Side::keys) sets an index of keys.
     pub fn new(shards: impl Into<Shards>) -> Self {
         Side {
             options: ShardSetOptions::new(shards.into()),
@@ -92,45 +92,46 @@ impl Side {
         }
     }
 
-    /// Where the shards are opened. Default: where those of the dataset are.
+    /// The store in which the shards are opened. Default: the store of the dataset.
     pub fn store(mut self, store: Store) -> Self {
         self.options.store = Some(store);
         self
     }
 
-    /// What happens to samples whose key the side lacks. Default: [`Missing::Error`].
+    /// The handling of samples whose key the side does not have. Default: [`Missing::Error`].
     pub fn missing(self, missing: Missing) -> Self {
         Side { missing, ..self }
     }
 
-    /// Puts this before the name of each field of the side: with `"blip."` the field `txt` becomes
-    /// `blip.txt`.
+    /// Prefixes the name of each field of the side: with `"blip."` the field `txt` becomes `blip.txt`.
+    /// Default: no prefix.
     ///
-    /// A field that the sample has already is [an error](ErrorKind::FieldConflict) of that sample. Default:
-    /// fields keep their names.
+    /// If the sample already has a field with this name, the sample is [an error](ErrorKind::FieldConflict).
     pub fn prefix(self, prefix: impl Into<ByteString>) -> Self {
         Side { prefix: Some(prefix.into()), ..self }
     }
 
-    /// The index of the side's shards. With it, a slice that begins in the middle of a shard is looked for
-    /// from there in the side's shard, instead of from its beginning, unless that is compressed. The side is
-    /// compared with the index as [that of a dataset](super::DatasetBuilder::index) is. Default: none.
+    /// The index of the side's shards. With an index, a reader that starts in the middle of a shard of the
+    /// dataset starts in the middle of the side's shard too; without one, or if the side's shard is
+    /// compressed, it reads that shard from its beginning. As [in a dataset](super::DatasetBuilder::index), a
+    /// shard that does not match its index is an error. Default: none.
     pub fn index(mut self, index: Index) -> Self {
         self.options.index = Some(index);
         self
     }
 
-    /// An index of the side's keys, so that its shards need not be paired with those of the dataset: a sample
-    /// is found in any shard of the side. The index must be of the shards of the side, in their order, and no
-    /// key may occur twice. It serves as the [index](Side::index) of the side as well; one that was
-    /// [opened](KeyIndex::open) does not say where samples are, so give the side its index too, or a shard is
-    /// read from its beginning to each sample. Keys that are older than that index are
-    /// [an error](ErrorKind::Index). Default: none; shards are paired.
+    /// An index of the side's keys, so that shards need not be paired: a sample is found in any shard of the
+    /// side. Default: none, and shards are paired.
     ///
-    /// A missing key then costs nothing. Where the side is in the order of the dataset (with shards of
-    /// another size, say), it is read in lockstep as usual. In any other order, each sample is a request of
-    /// its own (and in a compressed side, its shard is read from the beginning): rewrite such a side in the
-    /// dataset's order, or keep it on a local disk.
+    /// The index must be of the shards of the side, in their order, and no key may occur twice. It also
+    /// serves as the [index](Side::index) of the side. A key index that was [opened](KeyIndex::open) has no
+    /// offsets of samples: also set the side's index, or a shard is read from its beginning up to each
+    /// sample. Keys that are older than the side's index are [an error](ErrorKind::Index).
+    ///
+    /// With an index of keys, missing keys need no reads. If the side is in the order of the dataset (with
+    /// shards of another size, for instance), it is read in lockstep as usual. In any other order, each
+    /// sample is a separate request (and in a compressed side, the shard is read from its beginning for it):
+    /// rewrite such a side in the dataset's order, or keep it on a local disk.
     ///
     /// ```
     /// use shardstream::dataset::{Missing, Side};
@@ -155,50 +156,52 @@ impl Side {
         self
     }
 
-    /// Compares each sample of the side with the checksum in its [index](Side::index): see
-    /// [`checksums`](super::DatasetBuilder::checksums) of a dataset. Default: no.
+    /// Compares each sample of the side with the checksum in the [index](Side::index): see
+    /// [`checksums`](super::DatasetBuilder::checksums) of a dataset. Default: false.
     pub fn checksums(mut self, checksums: bool) -> Self {
         self.options.checksums = checksums;
         self
     }
 
-    /// The format of the side's shards: see [`format`](super::DatasetBuilder::format) of a dataset. Default:
-    /// what their names say.
+    /// The format of the side's shards: see [`format`](super::DatasetBuilder::format) of a dataset. By
+    /// default, the name of a shard determines its format.
     pub fn format(mut self, format: impl ShardFormat + 'static) -> Self {
         self.options.format = FormatChoice::given(format);
         self
     }
 
-    /// Limits on what is accepted of a shard of the side. Default: [`Limits::default`].
+    /// Limits for the shards of the side. Default: [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.options.limits = limits;
         self
     }
 
-    /// Number of bytes, for each stream that is read, in which samples are kept that are read before they are
-    /// needed. Samples that do not fit are read again; the result is the same with any size. Default: 64 MiB.
+    /// Size in bytes of the buffer for samples of the side that are read before they are needed. Each stream
+    /// that is read has its own buffer. Samples that do not fit are read again; the result does not depend on
+    /// the size. Default: 64 MiB.
     pub fn buffer_bytes(self, bytes: usize) -> Self {
         Side { buffer_bytes: bytes, ..self }
     }
 
-    /// Limit in bytes on the keys of one shard of the side, which are remembered while the shard is read;
-    /// each key counts 64 bytes in addition to its text. More are [an error](ErrorKind::TooLarge). Default:
-    /// 256 MiB, enough for about 3 million keys.
+    /// Limit of the bytes of all keys of one shard of the side, which are in memory while the shard is read.
+    /// Each key counts 64 bytes in addition to its text. More bytes are [an error](ErrorKind::TooLarge).
+    /// Default: 256 MiB, enough for about 3 million keys.
     pub fn key_bytes(self, bytes: usize) -> Self {
         Side { key_bytes: bytes, ..self }
     }
 
-    /// Expands the pattern and checks the options. `store` is that of the dataset, which has `count` shards,
-    /// and reads the same ones in each epoch if `is_repeated`.
+    /// Expands the pattern and checks the options. `store` is the store of the dataset, which has `count`
+    /// shards. `is_repeated` says whether the dataset reads the same shards in each epoch.
     pub(super) fn build(self, store: &Store, count: usize, is_repeated: bool) -> Result<ResolvedSide> {
         let config = |message: String| Err(ErrorKind::Config(message).into());
         if self.buffer_bytes == 0 || self.key_bytes == 0 {
-            return config(
-                "`Side`: a buffer of 0 bytes has no room for a sample, nor 0 bytes for a key".into(),
-            );
+            return config("`Side`: `buffer_bytes` and `key_bytes` must be at least 1".into());
         }
         if self.prefix.as_ref().is_some_and(|prefix| prefix.contains(';')) {
-            return config("`Side::prefix`: a semicolon separates alternatives of a field's name".into());
+            return config(
+                "`Side::prefix`: a prefix cannot have a semicolon, which separates alternative field names"
+                    .into(),
+            );
         }
         let Side { mut options, keys, missing, prefix, buffer_bytes, key_bytes } = self;
         options.store.get_or_insert_with(|| store.clone());
@@ -212,17 +215,16 @@ impl Side {
         if let Some(keys) = &keys {
             let urls = shards.list.iter().map(|url| url.expose_secret());
             if !urls.eq(keys.index().iter().map(ShardIndex::url)) {
-                let what = "`Side::keys`: the keys are of other shards than the side, or in another order; \
-                            build them of its list";
+                let what = "`Side::keys`: the keys are of other shards than the side, or in another order: \
+                            build them from the side's list";
                 return config(what.into());
             }
-            // A sample is read by the number that the keys give it, which the index must mean too.
+            // A sample is read by its number in the key index, so the index must have the same numbers.
             shards.index.as_ref().map_or(Ok(()), |index| keys.check_numbers(index))?;
         } else if shards.list.len() != count {
             return config(format!(
-                "a side has {} shards and the dataset {count}: shard n of a side belongs to shard n of the \
-                 dataset, so that the lists must be equally long, unless `Side::keys` says where the keys \
-                 are",
+                "a side has {} shards, but the dataset has {count}: shard n of a side is paired with shard n \
+                 of the dataset, so the numbers must be equal, unless `Side::keys` sets an index of keys",
                 shards.list.len()
             ));
         }
@@ -231,7 +233,8 @@ impl Side {
 }
 
 impl ResolvedSide {
-    /// What a state records of the side. The sizes of buffers do not change the samples, and are left out.
+    /// The header of the side in a state. It has no sizes of buffers, because these do not change the
+    /// samples.
     pub(super) fn header(&self) -> SideHeader {
         let missing = match self.missing {
             Missing::Error => "error",
@@ -247,8 +250,8 @@ impl ResolvedSide {
         }
     }
 
-    /// What is read of the side for a slice of the dataset: samples of the same numbers, where an index says
-    /// where they are, else the shard from its beginning.
+    /// The slice of the side that is read for a slice of the dataset: the samples with the same numbers if an
+    /// index has their offsets, and otherwise the whole shard.
     pub(super) fn slice(&self, dataset: &ShardSet, slice: &Slice) -> Slice {
         // A shard that does not exist is an error when it is opened.
         let shard = dataset.shard(slice.shard).map_or(usize::MAX, |(number, _)| number);
@@ -264,10 +267,10 @@ impl ResolvedSide {
         Slice { shard, samples: if samples.is_empty() { 0..count } else { samples } }
     }
 
-    /// Number of samples of a shard, where an index says at which bytes they are.
+    /// Number of samples of a shard, if an index has their offsets and they can be read from any of them.
     ///
-    /// None without an index of keys if the format may repeat a key: which of the samples is read first would
-    /// depend on the slice. Such a shard is read from its beginning, and a repeated key is an error.
+    /// `None` without an index of keys if the format may repeat a key: which of the samples is read first
+    /// would depend on the slice. Such a shard is read from its beginning, and a repeated key is an error.
     pub(super) fn located_samples(&self, shard: usize) -> Option<u64> {
         let index = self.shards.indexed(shard)?;
         if self.keys.is_none() && !self.shards.format.is_tar(index.url()) {

@@ -1,4 +1,4 @@
-//! A bounded buffer of a side's samples that were read before they are needed.
+//! `SideBuffer`: a limited buffer for samples of a side that were read before they are needed.
 
 use crate::sample::Sample;
 use smol_str::SmolStr;
@@ -7,18 +7,18 @@ use std::collections::{BTreeMap, HashMap};
 /// Bytes counted for a sample in addition to its fields and its key.
 const ENTRY: usize = 256;
 
-/// Samples by key, bounded in bytes.
+/// Samples by key, with a limit of bytes.
 ///
-/// A full buffer drops samples numbered before the last one that was asked for, which are the least likely to
-/// be needed. If there are none, the new sample is not kept.
+/// A full buffer drops samples with lower numbers than the last requested sample, because they are the least
+/// likely to be needed. If there are no such samples, the new sample is not kept.
 #[derive(Debug)]
 pub(super) struct SideBuffer {
     samples: HashMap<SmolStr, (u64, Sample)>,
-    /// The samples' keys by number.
+    /// The keys of the samples, by number.
     keys: BTreeMap<u64, SmolStr>,
     bytes: usize,
     capacity: usize,
-    /// The number of the last sample that was asked for.
+    /// The number of the last sample that was requested.
     reached: u64,
 }
 
@@ -27,7 +27,7 @@ impl SideBuffer {
         SideBuffer { samples: HashMap::new(), keys: BTreeMap::new(), bytes: 0, capacity, reached: 0 }
     }
 
-    /// Keeps a sample, if there is room or room can be made.
+    /// Keeps a sample, if there is room or dropping others makes room.
     pub(super) fn insert(&mut self, number: u64, mut sample: Sample) {
         let key = sample.shared_key().clone();
         if self.samples.contains_key(&key) {
@@ -47,7 +47,7 @@ impl SideBuffer {
         self.samples.insert(key, (number, sample));
     }
 
-    /// Removes the sample of this key.
+    /// Removes and returns the sample with this key.
     pub(super) fn take(&mut self, key: &str) -> Option<Sample> {
         let (number, sample) = self.remove(key)?;
         self.keys.remove(&number);
@@ -55,7 +55,7 @@ impl SideBuffer {
         Some(sample)
     }
 
-    /// Notes that the sample of this number was asked for.
+    /// Records that the sample with this number was requested.
     pub(super) fn reached(&mut self, number: u64) {
         self.reached = number;
     }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_far_ahead_is_not_kept() {
+    fn samples_beyond_the_capacity_are_not_kept() {
         let mut buffer = SideBuffer::new(3 * size(&sample(10)));
         (10..20).for_each(|number| buffer.insert(number, sample(number)));
         assert_eq!(numbers(&buffer), [10, 11, 12]);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_passed_makes_room() {
+    fn samples_before_the_last_requested_one_are_dropped_for_new_ones() {
         let mut buffer = SideBuffer::new(3 * size(&sample(10)));
         (10..13).for_each(|number| buffer.insert(number, sample(number)));
         buffer.reached(12);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_at_all_is_not_kept() {
+    fn a_sample_larger_than_the_buffer_is_not_kept() {
         let mut buffer = SideBuffer::new(10);
         buffer.insert(0, sample(0));
         assert_eq!((numbers(&buffer), buffer.bytes), (vec![], 0));

@@ -1,11 +1,11 @@
-//! Adds the fields of the sides to each sample of one reader.
+//! `SideJoin`: adds the fields of the sides to each sample of one reader.
 
 use super::pairing::{KeyMatch, Pairing};
 use super::shard_set::ShardSet;
 use super::side::{Missing, ResolvedSide};
 use super::slice_reader::BodyStream;
 use super::slice_samples::SliceSamples;
-use super::stop_handle::StopHandle;
+use super::stop_handle::{ReaderNumber, StopHandle};
 use super::versions::Versions;
 use crate::error::Result;
 use crate::plan::Slice;
@@ -17,9 +17,9 @@ use std::task::{Poll, ready};
 /// Joins the sides' samples to those of one reader, one sample at a time.
 pub(super) struct SideJoin<C> {
     sides: Vec<Pairing<C>>,
-    /// The sample being joined, and the number of the side that comes next.
+    /// The sample that is being joined, and the number of the side to join next.
     sample: Option<(Sample, usize)>,
-    /// After the end of the dataset's shard: number of the side whose shard is read to its end next.
+    /// After the end of the dataset's shard, the number of the side whose shard is read to its end next.
     ending: Option<usize>,
 }
 
@@ -30,9 +30,9 @@ impl<C> SideJoin<C> {
         epoch: u64,
         slices: &[Slice],
         versions: &Versions,
-        face: fn(Body) -> C,
+        convert: fn(Body) -> C,
     ) -> Self {
-        let pairing = |side| Pairing::new(Arc::clone(side), shards, epoch, slices, versions, face);
+        let pairing = |side| Pairing::new(Arc::clone(side), shards, epoch, slices, versions, convert);
         SideJoin { sides: sides.iter().map(pairing).collect(), sample: None, ending: None }
     }
 
@@ -43,29 +43,32 @@ impl<C> SideJoin<C> {
 
     pub(super) fn stopped_by(&mut self, stop: &StopHandle, number: usize) {
         for (side, pairing) in self.sides.iter_mut().enumerate() {
-            pairing.stopped_by(stop, (number, 1 + 2 * side));
+            // Each side has two readers.
+            pairing.stopped_by(stop, ReaderNumber { stream: number, part: 1 + 2 * side });
         }
     }
 
-    /// Drops the sample being joined.
+    /// Drops the sample that is being joined.
     pub(super) fn give_up(&mut self) {
         (self.sample, self.ending) = (None, None);
     }
 
-    /// Takes a sample of the slice of this number, which [`poll_sample`](SideJoin::poll_sample) returns when
-    /// it is joined.
+    /// Starts to join a sample of slice `slice`. [`poll_sample`](SideJoin::poll_sample) returns the joined
+    /// sample.
     pub(super) fn begin(&mut self, sample: Sample, slice: usize) {
         self.sides.iter_mut().for_each(|side| side.enter(slice));
         self.sample = Some((sample, 0));
     }
 
-    /// The shard of the slice of this number has ended: reads those of the sides to their ends too, so that
-    /// damage behind the last sample is found.
+    /// The shard of slice `slice` has ended: the paired shards of the sides are read to their ends too, to
+    /// detect damage after the last joined sample.
     pub(super) fn end(&mut self, slice: usize) {
-        self.ending = self.sides.iter().all(|side| side.is_in(slice)).then_some(0);
+        let all_in_slice = self.sides.iter().all(|side| side.is_in(slice));
+        self.ending = if all_in_slice { Some(0) } else { None };
     }
 
-    /// The joined sample, or the error of a side. `None` when nothing is left to do.
+    /// The joined sample, or the error of a side. `None` if no sample is being joined and no shard is being
+    /// read to its end.
     pub(super) fn poll_sample<F>(&mut self, poll: &mut F) -> Poll<Option<Result<Sample>>>
     where
         F: FnMut(&mut SliceSamples<C>) -> Poll<Option<Result<Sample>>>,

@@ -1,4 +1,4 @@
-//! One shard of a side: what has been read of it, and what has not.
+//! `SideShard`: one shard of a side, with its samples that were read and the ranges that were not.
 
 use super::side_buffer::SideBuffer;
 use super::slice_reader::SliceReader;
@@ -10,52 +10,53 @@ use std::ops::Range;
 /// Bytes counted for a remembered key or fault in addition to the key's text.
 const ENTRY: usize = 64;
 
-/// The side's shard in which samples are looked for.
+/// The current shard of a side, in which samples are looked up.
 ///
-/// Two readers take turns: the main reader, which reads the slices that are paired with the dataset's, and a
-/// range reader for everything else.
+/// Two readers read it: the main reader reads the slice that is paired with the slice of the dataset, and a
+/// range reader reads all other samples.
 pub(super) struct SideShard<C> {
     /// The shard's number in the side.
     pub(super) number: Option<usize>,
-    /// Number of the reader's slice that the shard is paired with.
+    /// The number of the dataset reader's slice with which the shard is paired.
     pub(super) slice: Option<usize>,
-    /// The number of each sample that was read, by key, and whether it was returned.
+    /// For each key that was read, the number of the sample and whether it was returned.
     pub(super) seen: HashMap<SmolStr, (u64, bool)>,
     /// Bytes counted for the keys of `seen` and `faults`.
     pub(super) key_bytes: usize,
     pub(super) buffer: SideBuffer,
     /// The errors of samples that could not be read, by key.
     pub(super) faults: HashMap<String, Error>,
-    /// The number of the main reader's next sample; none after its end.
+    /// The number of the main reader's next sample; `None` after its end.
     pub(super) main: Option<u64>,
-    /// Samples outside the main reader's slice that have not been read.
+    /// Ranges of samples outside the main reader's slice that were not read yet.
     pub(super) unread: Vec<Range<u64>>,
     pub(super) range: Option<RangeReader<C>>,
-    /// The last error of each reader: it concerns one sample if others follow, else the rest of the range.
+    /// The last error of each reader. If further samples follow, it is the error of one sample; otherwise it
+    /// is the error of the rest of the range.
     pub(super) last_errors: [Option<Error>; 2],
     pub(super) damage: Damage,
 }
 
-/// Reads samples that the main reader does not cover, or that have been read before.
+/// Reads samples that the main reader does not read, or reads samples again.
 pub(super) struct RangeReader<C> {
     pub(super) reader: SliceReader<C>,
     /// Number of the next sample.
     pub(super) next: u64,
     pub(super) end: u64,
-    /// Number of samples that it was opened for.
+    /// Number of samples in the range.
     pub(super) window: u64,
     /// Whether these samples are read for the first time.
     pub(super) first: bool,
 }
 
-/// Damage that may have hidden a key which was not found.
+/// Damage because of which a key may not have been found.
 pub(super) enum Damage {
     None,
     Found(Error),
     Reported,
 }
 
-/// Which reader reads a sample.
+/// One of the two readers of a shard.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum SideReader {
     Main,
@@ -80,15 +81,15 @@ impl<C> SideShard<C> {
         }
     }
 
-    /// Whether what this reader reads now is read for the first time.
+    /// Whether this reader reads its samples for the first time.
     pub(super) fn is_first(&self, from: SideReader) -> bool {
         from == SideReader::Main || self.range.as_ref().is_some_and(|range| range.first)
     }
 
-    /// Attributes the reader's last error to one sample, since others follow. Returns the error if that
-    /// sample was returned before.
+    /// Attributes the reader's last error to one sample, because another item follows. Returns the error if
+    /// that sample was returned before.
     pub(super) fn settle(&mut self, from: SideReader) -> Option<Error> {
-        // Errors of samples that are read again have been reported.
+        // Errors of samples that are read again were reported at the first read.
         let first = self.is_first(from);
         let error = self.last_errors[from as usize].take().filter(|_| first)?;
         let Some(key) = error.location().key().map(str::to_owned) else {
@@ -98,33 +99,36 @@ impl<C> SideShard<C> {
         if self.seen.get(&*key).is_some_and(|(_, returned)| *returned) {
             return Some(error);
         }
-        // The buffer may have a part of it.
+        // The buffer may have a part of the sample.
         self.buffer.take(&key);
         self.key_bytes += ENTRY + key.len();
         self.faults.insert(key, error);
         None
     }
 
-    /// Remembers the number of a sample. Returns false if the key has another number already.
+    /// Records the number of a sample. Returns false if the key already has another number.
     pub(super) fn note(&mut self, key: &SmolStr, number: u64) -> bool {
         self.key_bytes += ENTRY + key.len();
         self.seen.entry(key.clone()).or_insert((number, false)).0 == number
     }
 
-    /// Marks the sample of this key as returned.
+    /// Marks the sample with this key as returned.
     pub(super) fn mark_returned(&mut self, key: &str) {
         if let Some((_, returned)) = self.seen.get_mut(key) {
             *returned = true;
         }
     }
 
-    /// The error if the keys take more than `limit` bytes.
+    /// The error if the keys need more than `limit` bytes.
     pub(super) fn too_many_keys(&self, limit: usize) -> Option<ErrorKind> {
         let (size, limit) = (self.key_bytes as u64, limit as u64);
-        (size > limit).then_some(ErrorKind::TooLarge { what: SizeLimit::SideKeys, size, limit })
+        if size <= limit {
+            return None;
+        }
+        Some(ErrorKind::TooLarge { what: SizeLimit::SideKeys, size, limit })
     }
 
-    /// Takes damage that has not been reported.
+    /// Returns damage that was not reported yet, and marks it as reported.
     pub(super) fn report(&mut self) -> Option<Error> {
         match std::mem::replace(&mut self.damage, Damage::Reported) {
             Damage::Found(error) => Some(error),
@@ -135,7 +139,7 @@ impl<C> SideShard<C> {
         }
     }
 
-    /// Notes that no more of the shard can be read.
+    /// Records damage after which no more of the shard can be read.
     pub(super) fn set_damaged(&mut self, error: Error) {
         self.damage = Damage::Found(error);
         (self.main, self.range) = (None, None);

@@ -1,4 +1,5 @@
-//! Checks that the samples read from a shard are the requested slice: of the right object, and complete.
+//! `SliceCheck`: checks that the samples read from a shard are those of the slice, complete and of the
+//! expected object.
 
 use super::versions::EpochVersions;
 use crate::error::{Error, ErrorKind, Result};
@@ -8,47 +9,48 @@ use crate::sample::Sample;
 use crate::secret_url::SecretUrl;
 use crate::store::{ObjectCell, ObjectUrl, ObjectVersion};
 
-/// Drops the samples before a slice and those that the index does not select, and checks that no sample is
-/// missing, surplus, or of another object. Samples are counted by their numbers in the archive.
+/// Drops the samples before a slice and the samples that the index does not select, and checks that no sample
+/// is missing, surplus, or of another object. Samples are counted by their numbers in the archive.
 #[derive(Debug)]
 pub(super) struct SliceCheck {
-    /// Number of samples that are still to be dropped: they come before the slice, or were read before.
+    /// Number of samples that are still to be dropped, because they are before the slice or were read before
+    /// a restore.
     to_drop: u64,
-    /// Number of these that belong to the slice and were read before.
+    /// Number of samples of the slice that were read before a restore.
     read_before: u64,
-    /// Number of samples of the slice that have not been read; `u64::MAX` if unknown.
+    /// Number of samples of the slice that were not read yet; `u64::MAX` if unknown.
     left: u64,
-    /// Whether the bytes should end where the slice does, and this has not been checked yet.
+    /// Whether the bytes must end with the slice, and this was not checked yet.
     checks_end: bool,
     /// The index entry of the shard.
     index: Option<ShardIndex>,
-    /// Whether the index says where each sample is. Then a sample that cannot be read ends the slice: a job
-    /// that resumes finds samples by their places, and would number those after it differently.
+    /// Whether the index has the offset of each sample. Then a sample that cannot be read ends the slice,
+    /// because a restore finds samples by their offsets, and would give later samples other numbers.
     is_located: bool,
     /// Whether samples are compared with the checksums of the index.
     checksums: bool,
-    /// The object of another version than the indexed one, if the checksums decide whether its samples are
-    /// the indexed ones.
+    /// The object, if its version is not the indexed one. Then the checksums of the samples decide whether it
+    /// has the same content.
     unproven: Option<ObjectVersion>,
-    /// An error that explains why there may be fewer samples than expected.
+    /// An error because of which there may be fewer samples than expected.
     shortfall: Shortfall,
     /// The shard's URL, for errors.
     shard: SecretUrl,
     object: ObjectCell,
-    /// Which object is expected, until that has been checked.
+    /// The object that is expected, until it was checked.
     expected: Option<ExpectedObject>,
     /// Whether the slice was open in the state from which the job resumes.
     resumed: bool,
-    /// Whether the object has been replaced since then.
+    /// Whether the object was replaced after that state was saved.
     replaced: bool,
 }
 
-/// The object that a slice should be read from.
+/// The object that a slice must be read from.
 #[derive(Debug)]
 pub(super) struct ExpectedObject {
     /// The object in the state from which the job resumes.
     pub(super) state: Option<ObjectVersion>,
-    /// The objects that other readers of the epoch have found.
+    /// The objects that other readers of the epoch have read.
     pub(super) epoch: EpochVersions,
     /// The URL that is opened.
     pub(super) url: SecretUrl,
@@ -57,18 +59,20 @@ pub(super) struct ExpectedObject {
 #[derive(Debug)]
 enum Shortfall {
     None,
-    /// An error among the dropped samples. It was reported if it was of the slice, when that was read.
+    /// An error among the dropped samples. `reported` says whether it belongs to the slice, so that it was
+    /// reported when the slice was read before the restore.
     Dropped {
         error: Error,
         reported: bool,
     },
+    /// An error was returned.
     Reported,
 }
 
 /// The bytes that are read for a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// The shard from its first byte; this many samples come before the slice.
+    /// The shard from its first byte, with this number of samples before the slice.
     Shard(u64),
     /// Exactly the bytes of the slice.
     Slice,
@@ -91,7 +95,7 @@ impl SliceCheck {
             Extent::Shard(to_drop) => (to_drop, index.map(ShardIndex::stored_samples) == Some(samples.end)),
             Extent::Slice => (0, true),
         };
-        // A slice that was read before needs no check. A shard without samples does.
+        // A slice that was already read needs no check, but an empty shard does.
         let checks_end = exact && (to_drop.max(left) > 0 || samples.end == 0);
         SliceCheck {
             to_drop,
@@ -111,42 +115,43 @@ impl SliceCheck {
         }
     }
 
-    /// Refuses all samples of an object that is not the expected one. `object` is set with the first bytes.
+    /// Makes it an error if the object is not the expected one. `object` is set when the first bytes arrive.
     pub(super) fn of(self, object: ObjectCell, expected: ExpectedObject) -> Self {
         SliceCheck { object, resumed: expected.state.is_some(), expected: Some(expected), ..self }
     }
 
-    /// Number of samples of the slice that were read before.
+    /// Sets the number of samples of the slice that were read before a restore.
     pub(super) fn after(self, read_before: u64) -> Self {
         SliceCheck { read_before, ..self }
     }
 
-    /// Whether samples are compared with the checksums of the index.
+    /// Sets whether samples are compared with the checksums of the index.
     pub(super) fn with_checksums(self, checksums: bool) -> Self {
         SliceCheck { checksums, ..self }
     }
 
-    /// The object that is being read. The version of a local file is left out: its modification time differs
-    /// between copies.
+    /// The object that is being read. A local file has no version here, because copies have different
+    /// modification times.
     pub(super) fn object(&self) -> Option<ObjectVersion> {
         let mut object = self.object.get()?;
         object.version = object.version.filter(|_| !ObjectUrl::from(&self.shard).is_local());
         Some(object)
     }
 
-    /// Whether the object has been replaced since the state was taken.
+    /// Whether the object was replaced after the state was saved.
     pub(super) fn is_replaced(&self) -> bool {
         self.replaced
     }
 
-    /// Whether nothing more needs to be read of the shard.
+    /// Whether no more samples need to be read of the shard.
     pub(super) fn is_done(&self) -> bool {
         self.to_drop == 0 && self.left == 0 && !self.checks_end
     }
 
-    /// Checks what was read of the shard. `None` means that the next sample has to be read.
+    /// Checks an item that was read from the shard. Returns the item to return to the caller, or `None` if
+    /// the next one must be read first.
     pub(super) fn admit(&mut self, item: Option<Result<Sample>>) -> Option<Option<Result<Sample>>> {
-        // A sample or an error of another object says nothing of this one.
+        // If this is another object, its samples and errors do not matter.
         if let Some(error) = self.other_object() {
             return self.refused(error);
         }
@@ -156,12 +161,12 @@ impl SliceCheck {
             None => return Some(self.short().map(Err)),
         };
         if let Some(error) = self.other_sample(&sample) {
-            // When the state was taken it was the indexed sample, or it would not have been returned.
+            // Before the state was saved, this was the indexed sample, or it would not have been returned.
             self.replaced |= self.resumed && self.to_drop > 0;
             return self.refused(error);
         }
         let selected = self.index.as_ref().is_none_or(|index| index.is_selected(sample.position().sample));
-        // Dropped samples are checked too: all slices of the shard must count the same samples.
+        // Dropped samples are checked too, because all slices of the shard must count the same samples.
         if selected && let Some(error) = self.damage(&sample) {
             self.replaced |= self.unproven.is_some() && self.resumed && self.to_drop > 0;
             return if self.unproven.is_some() { self.refused(error) } else { self.faulty(error) };
@@ -184,7 +189,7 @@ impl SliceCheck {
 
     /// Handles the error of a sample.
     fn faulty(&mut self, error: Error) -> Option<Option<Result<Sample>>> {
-        // The index selects later samples by number, and their numbers may have changed.
+        // The index selects samples by number, and the numbers of later samples may have changed.
         if self.index.as_ref().is_some_and(|index| index.selection().is_some()) {
             return self.refused(error);
         }
@@ -199,30 +204,31 @@ impl SliceCheck {
         Some(Some(Err(error)))
     }
 
-    /// The error if the object is not the expected one, which is checked once.
+    /// The error if the object is not the expected one. It is checked once, when the object is known.
     fn other_object(&mut self) -> Option<Error> {
         self.expected.as_ref()?;
-        let found = self.object.get()?;
+        let object = self.object.get()?;
         let ExpectedObject { state, epoch, url } = self.expected.take()?;
-        let stale = match (state.filter(|then| then.compare(&found).is_different()), &self.index) {
+        let stale = match (state.filter(|then| then.compare(&object).is_different()), &self.index) {
             (Some(then), _) => {
-                let (then, now) = (then.to_string(), found.to_string());
+                let (then, now) = (then.to_string(), object.to_string());
                 Some(self.located(ErrorKind::Stale { then, now }))
             }
-            (None, Some(index)) => index.check_object(url.expose_secret(), &found).err(),
+            (None, Some(index)) => index.check_object(url.expose_secret(), &object).err(),
             (None, None) => None,
         };
         if stale.is_some() {
-            // When the state was taken it was as recorded, or no sample would have been returned.
+            // Before the state was saved, the object was the expected one, or no sample would have been
+            // returned.
             self.replaced = self.resumed;
             return stale;
         }
         let indexed = self.index.as_ref().map(|index| index.object_at(url.expose_secret()));
-        if indexed.is_some_and(|then| then.compare(&found).is_different()) {
-            self.unproven = Some(found.clone());
+        if indexed.is_some_and(|then| then.compare(&object).is_different()) {
+            self.unproven = Some(object.clone());
         }
-        let before = epoch.check(&url, &found).err()?;
-        Some(before.changed_to(&found).in_shard(&self.shard))
+        let before = epoch.check(&url, &object).err()?;
+        Some(before.changed_to(&object).in_shard(&self.shard))
     }
 
     /// The error if the sample is not the indexed one.
@@ -241,8 +247,8 @@ impl SliceCheck {
         Some(self.at_sample(ErrorKind::Stale { then, now }, sample))
     }
 
-    /// The error if the sample's bytes do not have the indexed checksum: that the shard is another one if its
-    /// version is.
+    /// The error if the sample's bytes do not have the indexed checksum: damage, or if the object has another
+    /// version than the indexed one, that the shard has changed.
     fn damage(&self, sample: &Sample) -> Option<Error> {
         let number = sample.position().sample;
         let compares = self.checksums || self.unproven.is_some();
@@ -261,7 +267,7 @@ impl SliceCheck {
         Some(self.at_sample(kind, sample))
     }
 
-    /// The bytes have ended: the error if there should have been more samples.
+    /// The error at the end of the bytes if there should have been more samples.
     fn short(&mut self) -> Option<Error> {
         let missing = if self.left == u64::MAX { self.to_drop } else { self.to_drop + self.left };
         let was_dropping = self.to_drop > 0;
@@ -279,7 +285,7 @@ impl SliceCheck {
         }
     }
 
-    /// An error of a sample, with its offset in the index.
+    /// An error of a sample, with the sample's offset from the index.
     fn at_sample(&self, kind: ErrorKind, sample: &Sample) -> Error {
         let error = self.located(kind).with_key(sample.key());
         match self.index.as_ref().and_then(|index| index.stored_offset(sample.position().sample)) {

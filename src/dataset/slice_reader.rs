@@ -1,4 +1,4 @@
-//! Slices of shards, parsed one after the other.
+//! `SliceReader`: reads slices of shards one after the other.
 
 use super::opener::Opener;
 use super::shard_set::ShardSet;
@@ -17,48 +17,49 @@ use std::task::{Poll, ready};
 /// The bytes of a shard as a stream.
 pub(super) type BodyStream = BoxStream<'static, Result<Bytes>>;
 
-/// The asynchronous face of a body.
+/// Converts a body to a stream of its bytes.
 pub(super) fn body_stream(body: Body) -> BodyStream {
     body.into_stream().boxed()
 }
 
-/// Reads slices of shards one after the other. `C` gives the bytes of a shard: a [`Body`] to a blocking
-/// reader, a [`BodyStream`] to an asynchronous one.
+/// Reads slices of shards one after the other. `C` is the source of the bytes of a shard: a [`Body`] in a
+/// blocking reader, a [`BodyStream`] in an asynchronous one.
 pub(super) struct SliceReader<C> {
     pub(super) opener: Opener,
     pub(super) current: Option<SliceSamples<C>>,
-    face: fn(Body) -> C,
+    /// Converts the body of an opened shard.
+    convert: fn(Body) -> C,
 }
 
-/// What a [`SliceReader`] comes to next.
+/// An event of a [`SliceReader`].
 pub(super) enum SliceEvent {
     Item(Result<Sample>),
     /// The slice, or a piece of it, has ended.
     SliceEnd,
-    /// There is no other slice.
+    /// There are no more slices.
     End,
 }
 
 impl SliceReader<Body> {
     pub(super) fn into_stream(self) -> SliceReader<BodyStream> {
         let current = self.current.map(|samples| samples.map_chunks(body_stream));
-        SliceReader { opener: self.opener, current, face: body_stream }
+        SliceReader { opener: self.opener, current, convert: body_stream }
     }
 }
 
 impl<C> SliceReader<C> {
-    /// Readers that are given the same `versions` read the same version of each shard.
+    /// Readers that share `versions` read the same version of each shard.
     pub(super) fn new(
         shards: Arc<ShardSet>,
         epoch: u64,
         slices: Vec<Slice>,
         versions: &Versions,
-        face: fn(Body) -> C,
+        convert: fn(Body) -> C,
     ) -> Self {
-        SliceReader { opener: Opener::new(shards, epoch, slices, versions), current: None, face }
+        SliceReader { opener: Opener::new(shards, epoch, slices, versions), current: None, convert }
     }
 
-    /// Skips to the slice of this number, and ends where it does.
+    /// Skips to the slice with this number, and ends after it.
     pub(super) fn go_to(&mut self, slice: usize) {
         self.current = None;
         self.opener.go_to(slice);
@@ -78,7 +79,7 @@ impl<C> SliceReader<C> {
         }
     }
 
-    /// The next sample, or the end of a slice. `poll` asks the open slice for its next sample.
+    /// The next sample, or the end of a slice. `poll` polls the open slice for its next sample.
     pub(super) fn poll_event<F>(&mut self, poll: &mut F) -> Poll<SliceEvent>
     where
         F: FnMut(&mut SliceSamples<C>) -> Poll<Option<Result<Sample>>>,
@@ -86,7 +87,7 @@ impl<C> SliceReader<C> {
         let samples = match &mut self.current {
             Some(samples) => samples,
             None => match self.opener.open_next() {
-                Some(Ok(samples)) => self.current.insert(samples.map_chunks(self.face)),
+                Some(Ok(samples)) => self.current.insert(samples.map_chunks(self.convert)),
                 Some(Err(error)) => return Poll::Ready(SliceEvent::Item(Err(error))),
                 None => return Poll::Ready(SliceEvent::End),
             },

@@ -1,4 +1,4 @@
-//! The samples of one slice, as its shard is read.
+//! `SliceSamples`: parses and checks the samples of one slice.
 
 use super::slice_check::SliceCheck;
 use crate::error::Result;
@@ -32,7 +32,7 @@ impl<C> SliceSamples<C> {
         self.check.is_replaced()
     }
 
-    /// The next sample; `poll` returns the next chunk of bytes.
+    /// The next sample. `poll` returns the next chunk of bytes.
     pub(super) fn poll_sample(
         &mut self,
         mut poll: impl FnMut(&mut C) -> Poll<Option<Result<Bytes>>>,
@@ -46,9 +46,9 @@ impl<C> SliceSamples<C> {
         Poll::Ready(None)
     }
 
-    /// The same samples, with the source of chunks replaced by what `face` makes of it.
-    pub(super) fn map_chunks<D>(self, face: impl FnOnce(C) -> D) -> SliceSamples<D> {
-        SliceSamples { samples: self.samples.map_chunks(face), check: self.check }
+    /// The same samples, with their source of chunks converted.
+    pub(super) fn map_chunks<D>(self, convert: impl FnOnce(C) -> D) -> SliceSamples<D> {
+        SliceSamples { samples: self.samples.map_chunks(convert), check: self.check }
     }
 }
 

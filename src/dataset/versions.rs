@@ -1,4 +1,4 @@
-//! Ensures that an epoch reads one version of each shard, however often it is opened.
+//! `Versions`: ensures that all readers of an epoch read the same version of each shard.
 
 use crate::memory::Gauge;
 use crate::secret_url::SecretUrl;
@@ -6,61 +6,63 @@ use crate::store::ObjectVersion;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Number of epochs that are remembered after their last reader is gone: streams may be read one after the
-/// other.
+/// Number of epochs that are remembered without a reader, because the streams of an epoch may be read one
+/// after the other.
 const MAX_EPOCHS: usize = 2;
 
-/// What the readers of a run share: the version of each shard that they have found, by epoch, and a gauge of
-/// the bytes from the network that they hold. Clones share both.
+/// The state that the readers of a run share: for each epoch, the version of each shard that they have read;
+/// and a gauge of the bytes from the network that they hold. Clones share both.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Versions {
     epochs: Arc<Mutex<BTreeMap<u64, EpochVersions>>>,
     network: Gauge,
 }
 
-/// The version of each shard that the readers of one epoch have found, by URL. Clones share it.
+/// The version of each shard that the readers of one epoch have read, by URL. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EpochVersions(Arc<Mutex<HashMap<SecretUrl, ObjectVersion>>>);
 
 impl Versions {
-    /// For readers whose bytes from the network count for this owner.
+    /// Versions for readers whose bytes from the network are counted by `network`.
     pub(crate) fn owned_by(network: &Gauge) -> Self {
         Versions { network: network.clone(), ..Versions::default() }
     }
 
-    /// The bytes from the network that the readers hold.
+    /// Counts the bytes from the network that the readers hold.
     pub(super) fn network(&self) -> &Gauge {
         &self.network
     }
 
-    /// The versions of an epoch. They are remembered while a clone exists, and somewhat longer.
+    /// The versions of an epoch. They are remembered while a clone exists, and for [`MAX_EPOCHS`] epochs.
     pub(super) fn of(&self, epoch: u64) -> EpochVersions {
         let mut epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = epochs.entry(epoch).or_default().clone();
+        let versions = epochs.entry(epoch).or_default().clone();
         while epochs.len() > MAX_EPOCHS {
             let mut unused = epochs.iter().filter(|(_, versions)| Arc::strong_count(&versions.0) == 1);
             let Some(oldest) = unused.next().map(|(epoch, _)| *epoch) else { break };
             epochs.remove(&oldest);
         }
-        found
+        versions
     }
 }
 
 impl EpochVersions {
-    /// Records the object that was found at `url`. Returns the one that was found there before if it is
-    /// different.
-    pub(super) fn check(&self, url: &SecretUrl, found: &ObjectVersion) -> Result<(), ObjectVersion> {
+    /// Records the object that was opened at `url`.
+    ///
+    /// # Errors
+    /// The object that was opened there before, if it is different.
+    pub(super) fn check(&self, url: &SecretUrl, object: &ObjectVersion) -> Result<(), ObjectVersion> {
         let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(before) = versions.get_mut(url) else {
-            versions.insert(url.clone(), found.clone());
+            versions.insert(url.clone(), object.clone());
             return Ok(());
         };
-        if before.compare(found).is_different() {
+        if before.compare(object).is_different() {
             return Err(before.clone());
         }
-        before.size = before.size.or(found.size);
+        before.size = before.size.or(object.size);
         if before.version.is_none() {
-            before.version.clone_from(&found.version);
+            before.version.clone_from(&object.version);
         }
         Ok(())
     }
@@ -75,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_version_counts() {
+    fn another_version_than_the_first_one_is_an_error() {
         let (versions, url) = (EpochVersions::default(), SecretUrl::from("a.tar"));
         let check = |url: &SecretUrl, size, version| {
             versions.check(url, &object(size, version)).map_err(|before| before.to_string())
@@ -89,12 +91,13 @@ mod tests {
     }
 
     #[test]
-    fn epochs_that_nobody_reads_are_forgotten() {
+    fn the_versions_of_old_epochs_are_dropped() {
         let (versions, url) = (Versions::default(), SecretUrl::from("a.tar"));
         let read = versions.of(0);
         for epoch in 0..100 {
             versions.of(epoch).check(&url, &object(epoch, None)).unwrap();
-            assert!(versions.of(epoch).check(&url, &object(epoch + 1, None)).is_err(), "it is still known");
+            let changed = versions.of(epoch).check(&url, &object(epoch + 1, None));
+            assert!(changed.is_err(), "the last epoch is remembered");
         }
         assert!(read.check(&url, &object(1, None)).is_err());
         assert!(versions.epochs.lock().unwrap().len() <= MAX_EPOCHS + 1);

@@ -1,9 +1,9 @@
-//! `Feed`: transfers batches to the devices ahead of the step, and measures whether they were in time.
+//! `Feed`: transfers batches to the devices ahead of the step, and measures whether they were ready in time.
 //!
-//! Devices compute while the next batches are being transferred to them: a [`Feed`] takes batches from any
+//! Devices compute while the next batches are being transferred to them. A [`Feed`] takes batches from any
 //! iterator, passes each to a closure that starts its transfer, and keeps a few of the results ready. One
 //! process feeds all devices of its host: [`Tensor::into_rows`](crate::tensor::Tensor::into_rows) splits a
-//! batch among them without a copy.
+//! batch among the devices without a copy.
 //!
 //! ```
 //! use shardstream::bytes::Bytes;
@@ -39,19 +39,19 @@ use std::ops::AddAssign;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-/// Default number of batches ahead: one ready on the devices, and one in transfer.
+/// Default of [`depth`](Feed::depth): one batch ready on the devices, and one in transfer.
 const DEPTH: usize = 2;
 
-/// An iterator over batches on the devices, which a thread transfers ahead of the step.
+/// An iterator over batches on the devices. A thread of the feed starts their transfers ahead of the step.
 ///
-/// It returns the results of the closure, in the order of the batches. An error of a batch or of the closure
-/// is returned in its place, and iteration can continue; a panic is
-/// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked), and the end. The thread starts when the first batch
-/// is asked for, or by [`start`](Feed::start). Dropping the feed joins it: that waits for a call of the
-/// closure under way, but not for the network, like dropping a [`Loader`](crate::Loader)'s batches.
+/// The feed returns the results of the closure, in the order of the batches. An error of a batch or of the
+/// closure takes the place of that batch's result, and iteration can continue. A panic is returned as
+/// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) and ends the iteration. The thread starts with the
+/// first call of `next`, or of [`start`](Feed::start). Dropping the feed joins the thread: it waits until the
+/// closure returns, but not for the network, like dropping a [`Loader`](crate::Loader)'s batches.
 ///
-/// The closure should start a transfer without waiting for it, and return a handle. The handle must own the
-/// memory that the transfer reads, as clones of `Bytes` do.
+/// The closure should start a transfer without waiting for its end, and return a handle. The handle must own
+/// the memory that the transfer reads, as clones of `Bytes` do.
 #[must_use = "feeds are lazy: nothing is transferred unless they are iterated over or polled"]
 pub struct Feed<B> {
     ready: Background<B>,
@@ -59,8 +59,7 @@ pub struct Feed<B> {
 }
 
 impl<B: Send + 'static> Feed<B> {
-    /// Feeds the results of `upload`, which is called on the thread of the feed for one batch after the
-    /// other.
+    /// A feed of the results of `upload`. The feed's thread calls `upload` with one batch after the other.
     pub fn new<T, I, U>(batches: I, mut upload: U) -> Self
     where
         I: Iterator<Item = Result<T>> + Send + 'static,
@@ -70,16 +69,16 @@ impl<B: Send + 'static> Feed<B> {
         Feed { ready: prefetch(uploaded, DEPTH), meter: FeedMeter::default() }
     }
 
-    /// Number of batches that may be on the devices or in transfer, beside the one that the step uses. It
-    /// must be at least 1; the default is 2. The thread holds one more.
+    /// Number of batches that may be on the devices or in transfer, besides the one that the step uses. It
+    /// must be at least 1; the default is 2. The thread holds one more while it waits for room.
     pub fn depth(mut self, batches: usize) -> Self {
         self.ready = self.ready.ahead(batches);
         self
     }
 
-    /// Begins to read and transfer before the first batch is asked for, while the step is being compiled,
-    /// say. As many batches as [`depth`](Feed::depth) allows are transferred. Called again, it does nothing.
-    /// (Where the devices cannot be used yet, start the [batches](crate::loader::Batches::start) alone.)
+    /// Starts to read and transfer batches before the first call of `next`, for instance while the step is
+    /// being compiled. Up to [`depth`](Feed::depth) batches are transferred. Further calls do nothing.
+    /// (While the devices cannot be used yet, start only the [batches](crate::loader::Batches::start).)
     ///
     /// ```
     /// use shardstream::feed::Feed;
@@ -112,7 +111,7 @@ impl<B> Iterator for Feed<B> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Result<B>> {
-        self.meter.ask(self.ready.is_ready());
+        self.meter.request(self.ready.is_ready());
         let item = self.ready.next();
         self.meter.receive(item.as_ref());
         item
@@ -123,7 +122,7 @@ impl<B> FusedIterator for Feed<B> {}
 
 impl<B> PollItem for Feed<B> {
     fn poll_item(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<B>>> {
-        self.meter.ask(self.ready.is_ready());
+        self.meter.request(self.ready.is_ready());
         let item = ready!(self.ready.poll_item(context));
         self.meter.receive(item.as_ref());
         Poll::Ready(item)
@@ -136,26 +135,27 @@ impl<B> fmt::Debug for Feed<B> {
     }
 }
 
-/// Whether the devices had to wait for data. Reports of several feeds can be added, such as those of the
-/// parts of an epoch.
+/// How often and how long the devices waited for data. Reports of several feeds can be added, such as those
+/// of the parts of an epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FeedReport {
     /// Number of batches returned.
     pub batches: u64,
-    /// Number of those that were the first of a feed. They are hardly ever ready, and don't count as late.
+    /// Number of batches that were the first of their feed. The first batch is hardly ever ready, and does
+    /// not count as late.
     pub firsts: u64,
-    /// Number of those that were ready when they were asked for, the first ones excluded.
+    /// Number of batches, without the first ones, that were ready when the consumer called `next`.
     pub ready: u64,
-    /// Time spent waiting for the first ones.
+    /// Time spent waiting for the first batches.
     pub first: Duration,
-    /// Time spent waiting for the others.
+    /// Time spent waiting for the other batches.
     pub waited: Duration,
 }
 
 impl FeedReport {
-    /// *Data readiness*: the share of the steps, from 0 to 1, whose batch was ready when it was asked for.
-    /// The first batch of a feed is excluded; without any other it is 1.
+    /// *Data readiness*: the share of the steps, from 0 to 1, whose batch was ready when the consumer called
+    /// `next`. The first batch of each feed is excluded. Without further batches, the readiness is 1.
     #[must_use]
     pub fn readiness(&self) -> f64 {
         match self.batches.saturating_sub(self.firsts) {
@@ -194,29 +194,37 @@ impl fmt::Display for FeedReport {
 #[derive(Debug, Default)]
 struct FeedMeter {
     report: FeedReport,
-    /// Since when a batch has been waited for, and whether it was ready then.
-    waiting: Option<(Instant, bool)>,
+    request: Option<BatchRequest>,
+}
+
+/// A consumer's request for the next batch.
+#[derive(Debug)]
+struct BatchRequest {
+    start: Instant,
+    /// Whether the batch was ready at the start.
+    was_ready: bool,
 }
 
 impl FeedMeter {
-    /// The consumer asks for a batch. A stream's consumer may poll several times.
-    fn ask(&mut self, is_ready: bool) {
-        self.waiting.get_or_insert_with(|| (Instant::now(), is_ready));
+    /// The consumer requests a batch. A stream's consumer may poll several times for one batch: the first
+    /// poll starts the request.
+    fn request(&mut self, is_ready: bool) {
+        self.request.get_or_insert_with(|| BatchRequest { start: Instant::now(), was_ready: is_ready });
     }
 
     /// The consumer received an item, or the end.
     fn receive<B>(&mut self, item: Option<&Result<B>>) {
-        let Some((since, was_ready)) = self.waiting.take() else { return };
-        // Neither the end nor an error is a step.
+        let Some(request) = self.request.take() else { return };
+        // Only batches count as steps: not errors, nor the end.
         let Some(Ok(_)) = item else { return };
         let report = &mut self.report;
         report.batches += 1;
         if report.batches == 1 {
             report.firsts = 1;
-            report.first = since.elapsed();
+            report.first = request.start.elapsed();
         } else {
-            report.ready += u64::from(was_ready);
-            report.waited += since.elapsed();
+            report.ready += u64::from(request.was_ready);
+            report.waited += request.start.elapsed();
         }
     }
 }

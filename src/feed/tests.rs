@@ -16,7 +16,7 @@ fn all_batches_arrive_in_order_as_iterator_and_stream() {
 }
 
 #[test]
-fn an_upload_that_fails_is_an_error_in_its_place() {
+fn a_failed_upload_is_an_error_in_place_of_its_batch() {
     let upload = |n: i32| if n == 2 { Err(crate::Error::step("no room on the device")) } else { Ok(n) };
     let mut feed = Feed::new(oks(0..4).into_iter(), upload);
     let out: Vec<_> = feed.by_ref().collect();
@@ -26,7 +26,7 @@ fn an_upload_that_fails_is_an_error_in_its_place() {
 }
 
 #[test]
-fn a_panic_of_an_upload_is_an_error_and_not_the_end_of_the_data() {
+fn a_panic_of_an_upload_is_returned_as_an_error_before_the_end() {
     let mut feed = Feed::new(oks(0..4).into_iter(), |n: i32| if n == 1 { panic!("expected") } else { Ok(n) });
     assert!(feed.next().unwrap().is_ok());
     assert!(matches!(feed.next().unwrap().unwrap_err().kind(), ErrorKind::Panicked(_)));
@@ -34,49 +34,57 @@ fn a_panic_of_an_upload_is_an_error_and_not_the_end_of_the_data() {
 }
 
 #[test]
-fn depth_bounds_what_is_ahead_and_dropping_stops_the_thread() {
-    let made = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&made);
+fn depth_limits_the_batches_ahead_and_dropping_stops_the_thread() {
+    let uploads = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&uploads);
     let endless = (0..).map(Ok);
     let mut feed = Feed::new(endless, move |n: u64| {
         counter.fetch_add(1, Ordering::SeqCst);
         Ok(n)
     })
     .depth(3);
-    assert_eq!(made.load(Ordering::SeqCst), 0);
+    assert_eq!(uploads.load(Ordering::SeqCst), 0);
     feed.next().unwrap().unwrap();
     drop(feed);
-    let made = Arc::into_inner(made).expect("the thread has ended").into_inner();
-    assert!((1..=5).contains(&made), "one taken, three ahead, one in hand: {made}");
+    let uploads = Arc::into_inner(uploads).expect("the thread has ended").into_inner();
+    assert!((1..=5).contains(&uploads), "one returned, three queued, one held by the thread: {uploads}");
 }
 
 #[test]
-fn no_depth_is_an_error() {
+fn a_depth_of_zero_is_an_error() {
     let mut feed = Feed::new(oks(0..3).into_iter(), Ok::<i32, _>).depth(0);
     assert!(matches!(feed.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
 }
 
-/// Sends batches into a feed by hand; the receiver gets each one as it is uploaded.
-fn by_hand() -> (Sender<i32>, Receiver<i32>, Feed<i32>) {
-    let ((send, batches), (uploaded, seen)) = (channel(), channel());
-    let feed = Feed::new(batches.into_iter().map(Ok), move |n| {
+/// A feed of the batches that the test sends.
+struct ManualFeed {
+    batches: Sender<i32>,
+    /// Receives each batch when it is uploaded.
+    uploads: Receiver<i32>,
+    feed: Feed<i32>,
+}
+
+fn manual_feed() -> ManualFeed {
+    let (batches, receiver) = channel();
+    let (uploaded, uploads) = channel();
+    let feed = Feed::new(receiver.into_iter().map(Ok), move |n| {
         uploaded.send(n).unwrap();
         Ok(n)
     });
-    (send, seen, feed)
+    ManualFeed { batches, uploads, feed }
 }
 
 #[test]
 fn readiness_is_the_share_of_steps_that_did_not_wait() {
-    let (send, seen, mut feed) = by_hand();
-    send.send(0).unwrap();
+    let ManualFeed { batches, uploads, mut feed } = manual_feed();
+    batches.send(0).unwrap();
     assert_eq!(feed.next().unwrap().unwrap(), 0);
-    assert_eq!(feed.report().readiness(), 1.0, "the first one does not count");
+    assert_eq!(feed.report().readiness(), 1.0, "the first batch does not count");
     for n in 1..=3 {
-        send.send(n).unwrap();
+        batches.send(n).unwrap();
     }
-    // Once the third is being uploaded, the two before it are in the queue.
-    while seen.recv().unwrap() < 3 {}
+    // Once batch 3 is being uploaded, batches 1 and 2 are in the queue.
+    while uploads.recv().unwrap() < 3 {}
     for n in 1..=2 {
         assert_eq!(feed.next().unwrap().unwrap(), n);
     }
@@ -84,14 +92,14 @@ fn readiness_is_the_share_of_steps_that_did_not_wait() {
     assert_eq!(feed.next().unwrap().unwrap(), 3);
     let late = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
-        send.send(4).unwrap();
+        batches.send(4).unwrap();
     });
     assert_eq!(feed.next().unwrap().unwrap(), 4);
     late.join().unwrap();
     assert!(feed.next().is_none());
     let report = feed.report();
     assert_eq!((report.batches, report.firsts), (5, 1));
-    assert!((2..=3).contains(&report.ready), "the third may have been in hand: {report:?}");
+    assert!((2..=3).contains(&report.ready), "the thread may not have queued batch 3 yet: {report:?}");
     assert!(report.readiness() < 1.0 && report.waited > Duration::ZERO);
 }
 

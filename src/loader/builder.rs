@@ -31,8 +31,8 @@ use std::fmt;
 
 /// The options of a [`Loader`]: the stages of its samples, and how they are batched.
 ///
-/// `T` is the type of the items that are batched, `B` that of the batches, and `C` what
-/// [`map_batch`](LoaderBuilder::map_batch) makes of each. A bad option is an error of
+/// `T` is the type of the items, `B` the type of the batches, and `C` the type to which
+/// [`map_batch`](LoaderBuilder::map_batch) converts a batch. A bad option is an error of
 /// [`build`](LoaderBuilder::build).
 #[must_use = "a builder does nothing until `build` makes a loader of it"]
 pub struct LoaderBuilder<T, B = Batch<T>, C = B> {
@@ -58,7 +58,7 @@ struct RunOptions {
 }
 
 impl RunOptions {
-    /// Records an error of an option, if it is the first.
+    /// Records the error of an option. Only the first error is kept.
     fn fail(&mut self, what: impl Into<String>) {
         self.error.get_or_insert_with(|| what.into());
     }
@@ -71,12 +71,13 @@ impl Loader<()> {
         LoaderBuilder::new(dataset)
     }
 
-    /// A builder of a loader of several datasets, each with its own stages, [weight](LoaderBuilder::weight)
-    /// and number of [epochs](LoaderBuilder::passes), mixed item by item.
+    /// A builder of a loader that mixes several datasets item by item. Each dataset has its own stages,
+    /// [weight](LoaderBuilder::weight) and number of [epochs](LoaderBuilder::passes).
     ///
-    /// The weights hold exactly: in each stream, a window of as many items as the weights add up to has as
-    /// many items of each dataset as its weight, in an order that depends on the seed of the first dataset.
-    /// Each dataset has its own epochs. When one has ended, the next one takes its place.
+    /// The weights hold exactly. Each stream is divided into windows whose length is the sum of the weights;
+    /// a window has as many items of each dataset as its weight. The order in a window depends on the seed of
+    /// the first dataset. Each dataset has its own epochs: when an epoch of a dataset has ended, its next
+    /// epoch begins.
     ///
     /// The datasets must have the same number of streams, and be read by the same ranks.
     ///
@@ -112,14 +113,13 @@ impl LoaderBuilder<Sample> {
 }
 
 impl<T, B: 'static> LoaderBuilder<T, B> {
-    /// A builder with these datasets and options.
     fn of(parts: Vec<(DatasetSettings, Stages<T>)>, options: RunOptions) -> Self {
         LoaderBuilder { parts, options, map_batch: MapBatch::identity() }
     }
 }
 
 impl<T, B, C> LoaderBuilder<T, B, C> {
-    /// Sets an option of each dataset.
+    /// Applies `option` to each dataset.
     fn each(mut self, option: impl Fn(&mut DatasetSettings, &mut Stages<T>)) -> Self {
         self.parts.iter_mut().for_each(|(part, stages)| option(part, stages));
         self

@@ -1,25 +1,25 @@
-//! What the streams, the stages, the sequence and the batches hand to each other.
+//! The values that the streams, the stages, the sequence and the batches pass to each other.
 
 use crate::error::Error;
 use crate::plan::Shapes;
 use crate::sample::{Position, Sample, SampleLocation};
 use crate::state::{Cursor, OpenSlice};
 
-/// What a stream gives: samples (or later what the stages on threads made of them), and the events between
-/// them.
+/// An event of a stream: a sample, or a failure or the end between samples. After the stages on threads, `I`
+/// is the type of their outputs.
 #[derive(Debug, Default)]
 pub(super) enum StreamEvent<I = StageInput> {
     Input(I),
     Fault(StreamFault),
     /// A failure after which the stream cannot continue.
     Fatal(Error),
-    /// The stream has ended. It may start again if the last batches are filled up with repeated samples.
+    /// The stream has ended. It may start again to fill the last batches with repeated samples.
     #[default]
     End,
 }
 
 impl<I> StreamEvent<I> {
-    /// The same event with what `f` makes of a sample.
+    /// Applies `f` to the sample of the event, if it has one.
     pub(super) fn map<O>(self, f: impl FnOnce(I) -> O) -> StreamEvent<O> {
         match self {
             StreamEvent::Input(input) => StreamEvent::Input(f(input)),
@@ -33,9 +33,10 @@ impl<I> StreamEvent<I> {
 /// A failure between two samples of a stream: a sample could not be read, or its selection failed.
 #[derive(Debug)]
 pub(super) struct StreamFault {
-    /// Number of passes that the stream had completed before.
+    /// Number of passes that the stream had completed before the failure.
     pub(super) pass: u64,
-    /// Whether a sample was read, and selected or not, since the last such failure.
+    /// Whether reading and selecting a sample has succeeded since the last failure of this kind. Samples that
+    /// the selection dropped count as successes.
     pub(super) after_success: bool,
     pub(super) error: Error,
 }
@@ -48,30 +49,32 @@ pub(super) struct StageInput {
 }
 
 impl StageInput {
-    /// Bytes of memory that it takes.
+    /// Bytes of memory of the input.
     pub(super) fn bytes(&self) -> usize {
         self.sample.size().saturating_add(size_of::<Self>())
     }
 }
 
-/// Which input of its stream a sample is.
+/// The position of an input in its stream.
 #[derive(Debug, Default)]
 pub(super) struct InputOrigin {
-    /// Number of passes that the stream had completed before.
+    /// Number of passes that the stream had completed before this one.
     pub(super) pass: u64,
     pub(super) position: Position,
     /// Number of inputs of the pass that have left the shuffle buffer, including this one.
     pub(super) taken: u64,
-    /// News of the stream for the state; seldom present.
+    /// Changes of the stream's reading position, which the state records. Most inputs have none.
     pub(super) note: Option<Box<StreamNote>>,
 }
 
-/// What a source gives to the sequence, in the order of its stream, and the sequence to the batches.
+/// An event that a source passes to the sequence, in the order of its stream, and the sequence to the
+/// batches.
 #[derive(Debug)]
 pub(super) enum LoaderEvent<T> {
     /// An item, which takes the next sequence number of its stream.
     Item(Tag, T),
-    /// The next sequence number of the stream has no item: the stream has none of the shape of that step.
+    /// The next sequence number of the stream has no item, because the stream has no item of the shape of
+    /// that step.
     Gap(Tag),
     /// A failure between two items. It takes no sequence number.
     Fault(SampleFault),
@@ -81,38 +84,39 @@ pub(super) enum LoaderEvent<T> {
     BatchEnd(BatchEnd),
 }
 
-/// Where the stages of a stream start.
+/// The point at which the stages of a stream start.
 #[derive(Debug, Clone)]
 pub(super) struct StreamStart {
     pub(super) cursor: Cursor,
-    /// Number of the stream in the job, and the number of all streams.
+    /// Number of the stream in the job.
     pub(super) stream: usize,
+    /// Number of streams of the job.
     pub(super) streams: usize,
-    /// Index of its first item in the stream. Only meaningful without a mixture.
+    /// Index in the stream of the first item. Only meaningful without a mixture.
     pub(super) first_index: u64,
-    /// The shape of each step, if batches have several.
+    /// The shape of each step, if batches have several shapes.
     pub(super) shapes: Option<Shapes>,
-    /// Without `shapes`: drop the items that do not fit into this bucket.
+    /// Without `shapes`: the stages drop all items that do not fit into this bucket.
     pub(super) only_bucket: Option<usize>,
 }
 
-/// A pass of a source, that is of a stream of one dataset.
+/// A pass of a source. A source is one stream of one dataset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct SourcePass {
     pub(super) dataset: usize,
-    /// Index of the stream among those of this rank.
+    /// Index of the stream among the streams of this rank.
     pub(super) local_stream: usize,
-    /// Number of passes that the stream had completed before.
+    /// Number of passes that the stream had completed before this one.
     pub(super) pass: u64,
 }
 
-/// A sample that was lost, and why.
+/// The failure of one sample.
 #[derive(Debug)]
 pub(super) struct SampleFault {
     pub(super) source: SourcePass,
     pub(super) failed: FailedStep,
-    /// Whether this step has succeeded since its last failure in this source. Failures without a success
-    /// between them are in a row, whatever the stages have given meanwhile.
+    /// Whether this step has succeeded since its last failure in this source. Otherwise both failures are in
+    /// a row, even if other steps have succeeded between them.
     pub(super) after_success: bool,
     pub(super) error: Error,
 }
@@ -120,44 +124,45 @@ pub(super) struct SampleFault {
 /// The step that failed for a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailedStep {
-    /// Reading it, or selecting it.
+    /// Reading or selecting the sample.
     Read,
-    /// The stages on the threads. They succeed with a sample that they leave out, too.
+    /// The stages on the threads. A sample that they filter out is a success too.
     Map,
-    /// The stream stage, or a function behind it. It succeeds with every item.
+    /// The stream stage, or a function after it. Every item is a success.
     Stage,
     /// Writing the row of an item of a stream stage.
     Row,
 }
 
-/// Where an item is in the sequence of the job.
+/// The position of an item in the sequence of the job, and the sample that it was made of.
 #[derive(Debug, Default)]
 pub(super) struct Tag {
     /// Number of the item in the sequence of all ranks.
     pub(super) sequence_number: u64,
     pub(super) source: SourcePass,
-    /// Its `part` is the index of the item among the outputs of its input or, behind a stream stage, among
-    /// the items since the last sample with an input of the stage.
+    /// The position of the sample. `part` is the index of the item among the outputs of its sample. After a
+    /// stream stage, `part` counts the items since the last sample that was an input of the stage.
     pub(super) position: Position,
-    /// How much of the item is used, and how much fits into it, if a stateful stage counts that.
+    /// The used size and the capacity of the item, such as the tokens of a packed row, if a stateful stage
+    /// counts them.
     pub(super) fill: (u64, u64),
-    /// The sample that it was made of, if its row or its batch may fail.
+    /// The key and shard of the sample, if the row or the batch of the item may fail.
     pub(super) location: Option<Box<SampleLocation>>,
 }
 
-/// What has happened in a stream since its last sample left the shuffle buffer.
+/// Changes of a stream's reading position since the last sample left its shuffle buffer.
 #[derive(Debug, Default)]
 pub(super) struct StreamNote {
     /// The slices that were opened.
     pub(super) opened: Vec<OpenSlice>,
     /// All samples of the stream with a lower number have left the shuffle buffer.
     pub(super) oldest: u64,
-    /// Number of samples in the pass, once it has ended.
+    /// Number of samples in the pass, once the pass has ended.
     pub(super) length: Option<u64>,
 }
 
 impl StreamNote {
-    /// Appends what happened later.
+    /// Appends the changes of a later note.
     pub(super) fn append(&mut self, later: StreamNote) {
         if !later.opened.is_empty() {
             self.opened.extend(later.opened);
@@ -174,12 +179,12 @@ pub(super) struct BatchEnd {
     pub(super) next_number: u64,
     /// Number of items in a full batch.
     pub(super) size: usize,
-    /// The bucket, that is the shape, of the batch, if there are several.
+    /// The bucket (shape) of the batch, if batches have several shapes.
     pub(super) bucket: Option<usize>,
 }
 
-/// Work in pieces that several threads share.
+/// Work that is divided into pieces, which several threads can do.
 pub(super) trait SharedWork: Send + Sync {
-    /// Does a piece that no thread has begun. Returns false if there is none.
+    /// Does one piece that no thread has begun. Returns false if all pieces have been begun.
     fn do_piece(&self) -> bool;
 }

@@ -1,4 +1,4 @@
-//! How long a trainer's step would take if loading were free.
+//! `Headspace`: measures how much faster training would be if loading took no time.
 
 use super::Loader;
 use crate::error::Result;
@@ -21,11 +21,14 @@ pub struct Headspace {
 }
 
 impl Headspace {
-    /// The factor by which training would be faster if loading were free: 1 if the trainer is the limit.
-    /// `None` without steps.
+    /// The factor by which training would be faster if loading took no time: 1 if the trainer is the
+    /// bottleneck. `None` without steps.
     #[must_use]
     pub fn gain(&self) -> Option<f64> {
-        (self.steps > 0 && !self.free.is_zero()).then(|| self.loading.as_secs_f64() / self.free.as_secs_f64())
+        if self.steps == 0 || self.free.is_zero() {
+            return None;
+        }
+        Some(self.loading.as_secs_f64() / self.free.as_secs_f64())
     }
 }
 
@@ -43,12 +46,12 @@ impl fmt::Display for Headspace {
 }
 
 impl<B: Send + 'static> Loader<B> {
-    /// Measures how much faster training would be if loading were free: times up to `steps` steps with the
-    /// batches of an epoch, and the same number of steps with the first batch repeated.
+    /// Measures how much faster training would be if loading took no time. Times up to `steps` steps with the
+    /// batches of an epoch, and then the same number of steps with the first batch repeated.
     ///
-    /// `step` should return only when the device is done with the batch, or at least do so alike in both
-    /// measurements. The first step is not timed. If the last batch of an epoch is smaller than the others,
-    /// pass fewer steps than the epoch has.
+    /// `step` should return only when the device is done with the batch, or at least return at the same point
+    /// in both measurements. The first step is not timed. If the last batch of an epoch is smaller than the
+    /// others, pass fewer steps than the epoch has.
     ///
     /// # Errors
     /// The first error among the batches.
@@ -66,7 +69,9 @@ impl<B: Send + 'static> Loader<B> {
         let mut batches = self.epoch(epoch);
         let Some(first) = batches.next().transpose()? else { return Ok(Headspace::default()) };
         step(&first);
-        let (start, mut count, mut loading) = (Instant::now(), 0, Duration::ZERO);
+        let start = Instant::now();
+        let mut count = 0;
+        let mut loading = Duration::ZERO;
         while count < steps {
             let Some(batch) = batches.next().transpose()? else { break };
             step(&batch);

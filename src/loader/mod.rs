@@ -1,21 +1,21 @@
-//! The runtime that drives datasets through the stages on threads, into batches.
+//! The loader: reads datasets, runs the stages on threads, and collects batches.
 //!
 //! ```text
 //! builder     the options
-//! settings    the checked options, and the length and state header that follow from them
-//! prepare     from settings and a state to the streams of a run
-//! steps       the number of steps of a rank, and how many are left
-//! skip_steps  the positions of the streams a number of steps later
-//! start       from settings and stages to a loader
+//! settings    the checked options, and the lengths and the state header computed from them
+//! prepare     makes the streams of a run out of settings and a state
+//! steps       the number of steps of a rank, and the number of steps left
+//! skip_steps  computes the positions of the streams a number of steps later
+//! start       makes a loader out of settings and stages
 //! stream      one stream of one dataset: its epochs, read, selected and shuffled
-//! stages      what happens to a sample
+//! stages      the functions that are applied to a sample
 //! pool        runs the stages on threads
-//! sequence    the order of the items of a job, and where batches end
+//! sequence    the order of the items of a job, and the ends of batches
 //! tuning      the number of threads and of batches ahead: fixed, or tuned during a run
-//! batches     batches, each with the state as of its last item
+//! batches     batches, each with the state after its last item
 //! watch       the state of a running loader, and a warning when it stalls
-//! report      what a run has cost, where its time went, and what limits it
-//! headspace   how long a step would take if loading were free
+//! report      the times, the memory and the bottleneck of a run
+//! headspace   measures the time of a step without loading
 //! ```
 
 mod batches;
@@ -55,33 +55,36 @@ use std::fmt;
 use std::sync::Arc;
 use tuning::LearnedTuning;
 
-/// Reads, shuffles, maps and batches a dataset on threads, in an order that does not depend on them.
+/// Reads, shuffles, maps and batches a dataset on threads. The order of the items does not depend on the
+/// threads.
 ///
 /// ```text
 /// stream 0 ─ read ─ filter ─ shuffle ─ stages ─┐
-/// stream 1 ─ read ─ filter ─ shuffle ─ stages ─┼─ an item of each in turn ─ batch ─► next()
+/// stream 1 ─ read ─ filter ─ shuffle ─ stages ─┼─ one item of each in turn ─ batch ─► next()
 /// stream 2 ─ read ─ filter ─ shuffle ─ stages ─┘  a thread, ahead
 ///            any of `threads`
 /// ```
 ///
-/// Each of `threads` picks the stream with the fewest chunks ahead, reads, parses, selects and shuffles a
-/// chunk of its samples, and runs the stages (decode, augment, filter, split) on them, while other threads
-/// continue with the stream. No thread waits for the network while another stream can be read. One further
-/// thread takes one item of each stream in turn and collects batches, ahead of the trainer.
+/// Each of the [`threads`](LoaderBuilder::threads) repeats these steps: it picks the stream with the fewest
+/// chunks ahead; reads, parses, selects and shuffles a chunk of that stream's samples; and runs the stages
+/// (decode, augment, filter, split) on the chunk, while other threads already read the next chunks of the
+/// stream. No thread waits for the network while another stream can be read. One further thread takes one
+/// item of each stream in turn and collects batches, ahead of the trainer.
 ///
 /// Besides the shuffle buffers and the batches ahead, a loader holds 2 chunks of samples for each stream and
 /// 2 for each thread. A chunk has up to 512 samples; it has fewer if they are large (512 KiB in total) or
 /// slow (a millisecond in total). The chunks of all loaders of a process share a quarter of the
-/// [`Budget`](crate::store::Budget): 64 MiB by default. When that is used up, a loader still holds 2 chunks
-/// for each stream and one for each thread, each of a single sample or up to 64 KiB. Local files that turn
-/// out to be slow are read ahead on threads of the process, which dropping the loader does not wait for.
+/// [`Budget`](crate::store::Budget): 64 MiB by default. When that quarter is used up, a loader still holds 2
+/// chunks for each stream and one for each thread, but these have a single sample or up to 64 KiB. Slow
+/// local files are read ahead on threads of the process; dropping the loader does not wait for these threads.
 ///
 /// The batches of an epoch depend on the dataset, the seed, the epoch and the options, never on the number of
 /// threads or on timing.
 ///
-/// An epoch is an [`Iterator`] ([`epoch`](Loader::epoch)) or a [`Stream`](futures::Stream)
-/// ([`Batches::into_stream`]). Dropping it stops and joins all threads, also those that wait for the network.
-/// That takes no longer than the stages need for one sample.
+/// [`epoch`](Loader::epoch) returns the batches of an epoch as an [`Iterator`];
+/// [`Batches::into_stream`] turns them into a [`Stream`](futures::Stream). Dropping the batches stops and
+/// joins all threads, also those that wait for the network. The drop takes no longer than the stages need for
+/// one sample.
 ///
 /// # The sequence of a job
 ///
@@ -90,35 +93,37 @@ use tuning::LearnedTuning;
 /// and `W` ranks, global batch `k` covers the `n * W` sequence numbers from `k * n * W` on, so it holds the
 /// same items on any number of ranks. A stream that has ended leaves gaps at its sequence numbers: the items
 /// of other streams do not move up, and batches at the end of an epoch may have fewer items. [`LastBatch`]
-/// says what happens to those batches, and under which conditions all ranks get the same number of batches.
+/// says how these batches are handled, and under which conditions all ranks get the same number of batches.
 /// If the lengths of the streams are not known, take a fixed number of batches on all ranks from
 /// [`epochs`](Loader::epochs), whose streams do not end.
 ///
 /// # Failures
 ///
 /// A sample that fails takes no sequence number: the next sample of its stream replaces it, so that batches
-/// stay full. Its error is an item that precedes the current batch, and iteration can continue after it; or
-/// [`on_error`](LoaderBuilder::on_error) skips it and records it in the [ledger](State::ledger). A panic of a
-/// stage is the error [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) of one sample.
+/// stay full. By default, the iterator returns the error before the current batch, and iteration can
+/// continue. With [`on_error`](LoaderBuilder::on_error), the loader can skip the sample and record the error
+/// in the [ledger](State::ledger). A panic of a stage is the error
+/// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) of one sample.
 ///
-/// A batch may fail as a whole while it is made: in the [`finish`](crate::collate::Column::finish) of a
-/// column, in [`map_batch`](LoaderBuilder::map_batch), or if a clone that pads it panics. Then all its
-/// samples have failed: the policy judges the error, which names the first of them; skipped, each is an entry
-/// of the ledger, with its own shard and key; and the next samples of the streams are made into the batch of
-/// this step. A batch counts (in the state, its digest and the ledger) once it exists.
+/// A whole batch can fail: in the [`finish`](crate::collate::Column::finish) of a column, in
+/// [`map_batch`](LoaderBuilder::map_batch), or because cloning an item to pad the batch panics. Then all its
+/// samples have failed. `on_error` is applied to the error, which names the first sample. If the failure is
+/// skipped, the ledger gets an entry for each sample, with its shard and key. The next samples of the streams
+/// form the batch of this step. Samples of a batch count in the state, its digest and the ledger once the
+/// batch exists.
 ///
 /// An outage of the network, the store or the disk while a shard is read (`Denied`, `Io`, `Store`, `Busy`,
 /// `Length`, `DamagedCache`) ends the batches after its error, because the sequence cannot continue without
-/// the missing samples: [restore](Loader::restore) [`Batches::state`].
+/// the missing samples. To continue, [restore](Loader::restore) [`Batches::state`].
 ///
 /// # Resuming
 ///
-/// Every batch carries a [`State`]; [`restore`](Loader::restore) continues after it, byte for byte, on the
-/// same or on another number of ranks. The content of the shuffle buffers is computed from the seed and read
-/// again. With an index that takes a few range requests. Without one, with compressed shards, and behind a
-/// [`filter`](LoaderBuilder::filter) before other stages or
-/// [`before_shuffle`](LoaderBuilder::before_shuffle), the shards that were open are read from their
-/// beginning.
+/// Every batch carries a [`State`]; [`restore`](Loader::restore) continues after that batch, byte for byte,
+/// on the same or on another number of ranks. A restore computes from the seed which samples were in the
+/// shuffle buffers, and reads them again. With an index, that takes a few range requests. Shards that were
+/// open are read from their beginning if there is no index, if they are compressed, or if the loader has a
+/// [`before_shuffle`](LoaderBuilder::before_shuffle) or a [`filter`](LoaderBuilder::filter) before other
+/// stages.
 ///
 /// ```
 /// use shardstream::prelude::*;
@@ -145,7 +150,7 @@ pub struct Loader<B> {
     start: Arc<StartRun<B>>,
 }
 
-/// Starts a run that was prepared.
+/// Starts a prepared run.
 type StartRun<B> = dyn Fn(&Settings, PreparedRun) -> Batches<B> + Send + Sync;
 
 /// Reading.
@@ -153,23 +158,23 @@ impl<B: Send + 'static> Loader<B> {
     /// The batches of one epoch. Nothing is read before the first call of [`next`](Iterator::next) or of
     /// [`start`](Batches::start).
     ///
-    /// On several ranks, an epoch whose number of [steps](Loader::steps) is not known is an error, the only
-    /// item, unless [`uneven_steps`](LoaderBuilder::uneven_steps) allows it.
+    /// On several ranks, an epoch with an unknown number of [steps](Loader::steps) returns a single item,
+    /// which is an error, unless [`uneven_steps`](LoaderBuilder::uneven_steps) allows it.
     pub fn epoch(&self, epoch: u64) -> Batches<B> {
         self.begin(self.settings.epoch_run(epoch))
     }
 
     /// The batches of all epochs from `first` on, without end: for training by the number of steps.
     ///
-    /// Each stream continues with its next epoch as soon as it has ended, in another order if the dataset
-    /// [shuffles its shards](crate::dataset::DatasetBuilder::shuffle_shards). So there are no gaps, and every
-    /// rank gets as many batches as it takes. For an epoch of a fixed number of steps, which continues where
-    /// the last one stopped, use `batches.by_ref().take(steps)`.
+    /// Each stream continues with its next epoch as soon as its epoch has ended, in another order if the
+    /// dataset [shuffles its shards](crate::dataset::DatasetBuilder::shuffle_shards). So there are no gaps,
+    /// and every rank can take any number of batches. For epochs of a fixed number of steps, each of which
+    /// continues after the last one, use `batches.by_ref().take(steps)`.
     ///
-    /// A shard that is missing or damaged is an error, and is read again in the next epoch. A stream without
-    /// a readable sample in a hundred consecutive epochs, or of which the stages give no item in as many,
-    /// ends with [`ErrorKind::NoShards`](crate::ErrorKind::NoShards) and leaves gaps at its sequence numbers;
-    /// when all streams have ended, so do the batches.
+    /// A shard that is missing or damaged is an error, and is read again in the next epoch. A stream ends
+    /// with [`ErrorKind::NoShards`](crate::ErrorKind::NoShards) if a hundred consecutive epochs have no
+    /// readable sample, or the stages return no item for them. It then leaves gaps at its sequence numbers.
+    /// The batches end when all streams have ended.
     pub fn epochs(&self, first: u64) -> Batches<B> {
         if self.settings.repeats_first_shards() {
             log!(
@@ -181,20 +186,20 @@ impl<B: Send + 'static> Loader<B> {
         self.begin(EpochRange::EpochsFrom(first))
     }
 
-    /// The batches that were not consumed when `state` was taken: the rest of its epoch, or of all epochs.
+    /// The batches after `state`: the rest of its epoch, or of all epochs.
     ///
     /// The loader must have the same options as before, except for the number of ranks, threads and batches
-    /// ahead, and the batch size. The names of the stages that change the number of items, which include
-    /// numbers such as the length of [`chunked`](LoaderBuilder::chunked) rows, are compared with those in the
-    /// state. The functions of all stages, the policy of `on_error`, and most of `last_batch` are not
-    /// compared: keep them. The state must contain the streams of this rank, so it is
-    /// either this rank's own or the [merged](State::merge) one. Failures that were seen before the state was
-    /// taken are not reported again.
+    /// ahead, and the batch size. `restore` compares the names of the stages that change the number of items
+    /// with the names in the state; such a name includes numbers such as the length of
+    /// [`chunked`](LoaderBuilder::chunked) rows. `restore` cannot compare the functions of the stages, the
+    /// policy of `on_error`, and most values of `last_batch`: do not change them. The state must contain the
+    /// streams of this rank: use the rank's own state or a [merged](State::merge) one. Failures before the
+    /// state are not reported again.
     ///
     /// # Errors
     /// [`ErrorKind::State`](crate::ErrorKind::State) with the difference, if the state is of other shards,
-    /// another seed or another pipeline. If a shard that was open has changed since, the first batch is an
-    /// error, and the batches end.
+    /// another seed or another pipeline. If a shard that was open has changed meanwhile, the batches consist
+    /// of one error.
     pub fn restore(&self, state: &State) -> Result<Batches<B>> {
         let header = self.header_for(state).carrying(state.header());
         if let Some(difference) = state.header().difference(&header) {
@@ -203,35 +208,37 @@ impl<B: Send + 'static> Loader<B> {
                 false => "",
             };
             return Err(misfit(format!(
-                "{difference}; continue with what it was taken with, or begin an epoch anew{allow}"
+                "{difference}; restore it with the options that it was saved with, or begin an epoch \
+                 anew{allow}"
             )));
         }
         Ok((self.start)(&self.settings, self.settings.prepare(header, Some(state))?))
     }
 
-    /// As [`restore`](Loader::restore), but into a mixture that was changed on purpose: other weights or
-    /// another schedule, datasets that were added or removed, or a dataset with other shards.
+    /// As [`restore`](Loader::restore), but into a mixture that was changed on purpose: other weights,
+    /// another schedule, added or removed datasets, or a dataset with other shards.
     ///
     /// An unchanged dataset continues with its next sample and the content of its shuffle buffers: no sample
     /// of its epoch is repeated or left out. The new weights apply from the next item of the job on, where a
-    /// new window of the mixture starts; a schedule still counts items from the beginning of the job. A
-    /// dataset that cannot continue is an error, unless `changes` allows it by name: one that was
-    /// [added](Changes::added), [removed](Changes::removed), or that [changed](Changes::restarted) and
-    /// restarts with its next epoch. The report lists what happened to each dataset. The order of the
-    /// following items is a function of the state and of this loader, on any number of ranks.
-    /// [`restore`](Loader::restore) takes the states of the batches that follow.
+    /// new window of the mixture starts. A schedule still counts items from the beginning of the job. A
+    /// dataset that cannot continue is an error, unless `changes` names it as [added](Changes::added),
+    /// [removed](Changes::removed), or [restarted](Changes::restarted): a restarted dataset was changed and
+    /// begins with its next epoch. The report lists what happened to each dataset. The order of the following
+    /// items is a function of the state and of this loader, on any number of ranks. The states of the
+    /// following batches can be restored by [`restore`](Loader::restore).
     ///
     /// Datasets are matched by their [names](LoaderBuilder::name). Datasets without a name are matched by
     /// shards, seed and options, or, if those have changed, by their numbers. A state of a single
-    /// [epoch](Loader::epoch) allows other weights, but no other datasets: use those in the next epoch.
+    /// [epoch](Loader::epoch) allows other weights, but no other datasets: add or remove datasets in the next
+    /// epoch.
     ///
     /// Digests include the samples of removed datasets, but the ledger does not include their failures: save
-    /// [`State::ledger`] before. [Skipped steps](State::skip) are steps of the new mixture.
+    /// [`State::ledger`] first. [Skipped steps](State::skip) are steps of the new mixture.
     ///
     /// # Errors
     /// [`ErrorKind::State`](crate::ErrorKind::State) that lists all changes that are not allowed, and how to
-    /// allow them; also if the state is not that of all ranks, or is of another number of streams or another
-    /// epoch.
+    /// allow them. Also if the state does not contain all ranks, or is of another number of streams or
+    /// another epoch.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -268,7 +275,7 @@ impl<B: Send + 'static> Loader<B> {
         Ok(((self.start)(&self.settings, self.settings.prepare(header, Some(&state))?), report))
     }
 
-    /// The header of this loader's states, for the same run as that of `state`.
+    /// The header of this loader's states, for the same epochs as those of `state`.
     fn header_for(&self, state: &State) -> JobHeader {
         let run = match state.header().run {
             EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => self.settings.epoch_run(epoch),
@@ -277,13 +284,13 @@ impl<B: Send + 'static> Loader<B> {
         self.settings.header(run)
     }
 
-    /// The batches of an epoch from step `step` on, counted from 0, without reading the steps before.
+    /// The batches of an epoch from step `step` on, counted from 0, without reading the steps before it.
     ///
-    /// The same as [`State::skip`] of the state at the beginning of the epoch. Use [`State::skip`] to skip
-    /// steps in epochs without end, or in the middle of a run: after a spike of the loss, for example. The
-    /// [digest](State::digest) contains the number of skipped samples. Since they are not read, skipped
-    /// samples that would have failed count as samples: the following batches are then slightly ahead of
-    /// those of a run that read them.
+    /// This is the same as [`State::skip`] on the state at the beginning of the epoch. Use [`State::skip`] to
+    /// skip steps in epochs without end, or in the middle of a run: after a spike of the loss, for example.
+    /// The [digest](State::digest) contains the number of skipped samples. Skipped samples are not read, so
+    /// samples that would have failed count as samples. A run that reads the steps replaces these samples by
+    /// the next ones, so its following batches begin a few samples later.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the lengths of the streams are not known (see
@@ -312,7 +319,7 @@ impl<B: Send + 'static> Loader<B> {
     fn begin(&self, run: EpochRange) -> Batches<B> {
         let header = self.settings.header(run);
         match self.settings.prepare(header.clone(), None) {
-            Ok(begun) => (self.start)(&self.settings, begun),
+            Ok(prepared) => (self.start)(&self.settings, prepared),
             Err(error) => {
                 let reached = self.settings.reached(None);
                 let state = State::new(Arc::new(header), reached, 0, Arc::default());
@@ -325,20 +332,20 @@ impl<B: Send + 'static> Loader<B> {
 }
 
 impl<B> Loader<B> {
-    /// The datasets that are read.
+    /// The datasets of this loader.
     pub fn datasets(&self) -> impl ExactSizeIterator<Item = &Dataset> {
         self.settings.parts.iter().map(|part| &part.dataset)
     }
 
-    /// Number of batches of an epoch on this rank. `None` if it is not known, because a dataset has no index
-    /// or is resampled, or because a stage changes the number of items.
+    /// Number of batches of an epoch on this rank. `None` if the number is not known ahead: a dataset has no
+    /// index or is resampled, or a stage changes the number of items.
     #[must_use]
     pub fn steps(&self) -> Option<u64> {
         self.settings.steps()
     }
 
-    /// Number of batches of an epoch on this rank, of a dataset without an index, if the streams of all ranks
-    /// have these numbers of items. For `shardstream plan`, which has counted them.
+    /// Number of batches of an epoch on this rank for a dataset without an index, if stream `i` of the job
+    /// has `items[i]` items. For `shardstream plan`, which counts the items.
     #[doc(hidden)]
     #[must_use]
     pub fn steps_with(&self, items: &[u64]) -> u64 {

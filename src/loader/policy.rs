@@ -1,4 +1,4 @@
-//! `OnError`: which failures a loader skips, and how many.
+//! `OnError`: the kinds and the number of failures that a loader skips.
 
 use crate::error::{Error, ErrorKind, FailureClass, Result};
 use std::fmt;
@@ -6,13 +6,13 @@ use std::ops::BitOr;
 
 /// What a loader does when a sample fails: return the error, or skip the sample, up to a limit.
 ///
-/// By default each failure is an error item of the iterator ([`stop`](OnError::stop)). With
+/// By default the iterator returns each failure as an error item ([`stop`](OnError::stop)). With
 /// [`skip`](OnError::skip), failures of the given kinds are recorded in the [`Ledger`](crate::state::Ledger)
-/// of the state, and the next sample of the stream takes the place of the failed one.
+/// of the state, and the next sample of the stream replaces the failed one.
 ///
 /// Only failures of one sample or one shard can be skipped. A network outage, refused access, a full disk, a
 /// shard that changed, a file that is no archive (a Git LFS pointer, a log-in page) and a bad option would
-/// make every sample fail: such errors are always items of the iterator.
+/// make every sample fail: the iterator always returns these errors.
 ///
 /// ```
 /// use shardstream::loader::{Failures, OnError};
@@ -24,31 +24,31 @@ use std::ops::BitOr;
 /// assert!(policy.check().is_ok());
 /// ```
 ///
-/// A failure beyond a limit is [`ErrorKind::TooManySkipped`], with that failure as its source.
+/// A failure beyond a limit is returned as [`ErrorKind::TooManySkipped`], with the failure as its source.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct OnError {
     skipped: Failures,
-    /// None: [`DEFAULT_IN_A_ROW`].
+    /// `None` means [`DEFAULT_IN_A_ROW`].
     in_a_row: Option<u64>,
     total: Option<u64>,
     share: Option<ShareLimit>,
     rest_of_shard: bool,
 }
 
-/// Default of the largest number of failures skipped in a row.
+/// Default limit of failures that are skipped in a row.
 const DEFAULT_IN_A_ROW: u64 = 100;
 
-/// A limit on the share of failures.
+/// A limit on the share of failures among samples and failures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ShareLimit {
     largest: f64,
-    /// Number of samples and failures among which as many failures are allowed from the start.
+    /// The share is computed of at least this number of samples and failures.
     minimum: u64,
 }
 
 impl OnError {
-    /// Skips no failure: each is an error item of the iterator. This is the default.
+    /// Skips no failure: the iterator returns each as an error item. This is the default.
     pub const fn stop() -> Self {
         OnError { skipped: Failures(0), in_a_row: None, total: None, share: None, rest_of_shard: false }
     }
@@ -58,17 +58,19 @@ impl OnError {
         OnError { skipped: failures, ..Self::stop() }
     }
 
-    /// The largest number of failures skipped in a row in a logical stream: failures of one step without a
-    /// success between them. The steps are reading and selecting samples; the stages on the threads, which
-    /// succeed with a sample that they leave out, too; a stage behind them, with what follows it; and writing
-    /// rows behind that. Samples that wait in a shuffle buffer or a packer have succeeded. Default: 100.
+    /// The largest number of failures skipped in a row: failures of one step of a logical stream, without a
+    /// success of that step between them. Default: 100.
+    ///
+    /// There are four steps: reading and selecting samples; the stages on the threads; a stateful stage with
+    /// the stages after it; and writing the rows of its items. A step succeeds with a sample that it filters
+    /// out, too. A sample that waits in a shuffle buffer or a packer has succeeded in the steps before.
     pub fn in_a_row(mut self, limit: u64) -> Self {
         self.in_a_row = Some(limit);
         self
     }
 
-    /// The largest number of failures that a rank skips in its streams, including those before a restore.
-    /// Default: no limit.
+    /// The largest number of failures that a rank skips in all of its streams together, including failures
+    /// before a restore. Default: no limit.
     pub fn total(mut self, limit: u64) -> Self {
         self.total = Some(limit);
         self
@@ -76,20 +78,20 @@ impl OnError {
 
     /// The largest share of failures among the items and failures of a rank, between 0 and 1, such as 0.001.
     ///
-    /// One failure among few is a large share. So among the first `minimum` items, as many failures are
-    /// allowed as among `minimum`, and one more ends the run as soon as it is met: with `share(0.001,
-    /// 10_000)` the eleventh failure among the first 10,000 items, so that a run over data of which half is
-    /// damaged ends after some 20. Items are counted, which are not samples if a stage splits or drops
-    /// samples. Default: no limit.
+    /// At the start of a run, a single failure would exceed any share. So the share is computed of at least
+    /// `minimum` items: `share(0.001, 10_000)` allows 10 failures among the first 10,000 items, and the
+    /// eleventh ends the run at once. If half of the samples are damaged, the run ends after some 20 samples.
+    /// The share counts items: if a stage splits or drops samples, their number is not that of the samples.
+    /// Default: no limit.
     pub fn share(mut self, largest: f64, minimum: u64) -> Self {
         self.share = Some(ShareLimit { largest, minimum });
         self
     }
 
-    /// Whether [damage](Failures::damage) met while a shard is read skips the rest of the shard. Default:
-    /// false, and reading continues with the next sound sample of the shard, if there is one.
-    pub fn rest_of_shard(mut self, give_up: bool) -> Self {
-        self.rest_of_shard = give_up;
+    /// Whether [damage](Failures::damage) in a shard skips the rest of the shard. Default: false, and reading
+    /// continues with the next undamaged sample of the shard, if there is one.
+    pub fn rest_of_shard(mut self, skip: bool) -> Self {
+        self.rest_of_shard = skip;
         self
     }
 
@@ -108,33 +110,33 @@ impl OnError {
         let bad = |why: &str| Err(ErrorKind::Config(format!("`OnError`: {why}")).into());
         let is_limited = self.in_a_row.is_some() || self.total.is_some() || self.share.is_some();
         if self.skipped.is_empty() && (is_limited || self.rest_of_shard) {
-            return bad("it has limits and skips nothing: use `OnError::skip` instead of `OnError::stop`");
+            return bad("it has limits, but skips nothing: use `OnError::skip` instead of `OnError::stop`");
         }
         if self.in_a_row == Some(0) || self.total == Some(0) {
             return bad("a limit of 0 failures skips nothing: use `OnError::stop`, or a limit of at least 1");
         }
         if self.rest_of_shard && !self.skipped.has(FailureClass::Damage) {
-            return bad("`rest_of_shard` is for damage, which it does not skip: add `Failures::damage()`");
+            return bad("`rest_of_shard` needs a policy that skips damage: add `Failures::damage()`");
         }
         match self.share {
             Some(ShareLimit { largest, .. }) if !(largest > 0.0 && largest < 1.0) => {
                 bad(&format!("a share of {largest} failures must be more than 0 and less than 1"))
             }
             Some(ShareLimit { minimum: 0, .. }) => {
-                bad("a share is of a number of samples: give at least 1, better some thousands")
+                bad("a share of at least 0 items: give a minimum of at least 1, better some thousands")
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether this error, met while a shard is read, skips the rest of the shard.
+    /// Whether this error of reading a shard skips the rest of the shard.
     pub(crate) fn ends_shard(&self, error: &Error) -> bool {
         self.rest_of_shard
             && self.skipped.has(FailureClass::Damage)
             && error.kind().failure_class() == Some(FailureClass::Damage)
     }
 
-    /// Whether a failure is skipped, after the failures and samples counted in `before`.
+    /// Decides whether a failure is skipped. `before` counts the failures and samples before it.
     pub(crate) fn judge(&self, error: Error, before: Counts) -> Verdict {
         if !error.kind().failure_class().is_some_and(|class| self.skipped.has(class)) {
             return Verdict::Stop(error);
@@ -154,7 +156,7 @@ impl OnError {
         if let Some(ShareLimit { largest, minimum }) = self.share {
             let failed = total.saturating_add(1);
             let seen = samples.saturating_add(failed);
-            // Counted before there are `minimum` items as if the rest of them were sound.
+            // Until `minimum` items were seen, the missing ones count as successes.
             let counted = seen.max(minimum);
             if failed as f64 > largest * counted as f64 {
                 return too_many(
@@ -177,25 +179,25 @@ impl Default for OnError {
 /// The failures and samples before a failure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Failures of the stream since its last sound sample.
+    /// Failures of the stream since its last success.
     pub(crate) in_a_row: u64,
     /// Failures of all streams of the rank.
     pub(crate) total: u64,
-    /// Sound samples of all streams of the rank.
+    /// Successful samples of all streams of the rank.
     pub(crate) samples: u64,
 }
 
-/// What the policy decides about a failure.
+/// The decision of the policy about a failure.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// Record it, and take the next sample.
+    /// Record the failure in the ledger, and continue with the next sample.
     Skip(Error),
     /// Return this error as the next item.
     Stop(Error),
 }
 
-/// Whether a failure is one of the network, the store or the disk, rather than of the data: the sequence
-/// cannot continue without the samples that could not be read.
+/// Whether the error is a failure of the network, the store or the disk, rather than of the data. The samples
+/// may be readable later, so the run cannot continue without them.
 pub(super) fn is_outage(kind: &ErrorKind) -> bool {
     matches!(
         kind,
@@ -218,29 +220,27 @@ pub struct Failures(u8);
 impl Failures {
     /// Damage in a shard: `Damaged`, `SampleChecksum`, `Truncated`, `ArchiveEnd`, `Checksum`, `Header`,
     /// `Decompress`, `TooLarge`, `TooManyMembers`, `DuplicateMember`, `Format` and `ScatteredSample` of
-    /// [`ErrorKind`],
-    /// and `MissingSample` if a joined shard is damaged.
+    /// [`ErrorKind`], and `MissingSample` if a joined shard is damaged.
     pub const fn damage() -> Self {
         Self::only(FailureClass::Damage)
     }
 
-    /// Fields that cannot be decoded, are missing, or have another type or shape than was asked for:
-    /// `Decode`, `Array`, `WrongType`, `MissingField`, `MissingTensor` and `Pickle` of [`ErrorKind`]; and
-    /// samples that cannot be joined although the other dataset is sound, `MissingSample` and
-    /// `FieldConflict`.
+    /// Fields that cannot be decoded, are missing, or do not have the requested type or shape: `Decode`,
+    /// `Array`, `WrongType`, `MissingField`, `MissingTensor` and `Pickle` of [`ErrorKind`]. Also samples that
+    /// cannot be joined although the other dataset is not damaged: `MissingSample` and `FieldConflict`.
     pub const fn decode() -> Self {
         Self::only(FailureClass::Decode)
     }
 
-    /// Errors of the caller's own steps: [`ErrorKind::Step`], and those of a step that encodes or writes
-    /// samples (`Encode`, `Unwritable`). Also items that fit into no bucket, and batches whose tokens need
-    /// more rows than a [`PackedTokens`](crate::collate::PackedTokens) column has.
+    /// Errors of the caller's functions: [`ErrorKind::Step`], and errors of encoding or writing samples
+    /// (`Encode`, `Unwritable`). Also items that fit into no bucket, and batches whose tokens need more rows
+    /// than a [`PackedTokens`](crate::collate::PackedTokens) column has.
     pub const fn step() -> Self {
         Self::only(FailureClass::Step)
     }
 
-    /// Panics of the caller's own steps: [`ErrorKind::Panicked`]. They are not part of
-    /// [`step`](Failures::step), because a panic is more often a mistake in the program than in the data.
+    /// Panics of the caller's functions: [`ErrorKind::Panicked`]. [`step`](Failures::step) does not include
+    /// them, because a panic is more often a bug of the program than a defect of the data.
     pub const fn panics() -> Self {
         Self::only(FailureClass::Panic)
     }
@@ -250,12 +250,12 @@ impl Failures {
         Self::only(FailureClass::MissingShard)
     }
 
-    /// All failures that may be skipped.
+    /// All kinds of failures that can be skipped.
     pub const fn all() -> Self {
         Self::damage().and(Self::decode()).and(Self::step()).and(Self::panics()).and(Self::missing_shards())
     }
 
-    /// The failures of both sets.
+    /// The union of both sets.
     pub const fn and(self, other: Failures) -> Self {
         Failures(self.0 | other.0)
     }
@@ -295,7 +295,7 @@ impl BitOr for Failures {
     }
 }
 
-/// `{Damage, Decode}`.
+/// As `{Damage, Decode}`.
 impl fmt::Debug for Failures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(FailureClass::ALL.into_iter().filter(|class| self.has(*class))).finish()

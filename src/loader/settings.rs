@@ -1,5 +1,5 @@
-//! The checked options of a loader, and what follows from them without reading: the number of steps and the
-//! header of its states.
+//! The checked options of a loader, and the values computed from them without reading: the lengths of the
+//! streams, the shapes of the steps and the header of the states.
 
 use super::policy::OnError;
 use super::report::MemoryGauges;
@@ -21,19 +21,19 @@ pub(super) struct DatasetSettings {
     pub(super) select: Option<SelectFn>,
     /// Number of samples in the shuffle buffer of each stream.
     pub(super) shuffle: usize,
-    /// The caller's name for it.
+    /// The name that the caller gave to the dataset.
     pub(super) name: Option<String>,
-    /// Its weight in a mixture.
+    /// The weight in a mixture.
     pub(super) weight: u32,
-    /// Number of its epochs in one epoch of the mixture.
+    /// Number of epochs of the dataset in one epoch of the mixture.
     pub(super) passes: u64,
     /// The names of the stages that change the number of items.
     pub(super) stages: Vec<String>,
-    /// The shapes of batches, if there are several.
+    /// Plans the shapes of batches, if there are several.
     pub(super) buckets: Option<MakeBucketPlan>,
 }
 
-/// Plans the shapes of batches. The argument is the batch size of the shapes that have none of their own.
+/// Plans the shapes of batches. The argument is the batch size of shapes without a batch size of their own.
 pub(super) type MakeBucketPlan = Arc<dyn Fn(Option<usize>) -> Result<BucketPlan, String> + Send + Sync>;
 
 impl DatasetSettings {
@@ -50,7 +50,7 @@ impl DatasetSettings {
         }
     }
 
-    /// Appends a function on samples as they are read, before the shuffle buffer.
+    /// Appends a function that selects or changes samples before the shuffle buffer.
     pub(super) fn add_select(&mut self, name: &str, f: SelectFn) {
         self.select = Some(match self.select.take() {
             Some(before) => Arc::new(move |sample| before(sample)?.map_or(Ok(None), |sample| f(sample))),
@@ -63,15 +63,15 @@ impl DatasetSettings {
 /// All options that do not depend on the type of items.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
-    /// The datasets of the mixture: a single one without a mixture.
+    /// The datasets of the mixture; one dataset without a mixture.
     pub(super) parts: Vec<DatasetSettings>,
-    /// The changes of their weights.
+    /// The changes of the weights during the job.
     pub(super) schedule: Vec<WeightChange>,
     pub(super) resources: Resources,
     pub(super) batch: usize,
     pub(super) buckets: Option<Arc<BucketPlan>>,
     pub(super) last: LastBatch,
-    /// Whether an epoch may have other numbers of steps on other ranks, which nobody knows ahead.
+    /// Whether the ranks may take different numbers of steps in an epoch, which are not known ahead.
     pub(super) uneven_steps: bool,
     pub(super) policy: Arc<OnError>,
     pub(super) on_stall: OnStall,
@@ -132,23 +132,23 @@ impl Settings {
         Ok(())
     }
 
-    /// Checks that the steps of an epoch are known ahead if there are several ranks, unless the caller allows
-    /// it otherwise. Ranks that read the same take the same steps.
+    /// Checks that the number of steps of an epoch is known ahead if there are several data-parallel ranks,
+    /// unless the caller allows uneven steps. (Ranks with one data-parallel rank read the same samples.)
     pub(super) fn check_steps(&self) -> Result<()> {
         let ranks = self.first().map_or(1, |dataset| dataset.topology().data_parallel_size());
         if ranks < 2 || self.uneven_steps || self.lengths().is_some() {
             return Ok(());
         }
         let what = format!(
-            "the {ranks} ranks may take different numbers of steps in an epoch, and collectives of those \
-             that take more would wait for ever: give each dataset an index and use no stage that changes \
-             the number of items, or take the same number of steps on all ranks from `epochs`, or allow it \
-             by `uneven_steps(true)`"
+            "the {ranks} ranks may take different numbers of steps in an epoch, and a collective operation \
+             in a step that one of them does not take would never return: give each dataset an index and \
+             use no stage that changes the number of items, or take the same number of steps on all ranks \
+             from `epochs`, or allow different numbers by `uneven_steps(true)`"
         );
         Err(ErrorKind::Config(what).into())
     }
 
-    /// The run of one epoch, as a state calls it.
+    /// The range of a single epoch, for the header of states.
     pub(super) fn epoch_run(&self, epoch: u64) -> EpochRange {
         match self.last {
             LastBatch::Repeat => EpochRange::EpochRepeated(epoch),
@@ -156,10 +156,10 @@ impl Settings {
         }
     }
 
-    /// The shape of each step, if there are several.
+    /// The shape of each step, if batches have several shapes.
     pub(super) fn shapes(&self) -> Result<Option<Shapes>> {
         let Some(plan) = &self.buckets else { return Ok(None) };
-        let readers = self.reader().1 as u64;
+        let readers = self.readers() as u64;
         let sizes = plan.sizes.iter().map(|size| (*size as u64).saturating_mul(readers));
         let seed = self.first().map_or(0, Dataset::seed);
         Shapes::new(&plan.shares, sizes, seed).map(Some)
@@ -179,19 +179,21 @@ impl Settings {
         self.buckets.as_ref().and_then(|plan| plan.sizes.get(bucket)).copied().unwrap_or(self.batch)
     }
 
-    /// Number of sequence numbers that a step, which is a batch of every rank, covers.
+    /// Number of sequence numbers that a step covers: one batch of every rank.
     pub(super) fn step_size(&self) -> u64 {
-        (self.batch as u64).saturating_mul(self.reader().1 as u64)
+        (self.batch as u64).saturating_mul(self.readers() as u64)
     }
 
-    /// The sequence number from which on items are left, as of a state.
+    /// The sequence number that a state has reached, or that of the beginning.
     pub(super) fn reached(&self, state: Option<&State>) -> Reached {
-        let (next_number, furthest) = state.map_or((0, 0), |state| (state.next_number(), state.furthest()));
         // With several shapes, steps have several sizes.
-        Reached { next_number, furthest, step: self.buckets.is_none().then(|| self.step_size()) }
+        let step = if self.buckets.is_some() { None } else { Some(self.step_size()) };
+        let next_number = state.map_or(0, State::next_number);
+        let furthest = state.map_or(0, State::furthest);
+        Reached { next_number, furthest, step }
     }
 
-    /// The record of a run that starts.
+    /// The monitor of a run that starts.
     pub(super) fn new_run(
         &self,
         state: State,
@@ -204,7 +206,7 @@ impl Settings {
             EpochRange::Epoch(_) | EpochRange::EpochRepeated(_) => self.steps_left(&state),
         };
         let stores = self.parts.iter().flat_map(|part| part.dataset.stores());
-        RunMonitor::new(state, stores, (owners, streams), tuning, steps, self.on_stall.clone())
+        RunMonitor::new(state, stores, owners, streams, tuning, steps, self.on_stall.clone())
     }
 
     /// The streams that this rank reads.
@@ -212,12 +214,17 @@ impl Settings {
         self.first().map_or(&[], Dataset::streams)
     }
 
-    /// Number of this rank, or of this worker among those of all ranks, and the number of them.
-    pub(super) fn reader(&self) -> (usize, usize) {
-        self.first().map_or((0, 1), |dataset| (dataset.topology().reader(), dataset.topology().readers()))
+    /// Number of this reader: a worker of a data-parallel rank.
+    pub(super) fn reader(&self) -> usize {
+        self.first().map_or(0, |dataset| dataset.topology().reader())
     }
 
-    /// Number of items that each stream of the job has in an epoch, if it is known.
+    /// Number of readers of the job.
+    pub(super) fn readers(&self) -> usize {
+        self.first().map_or(1, |dataset| dataset.topology().readers())
+    }
+
+    /// Number of items of each stream of the job in an epoch, if all are known.
     pub(super) fn lengths(&self) -> Option<StreamLengths> {
         let changes = |part: &DatasetSettings| !part.stages.is_empty() || part.dataset.skips_missing();
         if self.buckets.is_some() || self.parts.iter().any(changes) {
@@ -231,8 +238,8 @@ impl Settings {
         (0..streams).map(length).collect::<Option<_>>().map(StreamLengths)
     }
 
-    /// Whether a dataset's samples are shuffled and its shards are not, so that all of its epochs begin with
-    /// the same shards.
+    /// Whether the samples of a dataset are shuffled but its shards are not. All of its epochs then begin
+    /// with the same shards.
     pub(super) fn repeats_first_shards(&self) -> bool {
         self.parts.iter().any(|part| {
             let plan = part.dataset.plan();
@@ -250,7 +257,7 @@ impl Settings {
             header.stages.clone_from(&part.stages);
             if let Some(plan) = &self.buckets {
                 // The number of items on all ranks together must be the same after a restore.
-                let readers = self.reader().1;
+                let readers = self.readers();
                 let sizes: Vec<usize> = plan.sizes.iter().map(|size| size.saturating_mul(readers)).collect();
                 header.stages.push(format!("{plan} with {sizes:?} items on all ranks"));
             }

@@ -1,4 +1,4 @@
-//! From checked settings and stages to a loader: connects the parts of a run.
+//! Makes a loader out of checked settings and stages: connects the parts of a run.
 
 use super::Loader;
 use super::batches::{
@@ -19,8 +19,8 @@ use crate::memory::Gauge;
 use crate::sample::{Position, Sample};
 use std::sync::Arc;
 
-/// Builds a loader whose items `rows` turns into rows, and `make` rows into batches. If the stages end in
-/// rows, `collator` allocates their slots.
+/// Builds a loader: `rows` turns items into rows, and `make` turns rows into batches. If the stages
+/// themselves write rows, `collator` allocates their slots.
 pub(super) fn loader<T: Send + 'static, I: IntoRows<T>, B: Send + 'static>(
     settings: Settings,
     mut stages: Vec<Stages<T>>,
@@ -31,7 +31,7 @@ pub(super) fn loader<T: Send + 'static, I: IntoRows<T>, B: Send + 'static>(
     stages.iter_mut().for_each(|stages| stages.locates |= make.may_fail());
     let (settings, stages) = (Arc::new(settings), Arc::<[Stages<T>]>::from(stages));
     let learned = LearnedTuning::new(&settings.resources, make.batch_bytes());
-    let start = move |settings: &Settings, begun: PreparedRun| {
+    let start = move |settings: &Settings, prepared: PreparedRun| {
         let PreparedRun {
             sources,
             mixed_streams,
@@ -43,7 +43,7 @@ pub(super) fn loader<T: Send + 'static, I: IntoRows<T>, B: Send + 'static>(
             all_streams,
             endless,
             end,
-        } = begun;
+        } = prepared;
         owners.collators = make.collators.to_vec();
         let state = progress.state().ended(end);
         let collator = collator.clone();
@@ -74,8 +74,8 @@ pub(super) fn loader<T: Send + 'static, I: IntoRows<T>, B: Send + 'static>(
             let inline = InlineOutputs::new(sources);
             Box::new(Sequencer::new(rows.rows(inline, count, &stop), mixed_streams, &sequence))
         };
-        let progress = (progress, Arc::clone(&settings.policy));
-        let collect = BatchCollector::new(sequence, first, make.clone(), progress);
+        let policy = Arc::clone(&settings.policy);
+        let collect = BatchCollector::new(sequence, first, make.clone(), progress, policy);
         let ahead = has_threads.then(|| tuning.max_prefetch());
         let collector = MonitoredCollector::new(collect, run.clone(), has_threads.then_some(tuning));
         let batches: Collected<B> = Box::new(collector);
@@ -84,8 +84,8 @@ pub(super) fn loader<T: Send + 'static, I: IntoRows<T>, B: Send + 'static>(
     Loader { settings, start: Arc::new(start) }
 }
 
-/// Finds the first row of the epoch; if batches have several shapes, one of the given shape. Searches the
-/// streams of this rank first, and then those of other ranks.
+/// Finds the first row of the epoch, to pad batches; if batches have several shapes, the first row of the
+/// given shape. Searches the streams of this rank first, and then those of other ranks.
 fn first_row<T: Send + 'static, I: IntoRows<T>>(
     streams: AllStreams,
     stages: Arc<[Stages<T>]>,
@@ -130,7 +130,7 @@ fn first_row<T: Send + 'static, I: IntoRows<T>>(
     })
 }
 
-/// Adds a stage that writes each sample into its slots of the batch.
+/// Appends a stage that writes each sample into its slots of the batch.
 pub(super) fn write_rows(stages: Stages<Sample>, collator: Option<Collator>, seed: u64) -> Stages<Row> {
     let Stages { pipe, names, locates, .. } = stages;
     let write = move |sample: &Sample, slots| match &collator {

@@ -2,8 +2,8 @@
 //!
 //! A step of a rank is a batch that it returns. If all ranks take the same number of steps, each step covers
 //! the same number of sequence numbers. With [`LastBatch::Keep`](super::LastBatch::Keep), and in epochs
-//! without end, a rank leaves out the batches in which it has nothing: at the end of an epoch, and after a
-//! restore of a state whose ranks had come to different sequence numbers.
+//! without end, a rank skips the batches in which it has no item. Such batches occur at the end of an epoch,
+//! and after a restore of a state whose ranks had reached different sequence numbers.
 
 use super::settings::Settings;
 use crate::adapters::LastBatch;
@@ -12,29 +12,29 @@ use crate::state::{EpochRange, RunEnd, State, StreamState};
 
 /// The steps that are left for a rank.
 pub(super) enum StepsLeft {
-    /// This many, of one size.
+    /// All ranks take this number of steps.
     Equal(u64),
-    /// As many as there are batches with an item; and the number of all batches.
+    /// The rank takes a step for each batch in which it has an item. The number is that of all batches.
     WithItems(ItemsLeft, u64),
 }
 
 impl Settings {
-    /// Number of batches that an epoch has on this rank, if it is known.
+    /// Number of batches of an epoch on this rank, if it is known.
     pub(super) fn steps(&self) -> Option<u64> {
         self.steps_from(EpochRange::Epoch(0), 0, &[]).map(|left| left.count())
     }
 
-    /// Number of batches that an epoch of a dataset without an index has on this rank, if the streams of all
-    /// ranks have these numbers of items.
+    /// Number of batches of an epoch on this rank for a dataset without an index, if stream `i` of the job
+    /// has `items[i]` items.
     pub(super) fn steps_with(&self, items: &[u64]) -> u64 {
         let lengths = StreamLengths(items.to_vec());
         match self.last {
-            // Batches are filled across gaps.
+            // `Drop` fills a batch with the next items of the rank's own streams, across gaps.
             LastBatch::Drop => {
                 let own = self.streams().iter().filter_map(|stream| items.get(*stream));
                 own.sum::<u64>() / (self.batch as u64).max(1)
             }
-            _ => lengths.left(self.reader(), self.batch as u64, 0, &[]).batches(),
+            _ => lengths.left(self.reader(), self.readers(), self.batch as u64, 0, &[]).batches(),
         }
     }
 
@@ -47,17 +47,17 @@ impl Settings {
                 .map(StreamState::items_and_gaps)
                 .sum()
         };
-        let taken: Vec<u64> = self.streams().iter().map(of_stream).collect();
-        Some(match self.steps_from(state.header().run, state.next_number(), &taken)? {
-            // Samples that failed may have left less than the lengths promise.
+        let consumed: Vec<u64> = self.streams().iter().map(of_stream).collect();
+        Some(match self.steps_from(state.header().run, state.next_number(), &consumed)? {
+            // A run with failed samples may end before its streams have the items of the index.
             StepsLeft::WithItems(..) if state.end() == RunEnd::Ended => 0,
             left => left.count(),
         })
     }
 
-    /// The steps that are left from sequence number `from` on, if `taken` items were taken of each stream of
-    /// this rank. None if the lengths of the streams are not known.
-    pub(super) fn steps_from(&self, run: EpochRange, from: u64, taken: &[u64]) -> Option<StepsLeft> {
+    /// The steps that are left from sequence number `from` on, if `consumed[i]` items of this rank's stream
+    /// `i` were consumed. `None` if the lengths of the streams are not known.
+    pub(super) fn steps_from(&self, run: EpochRange, from: u64, consumed: &[u64]) -> Option<StepsLeft> {
         let lengths = self.lengths()?;
         let is_endless = matches!(run, EpochRange::EpochsFrom(_));
         let lengths = if is_endless { StreamLengths::endless(lengths.0.len()) } else { lengths };
@@ -66,7 +66,10 @@ impl Settings {
             Some(steps) => StepsLeft::Equal(steps),
             None => {
                 let all = lengths.all_steps(self.step_size(), from);
-                StepsLeft::WithItems(lengths.left(self.reader(), self.batch as u64, from, taken), all)
+                StepsLeft::WithItems(
+                    lengths.left(self.reader(), self.readers(), self.batch as u64, from, consumed),
+                    all,
+                )
             }
         })
     }
@@ -81,8 +84,8 @@ impl StepsLeft {
         }
     }
 
-    /// Number of steps that are left for the rank that has the most, at most. A rank with fewer may skip that
-    /// many too, and has nothing left then.
+    /// Upper bound of the steps that are left for any rank. A rank with fewer steps may skip this number too;
+    /// no steps are left for it then.
     pub(super) fn of_all_ranks(&self, ranks: usize) -> u64 {
         match self {
             StepsLeft::WithItems(_, all) if ranks > 1 => *all,
@@ -90,7 +93,7 @@ impl StepsLeft {
         }
     }
 
-    /// Number of batches, with or without an item, that `steps` steps cover.
+    /// Number of batches that `steps` steps of this rank cover, including those in which it has no item.
     pub(super) fn covered_by(&self, steps: u64) -> u64 {
         match self {
             StepsLeft::Equal(_) => steps,

@@ -1,29 +1,29 @@
-//! The order in which the datasets of a mixture give the items of a stream.
+//! `DatasetOrder`: the dataset of each item of a stream in a mixture.
 
 use super::window::{MAX_WINDOW, WeightedWindow, WindowKey, window_length};
 use crate::error::{ErrorKind, Result};
 use crate::rng::Purpose;
 use serde::{Deserialize, Serialize};
 
-/// Weights of all datasets, in effect from an item of the job on.
+/// New weights of all datasets, which apply from an item of the job on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WeightChange {
-    /// The number of the item in the job's sequence.
+    /// The sequence number of the item.
     pub(crate) from: u64,
     pub(crate) weights: Vec<u32>,
 }
 
-/// Which dataset gives the item at each index of a stream: a stream of a loader, or the one of
-/// [`random_mix`](crate::adapters::random_mix), whose sources are the datasets.
+/// The dataset of the item at each index of a stream: of a stream of a loader, or of the single stream of
+/// [`random_mix`](crate::adapters::random_mix), where the datasets are its sources.
 ///
-/// Items are grouped into [windows](super::window) whose length is the sum of the weights. In each window
-/// every dataset gives exactly as many items as its weight, in a random order that depends only on the seed,
-/// the stream and the first index of the window. A change of the weights starts a new window, so the order
-/// after it does not depend on the weights before.
+/// The items are divided into [windows](super::window) whose length is the sum of the weights. A window has
+/// exactly as many items of each dataset as its weight, in a random order that depends only on the seed, the
+/// stream and the first index of the window. A change of the weights starts a new window, so that the order
+/// after the change does not depend on the earlier weights.
 #[derive(Debug, Clone)]
 pub(crate) struct DatasetOrder {
-    /// By their first index; the first one starts at 0.
+    /// Sorted by their first index. The first phase starts at index 0.
     phases: Vec<WeightPhase>,
     seed: u64,
     stream: u64,
@@ -33,9 +33,10 @@ pub(crate) struct DatasetOrder {
 /// A range of items with the same weights.
 #[derive(Debug, Clone)]
 struct WeightPhase {
+    /// The first index.
     from: u64,
     weights: Vec<u32>,
-    /// Number of items in a window. 0 only without datasets.
+    /// Number of items in a window; 0 only if there are no datasets.
     length: u64,
 }
 
@@ -46,18 +47,20 @@ impl DatasetOrder {
     /// As [`check`](DatasetOrder::check).
     pub(crate) fn new(weights: &[u32], seed: u64, stream: usize) -> Result<Self> {
         Self::check(weights, &[])?;
-        Ok(Self::scheduled((weights, &[]), None, (stream, 1), seed))
+        Ok(Self::scheduled(weights, &[], None, stream, 1, seed))
     }
 
-    /// The order of stream `stream` of `streams`, with `weights` at first and `changes` of them.
+    /// The order of stream `stream` of `streams`, which starts with `weights` and applies `changes`.
     ///
     /// A change names a sequence number `n` of the job, which is at index `n / streams` of its stream. Each
-    /// stream changes its weights at its first index whose sequence number is at least `n`. With an `origin`,
-    /// a new window starts at that sequence number, with the weights that apply there.
+    /// stream changes its weights at its first index whose sequence number is at least `n`. If there is an
+    /// `origin`, a new window starts at that sequence number, with the weights that apply there.
     pub(crate) fn scheduled(
-        (weights, changes): (&[u32], &[WeightChange]),
+        weights: &[u32],
+        changes: &[WeightChange],
         origin: Option<u64>,
-        (stream, streams): (usize, usize),
+        stream: usize,
+        streams: usize,
         seed: u64,
     ) -> Self {
         let index = |item: u64| item.saturating_sub(stream as u64).div_ceil(streams.max(1) as u64);
@@ -68,7 +71,7 @@ impl DatasetOrder {
         let origin = origin.map(|origin| (index(origin), first));
         let later = later.iter().map(|change| (index(change.from), change.weights.as_slice()));
         for (from, weights) in [(0, first)].into_iter().chain(origin).chain(later) {
-            // Between two changes that are less than `streams` apart, some streams have no item.
+            // If two changes are less than `streams` apart, some streams have no item between them.
             phases.pop_if(|last| last.from == from);
             let length = window_length(weights).unwrap_or_default();
             phases.push(WeightPhase { from, weights: weights.to_vec(), length });
@@ -79,8 +82,8 @@ impl DatasetOrder {
     /// Checks weights and changes.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for weights that are all 0, a dataset whose weight is always 0, weights whose
-    /// sum is above [`MAX_WINDOW`], and changes that are out of order or for another number of datasets.
+    /// [`ErrorKind::Config`] if all weights are 0, the weight of a dataset is always 0, the sum of the
+    /// weights is above [`MAX_WINDOW`], or changes are out of order or for another number of datasets.
     pub(crate) fn check(weights: &[u32], changes: &[WeightChange]) -> Result<()> {
         let config = |what: String| Err(ErrorKind::Config(what).into());
         let changed = changes.iter().map(|change| (change.from, change.weights.as_slice()));
@@ -89,25 +92,27 @@ impl DatasetOrder {
             if here.len() != weights.len() {
                 let (given, count) = (here.len(), weights.len());
                 return config(format!(
-                    "the weights {here:?} from item {from} on are {given}, and there are {count} datasets: \
-                     give one for each, in the order of the mix"
+                    "the weights {here:?} from item {from} on are {given}, but there are {count} datasets: \
+                     give one weight for each, in the order of the mix"
                 ));
             }
         }
         if let Some(pair) = changes.windows(2).find(|pair| pair[0].from >= pair[1].from) {
             let [first, second] = [&pair[0], &pair[1]].map(|change| change.from);
             return config(format!(
-                "weights from item {second} on were set after those from item {first} on: set them in the \
-                 order in which they come, each once"
+                "the weights from item {second} on follow those from item {first} on: set the changes in \
+                 ascending order of items, each item once"
             ));
         }
         if changes.first().is_some_and(|change| change.from == 0) {
-            return config("weights from item 0 on: set the first ones by `weight` of each dataset".into());
+            return config(
+                "weights from item 0 on: set the first weights by `weight` of each dataset".into(),
+            );
         }
         if changes.is_empty() && weights.contains(&0) {
             return config(format!(
-                "the weights {weights:?}: use whole numbers from 1 up, or change those of datasets by \
-                 `weights_from` some time"
+                "the weights {weights:?}: use whole numbers from 1 up, or change a weight of 0 later by \
+                 `weights_from`"
             ));
         }
         for (from, here) in phases() {
@@ -121,17 +126,23 @@ impl DatasetOrder {
         let never = |dataset: &usize| phases().all(|(_, weights)| weights.get(*dataset) == Some(&0));
         if let Some(dataset) = (0..weights.len()).find(never) {
             return config(format!(
-                "dataset {dataset} has the weight 0, always: leave it out, or give it another weight by \
-                 `weights_from` some time"
+                "dataset {dataset} always has the weight 0: leave it out, or change its weight later by \
+                 `weights_from`"
             ));
         }
         Ok(())
     }
 
-    /// Counts the items of each dataset for one or more indices from `index` on and before `until`: adds them
-    /// to `given`, and subtracts them from the items that the datasets have `left`. Returns the number of
-    /// indices counted.
-    pub(crate) fn count_items(&mut self, index: u64, until: u64, left: &mut [u64], given: &mut [u64]) -> u64 {
+    /// Counts the items of each dataset at one or more indices from `index` on, but before `until`: adds the
+    /// numbers to `counts`, and subtracts them from the numbers of items that the datasets have `left`.
+    /// Returns the number of indices.
+    pub(crate) fn count_items(
+        &mut self,
+        index: u64,
+        until: u64,
+        left: &mut [u64],
+        counts: &mut [u64],
+    ) -> u64 {
         let number = self.phase_of(index);
         let end = self.phases.get(number + 1).map_or(until, |next| next.from.min(until));
         if let Some(WeightPhase { from, weights, length }) =
@@ -141,51 +152,55 @@ impl DatasetOrder {
             let whole = weighted.map(|(left, weight)| left / u64::from(*weight)).min();
             let windows = whole.unwrap_or(0).min((end - index) / length);
             if (index - from).is_multiple_of(*length) && windows > 0 {
-                for ((left, given), weight) in left.iter_mut().zip(given).zip(weights) {
-                    let counted = windows * u64::from(*weight);
-                    *left -= counted;
-                    *given += counted;
+                // Whole windows are counted at once.
+                for ((left, count), weight) in left.iter_mut().zip(counts).zip(weights) {
+                    let items = windows * u64::from(*weight);
+                    *left -= items;
+                    *count += items;
                 }
                 return windows * length;
             }
         }
         let dataset = self.dataset_at(index, |at| left.get(at) == Some(&0));
-        let mut alone = left.iter().enumerate().filter(|(_, left)| **left > 0);
-        let counted = match (alone.next(), alone.next()) {
+        // If all other datasets have ended, all items are of this one.
+        let mut running = left.iter().enumerate().filter(|(_, left)| **left > 0);
+        let items = match (running.next(), running.next()) {
             (Some((_, left)), None) => (*left).min(until - index),
             _ => 1,
         };
-        left[dataset] -= counted;
-        given[dataset] += counted;
-        counted
+        left[dataset] -= items;
+        counts[dataset] += items;
+        items
     }
 
-    /// The dataset that gives the item at this index. The next dataset with a weight replaces one that has
-    /// ended. If all of those have ended, the next of the others does: an epoch contains all samples.
+    /// The dataset of the item at this index. If that dataset has ended, the next dataset with a weight
+    /// replaces it. If all datasets with a weight have ended, the next dataset with weight 0 does, because an
+    /// epoch contains all samples.
     pub(crate) fn dataset_at(&mut self, index: u64, ended: impl Fn(usize) -> bool) -> usize {
-        let at = self.drawn_at(index);
-        if !ended(at) {
-            return at;
+        let drawn = self.drawn_at(index);
+        if !ended(drawn) {
+            return drawn;
         }
         let weights = self.phases.get(self.phase_of(index)).map_or(&[][..], |phase| &phase.weights);
         let count = weights.len();
-        let running = || (1..count).map(|step| (at + step) % count).filter(|at| !ended(*at));
-        running().find(|at| weights[*at] > 0).or_else(|| running().next()).unwrap_or(at)
+        let running = || (1..count).map(|step| (drawn + step) % count).filter(|at| !ended(*at));
+        running().find(|at| weights[*at] > 0).or_else(|| running().next()).unwrap_or(drawn)
     }
 
-    /// Index of the phase that contains an index of the stream.
+    /// Number of the phase that contains an index of the stream.
     fn phase_of(&self, index: u64) -> usize {
         self.phases.partition_point(|phase| phase.from <= index).saturating_sub(1)
     }
 
-    /// The dataset that the window has at this index, whether or not it has ended.
+    /// The dataset at this index of the window, whether or not it has ended.
     fn drawn_at(&mut self, index: u64) -> usize {
         let Some(WeightPhase { from, weights, length }) = self.phases.get(self.phase_of(index)) else {
             return 0;
         };
         let [_, _, ..] = weights[..] else { return 0 };
-        // Windows have at least one item, so no two of them have the same number.
-        let (number, at) = (from + (index - from) / length + 1, ((index - from) % length) as usize);
+        // Windows have at least one item, so no two windows have the same number.
+        let number = from + (index - from) / length + 1;
+        let at = ((index - from) % length) as usize;
         let key = WindowKey { purpose: Purpose::Mix, seed: self.seed, number, stream: self.stream };
         self.window.enter(weights, key);
         self.window.choice(at).unwrap_or_default()
@@ -207,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_not_all_zero_and_bounded() {
+    fn bad_weights_are_errors() {
         let wrong = |weights: &[u32], changes: &[WeightChange]| {
             DatasetOrder::check(weights, changes).unwrap_err().to_string()
         };
@@ -217,14 +232,14 @@ mod tests {
         for weights in [&[0][..], &[0, 0], &[1, 0]] {
             assert!(wrong(weights, &[]).contains("whole numbers from 1 up"), "{weights:?}");
         }
-        assert!(wrong(&[1, 0], &[change(5, &[2, 0])]).contains("dataset 1 has the weight 0, always"));
+        assert!(wrong(&[1, 0], &[change(5, &[2, 0])]).contains("dataset 1 always has the weight 0"));
         assert!(DatasetOrder::check(&[1, 0], &[change(5, &[0, 1])]).is_ok());
         assert!(wrong(&[1, 1], &[change(5, &[0, 0])]).contains("[0, 0] from item 5 on"));
-        assert!(wrong(&[1, 1], &[change(5, &[1])]).contains("are 1, and there are 2 datasets"));
+        assert!(wrong(&[1, 1], &[change(5, &[1])]).contains("are 1, but there are 2 datasets"));
         assert!(wrong(&[1, 1], &[change(0, &[1, 2])]).contains("by `weight` of each dataset"));
         for second in [4, 5] {
-            let found = wrong(&[1, 1], &[change(5, &[1, 2]), change(second, &[2, 1])]);
-            assert!(found.contains("in the order in which they come"), "{found}");
+            let error = wrong(&[1, 1], &[change(5, &[1, 2]), change(second, &[2, 1])]);
+            assert!(error.contains("in ascending order of items"), "{error}");
         }
     }
 
@@ -233,26 +248,26 @@ mod tests {
         // Item 5 of a job with 3 streams: index 2 of the streams 0 and 1, index 1 of stream 2.
         for (stream, first) in [(0, 2), (1, 2), (2, 1)] {
             let changes = [change(5, &[0, 1])];
-            let mut of_stream = DatasetOrder::scheduled((&[1, 0], &changes), None, (stream, 3), 7);
-            let found = datasets(&mut of_stream, 6);
-            assert_eq!(found.iter().position(|dataset| *dataset == 1), Some(first), "stream {stream}");
-            assert!(found[first..].iter().all(|dataset| *dataset == 1));
+            let mut order = DatasetOrder::scheduled(&[1, 0], &changes, None, stream, 3, 7);
+            let datasets = datasets(&mut order, 6);
+            assert_eq!(datasets.iter().position(|dataset| *dataset == 1), Some(first), "stream {stream}");
+            assert!(datasets[first..].iter().all(|dataset| *dataset == 1));
         }
     }
 
     #[test]
-    fn a_change_leaves_the_windows_before_it_as_they_were() {
+    fn a_change_does_not_affect_earlier_windows() {
         let plain = datasets(&mut DatasetOrder::new(&[3, 2], 42, 3).unwrap(), 40);
         let changes = [change(23, &[1, 4])];
-        let changed = datasets(&mut DatasetOrder::scheduled((&[3, 2], &changes), None, (3, 1), 42), 40);
+        let changed = datasets(&mut DatasetOrder::scheduled(&[3, 2], &changes, None, 3, 1, 42), 40);
         assert_eq!(changed[..20], plain[..20], "stream 3 of a job with one stream starts at item 3");
         assert_ne!(changed[20..], plain[20..]);
     }
 
     #[test]
-    fn the_order_after_an_origin_does_not_depend_on_the_weights_before() {
+    fn the_order_after_an_origin_does_not_depend_on_earlier_weights() {
         let after = |weights: &[u32], changes: &[WeightChange], origin| {
-            datasets(&mut DatasetOrder::scheduled((weights, changes), origin, (0, 2), 42), 40)[10..].to_vec()
+            datasets(&mut DatasetOrder::scheduled(weights, changes, origin, 0, 2, 42), 40)[10..].to_vec()
         };
         let expected = after(&[9, 9], &[change(20, &[3, 1]), change(50, &[1, 1])], None);
         assert_eq!(after(&[3, 1], &[change(50, &[1, 1])], Some(20)), expected);
@@ -262,16 +277,17 @@ mod tests {
 
     #[test]
     fn a_dataset_with_a_weight_replaces_one_that_has_ended() {
-        let mut order = DatasetOrder::scheduled((&[1, 0, 1], &[change(9, &[1, 1, 1])]), None, (0, 1), 0);
+        let mut order = DatasetOrder::scheduled(&[1, 0, 1], &[change(9, &[1, 1, 1])], None, 0, 1, 0);
         assert!((0..9).all(|index| order.dataset_at(index, |at| at == 0) == 2));
-        assert!((0..9).all(|index| order.dataset_at(index, |at| at != 1) == 1), "an epoch has all samples");
+        let all_but_1_ended = |at: usize| at != 1;
+        assert!((0..9).all(|index| order.dataset_at(index, all_but_1_ended) == 1));
     }
 
     fn schedules() -> impl Strategy<Value = (Vec<u32>, Vec<WeightChange>)> {
         let weights = |count| prop::collection::vec(0u32..5, count);
         let changes = move |count| prop::collection::vec((1u64..40, weights(count)), 0..4);
         let all = (1usize..4).prop_flat_map(move |count| (weights(count), changes(count)));
-        all.prop_filter_map("weights that can be", |(weights, changes)| {
+        all.prop_filter_map("valid weights", |(weights, changes)| {
             let mut from = 0;
             let changes = changes.into_iter().map(|(after, weights)| {
                 from += after;
@@ -283,13 +299,13 @@ mod tests {
     }
 
     proptest! {
-        /// Compared with a model that goes through the items of the job one by one.
+        /// The expected shares are computed item by item of the job.
         #[test]
         fn every_window_of_every_phase_has_the_shares(
             (weights, changes) in schedules(), streams in 1usize..5, origin in prop::option::of(0u64..150),
         ) {
             for stream in 0..streams {
-                let make = || DatasetOrder::scheduled((&weights, &changes), origin, (stream, streams), 42);
+                let make = || DatasetOrder::scheduled(&weights, &changes, origin, stream, streams, 42);
                 let found = datasets(&mut make(), 200 / streams as u64);
                 let (mut last, mut window) = (None, vec![0; weights.len()]);
                 for (index, dataset) in found.iter().enumerate() {
@@ -311,19 +327,18 @@ mod tests {
                         "index {} of stream {}: {:?} of {:?}", index, stream, window, weights
                     );
                 }
-                // It can start at any index.
+                // The order can be continued from any index.
                 let at = |index: usize| make().dataset_at(index as u64, |_| false);
                 prop_assert!(found.iter().enumerate().all(|(index, dataset)| at(index) == *dataset));
             }
         }
 
-        /// Counting many items at once gives the same as counting one by one.
         #[test]
-        fn many_items_are_counted_at_once(
+        fn counting_many_items_at_once_equals_counting_one_by_one(
             (weights, changes) in schedules(), left in prop::collection::vec(0u64..60, 3),
             (from, until) in (0u64..50, 0u64..150),
         ) {
-            let make = || DatasetOrder::scheduled((&weights, &changes), None, (1, 2), 7);
+            let make = || DatasetOrder::scheduled(&weights, &changes, None, 1, 2, 7);
             let left = &left[..weights.len()];
             let (mut order, mut expected) = (make(), vec![0; left.len()]);
             for index in from..until {
@@ -333,12 +348,14 @@ mod tests {
                 let at = order.dataset_at(index, |at| expected[at] == left[at]);
                 expected[at] += 1;
             }
-            let (mut order, mut index) = (make(), from);
-            let (mut left, mut given) = (left.to_vec(), vec![0; left.len()]);
+            let mut order = make();
+            let mut index = from;
+            let mut counts = vec![0; left.len()];
+            let mut left = left.to_vec();
             while index < until && left.iter().any(|left| *left > 0) {
-                index += order.count_items(index, until, &mut left, &mut given);
+                index += order.count_items(index, until, &mut left, &mut counts);
             }
-            prop_assert_eq!(given, expected);
+            prop_assert_eq!(counts, expected);
         }
     }
 }

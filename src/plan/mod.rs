@@ -1,18 +1,17 @@
-//! The order of an epoch: which stream reads which shards. Pure functions, and splitters.
+//! The shards that each stream reads in each epoch, in order, as pure functions; and splitters.
 //!
 //! A [`Plan`] is a function of the number of shards, a seed, the epoch and the number of *logical streams*:
-//! it does not depend on time or on which reader comes first. An epoch puts all shards into one order and
-//! deals them to the streams in turn; one reader reads each stream from its first shard to its last. If the
-//! number of samples of each shard is known, the order is cut into equal shares instead, one for each stream,
-//! so that a few shards can serve many streams, and all streams get the same number of samples.
+//! it does not depend on time or on the order in which readers start. In each epoch, all shards are put into
+//! one order and dealt to the streams in turn; one reader reads each stream from its first shard to its last.
+//! If the number of samples of each shard is known, the order is instead cut into equal shares, one for each
+//! stream, so that a few shards can serve many streams, and all streams get the same number of samples.
 //!
-//! Streams that [keep their shards](Plan::kept) are dealt to once, and each epoch permutes the shards of each
-//! stream: a node that reads the same streams again finds their shards in its cache.
+//! If streams [keep their shards](Plan::kept), the shards are dealt once, and each epoch permutes the shards
+//! of each stream: a node that reads the same streams in each epoch finds their shards in its cache.
 //!
-//! Ranks and workers take whole streams, and the number of streams does not depend on them. So the content of
-//! stream 5 of epoch 3, and therefore that of a global batch made of all streams, is the same on 1, 2, 4 …
-//! nodes: a job can be stopped on 8 nodes and resumed on 4, or be debugged on one, with the same data in the
-//! same order.
+//! Ranks and workers read whole streams, and the number of streams does not depend on them. So the content of
+//! stream 5 of epoch 3, and of a global batch made of all streams, is the same on 1, 2, 4 … nodes: a job can
+//! be stopped on 8 nodes and resumed on 4, or be debugged on one, with the same data in the same order.
 
 mod dataset_order;
 mod order;
@@ -49,7 +48,7 @@ use std::sync::Arc;
 pub struct Slice {
     /// The number of the shard.
     pub shard: usize,
-    /// The numbers of its samples; up to `u64::MAX` if the number of samples is unknown.
+    /// The numbers of the samples in the shard. The end is `u64::MAX` if the number of samples is unknown.
     pub samples: Range<u64>,
 }
 
@@ -84,11 +83,11 @@ pub struct Plan {
     shards: usize,
     /// Number of samples of each shard, if known.
     counts: Option<Arc<[u64]>>,
-    /// Their sum.
+    /// The sum of `counts`.
     total: u64,
     streams: usize,
     seed: u64,
-    /// The number of the dataset in a mixture.
+    /// The number of the dataset in a mixture. It seeds the random numbers too.
     dataset: u64,
     shuffled: bool,
     kept: bool,
@@ -99,7 +98,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan of `shards` shards, shuffled by `seed`, for `streams` streams. Whole shards are dealt.
+    /// A plan of `shards` shards, shuffled by `seed`, for `streams` streams. Streams read whole shards.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for 0 streams, [`ErrorKind::TooFewShards`] for more streams than shards.
@@ -108,8 +107,8 @@ impl Plan {
         Self::with(shards, None, 0, streams, seed)
     }
 
-    /// A plan of shards with these numbers of samples. Shards are cut into slices so that all streams are
-    /// equally long: no stream is more than one sample longer than another.
+    /// A plan of shards with these numbers of samples. Shards are cut into slices so that the numbers of
+    /// samples of any two streams differ by one at most.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for 0 streams, or for fewer samples than streams.
@@ -135,31 +134,41 @@ impl Plan {
         if streams == 0 {
             return Err(ErrorKind::Config("a plan needs at least one stream".into()).into());
         }
-        let orders = OrderCache::default();
-        let (dataset, shuffled, kept, resampled) = (0, true, false, false);
-        let sampler = None;
-        Ok(Plan { shards, counts, total, streams, seed, dataset, shuffled, kept, resampled, sampler, orders })
+        Ok(Plan {
+            shards,
+            counts,
+            total,
+            streams,
+            seed,
+            dataset: 0,
+            shuffled: true,
+            kept: false,
+            resampled: false,
+            sampler: None,
+            orders: OrderCache::default(),
+        })
     }
 
-    /// The plan with the random numbers of the dataset of this number in a mixture.
+    /// The plan for dataset number `dataset` of a mixture, which has its own random numbers.
     pub(crate) fn of_dataset(self, dataset: u64) -> Self {
         Plan { dataset, orders: OrderCache::default(), ..self }
     }
 
-    /// Whether each epoch has an order of its own. If not, all have that of the shard list. Default: yes.
+    /// Whether each epoch shuffles the shards anew. If false, every epoch has the order of the shard list.
+    /// Default: true.
     #[must_use]
     pub fn shuffled(self, shuffled: bool) -> Self {
         Plan { shuffled, orders: OrderCache::default(), ..self }
     }
 
-    /// Whether every stream keeps its shards, or slices of shards: they are dealt once, in an order of the
-    /// seed, and each epoch permutes those of each stream. A process that reads the same streams in each
-    /// epoch then reads the same bytes, which its [cache](crate::store::Cache) has from the second epoch on.
-    /// Samples never change to another stream: [`guide::determinism`](crate::guide::determinism) says what
-    /// that costs in randomness. Default: no.
+    /// Whether every stream keeps its shards (or slices of shards) in all epochs. The shards are dealt once,
+    /// in an order that depends on the seed, and each epoch permutes the shards of each stream. A process
+    /// that reads the same streams in each epoch then reads the same bytes, which are in its
+    /// [cache](crate::store::Cache) from the second epoch on. Samples never move to another stream;
+    /// [`guide::determinism`](crate::guide::determinism) describes the loss of randomness. Default: false.
     ///
-    /// A plan that is not [shuffled](Plan::shuffled) keeps them in any case. One that draws [with
-    /// replacement](Plan::resampled) ignores this option.
+    /// In a plan that is not [shuffled](Plan::shuffled), streams keep their shards in any case. A plan that
+    /// draws [with replacement](Plan::resampled) ignores this option.
     ///
     /// ```
     /// use shardstream::plan::{Plan, Slice};
@@ -175,18 +184,19 @@ impl Plan {
         Plan { kept, orders: OrderCache::default(), ..self }
     }
 
-    /// Whether every stream draws its shards at random with replacement in each epoch, instead of being dealt
-    /// some. A shard may then occur several times in an epoch, or not at all. An epoch has as many draws as
-    /// it would deal shards. Python's webdataset calls this `resampled`. It takes the place of a
-    /// [sampler](Plan::sampled), as a sampler takes its place: the later one counts. Default: no.
+    /// Whether every stream draws its shards at random with replacement in each epoch, instead of getting its
+    /// share of all shards. A shard may then occur several times in an epoch, or not at all. The number of
+    /// draws is the number of shards that the stream would get otherwise. Python's webdataset calls this
+    /// `resampled`. This option and a [sampler](Plan::sampled) exclude each other: the later call counts.
+    /// Default: false.
     #[must_use]
     pub fn resampled(self, resampled: bool) -> Self {
         let sampler = self.sampler.filter(|_| !resampled);
         Plan { resampled, sampler, ..self }
     }
 
-    /// The samples that this sampler chooses, in place of the order of the shards: position `p` of an epoch
-    /// belongs to stream `p % streams`.
+    /// Reads the samples that a sampler chooses, instead of all samples in the order of the shards. Position
+    /// `p` of an epoch belongs to stream `p % streams`.
     ///
     /// ```
     /// use shardstream::plan::{Plan, Sampler};
@@ -204,9 +214,7 @@ impl Plan {
     pub fn sampled(self, sampler: Sampler) -> Result<Self> {
         let config = |what: String| Err(ErrorKind::Config(what).into());
         if self.counts.is_none() {
-            return config(
-                "a sampler needs to know the number of samples of each shard: give an index".into(),
-            );
+            return config("a sampler needs the number of samples of each shard: give an index".into());
         }
         sampler.check(self.total)?;
         let positions = sampler.positions(self.total);
@@ -234,13 +242,13 @@ impl Plan {
         self.counts.as_deref()
     }
 
-    /// Whether the order differs between epochs.
+    /// Whether each epoch shuffles the shards.
     #[must_use]
     pub fn is_shuffled(&self) -> bool {
         self.shuffled
     }
 
-    /// Whether every stream has the same shards in each epoch, in another order.
+    /// Whether every stream has the same shards in each epoch, in a new order.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.kept && self.shuffled && !self.resampled
@@ -258,28 +266,31 @@ impl Plan {
         self.sampler.as_ref()
     }
 
-    /// Whether each epoch has all samples of all shards once.
+    /// Whether each epoch has every sample of every shard once.
     pub(crate) fn is_complete(&self) -> bool {
         !self.resampled && self.sampler.as_ref().is_none_or(Sampler::is_permutation)
     }
 
-    /// Number of samples of a stream in every epoch. `None` if the plan is not [counted](Plan::counted), or
+    /// Number of samples of a stream in every epoch. `None` if the plan is not [counted](Plan::counted) or
     /// draws with replacement.
     #[must_use]
     pub fn samples(&self, stream: usize) -> Option<u64> {
         self.counts.as_ref().filter(|_| !self.resampled)?;
         if let Some(sampler) = &self.sampler {
-            let behind = sampler.positions(self.total).saturating_sub(stream as u64);
-            return Some(if stream < self.streams { behind.div_ceil(self.streams as u64) } else { 0 });
+            if stream >= self.streams {
+                return Some(0);
+            }
+            let positions = sampler.positions(self.total).saturating_sub(stream as u64);
+            return Some(positions.div_ceil(self.streams as u64));
         }
         let share = self.share(stream);
         Some(share.end - share.start)
     }
 
-    /// All shards of an epoch in order: the first is dealt to stream 0, the next to stream 1, and so on in
-    /// turn. In a [counted](Plan::counted) plan, the order in which their samples are cut into shares. If
-    /// streams [keep their shards](Plan::kept), the order in which they were dealt, the same in each epoch.
-    /// With a [sampler](Plan::sampled), the order in which it numbers their samples.
+    /// All shards of an epoch in order. The first shard is dealt to stream 0, the next to stream 1, and so on
+    /// in turn. In a [counted](Plan::counted) plan, the samples of the shards in this order are cut into
+    /// shares. If streams [keep their shards](Plan::kept), the shards were dealt in this order, which is the
+    /// same in each epoch. A [sampler](Plan::sampled) numbers the samples of the shards in this order.
     #[must_use]
     pub fn order(&self, epoch: u64) -> Vec<usize> {
         if self.sampler.is_some() {
@@ -289,10 +300,10 @@ impl Plan {
         (0..order.len()).map(|number| order.at(number)).collect()
     }
 
-    /// The slices that one stream reads, in order. A stream beyond the last reads nothing.
+    /// The slices that one stream reads, in order. Empty if there is no stream of this number.
     ///
-    /// The plan and its clones cache the order of the last two epochs, in 4 bytes for each shard: it is
-    /// computed for the first stream of an epoch, and looked up for the others.
+    /// The plan and its clones cache the order of the last two epochs, in 4 bytes for each shard. The order
+    /// is computed for the first stream of an epoch, and looked up for the others.
     #[must_use]
     pub fn stream(&self, epoch: u64, stream: usize) -> Vec<Slice> {
         if stream >= self.streams {
@@ -322,13 +333,12 @@ impl Plan {
         slices
     }
 
-    /// The samples of a stream that a sampler chooses. Neighbours in a shard are one slice.
+    /// The samples of a stream that a sampler chooses. Consecutive samples of a shard form one slice.
     fn chosen(&self, sampler: &Sampler, counts: &[u64], epoch: u64, stream: usize) -> Vec<Slice> {
         let listed = EpochOrder::new(self.shards, None, Some(counts));
         let key = OrderKey { purpose: Purpose::Samples, dataset: self.dataset, seed: self.seed, epoch };
-        let from = (stream as u64, self.streams);
         let mut slices: Vec<Slice> = Vec::new();
-        for sample in sampler.choose(self.total, key, &self.orders, from) {
+        for sample in sampler.choose(self.total, key, &self.orders, stream as u64, self.streams) {
             for (shard, samples) in listed.slices(counts, sample..sample + 1) {
                 match slices.last_mut() {
                     Some(last) if last.shard == shard && last.samples.end == samples.start => {
@@ -359,19 +369,21 @@ impl Plan {
         (0..draws).map(draw).collect()
     }
 
-    /// The share of a stream in the samples of all shards, numbered in the order of an epoch.
+    /// The numbers of the samples of a stream. All samples are numbered in the order of the epoch.
     fn share(&self, stream: usize) -> Range<u64> {
         let streams = self.streams as u64;
-        let (each, left) = (self.total / streams, self.total % streams);
-        let start = |stream: u64| stream * each + stream.min(left);
+        // The first `longer` streams have one sample more than the others.
+        let shorter_share = self.total / streams;
+        let longer = self.total % streams;
+        let start = |stream: u64| stream * shorter_share + stream.min(longer);
         let stream = (stream as u64).min(streams);
         start(stream)..start((stream + 1).min(streams))
     }
 
-    /// The streams that this worker of this rank reads. Of W ranks, rank r takes the streams r, r + W, r + 2W
-    /// …, and each of its N workers takes every N-th of those. All readers together read each stream once.
-    /// Ranks are data-parallel ranks here: ranks that [read the same](Topology::with_data_parallel) count as
-    /// one.
+    /// The streams that this worker of this rank reads. Of W ranks, rank r reads the streams r, r + W, r + 2W
+    /// …, and each of its N workers reads every N-th of these streams. All readers together read each stream
+    /// once. Here a rank is a data-parallel rank: ranks that [read the same
+    /// samples](Topology::with_data_parallel) count as one.
     ///
     /// With one stream for each reader, this equals [`split_by_node`] followed by [`split_by_worker`] on the
     /// [order](Plan::order) of the epoch, unless streams [keep their shards](Plan::kept):
@@ -390,8 +402,8 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the number of streams is not a multiple of the number of readers: some would
-    /// have more to do than others.
+    /// [`ErrorKind::Config`] if the number of streams is not a multiple of the number of readers, so that
+    /// some readers would have more streams than others.
     pub fn streams_of(&self, topology: &Topology) -> Result<StepBy<Range<usize>>> {
         let readers = topology.readers();
         if !self.streams.is_multiple_of(readers) {
@@ -400,6 +412,7 @@ impl Plan {
         Ok((topology.reader()..self.streams).step_by(readers))
     }
 
+    /// The message for a number of streams that is not a multiple of the number of readers.
     fn uneven(&self, topology: &Topology) -> String {
         let (streams, readers) = (self.streams, topology.readers());
         let fitting: Vec<String> =

@@ -1,4 +1,4 @@
-//! The order of an epoch, computed once for all streams that read it.
+//! `EpochOrder`: the order of the shards in an epoch, computed once for all streams.
 
 use crate::rng::{Purpose, Rng};
 use std::fmt;
@@ -6,16 +6,17 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Number of epochs whose order is cached: streams enter the next epoch one after the other.
+/// Number of epochs whose order is cached. There are two, because streams start the next epoch at different
+/// times.
 const MAX_EPOCHS: usize = 2;
 
 /// Number of shards between two cached sums of samples.
 const STRIDE: usize = 64;
 
-/// The shards of an epoch in order, in 4 bytes each, with the number of samples before them.
+/// The shards of an epoch in order, in 4 bytes each, with sums of their numbers of samples.
 pub(super) struct EpochOrder {
     shards: OrderedShards,
-    /// Number of samples before every [`STRIDE`]-th shard; empty if samples are not counted.
+    /// Number of samples before every [`STRIDE`]-th shard; empty if the numbers of samples are not known.
     sums: Vec<u64>,
 }
 
@@ -27,7 +28,7 @@ enum OrderedShards {
 }
 
 impl EpochOrder {
-    /// The order of `shards` shards, listed or shuffled by this key.
+    /// The order of `shards` shards: shuffled by the key, or the order of the shard list without a key.
     pub(super) fn new(shards: usize, shuffled: Option<OrderKey>, counts: Option<&[u64]>) -> Self {
         let shards = match (shuffled, u32::try_from(shards)) {
             (None, _) => OrderedShards::Listed(shards),
@@ -56,7 +57,7 @@ impl EpochOrder {
         }
     }
 
-    /// The shard at `number` in the order, which is less than [`len`](EpochOrder::len).
+    /// The shard with number `number` in the order. `number` must be less than [`len`](EpochOrder::len).
     pub(super) fn at(&self, number: usize) -> usize {
         match &self.shards {
             OrderedShards::Listed(_) => number,
@@ -65,12 +66,12 @@ impl EpochOrder {
         }
     }
 
-    /// The shards with samples in `share`, a range of the samples of all shards in this order, each with its
-    /// samples in that range.
+    /// The shards with samples in `share`, each with the range of these samples in the shard. `share` is a
+    /// range of the samples of all shards, which are numbered in this order.
     pub(super) fn slices(&self, counts: &[u64], share: Range<u64>) -> Vec<(usize, Range<u64>)> {
-        let mut found = Vec::new();
+        let mut slices = Vec::new();
         let Some(block) = self.sums.partition_point(|sum| *sum <= share.start).checked_sub(1) else {
-            return found;
+            return slices;
         };
         let mut at = self.sums[block];
         for shard in (block * STRIDE..self.len()).map(|number| self.at(number)) {
@@ -78,18 +79,18 @@ impl EpochOrder {
                 break;
             }
             let count = counts.get(shard).copied().unwrap_or_default();
-            let inside = |bound: u64| bound.clamp(at, at + count) - at;
-            let samples = inside(share.start)..inside(share.end);
+            let in_shard = |bound: u64| bound.clamp(at, at + count) - at;
+            let samples = in_shard(share.start)..in_shard(share.end);
             if !samples.is_empty() {
-                found.push((shard, samples));
+                slices.push((shard, samples));
             }
             at += count;
         }
-        found
+        slices
     }
 }
 
-/// What the order of an epoch depends on, apart from the number of shards.
+/// The values on which the order of an epoch depends, besides the number of shards.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OrderKey {
     pub(super) purpose: Purpose,
@@ -104,24 +105,25 @@ fn shuffle<T>(mut shards: Box<[T]>, key: OrderKey) -> Box<[T]> {
     shards
 }
 
-/// The orders of the last epochs that were asked for. Clones share them. All caches are equal, since a cache
-/// does not change what a plan is.
+/// A cache of the orders of the last epochs. Clones share it. All caches compare as equal, because the cache
+/// is no part of the value of a plan.
 #[derive(Clone, Default)]
 pub(super) struct OrderCache(Arc<Mutex<CachedOrders>>);
 
-/// Orders with their epochs.
+/// Epochs and their orders, the most recently used first.
 type CachedOrders = Vec<(u64, Arc<EpochOrder>)>;
 
 impl OrderCache {
     /// The order of an epoch. Waits while another thread makes it.
     pub(super) fn get_or_make(&self, epoch: u64, make: impl FnOnce() -> EpochOrder) -> Arc<EpochOrder> {
         let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = cached.iter().position(|(of, _)| *of == epoch).map(|at| cached.remove(at));
-        let (epoch, order) = found.unwrap_or_else(|| {
-            cached.truncate(MAX_EPOCHS - 1);
-            (epoch, Arc::new(make()))
-        });
-        // The most recent order comes first.
+        let order = match cached.iter().position(|(cached_epoch, _)| *cached_epoch == epoch) {
+            Some(at) => cached.remove(at).1,
+            None => {
+                cached.truncate(MAX_EPOCHS - 1);
+                Arc::new(make())
+            }
+        };
         cached.insert(0, (epoch, Arc::clone(&order)));
         order
     }
@@ -153,8 +155,9 @@ mod tests {
 
     #[test]
     fn an_order_is_made_once_while_its_epoch_is_read() {
-        let (orders, made) = (OrderCache::default(), Cell::new(0));
-        let ask = |epoch| {
+        let orders = OrderCache::default();
+        let made = Cell::new(0);
+        let read = |epoch| {
             orders.get_or_make(epoch, || {
                 made.set(made.get() + 1);
                 EpochOrder::new(
@@ -164,22 +167,22 @@ mod tests {
                 )
             })
         };
-        // Streams go from epoch to epoch at different times.
+        // Streams start the next epoch at different times.
         for epoch in [0, 0, 0, 1, 0, 1, 1, 0, 1] {
-            ask(epoch);
+            read(epoch);
         }
         assert_eq!(made.get(), 2);
         for epoch in [2, 1, 2, 1] {
-            ask(epoch);
+            read(epoch);
         }
         assert_eq!(made.get(), 3);
-        ask(0);
-        assert_eq!(made.get(), 4, "epochs that nobody reads are forgotten");
+        read(0);
+        assert_eq!(made.get(), 4, "the cache has the last two epochs only");
         assert_eq!(orders.0.lock().unwrap().len(), MAX_EPOCHS);
     }
 
     #[test]
-    fn numbers_of_any_width_are_shuffled_alike() {
+    fn numbers_of_any_width_are_shuffled_into_the_same_order() {
         let key = OrderKey { purpose: Purpose::Shards, dataset: 0, seed: 42, epoch: 7 };
         let narrow: Box<[u32]> = shuffle((0..1000).collect(), key);
         let wide: Box<[usize]> = shuffle((0..1000).collect(), key);
@@ -188,20 +191,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn slices_are_found_as_by_walking_all_shards(
+        fn slices_equal_those_of_a_walk_over_all_shards(
             counts in prop::collection::vec(prop_oneof![Just(0u64), 0u64..5], 0..300),
             shuffled: bool, start in 0u64..700, length in 0u64..700,
         ) {
             let key = OrderKey { purpose: Purpose::Shards, dataset: 3, seed: 1, epoch: 2 };
             let order = EpochOrder::new(counts.len(), shuffled.then_some(key), Some(&counts));
-            let row = (0..order.len()).map(|number| order.at(number));
-            let row = row.flat_map(|shard| (0..counts[shard]).map(move |sample| (shard, sample)));
-            let expected: Vec<_> = row.skip(start as usize).take(length as usize).collect();
+            let shards = (0..order.len()).map(|number| order.at(number));
+            let samples = shards.flat_map(|shard| (0..counts[shard]).map(move |sample| (shard, sample)));
+            let expected: Vec<_> = samples.skip(start as usize).take(length as usize).collect();
             let slices = order.slices(&counts, start..start + length);
             prop_assert!(slices.iter().all(|(_, samples)| !samples.is_empty()));
             let slices = slices.into_iter();
-            let found = slices.flat_map(|(shard, samples)| samples.map(move |sample| (shard, sample)));
-            prop_assert_eq!(found.collect::<Vec<_>>(), expected);
+            let samples = slices.flat_map(|(shard, samples)| samples.map(move |sample| (shard, sample)));
+            prop_assert_eq!(samples.collect::<Vec<_>>(), expected);
         }
     }
 }

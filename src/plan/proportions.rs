@@ -1,20 +1,20 @@
-//! The weights of a mixture as whole numbers: from real numbers, or from the sizes of its datasets.
+//! Computes the weights of a mixture as whole numbers, from real numbers or from the sizes of the datasets.
 
 use crate::error::{ErrorKind, Result};
 
-/// Sum of the weights where no smaller one has exactly the proportions: they are exact to half a
-/// ten-thousandth. A window of the order of datasets is as long.
+/// Maximum sum of the weights. If no smaller sum has exactly the proportions, weights with this sum are exact
+/// to half a ten-thousandth. The sum is also the length of a window of [`DatasetOrder`](super::DatasetOrder).
 const MAX_SUM: u32 = 10_000;
 
 /// Weights for a mix of datasets of these sizes, in proportion to `size^(1 / temperature)`.
 ///
-/// With a temperature of 1, each dataset is drawn in proportion to its size, so that all of them end an epoch
-/// together. Higher temperatures draw small datasets more often than that; with [`f64::INFINITY`], all have
-/// the same weight. This is how the languages of XLM-R ([Conneau et al. 2020], α = 0.3) and mT5 ([Xue et al.
-/// 2021], α = 0.3) were sampled, where α is `1 / temperature`.
+/// With a temperature of 1, the weights are proportional to the sizes, so that all datasets end an epoch
+/// together. Higher temperatures increase the weights of small datasets; with [`f64::INFINITY`], all weights
+/// are equal. XLM-R ([Conneau et al. 2020], α = 0.3) and mT5 ([Xue et al. 2021], α = 0.3) sampled languages
+/// with such weights, where α is `1 / temperature`.
 ///
-/// Weights are the least whole numbers of these proportions whose sum is at most 10,000. If there are none,
-/// they are rounded to ten-thousandths, and the least weight is 1.
+/// The weights are the smallest whole numbers with these proportions, if their sum is at most 10,000.
+/// Otherwise the proportions are rounded to ten-thousandths, and the smallest weight is 1.
 ///
 /// ```
 /// use shardstream::plan::temperature_weights;
@@ -34,13 +34,13 @@ const MAX_SUM: u32 = 10_000;
 pub fn temperature_weights(sizes: &[u64], temperature: f64) -> Result<Vec<u32>> {
     check_temperature(temperature)?;
     if let Some(at) = sizes.iter().position(|size| *size == 0) {
-        let what = format!("dataset {at} has a size of 0: its weight cannot depend on that");
+        let what = format!("dataset {at} has a size of 0: leave it out, or set its weight yourself");
         return Err(ErrorKind::Config(what).into());
     }
     Ok(whole_weights(&temperature_shares(sizes, temperature)))
 }
 
-/// Checks that weights can be computed with a temperature.
+/// Checks that a temperature is above 0.
 pub(crate) fn check_temperature(temperature: f64) -> Result<()> {
     if temperature > 0.0 {
         return Ok(());
@@ -49,14 +49,15 @@ pub(crate) fn check_temperature(temperature: f64) -> Result<()> {
     Err(ErrorKind::Config(what).into())
 }
 
-/// `size^(1 / temperature)` for each size, relative to the largest one.
+/// `size^(1 / temperature)` for each size, as a fraction of the value of the largest size.
 pub(crate) fn temperature_shares(sizes: &[u64], temperature: f64) -> Vec<f64> {
     let largest = sizes.iter().max().map_or(1.0, |size| *size as f64);
     let share = |size: &u64| (*size as f64 / largest).powf(temperature.recip()).max(f64::MIN_POSITIVE);
     sizes.iter().map(share).collect()
 }
 
-/// Whole weights in these proportions. A share of 0 has the weight 0; all others have at least 1.
+/// Whole weights with the proportions of `shares`. A share of 0 has the weight 0; other weights are at least
+/// 1.
 pub(crate) fn whole_weights(shares: &[f64]) -> Vec<u32> {
     let sum: f64 = shares.iter().sum();
     let scaled = |total: u32| shares.iter().map(move |share| share / sum * f64::from(total));
@@ -72,7 +73,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn weights_are_the_least_whole_numbers_of_the_proportions() {
+    fn weights_are_the_smallest_whole_numbers_with_the_proportions() {
         for (shares, expected) in [
             (&[0.5, 0.3, 0.2][..], &[5, 3, 2][..]),
             (&[1.0 / 3.0, 2.0 / 3.0], &[1, 2]),

@@ -1,4 +1,4 @@
-//! Samplers: which sample is at which position of an epoch.
+//! `Sampler`: chooses the sample at each position of an epoch.
 
 use super::order::{EpochOrder, OrderCache, OrderKey};
 use crate::error::{ErrorKind, Result};
@@ -6,19 +6,20 @@ use crate::rng::{Purpose, Rng};
 use std::fmt;
 use std::sync::Arc;
 
-/// Chooses the samples of an epoch one by one, by their numbers in all shards: for
-/// [`DatasetBuilder::sampler`](crate::dataset::DatasetBuilder::sampler).
+/// Chooses the samples of an epoch one by one, for
+/// [`DatasetBuilder::sampler`](crate::dataset::DatasetBuilder::sampler). The samples of all shards are
+/// numbered from 0, in the order of the shard list.
 ///
 /// The sample at a position is a pure function of the seed, the epoch and the position. Position `p` belongs
 /// to stream `p % streams`, so that item `p` of a job is the sample at position `p`, on any number of ranks
 /// and threads and after any restore.
 ///
-/// Each sample is a request of its own, where whole shards are a request for some MiB: use a sampler with
-/// shards on a local disk, or with samples that are large or few, and else
+/// A sampler reads each sample by its own request, whereas whole shards are read by requests of several MiB.
+/// So use a sampler with shards on a local disk, or with samples that are large or few. In other cases use
 /// [`shuffle_shards`](crate::dataset::DatasetBuilder::shuffle_shards) and a shuffle buffer.
 ///
-/// An epoch takes 24 bytes of memory for each sample that a process reads, and a permutation 4 more for each
-/// sample of the dataset.
+/// An epoch needs 24 bytes of memory for each sample that a process reads. A permutation needs 4 more for
+/// each sample of the dataset.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Sampler(SampleChoice);
 
@@ -26,31 +27,31 @@ pub struct Sampler(SampleChoice);
 enum SampleChoice {
     Permuted,
     Weighted {
-        /// The sums of the weights up to each sample, in units of the last one's 2⁻⁵³.
+        /// For each sample, the sum of the weights up to it, scaled so that the last sum is 2⁵³.
         sums: Arc<[u64]>,
         draws: u64,
     },
     Listed(Arc<[u64]>),
 }
 
-/// The unit of the sums of weights: 53 bits, as a double has.
+/// The scaled sum of all weights: 53 bits, the precision of a double.
 const WHOLE: f64 = (1u64 << 53) as f64;
 
 impl Sampler {
-    /// Every sample once in each epoch, in a random order of the seed and the epoch.
+    /// Every sample once in each epoch, in a random order that depends on the seed and the epoch.
     #[must_use]
     pub fn permuted() -> Self {
         Sampler(SampleChoice::Permuted)
     }
 
-    /// `draws` samples in each epoch, drawn with replacement with probabilities that are proportional to
-    /// these weights, one for each sample of the dataset.
+    /// `draws` samples in each epoch, drawn with replacement. `weights` has one weight for each sample of the
+    /// dataset, and the probability of a sample is proportional to its weight.
     ///
     /// If a sample is drawn twice in an epoch, it has the same [random numbers](crate::Sample::rng) both
     /// times.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a weight that is negative or no number, for weights whose sum is 0 or too
+    /// [`ErrorKind::Config`] if a weight is negative or not a number, if the sum of the weights is 0 or too
     /// large, and for 0 draws.
     pub fn weighted(weights: impl IntoIterator<Item = f64>, draws: u64) -> Result<Self> {
         let config = |what: String| Err(ErrorKind::Config(what).into());
@@ -58,29 +59,34 @@ impl Sampler {
         let mut sums = Vec::new();
         for (sample, weight) in weights.into_iter().enumerate() {
             if !(weight.is_finite() && weight >= 0.0) {
-                return config(format!("`Sampler::weighted`: the weight of sample {sample} is {weight}"));
+                return config(format!(
+                    "`Sampler::weighted`: the weight of sample {sample} is {weight}: use finite numbers from \
+                     0 up"
+                ));
             }
             sum += weight;
             sums.push(sum);
         }
         if !(sum.is_finite() && sum > 0.0) {
-            return config(format!("`Sampler::weighted`: the sum of all weights is {sum}"));
+            return config(format!(
+                "`Sampler::weighted`: the sum of all weights is {sum}: it must be finite and above 0"
+            ));
         }
         if draws == 0 {
-            return config("`Sampler::weighted`: 0 draws give no samples".into());
+            return config("`Sampler::weighted`: 0 draws: use at least 1".into());
         }
-        let sums = sums.into_iter().map(|upto| (upto / sum * WHOLE) as u64).collect();
+        let sums = sums.into_iter().map(|up_to| (up_to / sum * WHOLE) as u64).collect();
         Ok(Sampler(SampleChoice::Weighted { sums, draws }))
     }
 
-    /// The samples with these numbers, in this order in each epoch: a part of a dataset, a curriculum, or the
-    /// result of a sampler of your own. A number may occur more than once.
+    /// The samples with these numbers, in this order in each epoch: a subset of a dataset, a curriculum, or
+    /// the result of your own sampler. A number may occur more than once.
     #[must_use]
     pub fn listed(samples: impl Into<Arc<[u64]>>) -> Self {
         Sampler(SampleChoice::Listed(samples.into()))
     }
 
-    /// Number of positions of an epoch, of a dataset of `samples` samples.
+    /// Number of positions in an epoch of a dataset of `samples` samples.
     #[must_use]
     pub fn positions(&self, samples: u64) -> u64 {
         match &self.0 {
@@ -95,14 +101,16 @@ impl Sampler {
         self.0 == SampleChoice::Permuted
     }
 
-    /// Checks that the sampler is of a dataset of `samples` samples.
+    /// Checks that the sampler fits a dataset of `samples` samples.
     pub(super) fn check(&self, samples: u64) -> Result<()> {
         let what = match &self.0 {
             SampleChoice::Weighted { sums, .. } if sums.len() as u64 != samples => {
                 format!("there are {} weights for {samples} samples", sums.len())
             }
             SampleChoice::Listed(list) => match list.iter().find(|sample| **sample >= samples) {
-                Some(sample) => format!("it lists sample {sample}, and there are {samples}, counted from 0"),
+                Some(sample) => {
+                    format!("it lists sample {sample}, but there are {samples} samples, counted from 0")
+                }
                 None => return Ok(()),
             },
             _ => return Ok(()),
@@ -110,13 +118,14 @@ impl Sampler {
         Err(ErrorKind::Config(format!("the sampler does not fit the dataset: {what}")).into())
     }
 
-    /// The samples at every `step`-th position from `first` on, of a dataset of `samples` samples.
+    /// The samples at every `step`-th position from `first` on, in a dataset of `samples` samples.
     pub(super) fn choose<'a>(
         &'a self,
         samples: u64,
         key: OrderKey,
         orders: &'a OrderCache,
-        (first, step): (u64, usize),
+        first: u64,
+        step: usize,
     ) -> impl Iterator<Item = u64> + 'a {
         let order = self.is_permutation().then(|| {
             let samples = usize::try_from(samples).unwrap_or(usize::MAX);
@@ -136,7 +145,7 @@ impl Sampler {
         })
     }
 
-    /// A text that differs for samplers that choose other samples. `hash` hashes numbers.
+    /// A text that is different for samplers that choose different samples. `hash` hashes numbers.
     pub(crate) fn fingerprint(&self, hash: impl Fn(&[u64]) -> u64) -> String {
         match &self.0 {
             SampleChoice::Permuted => "permuted".into(),

@@ -1,15 +1,15 @@
-//! The shape of each step of a job: a pure function of the seed and the shares of the shapes, so that all
-//! ranks agree without communication.
+//! `Shapes`: the shape of each step of a job. It is a pure function of the seed and the shares of the shapes,
+//! so that all ranks agree without communication.
 
 use super::window::{MAX_WINDOW, WeightedWindow, WindowKey, window_length};
 use crate::error::{ErrorKind, Result};
 use crate::rng::Purpose;
 use std::sync::Arc;
 
-/// Iterates over the steps of a job, each of which has one of several shapes.
+/// Iterates over the steps of a job. Each step has one of several shapes.
 ///
-/// Steps are grouped into [windows](super::window) whose length is the sum of the shares. In each window
-/// every shape has exactly as many steps as its share, in a random order that depends on the seed and the
+/// The steps are divided into [windows](super::window) whose length is the sum of the shares. A window has
+/// exactly as many steps of each shape as its share, in a random order that depends on the seed and the
 /// number of the window.
 #[derive(Debug, Clone)]
 pub(crate) struct Shapes {
@@ -19,17 +19,19 @@ pub(crate) struct Shapes {
     seed: u64,
     /// Number of sequence numbers that a window covers.
     window_size: u64,
-    /// Number of the current window, and the shapes of its steps.
+    /// Number of the current window.
     number: u64,
+    /// The shapes of the steps of the current window.
     window: WeightedWindow,
-    /// Index of the current step in its window, and the sequence number at which it starts.
+    /// Index of the current step in its window.
     at: usize,
+    /// The sequence number at which the current step starts.
     start: u64,
 }
 
 impl Shapes {
     /// # Errors
-    /// [`ErrorKind::Config`] for shares of 0, and for shares whose sum is above [`MAX_WINDOW`].
+    /// [`ErrorKind::Config`] if a share is 0, or if the sum of the shares is above [`MAX_WINDOW`].
     pub(crate) fn new(shares: &[u32], sizes: impl IntoIterator<Item = u64>, seed: u64) -> Result<Self> {
         if shares.contains(&0) || window_length(shares).is_none() {
             let what = format!(
@@ -95,7 +97,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn golden() {
+    fn the_order_of_shapes_is_golden() {
         let mut shapes = Shapes::new(&[3, 2, 1], [8, 4, 2], 42).unwrap();
         let mut steps = Vec::new();
         for _ in 0..12 {
@@ -110,7 +112,7 @@ mod tests {
     const GOLDEN: [usize; 12] = [0, 1, 2, 0, 0, 1, 0, 2, 0, 1, 1, 0];
 
     #[test]
-    fn shares_are_positive_and_bounded() {
+    fn shares_must_be_positive_and_limited() {
         for shares in [&[1, 0][..], &[u32::MAX, u32::MAX], &[]] {
             assert!(Shapes::new(shares, [1, 1], 0).is_err());
         }
@@ -124,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_window_has_the_shares_and_can_be_entered_anywhere(
+        fn every_window_has_the_shares_and_any_number_can_be_sought(
             shapes in prop::collection::vec((1u32..5, 1u64..9), 1..5), ahead in 0u64..500, back in 0u64..500,
         ) {
             let (shares, sizes): (Vec<u32>, Vec<u64>) = shapes.into_iter().unzip();

@@ -1,11 +1,12 @@
-//! Splitters: the items, usually shards, that this rank or worker reads.
+//! Splitters: select the items, usually shards, that a rank or worker reads.
 
 use crate::Topology;
 use crate::error::{ErrorKind, Result};
 use std::iter::{Skip, StepBy};
 
-/// The items that this process reads: every `world_size`-th one, from the `rank`-th on. If several ranks
-/// [read the same](Topology::with_data_parallel), items are split among the data-parallel ranks.
+/// The items that this process reads: every `world_size`-th item, starting with item `rank`. If several ranks
+/// [read the same samples](Topology::with_data_parallel), the data-parallel rank and the number of
+/// data-parallel ranks are used instead.
 ///
 /// ```
 /// use shardstream::Topology;
@@ -19,7 +20,7 @@ pub fn split_by_node<I: IntoIterator>(items: I, topology: &Topology) -> StepBy<S
     items.into_iter().skip(topology.data_parallel_rank()).step_by(topology.data_parallel_size())
 }
 
-/// The items that this worker reads of those of its process: every `workers`-th one, from the `worker`-th on.
+/// The items of its process that this worker reads: every `workers`-th item, starting with item `worker`.
 ///
 /// ```
 /// use shardstream::Topology;
@@ -33,10 +34,9 @@ pub fn split_by_worker<I: IntoIterator>(items: I, topology: &Topology) -> StepBy
     items.into_iter().skip(topology.worker()).step_by(topology.workers())
 }
 
-/// The items that a splitter of your own keeps. `keeps` is called with the number of each item and the
-/// topology.
+/// The items that your own splitter keeps. `keeps` is called with the number of each item and the topology.
 ///
-/// Each item should be kept for exactly one reader; this is not checked.
+/// For each item, `keeps` should return true for exactly one reader. This is not checked.
 ///
 /// ```
 /// use shardstream::Topology;
@@ -56,10 +56,10 @@ pub fn split_by<I: IntoIterator>(
     numbered.filter_map(move |(index, item)| keeps(index, topology).then_some(item))
 }
 
-/// Checks that there is a shard for each of `readers`: a reader without one would end its epoch at once, and
-/// the others would wait for it in their next collective operation.
+/// Checks that there is a shard for each of `readers`. A reader without a shard would end its epoch at once,
+/// and the others would wait for it in their next collective operation.
 ///
-/// `what` names the readers in the error: "ranks", "workers".
+/// `what` names the readers in the error, such as "ranks" or "workers".
 ///
 /// # Errors
 /// [`ErrorKind::TooFewShards`].
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deals_as_webdataset_does() {
+    fn items_are_split_as_by_webdataset() {
         // 8 shards, 3 ranks with 2 workers each.
         let expected: [&[usize]; 6] = [&[0, 6], &[3], &[1, 7], &[4], &[2], &[5]];
         for (reader, expected) in expected.into_iter().enumerate() {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_shards_name_the_readers() {
+    fn the_error_for_too_few_shards_names_the_readers() {
         assert!(check_enough(2, 2, "ranks").is_ok());
         let error = check_enough(2, 3, "ranks").unwrap_err();
         assert!(error.to_string().contains("2 shards cannot feed 3 ranks"), "{error}");

@@ -1,13 +1,13 @@
-//! The number of batches of an epoch, from the lengths of all streams.
+//! Computes the number of batches of an epoch from the lengths of all streams.
 
 use std::ops::Range;
 
-/// The number of items that each stream of the job has in an epoch.
+/// The number of items of each stream of the job in an epoch.
 #[derive(Debug)]
 pub(crate) struct StreamLengths(pub(crate) Vec<u64>);
 
 impl StreamLengths {
-    /// Streams that do not end.
+    /// The lengths of streams that do not end.
     pub(crate) fn endless(streams: usize) -> Self {
         StreamLengths(vec![u64::MAX; streams])
     }
@@ -29,25 +29,21 @@ impl StreamLengths {
         self.0.iter().enumerate().filter_map(end).max().unwrap_or(0)
     }
 
-    /// Number of steps of `batch` sequence numbers from number `from` on that have no gap.
+    /// Number of steps without a gap, from sequence number `from` on. A step covers `batch` numbers.
     pub(crate) fn full_steps(&self, batch: u64, from: u64) -> u64 {
         self.first_gap().saturating_sub(from) / batch.max(1)
     }
 
-    /// Number of steps of `batch` sequence numbers from number `from` on, up to the one of the last item.
+    /// Number of steps up to the step of the last item, from sequence number `from` on. A step covers `batch`
+    /// numbers.
     pub(crate) fn all_steps(&self, batch: u64, from: u64) -> u64 {
         self.end().saturating_sub(from).div_ceil(batch.max(1))
     }
 
-    /// What is left for a rank, whose batches have `batch` items, from sequence number `from` on. `taken` has
-    /// the number of items that were taken of each of its streams: a stream may be ahead of `from`.
-    pub(crate) fn left(
-        &self,
-        (rank, ranks): (usize, usize),
-        batch: u64,
-        from: u64,
-        taken: &[u64],
-    ) -> ItemsLeft {
+    /// The items that are left for a rank with batches of `batch` items, from sequence number `from` on.
+    /// `taken` has the number of items that were taken of each of the rank's streams; a stream may be ahead
+    /// of `from`.
+    pub(crate) fn left(&self, rank: usize, ranks: usize, batch: u64, from: u64, taken: &[u64]) -> ItemsLeft {
         let lengths = self.0.iter().skip(rank).step_by(ranks.max(1)).copied();
         let start = from.saturating_sub(rank as u64).div_ceil(ranks.max(1) as u64);
         let streams = self.0.len().div_ceil(ranks.max(1)) as u64;
@@ -59,15 +55,16 @@ impl StreamLengths {
     }
 }
 
-/// The items that are left of a rank's streams, and the batches that hold them: consecutive windows of
-/// `batch` numbers of the rank, of which those without an item are left out.
+/// The items that are left of a rank's streams, and the batches that they form.
 ///
-/// Number `l` of a rank with `m` streams is item `l / m` of its stream `l % m`.
+/// *Local numbers* count the sequence numbers of the rank: local number `l` of a rank with `m` streams is
+/// item `l / m` of its stream `l % m`. A *window* is a range of `batch` local numbers. Each window with at
+/// least one item is a batch.
 #[derive(Debug)]
 pub(crate) struct ItemsLeft {
-    /// The indexes of the items of each stream.
+    /// The indices of the items that are left of each stream.
     items: Vec<Range<u64>>,
-    /// The first number of the rank.
+    /// The first local number.
     start: u64,
     batch: u64,
 }
@@ -78,8 +75,8 @@ impl ItemsLeft {
         self.batches_in(u64::MAX)
     }
 
-    /// Number of windows up to the end of batch `count`, counted from 1; all of them if there are fewer
-    /// batches.
+    /// Number of windows up to the end of batch `count`, counted from 1. If there are fewer batches, the
+    /// number of windows up to the last item.
     pub(crate) fn windows_of(&self, count: u64) -> u64 {
         let streams = self.items.len() as u64;
         let end = |(stream, items): (usize, &Range<u64>)| {
@@ -87,19 +84,22 @@ impl ItemsLeft {
                 .map(|number| number.saturating_add(stream as u64 + 1))
         };
         let end = self.items.iter().enumerate().filter_map(end).max().unwrap_or(self.start);
-        let (mut least, mut most) = (0, end.saturating_sub(self.start).div_ceil(self.batch));
-        while least < most {
-            let middle = least + (most - least) / 2;
-            if self.batches_in(middle) < count { least = middle + 1 } else { most = middle }
+        // A binary search for the smallest number of windows with `count` batches.
+        let mut low = 0;
+        let mut high = end.saturating_sub(self.start).div_ceil(self.batch);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.batches_in(middle) < count { low = middle + 1 } else { high = middle }
         }
-        least
+        low
     }
 
-    /// Number of batches in this number of windows.
+    /// Number of batches in the first `windows` windows.
     ///
-    /// Between two indexes at which a stream begins or ends, each round has items of the same streams. The
-    /// windows from the first to the last of these items are counted, less those that lie between two
-    /// neighbours.
+    /// A *round* has one local number of each stream. `bounds` are the rounds at which a stream begins or
+    /// ends. Between two bounds, the same streams are *present*, that is, have an item in every round. There,
+    /// the number of batches is the number of windows from the first to the last item, less the number of
+    /// windows that lie wholly between two neighbouring items.
     fn batches_in(&self, windows: u64) -> u64 {
         let (streams, batch) = (self.items.len() as u128, u128::from(self.batch));
         let end = self.start.saturating_add(windows.saturating_mul(self.batch));
@@ -137,7 +137,7 @@ impl ItemsLeft {
     }
 }
 
-/// The sum of `(step * i + offset) / divisor`, rounded down, over all `i` below `count`.
+/// The sum of `(step * i + offset) / divisor` over all `i` below `count`, each term rounded down.
 fn floor_sum(mut count: u128, mut divisor: u128, mut step: u128, mut offset: u128) -> u128 {
     let mut sum: u128 = 0;
     while count > 0 {
@@ -155,18 +155,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn kept(lengths: &StreamLengths, rank: (usize, usize), batch: u64) -> u64 {
-        lengths.left(rank, batch, 0, &[]).batches()
+    /// Number of batches of a rank from the beginning.
+    fn kept(lengths: &StreamLengths, (rank, ranks): (usize, usize), batch: u64) -> u64 {
+        lengths.left(rank, ranks, batch, 0, &[]).batches()
     }
 
     #[test]
-    fn equal_streams() {
+    fn equal_streams_have_equal_steps() {
         let lengths = StreamLengths(vec![3, 3, 2, 2]);
         assert_eq!((lengths.full_steps(4, 0), lengths.full_steps(4, 10)), (2, 0));
         assert_eq!((lengths.all_steps(4, 0), lengths.all_steps(5, 0), lengths.all_steps(4, 8)), (3, 2, 1));
         assert_eq!([0, 1, 2, 3].map(|rank| kept(&lengths, (rank, 4), 1)), [3, 3, 2, 2]);
         assert_eq!(kept(&lengths, (0, 1), 4), 3);
-        assert_eq!(lengths.left((0, 1), 4, 4, &[1; 4]).batches(), 2);
+        assert_eq!(lengths.left(0, 1, 4, 4, &[1; 4]).batches(), 2);
     }
 
     #[test]
@@ -178,13 +179,13 @@ mod tests {
         // 0 . | 2 . | . 5 | . . | 8 . | . 11
         assert_eq!(kept(&lengths, (0, 1), 2), 5);
         assert_eq!(
-            [0, 1, 3, 4, 5, 9].map(|step| lengths.left((0, 1), 2, 0, &[]).windows_of(step)),
+            [0, 1, 3, 4, 5, 9].map(|step| lengths.left(0, 1, 2, 0, &[]).windows_of(step)),
             [0, 1, 3, 5, 6, 6]
         );
         assert_eq!(kept(&StreamLengths(vec![]), (0, 1), 2), 0);
     }
 
-    /// An index from elsewhere may claim any number of samples.
+    /// An index may contain any number of samples.
     #[test]
     fn huge_lengths_do_not_overflow() {
         let lengths = StreamLengths(vec![u64::MAX, u64::MAX - 1]);
@@ -192,14 +193,13 @@ mod tests {
         assert_eq!(kept(&lengths, (1, 2), 1), u64::MAX - 1);
         assert_eq!(kept(&lengths, (0, 1), 2), u64::MAX / 2 + 1);
         // . 50 . 52 53 . 55 56 …
-        let endless = StreamLengths::endless(6).left((1, 2), 1, 100, &[1 << 40, 0, 7]);
+        let endless = StreamLengths::endless(6).left(1, 2, 1, 100, &[1 << 40, 0, 7]);
         assert_eq!(endless.windows_of(1001), 1501);
     }
 
     proptest! {
-        /// The same as a count one by one.
         #[test]
-        fn batches_with_an_item_are_counted(
+        fn the_number_of_batches_equals_a_count_one_by_one(
             lengths in prop::collection::vec(0u64..12, 1..9),
             taken in prop::collection::vec(0u64..14, 9),
             ranks in 1usize..4,
@@ -217,7 +217,7 @@ mod tests {
                 let mut windows: Vec<u64> = (start..start + 400)
                     .filter(has_item).map(|number| (number - start) / batch).collect();
                 windows.dedup();
-                let left = lengths.left((rank, ranks), batch, from, &taken);
+                let left = lengths.left(rank, ranks, batch, from, &taken);
                 prop_assert_eq!(left.batches(), windows.len() as u64);
                 for (count, window) in windows.iter().enumerate() {
                     prop_assert_eq!(left.windows_of(count as u64 + 1), window + 1);

@@ -15,7 +15,7 @@ fn shards(slices: Vec<Slice>) -> Vec<usize> {
 
 /// These orders must never change: a job that resumes after an update would read some shards twice.
 #[test]
-fn golden() {
+fn the_orders_of_plans_are_golden() {
     let plan = Plan::new(10, 4, 42).unwrap();
     assert_eq!(plan.order(0), [4, 8, 7, 5, 1, 6, 0, 3, 9, 2]);
     assert_eq!(plan.order(1), [2, 9, 0, 6, 8, 7, 5, 1, 4, 3]);
@@ -31,7 +31,7 @@ fn golden() {
 }
 
 #[test]
-fn of_a_sampler_and_a_draw_of_shards_the_later_one_counts() {
+fn the_later_of_sampled_and_resampled_counts() {
     let plan = Plan::counted([3, 4], 2, 42).unwrap();
     let listed = || Sampler::listed([6, 0, 3, 5]);
     let drawn = plan.clone().sampled(listed()).unwrap().resampled(true);
@@ -42,7 +42,7 @@ fn of_a_sampler_and_a_draw_of_shards_the_later_one_counts() {
 }
 
 #[test]
-fn unshuffled_is_the_list() {
+fn an_unshuffled_plan_has_the_order_of_the_shard_list() {
     let plan = Plan::new(7, 3, 42).unwrap().shuffled(false);
     assert_eq!(plan.order(5), [0, 1, 2, 3, 4, 5, 6]);
     assert_eq!(shards(plan.stream(5, 0)), [0, 3, 6]);
@@ -60,7 +60,7 @@ fn each_stream_needs_a_shard() {
 }
 
 #[test]
-fn uneven_readers_are_told_what_would_do() {
+fn the_error_for_uneven_readers_names_numbers_that_fit() {
     let topology = Topology::new(0, 4).unwrap().with_worker(1, 2).unwrap();
     let error = Plan::new(100, 12, 1).unwrap().streams_of(&topology).unwrap_err().to_string();
     assert!(error.contains("8 readers (4 ranks with 2 workers each)"), "{error}");
@@ -69,7 +69,7 @@ fn uneven_readers_are_told_what_would_do() {
     assert!(error.contains("use 8 streams"), "{error}");
 }
 
-/// All streams of a plan of `shards` shards, counted or not.
+/// A plan of `shards` shards, counted or not, whose streams keep their shards.
 fn kept_plan(shards: usize, streams: usize, is_counted: bool, seed: u64) -> Plan {
     let counts: Vec<u64> = (0..shards as u64).map(|shard| 1 + shard * 7 % 10).collect();
     let plan = match is_counted {
@@ -79,13 +79,13 @@ fn kept_plan(shards: usize, streams: usize, is_counted: bool, seed: u64) -> Plan
     plan.unwrap().kept(true)
 }
 
-/// The slices that the streams of one rank read in an epoch.
+/// The slices of all streams of one rank in an epoch.
 fn of_rank(plan: &Plan, epoch: u64, topology: &Topology) -> HashSet<Slice> {
     plan.streams_of(topology).unwrap().flat_map(|stream| plan.stream(epoch, stream)).collect()
 }
 
 #[test]
-fn a_cache_of_kept_shards_needs_no_request_after_the_first_epoch_on_8_nodes() {
+fn with_kept_shards_8_nodes_read_from_their_caches_after_the_first_epoch() {
     for is_counted in [false, true] {
         let plan = kept_plan(200, 16, is_counted, 42);
         let requests = |plan: &Plan| -> Vec<usize> {
@@ -104,14 +104,14 @@ fn a_cache_of_kept_shards_needs_no_request_after_the_first_epoch_on_8_nodes() {
         };
         let all = (0..16).map(|stream| plan.stream(0, stream).len()).sum();
         assert_eq!(requests(&plan), [all, 0, 0, 0, 0]);
-        // Shards that are dealt anew come back to their node with a probability of one in eight.
+        // Without kept shards, a slice returns to its node with a probability of one in eight.
         let dealt = requests(&plan.kept(false));
         assert!(dealt[1] > all / 2, "{dealt:?}");
     }
 }
 
 #[test]
-fn plans_that_are_listed_or_drawn_do_not_change_where_streams_keep_their_shards() {
+fn kept_has_no_effect_on_unshuffled_and_resampled_plans() {
     let plan = Plan::new(20, 3, 42).unwrap();
     for plan in [plan.clone().shuffled(false), plan.resampled(true)] {
         let kept = plan.clone().kept(true);
@@ -122,7 +122,7 @@ fn plans_that_are_listed_or_drawn_do_not_change_where_streams_keep_their_shards(
 
 proptest! {
     #[test]
-    fn streams_that_keep_their_shards_permute_them_in_each_epoch(
+    fn streams_that_keep_their_shards_have_them_in_a_new_order_in_each_epoch(
         streams in 1usize..12, more in 0usize..60, is_counted: bool, seed: u64, epoch in 1..u64::MAX,
     ) {
         let plan = kept_plan(streams + more, streams, is_counted, seed);
@@ -132,10 +132,10 @@ proptest! {
             let of = |slices: &[Slice]| slices.iter().cloned().collect::<HashSet<Slice>>();
             prop_assert_eq!(of(&first), of(&slices));
             prop_assert_eq!(slices.len(), first.len());
-            // They are those of one epoch that is dealt, so that streams are as long.
+            // The slices are those of epoch 0 of the plan without kept shards, so streams have equal lengths.
             prop_assert_eq!(of(&dealt.stream(0, stream)), of(&slices));
             prop_assert_eq!(dealt.samples(stream), plan.samples(stream));
-            // One in 30! orders is another by chance.
+            // Of 30! orders, one is equal by chance.
             if slices.len() >= 30 {
                 prop_assert_ne!(first, slices);
             }
@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn the_union_of_all_readers_is_the_dataset(
+    fn all_readers_together_read_the_dataset_once(
         world_size in 1usize..6, workers in 1usize..4, rounds in 1usize..4, more in 0usize..40,
         seed: u64, epoch: u64, shuffled: bool, kept: bool,
     ) {
@@ -158,13 +158,13 @@ proptest! {
     }
 
     #[test]
-    fn a_round_of_all_streams_is_the_same_on_any_number_of_nodes(
+    fn the_first_shards_of_all_streams_are_the_same_on_any_number_of_nodes(
         world_size in 1usize..6, workers in 1usize..4, rounds in 1usize..4, more in 0usize..40, seed: u64,
         kept: bool,
     ) {
         let streams = world_size * workers * rounds;
         let plan = Plan::new(streams + more, streams, seed).unwrap().kept(kept);
-        // The first shard of each stream, taken up by readers of the same plan on other numbers of nodes.
+        // The first shard of each stream, by the readers of this number of nodes.
         let firsts = |world_size, workers| {
             let mut firsts: Vec<usize> = topologies(world_size, workers)
                 .flat_map(|topology| plan.streams_of(&topology).unwrap())
@@ -178,7 +178,7 @@ proptest! {
     }
 
     #[test]
-    fn one_stream_for_each_reader_is_the_two_splitters(
+    fn with_one_stream_per_reader_the_plan_equals_the_two_splitters(
         world_size in 1usize..6, workers in 1usize..4, more in 0usize..40, seed: u64, epoch: u64,
     ) {
         let streams = world_size * workers;
@@ -192,8 +192,8 @@ proptest! {
     }
 
     #[test]
-    fn epochs_and_seeds_differ(seed in 0..u64::MAX, epoch in 0..u64::MAX) {
-        // One in 50! orders is another by chance.
+    fn epochs_and_seeds_have_different_orders(seed in 0..u64::MAX, epoch in 0..u64::MAX) {
+        // Of 50! orders, one is equal by chance.
         let order = |seed, epoch| Plan::new(50, 1, seed).unwrap().order(epoch);
         prop_assert_ne!(order(seed, epoch), order(seed, epoch + 1));
         prop_assert_ne!(order(seed, epoch), order(seed + 1, epoch));
@@ -201,7 +201,7 @@ proptest! {
     }
 
     #[test]
-    fn counted_shards_are_cut_into_equal_pieces(
+    fn counted_shards_are_cut_into_equal_shares(
         counts in prop::collection::vec(0u64..9, 1..12), streams in 1usize..20, seed: u64, epoch: u64,
     ) {
         let total: u64 = counts.iter().sum();
@@ -221,8 +221,9 @@ proptest! {
             prop_assert!(expected.contains(&(samples.len() as u64)));
             read.extend(samples);
         }
-        // One after the other the pieces are the shards in the order of the epoch.
-        let row = plan.order(epoch).into_iter().flat_map(|shard| (0..counts[shard]).map(move |n| (shard, n)));
-        prop_assert_eq!(read, row.collect::<Vec<_>>());
+        // The shares in sequence are the samples of the shards in the order of the epoch.
+        let order = plan.order(epoch).into_iter();
+        let samples = order.flat_map(|shard| (0..counts[shard]).map(move |n| (shard, n)));
+        prop_assert_eq!(read, samples.collect::<Vec<_>>());
     }
 }

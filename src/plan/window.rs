@@ -1,32 +1,32 @@
-//! Weighted windows: a random order of several choices in exact proportions.
+//! `WeightedWindow`: several choices in exact proportions and random order.
 
 use crate::rng::{Purpose, Rng};
 
 /// Maximum number of entries in a window, which is a list in memory.
 pub(crate) const MAX_WINDOW: u64 = 1 << 16;
 
-/// One window of a sequence of windows. Each has as many entries as the weights add up to, and every choice
-/// as often as its weight, in a random order that depends only on the key.
+/// One window of a sequence of windows. The length of a window is the sum of the weights. It has each choice
+/// as often as its weight says, in a random order that depends only on the weights and the key.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WeightedWindow {
     key: Option<WindowKey>,
     choices: Vec<usize>,
 }
 
-/// What the random order of a window depends on, apart from the weights.
+/// The values on which the random order of a window depends, besides the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WindowKey {
     pub(super) purpose: Purpose,
     pub(super) seed: u64,
-    /// Number of the window in its sequence. Windows of the same number must have the same weights.
+    /// Number of the window in its sequence. Windows with the same number must have the same weights.
     pub(super) number: u64,
-    /// Number of the sequence. It and `number` are different parts of the generator's key, so no two windows
-    /// share random numbers.
+    /// Number of the sequence. `stream` and `number` are different parts of the generator's key, so no two
+    /// windows share random numbers.
     pub(super) stream: u64,
 }
 
 impl WeightedWindow {
-    /// Moves to the window of this key, unless it is there.
+    /// Moves to the window with this key, unless it is the current one.
     pub(super) fn enter(&mut self, weights: &[u32], key: WindowKey) {
         if self.key.replace(key) == Some(key) {
             return;
@@ -39,15 +39,15 @@ impl WeightedWindow {
         Rng::keyed(purpose, seed, number, stream).shuffle(&mut self.choices);
     }
 
-    /// The choice of this entry; none beyond the end of the window.
+    /// The choice at this entry; `None` beyond the end of the window.
     pub(super) fn choice(&self, entry: usize) -> Option<usize> {
         self.choices.get(entry).copied()
     }
 }
 
-/// Number of entries in a window of these weights. None if it would have no entry, or more than
+/// Number of entries in a window with these weights; `None` if it would have no entry, or more than
 /// [`MAX_WINDOW`].
 pub(super) fn window_length(weights: &[u32]) -> Option<u64> {
     let length = weights.iter().map(|weight| u64::from(*weight)).sum();
-    (1..=MAX_WINDOW).contains(&length).then_some(length)
+    if (1..=MAX_WINDOW).contains(&length) { Some(length) } else { None }
 }

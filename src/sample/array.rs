@@ -1,4 +1,4 @@
-//! An array with a shape, as npy files hold it.
+//! `Array`: numbers with a dtype and a shape, as npy files store them.
 
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind};
@@ -27,11 +27,11 @@ pub struct Array {
     data: Bytes,
 }
 
-/// Why an array could not be made, read or divided.
+/// Why an array could not be made, read or split.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArrayError {
-    /// The elements do not fill the shape, or it has more than 64 axes.
+    /// The number of elements is not that of the shape, or the shape has more than 64 axes.
     #[error("{dtype}{shape:?} does not fit {bytes} bytes of data")]
     Shape {
         /// The type of the elements.
@@ -41,27 +41,27 @@ pub enum ArrayError {
         /// The size of the data.
         bytes: usize,
     },
-    /// The elements are of another type.
+    /// The elements have another type than the requested one.
     #[error("the array holds {found}, not {wanted}")]
     Type {
-        /// The type asked for.
+        /// The requested type.
         wanted: DType,
-        /// The type found.
+        /// The array's type.
         found: DType,
     },
-    /// The array is of another type or shape than was declared.
+    /// The type or the shape of the array is not the declared one.
     #[error("the array is {found}{found_shape:?}, and {wanted}{wanted_shape:?} is declared")]
     Mismatch {
-        /// The type that is declared.
+        /// The declared type.
         wanted: DType,
-        /// The shape that is declared.
+        /// The declared shape.
         wanted_shape: Vec<usize>,
-        /// The type found.
+        /// The array's type.
         found: DType,
-        /// The shape found.
+        /// The array's shape.
         found_shape: Vec<usize>,
     },
-    /// The rows cannot be divided into equal parts.
+    /// The rows cannot be split into equal parts.
     #[error("{rows} rows cannot be cut into {parts} equal parts")]
     Parts {
         /// The length of the first axis.
@@ -81,8 +81,8 @@ impl Array {
     /// Makes an array from little-endian elements in row-major order.
     ///
     /// # Errors
-    /// [`ArrayError::Shape`] when the data is longer or shorter than the shape says, or there are over 64
-    /// axes.
+    /// [`ArrayError::Shape`] when the data is longer or shorter than the shape needs, or the shape has more
+    /// than 64 axes.
     pub fn new(dtype: DType, shape: Vec<usize>, data: impl Into<Bytes>) -> Result<Self, ArrayError> {
         let data = data.into();
         if shape.len() <= MAX_AXES && byte_len(&shape, dtype.size()) == Some(data.len()) {
@@ -95,7 +95,8 @@ impl Array {
     /// Makes an array from elements in row-major order.
     ///
     /// # Errors
-    /// [`ArrayError::Shape`] when there are more or fewer elements than the shape says, or over 64 axes.
+    /// [`ArrayError::Shape`] when there are more or fewer elements than the shape needs, or the shape has
+    /// more than 64 axes.
     pub fn from_vec<T: Element>(shape: Vec<usize>, elements: Vec<T>) -> Result<Self, ArrayError> {
         let mut data = Vec::with_capacity(elements.len() * T::DTYPE.size());
         for element in elements {
@@ -107,7 +108,7 @@ impl Array {
     /// The elements in row-major order.
     ///
     /// # Errors
-    /// [`ArrayError::Type`] when the array holds another type; nothing is converted.
+    /// [`ArrayError::Type`] when the array has another type than `T`. Elements are not converted.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, ArrayError> {
         if T::DTYPE != self.dtype {
             return Err(ArrayError::Type { wanted: T::DTYPE, found: self.dtype });
@@ -127,7 +128,7 @@ impl Array {
         &self.shape
     }
 
-    /// The elements: little-endian, in row-major order, at no particular alignment.
+    /// The elements: little-endian, in row-major order. The memory need not be aligned to the element size.
     #[must_use]
     pub fn data(&self) -> &Bytes {
         &self.data
@@ -169,10 +170,10 @@ mod sealed {
     }
 }
 
-/// A Rust type that the elements of an [`Array`] can be: `bool`, the integers of 8 to 64 bits, `f32`, `f64`,
-/// and `f16` and `bf16` of the crate `half`.
+/// A Rust type for the elements of an [`Array`]: `bool`, the integers of 8 to 64 bits, `f32`, `f64`, and
+/// `f16` and `bf16` of the crate `half`.
 pub trait Element: sealed::Sealed {
-    /// The type as an array names it.
+    /// The element type of an array of these elements.
     const DTYPE: DType;
 }
 
@@ -218,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shape_must_fit() {
+    fn the_number_of_elements_must_be_that_of_the_shape() {
         assert!(Array::from_vec(vec![2, 2], vec![1u8, 2, 3]).is_err());
         assert!(Array::from_vec(vec![usize::MAX, 2], vec![1u8, 2]).is_err());
         assert!(Array::from_vec::<u8>(vec![0, usize::MAX, 2], vec![]).is_ok());
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_what_it_is_and_not_its_data() {
+    fn debug_shows_the_dtype_and_shape_without_the_data() {
         let array = Array::from_vec(vec![1000, 1], vec![0i64; 1000]).unwrap();
         assert_eq!(format!("{array:?}"), "Array(int64[1000, 1])");
         assert_eq!(array.size(), 8000);

@@ -1,4 +1,4 @@
-//! JSON fields as types of the caller.
+//! Reads JSON fields as types of the caller.
 
 use super::json_error::JsonError;
 use super::{Sample, Value};
@@ -12,7 +12,7 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, JsonEr
     serde_json::from_slice(text).map_err(|error| JsonError::of(text, error))
 }
 
-/// Checks that a document takes at most `limit` bytes of memory once it is parsed.
+/// Checks that the parsed document needs at most `limit` bytes of memory, by an estimate.
 pub(crate) fn check_memory(bytes: &[u8], limit: u64) -> Result<()> {
     match excess(bytes, ParsedAs::Values, limit) {
         Some(size) => Err(ErrorKind::TooLarge { what: SizeLimit::ParsedJson, size, limit }.into()),
@@ -21,12 +21,12 @@ pub(crate) fn check_memory(bytes: &[u8], limit: u64) -> Result<()> {
 }
 
 impl Sample {
-    /// Reads a JSON field as any type that implements [`Deserialize`]. In `spec`, alternatives are separated
-    /// by a semicolon: the first one present is taken.
+    /// Reads a JSON field as any type that implements [`Deserialize`]. `spec` is a field name, or several
+    /// separated by semicolons: the first one that the sample has is read.
     ///
-    /// The field is raw bytes, text, or a decoded document. Raw bytes and text are read directly, without a
-    /// [`serde_json::Value`] in between: leave the field undecoded
-    /// ([`Decoder::without`](crate::codec::Decoder::without)) if it is only read by its type.
+    /// The field may hold raw bytes, text, or a decoded document. Raw bytes and text are parsed directly to
+    /// `T`, without a [`serde_json::Value`] in between. If a program reads a field only through this method,
+    /// leave it undecoded ([`Decoder::without`](crate::codec::Decoder::without)).
     ///
     /// ```
     /// use serde::Deserialize;
@@ -51,10 +51,10 @@ impl Sample {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::MissingField`] when no alternative of `spec` is present, [`ErrorKind::Decode`] when the
-    /// document is damaged, would take more than about 512 MiB of memory or is not what `T` reads,
-    /// [`ErrorKind::WrongType`] when the value is none of the three. All name the field, the sample's key and
-    /// its shard.
+    /// [`ErrorKind::MissingField`] when the sample has no field of `spec`, [`ErrorKind::Decode`] when the
+    /// document is damaged, would need more than about 512 MiB of memory or cannot be read as a `T`,
+    /// [`ErrorKind::WrongType`] when the value is neither bytes nor text nor JSON. The error names the field,
+    /// the sample's key and its shard.
     pub fn json<'a, T: Deserialize<'a>>(&'a self, spec: &str) -> Result<T> {
         let at = self.find(spec).ok_or_else(|| self.missing(spec))?;
         let (name, value) = &self.0.fields[at];
@@ -66,7 +66,7 @@ impl Sample {
         if let Some(text) = text {
             check_memory(text, DEFAULT_LIMIT).map_err(|error| self.locate(Error::decode(&**name, error)))?;
         }
-        let read = match value {
+        let parsed = match value {
             Value::Bytes(bytes) => parse(bytes),
             Value::Text(text) => parse(text.as_bytes()),
             Value::Json(json) => T::deserialize(json).map_err(JsonError::from),
@@ -77,7 +77,7 @@ impl Sample {
                 );
             }
         };
-        read.map_err(|error| self.locate(Error::decode(&**name, error)))
+        parsed.map_err(|error| self.locate(Error::decode(&**name, error)))
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_from_every_form() {
+    fn bytes_text_and_decoded_json_give_the_same_value() {
         let text = r#"{"caption": "été", "score": 0.1, "more": [1]}"#;
         let wanted = Meta { caption: "été", score: Some(0.1) };
         let values: [Value; 4] = [

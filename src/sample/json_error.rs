@@ -1,20 +1,21 @@
-//! Errors of JSON documents that show the place, and documents with numbers that JSON does not have.
+//! Errors of JSON documents with an excerpt of the text, and `NaN` and `Infinity`, which JSON does not have.
 
 use std::fmt;
 
-/// A JSON document that cannot be read, with the text around the place.
+/// The error of a JSON document, with an excerpt of the text around the error.
 #[derive(Debug)]
 pub(crate) struct JsonError {
     source: serde_json::Error,
-    near: Option<String>,
-    is_number: bool,
+    excerpt: Option<String>,
+    /// Whether `NaN` or `Infinity` is at the place of the error.
+    is_nan: bool,
 }
 
-/// Number of bytes before and after the place that are shown.
-const SHOWN: usize = 24;
+/// Number of bytes of the excerpt before the error, and after it.
+const EXCERPT: usize = 24;
 
 impl JsonError {
-    /// The error of reading `text`.
+    /// The error `source` of parsing `text`.
     pub(crate) fn of(text: &[u8], source: serde_json::Error) -> Self {
         let Some(line) = source.line().checked_sub(1) else { return JsonError::from(source) };
         let starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', text).map(|at| at + 1));
@@ -23,26 +24,26 @@ impl JsonError {
         let part = |before: usize, after: usize| {
             &text[at.saturating_sub(before)..at.saturating_add(after).min(text.len())]
         };
-        let near = part(SHOWN, SHOWN);
-        let is_number = NUMBERS.iter().any(|number| memchr::memmem::find(part(2, 9), number).is_some());
-        JsonError { source, near: Some(String::from_utf8_lossy(near).into_owned()), is_number }
+        let excerpt = String::from_utf8_lossy(part(EXCERPT, EXCERPT)).into_owned();
+        let is_nan = NAMES.iter().any(|name| memchr::memmem::find(part(2, 9), name).is_some());
+        JsonError { source, excerpt: Some(excerpt), is_nan }
     }
 }
 
-/// The error of a document that is parsed already.
+/// An error without an excerpt: of a document that was parsed before, so that its text is gone.
 impl From<serde_json::Error> for JsonError {
     fn from(source: serde_json::Error) -> Self {
-        JsonError { source, near: None, is_number: false }
+        JsonError { source, excerpt: None, is_nan: false }
     }
 }
 
 impl fmt::Display for JsonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.source)?;
-        if let Some(near) = &self.near {
-            write!(f, ", near {near:?}")?;
+        if let Some(excerpt) = &self.excerpt {
+            write!(f, ", near {excerpt:?}")?;
         }
-        if self.is_number {
+        if self.is_nan {
             f.write_str("; JSON has no NaN and no Infinity: `Decoder::lenient_json` reads them as null")?;
         }
         Ok(())
@@ -51,42 +52,43 @@ impl fmt::Display for JsonError {
 
 impl std::error::Error for JsonError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // The text of the error is that of this one already.
+        // `Display` already writes the message of `self.source`.
         std::error::Error::source(&self.source)
     }
 }
 
-/// What Python's `json` writes for numbers that JSON does not have; a sign before it belongs to it.
-const NUMBERS: [&[u8]; 2] = [b"NaN", b"Infinity"];
+/// Names that Python's `json` writes for floats that JSON does not have. A minus may be before the second.
+const NAMES: [&[u8]; 2] = [b"NaN", b"Infinity"];
 
 /// The document with `null` in place of `NaN`, `Infinity` and `-Infinity` outside of strings.
 pub(crate) fn without_nan(text: &[u8]) -> Vec<u8> {
-    let mut changed = Vec::with_capacity(text.len());
-    let (mut rest, mut in_string) = (text, false);
-    while let [byte, behind @ ..] = rest {
-        let after = NUMBERS.iter().find_map(|number| rest.strip_prefix(*number).filter(|_| !in_string));
-        if let Some(after) = after {
-            if changed.last() == Some(&b'-') {
-                changed.pop();
+    let mut replaced = Vec::with_capacity(text.len());
+    let mut rest = text;
+    let mut in_string = false;
+    while let [byte, after_byte @ ..] = rest {
+        let after_name = NAMES.iter().find_map(|name| rest.strip_prefix(*name).filter(|_| !in_string));
+        if let Some(after_name) = after_name {
+            if replaced.last() == Some(&b'-') {
+                replaced.pop();
             }
-            changed.extend_from_slice(b"null");
-            rest = after;
+            replaced.extend_from_slice(b"null");
+            rest = after_name;
             continue;
         }
-        changed.push(*byte);
-        rest = behind;
+        replaced.push(*byte);
+        rest = after_byte;
         match byte {
             b'"' => in_string = !in_string,
             b'\\' if in_string => {
-                if let [escaped, behind @ ..] = rest {
-                    changed.push(*escaped);
-                    rest = behind;
+                if let [escaped, after_escaped @ ..] = rest {
+                    replaced.push(*escaped);
+                    rest = after_escaped;
                 }
             }
             _ => {}
         }
     }
-    changed
+    replaced
 }
 
 #[cfg(test)]
@@ -96,26 +98,26 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn an_error_shows_the_place() {
-        let told = |text: &str| parse::<Value>(text.as_bytes()).unwrap_err().to_string();
+    fn an_error_shows_the_text_around_it() {
+        let message = |text: &str| parse::<Value>(text.as_bytes()).unwrap_err().to_string();
         let long = format!("{{\"a\": \"{}\",\n \"similarity\": NaN, \"w\": 3}}", "x".repeat(99));
-        let error = told(&long);
+        let error = message(&long);
         assert!(error.starts_with("expected value at line 2 column 1"), "{error}");
         assert!(
             error.contains("similarity\\\": NaN, \\\"w\\\"") && error.contains("lenient_json"),
             "{error}"
         );
         assert!(error.len() < 250, "{error}");
-        assert!(told("{\"x\": -Infinity}").contains("lenient_json"));
+        assert!(message("{\"x\": -Infinity}").contains("lenient_json"));
         for (text, near) in [("{'a': 1}", "near \"{'a': 1}\""), ("{\"a\": 1,}", "1,}"), ("", "near \"\"")] {
-            let error = told(text);
+            let error = message(text);
             assert!(error.contains(near) && !error.contains("lenient"), "{error}");
         }
         assert!(parse::<Value>(b"[\xff\xff").unwrap_err().to_string().contains('\u{fffd}'));
     }
 
     #[test]
-    fn numbers_that_json_does_not_have_are_null() {
+    fn nan_and_infinity_are_replaced_by_null_outside_of_strings() {
         let text =
             r#"{"similarity": NaN, "low": -Infinity, "s": "NaN \" -Infinity", "l": [Infinity, -1], "w": 3}"#;
         let wanted =

@@ -1,4 +1,4 @@
-//! A sample: its key, its fields, and where it came from.
+//! `Sample`: a key, fields, and the shard and position that they were read from.
 
 pub(crate) mod array;
 pub(crate) mod json;
@@ -35,8 +35,8 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Sample(Box<SampleContent>);
 
-/// The contents of a sample, which are boxed because they are large and are moved often. A shard's parser
-/// fills the box that the sample has.
+/// The contents of a sample. A sample boxes them, because they are large and samples are moved often. The tar
+/// parser allocates the box and fills it; the sample takes it over.
 #[derive(Debug, Clone)]
 pub(crate) struct SampleContent<V = Value> {
     pub(crate) key: SmolStr,
@@ -45,10 +45,10 @@ pub(crate) struct SampleContent<V = Value> {
     pub(crate) position: Position,
 }
 
-/// The fields in their order. Up to two need no allocation.
+/// The fields of a sample in order. Up to two fields are stored inline, without an allocation.
 pub(crate) type Fields<V = Value> = SmallVec<[(ByteString, V); 2]>;
 
-/// Where in the dataset a sample is: the same on every run, rank and thread.
+/// Where in the dataset a sample is. It does not depend on the run, the rank or the thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct Position {
@@ -56,16 +56,16 @@ pub struct Position {
     pub epoch: u64,
     /// The number of the shard in the shard list, from 0.
     pub shard: u64,
-    /// The number of the sample in its shard, from 0. Samples that an index does not
-    /// [select](crate::index::IndexBuilder::select) are counted too.
+    /// The number of the sample in its shard, from 0. It counts the samples that an index does not
+    /// [select](crate::index::IndexBuilder::select) too.
     pub sample: u64,
-    /// The number of the sample among the outputs that a stage made of one sample, from 0.
+    /// The number of the sample among the outputs that a stage made of one input sample, from 0.
     pub part: u64,
-    /// The number of the dataset in the [mix](crate::Loader::mix) in which it began, from 0; 0 without one.
+    /// The number of the sample's dataset in the [mix](crate::Loader::mix), from 0; 0 without a mix.
     pub dataset: u64,
 }
 
-/// The key and the shard of a sample, to locate errors.
+/// The key and the shard of a sample, which are added to its errors.
 #[derive(Debug, Clone)]
 pub(crate) struct SampleLocation {
     key: SmolStr,
@@ -78,7 +78,8 @@ impl SampleLocation {
         if self.shard.is_empty() { error } else { error.in_shard(Arc::clone(&self.shard)) }
     }
 
-    /// What a sample that was made by hand lacks is that of the sample that it was made of.
+    /// The location of a sample that a stage made out of `origin`. A program's sample may have no key or
+    /// shard; these are then those of `origin`.
     pub(crate) fn made_of(self, origin: &SampleLocation) -> Self {
         let SampleLocation { key, shard } = self;
         SampleLocation {
@@ -89,14 +90,14 @@ impl SampleLocation {
 }
 
 impl Sample {
-    /// A sample without fields, that comes from no shard.
+    /// A sample without fields and without a shard.
     #[must_use]
     pub fn new(key: impl AsRef<str>) -> Self {
         Sample::from_parts(SmolStr::new(key), Fields::new(), Arc::from(""), Position::default())
     }
 
-    /// Sets the position of a sample that was made by hand, so that it has [random numbers](Sample::rng) of
-    /// its own: for sources other than shards.
+    /// Sets the position, which seeds the sample's [random numbers](Sample::rng). Programs call this for
+    /// samples that they read from other sources than shards.
     ///
     /// ```
     /// use shardstream::Sample;
@@ -118,7 +119,7 @@ impl Sample {
         self
     }
 
-    /// Sets a field, and returns the value that it had.
+    /// Sets a field, and returns its previous value.
     pub fn set(&mut self, name: impl Into<ByteString>, value: impl Into<Value>) -> Option<Value> {
         let (name, value) = (name.into(), value.into());
         match self.0.fields.iter_mut().find(|(n, _)| *n == name) {
@@ -130,14 +131,14 @@ impl Sample {
         }
     }
 
-    /// The key: the members' common name up to the first dot of its last part.
+    /// The key: the path of the members up to the first dot of the file name.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.0.key
     }
 
     /// The URL of the shard, without the query and password that a signed URL may have; empty for a sample
-    /// that was made by hand.
+    /// that was not read from a shard.
     #[must_use]
     pub fn shard(&self) -> &str {
         &self.0.shard
@@ -149,25 +150,27 @@ impl Sample {
         self.0.position
     }
 
-    /// A random number generator for this sample, which always starts at the first number. Two parts of a
-    /// program that draw with the same seed draw the same numbers; so does the first picture column, whose
-    /// seed is that of the dataset. [`rng_named`](Sample::rng_named) has numbers for each purpose. A new
-    /// sample that is made by hand has no position, so draw before making it.
+    /// A random number generator that is seeded with `seed` and the position of this sample.
     ///
-    /// The numbers depend on the seed, the epoch, the sample and, in a mix, the number of the dataset alone,
-    /// so that an augmentation does not change with the number of threads or ranks.
+    /// Each call starts the sequence anew: two parts of a program that use the same seed get the same
+    /// numbers. The first image column does too if `seed` is the dataset's seed. Use
+    /// [`rng_named`](Sample::rng_named) for numbers that differ by purpose. A sample from [`Sample::new`] has
+    /// no position: a stage that makes a new sample of another one draws from the original sample.
+    ///
+    /// The numbers depend only on the seed, the epoch, the position of the sample and, in a mix, the number
+    /// of the dataset, so that an augmentation does not change with the number of threads or ranks.
     #[must_use]
     pub fn rng(&self, seed: u64) -> Rng {
         let Position { epoch, shard, sample, part, dataset } = self.0.position;
-        // Shards beyond 2^24 or samples beyond 2^40 would only share random numbers, not break anything.
+        // With more than 2^24 shards or 2^40 samples per shard, some samples share random numbers.
         let seed = seed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Rng::of_dataset(dataset, Purpose::Sample, seed, epoch, shard << 40 | sample)
     }
 
-    /// As [`rng`](Sample::rng), with numbers that are unrelated to those of other names: one name for each
-    /// purpose, so that a crop and a noise that use the same seed have nothing in common.
+    /// As [`rng`](Sample::rng), seeded with `name` too. Use one name for each purpose, so that a crop and a
+    /// noise with the same seed get unrelated numbers.
     ///
-    /// Columns draw by the name that they have in [`Columns`](crate::collate::Columns).
+    /// Columns use their name in [`Columns`](crate::collate::Columns).
     ///
     /// ```
     /// use shardstream::Sample;
@@ -182,7 +185,7 @@ impl Sample {
         self.rng(seed ^ salt(name))
     }
 
-    /// The fields in the order in which they are in the shard.
+    /// The names and values of the fields, in the order of the shard.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
         self.0.fields.iter().map(|(name, value)| (&**name, value))
     }
@@ -197,14 +200,15 @@ impl Sample {
         self.0.fields.len()
     }
 
-    /// Whether there is no field.
+    /// Whether the sample has no fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.fields.is_empty()
     }
 
-    /// The value of a field: [`read`](Sample::read) and [`take`](Sample::take) convert it. In `spec`,
-    /// alternatives are separated by a semicolon: the first one present is taken.
+    /// The value of a field. `spec` is a field name, or several separated by semicolons: the first one that
+    /// the sample has is returned. [`read`](Sample::read) and [`take`](Sample::take) convert the value to a
+    /// Rust type.
     #[must_use]
     pub fn get(&self, spec: &str) -> Option<&Value> {
         self.find(spec).map(|at| &self.0.fields[at].1)
@@ -213,16 +217,16 @@ impl Sample {
     /// The value of a field, or an error if it is missing.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingField`] when no alternative of `spec` is present.
+    /// [`ErrorKind::MissingField`] when the sample has no field of `spec`.
     pub fn field(&self, spec: &str) -> Result<&Value> {
         self.get(spec).ok_or_else(|| self.missing(spec))
     }
 
-    /// Takes a field out as the requested type. After an error the sample is unchanged.
+    /// Removes a field and returns its value as a `T`. After an error the sample is unchanged.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingField`] when no alternative of `spec` is present, [`ErrorKind::WrongType`] when
-    /// the value is of another type.
+    /// [`ErrorKind::MissingField`] when the sample has no field of `spec`, [`ErrorKind::WrongType`] when the
+    /// value has another type.
     pub fn take<T: FromValue>(&mut self, spec: &str) -> Result<T> {
         let at = self.find(spec).ok_or_else(|| self.missing(spec))?;
         let (name, value) = self.0.fields.remove(at);
@@ -233,9 +237,8 @@ impl Sample {
         })
     }
 
-    /// Reads a field as the requested type, and leaves it in the sample: [`take`](Sample::take) of a copy,
-    /// which shares the memory of bytes and texts. For JSON as a type of your own, see
-    /// [`json`](Sample::json).
+    /// Returns the value of a field as a `T` without removing it, as [`take`](Sample::take) of a clone.
+    /// Cloned [`Bytes`] share their memory. For JSON as a type of your own, see [`json`](Sample::json).
     ///
     /// ```
     /// use shardstream::Sample;
@@ -260,17 +263,17 @@ impl Sample {
         self.locate(ErrorKind::WrongType { field, wanted, found }.into())
     }
 
-    /// Takes a field out with its name; `None` if no alternative of `spec` is present.
+    /// Removes a field and returns its name and value; `None` if the sample has no field of `spec`.
     pub fn remove(&mut self, spec: &str) -> Option<(ByteString, Value)> {
         self.find(spec).map(|at| self.0.fields.remove(at))
     }
 
-    /// Keeps the fields for whose name the predicate returns `true`, in their order.
+    /// Removes the fields for whose name `keep` returns `false`.
     pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
         self.0.fields.retain(|(name, _)| keep(name));
     }
 
-    /// The name of the field that [`get`](Sample::get) and [`take`](Sample::take) choose.
+    /// The name of the field that [`get`](Sample::get) and [`take`](Sample::take) return for `spec`.
     pub(crate) fn name_of(&self, spec: &str) -> Option<&ByteString> {
         self.find(spec).map(|at| &self.0.fields[at].0)
     }
@@ -281,10 +284,10 @@ impl Sample {
         self.0.fields.iter().map(|(_, value)| value.size()).sum()
     }
 
-    /// Copies the raw fields out of the network or file chunks that they are slices of.
+    /// Copies the raw fields into memory of their own.
     ///
-    /// A slice keeps its whole chunk in memory. Call this before samples are kept for long, as [`shuffle`]
-    /// does.
+    /// The parser makes fields slices of the chunks that were read from the network or the file, and a slice
+    /// keeps its whole chunk in memory. Call this before a sample is kept for long, as [`shuffle`] does.
     ///
     /// [`shuffle`]: crate::adapters::Pipeline::shuffle
     pub fn compact(&mut self) {
@@ -308,13 +311,13 @@ impl Sample {
         self.location().locate(error)
     }
 
-    /// The key and the shard, to locate errors after the sample has been consumed.
+    /// The key and the shard, which can be added to errors after the sample was consumed.
     pub(crate) fn location(&self) -> SampleLocation {
         SampleLocation { key: self.0.key.clone(), shard: Arc::clone(&self.0.shard) }
     }
 
-    /// Sets the position of a sample that was made of another one, so that it has that one's random numbers.
-    /// A sample of a shard keeps its own.
+    /// Sets the position to that of the sample that this one was made of, so that both have the same random
+    /// numbers. A sample that was read from a shard keeps its own position.
     pub(crate) fn with_default_position(mut self, position: Position) -> Self {
         if self.0.shard.is_empty() {
             self.0.position = position;
@@ -328,20 +331,20 @@ impl Sample {
         self
     }
 
-    /// Sets the shard and the position of a sample that was parsed.
+    /// Sets the shard and the position of a sample that was parsed from `shard`.
     pub(crate) fn in_shard(mut self, shard: Arc<str>, position: Position) -> Self {
         (self.0.shard, self.0.position) = (shard, position);
         self
     }
 
-    /// Sets the number of the sample among the outputs that a stage made of one sample.
+    /// Sets the number of the sample among the outputs that a stage made of one input sample.
     pub(crate) fn with_part(mut self, part: u64) -> Self {
         self.0.position.part = part;
         self
     }
 
-    /// The key, for callers that keep a clone: it is not a slice of a chunk, nor of the memory of a compact
-    /// sample.
+    /// The key, for callers that keep a clone for long: it has its own memory, and is not a slice of a chunk
+    /// or of the memory of a compact sample.
     pub(crate) fn shared_key(&self) -> &SmolStr {
         &self.0.key
     }
@@ -351,10 +354,10 @@ impl Sample {
         self.0.fields
     }
 
-    /// Adds these fields, all of them or none.
+    /// Adds all of `fields`, or none after an error.
     ///
     /// # Errors
-    /// The name of the first one that is there already.
+    /// The name of the first of `fields` that the sample already has.
     pub(crate) fn join(&mut self, fields: Fields) -> Result<(), ByteString> {
         let names: HashSet<&ByteString> = self.0.fields.iter().map(|(name, _)| name).collect();
         if let Some((name, _)) = fields.iter().find(|(name, _)| names.contains(name)) {
@@ -379,11 +382,11 @@ impl Sample {
     }
 
     fn find(&self, spec: &str) -> Option<usize> {
-        let place = |name: &str| self.0.fields.iter().position(|(n, _)| n == name);
-        // There is mostly one alternative, and `str::contains` takes longer to start on a short text.
+        let index_of = |name: &str| self.0.fields.iter().position(|(n, _)| n == name);
+        // Most specs have one name. On a short text, this loop is faster than `str::contains`.
         match spec.bytes().any(|byte| byte == b';') {
-            false => place(spec),
-            true => spec.split(';').find_map(place),
+            false => index_of(spec),
+            true => spec.split(';').find_map(index_of),
         }
     }
 }

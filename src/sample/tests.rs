@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_field_of_another_type_stays_in_its_place() {
+fn taking_a_field_as_the_wrong_type_leaves_the_sample_unchanged() {
     let mut sample = Sample::new("a").with("cls", 300).with("txt", "x");
     let error = sample.take::<u8>("cls").unwrap_err().to_string();
     assert_eq!(
@@ -13,17 +13,21 @@ fn a_field_of_another_type_stays_in_its_place() {
 }
 
 #[test]
-fn a_wrong_type_says_what_to_do() {
+fn the_error_for_a_wrong_type_says_what_to_do() {
     let mut sample = Sample::new("a").with("bin", b"x").with("txt", "x");
-    let hint = |error: Error| error.to_string();
-    assert!(hint(sample.take::<i64>("bin").unwrap_err()).contains("is a `decode` step missing"));
-    assert!(hint(sample.take::<Bytes>("txt").unwrap_err()).contains("`Decoder::without`"));
+    let error = sample.take::<i64>("bin").unwrap_err().to_string();
+    assert!(error.contains("is a `decode` step missing"), "{error}");
+    let error = sample.take::<Bytes>("txt").unwrap_err().to_string();
+    assert!(error.contains("`Decoder::without`"), "{error}");
     #[cfg(feature = "image")]
-    assert!(hint(sample.take::<crate::image::Image>("bin").unwrap_err()).contains("`images(…)`"));
+    {
+        let error = sample.take::<crate::image::Image>("bin").unwrap_err().to_string();
+        assert!(error.contains("`images(…)`"), "{error}");
+    }
 }
 
 #[test]
-fn a_value_of_the_callers_own_type_is_taken_by_that_type() {
+fn a_value_of_the_callers_own_type_is_taken_as_an_arc_of_that_type() {
     let mut sample = Sample::new("a").with("own", Value::other('x'));
     assert!(sample.take::<Arc<u8>>("own").is_err());
     assert_eq!(*sample.take::<Arc<char>>("own").unwrap(), 'x');
@@ -31,7 +35,7 @@ fn a_value_of_the_callers_own_type_is_taken_by_that_type() {
 }
 
 #[test]
-fn alternatives_take_the_first_present() {
+fn of_several_names_the_first_present_field_is_taken() {
     let mut sample = Sample::new("k").with("png", b"p").with("jpg", b"j");
     assert_eq!(sample.take::<Bytes>("jpg;png").unwrap(), "j");
     assert_eq!(sample.take::<Bytes>("jpg;png").unwrap(), "p");
@@ -42,7 +46,7 @@ fn alternatives_take_the_first_present() {
 }
 
 #[test]
-fn a_wrong_type_names_both() {
+fn the_error_for_a_wrong_type_names_the_type_of_the_value() {
     let error = Sample::new("k").with("cls", b"7").take::<i64>("cls").unwrap_err();
     assert!(error.to_string().contains("bytes"), "{error}");
 }
@@ -60,7 +64,7 @@ fn compact_keeps_the_content() {
 }
 
 #[test]
-fn randomness_depends_on_seed_and_position_only() {
+fn random_numbers_depend_on_the_seed_and_the_position_only() {
     let at = |epoch, sample| {
         let position = Position { epoch, shard: 3, sample, ..Position::default() };
         Sample::from_parts("k".into(), Fields::new(), "s".into(), position)

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The value of a field: raw bytes as in the shard, or what a decoder made of them.
+/// The value of a field: raw bytes as in the shard, or a decoded value.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Value {
@@ -90,7 +90,7 @@ impl Value {
         }
     }
 
-    /// The approximate number of bytes of the value.
+    /// The approximate size of the value in memory, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {
@@ -122,11 +122,11 @@ fn json_size(json: &serde_json::Value) -> usize {
         }
 }
 
-/// Number of characters of a text that `Debug` shows.
+/// Number of characters of a text or a document that `Debug` shows.
 const EXCERPT: usize = 60;
 
-/// Shows the type and size of the value, and the beginning of a text or a JSON document, even if it is not
-/// decoded. Binary data is not printed.
+/// Shows the beginning of a text or a JSON document, also if it is still raw bytes, and the type and size of
+/// any other value. Binary data is not printed.
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let excerpt = |f: &mut fmt::Formatter<'_>, text: &str| match text.char_indices().nth(EXCERPT) {
@@ -161,7 +161,8 @@ impl fmt::Debug for Value {
     }
 }
 
-/// A type that a field's value can be taken as.
+/// A type to which a field's value can be converted, by [`Sample::take`](crate::Sample::take) and
+/// [`Sample::read`](crate::Sample::read).
 #[diagnostic::on_unimplemented(
     message = "a field cannot be read as `{Self}`",
     label = "not a type of a field's value",
@@ -172,17 +173,17 @@ pub trait FromValue: Sized {
     /// The name of the type, for messages.
     const NAME: &'static str;
 
-    /// The type, for errors. A type of your own need not set it.
+    /// The type, for errors. An implementation for a type of your own can keep the default.
     const TYPE: ValueType = ValueType::Named(Self::NAME);
 
-    /// The value as this type.
+    /// Converts the value to this type.
     ///
     /// # Errors
-    /// The value itself if it is of another type.
+    /// The value itself if it has another type.
     fn from_value(value: Value) -> Result<Self, Value>;
 }
 
-/// Conversions between a Rust type and the variant that holds it.
+/// Conversions between a Rust type and its variant of [`Value`].
 macro_rules! variant {
     ($variant:ident, $type:ty) => {
         impl From<$type> for Value {
@@ -221,7 +222,7 @@ impl FromValue for Value {
     }
 }
 
-/// A value that [`Value::other`] wraps.
+/// The value that [`Value::other`] wrapped.
 impl<T: Any + Send + Sync> FromValue for Arc<T> {
     const NAME: &'static str = "a value of this type of the caller's own";
 
@@ -242,7 +243,7 @@ impl FromValue for Vec<u8> {
     }
 }
 
-/// Conversions to integers of other widths, if the value fits.
+/// Conversions to integers of other widths, which fail if the value does not fit.
 macro_rules! narrow {
     ($($type:ty: $name:literal),*) => {$(
         impl FromValue for $type {
@@ -286,7 +287,7 @@ impl From<&str> for Value {
     }
 }
 
-/// Conversions from integers of other widths, of which every value fits.
+/// Conversions from integer types whose every value fits into `i64`.
 macro_rules! widen {
     ($($type:ty),*) => {$(
         impl From<$type> for Value {

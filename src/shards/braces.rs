@@ -1,29 +1,28 @@
-//! Brace notation: `train-{000..146}.tar` is 147 names.
+//! Brace notation: `train-{000..146}.tar` expands to 147 names.
 //!
-//! The rules are those of Bash as implemented by Python's package `braceexpand`, for which WebDataset URLs
-//! are written:
+//! The rules are those of Bash, as implemented by Python's package `braceexpand`, which WebDataset uses:
 //!
 //! | pattern | expands to |
 //! |---|---|
-//! | `s-{000..003}` | `s-000 s-001 s-002 s-003`: a leading zero pads all to the longest operand |
+//! | `s-{000..003}` | `s-000 s-001 s-002 s-003`: a leading zero pads all numbers to the longest operand |
 //! | `{3..0}`, `{-1..1}` | `3 2 1 0`, `-1 0 1` |
 //! | `{0..10..4}`, `{10..1..3}` | `0 4 8`, `10 7 4 1`: the step's sign is ignored, a step of 0 is 1 |
 //! | `{a..e..2}`, `{Y..b}` | `a c e`, `Y Z a b`: letters only |
 //! | `{a,b}{1..2}`, `{a,b{1,2}}`, `x{,y}` | `a1 a2 b1 b2`, `a b1 b2`, `x xy` |
 //! | `{x}`, `{}`, `{1..a}` | unchanged |
-//! | `\{`, `\,`, `\\` | the character itself, without its meaning |
+//! | `\{`, `\,`, `\\` | the character itself, without its special meaning |
 //!
-//! As in `braceexpand`, escapes are removed once for each level of braces. Unlike there, a `}` before its `{`
-//! is an error, and so are an expansion that is too large and a range of digits other than 0 to 9, such as
-//! `{٠..٩}`, which Python expands and Bash does not.
+//! As in `braceexpand`, escapes are removed once for each level of braces. Unlike in `braceexpand`, a `}`
+//! before its `{` is an error, and so are an expansion that is too large and a range with digits other than 0
+//! to 9, such as `{٠..٩}`, which Python expands and Bash does not.
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Largest depth of nested braces.
+/// Maximum depth of nested braces.
 const MAX_DEPTH: usize = 100;
-/// Largest number of digits to which a number is padded: the standard library has a limit, too.
+/// Maximum number of digits to which a number is padded. The standard library has a limit too.
 const MAX_WIDTH: usize = 1000;
-/// Largest total size of an expansion in bytes.
+/// Maximum total size of an expansion in bytes.
 const MAX_BYTES: u64 = 1 << 30;
 
 /// Expands the braces of `pattern` to at most `limit` strings.
@@ -36,15 +35,15 @@ const MAX_BYTES: u64 = 1 << 30;
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Pattern`] if braces are not balanced or are nested more than 100 deep, if a number does not
-/// fit into 64 bits, is padded to more than 1000 digits or has digits other than 0 to 9, and if there would
-/// be more than `limit` strings or 1 GiB of them. An expansion that is too large costs no memory: strings are
-/// counted before they are made.
+/// [`ErrorKind::Pattern`] if braces are not balanced or are nested more than 100 deep; if a number does not
+/// fit into 64 bits, is padded to more than 1000 digits or has digits other than 0 to 9; or if the expansion
+/// would have more than `limit` strings or 1 GiB. The size is computed before any string is made, so an
+/// expansion that is too large needs no memory.
 pub fn expand(pattern: &str, limit: usize) -> Result<Vec<String>> {
     expand_traced(pattern, &mut ExpansionBudget::new(limit)).map_err(|fault| fault.in_pattern(pattern))
 }
 
-/// An error in a pattern, with the position of the byte at fault.
+/// An error in a pattern, with its byte position.
 #[derive(Debug)]
 pub(super) struct PatternFault {
     position: usize,
@@ -56,7 +55,8 @@ impl PatternFault {
         PatternFault { position, message: message.into() }
     }
 
-    /// The same fault, in the text whose bytes are at `origin`.
+    /// The same fault with its position in the original text: byte `i` of the current text is byte
+    /// `origin[i]` there.
     pub(super) fn traced(self, origin: &[usize]) -> Self {
         PatternFault { position: origin[self.position], ..self }
     }
@@ -66,7 +66,7 @@ impl PatternFault {
     }
 }
 
-/// The size that expansions may still have.
+/// The maximum size of further expansions.
 pub(super) struct ExpansionBudget {
     limit: usize,
     left: ExpansionSize,
@@ -78,7 +78,7 @@ impl ExpansionBudget {
     }
 }
 
-/// The same as [`expand`], for several patterns with one budget.
+/// As [`expand`], for several patterns with one budget.
 pub(super) fn expand_traced(
     pattern: &str,
     budget: &mut ExpansionBudget,
@@ -88,7 +88,7 @@ pub(super) fn expand_traced(
     Ok(parsed.expand())
 }
 
-/// Parts that follow each other: the numbers of their options are multiplied.
+/// Parts that follow each other. The number of expansions is the product of the numbers of options.
 struct PartSequence<'a>(Vec<PatternPart<'a>>);
 
 struct PatternPart<'a> {
@@ -103,9 +103,10 @@ enum PartKind<'a> {
     Choice(Vec<PartSequence<'a>>),
 }
 
-/// The size of an expansion. Saturates.
+/// The size of an expansion, with saturating arithmetic.
 #[derive(Clone, Copy)]
 struct ExpansionSize {
+    /// Number of strings.
     count: u64,
     bytes: u64,
 }
@@ -145,7 +146,7 @@ impl PartSequence<'_> {
             };
             return Err(PatternFault::new(
                 part.position,
-                format!("from here on there are more than {limit} {what} in all"),
+                format!("here the expansion exceeds the limit of {limit} {what}"),
             ));
         }
         budget.left.count -= size.count.min(budget.left.count);
@@ -215,7 +216,7 @@ fn walk(start: i128, end: i128, step: u64) -> impl Iterator<Item = i128> {
 
 const ALPHABET: &[u8; 52] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Removes the backslash of every escaped character. A backslash at the end or before a line feed stays.
+/// Removes the backslash of every escaped character. A backslash at the end or before a line feed is kept.
 fn unescape(text: &mut String) {
     if !text.contains('\\') {
         return;
@@ -241,7 +242,7 @@ impl<'a> BraceParser<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Parses to the end of the text or, inside braces, to the `,` or `}` that ends this alternative.
+    /// Parses to the end of the text, or inside braces to the `,` or `}` that ends this alternative.
     fn sequence(&mut self, depth: usize) -> Result<PartSequence<'a>, PatternFault> {
         let mut parts = Vec::new();
         loop {
@@ -249,14 +250,14 @@ impl<'a> BraceParser<'a> {
             match self.peek() {
                 Some(b'{') => self.braces(depth + 1, &mut parts)?,
                 Some(b'}') if depth == 0 => {
-                    return Err(PatternFault::new(self.at, "unbalanced braces: this `}` closes nothing"));
+                    return Err(PatternFault::new(self.at, "unbalanced braces: this `}` has no `{`"));
                 }
                 _ => return Ok(PartSequence(parts)),
             }
         }
     }
 
-    /// Parses to the next brace or, inside braces, to the next comma.
+    /// Parses to the next brace, or inside braces to the next comma.
     fn literal(&mut self, depth: usize) -> PatternPart<'a> {
         let position = self.at;
         while let Some(next) = self.peek() {
@@ -302,17 +303,17 @@ impl<'a> BraceParser<'a> {
     }
 }
 
-/// Parses `1..9`, `a..e`, and either with a `..step`. Returns none if the text is no range.
+/// Parses `1..9` and `a..e`, with or without a `..step`. Returns `None` if the text is not a range.
 fn range<'a>(text: &str) -> Option<Result<PartKind<'a>, &'static str>> {
     let (start, rest) = text.split_once("..")?;
-    let (end, step) = rest.split_once("..").map_or((rest, "1"), |ends| ends);
+    let (end, step) = rest.split_once("..").unwrap_or((rest, "1"));
     if !text.is_ascii() && [start, end, step].into_iter().all(is_numeric) {
         return Some(Err("the digits of a range are 0 to 9"));
     }
     if !is_integer(step) {
         return None;
     }
-    // A step that does not fit into the type is larger than any range.
+    // A step that does not fit into 64 bits is larger than any range.
     let step = step.trim_start_matches('-').parse().unwrap_or(u64::MAX).max(1);
     if is_integer(start) && is_integer(end) {
         let width = if is_padded(start) || is_padded(end) { start.len().max(end.len()) } else { 0 };

@@ -1,26 +1,27 @@
-//! Expands a pattern to URLs: `::`, then `${NAME}`, then braces. Errors have positions in the original
-//! pattern.
+//! Expands a pattern to URLs: splits it at `::`, then replaces `${NAME}`, then expands braces. Errors have
+//! their position in the original pattern.
 
 use super::braces::{ExpansionBudget, PatternFault, expand_traced};
 use super::glob;
 use crate::error::{Error, ErrorKind, Result};
 use std::ops::Range;
 
-/// Largest depth of variables in the values of variables.
+/// Maximum depth of variables in the values of variables.
 const MAX_ROUNDS: usize = 10;
-/// Largest length in bytes of a text with its variables replaced.
+/// Maximum length in bytes of a text after its variables were replaced.
 const MAX_LENGTH: usize = 1 << 20;
 
-/// How wildcards are handled.
+/// The handling of wildcards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wildcards {
-    /// They are an error.
+    /// Wildcards are an error.
     Refused,
-    /// They stay, to be listed later. In URLs of web servers, which cannot be listed, they are an error.
+    /// Wildcards are kept for a later listing. In URLs of web servers, which cannot be listed, they are an
+    /// error.
     Listed,
 }
 
-/// Adds the URLs of `pattern` to `urls`.
+/// Appends the URLs of `pattern` to `urls`.
 pub(super) fn expand(
     pattern: &str,
     variable: &dyn Fn(&str) -> Option<String>,
@@ -35,7 +36,7 @@ pub(super) fn expand(
         let expanded = expand_traced(&text.text, budget);
         urls.extend(expanded.map_err(|fault| fault.traced(&text.origin).in_pattern(pattern))?);
         if urls[before..].iter().any(String::is_empty) {
-            return Err(PatternFault::new(offset, "this gives an empty URL").in_pattern(pattern));
+            return Err(PatternFault::new(offset, "this expands to an empty URL").in_pattern(pattern));
         }
         if let Some(fault) = text.wildcard_fault(&urls[before..], wildcards) {
             return Err(fault.in_pattern(pattern));
@@ -45,7 +46,7 @@ pub(super) fn expand(
     Ok(())
 }
 
-/// A text with the position in the pattern from which each byte came.
+/// A text with the original position of each of its bytes in the pattern.
 #[derive(Default)]
 struct Traced {
     text: String,
@@ -68,15 +69,15 @@ impl Traced {
             None => Ok(self),
             Some(at) => {
                 let message = format!(
-                    "the values of variables refer to further variables more than {MAX_ROUNDS} deep, perhaps \
-                     in a circle"
+                    "the values of variables refer to further variables more than {MAX_ROUNDS} deep: check \
+                     for variables that refer to each other"
                 );
                 Err(PatternFault::new(self.origin[at.start], message).in_pattern(pattern))
             }
         }
     }
 
-    /// The error of a wildcard that is not allowed in one of the URLs that this text expands to.
+    /// The error of a wildcard that is not allowed in one of `urls`, which this text expands to.
     fn wildcard_fault(&self, urls: &[String], wildcards: Wildcards) -> Option<PatternFault> {
         if !self.text.contains(glob::WILDCARDS) {
             return None;
@@ -85,22 +86,23 @@ impl Traced {
             let (at, message) = match (glob::star_of_web(url), wildcards) {
                 (Some(at), _) => (
                     at,
-                    "a web server cannot be listed: name the shards with braces, as in `s-{000..146}.tar`; \
-                     URLs with a `*` in their names are given to `ShardList::from_urls`",
+                    "a web server cannot be listed: name the shards with braces, as in `s-{000..146}.tar`, \
+                     or pass URLs whose names contain a `*` to `ShardList::from_urls`",
                 ),
                 (None, Wildcards::Refused) => (
                     glob::first_wildcard(url)?,
-                    "wildcards need a listing, and nothing is listed here: give the pattern to \
-                     `Dataset::builder` or `dataset::Shards::resolve`, and names with such characters in \
-                     them to `ShardList::from_urls`",
+                    "wildcards need a listing, but nothing is listed here: pass the pattern to \
+                     `Dataset::builder` or `dataset::Shards::resolve`, or pass names that contain such \
+                     characters to `ShardList::from_urls`",
                 ),
                 (None, Wildcards::Listed) => return None,
             };
-            let (before, wildcard) = (&url[..at], url[at..].chars().next()?);
-            let number = before.matches(wildcard).count();
-            let place = |number| self.text.match_indices(wildcard).nth(number).map(|(at, _)| self.origin[at]);
-            // Braces may have removed some of them.
-            Some(PatternFault::new(place(number).or_else(|| place(0))?, message))
+            let wildcard = url[at..].chars().next()?;
+            let number = url[..at].matches(wildcard).count();
+            let position =
+                |number| self.text.match_indices(wildcard).nth(number).map(|(at, _)| self.origin[at]);
+            // With alternatives in braces, this may be the position of a wildcard of another URL.
+            Some(PatternFault::new(position(number).or_else(|| position(0))?, message))
         })
     }
 
@@ -131,7 +133,7 @@ impl Traced {
     }
 }
 
-/// The position of the first `${NAME}` from byte `start` on.
+/// The range of the first `${NAME}` from byte `start` on.
 fn find_variable(text: &str, start: usize) -> Option<Range<usize>> {
     let in_name = |char: char| char.is_alphanumeric() || char == '_';
     text[start..].match_indices("${").find_map(|(at, open)| {
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_then_variables_then_braces() {
+    fn a_pattern_is_split_then_variables_are_replaced_then_braces_expanded() {
         let cases: &[(&str, &[&str])] = &[
             ("a::b{1,2}::c", &["a", "b1", "b2", "c"]),
             ("${DIR}/x", &["gs://b/dir/x"]),
@@ -205,19 +207,19 @@ mod tests {
     }
 
     #[test]
-    fn faults_stand_where_they_were_written() {
+    fn errors_have_their_position_in_the_original_pattern() {
         assert_eq!(position("a::b{"), 4);
         assert_eq!(position("${BUCKET}/x{"), 11);
-        assert_eq!(position("a::x${OPEN}"), 4, "what a variable brings in is the variable's fault");
+        assert_eq!(position("a::x${OPEN}"), 4, "an error in a value is at its variable");
         assert_eq!(position("a::"), 3);
         assert_eq!(position("a::::b"), 3);
         assert_eq!(position("a::${EMPTY}"), 3);
         assert_eq!(position("x{,y}::{,z}"), 7);
-        assert_eq!(position("{0..900}::{0..900}"), 10, "the limit is one for all pieces");
+        assert_eq!(position("{0..900}::{0..900}"), 10, "the limit is for all pieces together");
     }
 
     #[test]
-    fn circles_and_bombs_are_errors() {
+    fn circular_and_exploding_variables_are_errors() {
         for pattern in ["x${LOOP}", "x${SAME}", "x${BOMB}", "x${N10}"] {
             assert_eq!(position(pattern), 1, "{pattern}");
         }
@@ -234,7 +236,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(pattern in r"(\$|\{|\}|::|\$\{(DIR|RANGE|OPEN|LOOP|TWO)\}|[a,é\\]){0,12}") {
+        fn expanding_never_panics(pattern in r"(\$|\{|\}|::|\$\{(DIR|RANGE|OPEN|LOOP|TWO)\}|[a,é\\]){0,12}") {
             if let Err(error) = run(&pattern)
                 && let ErrorKind::Pattern { position, .. } = error.kind()
             {

@@ -1,8 +1,8 @@
-//! Patterns that are matched with a listing: `gs://bucket/train/*.tar`.
+//! Patterns with wildcards, which are matched against a listing: `gs://bucket/train/*.tar`.
 //!
-//! `?` is one character, `*` any number of them within one part of the path, `**` as a whole part any number
-//! of parts, and `[a-z]`, `[!a-z]` one character of a set; `[*]` is a literal `*`. Wildcards are allowed in
-//! the path only, not in the scheme, host or bucket.
+//! `?` matches one character; `*` any number of characters in one part of the path; `**`, as a whole part,
+//! any number of parts; and `[a-z]` or `[!a-z]` one character of a set. `[*]` matches a literal `*`.
+//! Wildcards are only allowed in the path, not in the scheme, host or bucket.
 
 use crate::error::{ErrorKind, Result};
 use crate::store::ObjectUrl;
@@ -11,11 +11,11 @@ use glob::{MatchOptions, Pattern};
 /// The wildcard characters.
 pub(super) const WILDCARDS: [char; 3] = ['*', '?', '['];
 
-/// Splits a pattern into the directory to list, and the rest, which has the wildcards.
+/// Splits a pattern into the directory to list and the rest, which has the wildcards.
 ///
-/// Returns none if there is nothing to list, because the path has no wildcards or cannot have any. HTTP has
-/// no listing, and a `?` starts the query there (a `*` in the path is refused where patterns are expanded);
-/// `pipe:` names a command.
+/// Returns `None` if there is nothing to list, because the path has no wildcards or cannot have any. Web
+/// servers cannot be listed, and a `?` starts the query of their URLs (a `*` in the path of such a URL is an
+/// error when the pattern is expanded). After `pipe:` is a command.
 ///
 /// ```
 /// use shardstream::shards::glob;
@@ -31,7 +31,7 @@ pub fn split(pattern: &str) -> Option<(&str, &str)> {
     Some(pattern.split_at(cut))
 }
 
-/// Whether `name` matches `pattern`, both written in full, with the scheme if there is one.
+/// Whether `name` matches `pattern`. Both are complete, with the scheme if there is one.
 ///
 /// A malformed pattern matches nothing; [`Glob::new`] returns the error.
 ///
@@ -47,8 +47,8 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     Glob::new(pattern).is_ok_and(|glob| glob.matches(name))
 }
 
-/// Largest number of `*` in a pattern: each one multiplies the time of a match, which takes minutes for a few
-/// dozen.
+/// Maximum number of `*` in a pattern. Each `*` multiplies the time of a match: with a few dozen, a match
+/// takes minutes.
 const MAX_STARS: usize = 8;
 
 /// A compiled pattern.
@@ -83,7 +83,7 @@ impl Glob {
         Ok(Glob { prefix: prefix.to_owned(), rest: compiled })
     }
 
-    /// Whether `name`, written in full, matches.
+    /// Whether `name` matches. `name` must be complete, with the scheme if there is one.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let options = MatchOptions { require_literal_separator: true, ..MatchOptions::new() };
@@ -104,7 +104,7 @@ pub(super) fn star_of_web(url: &str) -> Option<usize> {
     Some(url.path_start() + url.path().find('*')?)
 }
 
-/// The position at which the path begins; none if the path cannot have wildcards.
+/// The position at which the path begins; `None` if the path cannot have wildcards.
 fn path_start(pattern: &str) -> Option<usize> {
     let url = ObjectUrl::parse(pattern);
     if url.is_web() || pattern.starts_with("pipe:") {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stars_are_counted() {
+    fn too_many_stars_are_an_error() {
         assert!(matches("/a/**/*-*-*-*-*-*-*.tar", "/a/b/c/1-2-3-4-5-6-7.tar"));
         let error = Glob::new("/a/*-*-*-*-*-*-*-*-*.tar").unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Pattern { position: 19, .. }), "{error}");
@@ -126,7 +126,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn splits_at_the_last_literal_directory() {
+    fn a_pattern_is_split_after_the_last_literal_directory() {
         for (pattern, expected) in [
             ("*.tar", Some(("", "*.tar"))),
             ("/*.tar", Some(("/", "*.tar"))),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_stay_in_their_part_of_the_path() {
+    fn a_star_matches_in_one_part_of_the_path() {
         for (pattern, name, expected) in [
             ("d/*.tar", "d/a.tar", true),
             ("d/*.tar", "d/e/a.tar", false),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_pattern_is_pointed_at() {
+    fn errors_for_malformed_patterns_have_their_position() {
         for (pattern, at) in [("é/é[a", 5), ("a/b**", 2), ("a/**b", 4), ("***", 2)] {
             let error = Glob::new(pattern).unwrap_err();
             let ErrorKind::Pattern { position, .. } = error.kind() else { panic!("{error}") };
@@ -179,7 +179,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn prefix_and_rest_make_the_pattern(
+        fn prefix_and_rest_together_are_the_pattern(
             pattern in r"((gs|http|file)://)?[a/*?\[\]é.]{0,12}",
             name in "[a/é.]{0,8}",
         ) {

@@ -3,7 +3,7 @@
 //! | to read | use |
 //! |---|---|
 //! | `gs://bucket/train-{000..146}.tar` | [`ShardList::expand`] |
-//! | URLs that are used as they are | [`ShardList::from_urls`] |
+//! | URLs that are not expanded | [`ShardList::from_urls`] |
 //! | a text file with a pattern on each line | [`ShardList::from_lines`] |
 //! | `gs://bucket/train/*.tar` | [`glob::split`], a listing of the store, and [`ShardList::from_listing`] |
 
@@ -20,13 +20,13 @@ use std::ops::Index;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Largest number of shards that patterns may expand to.
+/// Maximum number of shards that patterns may expand to.
 const MAX_SHARDS: usize = 10_000_000;
 
 /// The URLs or paths of the shards of a dataset, in order. Cheap to clone.
 ///
-/// URLs may be signed or contain a password: each is a [`SecretUrl`], which shows neither. The whole URL is
-/// returned by [`expose_secret`](SecretUrl::expose_secret).
+/// A URL may be signed or contain a password. So each is a [`SecretUrl`], whose `Display` shows neither;
+/// [`expose_secret`](SecretUrl::expose_secret) returns the whole URL.
 ///
 /// ```
 /// use shardstream::ShardList;
@@ -41,22 +41,22 @@ pub struct ShardList(Arc<[SecretUrl]>);
 
 impl ShardList {
     /// Expands a pattern, as WebDataset does: splits it at each `::`, replaces `${NAME}` by the environment
-    /// variable `WDS_NAME`, and then expands the [braces]. A value may use variables itself, up to 10 deep.
+    /// variable `WDS_NAME`, and then expands the [braces]. Values may contain variables too, up to 10 deep.
     ///
-    /// Wildcards ([`*`, `?`, `[a-z]`](glob)) are refused, since nothing is listed here: use
-    /// [`dataset::Shards::resolve`](crate::dataset::Shards::resolve), or build a dataset of the pattern, to
-    /// list them. Pass names that contain these characters to [`from_urls`](ShardList::from_urls).
+    /// Wildcards ([`*`, `?`, `[a-z]`](glob)) are an error, because nothing is listed here. To list them, use
+    /// [`dataset::Shards::resolve`](crate::dataset::Shards::resolve), or build a dataset of the pattern. Pass
+    /// names that contain these characters to [`from_urls`](ShardList::from_urls).
     ///
     /// # Errors
-    /// [`ErrorKind::Pattern`] with the position in the pattern if it is malformed, has wildcards, gives an
-    /// empty URL, or more than 10 million URLs; [`ErrorKind::MissingVariable`]; [`ErrorKind::NoShards`] if
-    /// the pattern is empty.
+    /// [`ErrorKind::Pattern`], with the position in the pattern, if it is malformed, has wildcards, or
+    /// expands to an empty URL or to more than 10 million URLs; [`ErrorKind::MissingVariable`];
+    /// [`ErrorKind::NoShards`] if the pattern is empty.
     pub fn expand(pattern: &str) -> Result<Self> {
         Self::expand_with(pattern, |_| None)
     }
 
-    /// The same as [`expand`](ShardList::expand), with `${NAME}` replaced by `vars(NAME)` or, if that is
-    /// none, by the environment variable `WDS_NAME`.
+    /// As [`expand`](ShardList::expand), with `${NAME}` replaced by `vars(NAME)`, or if that is `None` by the
+    /// environment variable `WDS_NAME`.
     ///
     /// ```
     /// use shardstream::ShardList;
@@ -74,8 +74,8 @@ impl ShardList {
         Self::expanded(pattern, vars, Wildcards::Refused)
     }
 
-    /// The same as [`expand`](ShardList::expand), for patterns that are listed afterwards: wildcards that can
-    /// be listed stay.
+    /// As [`expand`](ShardList::expand), for patterns that are listed afterwards: wildcards that can be
+    /// listed are kept.
     pub(crate) fn expand_to_list(pattern: &str) -> Result<Self> {
         Self::expanded(pattern, |_| None, Wildcards::Listed)
     }
@@ -90,8 +90,8 @@ impl ShardList {
         Ok(urls.into_iter().collect())
     }
 
-    /// Reads a list with one pattern on each line, and [expands](ShardList::expand) them. Empty lines, lines
-    /// that start with `#` and a byte order mark are skipped.
+    /// Reads a list with one pattern on each line, and [expands](ShardList::expand) each pattern. Empty
+    /// lines, lines that start with `#` and a byte order mark are skipped.
     ///
     /// ```
     /// use shardstream::ShardList;
@@ -117,11 +117,11 @@ impl ShardList {
         Ok(urls.into_iter().collect())
     }
 
-    /// Selects the names that match a pattern with [wildcards](glob), and sorts them by their bytes, so that
-    /// the list does not depend on the order of the listing.
+    /// Selects the names that match a pattern with [wildcards](glob), and sorts them bytewise, so that the
+    /// list does not depend on the order of the listing.
     ///
-    /// The pattern and the names are complete, including the scheme. Names that end with `/` are directories,
-    /// and are left out.
+    /// The pattern and the names are complete, including the scheme. Names that end with `/` are directories
+    /// and are skipped.
     ///
     /// ```
     /// use shardstream::ShardList;
@@ -136,17 +136,17 @@ impl ShardList {
     /// [`ErrorKind::Pattern`] if the pattern is malformed, [`ErrorKind::NoShards`] if no name matches.
     pub fn from_listing(pattern: &str, names: impl IntoIterator<Item = String>) -> Result<Self> {
         let glob = glob::Glob::new(pattern)?;
-        let mut found: Vec<String> =
+        let mut matches: Vec<String> =
             names.into_iter().filter(|name| !name.ends_with('/') && glob.matches(name)).collect();
-        if found.is_empty() {
+        if matches.is_empty() {
             let pattern = SecretUrl::from(pattern);
-            return Err(ErrorKind::NoShards(format!("nothing that is listed matches {pattern}")).into());
+            return Err(ErrorKind::NoShards(format!("no name of the listing matches {pattern}")).into());
         }
-        found.sort_unstable();
-        Ok(found.into_iter().collect())
+        matches.sort_unstable();
+        Ok(matches.into_iter().collect())
     }
 
-    /// A list of URLs or paths as they are: braces and variables are not expanded.
+    /// A list of URLs or paths. Braces and variables in them are not expanded.
     #[must_use]
     pub fn from_urls<S: Into<SecretUrl>>(urls: impl IntoIterator<Item = S>) -> Self {
         urls.into_iter().collect()
@@ -158,13 +158,13 @@ impl ShardList {
         self.0.len()
     }
 
-    /// Whether there is no shard.
+    /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The shard of this number, counted from 0.
+    /// The shard with this number, counted from 0.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&SecretUrl> {
         self.0.get(index)
@@ -195,7 +195,7 @@ impl Index<usize> for ShardList {
     type Output = SecretUrl;
 
     /// # Panics
-    /// If there is no shard of this number, as for slices.
+    /// If there is no shard with this number.
     fn index(&self, index: usize) -> &SecretUrl {
         &self.0[index]
     }
@@ -210,7 +210,7 @@ impl<'a> IntoIterator for &'a ShardList {
     }
 }
 
-/// The number of shards with the first and the last one, without secrets in their URLs.
+/// The number of shards, and the first and the last URL without their secrets.
 impl fmt::Display for ShardList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_wins_over_the_environment() {
+    fn given_variables_have_precedence_over_the_environment() {
         let error = ShardList::expand("${NOT_SET_ANYWHERE}").unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::MissingVariable { .. }));
         let list = ShardList::expand_with("${NOT_SET_ANYWHERE}", |_| Some("x{0,1}".into())).unwrap();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_an_error() {
+    fn an_empty_list_is_an_error() {
         for result in [
             ShardList::expand(""),
             ShardList::from_lines("# a\n \n"),
@@ -252,17 +252,17 @@ mod tests {
     }
 
     #[test]
-    fn bounded_expansion() {
+    fn the_number_of_shards_is_limited() {
         for pattern in ["{0..99999999999}".to_owned(), "{a,b}".repeat(60), "{0..10000000}".to_owned()] {
             let error = pattern.parse::<ShardList>().unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::Pattern { .. }), "{error}");
         }
-        // The limit is one for all lines: the second line is never made.
+        // The limit is for all lines together: the second line exceeds it.
         assert!(ShardList::from_lines("{1..1000}\n{1..9999001}").is_err());
     }
 
     #[test]
-    fn lines_of_any_system() {
+    fn lists_with_any_line_ends_are_read() {
         let list = ShardList::from_lines("\u{feff}a{0,1}\r\n  # no\r\n\r\n b#2 \r\n").unwrap();
         assert_eq!(list, ShardList::from_urls(["a0", "a1", "b#2"]));
     }
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_literal_and_concise() {
+    fn given_urls_are_not_expanded_and_displayed_concisely() {
         let list = ShardList::from_urls(["a{1..3}", "b*", "c"]);
         assert_eq!(list.len(), 3);
         assert_eq!(list.to_string(), "3 shards: a{1..3} ... c");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn wildcards_are_refused_where_nothing_is_listed() {
+    fn wildcards_are_errors_without_a_listing() {
         for (pattern, at) in
             [("gs://b/{a,b}/*.tar", 13), ("s-?.tar", 2), ("a.tar::s-[0-9].tar", 9), ("${X}/x.tar", 0)]
         {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn web_servers_are_not_listed() {
+    fn wildcards_in_urls_of_web_servers_are_errors() {
         for (pattern, at) in
             [("https://host/s-*.tar?sig=s3cret*", 15), ("HTTP://me:*s3cret@host/{a,b}/**/x.tar", 29)]
         {

@@ -5,9 +5,12 @@ mod tpu_vm;
 
 use super::{Launcher, Topology, bad};
 use crate::error::Result;
-use environment::{Environment, NumericVariable, SET_BOTH, SLICES_ADDRESS, check_range, in_slice, topology};
+use environment::{
+    Environment, Member, NumericVariable, SET_BOTH, SLICES_ADDRESS, check_range, in_slice, topology,
+};
 
-/// The variables of a launcher that sets all of them. Of several names, the first one that is set counts.
+/// The variables of a launcher that sets both the rank and the world size. If several names are listed, the
+/// first one that is set is used.
 struct LauncherVariables {
     launcher: Launcher,
     rank: &'static str,
@@ -48,20 +51,20 @@ const PMI: LauncherVariables = LauncherVariables {
     local_world_size: &["PMI_LOCAL_SIZE", "MPI_LOCALNRANKS"],
 };
 
-/// The variables of a world size that users set for launchers which set only a rank.
+/// Variables in which users set the world size if their launcher sets only a rank.
 const WORLD_SIZES: &[&str] = &["SHARDSTREAM_WORLD_SIZE", "WORLD_SIZE"];
 
 type Detector = fn(&Environment) -> Result<Option<Topology>>;
 
-/// The first one that finds a topology counts: first what the user sets, then inner launchers before outer
-/// ones.
+/// The detectors in order: the first one that finds a topology is used. The user's variables are first, then
+/// inner launchers before outer ones (`torchrun` inside of a Slurm step, for instance).
 const DETECTORS: [Detector; 8] = [
-    |environment| named(environment, &EXPLICIT),
-    |environment| named(environment, &TORCHRUN),
-    |environment| named(environment, &OPEN_MPI),
-    |environment| named(environment, &PMI),
+    |environment| rank_and_size(environment, &EXPLICIT),
+    |environment| rank_and_size(environment, &TORCHRUN),
+    |environment| rank_and_size(environment, &OPEN_MPI),
+    |environment| rank_and_size(environment, &PMI),
     slurm,
-    // If the variables do not suffice, the metadata server is asked later.
+    // `detect` queries the metadata server later if the variables are incomplete.
     |environment| if environment.on_tpu_vm && partly_tpu(environment) { Ok(None) } else { tpu(environment) },
     |environment| rank_only(environment, Launcher::Pmix, "PMIX_RANK", WORLD_SIZES),
     |environment| {
@@ -76,12 +79,12 @@ impl Topology {
     /// # Errors
     /// As [`detect_from`](Topology::detect_from).
     pub fn detect() -> Result<Self> {
-        // A value that is not Unicode is reported as one that is not a number.
+        // A value that is not Unicode leads to the error for a value that is not a number.
         Self::detect_from(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
     /// Detects the topology from environment variables. The first launcher of this table whose variables are
-    /// set counts:
+    /// set is used:
     ///
     /// | launcher | variables |
     /// |---|---|
@@ -94,8 +97,9 @@ impl Topology {
     /// | PMIx | `PMIX_RANK`, and a world size that you set |
     /// | Kubernetes | `JOB_COMPLETION_INDEX`, and a world size that you set |
     ///
-    /// `WORKER` and `NUM_WORKERS` set the worker with any of them. Without any, this is a single process. The
-    /// page `docs/topology.md` of the repository has the details.
+    /// `WORKER` and `NUM_WORKERS` set the worker, with any launcher. Without any of the variables of the
+    /// table, the topology is that of a single process. The page `docs/topology.md` of the repository has the
+    /// details.
     ///
     /// ```
     /// use shardstream::topology::{Launcher, Topology};
@@ -110,20 +114,20 @@ impl Topology {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Topology`](crate::ErrorKind::Topology) if a variable that counts is not a number, lacks
-    /// its counterpart, is out of range or contradicts another one. The message names it, and says what to
-    /// do.
+    /// [`ErrorKind::Topology`](crate::ErrorKind::Topology) if a variable of the chosen launcher is not a
+    /// number, lacks its counterpart, is out of range or contradicts another one. The message names the
+    /// variable and says what to do.
     pub fn detect_from(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         detect(&lookup, false)
     }
 
-    /// As [`detect`](Topology::detect), for a process on a Cloud TPU VM: if the environment does not have the
-    /// rank, the metadata server of the machine is asked.
+    /// As [`detect`](Topology::detect), for a process on a Cloud TPU VM: if the environment does not contain
+    /// the rank, queries the metadata server of the machine.
     ///
-    /// A TPU VM outside GKE has no variables with the rank. This reads `agent-worker-number`,
-    /// `worker-network-endpoints` and `tpu-env` from the server, as JAX does. In a job of several slices,
-    /// `MEGASCALE_SLICE_ID` and `MEGASCALE_NUM_SLICES` are taken from the environment or `tpu-env`.
-    /// `GCE_METADATA_HOST` names another server; with `TPU_SKIP_MDS_QUERY` no server is asked.
+    /// No environment variable has the rank on a TPU VM outside GKE. This function reads
+    /// `agent-worker-number`, `worker-network-endpoints` and `tpu-env` from the server, as JAX does. In a job
+    /// of several slices, `MEGASCALE_SLICE_ID` and `MEGASCALE_NUM_SLICES` are read from the environment or
+    /// `tpu-env`. `GCE_METADATA_HOST` names another server; `TPU_SKIP_MDS_QUERY` disables the query.
     ///
     /// Blocks: each attribute takes up to three requests of up to two seconds each.
     ///
@@ -135,8 +139,8 @@ impl Topology {
     /// ```
     ///
     /// # Errors
-    /// As [`detect_from`](Topology::detect_from), and if the server cannot be reached, is not Google's, lacks
-    /// an attribute, or contradicts the environment.
+    /// As [`detect_from`](Topology::detect_from). Also [`ErrorKind::Topology`](crate::ErrorKind::Topology) if
+    /// the server cannot be reached, is not Google's, lacks an attribute, or contradicts the environment.
     pub fn detect_on_tpu_vm() -> Result<Self> {
         Self::detect_on_tpu_vm_from(|name| {
             std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
@@ -153,9 +157,10 @@ impl Topology {
     }
 }
 
-/// Reads the environment. If that does not have the rank, and with `on_tpu_vm`, asks the metadata server.
+/// Reads the environment. If it does not contain the rank and `on_tpu_vm` is set, queries the metadata
+/// server.
 fn detect(lookup: &dyn Fn(&str) -> Option<String>, on_tpu_vm: bool) -> Result<Topology> {
-    // This variable forbids to ask the server.
+    // `TPU_SKIP_MDS_QUERY` disables the query of the server.
     let on_tpu_vm = on_tpu_vm && lookup("TPU_SKIP_MDS_QUERY").is_none();
     let environment = Environment { lookup, on_tpu_vm };
     let mut found = DETECTORS.iter().find_map(|detector| detector(&environment).transpose()).transpose()?;
@@ -165,7 +170,7 @@ fn detect(lookup: &dyn Fn(&str) -> Option<String>, on_tpu_vm: bool) -> Result<To
     let topology = found.unwrap_or(Topology::single());
     check_lone_world_size(&environment, topology)?;
     match environment.pair("WORKER", "NUM_WORKERS")? {
-        Some((worker, workers)) => topology.with_worker(worker, workers),
+        Some(worker) => topology.with_worker(worker.number, worker.count),
         None => Ok(topology),
     }
 }
@@ -182,19 +187,19 @@ fn with_local(
     Topology { local_rank, local_world_size, ..topology }.checked_local().map(Some)
 }
 
-fn named(environment: &Environment, names: &LauncherVariables) -> Result<Option<Topology>> {
-    // A world size alone is not a launcher's doing: see `check_lone_world_size`.
+fn rank_and_size(environment: &Environment, names: &LauncherVariables) -> Result<Option<Topology>> {
+    // A world size without a rank was set by the user for another launcher: see `check_lone_world_size`.
     let user_sets = WORLD_SIZES.contains(&names.world_size);
     if user_sets && !environment.has(names.rank) {
         return Ok(None);
     }
-    let Some((rank, world_size)) = environment.pair(names.rank, names.world_size)? else { return Ok(None) };
-    let topology = topology(names.launcher, rank, world_size)?;
+    let Some(process) = environment.pair(names.rank, names.world_size)? else { return Ok(None) };
+    let topology = topology(names.launcher, process.number, process.count)?;
     with_local(topology, environment.first(names.local_rank)?, environment.first(names.local_world_size)?)
 }
 
-/// Checks that a world size without its rank agrees with another launcher: otherwise it would be ignored
-/// silently.
+/// Checks that a world size that the user set without a rank agrees with the detected launcher: otherwise
+/// the user's value would be ignored silently.
 fn check_lone_world_size(environment: &Environment, topology: Topology) -> Result<()> {
     for LauncherVariables { rank, world_size, .. } in [EXPLICIT, TORCHRUN] {
         if environment.has(rank) || matches!(topology.launcher, Launcher::Explicit) {
@@ -211,8 +216,8 @@ fn check_lone_world_size(environment: &Environment, topology: Topology) -> Resul
     Ok(())
 }
 
-/// The variables of Slurm, within a step that `srun` started. The batch script, which is one process, has the
-/// number of tasks too.
+/// The topology of a Slurm job step, which `srun` started. The batch script itself is one process, although
+/// Slurm sets the number of tasks there too.
 fn slurm(environment: &Environment) -> Result<Option<Topology>> {
     if !environment.has("SLURM_STEP_ID") {
         return Ok(None);
@@ -226,7 +231,7 @@ fn slurm(environment: &Environment) -> Result<Option<Topology>> {
     };
     check_range(rank, size.value, size.name)?;
     let topology = topology(Launcher::Slurm, rank.value, size.value)?;
-    // SLURM_NTASKS_PER_NODE is the requested number, and a host can have fewer tasks.
+    // Not SLURM_NTASKS_PER_NODE: that is the requested number, and a host can have fewer tasks.
     let local_size =
         match (environment.lookup)("SLURM_STEP_TASKS_PER_NODE").zip(environment.number("SLURM_NODEID")?) {
             Some((counts, node)) => slurm_count(&counts, node.value),
@@ -236,35 +241,35 @@ fn slurm(environment: &Environment) -> Result<Option<Topology>> {
     with_local(topology, environment.number("SLURM_LOCALID")?, local_size)
 }
 
-/// The count of a node in Slurm's notation: `2(x3),1` is 2, 2, 2, 1.
+/// The count of a node in Slurm's notation: `2(x3),1` means 2, 2, 2, 1.
 fn slurm_count(counts: &str, node: usize) -> Option<usize> {
-    let mut left = node;
+    let mut nodes_before = node;
     for group in counts.split(',') {
         let (count, times) = match group.split_once("(x") {
             Some((count, times)) => (count, times.strip_suffix(')')?.parse().ok()?),
             None => (group, 1),
         };
-        match left.checked_sub(times) {
-            Some(rest) => left = rest,
+        match nodes_before.checked_sub(times) {
+            Some(rest) => nodes_before = rest,
             None => return count.parse().ok(),
         }
     }
     None
 }
 
-/// Whether the variables of a TPU worker are incomplete, and the metadata server has the rest.
+/// Whether the variables of a TPU worker are incomplete, and the metadata server can supply the missing ones.
 fn partly_tpu(environment: &Environment) -> bool {
     let has_id = ["TPU_WORKER_ID", "CLOUD_TPU_TASK_ID"].iter().any(|name| environment.has(name));
-    // The server knows nothing of several processes on a host.
+    // The server has the number of hosts, but not of several processes on a host.
     let has_all = has_id && environment.has("TPU_WORKER_HOSTNAMES");
     !has_all && !environment.has("TPU_PROCESS_ADDRESSES")
 }
 
-/// The variables of the TPU runtime: the number of the slice, and the number of the worker in its slice.
+/// The topology by the variables of the TPU runtime: the number of the slice, and of the worker in its slice.
 fn tpu(environment: &Environment) -> Result<Option<Topology>> {
     const PROCESSES: &str = "TPU_PROCESS_ADDRESSES";
     const HOSTS: &str = "TPU_WORKER_HOSTNAMES";
-    let slices = environment.pair("MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES")?;
+    let slice = environment.pair("MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES")?;
     let (ids, list) = if environment.has(PROCESSES) {
         (["CLOUD_TPU_TASK_ID", "TPU_WORKER_ID"], PROCESSES)
     } else {
@@ -272,17 +277,18 @@ fn tpu(environment: &Environment) -> Result<Option<Topology>> {
     };
     let id = environment.first(&ids)?;
     let (id, workers) = match (id, environment.has(list)) {
-        (None, false) if slices.is_none() && !environment.has(SLICES_ADDRESS) => return Ok(None),
+        (None, false) if slice.is_none() && !environment.has(SLICES_ADDRESS) => return Ok(None),
         (Some(id), true) => (id, environment.list_length(list)?),
         (id, _) => {
             let unset = if id.is_none() { ids[0] } else { list };
             return Err(bad(format!(
-                "TPU variables are set, but {unset} is not, so this worker's place is not known: {SET_BOTH}"
+                "TPU variables are set, but {unset} is not, so this worker's rank is not known: {SET_BOTH}"
             )));
         }
     };
     check_range(id, workers, &format!("the length of {list}"))?;
-    let topology = in_slice(environment, Launcher::Tpu, (id.value, workers), slices)?;
+    let worker = Member { number: id.value, count: workers };
+    let topology = in_slice(environment, Launcher::Tpu, worker, slice)?;
     if topology.world_size == 1
         && let Some(NumericVariable { name, value: index @ 1.. }) =
             environment.number("JOB_COMPLETION_INDEX")?
@@ -295,7 +301,7 @@ fn tpu(environment: &Environment) -> Result<Option<Topology>> {
     Ok(Some(topology))
 }
 
-/// The variables of a launcher that sets the rank, but not the number of ranks.
+/// The topology by a launcher that sets the rank, but not the number of ranks.
 fn rank_only(
     environment: &Environment,
     launcher: Launcher,
@@ -305,7 +311,7 @@ fn rank_only(
     let Some(rank) = environment.number(rank)? else { return Ok(None) };
     let Some(size) = environment.first(world_sizes)? else {
         return Err(bad(format!(
-            "{} is set, but {launcher} does not tell the number of processes: set SHARDSTREAM_WORLD_SIZE to \
+            "{} is set, but {launcher} does not set the number of processes: set SHARDSTREAM_WORLD_SIZE to \
              it",
             rank.name
         )));

@@ -7,8 +7,8 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// The address of the metadata server on each machine of Google. A look-up of its name would have no time
-/// limit.
+/// The address of the metadata server on every Google Cloud machine. A DNS look-up of its name would have no
+/// time limit.
 const ADDRESS: &str = "169.254.169.254";
 /// Time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_ATTEMPTS: usize = 3;
 /// Pause between two requests.
 const PAUSE: Duration = Duration::from_millis(300);
-/// Size limit of a response in bytes: the addresses of some 10,000 hosts.
+/// Size limit of a response in bytes: enough for the addresses of some 10,000 hosts.
 const MAX_RESPONSE: usize = 512 << 10;
 /// Largest number of headers of a response.
 const MAX_HEADERS: usize = 64;
@@ -26,7 +26,7 @@ pub(super) struct MetadataServer {
     host: String,
 }
 
-/// Why there is no attribute.
+/// Why an attribute could not be read.
 enum MetadataError {
     /// Another attempt may succeed.
     Transient(io::Error),
@@ -41,7 +41,8 @@ impl From<io::Error> for MetadataError {
 }
 
 impl MetadataServer {
-    /// The server that `GCE_METADATA_HOST` names (`host` or `host:port`), or that of this machine.
+    /// A client of the server `host` (the value of `GCE_METADATA_HOST`: `host` or `host:port`), or of this
+    /// machine's own server.
     pub(super) fn new(host: Option<String>) -> Result<Self> {
         let host = host.unwrap_or_else(|| ADDRESS.to_owned());
         if host.is_empty() || host.bytes().any(|byte| byte <= b' ' || byte == 0x7f || byte == b'/') {
@@ -50,7 +51,7 @@ impl MetadataServer {
         Ok(MetadataServer { host })
     }
 
-    /// An attribute of this machine; `None` if it has none of this name.
+    /// The value of an attribute of this machine; `None` if the machine has no such attribute.
     pub(super) fn attribute(&self, name: &str) -> Result<Option<String>> {
         let path = format!("/computeMetadata/v1/instance/attributes/{name}");
         let url = format!("http://{}{path}", self.host);
@@ -63,7 +64,7 @@ impl MetadataServer {
                 Err(MetadataError::Transient(_)) if attempt < MAX_ATTEMPTS => std::thread::sleep(PAUSE),
                 Err(MetadataError::Transient(error)) => {
                     return Err(bad(format!(
-                        "no answer of the metadata server for {name}: {url}, {MAX_ATTEMPTS} attempts: \
+                        "no response of the metadata server for {name}: {url}, {MAX_ATTEMPTS} attempts: \
                          {error}; on a TPU VM try again, elsewhere {advice}"
                     )));
                 }
@@ -95,9 +96,8 @@ impl MetadataServer {
             stream.set_read_timeout(Some(left))?;
             let mut bytes = [0; 4096];
             let read = stream.read(&mut bytes);
-            // The error of a socket whose read timed out.
-            let timed_out = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
-            if read.as_ref().is_err_and(timed_out) {
+            // A read with a time-out returns `WouldBlock` when the time is over.
+            if read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
                 continue;
             }
             match read? {
@@ -124,8 +124,8 @@ impl MetadataServer {
     }
 }
 
-/// The value in a response; `Some(None)` if there is no such attribute, `None` while the response is
-/// incomplete.
+/// The value in a response: `None` while the response is incomplete, `Some(None)` if the response says that
+/// there is no such attribute.
 fn parse(received: &[u8], ended: bool) -> Result<Option<Option<String>>, MetadataError> {
     let wrong = |what: &str| {
         MetadataError::Unexpected(format!("this is no response of Google's metadata server: {what}"))
@@ -138,8 +138,8 @@ fn parse(received: &[u8], ended: bool) -> Result<Option<Option<String>>, Metadat
         Err(error) => return Err(wrong(&error.to_string())),
     };
     let header = |name: &str| {
-        let found = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
-        found.map(|header| String::from_utf8_lossy(header.value).trim().to_owned())
+        let header = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name))?;
+        Some(String::from_utf8_lossy(header.value).trim().to_owned())
     };
     let status = response.code.unwrap_or_default();
     if status == 429 || status >= 500 {
@@ -171,9 +171,9 @@ fn parse(received: &[u8], ended: bool) -> Result<Option<Option<String>>, Metadat
 fn dechunk(mut body: &[u8]) -> Result<Option<Vec<u8>>, ()> {
     let mut content = Vec::new();
     loop {
-        let (start, size) = match httparse::parse_chunk_size(body).map_err(drop)? {
-            httparse::Status::Complete(found) => found,
-            httparse::Status::Partial => return Ok(None),
+        let httparse::Status::Complete((start, size)) = httparse::parse_chunk_size(body).map_err(drop)?
+        else {
+            return Ok(None);
         };
         let size = usize::try_from(size).ok().filter(|size| *size <= MAX_RESPONSE).ok_or(())?;
         if size == 0 {

@@ -1,9 +1,9 @@
-//! The rank and worker of a process, given or detected.
+//! The rank and worker of a process, set by the program or detected from the environment.
 //!
-//! A *rank* is one process of a training job, a *worker* one of several readers in it. Processes do not
-//! communicate: the job's launcher sets the environment of each process, and [`Topology::detect`] reads it.
-//! Incomplete or contradictory variables are an error, because a process that takes itself for rank 0 of 1 by
-//! mistake trains on the data of all the others.
+//! A *rank* is one process of a training job, a *worker* one of several readers in that process. Processes do
+//! not communicate: the job's launcher sets the environment variables of each process, and
+//! [`Topology::detect`] reads them. Incomplete or contradictory variables are an error, because a process
+//! that takes itself for rank 0 of 1 by mistake trains on the data of all the others.
 
 mod detect;
 mod metadata_server;
@@ -26,8 +26,9 @@ use std::fmt;
 pub struct Topology {
     rank: usize,
     world_size: usize,
-    /// The group of ranks that read the same, and the number of these groups.
+    /// The data-parallel rank. Ranks with the same one read the same samples.
     group: usize,
+    /// The number of data-parallel ranks.
     groups: usize,
     local_rank: Option<usize>,
     local_world_size: Option<usize>,
@@ -46,7 +47,7 @@ pub enum Launcher {
     Program,
     /// The variables `SHARDSTREAM_RANK` and `SHARDSTREAM_WORLD_SIZE`.
     Explicit,
-    /// torchrun, or whatever else sets `RANK` and `WORLD_SIZE`.
+    /// torchrun, or another launcher that sets `RANK` and `WORLD_SIZE`.
     Torchrun,
     /// Open MPI.
     OpenMpi,
@@ -86,7 +87,7 @@ impl Topology {
     /// # Errors
     /// [`ErrorKind::Topology`] unless `rank < world_size`.
     pub fn new(rank: usize, world_size: usize) -> Result<Self> {
-        check_part("rank", rank, world_size)?;
+        check_number("rank", rank, world_size)?;
         let launcher = Launcher::Program;
         Ok(Topology {
             rank,
@@ -105,21 +106,21 @@ impl Topology {
     /// # Errors
     /// [`ErrorKind::Topology`] unless `worker < workers`.
     pub fn with_worker(self, worker: usize, workers: usize) -> Result<Self> {
-        check_part("worker", worker, workers)?;
+        check_number("worker", worker, workers)?;
         if self.world_size.checked_mul(workers).is_none() {
             return Err(bad(format!("{} ranks with {workers} workers each are too many", self.world_size)));
         }
         Ok(Topology { worker, workers, ..self })
     }
 
-    /// The same process, which reads as data-parallel rank `rank` of `size`: the same samples, in the same
-    /// order, as every other process with that data-parallel rank.
+    /// The same process with data-parallel rank `rank` of `size`. All processes with the same data-parallel
+    /// rank read the same samples in the same order.
     ///
     /// Ranks of tensor, pipeline or context parallelism hold parts of one model and need the same samples.
     /// Give each process its data-parallel rank and the number of data-parallel ranks, as the training
-    /// framework knows them. By default, all ranks are data-parallel. A batch of all ranks is then one batch
-    /// of each data-parallel rank, and the number of streams must be a multiple of `size` (times the workers)
-    /// instead of the world size.
+    /// framework reports them. By default, all ranks are data-parallel. With `size` data-parallel ranks, a
+    /// step consumes one batch of each data-parallel rank, and the number of streams must be a multiple of
+    /// `size` (times the workers) instead of the world size.
     ///
     /// ```
     /// use shardstream::Topology;
@@ -137,10 +138,10 @@ impl Topology {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Topology`] unless `rank < size`, and `size` divides the world size: replicas of different
-    /// numbers of ranks are a mistake in the numbers.
+    /// [`ErrorKind::Topology`] unless `rank < size` and `size` divides the world size: all replicas of a
+    /// model have the same number of ranks.
     pub fn with_data_parallel(self, rank: usize, size: usize) -> Result<Self> {
-        check_part("data-parallel rank", rank, size)?;
+        check_number("data-parallel rank", rank, size)?;
         if !self.world_size.is_multiple_of(size) {
             return Err(bad(format!(
                 "{size} data-parallel ranks do not divide {} ranks: give the number of replicas of the \
@@ -197,14 +198,14 @@ impl Topology {
     }
 
     /// The data-parallel rank of this process: processes with the same data-parallel rank read the same
-    /// samples. The rank, unless it was [given](Topology::with_data_parallel).
+    /// samples. It equals the rank unless [`with_data_parallel`](Topology::with_data_parallel) set it.
     #[must_use]
     pub fn data_parallel_rank(&self) -> usize {
         self.group
     }
 
-    /// The number of data-parallel ranks: the number of processes unless it was
-    /// [given](Topology::with_data_parallel).
+    /// The number of data-parallel ranks. It equals the world size unless
+    /// [`with_data_parallel`](Topology::with_data_parallel) set it.
     #[must_use]
     pub fn data_parallel_size(&self) -> usize {
         self.groups
@@ -213,7 +214,7 @@ impl Topology {
     /// The number of this worker among those of all data-parallel ranks, from 0: `data_parallel_rank +
     /// data_parallel_size * worker`.
     ///
-    /// Splitting by node and then by worker deals to readers in this order.
+    /// Splitting by node and then by worker assigns shards to readers in this order.
     #[must_use]
     pub fn reader(&self) -> usize {
         self.group + self.groups * self.worker
@@ -239,7 +240,7 @@ impl Topology {
                 self.world_size
             )));
         }
-        self.local_rank.map_or(Ok(()), |rank| check_part("local rank", rank, size))?;
+        self.local_rank.map_or(Ok(()), |rank| check_number("local rank", rank, size))?;
         Ok(self)
     }
 }
@@ -289,13 +290,14 @@ fn bad(message: impl Into<String>) -> Error {
     ErrorKind::Topology(message.into()).into()
 }
 
-fn check_part(what: &str, part: usize, whole: usize) -> Result<()> {
-    if part < whole {
+/// Checks that `number` is one of `count` numbers from 0. `what` is what they number.
+fn check_number(what: &str, number: usize, count: usize) -> Result<()> {
+    if number < count {
         return Ok(());
     }
-    Err(bad(match whole {
-        0 => format!("{what} {part} of 0: there must be at least one {what}"),
-        _ => format!("{what} {part} of {whole}: the first is 0, so it must be less than {whole}"),
+    Err(bad(match count {
+        0 => format!("{what} {number} of 0: there must be at least one {what}"),
+        _ => format!("{what} {number} of {count}: the first is 0, so it must be less than {count}"),
     }))
 }
 
@@ -304,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_less_than_the_whole() {
+    fn a_rank_must_be_less_than_the_number_of_ranks() {
         assert!(Topology::new(1, 1).is_err());
         let error = Topology::new(0, 0).unwrap_err().to_string();
         assert!(error.contains("there must be at least one rank"), "{error}");
@@ -315,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_number_all_workers() {
+    fn every_worker_of_every_rank_has_its_own_reader_number() {
         let mut seen = Vec::new();
         for rank in 0..3 {
             for worker in 0..4 {
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_a_group_are_one_reader() {
+    fn ranks_with_one_data_parallel_rank_have_the_same_reader_number() {
         let mut seen = std::collections::BTreeMap::<usize, usize>::new();
         for (rank, worker) in (0..12).flat_map(|rank| [(rank, 0), (rank, 1)]) {
             let alone = Topology::new(rank, 12).unwrap();
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_different_sizes_are_refused() {
+    fn data_parallel_ranks_must_divide_the_world_size() {
         let topology = Topology::new(4, 6).unwrap();
         let error = |rank, size| topology.with_data_parallel(rank, size).unwrap_err().to_string();
         assert!(error(1, 4).contains("4 data-parallel ranks do not divide 6 ranks"), "{}", error(1, 4));
@@ -363,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_guessed() {
+    fn an_unknown_local_rank_is_not_guessed() {
         let topology = Topology::new(5, 8).unwrap();
         assert_eq!((topology.local_rank(), topology.local_world_size()), (None, None));
         let topology = topology.with_local(1, 4).unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 const DEFAULTS: [(&str, &str, &str, &str); 21] = [
     (
         "src/dataset/builder.rs",
-        "let enough = |streams: &usize| streams.is_multiple_of(8);",
+        "if streams.is_multiple_of(8) {",
         "docs/determinism.md",
         "`shuffle_shards` and `resample_shards` get 8 streams",
     ),

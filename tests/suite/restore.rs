@@ -64,7 +64,7 @@ fn a_state_of_another_job_is_refused_with_the_difference() {
     for (other, why) in cases {
         refused(
             other.batch(4).build().unwrap().restore(&state),
-            &[why, "continue with what it was taken with, or begin an epoch anew"],
+            &[why, "restore it with the options that it was saved with, or begin an epoch anew"],
         );
     }
     let mixed = |weight| {

@@ -175,12 +175,12 @@ fn what_a_sampler_cannot_do_is_refused_with_what_to_do() {
     let source = VersionedSource::of(&SIZES);
     let permuted = || sampled(&source, &Sampler::permuted());
     for builder in [permuted().shuffle_shards(true), permuted().resample_shards(true)] {
-        assert!(refused(builder).contains("leave out `shuffle_shards`"));
+        assert!(refused(builder).contains("do not set `shuffle_shards`"));
     }
     let unindexed = source.dataset(SIZES.len()).sampler(Sampler::permuted());
     assert!(refused(unindexed).contains("give an index"));
     let counted = source.dataset(SIZES.len()).index(index(&source).counts()).sampler(Sampler::permuted());
-    assert!(refused(counted).contains("does not say where the samples of this shard are"));
+    assert!(refused(counted).contains("has no offsets of the samples of this shard"));
     let of = |sampler| refused(sampled(&source, &sampler));
     assert!(of(Sampler::listed([40; 12])).contains("it lists sample 40, and there are 40"));
     assert!(of(Sampler::weighted([1.0; 39], 12).unwrap()).contains("39 weights for 40 samples"));

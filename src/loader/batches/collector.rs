@@ -1,16 +1,17 @@
-//! Collects the rows of the sequence into batches, each with the state after its last row.
+//! `BatchCollector`: collects the rows of the sequence into batches, each with the state after its last row.
 //!
-//! Nothing of a batch counts before the batch exists. What its items are (delivered, or lost) is known only
-//! then, so that state, digest and ledger are written at that time, by [`RankProgress`].
+//! Items count when their batch exists. Only then is it known whether they were delivered or lost, so
+//! [`RankProgress`] updates the state, the digest and the ledger at that time.
 //!
-//! *One rule for failures.* Whatever fails is a failure of samples: of one that could not be read, mapped or
-//! written as a row ([`LoaderEvent::Fault`]), or of all samples of a batch that could not be made (a column's
-//! `finish`, a clone that pads, or `map_batch`). The policy judges it here. Skipped, each of the samples is
-//! in the ledger. In any case the next samples of their streams take their places, so that no rank misses a
-//! step. An outage ends the run, also while a sample to pad with is read.
+//! *One rule for failures.* Every failure is a failure of samples: of one sample that could not be read,
+//! mapped or written as a row ([`LoaderEvent::Fault`]), or of all samples of a batch that could not be made
+//! (because of a column's `finish`, of a clone that pads, or of `map_batch`). The policy is applied here. If
+//! it skips the failure, each of these samples is recorded in the ledger. In any case the next samples of the
+//! streams replace them, so that no rank misses a step. An outage ends the run, also while a sample for
+//! padding is searched.
 
 use super::maker::{BatchMaker, FinishBatch};
-use super::progress::{Place, RankProgress};
+use super::progress::{BatchEntry, RankProgress};
 use crate::adapters::{pad_to, reserve};
 use crate::collate::Step;
 use crate::error::{Error, ErrorKind, Location, Result};
@@ -24,48 +25,59 @@ use std::collections::{HashMap, VecDeque};
 use std::mem::take;
 use std::sync::Arc;
 
-/// Number of batches that failed in a row after which the next one ends the run.
+/// Number of failed batches in a row that do not end the run. The next failure does.
 const MAX_FAILED_BATCHES: u64 = 100;
 
-/// Reads the epoch again from its beginning, until there is a row or a number of samples was read: with
-/// several shapes, a row of the given one.
+/// Finds the first row of the epoch; with several shapes, the first row of the given shape. Reads the epoch
+/// from its beginning, up to a limit of samples.
 pub(in crate::loader) type FirstRow<R> = Box<dyn FnMut(Option<usize>) -> Result<FoundRow<R>> + Send>;
 
-/// The first row of an epoch.
+/// The result of the search for the first row of an epoch.
 pub(in crate::loader) struct FoundRow<R> {
     pub(in crate::loader) row: Option<R>,
-    /// Where the last failure before it was.
+    /// The location of the last failure before the row.
     pub(in crate::loader) failed: Option<Location>,
 }
 
-/// What a run emits: its batches, and its end, unless it is dropped before.
+/// An output of a run: its batches, then its end or a final error.
 pub(in crate::loader) enum RunOutput<B> {
-    /// A batch, with its number of items, the fill of all batches so far, and the state after it.
-    Batch(B, (usize, Fill), State),
-    /// The end, with the state if it differs from that of the last batch: samples may have failed after it.
+    Batch(CollectedBatch<B>),
+    /// The end. The state is present if it may differ from that of the last batch, because samples failed
+    /// after that batch.
     End(Option<State>),
     /// An error that ends the run.
     Failed(Error),
+}
+
+/// A batch, and what the report and the state of the run say after it.
+pub(in crate::loader) struct CollectedBatch<B> {
+    pub(in crate::loader) batch: B,
+    /// Number of items in the batch.
+    pub(in crate::loader) items: usize,
+    /// The fill of all batches so far.
+    pub(in crate::loader) fill: Fill,
+    pub(in crate::loader) state: State,
 }
 
 /// An iterator over the batches of a run, from the events of its sequence.
 pub(in crate::loader) struct BatchCollector<R, B> {
     sequence: Box<dyn BatchSequence<R> + Send>,
     make: BatchMaker<R, B>,
-    /// The rows of the current batch, and all its places: items and gaps.
+    /// The rows of the current batch.
     rows: Vec<R>,
-    places: Vec<Place>,
-    /// Number of rows of the last batch, to reserve room for as many.
+    /// The entries of the current batch: items and gaps.
+    entries: Vec<BatchEntry>,
+    /// Number of rows of the last batch: room for this number is reserved.
     expected: usize,
-    /// By shape, a row that pads batches without a row of their own: the first one of the epoch. The last row
-    /// of the batch before would not do: a job that was resumed does not have it.
+    /// For each shape, a row that pads batches without a row of their own: the first row of the epoch. (Not
+    /// the last row of the previous batch, which is not known after a restore.)
     spares: HashMap<Option<usize>, Option<R>>,
     first: FirstRow<R>,
     progress: RankProgress,
     policy: Arc<OnError>,
-    /// Number of batches that failed since the last one that did not.
+    /// Number of failed batches in a row.
     failed_batches: u64,
-    /// What is to be returned next.
+    /// The next outputs.
     outputs: VecDeque<Result<RunOutput<B>>>,
     ended: bool,
 }
@@ -75,13 +87,14 @@ impl<R, B> BatchCollector<R, B> {
         sequence: Box<dyn BatchSequence<R> + Send>,
         first: FirstRow<R>,
         make: BatchMaker<R, B>,
-        (progress, policy): (RankProgress, Arc<OnError>),
+        progress: RankProgress,
+        policy: Arc<OnError>,
     ) -> Self {
         BatchCollector {
             sequence,
             make,
             rows: Vec::new(),
-            places: Vec::new(),
+            entries: Vec::new(),
             expected: 0,
             spares: HashMap::new(),
             first,
@@ -93,12 +106,12 @@ impl<R, B> BatchCollector<R, B> {
         }
     }
 
-    /// Whether nothing follows.
+    /// Whether there are no further outputs.
     pub(super) fn has_ended(&self) -> bool {
         self.ended && self.outputs.is_empty()
     }
 
-    /// Takes events until there is something to return.
+    /// Takes events until there is an output.
     fn advance(&mut self) -> Option<Result<RunOutput<B>>> {
         loop {
             if let Some(output) = self.outputs.pop_front() {
@@ -112,19 +125,20 @@ impl<R, B> BatchCollector<R, B> {
                     self.progress.touch(&tag.source);
                     reserve(&mut self.rows, self.expected);
                     self.rows.push(row);
-                    reserve(&mut self.places, self.expected);
-                    self.places.push(Place { tag, has_row: true });
+                    reserve(&mut self.entries, self.expected);
+                    self.entries.push(BatchEntry { tag, has_row: true });
                 }
                 Some(LoaderEvent::Gap(tag)) => {
                     self.progress.touch(&tag.source);
-                    self.places.push(Place { tag, has_row: false });
+                    self.entries.push(BatchEntry { tag, has_row: false });
                 }
                 Some(LoaderEvent::Fault(fault)) => self.judge(fault),
                 Some(LoaderEvent::Fatal(error)) => self.end_with(error),
                 Some(LoaderEvent::BatchEnd(end)) => self.finish(end),
                 None => {
                     self.ended = true;
-                    // The items of an incomplete batch are left out, and so are failures between them.
+                    // An incomplete batch is dropped, and with it the failures between its items: then the
+                    // state is still that of the last batch.
                     let state = self.rows.is_empty().then(|| self.state()).transpose();
                     self.outputs.push_back(state.map(RunOutput::End));
                 }
@@ -143,7 +157,7 @@ impl<R, B> BatchCollector<R, B> {
         }
     }
 
-    /// Returns an error next. Beyond a limit, more of the same failures would follow: it ends the run.
+    /// Makes an error the next output. `TooManySkipped` ends the run.
     fn stop_with(&mut self, error: Error) {
         self.ended |= matches!(error.kind(), ErrorKind::TooManySkipped { .. });
         self.outputs.push_back(Err(error));
@@ -155,9 +169,10 @@ impl<R, B> BatchCollector<R, B> {
         self.outputs.push_back(Err(error));
     }
 
-    /// Makes a batch of the collected rows, which may be none.
+    /// Makes a batch of the collected rows. There may be none.
     fn finish(&mut self, end: BatchEnd) {
-        let (rows, mut places) = (take(&mut self.rows), take(&mut self.places));
+        let rows = take(&mut self.rows);
+        let mut entries = take(&mut self.entries);
         let valid = rows.len();
         self.expected = valid;
         if valid == 0
@@ -166,11 +181,11 @@ impl<R, B> BatchCollector<R, B> {
         {
             return self.end_with(error);
         }
-        // A function of the caller gets the batch with the state after it, and may fail.
+        // `map_batch` gets the batch with the state after it. If it fails, the progress is reset.
         let before = self.make.maps.then(|| self.progress.clone());
         let error = match self.make_batch(rows, end) {
             Ok((finish, items)) => {
-                self.progress.deliver(&places, end.next_number, self.make.pad.is_some());
+                self.progress.deliver(&entries, end.next_number, self.make.pad.is_some());
                 let state = match self.state() {
                     Ok(state) => state,
                     Err(error) => return self.end_with(error),
@@ -180,7 +195,8 @@ impl<R, B> BatchCollector<R, B> {
                     Ok(batch) => {
                         self.failed_batches = 0;
                         let fill = self.progress.fill;
-                        return self.outputs.push_back(Ok(RunOutput::Batch(batch, (items, fill), state)));
+                        let batch = CollectedBatch { batch, items, fill, state };
+                        return self.outputs.push_back(Ok(RunOutput::Batch(batch)));
                     }
                     Err(error) => error,
                 }
@@ -193,10 +209,10 @@ impl<R, B> BatchCollector<R, B> {
         if valid == 0 {
             return self.end_with(error);
         }
-        let start = self.fail_batch(error, &places);
-        // Gaps of batches before it, which were left out because they had no item, stay gaps.
-        places.retain(|place| place.tag.sequence_number < start);
-        self.places = places;
+        let start = self.fail_batch(error, &entries);
+        // Earlier entries are gaps of skipped batches without items. They are not taken again.
+        entries.retain(|entry| entry.tag.sequence_number < start);
+        self.entries = entries;
     }
 
     /// The state after the last batch.
@@ -206,39 +222,39 @@ impl<R, B> BatchCollector<R, B> {
         Ok(progress.state())
     }
 
-    /// Pads and makes a batch, and returns its number of items. That calls the caller's own code.
+    /// Pads and makes a batch, and returns it with its number of items. Calls the caller's code.
     fn make_batch(&self, mut rows: Vec<R>, end: BatchEnd) -> Result<(FinishBatch<B>, usize)> {
         let valid = rows.len();
         let spare = self.spares.get(&end.bucket).and_then(Option::as_ref);
-        let made = catch(|| {
+        let result = catch(|| {
             if let Some(clone) = self.make.pad {
                 pad_to(&mut rows, end.size, clone, spare);
             }
             let items = rows.len();
             (self.make.batch)(rows, valid, end.bucket).map(|batch| (batch, items))
         });
-        made.and_then(|made| made)
+        result.and_then(|batch| batch)
     }
 
-    /// Applies the policy to a batch that could not be made. Its samples are lost with it, and the next ones
-    /// take their places. Returns the first sequence number of the batch.
-    fn fail_batch(&mut self, error: Error, places: &[Place]) -> u64 {
-        let lost: Vec<&Place> = places.iter().filter(|place| place.has_row).collect();
+    /// Applies the policy to a batch that could not be made. All its samples are lost, and the next samples
+    /// take their sequence numbers. Returns the first sequence number of the batch.
+    fn fail_batch(&mut self, error: Error, entries: &[BatchEntry]) -> u64 {
+        let lost: Vec<&BatchEntry> = entries.iter().filter(|entry| entry.has_row).collect();
         let Counts { total, samples, .. } = self.progress.counts();
-        // The limit on a number of samples counts all of them, the one on failures in a row counts batches.
+        // The limit of the total counts samples; the limit of failures in a row counts batches.
         let total = total.saturating_add(lost.len().saturating_sub(1) as u64);
         let in_a_row = self.failed_batches;
         self.failed_batches += 1;
-        // The error of a batch names its first sample, unless it names another one.
+        // If the error names no sample, it gets the location of the first one.
         let error = match lost.first() {
             Some(first) => first.locate(error),
             None => error,
         };
         match self.policy.judge(error, Counts { in_a_row, total, samples }) {
             Verdict::Skip(mut error) => {
-                for place in lost {
-                    error = place.locate(error.located(Location::default()));
-                    self.progress.skip(&place.tag.source, &error);
+                for entry in lost {
+                    error = entry.locate(error.located(Location::default()));
+                    self.progress.skip(&entry.tag.source, &error);
                 }
                 if in_a_row >= MAX_FAILED_BATCHES {
                     self.outputs.push_back(Err(error));
@@ -246,7 +262,7 @@ impl<R, B> BatchCollector<R, B> {
             }
             Verdict::Stop(error) => self.stop_with(error),
         }
-        // An epoch that repeats its samples to fill its batches would never end.
+        // Otherwise an epoch that repeats its samples to fill batches would never end.
         self.ended |= in_a_row >= MAX_FAILED_BATCHES;
         self.sequence.restart()
     }
@@ -256,14 +272,15 @@ impl<R, B> BatchCollector<R, B> {
         if self.spares.contains_key(&bucket) {
             return Ok(());
         }
-        let FoundRow { row: mut found, failed } = (self.first)(bucket)?;
-        // The other ranks have a batch of this shape in this step too, so it cannot be left out.
+        let FoundRow { mut row, failed } = (self.first)(bucket)?;
+        // Other ranks may have items of this shape in this step, so the batch is padded with a blank row
+        // rather than skipped.
         if bucket.is_some() {
-            found = found.or_else(|| self.make.blank.as_ref().map(|blank| blank(bucket)));
-        } else if found.is_none() {
+            row = row.or_else(|| self.make.blank.as_ref().map(|blank| blank(bucket)));
+        } else if row.is_none() {
             return Err(self.progress.no_sample_error().located(failed.unwrap_or_default()));
         }
-        self.spares.insert(bucket, found);
+        self.spares.insert(bucket, row);
         Ok(())
     }
 }
@@ -271,7 +288,7 @@ impl<R, B> BatchCollector<R, B> {
 impl<R, B> Iterator for BatchCollector<R, B> {
     type Item = Result<RunOutput<B>>;
 
-    /// A panic that was not caught where foreign code was called ends the run, on the trainer's thread too.
+    /// A panic that no other `catch` has caught ends the run with an error, also on the trainer's thread.
     fn next(&mut self) -> Option<Self::Item> {
         catch(|| self.advance()).unwrap_or_else(|panic| {
             self.ended = true;

@@ -1,22 +1,23 @@
-//! Makes the rows of a batch into the batch: a list, or tensors.
+//! `BatchMaker`: turns the rows of a batch into a list or tensors.
 
 use crate::adapters::Batch;
 use crate::collate::{Collator, Row, Step, TensorBatch};
 use crate::error::{ErrorKind, Result};
 use std::sync::Arc;
 
-/// Clones an item to pad a batch; none if batches are not padded.
+/// Clones an item to pad a batch; `None` if batches are not padded.
 pub(in crate::loader) type PadFn<T> = Option<fn(&T) -> T>;
 
-/// How rows become a batch.
+/// Turns rows into a batch.
 pub(in crate::loader) struct BatchMaker<R, B> {
-    /// The owners of the tensors' memory, by shape; none if batches are lists.
+    /// The owners of the tensors' memory, one for each shape; empty if batches are lists.
     pub(in crate::loader) collators: Arc<[Collator]>,
-    /// Clones a row to pad a batch; none if batches are not padded.
+    /// Clones a row to pad a batch; `None` if batches are not padded.
     pub(in crate::loader) pad: PadFn<R>,
-    /// Makes a row of this shape without content, if rows are tensors.
+    /// Makes an empty row of a shape, if rows are tensors.
     pub(in crate::loader) blank: Option<BlankRow<R>>,
-    /// Makes a batch of rows, of which the first ones (a number) are real, in this shape.
+    /// Makes a batch. The arguments are the rows, the number of rows at the front that are not padding, and
+    /// the shape.
     pub(in crate::loader) batch: MakeBatch<R, B>,
     /// Whether [`FinishBatch`] calls a function of the caller.
     pub(in crate::loader) maps: bool,
@@ -25,10 +26,10 @@ pub(in crate::loader) struct BatchMaker<R, B> {
 type BlankRow<R> = Arc<dyn Fn(Option<usize>) -> R + Send + Sync>;
 type MakeBatch<R, B> = Arc<dyn Fn(Vec<R>, usize, Option<usize>) -> Result<FinishBatch<B>> + Send + Sync>;
 
-/// Finishes a batch with what it says of its step.
+/// Finishes a batch: adds the state and the other facts of its step, and calls `map_batch`.
 pub(in crate::loader) type FinishBatch<B> = Box<dyn FnOnce(Step) -> Result<B>>;
 
-/// What is done with each batch, once it has its state.
+/// The function of `map_batch`, which is applied to each batch with its state.
 pub(in crate::loader) struct MapBatch<B, C> {
     map: Arc<dyn Fn(B) -> Result<C> + Send + Sync>,
     is_identity: bool,
@@ -41,7 +42,7 @@ impl<B: 'static> MapBatch<B, B> {
 }
 
 impl<B: 'static, C: 'static> MapBatch<B, C> {
-    /// With another function after it.
+    /// Appends another function.
     pub(in crate::loader) fn then<D>(
         self,
         after: impl Fn(C) -> Result<D> + Send + Sync + 'static,
@@ -58,7 +59,7 @@ impl<B, C> Clone for MapBatch<B, C> {
 }
 
 impl<R, B> BatchMaker<R, B> {
-    /// Bytes of the largest batch, if they are known before it is made.
+    /// Bytes of the largest batch, if the shapes are fixed.
     pub(in crate::loader) fn batch_bytes(&self) -> Option<u64> {
         let sizes: Option<Vec<u64>> = self.collators.iter().map(Collator::batch_bytes).collect();
         sizes?.into_iter().max()
@@ -71,7 +72,7 @@ impl<R, B> BatchMaker<R, B> {
 }
 
 impl<T: 'static, C: 'static> BatchMaker<T, C> {
-    /// Batches that are lists of the items.
+    /// Makes batches that are lists of items.
     pub(in crate::loader) fn items(pad: PadFn<T>, then: MapBatch<Batch<T>, C>) -> Self {
         let MapBatch { map, is_identity } = then;
         let batch = move |rows: Vec<T>, _, _| -> Result<FinishBatch<C>> {
@@ -84,7 +85,8 @@ impl<T: 'static, C: 'static> BatchMaker<T, C> {
 }
 
 impl<C: 'static> BatchMaker<Row, C> {
-    /// Batches of tensors of each shape. With `pads`, they are padded to their size.
+    /// Makes batches of tensors, with one collator for each shape. With `pads`, batches are padded to their
+    /// full size.
     pub(in crate::loader) fn tensors(
         collators: Arc<[Collator]>,
         pads: bool,

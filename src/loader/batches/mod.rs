@@ -4,7 +4,7 @@
 //! collector  collects items into batches
 //! progress   the state after each batch
 //! maker      turns the rows of a batch into a list or tensors
-//! monitored  tells the monitor of the run what the collecting thread does
+//! monitored  reports the activity of the collecting thread to the run monitor
 //! ```
 
 mod collector;
@@ -12,6 +12,7 @@ mod maker;
 mod monitored;
 mod progress;
 
+use collector::CollectedBatch;
 pub(super) use collector::{BatchCollector, FirstRow, FoundRow, RunOutput};
 pub(super) use maker::{BatchMaker, MapBatch};
 pub(super) use monitored::MonitoredCollector;
@@ -31,9 +32,9 @@ use std::task::{Context, Poll, ready};
 /// The outputs of a run, before the trainer's side unpacks them.
 pub(super) type Collected<B> = Box<dyn Iterator<Item = Result<RunOutput<B>>> + Send>;
 
-/// The batches of one epoch or of many, as an iterator; from [`Loader::epoch`](super::Loader::epoch),
+/// An iterator over the batches of one epoch or of many; from [`Loader::epoch`](super::Loader::epoch),
 /// [`Loader::epochs`](super::Loader::epochs) or [`Loader::restore`](super::Loader::restore).
-#[must_use = "batches are lazy: nothing is read unless they are asked for or started"]
+#[must_use = "batches are lazy: nothing is read unless they are iterated over or started"]
 pub struct Batches<B> {
     _stop: StopOnDrop,
     batches: BatchSource<B>,
@@ -41,14 +42,14 @@ pub struct Batches<B> {
 }
 
 enum BatchSource<B> {
-    /// They are collected on a thread, ahead of the consumer.
+    /// A thread collects batches ahead of the consumer.
     Ahead(Background<RunOutput<B>>),
-    /// They are collected on the consumer's thread, in `next`.
+    /// `next` collects batches on the consumer's thread.
     Inline(Collected<B>),
 }
 
-/// Ends the reads, so that threads about to be joined don't wait for the network. It must be the first field
-/// of its owner: fields are dropped in order.
+/// Stops all reads when dropped, so that the threads do not wait for the network when they are joined. It
+/// must be the first field of its owner, because fields are dropped in order.
 struct StopOnDrop(StopHandle, RunMonitor);
 
 impl Drop for StopOnDrop {
@@ -58,30 +59,30 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Tells the monitor what the trainer received, and unpacks it.
+/// Unpacks an output of the run for the trainer, and reports it to the monitor.
 fn unpack<B>(run: &RunMonitor, item: Option<Result<RunOutput<B>>>) -> Option<Result<B>> {
     run.item_taken();
     match item {
-        Some(Ok(RunOutput::Batch(batch, (items, fill), state))) => {
-            run.item_received(Some((items, fill, state)));
+        Some(Ok(RunOutput::Batch(CollectedBatch { batch, items, fill, state }))) => {
+            run.batch_received(items, fill, state);
             Some(Ok(batch))
         }
         Some(Ok(RunOutput::End(state))) => {
-            run.item_received(None);
+            run.other_received();
             run.ended(Some(state.unwrap_or_else(|| run.state()).ended(RunEnd::Ended)));
             None
         }
         Some(Ok(RunOutput::Failed(error))) => {
-            run.item_received(None);
+            run.other_received();
             run.ended(Some(run.state().ended(RunEnd::Failed)));
             Some(Err(error))
         }
         Some(Err(error)) => {
-            run.item_received(None);
+            run.other_received();
             Some(Err(error))
         }
         None => {
-            run.item_received(None);
+            run.other_received();
             run.ended(None);
             None
         }
@@ -89,7 +90,8 @@ fn unpack<B>(run: &RunMonitor, item: Option<Result<RunOutput<B>>>) -> Option<Res
 }
 
 impl<B: Send + 'static> Batches<B> {
-    /// Collects batches on a thread, at most `ahead` of them before they are asked for; without one if none.
+    /// Collects up to `ahead` batches on a thread, ahead of the trainer. `None`: the trainer's thread
+    /// collects batches.
     pub(super) fn new(
         batches: Collected<B>,
         ahead: Option<usize>,
@@ -109,11 +111,11 @@ impl<B: Send + 'static> Batches<B> {
         Batches::new(batches, None, StopHandle::default(), run)
     }
 
-    /// Begins to read before the first batch is asked for, while the program compiles or connects, say. As
-    /// many batches as [`prefetch`](super::LoaderBuilder::prefetch) allows are prepared, and what follows is
-    /// requested as usual. The batches are the same. Called again, it does nothing; nor does it with [no
-    /// threads](super::LoaderBuilder::threads), where batches are read when they are asked for. If threads
-    /// cannot be started, the first item is the error.
+    /// Starts to read before the first call of `next`, for instance while the program compiles or connects.
+    /// Up to [`prefetch`](super::LoaderBuilder::prefetch) batches are prepared, and shards are read ahead as
+    /// usual. The batches do not change. Further calls do nothing. With [no
+    /// threads](super::LoaderBuilder::threads), `start` does nothing, because batches are then read in
+    /// `next`. If threads cannot be started, the first item is the error.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -134,10 +136,10 @@ impl<B: Send + 'static> Batches<B> {
 
     /// The same batches as a stream, for any executor.
     ///
-    /// Dropping it joins the threads, as dropping the iterator does, and blocks until they have ended.
+    /// Dropping the stream joins the threads, like dropping the iterator, and blocks until they have ended.
     pub fn into_stream(self) -> IntoStream<Self> {
         let batches = match self.batches {
-            // Collecting blocks, which an executor must not.
+            // Collecting blocks, which the thread of an executor must not do.
             BatchSource::Inline(batches) => BatchSource::Ahead(prefetch(batches, 1)),
             ahead => ahead,
         };
@@ -146,32 +148,32 @@ impl<B: Send + 'static> Batches<B> {
 }
 
 impl<B> Batches<B> {
-    /// The state after the last batch that was returned, whatever is prepared ahead: that of
-    /// [`Batch::state`](crate::adapters::Batch::state); before the first batch, the state at the beginning.
-    /// It costs a few allocations.
+    /// The state after the last batch that was returned, as of
+    /// [`Batch::state`](crate::adapters::Batch::state). Batches that are prepared ahead do not count. Before
+    /// the first batch, this is the state at the beginning. The call needs a few allocations.
     #[must_use]
     pub fn state(&self) -> State {
         self.run.state()
     }
 
-    /// What the run has consumed so far, where its time went and what limits it: batches, waiting times,
-    /// requests and bytes, and the memory that it holds now. For one epoch of many, take the difference of
-    /// two reports with [`Report::since`].
+    /// A report of the run so far: batches, waiting times, the bottleneck, requests and bytes, and the memory
+    /// that the run holds now. For one epoch of many, take the difference of two reports with
+    /// [`Report::since`].
     #[must_use]
     pub fn report(&self) -> Report {
         self.run.report()
     }
 
-    /// Number of batches left in the epoch, for a progress bar. None where
-    /// [`Loader::steps`](super::Loader::steps) is not known, and where epochs have no end. With
-    /// [`LastBatch::Keep`](super::LastBatch::Keep), fewer come if samples fail that were alone in their
-    /// batch.
+    /// Number of batches left in the epoch, for a progress bar. `None` if
+    /// [`Loader::steps`](super::Loader::steps) is `None`, or if the epochs have no end. With
+    /// [`LastBatch::Keep`](super::LastBatch::Keep), there may be fewer batches, because a batch without items
+    /// is skipped if its only sample failed.
     #[must_use]
     pub fn steps_left(&self) -> Option<u64> {
         self.run.steps_left()
     }
 
-    /// What each thread, stream and request of the run does or waits for at the moment.
+    /// The current activity of each thread, stream and request of the run.
     #[must_use]
     pub fn diagnose(&self) -> Diagnosis {
         self.run.diagnose()
@@ -203,8 +205,8 @@ impl<B> Iterator for Batches<B> {
         unpack(&self.run, item)
     }
 
-    /// Any number of items until the batches have ended: errors are items too, and an error may end them.
-    /// [`steps_left`](Batches::steps_left) counts the batches that are left.
+    /// Without bounds until the batches have ended, because errors are items too, and an error may end the
+    /// batches. [`steps_left`](Batches::steps_left) counts the batches that are left.
     fn size_hint(&self) -> (usize, Option<usize>) {
         (0, self.run.has_ended().then_some(0))
     }
@@ -241,9 +243,9 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    /// Whatever a tuner chooses, and however often, the batches are those of a loader without threads.
+    /// The batches are those of a loader without threads, whatever numbers a tuner chooses.
     #[test]
-    fn tuning_changes_no_batch() -> Result<()> {
+    fn tuning_does_not_change_the_batches() -> Result<()> {
         let directory = tempfile::tempdir()?;
         let pattern = format!("{}/%d.tar", directory.path().display());
         let mut writer = ShardWriter::builder(&pattern).max_count(100).build()?;
@@ -279,7 +281,7 @@ mod tests {
         Ok(())
     }
 
-    /// Surplus threads end, even idle ones, and are joined.
+    /// Surplus threads end, even if they are idle, and are joined.
     #[test]
     fn threads_are_added_and_removed() -> Result<()> {
         let directory = tempfile::tempdir()?;

@@ -1,4 +1,4 @@
-//! Tells the monitor of a run what the thread that collects its batches does.
+//! `MonitoredCollector`: reports the activity of the thread that collects batches to the run monitor.
 
 use super::collector::{BatchCollector, RunOutput};
 use crate::activity::{self, Activity};
@@ -8,11 +8,11 @@ use crate::loader::watch::{Role, RunMonitor};
 use crate::telemetry::span;
 use std::sync::Arc;
 
-/// A [`BatchCollector`] whose thread is seen by the monitor of the run.
+/// A [`BatchCollector`] that reports the activity of its thread to the run monitor.
 pub(in crate::loader) struct MonitoredCollector<R, B> {
     collect: BatchCollector<R, B>,
     run: RunMonitor,
-    /// Bounds the number of batches ahead of the trainer; none if batches are collected on its own thread.
+    /// Limits the number of batches ahead of the trainer; `None` if the trainer's thread collects batches.
     ahead: Option<Arc<Tuning>>,
 }
 
@@ -39,7 +39,7 @@ impl<R, B> Iterator for MonitoredCollector<R, B> {
                 item => item,
             }
         };
-        if let Some(Ok(RunOutput::Batch(..))) = item {
+        if let Some(Ok(RunOutput::Batch(_))) = item {
             self.run.batch_made();
         }
         if let Some(ahead) = &self.ahead {

@@ -1,4 +1,4 @@
-//! How far a rank has consumed its streams: the state of a job, folded over the items of its batches.
+//! `RankProgress`: the progress of a rank through its streams, from which the states of batches are made.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::loader::event::{SampleFault, SourcePass, Tag};
@@ -9,39 +9,40 @@ use crate::state::{Cursor, EpochRange, JobHeader, Reached, State, StreamState};
 use crate::telemetry::{count, log};
 use std::sync::Arc;
 
-/// How far a rank has consumed its streams, and what it has counted meanwhile.
+/// The progress of a rank through its streams, up to the last batch, with the counts of failures and items.
 #[derive(Debug, Clone)]
 pub(in crate::loader) struct RankProgress {
     header: Arc<JobHeader>,
     /// Number of streams of each dataset on this rank.
     streams_per_dataset: usize,
-    /// The sequence numbers of the job that have been passed.
+    /// The sequence number up to which all batches were collected.
     reached: Reached,
-    /// Number of batches collected.
+    /// Number of collected batches.
     pub(super) batches: u64,
-    /// Indexed by `dataset * streams_per_dataset + stream`, the number of the source, as the next ones are.
+    /// The state of each source. The number of a source is `dataset * streams_per_dataset + local_stream`.
     streams: Vec<Arc<StreamState>>,
     /// The sources whose cursors are older than their last event.
-    behind: Vec<usize>,
-    is_behind: Vec<bool>,
-    /// Number of failures of each step in a row.
+    outdated: Vec<usize>,
+    /// For each source, whether it is in `outdated`.
+    is_outdated: Vec<bool>,
+    /// For each source and [`FailedStep`](crate::loader::event::FailedStep), the number of failures in a row.
     in_a_row: Vec<[u64; 4]>,
-    /// The number of items that the index promises, if missing ones are filled up.
+    /// The number of items by the index, if missing items are replaced by padding or repetition.
     promised: Option<PromisedItems>,
-    /// How full the items are, as a stateful stage counts it.
+    /// The fill of all items so far, if a stateful stage counts it.
     pub(super) fill: Fill,
 }
 
-/// A place of the sequence that a batch covers: one of this rank that was not skipped.
+/// An entry of a batch: an item or a gap at one of the batch's sequence numbers.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct BatchEntry {
     pub(super) tag: Tag,
     /// Whether the batch has its item.
     pub(super) has_row: bool,
 }
 
-impl Place {
-    /// Adds the sample to an error.
+impl BatchEntry {
+    /// Adds the key and shard of the item's sample to an error.
     pub(super) fn locate(&self, error: Error) -> Error {
         match &self.tag.location {
             Some(location) => location.locate(error),
@@ -50,7 +51,7 @@ impl Place {
     }
 }
 
-/// The number of items that an index promises of an epoch.
+/// The number of items in an epoch by the index. Fewer are read if samples are damaged.
 #[derive(Debug, Clone)]
 pub(in crate::loader) struct PromisedItems {
     /// Number of items of each stream of the job.
@@ -60,12 +61,12 @@ pub(in crate::loader) struct PromisedItems {
 }
 
 impl PromisedItems {
-    /// Number of places in `start..end` that have an item of this stream, other than its first `covered`
+    /// Number of items that this stream has at the sequence numbers `start..end`, without its first `covered`
     /// items.
-    fn places(&self, stream: usize, start: u64, end: u64, covered: u64) -> u64 {
+    fn items(&self, stream: usize, start: u64, end: u64, covered: u64) -> u64 {
         let count = self.lengths.len() as u64;
         let length = self.lengths.get(stream).copied().unwrap_or_default();
-        let before = |place: u64| place.saturating_sub(stream as u64).div_ceil(count.max(1)).min(length);
+        let before = |number: u64| number.saturating_sub(stream as u64).div_ceil(count.max(1)).min(length);
         before(end).saturating_sub(before(start).max(covered))
     }
 }
@@ -73,59 +74,56 @@ impl PromisedItems {
 impl RankProgress {
     pub(in crate::loader) fn new(
         header: Arc<JobHeader>,
-        (reached, batches): (Reached, u64),
+        reached: Reached,
+        batches: u64,
         streams_per_dataset: usize,
         streams: Vec<StreamState>,
     ) -> Self {
-        let (behind, is_behind) = (Vec::new(), vec![false; streams.len()]);
-        let in_a_row = vec![[0; 4]; streams.len()];
-        let (promised, fill) = (None, Fill::default());
         RankProgress {
             header,
             streams_per_dataset,
             reached,
             batches,
+            is_outdated: vec![false; streams.len()],
+            outdated: Vec::new(),
+            in_a_row: vec![[0; 4]; streams.len()],
             streams: streams.into_iter().map(Arc::new).collect(),
-            behind,
-            is_behind,
-            in_a_row,
-            promised,
-            fill,
+            promised: None,
+            fill: Fill::default(),
         }
     }
 
-    /// Counts in the ledger the items that fill up for promised ones that are missing.
+    /// Sets the promised items. The ledger then counts the items that replace missing ones.
     pub(in crate::loader) fn promised(self, promised: Option<PromisedItems>) -> Self {
         RankProgress { promised, ..self }
     }
 
-    /// Counts a batch that covers these places, and ends before place `slots` of the sequence. `padded`: it
-    /// is padded if it has too few items.
-    pub(super) fn deliver(&mut self, places: &[Place], slots: u64, padded: bool) {
+    /// Counts a batch with these entries, which ends before sequence number `end`. `padded` says whether
+    /// batches with too few items are padded.
+    pub(super) fn deliver(&mut self, entries: &[BatchEntry], end: u64, padded: bool) {
         self.batches += 1;
-        places.iter().for_each(|place| self.count(place));
+        entries.iter().for_each(|entry| self.count(entry));
         if let Some(promised) = self.promised.as_ref().filter(|_| padded) {
             let count = self.streams_per_dataset;
             let mut items = vec![0_u64; count];
-            for place in places.iter().filter(|place| place.has_row) {
-                items[place.tag.source.local_stream] += 1;
+            for entry in entries.iter().filter(|entry| entry.has_row) {
+                items[entry.tag.source.local_stream] += 1;
             }
             for (local_stream, items) in items.into_iter().enumerate() {
-                let of_stream = self.streams.iter().skip(local_stream).step_by(count);
-                let with_row =
-                    |stream: &Arc<StreamState>| stream.items_and_gaps().saturating_sub(stream.empty);
-                let taken: u64 = of_stream.map(with_row).sum();
+                let states = self.streams.iter().skip(local_stream).step_by(count);
+                let consumed: u64 =
+                    states.map(|state| state.items_and_gaps().saturating_sub(state.empty)).sum();
                 let Some(stream) = self.streams.get_mut(local_stream) else { continue };
-                // A stream may be ahead of the other ranks' streams since a restore. What it had then, or
-                // what was padded for it, counts once.
-                let covered = taken.saturating_sub(items).saturating_add(stream.ledger.padded());
-                let places = promised.places(stream.stream, self.reached.next_number, slots, covered);
-                if places > items {
-                    Arc::make_mut(stream).ledger.pad(places - items);
+                // Since a restore, a stream may be ahead of the streams of other ranks. The items that it had
+                // then, and the padding that replaced its items, must not be counted again.
+                let covered = consumed.saturating_sub(items).saturating_add(stream.ledger.padded());
+                let promised_items = promised.items(stream.stream, self.reached.next_number, end, covered);
+                if promised_items > items {
+                    Arc::make_mut(stream).ledger.pad(promised_items - items);
                 }
             }
         }
-        self.reached = self.reached.at(slots);
+        self.reached = self.reached.at(end);
     }
 
     /// The state after the last batch.
@@ -133,13 +131,13 @@ impl RankProgress {
         State::new(Arc::clone(&self.header), self.reached, self.batches, self.streams.as_slice().into())
     }
 
-    /// Counts a place of a batch: an item, or an empty one.
-    fn count(&mut self, place: &Place) {
-        let Tag { sequence_number, source, position, fill: (used, capacity), .. } = place.tag;
+    /// Counts an entry of a batch.
+    fn count(&mut self, entry: &BatchEntry) {
+        let Tag { sequence_number, source, position, fill: (used, capacity), .. } = entry.tag;
         let number = self.number_of(&source);
         let Some(stream) = self.streams.get_mut(number).map(Arc::make_mut) else { return };
         self.fill.capacity = self.fill.capacity.saturating_add(capacity);
-        if !place.has_row {
+        if !entry.has_row {
             stream.empty += 1;
             return;
         }
@@ -147,7 +145,7 @@ impl RankProgress {
         if let Some(promised) = &self.promised
             && promised.passes.get(source.dataset).is_some_and(|passes| source.pass >= *passes)
         {
-            stream.ledger.repeat(promised.places(stream.stream, sequence_number, sequence_number + 1, 0));
+            stream.ledger.repeat(promised.items(stream.stream, sequence_number, sequence_number + 1, 0));
         }
         stream.digest.add(sequence_number, source.dataset, position);
     }
@@ -161,34 +159,34 @@ impl RankProgress {
     pub(super) fn no_sample_error(&self) -> Error {
         let stream = self.streams.first().map_or(0, |first| first.stream);
         let what = format!(
-            "stream {stream} has no sound sample in the epoch to pad its batches with, and no other stream \
-             has one to give: mend its shards, or use fewer streams"
+            "stream {stream} has no readable sample in the epoch to pad its batches with, and neither has \
+             any other stream: repair its shards, or use fewer streams"
         );
         ErrorKind::NoShards(what).into()
     }
 
-    /// Says that a source has given an item, a gap or a failure, whether or not it gets into a
-    /// batch: its cursor must be set before the next state.
+    /// Marks a source after an event, whether or not the event gets into a batch: the cursor of the source
+    /// must be set before the next state.
     pub(super) fn touch(&mut self, source: &SourcePass) {
         let number = self.number_of(source);
-        if let Some(is_behind) = self.is_behind.get_mut(number)
-            && !std::mem::replace(is_behind, true)
+        if let Some(is_outdated) = self.is_outdated.get_mut(number)
+            && !std::mem::replace(is_outdated, true)
         {
-            self.behind.push(number);
+            self.outdated.push(number);
         }
     }
 
-    /// Sets the cursors of the sources that have given anything since the last time.
+    /// Sets the cursors of the sources with events since the last call.
     pub(super) fn set_cursors(&mut self, mut cursor: impl FnMut(usize) -> Result<Cursor>) -> Result<()> {
-        for number in self.behind.drain(..) {
-            self.is_behind[number] = false;
+        for number in self.outdated.drain(..) {
+            self.is_outdated[number] = false;
             Arc::make_mut(&mut self.streams[number]).cursor = cursor(number)?;
         }
         Ok(())
     }
 
-    /// Counts a failure. Returns the counts before it. The failure that ends a stream is no failure of a
-    /// sample: a restore that comes to that end reports it again.
+    /// Counts a failure, and returns the counts before it. `NoShards`, which ends a stream, is not counted as
+    /// the failure of a sample: a restore that reaches the same end reports it again.
     pub(super) fn fault(&mut self, fault: &SampleFault) -> Counts {
         let number = self.number_of(&fault.source);
         let counts = self.counts();
@@ -202,7 +200,7 @@ impl RankProgress {
         Counts { in_a_row: before, ..counts }
     }
 
-    /// Failures and samples counted so far, with no failures in a row.
+    /// The counts of failures and samples so far, with `in_a_row` 0.
     pub(super) fn counts(&self) -> Counts {
         let total = self.streams.iter().map(|stream| stream.ledger.skipped()).sum();
         let samples = self.streams.iter().map(|stream| stream.digest.samples()).sum();
@@ -234,8 +232,8 @@ impl RankProgress {
                 first.saturating_add(self.header.begins(from.dataset)).saturating_add(from.pass)
             }
             EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => {
-                // Repeated items at the end of an epoch count as its last pass: the ledger is in the order of
-                // epochs.
+                // Repeated items at the end of an epoch count as its last pass, because the ledger is ordered
+                // by epoch.
                 epoch.saturating_mul(repeats).saturating_add(from.pass.min(repeats - 1))
             }
         }
@@ -247,16 +245,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_share_the_streams_that_gave_nothing_in_between() {
+    fn consecutive_states_share_the_streams_without_new_items() {
         let (run, datasets, schedule) = (EpochRange::Epoch(0), Vec::new(), Vec::new());
         let header = Arc::new(JobHeader { streams: 3, run, datasets, schedule, origin: None });
         let reached = Reached { next_number: 0, furthest: 0, step: None };
         let streams = (0..3).map(|stream| StreamState::new(0, stream)).collect();
-        let mut progress = RankProgress::new(header, (reached, 0), 3, streams);
+        let mut progress = RankProgress::new(header, reached, 0, 3, streams);
         let before = progress.state();
         let source = SourcePass { local_stream: 1, ..SourcePass::default() };
         let tag = Tag { source, ..Tag::default() };
-        progress.deliver(&[Place { tag, has_row: true }], 3, false);
+        progress.deliver(&[BatchEntry { tag, has_row: true }], 3, false);
         let after = progress.state();
         let stream = |state: &State, stream| std::ptr::from_ref(state.stream(0, stream).unwrap());
         assert_eq!([0, 1, 2].map(|at| stream(&before, at) == stream(&after, at)), [true, false, true]);

@@ -27,8 +27,8 @@ impl<C: Send + 'static> LoaderBuilder<Sample, TensorBatch, C> {
         if columns.len() != shapes {
             let given = columns.len();
             let what = format!(
-                "{given} sets of columns for batches of {shapes} shapes: give `collate` one for a single \
-                 shape, and `collate_each` one for each of several"
+                "{given} sets of columns for batches of {shapes} shapes: for a single shape call `collate`, \
+                 for several shapes call `collate_each` with one set for each shape"
             );
             return Err(ErrorKind::Config(what).into());
         }
@@ -52,10 +52,8 @@ impl<C: Send + 'static> LoaderBuilder<Sample, TensorBatch, C> {
 }
 
 impl<T: Clone + Send + 'static, C: Send + 'static> LoaderBuilder<T, Batch<T>, C> {
-    /// Checks all options, and builds the loader. Put items that cannot be cloned, which [padding] needs,
-    /// into an [`Arc`].
-    ///
-    /// [padding]: LastBatch::Pad
+    /// Checks all options, and builds the loader. Items must be [`Clone`], because [`LastBatch::Pad`] clones
+    /// an item: put items that cannot be cloned into an [`Arc`].
     ///
     /// # Errors
     /// [`ErrorKind::Config`] with the bad option, and what to do.
@@ -69,7 +67,6 @@ impl<T: Clone + Send + 'static, C: Send + 'static> LoaderBuilder<T, Batch<T>, C>
 }
 
 impl<T, B, C> LoaderBuilder<T, B, C> {
-    /// Checks the options.
     fn checked(self) -> Result<CheckedOptions<T>> {
         let RunOptions {
             mut schedule,
@@ -93,7 +90,8 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
             part.dataset = part.dataset.numbered(number);
             part
         });
-        let (parts, policy): (Vec<DatasetSettings>, _) = (parts.collect(), Arc::new(policy));
+        let parts: Vec<DatasetSettings> = parts.collect();
+        let policy = Arc::new(policy);
         let buckets = parts.iter().find_map(|part| part.buckets.clone());
         let buckets = buckets.map(|plan| plan(batch)).transpose().map_err(ErrorKind::Config)?;
         let largest = buckets.as_ref().and_then(|plan| plan.sizes.iter().max().copied());
@@ -109,7 +107,7 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     }
 }
 
-/// The options after the checks.
+/// The checked options.
 struct CheckedOptions<T> {
     settings: Settings,
     stages: Vec<Stages<T>>,

@@ -1,4 +1,4 @@
-//! The options of a mix, and of the datasets in it.
+//! The options of a mix, and the options of each dataset in a mix.
 
 use super::{LoaderBuilder, RunOptions};
 use crate::adapters::LastBatch;
@@ -23,8 +23,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             if is_set {
                 mixed.options.fail(
                     "`batch`, `last_batch`, `uneven_steps`, `prefetch`, `prefetch_bytes`, `on_error`, \
-                     `stall_after`, `on_stall` and `weights_from` are options of the mix: set them on what \
-                     `Loader::mix` returns",
+                     `stall_after`, `on_stall` and `weights_from` are options of the mix: set them on the \
+                     builder that `Loader::mix` returns",
                 );
             }
             if let Some(error) = options.error {
@@ -35,7 +35,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             resources.threads = resources.threads.max(threads);
             resources.cores = resources.cores.max(cores);
         }
-        // A number of threads that is fixed for one dataset is fixed for the mix.
+        // If the number of threads is fixed for one dataset, it is fixed for the mix.
         if mixed.options.resources.threads.is_some() {
             mixed.options.resources.cores = None;
         }
@@ -43,11 +43,11 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     }
 }
 
-/// Options of a [mix](crate::Loader::mix), and of the datasets in it.
+/// Options of a [mix](crate::Loader::mix), and of each dataset in a mix.
 impl<T, B, C> LoaderBuilder<T, B, C> {
-    /// Names the dataset in a [mix](crate::Loader::mix), for a [restore onto another
-    /// mixture](crate::Loader::restore_changed). The name is part of a state; the order does not depend on
-    /// it, but on the number of the dataset in the mix.
+    /// Names the dataset in a [mix](crate::Loader::mix), so that a [restore into another
+    /// mixture](crate::Loader::restore_changed) recognises it. A state contains the name. The order of items
+    /// does not depend on the name, but on the number of the dataset in the mix.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         if self.parts.len() > 1 {
             let what = "`name` of a mix: set it on each dataset before `Loader::mix`";
@@ -57,9 +57,9 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
         self.each(|part, _| part.name = Some(name.clone()))
     }
 
-    /// This dataset's relative weight in a [mix](crate::Loader::mix): of `weight(3)` beside `weight(1)`,
-    /// three items in four. Default: 1. With 0 it gives no items until
-    /// [`weights_from`](LoaderBuilder::weights_from) sets another weight.
+    /// This dataset's relative weight in a [mix](crate::Loader::mix). A dataset with `weight(3)` beside one
+    /// with `weight(1)` contributes three items of four. Default: 1. A dataset with weight 0 contributes no
+    /// items until [`weights_from`](LoaderBuilder::weights_from) sets another weight.
     pub fn weight(mut self, weight: u32) -> Self {
         if self.parts.len() > 1 {
             let what = "`weight` of a mix: set it on each dataset before `Loader::mix`, because a mix of \
@@ -70,22 +70,22 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     }
 
     /// Changes the weights of a [mix](crate::Loader::mix) from item `item` of the job on: one weight for each
-    /// dataset, in the order of the mix. Call it once for each change, on what
+    /// dataset, in the order of the mix. Call this once for each change, on the builder that
     /// [`Loader::mix`](crate::Loader::mix) returns.
     ///
     /// `item` counts the items of all ranks from the beginning of the run, from 0: step `k` starts with item
-    /// `k * batch * ranks`. So the change is at the same item for any number of ranks and any size of
-    /// batches. The shares are exact before and after it: in each stream, a window of as many items as the
-    /// weights add up to has exactly as many items of each dataset as its weight; a change ends its window,
-    /// and starts new ones.
+    /// `k * batch * ranks`. So the change is at the same item for any number of ranks and any batch size. The
+    /// shares are exact before and after the change: each stream is divided into windows whose length is the
+    /// sum of the weights, and a window has exactly as many items of each dataset as its weight. A change
+    /// ends the current window and starts a new one.
     ///
-    /// A dataset of weight 0 gives no items while it has that weight. Its shards are opened and its buffers
-    /// filled from the beginning all the same, so they must exist. Use a weight of 0 with
-    /// [`epochs`](crate::Loader::epochs), where no dataset ends: [`epoch`](crate::Loader::epoch) starts at
-    /// item 0 and reads every dataset to its end, those of weight 0 after all others have ended.
+    /// A dataset contributes no items while its weight is 0. Its shards are still opened, and its buffers
+    /// filled, at the beginning, so the shards must exist. Use a weight of 0 with
+    /// [`epochs`](crate::Loader::epochs), where no dataset ends. [`epoch`](crate::Loader::epoch) starts at
+    /// item 0 and reads every dataset to its end; datasets of weight 0 follow after all others have ended.
     ///
-    /// The schedule is part of the order: a [restore](crate::Loader::restore) needs the same one. To change
-    /// it during a run, use [`restore_changed`](crate::Loader::restore_changed).
+    /// The order of items depends on the schedule: a [restore](crate::Loader::restore) needs the same
+    /// schedule. To change it during a run, use [`restore_changed`](crate::Loader::restore_changed).
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -111,8 +111,8 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
         self
     }
 
-    /// Number of epochs of this dataset in one epoch, for example to see a small dataset of a
-    /// [mix](crate::Loader::mix) more often. Default: 1. It has no effect on [endless
+    /// Number of epochs of this dataset in one epoch of the loader, for example to read a small dataset of a
+    /// [mix](crate::Loader::mix) several times. Default: 1. The option has no effect on [endless
     /// epochs](crate::Loader::epochs).
     ///
     /// ```

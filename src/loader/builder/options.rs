@@ -8,13 +8,14 @@ use crate::loader::watch::Diagnosis;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Options. For a [mix](crate::Loader::mix), options of a stream are set for all of its datasets.
+/// Options. On a [mix](crate::Loader::mix), an option of a dataset is set for all datasets of the mix.
 impl<T, B, C> LoaderBuilder<T, B, C> {
     /// Shuffles the samples of each stream in a buffer of `samples`, by the dataset's seed, the epoch and the
     /// stream. Default: 0, no shuffle.
     ///
-    /// The buffers of all streams that a rank reads hold as many samples as they are stored: `samples` times
-    /// the streams times the mean size of a sample. The [report](crate::loader::MemoryReport) has the bytes.
+    /// The buffers hold samples with their stored fields, before decoding. A rank needs memory for `samples`
+    /// times its number of streams times the mean stored size of a sample. The
+    /// [report](crate::loader::MemoryReport) has the bytes.
     ///
     /// ```
     /// use shardstream::adapters::Batch;
@@ -32,36 +33,42 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
         self.each(|part, _| part.shuffle = samples)
     }
 
-    /// Fixes the number of threads that read the streams and run the stages. In a [mix](crate::Loader::mix)
-    /// it is the largest number set for one of the datasets or for the mix. With 0 there are no threads, and
-    /// all work is done in [`next`](Iterator::next): for debugging. With 1, the thread that collects batches
-    /// does it, which hands nothing from one core to another: small samples take the least CPU time so, and
-    /// nothing beyond the batches [ahead](LoaderBuilder::prefetch) is prepared while the trainer computes.
-    /// More are threads beside that one. The batches are the same.
+    /// Fixes the number of threads that read the streams and run the stages. The batches do not depend on it.
     ///
-    /// By default the number is tuned during a run, and starts with one thread for each of the
-    /// [`cores`](LoaderBuilder::cores). If the trainer waits for batches and all threads are busy although
-    /// cores are idle, because stages wait for a service or a slow disk, up to twice as many threads are
-    /// tried, up to 32 for each core and 256 in all; they stay if the rate grows. If no core of the machine
-    /// is idle, fewer are tried again, down to the cores. The next run of the loader starts with the number
-    /// found. The [report](crate::loader::Report) has the current number, and each change is an event of
-    /// `tracing`.
+    /// - 0: no threads. All work is done in [`next`](Iterator::next). Use this for debugging.
+    /// - 1: the thread that collects batches does all work, so that no sample moves from one core to another.
+    ///   This needs the least CPU time for small samples. While the trainer computes, only the batches
+    ///   [ahead](LoaderBuilder::prefetch) are prepared.
+    /// - More: as many threads, besides the thread that collects batches.
     ///
-    /// While streams resume from a state, up to 16 more threads read for them.
+    /// In a [mix](crate::Loader::mix), the largest number that is set for one of the datasets or for the mix
+    /// is used.
     ///
-    /// Each thread holds a chunk of samples (up to 512 KiB, and at least one sample), calls the functions of
-    /// the stages concurrently, and has its own copy of whatever they keep for each thread. Fix the number if
-    /// that is expensive, or if a service limits the number of calls.
+    /// By default the number is tuned during a run. It starts with one thread for each of the
+    /// [`cores`](LoaderBuilder::cores). The trainer may wait for batches while all threads are busy although
+    /// cores are idle, because stages wait for a service or a slow disk. The loader then tries up to twice as
+    /// many threads, at most 32 for each core and 256 in all, and keeps them if the rate grows. If no core of
+    /// the machine is idle, it tries fewer threads, down to the number of cores. The next run of the loader
+    /// starts with the tuned number. The [report](crate::loader::Report) has the current number, and each
+    /// change is an event of `tracing`.
+    ///
+    /// While streams resume from a state, up to 16 additional threads read for them.
+    ///
+    /// Each thread holds a chunk of samples (up to 512 KiB, and at least one sample), and calls the functions
+    /// of the stages concurrently with the other threads. If the functions keep data for each thread, such as
+    /// a model, there is one copy for each thread. Fix the number if these copies are expensive, or if a
+    /// service limits the number of concurrent calls.
     #[doc(alias = "num_workers")]
     pub fn threads(mut self, threads: usize) -> Self {
         self.options.resources.threads = Some(threads);
         self
     }
 
-    /// Number of cores for the threads to compute on, if their [number](LoaderBuilder::threads) is not fixed:
-    /// more threads are started only if they wait for something else. Set it if several ranks share a host.
-    /// Default: the cores that the process may use, less one in eight for the trainer. In a
-    /// [mix](crate::Loader::mix) it is the largest number set for one of the datasets or for the mix.
+    /// Number of cores that the threads may use, if the number of [threads](LoaderBuilder::threads) is not
+    /// fixed. More threads than cores are started only if threads wait instead of computing. Set this if
+    /// several ranks share a host. Default: the cores that the process may use, less one in eight for the
+    /// trainer. In a [mix](crate::Loader::mix), the largest number that is set for one of the datasets or for
+    /// the mix is used.
     pub fn cores(mut self, cores: usize) -> Self {
         self.options.resources.cores = Some(cores);
         self
@@ -74,18 +81,18 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
         self
     }
 
-    /// Maps each batch to another one, or to anything else, on the thread that collects batches, ahead of the
-    /// trainer: to mix its pictures, or to convert it for a framework. Batches are mapped one after the
-    /// other; what can be done for each item alone is faster in a [`map`](LoaderBuilder::map) or a
-    /// [column](crate::collate::Columns::with_fn). It can be called several times. Stages on items come
-    /// before it; options may follow.
+    /// Applies a function to each batch, for instance to mix its images or to convert it for a framework. The
+    /// function runs on the thread that collects batches, ahead of the trainer, on one batch after the other.
+    /// Work on single items is faster in a [`map`](LoaderBuilder::map) or a
+    /// [column](crate::collate::Columns::with_fn), which use all threads. `map_batch` can be called several
+    /// times. Stages on items must be added before it; options may follow.
     ///
-    /// The batch has the state after it already, and with it its [random
-    /// numbers](crate::collate::TensorBatch::rng). [`Batches::state`](crate::loader::Batches::state) is the
-    /// state whatever the function returns. If the function fails, or panics, all samples of the batch have
-    /// failed: [`on_error`](LoaderBuilder::on_error) applies, and the next samples are made into the batch
-    /// of this step. A batch of padding alone (with [`LastBatch::Pad`]) has no sample that could have
-    /// failed: there the error ends the run.
+    /// The batch already has its state, which seeds its [random
+    /// numbers](crate::collate::TensorBatch::rng). If the function returns another type,
+    /// [`Batches::state`](crate::loader::Batches::state) still has the state. If the function fails or
+    /// panics, all samples of the batch have failed: [`on_error`](LoaderBuilder::on_error) applies, and the
+    /// next samples form the batch of this step. With [`LastBatch::Pad`], a batch may consist of padding
+    /// alone: then there is no sample that could have failed, and the error ends the run.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -110,7 +117,7 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
         LoaderBuilder { parts, options, map_batch: map_batch.then(f) }
     }
 
-    /// What happens to the last batches of an epoch. Default: [`LastBatch::Keep`].
+    /// Handling of the last batches of an epoch, which may have fewer items. Default: [`LastBatch::Keep`].
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -135,12 +142,12 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     /// Whether the ranks of a job may take different numbers of steps in an [epoch](crate::Loader::epoch).
     /// Default: false.
     ///
-    /// Ranks that wait for each other, as in a collective, hang if one of them takes fewer steps. So on
-    /// several ranks an epoch whose [steps](crate::Loader::steps) are not known ahead is an error, unless
-    /// this is set: an error of `build` with [`LastBatch::Drop`], else the first item of `epoch` and an error
-    /// of `restore`. Set it if ranks are independent of each other, as in an evaluation whose results are
-    /// added up afterwards. [`epochs`](crate::Loader::epochs) does not need it: all ranks can take the same
-    /// number of steps from it.
+    /// Ranks that wait for each other in collective operations hang if one of them takes fewer steps. So on
+    /// several ranks, an epoch whose number of [steps](crate::Loader::steps) is not known ahead is an error
+    /// unless this is true. With [`LastBatch::Drop`], `build` returns the error; otherwise it is the first
+    /// item of `epoch`, and `restore` returns it. Set this to true if ranks are independent of each other, as
+    /// in an evaluation whose results are added up afterwards. [`epochs`](crate::Loader::epochs) does not
+    /// need it, because all ranks can take the same number of steps.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -158,26 +165,26 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
         self
     }
 
-    /// Fixes the number of batches prepared ahead of the one that is asked for: at least 1.
+    /// Fixes the number of batches that are prepared ahead of the trainer: at least 1.
     ///
-    /// By default it starts at 2. If the trainer waits for some batches although others were ready early, it
-    /// is doubled, up to 32 and within [`prefetch_bytes`](LoaderBuilder::prefetch_bytes). That needs the size
-    /// of a batch, which is known for tensors ([`collate`](LoaderBuilder::collate)) of fixed shapes; for
-    /// other batches the number stays at 2.
+    /// By default the number starts at 2. If the trainer waits for some batches although others were ready
+    /// early, the number is doubled, up to 32 and within [`prefetch_bytes`](LoaderBuilder::prefetch_bytes).
+    /// This needs the size of a batch, which is known for tensors ([`collate`](LoaderBuilder::collate)) of
+    /// fixed shapes. For other batches the number stays at 2.
     #[doc(alias = "prefetch_factor")]
     pub fn prefetch(mut self, batches: usize) -> Self {
         self.options.resources.prefetch = Some(batches);
         self
     }
 
-    /// Bounds the bytes of the batches prepared ahead, if their [number](LoaderBuilder::prefetch) is not
-    /// fixed; two batches are always allowed. Default: 512 MiB.
+    /// Limits the bytes of the batches that are prepared ahead, if their
+    /// [number](LoaderBuilder::prefetch) is not fixed. Two batches are always allowed. Default: 512 MiB.
     pub fn prefetch_bytes(mut self, bytes: u64) -> Self {
         self.options.resources.prefetch_bytes = Some(bytes);
         self
     }
 
-    /// What happens to samples that fail. Default: [`OnError::stop`], with which each failure is an error
+    /// Handling of samples that fail. Default: [`OnError::stop`], which returns each failure as an error
     /// item.
     ///
     /// ```
@@ -197,21 +204,21 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
         self
     }
 
-    /// Warns when the trainer has waited for a batch for this long, once for each wait. Default: 30 s. Waits
-    /// for the first batch of an epoch count too; [`Duration::MAX`] disables the warning.
+    /// Warns when the trainer has waited for a batch for this long, once for each wait. Default: 30 s. The
+    /// wait for the first batch of an epoch counts too. [`Duration::MAX`] disables the warning.
     ///
-    /// The warning names the cause of the wait: the stage, the stream, the shard, its requests and their
-    /// bytes, and since when. It is an event of `tracing` (feature `tracing`), and is passed to
-    /// [`on_stall`](LoaderBuilder::on_stall). Without a subscriber and a callback, it is written to standard
-    /// error.
+    /// The warning names the cause and the duration of the wait: the stage, the stream, the shard, and the
+    /// shard's requests with their bytes. The warning is an event of `tracing` (feature `tracing`), and is
+    /// passed to [`on_stall`](LoaderBuilder::on_stall). Without a subscriber and a callback, it is written to
+    /// standard error.
     pub fn stall_after(mut self, limit: Duration) -> Self {
         self.options.on_stall.after = limit;
         self
     }
 
-    /// Sets a callback for the [warning](LoaderBuilder::stall_after) of a long wait, which gets what the run
-    /// does or waits for at that time. It is called on a thread
-    /// that serves all loaders of the process, and should return quickly.
+    /// Sets a callback for the [warning](LoaderBuilder::stall_after) of a long wait. The [`Diagnosis`] says
+    /// what the run does or waits for. The callback is called on a thread that serves all loaders of the
+    /// process, and should return quickly.
     pub fn on_stall(mut self, warn: impl Fn(&Diagnosis) + Send + Sync + 'static) -> Self {
         self.options.on_stall.callback = Some(Arc::new(warn));
         self

@@ -13,16 +13,18 @@ use bytestring::ByteString;
 use std::sync::Arc;
 
 impl LoaderBuilder<Sample> {
-    /// Passes each sample through a function before the shuffle buffer, with its fields as they are stored.
-    /// The function returns the sample to keep, or none. It may remove and add fields, so that the buffer
-    /// holds only what is needed. It runs before all stages, wherever it is called, after an earlier
-    /// `before_shuffle`; on one thread at a time. Use [`filter`](LoaderBuilder::filter) to leave out samples
-    /// only.
+    /// Applies a function to each sample before the shuffle buffer. The sample has its stored fields. The
+    /// function returns the sample, or `None` to drop it. It may remove and add fields, so that the buffer
+    /// holds only the fields that are needed.
     ///
-    /// The sample keeps its position in the shard, and with it its [random numbers](Sample::rng), even if the
-    /// function returns a new one. If the function fails, so does the sample, as with
-    /// [`map`](LoaderBuilder::map). It must always return the same for the same sample: a restore runs it
-    /// again.
+    /// The function runs before all stages, wherever in the builder `before_shuffle` is called, and on one
+    /// thread at a time for each stream. Several functions run in the order of the calls. To drop samples
+    /// without changing others, use [`filter`](LoaderBuilder::filter).
+    ///
+    /// The sample keeps its position in the shard, and so its [random numbers](Sample::rng), even if the
+    /// function returns a new sample. If the function fails, the sample has failed, as with
+    /// [`map`](LoaderBuilder::map). The function must always return the same for the same sample, because a
+    /// restore runs it again.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -45,8 +47,8 @@ impl LoaderBuilder<Sample> {
         self.each(|part, _| part.add_select("before_shuffle", Arc::clone(&f)))
     }
 
-    /// Decodes the fields of samples on the threads: short for a [`map`](LoaderBuilder::map) with the
-    /// decoder.
+    /// Decodes the fields of samples on the threads: a [`map`](LoaderBuilder::map) with
+    /// [`Decoder::decode`].
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -61,7 +63,7 @@ impl LoaderBuilder<Sample> {
         self.map(move |sample| decoder.decode(sample))
     }
 
-    /// Renames fields: pairs of the new name and the old one. See [`Pipeline::rename`], which does the same.
+    /// Renames fields, by pairs of the new and the old name. See [`Pipeline::rename`], which does the same.
     pub fn rename<N, O>(self, names: impl IntoIterator<Item = (N, O)>) -> Self
     where
         N: Into<ByteString>,
@@ -70,7 +72,7 @@ impl LoaderBuilder<Sample> {
         self.renamed("rename", Rename::new(names))
     }
 
-    /// As [`rename`](LoaderBuilder::rename), and drops all fields that are not named.
+    /// As [`rename`](LoaderBuilder::rename), and drops all fields that `names` does not contain.
     pub fn rename_only<N, O>(self, names: impl IntoIterator<Item = (N, O)>) -> Self
     where
         N: Into<ByteString>,
@@ -86,7 +88,7 @@ impl LoaderBuilder<Sample> {
         self.map(move |sample| rename.apply(sample))
     }
 
-    /// Converts each sample to a tuple of its fields, of the types that are asked for. See
+    /// Converts each sample to a tuple of the named fields, each converted to its type in `R`. See
     /// [`Pipeline::to_tuple`], which does the same.
     ///
     /// ```
@@ -106,13 +108,13 @@ impl LoaderBuilder<Sample> {
     /// Collates samples into tensors: the threads write each sample directly into its slots of the batch's
     /// [`columns`](Columns).
     ///
-    /// A batch in which samples failed or were filtered out is copied once, so that its rows are adjacent.
-    /// The memory of dropped batches is reused. At any time there are `prefetch` batches and those being
-    /// made.
+    /// If samples of a batch failed or were filtered out, the batch is copied once, so that its rows are
+    /// adjacent. The memory of dropped batches is reused. At any time there are up to `prefetch` batches
+    /// ready, besides those that are being written.
     ///
-    /// After a stateful stage, which decides what the samples of a batch are, the threads write its rows
-    /// together, before other work. A sample whose row cannot be written has failed, and the next sample of
-    /// its stream replaces it, there as elsewhere.
+    /// A stateful stage decides which samples form a batch, so the rows are written after it: all threads
+    /// write the rows of a batch together, before other work. A sample whose row cannot be written has
+    /// failed, and the next sample of its stream replaces it.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -129,8 +131,8 @@ impl LoaderBuilder<Sample> {
         self.collate_each([columns])
     }
 
-    /// As [`collate`](LoaderBuilder::collate), with columns for each shape of
-    /// [`buckets`](LoaderBuilder::buckets), in the order of the shapes; see there for an example.
+    /// As [`collate`](LoaderBuilder::collate), with one set of columns for each shape of
+    /// [`buckets`](LoaderBuilder::buckets), in the order of the shapes. `buckets` has an example.
     pub fn collate_each(
         self,
         columns: impl IntoIterator<Item = Columns>,

@@ -14,12 +14,12 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 impl<T: Send + 'static> LoaderBuilder<T> {
-    /// Maps each item to another one, on the threads: to decode, augment or pick fields. It can be called
-    /// several times.
+    /// Applies a function to each item, on the threads: to decode, augment or pick fields. `map` can be
+    /// called several times.
     ///
-    /// If the function fails, the error is an item, or the sample is skipped as
-    /// [`on_error`](LoaderBuilder::on_error) says; the next one of its stream takes its place. Take random
-    /// numbers from [`Sample::rng`](crate::Sample::rng), so that they don't depend on threads.
+    /// If the function fails, the error is returned as an item or the sample is skipped, by
+    /// [`on_error`](LoaderBuilder::on_error). The next sample of the stream replaces the failed one. Take
+    /// random numbers from [`Sample::rng`](crate::Sample::rng), so that they don't depend on threads.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -37,19 +37,20 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         self.stages(|stages| stages.map(Arc::clone(&f)))
     }
 
-    /// Keeps only the items for which the predicate is true. The next item of its stream replaces one that is
-    /// left out, so that batches stay full.
+    /// Keeps only the items for which the predicate is true. The next item of the stream replaces a dropped
+    /// one, so that batches stay full.
     ///
-    /// Before any other stage, it runs before the [shuffle buffer](LoaderBuilder::shuffle), on samples with
-    /// their fields as they are stored, while the stream is read, on one thread at a time. The others never
-    /// enter the buffer. Use it there to filter by keys, sizes or small fields. After another stage, it runs
-    /// on the threads, in the order of the calls, as [`filter_map`](LoaderBuilder::filter_map) does.
+    /// A filter before any other stage runs before the [shuffle buffer](LoaderBuilder::shuffle), while the
+    /// stream is read: on samples with their stored fields, and on one thread at a time for each stream.
+    /// Dropped samples never enter the buffer. This is the place to filter by keys, sizes or small fields. A
+    /// filter after another stage runs on the threads, in the order of the calls, as
+    /// [`filter_map`](LoaderBuilder::filter_map) does.
     ///
-    /// The number of items is not known before they are made, so that [`Loader::steps`](crate::Loader::steps)
-    /// is none; a restore reads the shards that were open from their beginning if the filter is before the
-    /// buffer. To use a filter repeatedly, keep it with the index:
+    /// With a filter, the number of items is not known ahead, so [`Loader::steps`](crate::Loader::steps) is
+    /// `None`. With a filter before the buffer, a restore reads the shards that were open from their
+    /// beginning. To avoid both, store the selection with the index:
     /// [`AutoIndex::select`](crate::index::AutoIndex::select). The predicate must always return the same for
-    /// the same item. An [error](crate::PredicateResult) of the predicate, or a panic, is the error of that
+    /// the same item. An [error](crate::PredicateResult) or a panic of the predicate is the error of that
     /// sample, to which [`on_error`](LoaderBuilder::on_error) applies.
     ///
     /// ```
@@ -78,11 +79,11 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         LoaderBuilder::of(parts.collect(), self.options)
     }
 
-    /// Maps each item to another one or drops it, on the threads. The next item of its stream replaces a
+    /// Maps each item to another one or drops it, on the threads. The next item of the stream replaces a
     /// dropped one, so that batches stay full.
     ///
-    /// The number of items is not known before they are made, so that [`Loader::steps`](crate::Loader::steps)
-    /// is none. The function must always return the same for the same item.
+    /// The number of items is not known ahead, so [`Loader::steps`](crate::Loader::steps) is `None`. The
+    /// function must always return the same for the same item.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -101,15 +102,15 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         self.stages(|stages| stages.filter_map(Arc::clone(&f)))
     }
 
-    /// Maps each item to any number of others, on the threads: crops of a picture, rows of a table, pieces of
-    /// a long recording. They follow each other in their stream; a batch takes one item from each stream in
-    /// turn.
+    /// Maps each item to any number of outputs, on the threads: crops of an image, rows of a table, pieces of
+    /// a long recording. The outputs of an item follow each other in their stream. A batch takes one item
+    /// from each stream in turn.
     ///
-    /// All outputs of an item are in memory at the same time. A restore makes the outputs of the current
-    /// sample again, and leaves out those that were returned. Otherwise it works as
-    /// [`filter_map`](LoaderBuilder::filter_map). The outputs of a sample share its random numbers: use
-    /// another [seed](crate::Sample::rng) for each, or draw before. Columns of tensors use different ones by
-    /// themselves.
+    /// All outputs of an item are in memory at the same time. A restore computes the outputs of the current
+    /// sample again, and drops those that were consumed before the state. As with
+    /// [`filter_map`](LoaderBuilder::filter_map), the number of items is not known ahead, and the function
+    /// must always return the same for the same item. The outputs of a sample share its random numbers: use
+    /// another [seed](crate::Sample::rng) for each output. Columns of tensors already do.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -126,7 +127,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         I::Item: Send + 'static,
     {
         if self.parts.iter().any(|(_, stages)| stages.stream_stage.is_some()) {
-            let what = "`flat_map` after a stateful stage: make several items of each before that stage";
+            let what = "`flat_map` after a stateful stage is not supported: call it before that stage";
             let mut next: LoaderBuilder<I::Item> =
                 self.stages(|stages| stages.filter_map(Arc::new(|_| Ok(None))));
             next.options.fail(what);
@@ -136,16 +137,18 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         self.stages(|stages| stages.flat_map(Arc::clone(&f)))
     }
 
-    /// Appends a stateful [stage](Stage), such as one that packs documents, groups items, or sorts them
-    /// within a window. `make` is called for each logical stream and pass; at the end of a pass, the stage is
-    /// drained. Put options that change its outputs into `name`: a state must be restored with the same name.
+    /// Appends a stateful [stage](Stage), such as one that packs documents, groups items, or sorts items
+    /// within a window. `make` is called for each logical stream and pass. At the end of a pass, the stage is
+    /// drained. Put options that change the stage's outputs into `name`: a state can only be restored with
+    /// the same name.
     ///
-    /// A restore gives a stage that [saves](Stage::save) its state the last inputs that it needs. Any other
-    /// stage is run again on the inputs since the last one that found it [fresh](Stage::is_fresh), and what
-    /// it had returned for them is dropped: so the outputs must depend on the items alone. A stage that is
-    /// never fresh again is run from the beginning of the pass. The stage runs on one thread, and so do
-    /// stages after it. A panic ends the run, because the state of the stage is then unknown; so does a stage
-    /// that takes 2^20 items in a row without an output.
+    /// A restore rebuilds the stage. A stage that [saves](Stage::save) its state gets the saved state, and
+    /// again the last inputs that it needs. Any other stage is run again on the inputs since it was last
+    /// [fresh](Stage::is_fresh), and the outputs that were already consumed are dropped; so the outputs must
+    /// depend only on the items. A stage that is never fresh again is run from the beginning of the pass.
+    ///
+    /// The stage and all stages after it run on one thread. A panic of the stage ends the run, because its
+    /// state is then unknown. A stage that consumes 2^20 items in a row without an output ends the run too.
     ///
     /// ```
     /// use shardstream::adapters::Stage;
@@ -210,16 +213,19 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             self.options.fail(bad_option(&name, &error));
         }
         if self.parts.iter().any(|(_, stages)| stages.stream_stage.is_some()) {
-            let what = format!("the stage `{name}` after another stateful stage: make one stage of both");
+            let what = format!(
+                "the stage `{name}` after another stateful stage is not supported: write one stage that \
+                 does both"
+            );
             self.options.fail(what);
         }
         let make: Arc<dyn Fn(&StreamStart) -> C + Send + Sync> = Arc::new(move |_: &StreamStart| make());
         self.stages(|stages| stages.stateful(name.clone(), Arc::clone(&make)))
     }
 
-    /// Groups items by key, `size` at a time: samples of one class, one speaker, one video. A group is of one
-    /// logical stream; at the end of a pass, incomplete groups are returned. For the options of [`GroupBy`],
-    /// use [`stage`](LoaderBuilder::stage) with it.
+    /// Groups `size` items with the same key: samples of one class, one speaker, one video. The items of a
+    /// group are from one logical stream. At the end of a pass, incomplete groups are returned. To set the
+    /// options of [`GroupBy`], use [`stage`](LoaderBuilder::stage) with it.
     ///
     /// `key` must always return the same for the same item.
     ///
@@ -248,20 +254,20 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     }
 
     /// Groups items into batches of a few [shapes](Buckets), by the length of sequences or the height and
-    /// width of pictures, which `size` returns. All items of a batch have one shape:
-    /// [`Batch::bucket`](crate::adapters::Batch::bucket) is its number, and
-    /// [`collate_each`](LoaderBuilder::collate_each) makes tensors of each shape.
+    /// width of images. `size` returns the size of an item. All items of a batch have one shape, whose number
+    /// is [`Batch::bucket`](crate::adapters::Batch::bucket).
+    /// [`collate_each`](LoaderBuilder::collate_each) sets the columns of each shape.
     ///
     /// The shape of a step depends only on the seed, the shares of the shapes and the number of the step in
-    /// the job: all ranks have the same shape at the same step, on any number of ranks. Each stream gives its
-    /// oldest items of that shape for its sequence numbers, and reads up to
+    /// the job: all ranks have the same shape at the same step, on any number of ranks. For its sequence
+    /// numbers in a step, each stream takes its oldest waiting items of that shape, and reads up to
     /// [`look_ahead`](Buckets::look_ahead) items to find one. If there is none, a smaller item is padded. If
-    /// all items that wait are larger, the sequence number is a gap, as at the end of an epoch: then the
-    /// batch has fewer items, and none on some of several ranks.
-    /// [`Report::fill`](crate::loader::Report::fill) has the share of padding.
+    /// all waiting items are larger, the sequence number is a gap, as at the end of an epoch: the batch has
+    /// fewer items, and on some ranks it may have none. [`Report::fill`](crate::loader::Report::fill) has the
+    /// share of padding.
     ///
     /// An item larger than every shape is a failure. A state can be restored if the batches of all ranks
-    /// together have as many items as before. A restore reads again from the oldest item that waited.
+    /// together have the same number of items as before. A restore reads again from the oldest waiting item.
     ///
     /// ```
     /// use shardstream::adapters::Buckets;
@@ -288,7 +294,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         size: impl Fn(&T) -> Result<[usize; N]> + Send + Sync + 'static,
     ) -> Self {
         if self.parts.iter().any(|(_, stages)| stages.stream_stage.is_some()) {
-            self.options.fail("`buckets` after a stateful stage: make one stage of both");
+            self.options
+                .fail("`buckets` after a stateful stage is not supported: write one stage that does both");
         }
         let plan = match buckets.plan(Some(1)) {
             Ok(plan) => Arc::new(plan),
@@ -297,24 +304,24 @@ impl<T: Send + 'static> LoaderBuilder<T> {
                 return self;
             }
         };
-        let of = buckets.clone();
-        let measure = Arc::new(move |item: &T| of.measure(size(item)?));
-        let mut made = self.stages(|stages| stages.bucketed(Arc::clone(&plan), Arc::clone(&measure)));
-        let plan: MakeBucketPlan = Arc::new(move |batch| buckets.plan(batch));
-        made.parts.iter_mut().for_each(|(part, _)| part.buckets = Some(Arc::clone(&plan)));
-        made
+        let shapes = buckets.clone();
+        let measure = Arc::new(move |item: &T| shapes.measure(size(item)?));
+        let mut builder = self.stages(|stages| stages.bucketed(Arc::clone(&plan), Arc::clone(&measure)));
+        let make_plan: MakeBucketPlan = Arc::new(move |batch| buckets.plan(batch));
+        builder.parts.iter_mut().for_each(|(part, _)| part.buckets = Some(Arc::clone(&make_plan)));
+        builder
     }
 
-    /// Appends a stage to those of each dataset.
-    fn stages<U: 'static>(self, with: impl Fn(Stages<T>) -> Stages<U>) -> LoaderBuilder<U> {
-        let parts = self.parts.into_iter().map(|(part, stages)| (part, with(stages)));
+    /// Changes the stages of each dataset by `append`.
+    fn stages<U: 'static>(self, append: impl Fn(Stages<T>) -> Stages<U>) -> LoaderBuilder<U> {
+        let parts = self.parts.into_iter().map(|(part, stages)| (part, append(stages)));
         LoaderBuilder::of(parts.collect(), self.options)
     }
 }
 
 impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
     /// [Packs](Pack) whole documents of tokens into rows of one length, with little padding: `pack(2048)`, or
-    /// `pack(Pack::new(2048).look_ahead(100))` with options. Stages after it run on one thread.
+    /// `pack(Pack::new(2048).look_ahead(100))` with options. Later stages run on one thread.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -334,13 +341,13 @@ impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
         self.stage(pack.name(), move || pack.clone())
     }
 
-    /// Concatenates documents of tokens and cuts them into rows of `length` tokens: each document is followed
-    /// by the `separator`, if there is one, and a row starts where the one before it ends. This is the usual
-    /// way to pretrain language models.
+    /// Concatenates documents of tokens and cuts them into rows of `length` tokens. The `separator`, if there
+    /// is one, follows each document, and each row starts where the previous row ends. This is the usual
+    /// input to pretrain language models.
     ///
-    /// Each logical stream concatenates its own documents, in their order. The rest at the end of a stream's
-    /// epoch, which is shorter than a row, is dropped. A restore makes the document again in which the last
-    /// row ended. Stages after it run on one thread.
+    /// Each logical stream concatenates its own documents, in their order. The last tokens of a stream's
+    /// epoch are dropped if they do not fill a row. A restore reads the document again in which the last row
+    /// ended. Later stages run on one thread.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -362,7 +369,9 @@ impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
             self.options.fail("rows of 0 tokens: the length must be at least 1");
         }
         if self.parts.iter().any(|(_, stages)| stages.stream_stage.is_some()) {
-            self.options.fail("`chunked` after another stateful stage: make one stage of both");
+            self.options.fail(
+                "`chunked` after another stateful stage is not supported: write one stage that does both",
+            );
         }
         self.stages(|stages| {
             let separator = separator.clone();

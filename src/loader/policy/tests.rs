@@ -10,7 +10,7 @@ fn damage() -> Error {
     Error::from(ErrorKind::Checksum).in_shard("s.tar").at_offset(512)
 }
 
-/// The error that the policy returns instead of skipping; none if it skips.
+/// The error that the policy returns for damage, or `None` if it skips the damage.
 fn stops(policy: &OnError, before: Counts) -> Option<Error> {
     match policy.judge(damage(), before) {
         Verdict::Skip(error) => {
@@ -22,7 +22,7 @@ fn stops(policy: &OnError, before: Counts) -> Option<Error> {
 }
 
 #[test]
-fn every_kind_is_in_the_class_that_is_documented() {
+fn every_error_kind_is_in_its_documented_class() {
     let named = |failures: Failures| -> Vec<&str> {
         one_of_each().iter().filter(|kind| failures.contains(kind)).map(ErrorKind::name).collect()
     };
@@ -56,8 +56,9 @@ fn every_kind_is_in_the_class_that_is_documented() {
             "array"
         ]
     );
-    let lost = ErrorKind::MissingSample { damaged: true };
-    assert!(Failures::damage().contains(&lost) && !Failures::decode().contains(&lost));
+    let in_damaged_shard = ErrorKind::MissingSample { damaged: true };
+    assert!(Failures::damage().contains(&in_damaged_shard));
+    assert!(!Failures::decode().contains(&in_damaged_shard));
     assert_eq!(named(Failures::step()), ["encode", "unwritable", "step"]);
     assert_eq!(named(Failures::panics()), ["panicked"]);
     assert_eq!(named(Failures::missing_shards()), ["not_found"]);
@@ -78,7 +79,7 @@ fn every_kind_is_in_the_class_that_is_documented() {
 }
 
 #[test]
-fn sets_are_unions() {
+fn failures_are_combined_to_sets() {
     let set = Failures::damage() | Failures::step();
     assert_eq!(set, Failures::step().and(Failures::damage()).and(Failures::damage()));
     assert!(set.contains(&ErrorKind::Checksum) && set.contains(&ErrorKind::Step("".into())));
@@ -88,12 +89,12 @@ fn sets_are_unions() {
 }
 
 #[test]
-fn a_failure_that_is_not_skipped_is_returned_as_it_is() {
+fn a_failure_that_is_not_skipped_is_returned_unchanged() {
     for policy in [OnError::stop(), OnError::default(), OnError::skip(Failures::decode()).in_a_row(5)] {
         let error = stops(&policy, Counts::default()).unwrap();
         assert!(matches!(error.kind(), ErrorKind::Checksum), "{error:?}");
     }
-    // An outage is never skipped, and never counted as passing a limit.
+    // An outage is never skipped, and never reported as `TooManySkipped`.
     let outage = || Error::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
     let policy = OnError::skip(Failures::all()).in_a_row(1);
     for before in [Counts::default(), counts(1, 1, 1)] {
@@ -105,7 +106,7 @@ fn a_failure_that_is_not_skipped_is_returned_as_it_is() {
 #[test]
 fn failures_are_skipped_up_to_each_limit() {
     let policy = OnError::skip(Failures::damage());
-    assert!(stops(&policy, counts(99, 1 << 40, 0)).is_none(), "in total there is no limit unless it is set");
+    assert!(stops(&policy, counts(99, 1 << 40, 0)).is_none(), "the total has no limit by default");
     assert!(stops(&policy, counts(100, 100, 1 << 40)).is_some());
     let policy = policy.in_a_row(3).total(10);
     assert!(stops(&policy, counts(2, 9, 0)).is_none());
@@ -117,24 +118,25 @@ fn failures_are_skipped_up_to_each_limit() {
 }
 
 #[test]
-fn a_share_of_the_minimum_is_allowed_from_the_start() {
+fn the_share_is_computed_of_at_least_the_minimum() {
     let policy = OnError::skip(Failures::damage()).share(0.25, 8);
-    assert!(stops(&policy, counts(0, 1, 0)).is_none(), "2 of 2: the other 6 may be sound");
-    assert!(stops(&policy, counts(0, 2, 1)).is_some(), "3 of 4 are more than a quarter of 8");
-    assert!(stops(&policy, counts(0, 1, 6)).is_none(), "2 of 8 is no more than a quarter");
+    assert!(stops(&policy, counts(0, 1, 0)).is_none(), "2 of 2 count as 2 of 8");
+    assert!(stops(&policy, counts(0, 2, 1)).is_some(), "3 of 4 count as 3 of 8, more than a quarter");
+    assert!(stops(&policy, counts(0, 1, 6)).is_none(), "2 of 8 is not more than a quarter");
     assert!(stops(&policy, counts(0, 2, 6)).is_some(), "3 of 9");
     assert!(stops(&policy, counts(0, 2, 9)).is_none(), "3 of 12");
 }
 
-/// Of data of which half is damaged, a run of any length sees a few samples. Of data that keeps the limit by
-/// a factor of two, hardly any run is ended by chance.
+/// If half of the samples are damaged, a run ends after a few samples. If half of the allowed share is
+/// damaged, hardly any run of 10,000 samples ends by chance.
 #[test]
-fn a_share_ends_a_run_over_damaged_data_early_and_no_other() {
+fn a_share_ends_a_run_over_heavily_damaged_data_early_and_no_other_run() {
     let policy = OnError::skip(Failures::damage()).share(0.001, 10_000);
-    let read_until_stopped = |damaged_in: u64, rng: &mut Rng| {
+    // Each sample is damaged with a probability of 1 in `samples_per_failure`.
+    let read_until_stopped = |samples_per_failure: u64, rng: &mut Rng| {
         let mut before = Counts::default();
         (0..10_000).find(|_| {
-            if rng.below(damaged_in) > 0 {
+            if rng.below(samples_per_failure) > 0 {
                 (before.samples, before.in_a_row) = (before.samples + 1, 0);
                 return false;
             }
@@ -143,15 +145,17 @@ fn a_share_ends_a_run_over_damaged_data_early_and_no_other() {
             stopped
         })
     };
-    let runs = |damaged_in| (0..200).map(move |run| read_until_stopped(damaged_in, &mut Rng::new(3, run, 0)));
+    let runs = |samples_per_failure| {
+        (0..200).map(move |run| read_until_stopped(samples_per_failure, &mut Rng::new(3, run, 0)))
+    };
     assert!(runs(2).all(|read| read.is_some_and(|read| read < 60)));
     assert!(runs(50).all(|read| read.is_some_and(|read| read < 1500)));
-    // 5 of 10,000 are expected, and more than 10 have a chance of 1.4 %.
+    // 5 failures of 10,000 are expected; more than 10 have a probability of 1.4 %.
     assert!(runs(2000).flatten().count() < 10);
 }
 
 #[test]
-fn a_passed_limit_is_named_with_the_last_failure() {
+fn an_exceeded_limit_is_named_with_the_last_failure() {
     let error = stops(&OnError::skip(Failures::damage()).total(10), counts(0, 10, 1000)).unwrap();
     match error.kind() {
         ErrorKind::TooManySkipped { limit, skipped: 10, last } => {
@@ -174,7 +178,7 @@ fn a_passed_limit_is_named_with_the_last_failure() {
 }
 
 #[test]
-fn only_damage_of_a_shard_ends_it() {
+fn only_damage_skips_the_rest_of_a_shard() {
     let policy = OnError::skip(Failures::all()).rest_of_shard(true);
     assert!(policy.ends_shard(&damage()));
     assert!(!policy.ends_shard(&ErrorKind::Pickle { field: "p".into() }.into()));
@@ -184,15 +188,15 @@ fn only_damage_of_a_shard_ends_it() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_errors() {
+fn contradictory_options_are_errors() {
     let skip = || OnError::skip(Failures::damage());
-    let sound = [
+    let valid = [
         OnError::stop(),
         skip(),
         skip().in_a_row(1).total(1).share(0.5, 1).rest_of_shard(true),
         OnError::skip(Failures::step()).in_a_row(u64::MAX),
     ];
-    for policy in sound {
+    for policy in valid {
         assert!(policy.check().is_ok(), "{policy:?}");
     }
     let cases = [

@@ -1,4 +1,4 @@
-//! A chunk: some consecutive samples of a source, and what the stages made of them.
+//! A chunk: consecutive samples of one source, and the outputs of the stages for them.
 
 use crate::loader::event::{StageInput, StreamEvent};
 use crate::panic::catch;
@@ -6,29 +6,29 @@ use crate::store::ReadAheadMemory;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// What the stages made of consecutive samples of one source.
+/// The outputs of the stages for consecutive samples of one source.
 #[derive(Debug)]
 pub(super) struct Chunk<T> {
     pub(super) items: Vec<StreamEvent<T>>,
-    /// Number of items in them.
+    /// Number of items that the events become.
     pub(super) outputs: usize,
-    /// Their memory in the budget, held until all of them have been given out.
+    /// The memory of the chunk in the budget, held until the sequence has taken all events.
     pub(super) memory: ReadAheadMemory,
 }
 
-/// Reading stops after this time, even if the chunk is not full.
-const LONG: Duration = Duration::from_millis(5);
+/// Reading a chunk stops after this time, even if the chunk is not full.
+const MAX_READ_TIME: Duration = Duration::from_millis(5);
 
-/// How much of a source is read at once.
+/// Size limits of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChunkLimits {
     pub(super) samples: usize,
-    /// The last sample may exceed it.
+    /// Reading stops after the sample that reaches this limit.
     pub(super) bytes: usize,
 }
 
 impl ChunkLimits {
-    /// The smaller of both.
+    /// The smaller of both limits.
     pub(super) fn at_most(self, other: ChunkLimits) -> Self {
         ChunkLimits { samples: self.samples.min(other.samples), bytes: self.bytes.min(other.bytes) }
     }
@@ -37,11 +37,11 @@ impl ChunkLimits {
 /// Whether a source has more to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SourceStatus {
-    /// It has: the chunk is full.
+    /// The source may have more samples: reading stopped because the chunk was full.
     Ready,
-    /// Not yet: its bytes are on their way, or the next pass is not allowed yet.
+    /// The source waits for bytes, or for the permission to start the next pass.
     Pending,
-    /// It has ended.
+    /// The source has ended.
     Ended,
 }
 
@@ -51,17 +51,26 @@ pub(super) trait PollSamples {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamEvent>>;
 }
 
-/// Reads a chunk of a source and calls `map` with each sample. Stops early if it would have to wait. Returns
-/// the chunk, the bytes of the samples that were read, and whether the source has more. A panic ends the
-/// source, and is the last error in its chunk.
+/// The result of reading a chunk.
+pub(super) struct ChunkRead<T> {
+    pub(super) items: Vec<StreamEvent<T>>,
+    /// Bytes of the samples that were read.
+    pub(super) bytes: usize,
+    pub(super) status: SourceStatus,
+}
+
+/// Reads a chunk of a source and calls `map` with each sample. Stops early instead of waiting. A panic ends
+/// the source, and is the last error in its chunk.
 pub(super) fn read_chunk<T>(
     source: &mut impl PollSamples,
     limits: ChunkLimits,
     cx: &mut Context<'_>,
     mut map: impl FnMut(StageInput) -> T,
-) -> (Vec<StreamEvent<T>>, usize, SourceStatus) {
-    let (mut items, mut bytes, start) = (Vec::with_capacity(limits.samples), 0_usize, Instant::now());
-    // One `catch` for all samples: with one for each, every sample would be moved once more.
+) -> ChunkRead<T> {
+    let mut items = Vec::with_capacity(limits.samples);
+    let mut bytes = 0_usize;
+    let start = Instant::now();
+    // One `catch` for all samples: a `catch` for each would move every sample once more.
     let status = catch(|| {
         while items.len() < limits.samples && bytes < limits.bytes {
             match source.poll_read(cx) {
@@ -69,14 +78,14 @@ pub(super) fn read_chunk<T>(
                 Poll::Ready(Some(StreamEvent::Input(input))) => {
                     bytes = bytes.saturating_add(input.bytes());
                     items.push(StreamEvent::Input(map(input)));
-                    // Most samples may have been filtered out, or a disk may be slow.
-                    if items.len() % 8 == 0 && start.elapsed() > LONG {
+                    // Reading may be slow because most samples are filtered out, or because of the disk.
+                    if items.len() % 8 == 0 && start.elapsed() > MAX_READ_TIME {
                         break;
                     }
                 }
                 Poll::Ready(Some(StreamEvent::Fault(fault))) => {
-                    // Consecutive errors are given out one by one: an unreadable stream must not read on
-                    // before the caller has seen why.
+                    // Consecutive errors end the chunk, so that the caller sees the first errors of an
+                    // unreadable stream before the stream is read further.
                     let in_a_row = matches!(items.last(), None | Some(StreamEvent::Fault(..)));
                     items.push(StreamEvent::Fault(fault));
                     if in_a_row {
@@ -103,7 +112,7 @@ pub(super) fn read_chunk<T>(
         items.push(StreamEvent::Fatal(panic));
         SourceStatus::Ended
     });
-    (items, bytes, status)
+    ChunkRead { items, bytes, status }
 }
 
 #[cfg(test)]
@@ -114,7 +123,7 @@ mod tests {
     use crate::sample::Sample;
     use std::task::Waker;
 
-    /// Samples of these sizes. 0 is a wait, 13 an error, 66 a panic.
+    /// A source of samples of these sizes. 0 is a wait, 13 an error, 66 a panic.
     struct Sizes(Vec<usize>);
 
     impl PollSamples for Sizes {
@@ -142,10 +151,11 @@ mod tests {
     }
 
     fn chunks(sizes: &[usize], samples: usize, bytes: usize) -> Vec<String> {
-        let (mut source, mut found) = (Sizes(sizes.to_vec()), Vec::new());
+        let mut source = Sizes(sizes.to_vec());
+        let mut chunks = Vec::new();
         loop {
             let limits = ChunkLimits { samples, bytes };
-            let (items, _, status) =
+            let ChunkRead { items, status, .. } =
                 read_chunk(&mut source, limits, &mut Context::from_waker(Waker::noop()), |input| input);
             let shown = items.iter().map(|item| match item {
                 StreamEvent::Input(input) => input.sample.key().to_owned(),
@@ -153,21 +163,21 @@ mod tests {
                 StreamEvent::Fatal(error) => error.to_string(),
                 StreamEvent::End => "end".into(),
             });
-            found.push(shown.collect::<Vec<_>>().join(" "));
+            chunks.push(shown.collect::<Vec<_>>().join(" "));
             if status == SourceStatus::Ended {
-                return found;
+                return chunks;
             }
         }
     }
 
     #[test]
-    fn consecutive_errors_are_handed_on_one_by_one() {
-        let found = chunks(&[1, 13, 1, 1, 13, 13, 13, 13, 1], 100, usize::MAX);
-        assert_eq!(found, ["1 fault 1 1 fault fault", "fault", "fault", "1 end"]);
+    fn consecutive_errors_are_in_chunks_of_their_own() {
+        let chunks = chunks(&[1, 13, 1, 1, 13, 13, 13, 13, 1], 100, usize::MAX);
+        assert_eq!(chunks, ["1 fault 1 1 fault fault", "fault", "fault", "1 end"]);
     }
 
     #[test]
-    fn a_chunk_is_bounded_in_samples_and_in_bytes() {
+    fn a_chunk_is_limited_in_samples_and_in_bytes() {
         assert_eq!(chunks(&[1, 2, 3, 4, 5], 2, usize::MAX), ["1 2", "3 4", "5 end"]);
         assert_eq!(chunks(&[990, 990, 990], 100, 1000), ["990", "990", "990", "end"]);
     }
@@ -178,8 +188,8 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_comes_after_what_was_read() {
-        let found = chunks(&[20, 21, 66, 22], 100, usize::MAX);
-        assert_eq!(found, ["20 21 a pipeline thread panicked: on purpose"]);
+    fn a_panic_follows_the_samples_that_were_read_before() {
+        let chunks = chunks(&[20, 21, 66, 22], 100, usize::MAX);
+        assert_eq!(chunks, ["20 21 a pipeline thread panicked: on purpose"]);
     }
 }

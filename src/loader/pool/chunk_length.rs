@@ -1,37 +1,39 @@
-//! How long the next chunk of a source is.
+//! `ChunkLength`: the number of samples in the next chunk of a source.
 //!
-//! A long chunk costs less for the hand-over between threads, and a short one takes less memory and is sooner
-//! ready. So a chunk that is done in less than 0.4 ms makes the next one of its source twice as long, from 8
-//! to 512 samples, and one that takes longer than 1 ms halves it. Bytes and items are limited as well.
+//! Long chunks are handed over between threads less often; short chunks need less memory and are ready
+//! sooner. So the length adapts: it starts at 8 samples, is doubled (up to 512) after a chunk that took less
+//! than 0.4 ms, and halved after one that took more than 1 ms. Bytes and items are limited as well.
 
 use super::chunk::ChunkLimits;
 use std::time::Duration;
 
-/// Maximum number of samples in a chunk. With 16, two fifths of the time for small samples went into the
+/// Maximum number of samples in a chunk. With 16, two fifths of the time for small samples were spent on the
 /// hand-over between threads.
 const MAX_SAMPLES: usize = 512;
-/// The same for the first chunk of a source: the time per sample is not known yet, and the sequence waits.
+/// Number of samples in the first chunk of a source. It is small, because the time for a sample is not known
+/// yet and the sequence waits for the chunk.
 pub(super) const FIRST_SAMPLES: usize = 8;
-/// Maximum bytes of samples in a chunk. The hand-over of large samples costs next to nothing, and long chunks
-/// of them would take much memory.
+/// Maximum bytes of samples in a chunk. For large samples, the hand-over is a small part of the time, and
+/// long chunks would need much memory.
 const MAX_BYTES: usize = 512 << 10;
-/// The same if the budget has no memory for the chunk.
+/// Maximum bytes of samples in a chunk for which the budget has no memory.
 pub(super) const MAX_BYTES_WITHOUT_MEMORY: usize = 64 << 10;
 /// Maximum bytes of the rows that a chunk becomes.
 pub(super) const MAX_ROW_BYTES: usize = 4 << 20;
 /// Maximum number of items that a chunk becomes.
 const MAX_OUTPUTS: u64 = 1024;
 
-/// A chunk that takes longer makes the next one shorter, so that all threads finish at about the same time.
+/// After a chunk that takes longer, the next one is shorter, so that all threads finish at about the same
+/// time.
 pub(super) const LONG: Duration = Duration::from_millis(1);
-/// A chunk that takes less makes the next one longer.
+/// After a chunk that takes less time, the next one is longer.
 pub(super) const SHORT: Duration = Duration::from_micros(400);
-/// Samples that take less than this are mapped while they are read. Otherwise the source is released first,
-/// so that another thread can read on; but keeping the samples until then costs time for memory that leaves
-/// the cache.
+/// Samples that take less time are mapped while they are read, when they are still in the CPU cache. Slower
+/// samples are mapped after the whole chunk was read and its source released, so that another thread can read
+/// the source meanwhile.
 pub(super) const QUICK: Duration = Duration::from_micros(5);
 
-/// The length of the next chunk of one source, from those before it.
+/// The length of the next chunk of one source, computed from its earlier chunks.
 #[derive(Debug)]
 pub(super) struct ChunkLength {
     max_samples: usize,
@@ -39,8 +41,9 @@ pub(super) struct ChunkLength {
     is_quick: bool,
     /// Whether the budget had memory for the last chunk.
     had_memory: bool,
-    /// Number of samples that were mapped, and number of items that they gave.
+    /// Number of samples that were mapped.
     inputs: u64,
+    /// Number of items that these samples became.
     outputs: u64,
 }
 
@@ -58,7 +61,7 @@ impl Default for ChunkLength {
 }
 
 impl ChunkLength {
-    /// Bytes that the next chunk is likely to have.
+    /// Bytes that the next chunk is expected to have.
     pub(super) fn expected_bytes(&self) -> u64 {
         self.expected_bytes
     }
@@ -68,14 +71,14 @@ impl ChunkLength {
         self.is_quick
     }
 
-    /// Says whether the budget has memory for the next chunk.
+    /// Sets whether the budget has memory for the next chunk.
     pub(super) fn set_had_memory(&mut self, had_memory: bool) {
         self.had_memory = had_memory;
     }
 
     /// The limits of the next chunk, if items have rows of `row_bytes` bytes.
     pub(super) fn limits(&self, row_bytes: usize) -> ChunkLimits {
-        // Before the first chunk, assume one item for each sample.
+        // Mean number of items of a sample; 1 before the first chunk.
         let outputs = if self.inputs == 0 { 1 } else { self.outputs.div_ceil(self.inputs).max(1) };
         let rows = row_bytes.saturating_mul(usize::try_from(outputs).unwrap_or(usize::MAX)).max(1);
         let items = usize::try_from(MAX_OUTPUTS / outputs).unwrap_or(usize::MAX);
@@ -85,16 +88,16 @@ impl ChunkLength {
         }
     }
 
-    /// Says that a chunk of this many bytes was read.
+    /// Records that a chunk of `bytes` bytes was read.
     pub(super) fn read(&mut self, bytes: u64) {
-        // A chunk without memory was cut short. It only tells that the one before it was unusually large.
+        // A chunk without memory is cut short, so its size can only lower an unusually large expectation.
         self.expected_bytes = match self.had_memory {
             true => bytes,
             false => self.expected_bytes.min(bytes.max(MAX_BYTES as u64)),
         };
     }
 
-    /// Says that a chunk of `samples` samples was read and mapped in the time `took`, and gave `outputs`
+    /// Records that a chunk of `samples` samples was read and mapped in the time `took`, and became `outputs`
     /// items.
     pub(super) fn mapped(&mut self, samples: usize, outputs: usize, took: Duration) {
         self.inputs = self.inputs.saturating_add(samples as u64);

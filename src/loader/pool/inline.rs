@@ -1,4 +1,4 @@
-//! Runs the stages on the caller's thread.
+//! `InlineOutputs`: runs the stages on the caller's thread.
 
 use super::sources::Sources;
 use crate::activity::{self, Activity};
@@ -12,11 +12,12 @@ use crate::state::Cursor;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Maximum number of samples of a source that are parsed ahead, and of the bytes in them.
+/// Maximum number of samples of a source that are parsed ahead.
 const MAX_PARSED: usize = 64;
+/// Maximum bytes of these samples.
 const MAX_PARSED_BYTES: usize = 64 << 10;
 
-/// The outputs of all sources, computed when they are requested, without threads.
+/// The outputs of all sources, computed without threads when the sequence takes them.
 pub(in crate::loader) struct InlineOutputs<T> {
     sources: Vec<InlineSource<T>>,
     streams_per_dataset: usize,
@@ -27,8 +28,8 @@ pub(in crate::loader) struct InlineOutputs<T> {
 
 struct InlineSource<T> {
     reader: StreamReader,
-    /// What follows from the bytes that were read. It is parsed while they are in the cache: before the
-    /// source has its next turn, the bytes of all others come in between.
+    /// The events that were parsed ahead from bytes in memory, while these were in the CPU cache. When the
+    /// source is read again, the bytes of all other sources may have replaced them there.
     parsed: VecDeque<StreamEvent>,
     outputs: TaggedOutputs<T>,
 }
@@ -103,9 +104,9 @@ impl<T: 'static> SourceOutputs for InlineOutputs<T> {
         gate.map(|gate| gate.open(time)).is_some()
     }
 
-    fn give_back(&mut self, number: usize, places: u64) {
+    fn give_back(&mut self, number: usize, count: u64) {
         if let Some(source) = self.sources.get_mut(number) {
-            source.outputs.give_back(places);
+            source.outputs.give_back(count);
         }
     }
 

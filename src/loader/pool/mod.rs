@@ -1,18 +1,18 @@
-//! Runs the stages on threads, each of which maps the samples that it has read.
+//! Runs the stages on threads. Each thread maps the samples that it has read.
 //!
 //! ```text
 //! sources         the sources that a pool reads, and its stages
-//! chunk           some consecutive samples of a source, and what the stages made of them
-//! chunk_length    how long the next chunk of a source is
-//! read_schedule   which source is read next, and how far ahead
-//! slot_predictor  where in the memory of its batch a row is written
+//! chunk           consecutive samples of one source, and the outputs of the stages for them
+//! chunk_length    the number of samples in the next chunk of a source
+//! read_schedule   selects the source that is read next
+//! slot_predictor  predicts the position of a row in the memory of its batch
 //! workers         the threads
 //! inline          the same without threads
-//! row_outputs     writes rows of tensors behind the stages
+//! row_outputs     writes rows of tensors after a stateful stage
 //! ```
 //!
-//! Which thread reads which source, and when, does not affect the order of the items:
-//! [`Sequencer`](super::sequence::Sequencer) takes them from each source in turn.
+//! The order of the items does not depend on which thread reads which source, and when:
+//! [`Sequencer`](super::sequence::Sequencer) takes the items from each source in turn.
 
 mod chunk;
 mod chunk_length;
@@ -45,8 +45,9 @@ use workers::Workers;
 /// The outputs of all sources, computed ahead by threads.
 pub(super) struct WorkerPool<T: Send + 'static> {
     workers: Arc<Workers<T>>,
-    /// The number of threads to run, and the threads that were started.
+    /// Chooses the number of threads.
     tuning: Arc<Tuning>,
+    /// The threads, once they were started.
     threads: Option<Threads>,
     sources: Vec<SourceOutput<T>>,
 }
@@ -55,15 +56,17 @@ pub(super) struct WorkerPool<T: Send + 'static> {
 struct SourceOutput<T> {
     outputs: TaggedOutputs<T>,
     gate: Option<Gate>,
-    /// The current chunk, the number of its items that were taken, and its memory in the budget.
+    /// The events of the current chunk.
     items: Vec<StreamEvent<MappedInput<T>>>,
+    /// Number of these events that were taken.
     taken: usize,
+    /// The memory of the current chunk in the budget.
     memory: Option<ReadAheadMemory>,
 }
 
 impl<T: Send + 'static> WorkerPool<T> {
-    /// `streams` and `sequence` are those of the sequencer. Threads are started by the first call of
-    /// [`next`](SourceOutputs::next).
+    /// `streams` and `sequence` are the arguments of the sequencer. The first call of
+    /// [`next`](SourceOutputs::next) starts the threads.
     pub(super) fn new(
         sources: Sources<T>,
         streams: Vec<MixedStream>,
@@ -75,7 +78,7 @@ impl<T: Send + 'static> WorkerPool<T> {
         let output =
             |(outputs, gate)| SourceOutput { outputs, gate, items: Vec::new(), taken: 0, memory: None };
         let outputs = sources.tagged_outputs().into_iter().zip(gates).map(output).collect();
-        let workers = Workers::new(sources, (streams, sequence), &tuning, stop);
+        let workers = Workers::new(sources, streams, sequence, &tuning, stop);
         WorkerPool { workers, tuning, threads: None, sources: outputs }
     }
 }
@@ -101,7 +104,7 @@ impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
             if source.outputs.has_ended() {
                 return None;
             }
-            // The item stays where it is: moving it out takes longer than what is done with it.
+            // The event is used in place, because moving it out is expensive.
             let Some(event) = source.items.get_mut(source.taken) else {
                 source.memory = None;
                 if let Some(threads) = &mut self.threads {
@@ -117,7 +120,7 @@ impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
                 }
             };
             source.taken += 1;
-            // The usual event is returned without another move.
+            // The usual event needs one move less.
             if let StreamEvent::Input(mapped) = event
                 && source.outputs.gives_at_once(mapped)
             {
@@ -138,9 +141,9 @@ impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
         true
     }
 
-    fn give_back(&mut self, number: usize, places: u64) {
+    fn give_back(&mut self, number: usize, count: u64) {
         if let Some(source) = self.sources.get_mut(number) {
-            source.outputs.give_back(places);
+            source.outputs.give_back(count);
         }
     }
 

@@ -1,25 +1,27 @@
-//! Which source is read next, and how far ahead: a state machine that the threads share.
+//! `ReadSchedule`: selects the source that is read next. It is a state machine that the threads share.
 //!
 //! **The invariants.**
-//! - One thread at a time reads a source, in chunks, and chunks are given out in the order in which they were
-//!   read, whichever thread finishes first: a chunk has its slot in `chunks` as soon as it is read, and the
-//!   slot is filled when its samples are mapped.
-//! - A source without a chunk may always be read, with memory of the budget or without. So the sequence,
-//!   which takes the items of all sources in turn, never waits for memory that chunks of other sources hold.
-//! - As many chunks as there are threads may also be read without memory: no thread is idle for want of it.
+//! - One thread at a time reads a source, in chunks. The sequence takes the chunks of a source in the order
+//!   in which they were read, even if a later chunk is mapped first: a chunk gets its entry in `chunks` when
+//!   it is read, and the entry is filled when its samples are mapped.
+//! - A source without a chunk may always be read, even if the budget has no memory. So the sequence, which
+//!   takes the items of all sources in turn, never waits for memory that chunks of other sources hold.
+//! - One chunk for each thread may also be read without memory, so that no thread is idle because the budget
+//!   is used up.
 //!
-//! Beyond that, chunks are read ahead while the budget has memory for them, and not too many items wait: two
-//! for each thread and one for each source in all (`max_ahead`), the source with the fewest chunks first. The
-//! source that the sequence waits for comes before all others.
+//! Beyond that, chunks are read ahead while the budget has memory and not too many items wait: at most
+//! `max_ahead` chunks, which is two for each thread and one for each source. The source with the fewest
+//! chunks is read first. The source that the sequence waits for is read before all others.
 //!
-//! Example with three sources and two threads (`tests.rs`), where each chunk is read and none is taken: 0, 1,
-//! 2, then 0, 1, 2 again, then 0. That is 2 · 2 + 3 = 7 chunks, and nothing more is read. The sequence takes
-//! a chunk of source 1, which then has the fewest: it is read next. If the budget has no memory at all, there
-//! are only the chunks 0, 1 and 2.
+//! Example with three sources and two threads (`tests.rs`), where no chunk is taken: the sources are read in
+//! the order 0, 1, 2, 0, 1, 2, 0. These are 2 · 2 + 3 = 7 chunks, and no more are read. When the sequence
+//! takes a chunk of source 1, that source has the fewest chunks and is read next. If the budget has no memory
+//! at all, each source has only one chunk.
 
 use super::chunk::{Chunk, ChunkLimits, SourceStatus};
 use super::chunk_length::ChunkLength;
 use crate::activity::Activity;
+use crate::loader::event::StreamEvent;
 use crate::loader::watch::StreamProgress;
 use crate::memory::Gauge;
 use crate::store::{Budget, ReadAheadMemory};
@@ -33,18 +35,18 @@ const AHEAD_PER_THREAD: usize = 2;
 const MAX_BYTES_WAITING: usize = 64 << 20;
 /// No chunk of a source is read ahead while this many of its items wait.
 const MAX_ITEMS_WAITING: usize = 1024;
-/// Number of other sources that are tried if there is no memory for a chunk of the first one.
+/// Number of other sources that are tried if there is no memory for a chunk of the first source.
 const MAX_OTHERS: usize = 32;
 
-/// Schedules the reading of sources `S`, whose samples become `T`.
+/// Schedules the reading of sources `S`, whose samples are mapped to `T`.
 #[derive(Debug)]
 pub(super) struct ReadSchedule<S, T> {
     sources: Vec<SourceState<S, T>>,
-    /// The sources that can be read, in the order in which they are: a job may have many thousands.
+    /// The sources that can be read, by priority. It is sorted because a job may have many thousands.
     queue: BTreeSet<Priority>,
-    /// Number of chunks that were read and not given out yet.
+    /// Number of chunks that were read, but not taken yet.
     ahead: usize,
-    /// Up to this many chunks are read in advance. A chunk that somebody waits for is read in any case.
+    /// Maximum of `ahead`. A source without a chunk is read in any case.
     max_ahead: usize,
     /// Bytes of the row of an item in its batch.
     row_bytes: usize,
@@ -52,9 +54,10 @@ pub(super) struct ReadSchedule<S, T> {
     items_waiting: usize,
     /// The source that the sequence waits for.
     awaited: Option<usize>,
-    /// Number of threads. As many chunks are read without memory in the budget, besides one for each source.
+    /// Number of threads. This is also the number of chunks that may be read without memory of the budget,
+    /// besides one for each source.
     threads: usize,
-    /// Whether the budget had no memory when it was last asked.
+    /// Whether the last reservation failed because the budget was used up.
     is_full: bool,
     closed: bool,
     /// Counts the bytes of all chunks.
@@ -64,32 +67,34 @@ pub(super) struct ReadSchedule<S, T> {
 /// A source with its chunks.
 #[derive(Debug)]
 struct SourceState<S, T> {
-    /// None while a thread reads it.
+    /// `None` while a thread reads the source.
     reader: Option<S>,
     /// Whether [`ReadSchedule::take_out`] took the reader.
     is_taken_out: bool,
-    /// Whether it has something to read, as far as is known.
+    /// Whether a read may return samples. It is false after a read that would have had to wait, until the
+    /// source is woken.
     is_readable: bool,
     ended: bool,
     budget: Budget,
-    /// In the order in which they were read; none for a chunk whose samples are still being mapped.
+    /// The chunks in the order in which they were read. `None`: the samples are still being mapped.
     chunks: VecDeque<Option<Chunk<T>>>,
-    /// Number of the first of them.
+    /// Number of the first of `chunks` among all chunks of the source.
     first_chunk: u64,
     length: ChunkLength,
-    /// Number of items in its chunks.
+    /// Number of items in `chunks`.
     items_waiting: usize,
-    /// Number of the item that the next sample gives, if each sample that is being mapped gives one.
+    /// Number of the first item of the next sample, if each sample that is being mapped becomes one item.
     next_item: u64,
-    /// Its entry in the queue.
+    /// The entry in the queue.
     queued: Option<Priority>,
 }
 
-/// Which source is read next: the lowest one, with the fewest chunks.
+/// The priority of a source. The lowest one, with the fewest chunks, is read next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Priority {
-    /// Number of its chunks, and of the first of them.
+    /// Number of chunks of the source.
     chunks: usize,
+    /// Number of the first chunk among all chunks of the source.
     first_chunk: u64,
     source: usize,
 }
@@ -109,10 +114,10 @@ impl PartialOrd for Priority {
     }
 }
 
-/// The reader and the chunks of a source that are left when the schedule is closed.
+/// The reader and the chunks of a source when the schedule is closed.
 pub(super) type Leftovers<S, T> = (Option<S>, VecDeque<Option<Chunk<T>>>);
 
-/// What a thread does next: read a chunk of this source.
+/// The next task of a thread: to read a chunk of a source.
 #[derive(Debug)]
 pub(super) struct ReadTask<S> {
     /// Number of the source.
@@ -124,28 +129,48 @@ pub(super) struct ReadTask<S> {
     pub(super) memory: ReadAheadMemory,
 }
 
+/// The result of one read of a source.
+#[derive(Debug, Default)]
+pub(super) struct ReadSummary {
+    /// Number of samples that were read, and their bytes.
+    pub(super) samples: usize,
+    pub(super) bytes: usize,
+    /// Whether the read returned any samples or other events.
+    pub(super) is_chunk: bool,
+    /// Whether the source has ended.
+    pub(super) ended: bool,
+}
+
+impl ReadSummary {
+    pub(super) fn of<T>(items: &[StreamEvent<T>], bytes: usize) -> Self {
+        let samples = items.iter().filter(|item| matches!(item, StreamEvent::Input(_))).count();
+        let ended = matches!(items.last(), Some(StreamEvent::End | StreamEvent::Fatal(_)));
+        ReadSummary { samples, bytes, is_chunk: !items.is_empty(), ended }
+    }
+}
+
 /// Identifies a chunk that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChunkId {
     pub(super) source: usize,
-    /// Number of the chunk among those of its source.
+    /// Number of the chunk among the chunks of its source.
     pub(super) number: u64,
-    /// Number of its first item among those of its source.
+    /// Number of the chunk's first item among the items of its source.
     pub(super) first_item: u64,
 }
 
-/// The answer to a request for the next chunk of a source.
+/// The result of taking the next chunk of a source.
 #[derive(Debug)]
 pub(super) enum NextChunk<T> {
     Ready(Chunk<T>),
-    /// It is being read or mapped, or its bytes are on their way.
+    /// The chunk is being read or mapped, or the source waits for bytes.
     Pending,
     /// The source has ended.
     Ended,
 }
 
 impl<S, T> ReadSchedule<S, T> {
-    /// Schedules sources, each with the budget of its memory, for `threads` threads. Items have rows of
+    /// A schedule of sources, each with its memory budget, for `threads` threads. Items have rows of
     /// `row_bytes` bytes in their batch.
     pub(super) fn new(
         sources: impl IntoIterator<Item = (S, Budget)>,
@@ -206,7 +231,7 @@ impl<S, T> ReadSchedule<S, T> {
         ReadSchedule { gauge, ..self }
     }
 
-    /// Whether the budget had no memory for another chunk when it was last asked.
+    /// Whether the last reservation failed because the budget was used up.
     pub(super) fn is_full(&self) -> bool {
         self.is_full
     }
@@ -216,21 +241,22 @@ impl<S, T> ReadSchedule<S, T> {
         self.sources.len()
     }
 
-    /// The next source to read; none if all sources have enough chunks, or nothing to read.
+    /// The next source to read; `None` if all sources have enough chunks, or nothing to read.
     pub(super) fn next_task(&mut self) -> Option<ReadTask<S>> {
         let first = self.next_source()?;
-        let (number, memory) = match self.hold_memory(first) {
+        let (number, memory) = match self.reserve_memory(first) {
             Some(memory) => (first, memory),
             // A source whose chunk is too large for the memory that is left must not block the others.
             None => {
                 let queued = self.queue.iter().take_while(|queued| self.may_read(queued));
                 let others = queued.map(|queued| queued.source).filter(|other| *other != first);
                 let others: Vec<usize> = others.take(MAX_OTHERS).collect();
-                others.into_iter().find_map(|other| Some((other, self.hold_memory(other)?)))?
+                others.into_iter().find_map(|other| Some((other, self.reserve_memory(other)?)))?
             }
         };
         self.is_full = false;
-        // Each source may have at least one row.
+        // Together, one chunk of each source must not exceed `MAX_BYTES_WAITING`; a chunk has one row at
+        // least.
         let rows = self.row_bytes.saturating_mul(self.sources.len()).max(1);
         let sources = self.sources.len();
         let source = self.sources.get_mut(number)?;
@@ -243,25 +269,27 @@ impl<S, T> ReadSchedule<S, T> {
         Some(ReadTask { source: number, reader, limits, maps_at_once, memory })
     }
 
-    /// Takes the memory for another chunk of a source from the budget. A chunk that is needed gets none if
-    /// the budget is used up. Returns `None` if the chunk must wait.
-    fn hold_memory(&mut self, number: usize) -> Option<ReadAheadMemory> {
-        let needed = self.ahead < self.threads;
+    /// Reserves memory of the budget for another chunk of a source. If the budget is used up, a chunk that is
+    /// needed gets a reservation of 0 bytes, and any other chunk must wait: then `None` is returned.
+    fn reserve_memory(&mut self, number: usize) -> Option<ReadAheadMemory> {
         let source = self.sources.get_mut(number)?;
-        let held = source.budget.try_reserve(source.length.expected_bytes(), &self.gauge);
-        source.length.set_had_memory(held.is_some());
-        let held = held
-            .or_else(|| (needed || source.chunks.is_empty()).then(|| source.budget.reserve(0, &self.gauge)));
-        self.is_full |= held.is_none();
-        held
+        let reserved = source.budget.try_reserve(source.length.expected_bytes(), &self.gauge);
+        source.length.set_had_memory(reserved.is_some());
+        if reserved.is_some() {
+            return reserved;
+        }
+        if self.ahead < self.threads || source.chunks.is_empty() {
+            return Some(source.budget.reserve(0, &self.gauge));
+        }
+        self.is_full = true;
+        None
     }
 
     /// Whether there is a source to read, if the budget has memory for it.
     pub(super) fn is_readable(&self) -> bool {
-        let needed = |number| {
-            self.sources.get(number).is_some_and(|source: &SourceState<S, T>| source.chunks.is_empty())
-        };
-        self.next_source().is_some_and(|number| !self.is_full || self.ahead < self.threads || needed(number))
+        let Some(number) = self.next_source() else { return false };
+        let has_no_chunk = self.sources.get(number).is_some_and(|source| source.chunks.is_empty());
+        !self.is_full || self.ahead < self.threads || has_no_chunk
     }
 
     /// Number of the source to read next.
@@ -286,7 +314,7 @@ impl<S, T> ReadSchedule<S, T> {
         self.ahead < self.max_ahead && bytes_waiting < MAX_BYTES_WAITING
     }
 
-    /// What an idle thread waits for.
+    /// The activity of idle threads: what they wait for.
     pub(super) fn idle(&self) -> Activity {
         let may_read_ahead = self.may_read_ahead();
         let wants_more = |source: &&SourceState<S, T>| {
@@ -303,7 +331,7 @@ impl<S, T> ReadSchedule<S, T> {
         }
     }
 
-    /// How far ahead each source is.
+    /// The progress of each source, for reports.
     pub(super) fn progress(&self) -> Vec<StreamProgress> {
         let progress = |source: &SourceState<S, T>| StreamProgress {
             is_being_read: source.reader.is_none(),
@@ -314,7 +342,8 @@ impl<S, T> ReadSchedule<S, T> {
         self.sources.iter().map(progress).collect()
     }
 
-    /// Takes readers out, before any chunk is read. [`put_back`](ReadSchedule::put_back) returns them.
+    /// Takes the readers for which `which` is true out of the schedule, before any chunk is read.
+    /// [`put_back`](ReadSchedule::put_back) puts them back.
     pub(super) fn take_out(&mut self, which: impl Fn(&S) -> bool) -> Vec<(usize, S)> {
         let take = |(number, source): (usize, &mut SourceState<S, T>)| {
             source.is_readable = !source.reader.as_ref().is_some_and(&which);
@@ -327,36 +356,36 @@ impl<S, T> ReadSchedule<S, T> {
         taken
     }
 
-    /// Returns a reader after a read that gave `samples` samples of `bytes` bytes in total. Returns the new
-    /// chunk, if the read gave anything at all.
+    /// Puts a reader back after a read. Returns the new chunk, if the read returned any samples or events.
     pub(super) fn put_back(
         &mut self,
         number: usize,
         reader: S,
-        (samples, bytes, is_chunk): (usize, usize, bool),
+        read: &ReadSummary,
         status: SourceStatus,
     ) -> Option<ChunkId> {
         let source = self.sources.get_mut(number)?;
-        // Even if it has ended: dropping it here may wake a thread that needs this lock.
+        // A reader that has ended is kept too: dropping it here could wake a thread that needs this lock.
         source.reader = Some(reader);
         source.is_taken_out = false;
         match status {
-            // It may have been woken in the meantime.
+            // The source may have been woken meanwhile, so `is_readable` stays as it is.
             SourceStatus::Pending => {}
             SourceStatus::Ready => source.is_readable = true,
             SourceStatus::Ended => (source.ended, source.is_readable) = (true, false),
         }
-        let id = is_chunk.then(|| {
-            source.length.read(bytes as u64);
-            let first_item = source.next_item;
-            source.next_item += samples as u64;
-            source.chunks.push_back(None);
-            self.ahead += 1;
-            let chunk_number = source.first_chunk + source.chunks.len() as u64 - 1;
-            ChunkId { source: number, number: chunk_number, first_item }
-        });
+        if !read.is_chunk {
+            self.requeue(number);
+            return None;
+        }
+        source.length.read(read.bytes as u64);
+        let first_item = source.next_item;
+        source.next_item += read.samples as u64;
+        source.chunks.push_back(None);
+        self.ahead += 1;
+        let chunk_number = source.first_chunk + source.chunks.len() as u64 - 1;
         self.requeue(number);
-        id
+        Some(ChunkId { source: number, number: chunk_number, first_item })
     }
 
     /// Stores a chunk whose `samples` samples were read and mapped in the time `took`.
@@ -374,7 +403,7 @@ impl<S, T> ReadSchedule<S, T> {
         self.requeue(id.source);
     }
 
-    /// The next chunk of a source. If it is not ready, the source is read before all others.
+    /// Takes the next chunk of a source. If the chunk is not ready, the source is read before all others.
     pub(super) fn take(&mut self, number: usize) -> NextChunk<T> {
         self.awaited = Some(number);
         let Some(source) = self.sources.get_mut(number) else { return NextChunk::Ended };
@@ -392,7 +421,7 @@ impl<S, T> ReadSchedule<S, T> {
         NextChunk::Ready(chunk)
     }
 
-    /// Whether the sequence waits for this source, and its next chunk or its end is there now.
+    /// Whether the sequence waits for this source, and its next chunk or its end is now available.
     pub(super) fn ends_wait(&self, number: usize) -> bool {
         let is_served = |source: &SourceState<S, T>| match source.chunks.front() {
             Some(front) => front.is_some(),
@@ -401,7 +430,7 @@ impl<S, T> ReadSchedule<S, T> {
         self.awaited == Some(number) && self.sources.get(number).is_some_and(is_served)
     }
 
-    /// Says that a source has something to read.
+    /// Marks a source as readable.
     pub(super) fn wake(&mut self, number: usize) {
         if let Some(source) = self.sources.get_mut(number) {
             source.is_readable = !source.ended;
@@ -409,7 +438,7 @@ impl<S, T> ReadSchedule<S, T> {
         self.requeue(number);
     }
 
-    /// Ends all reading. Returns what is left, for the caller to drop without the lock.
+    /// Ends all reading. Returns the readers and chunks, which the caller drops after releasing the lock.
     pub(super) fn close(&mut self) -> Vec<Leftovers<S, T>> {
         self.closed = true;
         let left =
@@ -424,14 +453,17 @@ impl<S, T> ReadSchedule<S, T> {
 }
 
 impl<S, T> SourceState<S, T> {
-    /// Its place in the queue; none if it has nothing to read, is being read, or has too many items.
+    /// The entry in the queue; `None` if the source has nothing to read, is being read, or has too many
+    /// items.
     fn priority(&self, source: usize) -> Option<Priority> {
         let can_be_read = self.is_readable && self.reader.is_some();
-        let (chunks, first_chunk) = (self.chunks.len(), self.first_chunk);
-        (can_be_read && (chunks == 0 || self.has_room())).then_some(Priority { chunks, first_chunk, source })
+        if !can_be_read || !self.chunks.is_empty() && !self.has_room() {
+            return None;
+        }
+        Some(Priority { chunks: self.chunks.len(), first_chunk: self.first_chunk, source })
     }
 
-    /// Whether its items are few enough to read another chunk ahead.
+    /// Whether few enough items wait to read another chunk ahead.
     fn has_room(&self) -> bool {
         self.items_waiting < MAX_ITEMS_WAITING
     }

@@ -1,13 +1,14 @@
-//! Writes samples into rows of tensors behind the stages: where a stateful stage decides which sample is
-//! in which batch, so that no thread could write it before.
+//! `RowOutputs`: writes samples into rows of tensors after a stateful stage. Such a stage decides which
+//! samples form a batch, so the rows cannot be written before it.
 //!
-//! The rows of a batch are written together, as soon as its first item is asked for: by the threads of the
-//! pool, and by the one that asks. The sequence says beforehand which sources the items are from
-//! ([`SourceOutputs::look_ahead`]). It asks for all of them before the batch ends, so a state never lies
-//! between an item that was prepared and one that was given.
+//! The rows of a batch are written together when the sequence takes the first item of the batch: by the
+//! threads of the pool and by the calling thread. The sequence announces the sources of all items
+//! ([`SourceOutputs::look_ahead`]). It takes all announced items before the batch ends, so that no state is
+//! saved while prepared items wait.
 //!
-//! A row that cannot be written is a failure of its source, as one of a stage is: it takes no sequence
-//! number, and the next sample of the source takes its place. That one is written when it is asked for.
+//! A row that cannot be written is a failure of its source, like a failure of a stage: the sample takes no
+//! sequence number, and the next sample of the source replaces it. The row of the replacement is written when
+//! the sequence takes it.
 
 use crate::activity::{self, Activity};
 use crate::collate::{Collator, Row, RowSlots};
@@ -23,10 +24,10 @@ use std::mem::take;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::vec;
 
-/// Maximum number of failures that are read while a batch is prepared. More are read after the policy has
-/// judged these: it may end the run.
+/// Number of failures after which the preparation of a batch stops, so that the policy can judge the failures
+/// and may end the run.
 const MAX_FAULTS_AHEAD: usize = 16;
-/// Number of consecutive passes in which no row of a source could be written, after which the run ends.
+/// The run ends if no row of a source could be written in this number of consecutive passes.
 const MAX_PASSES_WITHOUT_ROW: u64 = 100;
 
 /// Turns the outputs of the sources into the rows of batches.
@@ -60,7 +61,7 @@ impl<T: Send + 'static> IntoRows<T> for ItemsAsRows {
 /// Writes samples into rows.
 #[derive(Clone)]
 pub(in crate::loader) struct SamplesToRows {
-    /// By shape; one if batches have a single shape.
+    /// One for each shape of batches.
     pub(in crate::loader) collators: Arc<[Collator]>,
     /// The seed of each dataset.
     pub(in crate::loader) seeds: Arc<[u64]>,
@@ -94,22 +95,22 @@ pub(in crate::loader) struct RowOutputs<O> {
 /// The rows of one source.
 #[derive(Default)]
 struct SourceRows {
-    /// What was prepared for the current batch; none for the end of the source.
+    /// The events that were prepared for the current batch; `None` for the end of the source.
     prepared: VecDeque<Option<LoaderEvent<Row>>>,
-    /// Whether a row was written since the last one that could not be.
+    /// Whether a row was written since the last failure to write one.
     has_written: bool,
-    /// The pass of the first row that could not be written since the last one that was.
+    /// The pass of the first failure since the last row that was written.
     failing_since: Option<u64>,
 }
 
-/// An event of a source whose row, if it has one, is written with the others of its batch.
+/// An event of a source for the current batch. The row of an item is still to be written.
 enum Pulled {
     Event(Option<LoaderEvent<Row>>),
     Row(Tag),
 }
 
 impl SamplesToRows {
-    /// The work of writing this item, which is located by its own key and shard, if it has them.
+    /// The work of writing this item. The key and shard of the item, if it has any, replace those of the tag.
     fn work(&self, tag: &mut Tag, sample: Sample, slots: RowSlots) -> RowWork {
         if let Some(location) = &mut tag.location {
             **location = sample.location().made_of(location);
@@ -125,7 +126,7 @@ impl<O: SourceOutputs<Item = Sample>> RowOutputs<O> {
         self.writer.collators.get(self.bucket.unwrap_or_default())
     }
 
-    /// The row of an item, or its failure.
+    /// The event for an item whose row was written or failed.
     fn written(&mut self, number: usize, tag: Tag, row: Result<Row>) -> LoaderEvent<Row> {
         let Some(source) = self.sources.get_mut(number) else { return LoaderEvent::Fatal(not_written()) };
         match row {
@@ -160,7 +161,7 @@ impl<O: SourceOutputs<Item = Sample>> SourceOutputs for RowOutputs<O> {
                 let Some(collator) = self.collator() else {
                     return Some(LoaderEvent::Fatal(without_columns()));
                 };
-                // Memory of its own, since the places in that of the batch are taken.
+                // The row gets its own memory, because the slots of the batch were assigned in `look_ahead`.
                 let row = self.writer.work(&mut tag, sample, RowSlots::new()).row(collator);
                 return Some(self.written(number, tag, row));
             }
@@ -176,8 +177,8 @@ impl<O: SourceOutputs<Item = Sample>> SourceOutputs for RowOutputs<O> {
         self.outputs.repeat(number, time)
     }
 
-    fn give_back(&mut self, number: usize, places: u64) {
-        self.outputs.give_back(number, places);
+    fn give_back(&mut self, number: usize, count: u64) {
+        self.outputs.give_back(number, count);
     }
 
     fn cursor(&mut self, number: usize) -> Result<Cursor> {
@@ -196,8 +197,11 @@ impl<O: SourceOutputs<Item = Sample>> SourceOutputs for RowOutputs<O> {
     fn look_ahead(&mut self, sources: &[usize], bucket: Option<usize>) {
         self.bucket = bucket;
         let Some(collator) = self.collator().cloned() else { return };
-        let (mut slots, mut work, mut pulled) = (collator.slots(), Vec::new(), Vec::new());
-        let (mut ended, mut faults) = (vec![false; self.sources.len()], 0);
+        let mut slots = collator.slots();
+        let mut work = Vec::new();
+        let mut pulled = Vec::new();
+        let mut ended = vec![false; self.sources.len()];
+        let mut faults = 0;
         'batch: for &number in sources {
             if ended.get(number).is_none_or(|ended| *ended) {
                 continue;
@@ -259,7 +263,7 @@ impl<O: SourceOutputs<Item = Sample>> SourceOutputs for RowOutputs<O> {
     }
 }
 
-/// A sample to write.
+/// A sample whose row is to be written.
 struct RowWork {
     sample: Sample,
     seed: u64,
@@ -279,7 +283,7 @@ impl RowWork {
 /// The rows of a batch, which several threads write.
 struct BatchWork {
     collator: Collator,
-    /// Once the loader is dropped, no row is needed.
+    /// Stopped when the loader is dropped: then no row is needed.
     stop: StopHandle,
     state: Mutex<BatchWorkState>,
     /// Signals that the last row was written.
@@ -290,13 +294,13 @@ struct BatchWorkState {
     left: std::iter::Enumerate<vec::IntoIter<RowWork>>,
     rows: Vec<Option<Result<Row>>>,
     /// Number of rows that are being written.
-    under_way: usize,
+    in_progress: usize,
 }
 
 impl BatchWork {
     fn new(collator: Collator, work: Vec<RowWork>, stop: StopHandle) -> Self {
         let rows = work.iter().map(|_| None).collect();
-        let state = BatchWorkState { left: work.into_iter().enumerate(), rows, under_way: 0 };
+        let state = BatchWorkState { left: work.into_iter().enumerate(), rows, in_progress: 0 };
         BatchWork { collator, stop, state: Mutex::new(state), done: Condvar::new() }
     }
 
@@ -304,14 +308,14 @@ impl BatchWork {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the rows that other threads write, and takes all of them.
+    /// Waits for the rows that other threads are writing, and takes all rows.
     fn rows(&self) -> Vec<Option<Result<Row>>> {
         let mut state = self.lock();
-        if state.under_way > 0 {
+        if state.in_progress > 0 {
             let _waiting = activity::during(Activity::AwaitItems);
             state = self
                 .done
-                .wait_while(state, |state| state.under_way > 0)
+                .wait_while(state, |state| state.in_progress > 0)
                 .unwrap_or_else(PoisonError::into_inner);
         }
         take(&mut state.rows)
@@ -323,18 +327,18 @@ impl SharedWork for BatchWork {
         let next = {
             let mut state = self.lock();
             let next = state.left.next().filter(|_| !self.stop.is_stopped());
-            state.under_way += usize::from(next.is_some());
+            state.in_progress += usize::from(next.is_some());
             next
         };
         let Some((number, work)) = next else { return false };
-        // Dropping the sample calls foreign code too, and the row must count as done in any case.
+        // `catch` again: dropping the sample may panic too, and the row must count as done in any case.
         let row = catch(|| work.row(&self.collator)).and_then(|row| row);
         let mut state = self.lock();
         if let Some(written) = state.rows.get_mut(number) {
             *written = Some(row);
         }
-        state.under_way -= 1;
-        if state.under_way == 0 {
+        state.in_progress -= 1;
+        if state.in_progress == 0 {
             self.done.notify_all();
         }
         true

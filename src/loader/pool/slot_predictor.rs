@@ -1,31 +1,34 @@
-//! Predicts where in the memory of its batch a sample writes its row, before its sequence number is known.
+//! `SlotPredictor`: predicts the slots of a sample's row in the memory of its batch, before the sequence
+//! number of the sample is known.
 //!
-//! The prediction assumes that each sample becomes one item: the sequence is run ahead under this assumption,
-//! and each source gets the slots of its sequence numbers. If a sample fails or is filtered out, the rows
-//! that were misplaced are copied when their batch is made. Nothing else depends on the prediction.
+//! The prediction assumes that each sample becomes one item. A second sequencer runs ahead under this
+//! assumption, and each source gets the slots of its sequence numbers. If a sample fails or is filtered out,
+//! later rows are in wrong slots, and are copied when their batch is made. Nothing else depends on the
+//! prediction.
 
 use crate::collate::{RowSlots, SlotAllocator};
 use crate::loader::event::{LoaderEvent, Tag};
 use crate::loader::sequence::{MixedStream, SequenceConfig, Sequencer, SourceOutputs};
 use std::collections::VecDeque;
 
-/// Maximum bytes of slots that are reserved for other sources than the one that asks.
+/// Maximum bytes of slots that are reserved for other sources than the one that takes slots.
 const MAX_BYTES_RESERVED: usize = 64 << 20;
-/// Maximum number of sequence numbers that are assigned at once, since other threads wait meanwhile.
+/// Maximum number of sequence numbers that one call assigns, because other threads wait for the lock.
 const MAX_ASSIGNED_AT_ONCE: usize = 4096;
 
-/// Assigns slots to the items of each source, in their order.
+/// Assigns slots to the items of each source, in order.
 pub(super) struct SlotPredictor {
     sequencer: Sequencer<AssumedOutputs>,
     allocator: SlotAllocator,
-    /// By source: the number of the first item with a reserved slot, and the slots.
+    /// For each source, the number of the first item with a reserved slot, and the reserved slots.
     reserved: Vec<(u64, VecDeque<RowSlots>)>,
-    /// Number of slots in all of them, and its maximum.
+    /// Number of reserved slots of all sources.
     reserved_count: usize,
     max_reserved: usize,
 }
 
-/// Outputs that give the number of their source as item, and end when [`SlotPredictor::end`] says so.
+/// Sources without end, until [`SlotPredictor::end`] ends one. The value of an item is the number of its
+/// source.
 struct AssumedOutputs {
     ended: Vec<bool>,
 }
@@ -34,8 +37,10 @@ impl SourceOutputs for AssumedOutputs {
     type Item = usize;
 
     fn next(&mut self, source: usize) -> Option<LoaderEvent<usize>> {
-        let ended = self.ended.get(source).is_none_or(|ended| *ended);
-        (!ended).then(|| LoaderEvent::Item(Tag::default(), source))
+        match self.ended.get(source) {
+            Some(false) => Some(LoaderEvent::Item(Tag::default(), source)),
+            Some(true) | None => None,
+        }
     }
 
     fn repeat(&mut self, source: usize, _: u64) -> bool {
@@ -45,23 +50,26 @@ impl SourceOutputs for AssumedOutputs {
 }
 
 impl SlotPredictor {
-    /// `streams` and `sequence` are those of the sequencer. Rows have `row_bytes` bytes.
+    /// `streams` and `sequence` are the arguments of the loader's sequencer. Rows have `row_bytes` bytes.
     pub(super) fn new(
         sources: usize,
-        (streams, sequence): (Vec<MixedStream>, &SequenceConfig),
+        streams: Vec<MixedStream>,
+        sequence: &SequenceConfig,
         allocator: SlotAllocator,
         row_bytes: usize,
     ) -> Self {
         let sequencer = Sequencer::new(AssumedOutputs { ended: vec![false; sources] }, streams, sequence);
         let reserved = (0..sources).map(|_| (0, VecDeque::new())).collect();
-        // At least two for each source, which has more than one row in progress.
+        // At least two slots for each source, because a source has more than one row in progress.
         let max_reserved = (MAX_BYTES_RESERVED / (row_bytes + size_of::<RowSlots>())).max(2 * sources);
         SlotPredictor { sequencer, allocator, reserved, reserved_count: 0, max_reserved }
     }
 
-    /// The slots of `count` items of a source, from item number `first` on: fewer if they are not known.
+    /// The slots of `count` items of a source, from item number `first` on; fewer if the others cannot be
+    /// predicted. An item whose slots were given to another item gets none.
     pub(super) fn take(&mut self, source: usize, first: u64, count: usize) -> VecDeque<RowSlots> {
-        let (mut taken, mut budget) = (VecDeque::with_capacity(count), MAX_ASSIGNED_AT_ONCE);
+        let mut taken = VecDeque::with_capacity(count);
+        let mut budget = MAX_ASSIGNED_AT_ONCE;
         for item in first..first.saturating_add(count as u64) {
             while self.reserved.get(source).is_some_and(|(first, slots)| first + slots.len() as u64 <= item) {
                 if budget == 0 || !self.assign_next(source) {
@@ -70,26 +78,26 @@ impl SlotPredictor {
                 budget -= 1;
             }
             let Some((first, slots)) = self.reserved.get_mut(source) else { return taken };
-            // Earlier samples gave more items than predicted: the slots of those items are passed.
-            let passed = usize::try_from(item.saturating_sub(*first)).unwrap_or(usize::MAX).min(slots.len());
-            slots.drain(..passed);
-            *first += passed as u64;
-            self.reserved_count -= passed;
+            // Earlier samples became more items than predicted: the slots of those items are skipped.
+            let skipped = usize::try_from(item.saturating_sub(*first)).unwrap_or(usize::MAX).min(slots.len());
+            slots.drain(..skipped);
+            *first += skipped as u64;
+            self.reserved_count -= skipped;
             taken.push_back(match *first == item {
                 true => {
                     *first += 1;
                     self.reserved_count -= 1;
                     slots.pop_front().unwrap_or_default()
                 }
-                // Earlier samples gave fewer items: the slot of this item was given to one of them.
+                // Earlier samples became fewer items than predicted: one of them has the slot of this item.
                 false => RowSlots::new(),
             });
         }
         taken
     }
 
-    /// Assigns the slot of the next sequence number. Returns false if there is none, or if too many are
-    /// reserved for other sources than `source`.
+    /// Assigns the slot of the next sequence number. Returns false if there is no further number, or if too
+    /// many slots are reserved for other sources than `source`.
     fn assign_next(&mut self, source: usize) -> bool {
         if self.reserved_count >= self.max_reserved
             && self.reserved.iter().enumerate().any(|(at, _)| at != source)
@@ -110,14 +118,14 @@ impl SlotPredictor {
                 Some(_) => {}
                 None => return false,
             }
-            // An index may claim any number of steps, all of them gaps.
+            // Only gaps may be left, for any number of steps that an index claims.
             if self.sequencer.is_exhausted() {
                 return false;
             }
         }
     }
 
-    /// Says that a source has ended.
+    /// Ends a source.
     pub(super) fn end(&mut self, source: usize) {
         if let Some(ended) = self.sequencer.sources().ended.get_mut(source) {
             *ended = true;
@@ -128,7 +136,7 @@ impl SlotPredictor {
         }
     }
 
-    /// Says that a source is repeated.
+    /// Starts a source again that has ended.
     pub(super) fn repeat(&mut self, source: usize) {
         if let Some(ended) = self.sequencer.sources().ended.get_mut(source) {
             *ended = false;
@@ -143,29 +151,37 @@ mod tests {
     use crate::loader::sequence::Batching;
     use crate::plan::DatasetOrder;
 
-    /// For `streams` streams, with batches of `batch` rows of 8 bytes.
+    /// A predictor for `streams` streams, with batches of `batch` rows of 8 bytes.
     fn predictor(streams: usize, batch: usize) -> SlotPredictor {
         let columns = Columns::new().with("x", Scalar::<i64>::new("cls"));
         let order = || DatasetOrder::new(&[1], 0, 0).unwrap();
         let mixed = (0..streams).map(|source| MixedStream::new(vec![source], order(), 0, 0)).collect();
-        let (shapes, batching) = (None, Batching::Aligned);
-        let (first_number, furthest, alone, repeat_streams) = (0, 0, false, false);
-        let rank = (0, 1);
-        let sequence =
-            SequenceConfig { rank, batch, shapes, first_number, furthest, batching, alone, repeat_streams };
-        SlotPredictor::new(streams, (mixed, &sequence), Collator::new(columns, batch).slots(), 8)
+        let sequence = SequenceConfig {
+            rank: 0,
+            ranks: 1,
+            batch,
+            shapes: None,
+            first_number: 0,
+            furthest: 0,
+            batching: Batching::Aligned,
+            alone: false,
+            repeat_streams: false,
+        };
+        SlotPredictor::new(streams, mixed, &sequence, Collator::new(columns, batch).slots(), 8)
     }
 
-    /// The addresses of the slots; 0 for none.
+    /// The addresses of the slots; 0 for a row without slots.
     fn addresses(row_slots: &VecDeque<RowSlots>) -> Vec<usize> {
         row_slots.iter().map(|slots| slots.first().map_or(0, |slot| slot.as_ptr().addr())).collect()
     }
 
     #[test]
-    fn streams_get_the_slots_of_their_sequence_numbers_whichever_asks_first() {
+    fn streams_get_the_slots_of_their_sequence_numbers_in_any_order_of_calls() {
         let mut predictor = predictor(2, 6);
-        let (second_slots, first_slots) = (predictor.take(1, 0, 3), predictor.take(0, 0, 3));
-        let (second, first) = (addresses(&second_slots), addresses(&first_slots));
+        let second_slots = predictor.take(1, 0, 3);
+        let first_slots = predictor.take(0, 0, 3);
+        let second = addresses(&second_slots);
+        let first = addresses(&first_slots);
         let begin = first[0];
         assert_eq!(first, [begin, begin + 16, begin + 32]);
         assert_eq!(second, [begin + 8, begin + 24, begin + 40]);
@@ -175,13 +191,13 @@ mod tests {
     }
 
     #[test]
-    fn samples_without_an_item_leave_a_gap_and_later_ones_get_the_right_slots() {
+    fn after_wrong_predictions_later_items_get_the_right_slots() {
         let mut predictor = predictor(1, 100);
         let begin = addresses(&predictor.take(0, 0, 10))[0];
-        // Two of ten samples gave no item: the next samples give the items 8 and 9, whose slots have been
-        // given away.
+        // Two of ten samples became no item: the next samples become the items 8 and 9, whose slots were
+        // given to earlier samples.
         assert_eq!(addresses(&predictor.take(0, 8, 4)), [0, 0, begin + 80, begin + 88]);
-        // One sample gave three items: the next item is number 14.
+        // One sample became three items: the next item is number 14.
         assert_eq!(addresses(&predictor.take(0, 14, 2)), [begin + 112, begin + 120]);
     }
 

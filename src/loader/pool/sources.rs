@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 /// The sources of a rank, and the stages for their samples.
 pub(in crate::loader) struct Sources<T> {
-    /// By dataset, and within a dataset by local stream.
+    /// Ordered by dataset, then by local stream.
     pub(in crate::loader) sources: Vec<StreamReader>,
     /// Number of streams that this rank reads of each dataset.
     pub(in crate::loader) streams_per_dataset: usize,
-    /// By dataset.
+    /// The stages of each dataset.
     pub(in crate::loader) stages: Arc<[Stages<T>]>,
-    /// Allocates the memory for rows of tensors.
+    /// Allocates the memory for rows of tensors, if the stages write rows.
     pub(in crate::loader) collator: Option<Collator>,
     /// Counts the bytes of samples that are read ahead.
     pub(in crate::loader) samples: Gauge,
@@ -27,7 +27,7 @@ pub(in crate::loader) struct Sources<T> {
     pub(in crate::loader) shapes: Option<Shapes>,
     /// Without `shapes`: drop the items that do not fit into this bucket.
     pub(in crate::loader) only_bucket: Option<usize>,
-    /// Records what the threads do.
+    /// Records the activities of the threads.
     pub(in crate::loader) run: Option<RunMonitor>,
 }
 

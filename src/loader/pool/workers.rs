@@ -1,10 +1,10 @@
-//! The threads of a pool: each reads a chunk of some source, runs the stages on it, and stores the outputs
-//! until the sequence takes them.
+//! The threads of a pool. Each thread repeatedly reads a chunk of a source, runs the stages on it, and stores
+//! the outputs until the sequence takes them.
 
 mod threads;
 
-use super::chunk::{Chunk, ChunkLimits, PollSamples, SourceStatus, read_chunk};
-use super::read_schedule::{ChunkId, NextChunk, ReadSchedule, ReadTask};
+use super::chunk::{Chunk, ChunkLimits, ChunkRead, PollSamples, SourceStatus, read_chunk};
+use super::read_schedule::{ChunkId, NextChunk, ReadSchedule, ReadSummary, ReadTask};
 use super::slot_predictor::SlotPredictor;
 use super::sources::Sources;
 use crate::activity::{self, Activity};
@@ -28,8 +28,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// The limits of a chunk that the thread reads that takes it: short ones stay in the cache until they are
-/// taken, with those of the other sources, and there is no hand-over to save.
+/// Additional limits of chunks if the thread that takes chunks also reads them. Nothing is handed over
+/// between threads then, so long chunks have no advantage; short chunks of all sources stay in the CPU cache.
 const TAKER_LIMITS: ChunkLimits = ChunkLimits { samples: 64, bytes: 256 << 10 };
 
 impl PollSamples for StreamReader {
@@ -38,28 +38,29 @@ impl PollSamples for StreamReader {
     }
 }
 
-/// What the threads of a pool share.
+/// The state that the threads of a pool share. The *taker* is the thread that takes the outputs.
 pub(super) struct Workers<T> {
-    /// By dataset.
+    /// The stages of each dataset.
     stages: Arc<[Stages<T>]>,
     /// Number of streams that this rank reads of each dataset.
     streams_per_dataset: usize,
     stop: StopHandle,
-    /// Observers hold it too, and may drop it last. So it contains none of the caller's functions.
+    /// The run monitor shares this state, and may drop it last. So it contains none of the caller's
+    /// functions.
     state: Arc<Mutex<WorkersState<T>>>,
     /// Signals that a source can be read.
     readable: Condvar,
-    /// Wakes the thread that takes the outputs.
+    /// Wakes the taker.
     taker: AtomicWaker,
-    /// Whether that thread reads and maps what it takes, and there is no other: then no chunk is handed from
-    /// one thread to another, whose cache it would have to be fetched from.
+    /// Whether the taker itself reads and maps, without other threads. Then no chunk moves from the cache of
+    /// one core to that of another.
     taker_reads: bool,
-    /// Records what the threads do.
+    /// Records the activities of the threads.
     run: Option<RunMonitor>,
-    /// By source: wakes a thread when the source has something to read.
+    /// For each source, a waker that wakes a thread when the source can be read.
     source_wakers: OnceLock<Arc<[Waker]>>,
-    /// Locked before `state`, so that chunks ask for their slots in the order of their source. Memory is
-    /// taken under this lock alone, since that may call a driver to pin it.
+    /// Locked before `state`, so that the chunks of a source get their slots in order. The predictor
+    /// allocates memory without the lock of `state`, because a driver may have to pin the memory.
     slot_predictor: Option<Mutex<SlotPredictor>>,
 }
 
@@ -79,16 +80,17 @@ impl<T: Send + 'static> PoolStatus for Mutex<WorkersState<T>> {
 }
 
 struct WorkersState<T> {
-    /// Readers are large, and move with each chunk.
+    /// Readers are boxed because they are large and are moved with each chunk.
     schedule: ReadSchedule<Box<StreamReader>, MappedInput<T>>,
-    /// Work that any thread may do a piece of, before it reads.
+    /// Work of which any thread may do a piece before it reads.
     shared: Option<Arc<dyn SharedWork>>,
     /// The panic of a thread, which ends the run.
     panic: Option<Error>,
     /// Number of threads that wait for work.
     idle: usize,
-    /// Number of threads that run, and that are wanted.
+    /// Number of running threads.
     threads: usize,
+    /// Number of threads that there should be.
     wanted: usize,
     /// Number of the next thread to start.
     next_thread: usize,
@@ -105,7 +107,8 @@ impl<T> WorkersState<T> {
 impl<T: Send + 'static> Workers<T> {
     pub(super) fn new(
         sources: Sources<T>,
-        sequence: (Vec<MixedStream>, &SequenceConfig),
+        streams: Vec<MixedStream>,
+        sequence: &SequenceConfig,
         tuning: &Tuning,
         stop: StopHandle,
     ) -> Arc<Self> {
@@ -113,8 +116,8 @@ impl<T: Send + 'static> Workers<T> {
         let Sources { sources, streams_per_dataset, stages, collator, samples, run, .. } = sources;
         let row_bytes = collator.as_ref().map_or(0, Collator::row_size);
         let allocator = collator.filter(|_| row_bytes > 0).map(|collator| collator.slots());
-        let slot_predictor =
-            allocator.map(|allocator| SlotPredictor::new(sources.len(), sequence, allocator, row_bytes));
+        let slot_predictor = allocator
+            .map(|allocator| SlotPredictor::new(sources.len(), streams, sequence, allocator, row_bytes));
         let sources = sources.into_iter().map(|source| {
             let budget = source.budget().clone();
             (Box::new(source), budget)
@@ -151,18 +154,20 @@ impl<T: Send + 'static> Workers<T> {
 
     /// Ends the threads, each after its current sample.
     pub(super) fn close(&self) {
-        let left = self.lock().schedule.close();
+        let leftovers = self.lock().schedule.close();
         self.readable.notify_all();
-        // Without the lock: dropping a source may wake a thread that takes it, and items are the caller's.
-        drop(drop_caught(left));
+        // The lock is released before: dropping a source may wake a thread that needs it, and dropping items
+        // calls the caller's code.
+        drop(drop_caught(leftovers));
     }
 
     fn lock(&self) -> MutexGuard<'_, WorkersState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the work of a thread. If it panics outside of the calls of foreign code that are caught one by
-    /// one, its source would stay away, and everyone would wait for it: the panic ends the run.
+    /// Runs the work of a thread, and ends the run if the work panics. (Panics of the caller's functions are
+    /// caught elsewhere.) Otherwise the source that the thread was reading would be lost, and the sequence
+    /// would wait for it without end.
     fn caught(&self, work: impl FnOnce()) {
         if let Err(panic) = catch(work) {
             self.lock().panic.get_or_insert(panic);
@@ -182,7 +187,7 @@ impl<T: Send + 'static> Workers<T> {
         }
     }
 
-    /// Reads a chunk, runs the stages on it, and stores it. Without a `clock`, its CPU time is not counted.
+    /// Reads a chunk, runs the stages on it, and stores it. Without a `clock`, the CPU time is not counted.
     fn read(&self, task: ReadTask<Box<StreamReader>>, wakers: &[Waker], clock: &mut Option<Duration>) {
         let ReadTask { source, mut reader, limits, maps_at_once, mut memory } = task;
         let Some(waker) = wakers.get(source) else { return };
@@ -191,7 +196,7 @@ impl<T: Send + 'static> Workers<T> {
         activity::on_stream(source);
         let _working = activity::during(Activity::Parse);
         let reading = span!("read", stream = source);
-        // A single thread has nobody to release the source for.
+        // Without other threads, there is no reason to release the source before the samples are mapped.
         let maps_at_once = maps_at_once || self.taker_reads && self.slot_predictor.is_none();
         let stages = self.stages_of(source).filter(|_| maps_at_once);
         let (id, items, samples) = if let Some(stages) = stages {
@@ -199,13 +204,13 @@ impl<T: Send + 'static> Workers<T> {
                 let _mapping = activity::during(Activity::Map);
                 self.map(stages, input, RowSlots::new())
             };
-            let (items, bytes, status) = read_chunk(&mut *reader, limits, cx, map);
+            let ChunkRead { items, bytes, status } = read_chunk(&mut *reader, limits, cx, map);
             let summary = ReadSummary::of(&items, bytes);
             memory.set((bytes + size_of_val(&*items)) as u64);
             let Some((id, _)) = self.put_back(source, reader, &summary, status) else { return };
             (id, items, summary.samples)
         } else {
-            let (items, bytes, status) = read_chunk(&mut *reader, limits, cx, |input| input);
+            let ChunkRead { items, bytes, status } = read_chunk(&mut *reader, limits, cx, |input| input);
             let summary = ReadSummary::of(&items, bytes);
             memory.set((bytes + size_of_val(&*items)) as u64);
             let Some((id, row_slots)) = self.put_back(source, reader, &summary, status) else { return };
@@ -217,7 +222,7 @@ impl<T: Send + 'static> Workers<T> {
         };
         let outputs = items.iter().map(StreamEvent::len).sum();
         let cpu = cpu_time_since(clock);
-        self.finish(id, Chunk { items, outputs, memory }, samples, (start.elapsed(), cpu));
+        self.finish(id, Chunk { items, outputs, memory }, samples, start.elapsed(), cpu);
     }
 
     /// The stages of a source's dataset.
@@ -228,7 +233,7 @@ impl<T: Send + 'static> Workers<T> {
     /// Runs the stages on one sample.
     fn map(&self, stages: &Stages<T>, input: StageInput, slots: RowSlots) -> MappedInput<T> {
         activity::on_sample(input.origin.position.shard, input.origin.position.sample);
-        // Its outputs are not needed once the loader is dropped.
+        // When the loader was dropped, the outputs are not needed.
         if self.stop.is_stopped() { MappedInput::dropped(input) } else { stages.run(input, slots) }
     }
 
@@ -248,14 +253,14 @@ impl<T: Send + 'static> Workers<T> {
         items.into_iter().map(|event| event.map(&mut map)).collect()
     }
 
-    /// Does some work on the threads that are free, and on this one.
+    /// Does shared work on the idle threads and on this thread.
     pub(super) fn share(&self, work: &Arc<dyn SharedWork>) {
         self.lock().shared = Some(Arc::clone(work));
         self.readable.notify_all();
         self.do_pieces(work);
     }
 
-    /// Does pieces of some work until none is left.
+    /// Does pieces of shared work until none is left.
     fn do_pieces(&self, work: &Arc<dyn SharedWork>) {
         while work.do_piece() {}
         let mut state = self.lock();
@@ -264,7 +269,7 @@ impl<T: Send + 'static> Workers<T> {
         drop(done);
     }
 
-    /// Waits for a source to read, and does shared work meanwhile. Returns none when this thread is to end.
+    /// Waits for a source to read, and does shared work meanwhile. Returns `None` when this thread must end.
     fn next_task(&self) -> Option<ReadTask<Box<StreamReader>>> {
         let mut state = self.lock();
         loop {
@@ -273,7 +278,7 @@ impl<T: Send + 'static> Workers<T> {
             }
             if state.threads > state.wanted {
                 state.threads -= 1;
-                // This thread may be the one that was woken for a task.
+                // This thread may have been woken for a task, so another thread is woken in its place.
                 self.notify_idle(state);
                 activity::set(Activity::Other);
                 return None;
@@ -281,7 +286,7 @@ impl<T: Send + 'static> Workers<T> {
             if let Some(work) = state.shared.clone() {
                 drop(state);
                 self.do_pieces(&work);
-                // Without the lock: it may be the last owner of the caller's samples.
+                // Without the lock: this may drop the caller's samples.
                 drop(work);
                 state = self.lock();
                 continue;
@@ -290,7 +295,8 @@ impl<T: Send + 'static> Workers<T> {
                 self.notify_idle(state);
                 return Some(task);
             }
-            // What it waits for may change meanwhile: observers ask `PoolStatus::idle`.
+            // `PoolStatus::idle` computes what idle threads wait for, because that may change during the
+            // wait.
             activity::set(Activity::Idle);
             state.idle += 1;
             state = self.readable.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -307,8 +313,8 @@ impl<T: Send + 'static> Workers<T> {
         }
     }
 
-    /// Releases a source for other threads. Returns the new chunk and the slots of its rows, if the read gave
-    /// anything and the pool is not closed.
+    /// Releases a source for other threads. Returns the new chunk and the slots of its rows; `None` if the
+    /// read returned nothing or the pool is closed.
     fn put_back(
         &self,
         source: usize,
@@ -324,8 +330,7 @@ impl<T: Send + 'static> Workers<T> {
             drop(reader);
             return None;
         }
-        let read = (summary.samples, summary.bytes, summary.is_chunk);
-        let id = state.schedule.put_back(source, reader, read, status);
+        let id = state.schedule.put_back(source, reader, summary, status);
         self.notify_idle(state);
         let id = id?;
         let Some(predictor) = &mut predictor else { return Some((id, VecDeque::new())) };
@@ -346,7 +351,8 @@ impl<T: Send + 'static> Workers<T> {
         id: ChunkId,
         chunk: Chunk<MappedInput<T>>,
         samples: usize,
-        (took, cpu): (Duration, Duration),
+        took: Duration,
+        cpu: Duration,
     ) {
         let mut state = self.lock();
         if state.schedule.is_closed() {
@@ -364,7 +370,7 @@ impl<T: Send + 'static> Workers<T> {
         }
     }
 
-    /// Waits for the next chunk of a source. Returns none at its end.
+    /// Waits for the next chunk of a source. Returns `None` at the end of the source.
     ///
     /// # Errors
     /// If this thread was interrupted, or a thread of the pool has panicked.
@@ -386,7 +392,7 @@ impl<T: Send + 'static> Workers<T> {
             if let Poll::Ready(taken) = take() {
                 return taken;
             }
-            // A taker that reads may never wait, where a wait would end.
+            // An interrupt ends a wait, but a taker that reads may never wait, so it checks here.
             if self.taker_reads && wait::is_interrupted() {
                 return Err(ErrorKind::Stopped.into());
             }
@@ -396,7 +402,7 @@ impl<T: Send + 'static> Workers<T> {
                 continue;
             }
             activity::on_stream(source);
-            // A taker that reads has nothing to read.
+            // A taker that reads gets here only if no source can be read.
             let awaited = if self.taker_reads { Activity::AwaitBytes } else { Activity::AwaitItems };
             let _waiting = activity::during(awaited);
             let taken = wait::block_on(poll_fn(|cx| {
@@ -414,14 +420,14 @@ impl<T: Send + 'static> Workers<T> {
         }
     }
 
-    /// Says that a source may have something to read, to a taker that reads.
+    /// Wakes a taker that reads, because a source may have become readable.
     fn wake_taker(&self) {
         if self.taker_reads {
             self.taker.wake();
         }
     }
 
-    /// Says that a source that had ended is repeated.
+    /// Starts a source again that has ended.
     pub(super) fn repeat(&self, source: usize) {
         if let Some(predictor) = &mut self.slot_predictor() {
             predictor.repeat(source);
@@ -429,7 +435,7 @@ impl<T: Send + 'static> Workers<T> {
     }
 }
 
-/// The CPU time of this thread since the last call; none without a clock.
+/// The CPU time of this thread since the last call; zero without a clock.
 fn cpu_time_since(clock: &mut Option<Duration>) -> Duration {
     if clock.is_none() {
         return Duration::ZERO;
@@ -439,27 +445,8 @@ fn cpu_time_since(clock: &mut Option<Duration>) -> Duration {
     now.zip(before).map_or(Duration::ZERO, |(now, before)| now.saturating_sub(before))
 }
 
-/// What one read of a source gave.
-#[derive(Debug, Default)]
-struct ReadSummary {
-    samples: usize,
-    bytes: usize,
-    /// Whether it gave anything, samples or other events.
-    is_chunk: bool,
-    /// Whether the source has ended.
-    ended: bool,
-}
-
-impl ReadSummary {
-    fn of<T>(items: &[StreamEvent<T>], bytes: usize) -> Self {
-        let samples = items.iter().filter(|item| matches!(item, StreamEvent::Input(_))).count();
-        let ended = matches!(items.last(), Some(StreamEvent::End | StreamEvent::Fatal(_)));
-        ReadSummary { samples, bytes, is_chunk: !items.is_empty(), ended }
-    }
-}
-
 impl<T> StreamEvent<MappedInput<T>> {
-    /// Number of items in it.
+    /// Number of items that the event becomes.
     fn len(&self) -> usize {
         match self {
             StreamEvent::Input(mapped) => mapped.len(),

@@ -1,4 +1,4 @@
-//! `Limit`: what limits the rate of a run, and what to change.
+//! `Limit`: the bottleneck of a run, and what to change.
 
 use super::Report;
 use super::times::WorkKind;
@@ -6,16 +6,16 @@ use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
-/// What limits the rate of a run, judged from a [`Report`]; from [`Report::limit`].
+/// The bottleneck of a run: what limits its rate, computed from a [`Report`]; from [`Report::limit`].
 ///
-/// Its `Display` names the limit and what to change.
+/// `Display` names the limit and what to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// It is not known yet: the run is too short.
+    /// Not known yet, because the run is too short.
     Unknown,
-    /// The trainer: batches were ready when it asked for them.
+    /// The trainer: batches were ready when it requested them.
     Trainer,
     /// The network.
     Network,
@@ -29,32 +29,31 @@ pub enum Limit {
     Shuffle,
     /// The stages of the loader: decoding, maps, augmentation, rows of tensors.
     Map,
-    /// A stage that sees one item after the other, or a function behind one: both run on the one thread that
-    /// collects batches.
+    /// A stateful stage, or a function after it. Both run on the single thread that collects batches.
     Stage,
-    /// The one thread that collects items into batches.
+    /// The single thread that collects items into batches.
     Collect,
-    /// The number of streams: there are fewer of them than threads.
+    /// The number of streams: there are fewer streams than threads.
     Streams,
     /// The sequence waits for one stream that is slower than the others.
     SlowestStream,
 }
 
-/// A trainer that waits less than this share of the time is itself the limit.
+/// If the trainer waits less than this share of the time, the trainer is the limit.
 const TRAINER_LIMITED: f64 = 0.03;
-/// Until this number of batches, the wait for the first one is not left out.
+/// From this number of batches on, the wait for the first batch is excluded.
 const MIN_BATCHES: u64 = 3;
-/// A run that is shorter than this has no known limit.
+/// Minimum duration of a run whose limit is determined.
 const MIN_TIME: Duration = Duration::from_millis(200);
 
 impl Limit {
     pub(super) fn of(report: &Report) -> Limit {
-        // Until the first batches have come, the limit is what they wait for.
+        // At the start of a run, the limit is what the first batches wait for.
         let is_starting = report.batches < MIN_BATCHES;
         if report.elapsed < MIN_TIME || is_starting && report.waited < MIN_TIME {
             return Limit::Unknown;
         }
-        // After that, the wait for the first one is left out, unless it was most of the run.
+        // Later, the wait for the first batch is excluded, unless it is most of the run.
         let rest = report.elapsed.saturating_sub(report.first + report.rested);
         let first = if is_starting || rest < MIN_TIME { Duration::ZERO } else { report.first };
         let waited = report.waited.saturating_sub(first).as_secs_f64();
@@ -63,7 +62,8 @@ impl Limit {
             return Limit::Trainer;
         }
         let times = &report.times;
-        // Is the collecting thread busy rather than waiting? As the only one, it reads and maps too.
+        // The collecting thread is the limit if it is busy most of the time. (Without other threads, it also
+        // reads and maps: that case is below.)
         let busy = times.collect + times.stage;
         let collector = if times.stage > times.collect { Limit::Stage } else { Limit::Collect };
         if times.threads > 1 && busy > times.await_items && busy > times.await_trainer {
@@ -89,7 +89,7 @@ impl Limit {
         }
     }
 
-    /// What to change, if anything, as a sentence.
+    /// What to change, as a phrase for a log.
     ///
     /// ```
     /// use shardstream::loader::Limit;
@@ -100,45 +100,44 @@ impl Limit {
     pub fn advice(self) -> &'static str {
         match self {
             Limit::Unknown => "let it run for some seconds",
-            Limit::Trainer => "nothing: the step itself is what takes the time",
+            Limit::Trainer => "nothing to change: the step itself takes the time",
             Limit::Network => {
-                "compare the rate with what the link and the store can give; a cache (`StoreBuilder::cache`) \
-                 keeps what is read again; a larger `Budget` has more requests in flight over long \
-                 distances; smaller fields, or stronger compression, need fewer bytes"
+                "compare the rate with the limits of the link and the store; a cache (`StoreBuilder::cache`) \
+                 avoids reading shards again; a larger `Budget` allows more concurrent requests over long \
+                 distances; smaller fields or stronger compression need fewer bytes"
             }
             Limit::Files => {
-                "more streams read more files side by side; use a faster disk, or fewer bytes for each sample"
+                "more streams read more files concurrently; use a faster disk, or fewer bytes for each sample"
             }
             Limit::Parse => {
-                "more cores, or more `threads` where their number is fixed; shards without compression, or \
-                 with fewer and larger samples"
+                "more cores, or more `threads` if their number is fixed; shards without compression, or with \
+                 fewer and larger samples"
             }
             Limit::Filter => {
-                "more cores, or more `threads` where their number is fixed; keep the selection with an index \
+                "more cores, or more `threads` if their number is fixed; store the selection with an index \
                  (`AutoIndex::select`)"
             }
             Limit::Shuffle => "a smaller shuffle buffer, or `shuffle_shards` with more streams instead of it",
             Limit::Map => {
                 if cfg!(feature = "turbojpeg") {
-                    "more cores, or more `threads` where their number is fixed; a cheaper map: smaller \
-                     pictures in the shards, or part of the work done once and stored"
+                    "more cores, or more `threads` if their number is fixed; a cheaper map: smaller images \
+                     in the shards, or part of the work done once and stored"
                 } else {
-                    "more cores, or more `threads` where their number is fixed; a cheaper map: smaller \
-                     pictures in the shards, the feature `turbojpeg`, or part of the work done once and \
-                     stored"
+                    "more cores, or more `threads` if their number is fixed; a cheaper map: smaller images \
+                     in the shards, the feature `turbojpeg`, or part of the work done once and stored"
                 }
             }
             Limit::Stage => {
-                "a `map` before the stage for what needs one item alone: it runs on all threads; a cheaper \
-                 stage, and cheaper functions behind it"
+                "move work on single items into a `map` before the stage, which runs on all threads; make \
+                 the stage and the functions after it cheaper"
             }
             Limit::Collect => {
-                "larger batches; a cheaper `map_batch`, and a cheaper `finish` of the columns; and if \
-                 batches are lists, tensors by `collate`, whose rows other threads write"
+                "larger batches; a cheaper `map_batch`, and a cheaper `finish` of the columns; if batches \
+                 are lists, use `collate`: other threads write the rows of tensors"
             }
-            Limit::Streams => "more `streams`, at least as many as `threads`; fewer threads do as well",
+            Limit::Streams => "more `streams`, at least as many as `threads`; or fewer threads",
             Limit::SlowestStream => {
-                "samples that take about as long in every stream, more `prefetch`, or more memory in the \
+                "streams whose samples take about the same time, more `prefetch`, or more memory in the \
                  `Budget`"
             }
         }
@@ -163,7 +162,7 @@ impl Limit {
 }
 
 impl Report {
-    /// What limits the run.
+    /// The bottleneck of the run.
     #[must_use]
     pub fn limit(&self) -> Limit {
         Limit::of(self)
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_what_the_threads_spend_most_time_on() {
+    fn the_limit_is_the_activity_on_which_the_threads_spend_most_time() {
         let seconds = Duration::from_secs;
         let times = Times { threads: 2, await_items: seconds(8), ..Times::default() };
         for (expected, times) in [
@@ -220,15 +219,15 @@ mod tests {
             assert_eq!(report(5, times).limit(), expected, "{times:?}");
             assert_eq!(report(0, times).limit(), Limit::Trainer, "the trainer does not wait");
             let first = Report { first: Duration::from_secs(5), ..report(5, times) };
-            assert_eq!(first.limit(), Limit::Trainer, "only the first batch was waited for");
+            assert_eq!(first.limit(), Limit::Trainer, "the trainer waited for the first batch only");
             let short = Report { elapsed: Duration::from_secs(5), ..first.clone() };
-            assert_eq!(short.limit(), expected, "the run was little more than the first batch");
+            assert_eq!(short.limit(), expected, "the wait for the first batch was most of the run");
             let rested = Report {
                 elapsed: Duration::from_secs(600),
                 rested: Duration::from_secs(590),
                 ..report(5, times)
             };
-            assert_eq!(rested.limit(), expected, "rests are left out");
+            assert_eq!(rested.limit(), expected, "rests are excluded");
         }
     }
 
@@ -238,7 +237,7 @@ mod tests {
         let begun =
             Report { batches: 1, elapsed: MIN_TIME * 9, waited: MIN_TIME / 2, times, ..Report::default() };
         assert_eq!(begun.limit(), Limit::Unknown);
-        // But the cause of a long wait for the first batch is named.
+        // During a long wait for the first batch, the limit is known.
         assert_eq!(Report { waited: MIN_TIME * 8, ..begun }.limit(), Limit::Map);
     }
 }

@@ -1,4 +1,4 @@
-//! `MemoryReport`: the memory that a run holds, by owner.
+//! `MemoryReport`: the memory of a run, by owner.
 
 use crate::collate::Collator;
 use crate::memory::Gauge;
@@ -6,13 +6,13 @@ use crate::read_buffer::read_buffers;
 use serde::Serialize;
 use std::fmt;
 
-/// Memory that a run holds at the moment of its [report](super::Report), in bytes, by owner.
+/// Bytes of memory that a run holds at the time of its [report](super::Report), by owner.
 ///
 /// Samples, and bytes received from the network, are slices of read buffers: do not add the read buffers of
-/// the process to the others.
+/// the process to the other values.
 ///
-/// Not counted: samples in lists of items ([`Batch`](crate::adapters::Batch)), the outputs of maps, rows of a
-/// batch that is not complete, tensors that a column allocates itself
+/// Not counted: samples in lists of items ([`Batch`](crate::adapters::Batch)), the outputs of maps, rows of
+/// an incomplete batch, tensors that a column allocates itself
 /// ([`PackedTokens`](crate::collate::PackedTokens)), indexes, and the stacks of threads.
 ///
 /// ```
@@ -32,25 +32,26 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MemoryReport {
-    /// Requested from the network and not read yet, whether received or not. A range counts as a whole until
-    /// its last byte has been read.
+    /// Bytes that were requested from the network and not read yet, whether or not they were received. A
+    /// range counts as a whole until its last byte was read.
     pub network: u64,
-    /// Samples that the threads have read ahead: being mapped, or waiting for their batch.
+    /// Samples that the threads have read ahead: they are being mapped, or wait for their batch.
     pub samples: u64,
     /// Samples in shuffle buffers.
     pub shuffled: u64,
-    /// Tensors of batches that wait for the trainer or that it still holds. All runs of a loader share them.
+    /// Tensors of batches that wait for the trainer or that the trainer still holds. All runs of a loader
+    /// share them.
     pub tensors: u64,
     /// Idle tensors, kept for reuse. All runs of a loader share them.
     pub idle_tensors: u64,
-    /// Of the whole process: read buffers in use. Files are read into them, responses of servers are not.
+    /// Read buffers of the whole process in use. They hold bytes of files, not of responses of servers.
     pub read_buffers: u64,
-    /// Of the whole process: idle read buffers, kept for reuse.
+    /// Idle read buffers of the whole process, kept for reuse.
     pub idle_read_buffers: u64,
 }
 
 impl MemoryReport {
-    /// The owners by name, those of the process last.
+    /// The names of the owners with their bytes. The owners of the whole process are last.
     pub fn owners(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         [
             ("network", self.network),
@@ -65,7 +66,7 @@ impl MemoryReport {
     }
 }
 
-/// One line for a log, with the owners that hold memory.
+/// One line for a log, with the owners whose memory is not 0.
 impl fmt::Display for MemoryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("memory:")?;
@@ -78,7 +79,7 @@ impl fmt::Display for MemoryReport {
     }
 }
 
-/// The counters of the memory that a run holds.
+/// The counters for a [`MemoryReport`].
 #[derive(Debug, Clone, Default)]
 pub(in crate::loader) struct MemoryGauges {
     pub(in crate::loader) network: Gauge,
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_names_the_owners_that_hold_memory() {
+    fn the_line_names_the_owners_with_memory() {
         let nothing = MemoryReport::default();
         assert_eq!(nothing.to_string(), "memory: nothing");
         let some = MemoryReport { samples: 1_500_000, idle_read_buffers: 20_000_000, ..nothing };

@@ -1,9 +1,9 @@
-//! `Report`: what a run has consumed, where its time went, and what limits it.
+//! `Report`: the batches, times, memory and bottleneck of a run.
 //!
 //! ```text
-//! times         what the threads spent their time on
-//! debug_build   whether the library was compiled without optimisation
-//! limit         what limits the run: a pure function of a report
+//! times         the time that the threads spent on each activity
+//! debug_build   detects a library that was compiled without optimisation
+//! limit         the bottleneck of the run: a pure function of a report
 //! memory        the memory that the run holds, by owner
 //! text          a report as lines for a log, and as JSON
 //! ```
@@ -25,11 +25,11 @@ use crate::store::StoreReport;
 use serde::Serialize;
 use std::time::Duration;
 
-/// What a run has consumed so far, where its time went, and what [limits](Report::limit) it; from
+/// A report of a run so far: its batches, times, memory and [bottleneck](Report::limit); from
 /// [`Batches::report`](super::Batches::report) or a [`Reporter`](super::Reporter), at any time.
 ///
-/// Its `Display` is a few lines for a log. It implements `Serialize` of `serde`, with times in seconds, and
-/// [`to_json`](Report::to_json).
+/// `Display` writes a few lines for a log. `Serialize` and [`to_json`](Report::to_json) write times in
+/// seconds.
 ///
 /// ```
 /// use shardstream::prelude::*;
@@ -52,61 +52,63 @@ use std::time::Duration;
 pub struct Report {
     /// Number of batches returned.
     pub batches: u64,
-    /// Number of items in them.
+    /// Number of items in these batches.
     pub items: u64,
-    /// How full the items are, if a stage counts it: [`Pack`](crate::adapters::Pack),
-    /// [`buckets`](crate::loader::LoaderBuilder::buckets), or any with
+    /// The used share of the items, if a stage counts it: [`Pack`](crate::adapters::Pack),
+    /// [`buckets`](crate::loader::LoaderBuilder::buckets), or a stage with
     /// [`Stage::fill`](crate::adapters::Stage::fill).
     pub fill: Option<Fill>,
-    /// Time that the trainer waited for batches, including a wait under way.
+    /// Time that the trainer waited for batches, including the current wait.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub waited: Duration,
-    /// Time that the trainer waited for the first batch: zero before it has come. It is part of `waited`.
+    /// Time that the trainer waited for the first batch; zero before that batch is returned. It is part of
+    /// `waited`.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub first: Duration,
-    /// Number of batches that were ready when the trainer asked for them, the first one excluded.
+    /// Number of batches, without the first, that were ready when the trainer requested them.
     pub ready: u64,
-    /// Number of batches that were not, the first one excluded.
+    /// Number of batches, without the first, that were not ready.
     pub late: u64,
-    /// Time since the first batch was asked for, until the run ended.
+    /// Time from the request of the first batch until now, or until the run ended.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub elapsed: Duration,
-    /// The part of that in which the trainer did something other than steps, such as validation or a
-    /// checkpoint: gaps between two batches that are longer than a second and 16 times as long as usual, each
-    /// less the usual gap.
+    /// The part of `elapsed` in which the trainer did something other than steps, such as validation or a
+    /// checkpoint. The time between two batches counts if it is longer than a second and longer than 16 times
+    /// the usual time; the usual time is subtracted.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub rested: Duration,
-    /// What the threads spent their time on.
+    /// The time that the threads spent on each activity.
     pub times: Times,
     /// The queues between the stages.
     pub queues: Queues,
-    /// The samples that were skipped or replaced, up to the last batch returned: by this rank, and by the
-    /// runs that it was restored from.
+    /// The samples that this rank skipped or replaced, up to the last batch returned. A restored run includes
+    /// those of the earlier runs.
     pub ledger: Ledger,
-    /// Transfers of the datasets' stores during the run, of other runs too: what a provider bills as requests
-    /// and egress, and what was read from local files, including what was read ahead.
+    /// The transfers of the datasets' stores during the run: requests and bytes as a provider bills them, and
+    /// bytes of local files, including those that were read ahead. Other runs with the same stores are
+    /// included.
     pub store: StoreReport,
     /// The memory that the run holds now, by owner.
     pub memory: MemoryReport,
     /// Whether this is a debug build in which the library itself is not optimised. Decoding is then many
-    /// times slower, and the figures say little about a release build.
+    /// times slower, so the times are not those of a release build.
     pub debug_build: bool,
 }
 
-/// The lengths of the queues of a run at the moment of its report.
+/// The lengths of the queues of a run at the time of its report.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Queues {
-    /// Number of items that have been mapped and wait for their batch.
+    /// Number of items that were mapped and wait for their batch.
     pub items: u64,
     /// Number of batches that wait for the trainer.
     pub batches: u64,
-    /// Number of batches that may wait for it: [`prefetch`](super::LoaderBuilder::prefetch), fixed or tuned.
+    /// Maximum of `batches`: [`prefetch`](super::LoaderBuilder::prefetch), fixed or tuned.
     pub prefetch: u64,
 }
 
-/// How full batches are, as a stateful stage counts it: tokens of packed rows, or tokens or pixels of items
-/// in the shapes of their buckets. The rest is padding.
+/// The used part of all batches, as a stateful stage counts it: tokens of packed rows, or tokens or pixels of
+/// items in the shapes of their buckets. The rest is padding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Fill {
@@ -125,8 +127,8 @@ impl Fill {
 }
 
 impl Report {
-    /// *Data readiness*: the share of the steps, from 0 to 1, whose batch was ready when the trainer asked
-    /// for it. The first batch is excluded; without any other it is 1.
+    /// *Data readiness*: the share of the steps, from 0 to 1, whose batch was ready when the trainer
+    /// requested it. The first batch is excluded. Without further batches, the readiness is 1.
     #[must_use]
     pub fn readiness(&self) -> f64 {
         match self.ready + self.late {
@@ -135,7 +137,7 @@ impl Report {
         }
     }
 
-    /// Items per second since the first batch was asked for, less the time [`rested`](Report::rested).
+    /// Items per second of [`elapsed`](Report::elapsed) without [`rested`](Report::rested).
     #[must_use]
     pub fn rate(&self) -> f64 {
         match self.elapsed.saturating_sub(self.rested).as_secs_f64() {
@@ -145,7 +147,7 @@ impl Report {
     }
 
     /// The difference to `earlier`, a report of the same run: for one epoch of several, or for the last
-    /// minute. `queues`, `ledger` and `memory` stay those of this report.
+    /// minute. `queues`, `ledger` and `memory` are not subtracted.
     #[must_use]
     pub fn since(mut self, earlier: &Report) -> Report {
         self.batches = self.batches.saturating_sub(earlier.batches);
@@ -155,7 +157,7 @@ impl Report {
         self.waited = self.waited.saturating_sub(earlier.waited);
         self.elapsed = self.elapsed.saturating_sub(earlier.elapsed);
         self.rested = self.rested.saturating_sub(earlier.rested);
-        // The first batch came before.
+        // The first batch is part of the earlier report.
         if earlier.batches > 0 {
             self.first = Duration::ZERO;
         }

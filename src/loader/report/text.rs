@@ -1,4 +1,4 @@
-//! A report as lines for a log, and as JSON.
+//! Writes a report as lines for a log, and as JSON.
 
 use super::limit::Limit;
 use super::{DEBUG_BUILD, Fill, MemoryReport, Report};
@@ -61,9 +61,9 @@ impl fmt::Display for Report {
                 )?,
             }
             let of_threads = || self.times.iter().take(8).filter(|(_, time)| !time.is_zero());
-            // There may have been more threads before.
-            let seen: Duration = of_threads().map(|(_, time)| time).sum();
-            let all = seen.as_secs_f64().max(seconds * threads as f64);
+            // If there were more threads before, their times add up to more than `elapsed` times the threads.
+            let sum: Duration = of_threads().map(|(_, time)| time).sum();
+            let all = sum.as_secs_f64().max(seconds * threads as f64);
             for (number, (name, time)) in of_threads().enumerate() {
                 let between = if number > 0 { "," } else { "" };
                 write!(f, "{between} {name} {:.1} %", percent(time, all))?;
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_for_a_log() {
+    fn a_report_is_displayed_as_lines_for_a_log() {
         let report = Report {
             batches: 2,
             items: 100,

@@ -1,22 +1,22 @@
-//! `Times`: what the threads of a run spent their time on.
+//! `Times`: the time that the threads of a run spent on each activity.
 
 use crate::activity::Activity;
 use serde::Serialize;
 use std::time::Duration;
 
-/// What the threads of a run have spent their time on so far.
+/// The time that the threads of a run have spent on each activity so far.
 ///
-/// Times are sampled: each thread is looked at a hundred times a second. They are estimates, accurate to a
-/// few percent once a run has taken some seconds. Times of concurrent threads are added up.
+/// The activity of each thread is sampled a hundred times a second. The times are estimates, accurate to a
+/// few percent after some seconds. Times of concurrent threads are added up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Times {
-    /// Current number of worker threads, which read and map,
-    /// [fixed or tuned](crate::loader::LoaderBuilder::threads): 0 if the trainer's own thread does both in
+    /// Current number of worker threads, which read and map;
+    /// [fixed or tuned](crate::loader::LoaderBuilder::threads). 0 if the trainer's thread reads and maps in
     /// `next`.
     pub threads: usize,
-    /// The workers read local files. Slow files are read ahead on other threads, and waiting for those counts
-    /// as `await_bytes`.
+    /// The workers read local files. (Slow files are read ahead on other threads; the wait for them counts as
+    /// `await_bytes`.)
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub read_files: Duration,
     /// The workers parsed shards: decompression, tar, checks.
@@ -31,17 +31,18 @@ pub struct Times {
     /// The workers ran the stages (decode, map, filter, …) and wrote rows of tensors.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub map: Duration,
-    /// The workers were idle because no bytes had come from the network or from slow files.
+    /// The workers waited for bytes from the network or from slow files.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_bytes: Duration,
-    /// The workers were idle because others read all streams: a stream is read by one thread at a time.
+    /// The workers were idle because other workers were reading all streams: one thread at a time reads a
+    /// stream.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_stream: Duration,
-    /// The workers were idle because enough was ready.
+    /// The workers were idle because enough items were ready.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_room: Duration,
-    /// The collecting thread ran a [stage](crate::loader::LoaderBuilder::stage) that sees one item after the
-    /// other, or a function behind one.
+    /// The collecting thread ran a stateful [stage](crate::loader::LoaderBuilder::stage), or a function after
+    /// it.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub stage: Duration,
     /// The collecting thread put items into batches.
@@ -50,13 +51,14 @@ pub struct Times {
     /// The collecting thread waited for items of the workers.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_items: Duration,
-    /// The collecting thread was idle because as many batches were ready as may be.
+    /// The collecting thread was idle because the maximum number of batches was ready.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_trainer: Duration,
 }
 
 impl Times {
-    /// All times by name: those of the workers, then those of the collecting thread.
+    /// The names and times of all activities: first those of the workers, then those of the collecting
+    /// thread.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, Duration)> + use<> {
         [
             ("read files", self.read_files),
@@ -75,7 +77,7 @@ impl Times {
         .into_iter()
     }
 
-    /// The time spent on an activity; none if it is not reported.
+    /// The time spent on an activity; `None` if the activity is not reported.
     pub(in crate::loader) fn of(&mut self, activity: Activity) -> Option<&mut Duration> {
         Some(match activity {
             Activity::ReadFile => &mut self.read_files,
@@ -105,7 +107,7 @@ impl Times {
         self
     }
 
-    /// The kind of work on which the workers spent most time, and that time.
+    /// The kind of work on which the workers spent most time, with that time.
     pub(super) fn largest_work(&self) -> (WorkKind, Duration) {
         let all = [
             (WorkKind::ReadFiles, self.read_files),
@@ -138,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_activity_but_two_is_reported() {
+    fn all_activities_but_other_and_idle_are_reported() {
         let unreported = Activity::ALL.into_iter().filter(|one| Times::default().of(*one).is_none());
         assert_eq!(unreported.collect::<Vec<_>>(), [Activity::Other, Activity::Idle]);
     }

@@ -1,31 +1,33 @@
-//! Mixes the same stream of several datasets into one.
+//! `MixedStream`: mixes the same stream of several datasets into one.
 
 use super::SourceOutputs;
 use crate::loader::event::LoaderEvent;
 use crate::plan::DatasetOrder;
 
-/// One logical stream of a job: of a single dataset, or of several in proportion to their weights.
+/// One logical stream of a job: a stream of a single dataset, or a mix of one stream of each dataset in
+/// proportion to the weights.
 #[derive(Debug, Clone)]
 pub(in crate::loader) struct MixedStream {
-    /// For each dataset the number of its source, and whether it has ended.
+    /// The number of the source of each dataset, and whether that source has ended.
     sources: Vec<(usize, bool)>,
     order: DatasetOrder,
-    /// Number of items, or gaps, that were taken: the index of the next one.
+    /// Number of items and gaps that were taken. This is the index of the next one.
     taken: u64,
-    /// Number of times that all sources were repeated, and whether there was an item since the last time.
+    /// Number of times that all sources were repeated.
     repeats: u64,
+    /// Whether there was an item since the last repetition.
     had_item: bool,
 }
 
 impl MixedStream {
-    /// Mixes one source of each dataset. `taken` items were taken before, and all sources were repeated
-    /// `repeats` times.
+    /// Mixes one source of each dataset. Before a restore, `taken` items and gaps were taken, and all sources
+    /// were repeated `repeats` times.
     pub(in crate::loader) fn new(sources: Vec<usize>, order: DatasetOrder, taken: u64, repeats: u64) -> Self {
         let sources = sources.into_iter().map(|source| (source, false)).collect();
         MixedStream { sources, order, taken, repeats, had_item: taken > 0 }
     }
 
-    /// Number of items, or gaps, that were taken.
+    /// Number of items and gaps that were taken.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
@@ -34,7 +36,7 @@ impl MixedStream {
         self.sources.iter().all(|(_, ended)| *ended)
     }
 
-    /// Repeats the sources when all of them have ended. Returns false if that cannot bring an item.
+    /// Repeats the sources when all of them have ended. Returns false if a repetition would have no item.
     pub(super) fn repeat(&mut self, outputs: &mut impl SourceOutputs) -> bool {
         if !self.is_ended() || !std::mem::take(&mut self.had_item) {
             return false;
@@ -46,41 +48,42 @@ impl MixedStream {
         !self.is_ended()
     }
 
-    /// Takes back the last items and gaps: the next ones take their places.
-    pub(super) fn give_back(&mut self, places: u64, outputs: &mut impl SourceOutputs) {
-        self.taken -= places.min(self.taken);
-        // Only a stream of a single dataset has outputs that depend on their places.
+    /// Frees the indices of the last `count` items and gaps, for the next ones.
+    pub(super) fn give_back(&mut self, count: u64, outputs: &mut impl SourceOutputs) {
+        self.taken -= count.min(self.taken);
+        // With several datasets, no stage depends on the indices (`buckets` of a mix is an error).
         if let [(source, _)] = self.sources[..] {
-            outputs.give_back(source, places);
+            outputs.give_back(source, count);
         }
     }
 
-    /// The source that gives the item `ahead` items after the next one, if none ends before.
+    /// The source of the item that is `ahead` items after the next one, if no source ends before it.
     pub(super) fn source_at(&mut self, ahead: u64) -> Option<usize> {
-        let at = self.dataset_at(ahead);
-        self.sources.get(at).map(|(source, _)| *source)
+        let dataset = self.dataset_at(ahead);
+        self.sources.get(dataset).map(|(source, _)| *source)
     }
 
-    /// The dataset that gives the item `ahead` items after the next one, if none ends before.
+    /// The dataset of the item that is `ahead` items after the next one, if no dataset ends before it.
     fn dataset_at(&mut self, ahead: u64) -> usize {
-        let (index, sources) = (self.taken.saturating_add(ahead), &self.sources);
-        self.order.dataset_at(index, |at| sources.get(at).is_some_and(|(_, ended)| *ended))
+        let index = self.taken.saturating_add(ahead);
+        let sources = &self.sources;
+        self.order.dataset_at(index, |dataset| sources.get(dataset).is_some_and(|(_, ended)| *ended))
     }
 
     pub(super) fn next<O: SourceOutputs>(&mut self, outputs: &mut O) -> Option<LoaderEvent<O::Item>> {
         while !self.is_ended() {
-            let at = self.dataset_at(0);
-            let (source, ended) = self.sources.get_mut(at)?;
-            // The event is changed in its place: moving it takes longer than anything else here.
+            let dataset = self.dataset_at(0);
+            let (source, ended) = self.sources.get_mut(dataset)?;
+            // The event is changed in place: moving it would be the most expensive part of this loop.
             let mut event = outputs.next(*source);
             match &mut event {
                 Some(LoaderEvent::Item(tag, _)) => {
-                    tag.source.dataset = at;
+                    tag.source.dataset = dataset;
                     self.taken += 1;
                     self.had_item = true;
                 }
                 Some(LoaderEvent::Gap(tag)) => {
-                    tag.source.dataset = at;
+                    tag.source.dataset = dataset;
                     self.taken += 1;
                 }
                 Some(_) => {}
@@ -101,6 +104,7 @@ mod tests {
     use crate::loader::sequence::testing::Listed;
     use proptest::prelude::*;
 
+    /// The dataset of each item from item `skip` on. `lengths` are the numbers of items that are left.
     fn mixed(lengths: &[u32], weights: &[u32], skip: usize) -> Vec<usize> {
         let order = DatasetOrder::new(weights, 42, 3).unwrap();
         let mut stream = MixedStream::new((0..lengths.len()).collect(), order, skip as u64, 0);
@@ -113,21 +117,21 @@ mod tests {
     }
 
     #[test]
-    fn golden() {
+    fn the_order_of_datasets_is_golden() {
         assert_eq!(mixed(&[6, 2], &[3, 1], 0), [0, 1, 0, 0, 1, 0, 0, 0]);
         assert_eq!(mixed(&[2, 2, 4], &[1, 1, 2], 0), [0, 2, 1, 2, 2, 0, 1, 2]);
     }
 
     #[test]
-    fn the_next_dataset_replaces_one_that_has_ended() {
-        let found = mixed(&[1, 9], &[1, 1], 0);
-        assert_eq!(found.iter().filter(|dataset| **dataset == 0).count(), 1);
-        assert_eq!(found.len(), 10);
+    fn other_datasets_replace_one_that_has_ended() {
+        let datasets = mixed(&[1, 9], &[1, 1], 0);
+        assert_eq!(datasets.iter().filter(|dataset| **dataset == 0).count(), 1);
+        assert_eq!(datasets.len(), 10);
         assert_eq!(mixed(&[], &[], 0), [0; 0]);
     }
 
     #[test]
-    fn all_sources_repeat_together_and_only_after_an_item() {
+    fn all_sources_are_repeated_together_and_only_after_an_item() {
         let order = DatasetOrder::new(&[1, 1], 42, 3).unwrap();
         let mut stream = MixedStream::new(vec![0, 1], order, 0, 0);
         let mut listed = Listed::items([vec![1], vec![2, 3]]).repeated();
@@ -150,18 +154,18 @@ mod tests {
             weights in prop::collection::vec(1u32..6, 1..5), windows in 1u32..5, skip: prop::sample::Index,
         ) {
             let lengths: Vec<u32> = weights.iter().map(|weight| weight * windows).collect();
-            let found = mixed(&lengths, &weights, 0);
+            let datasets = mixed(&lengths, &weights, 0);
             let length = weights.iter().sum::<u32>() as usize;
-            for window in found.chunks(length) {
+            for window in datasets.chunks(length) {
                 for (dataset, weight) in weights.iter().enumerate() {
                     prop_assert_eq!(window.iter().filter(|at| **at == dataset).count(), *weight as usize);
                 }
             }
-            // It can start at any index.
-            let skip = skip.index(found.len());
+            // The order can be continued from any index.
+            let skip = skip.index(datasets.len());
             let mut left = lengths.clone();
-            found[..skip].iter().for_each(|dataset| left[*dataset] -= 1);
-            prop_assert_eq!(&mixed(&left, &weights, skip), &found[skip..]);
+            datasets[..skip].iter().for_each(|dataset| left[*dataset] -= 1);
+            prop_assert_eq!(&mixed(&left, &weights, skip), &datasets[skip..]);
         }
     }
 }

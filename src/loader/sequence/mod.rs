@@ -1,8 +1,8 @@
-//! The sequence of a job: which source gives the item of each sequence number, and where batches end.
+//! The sequence of a job: the source of the item of each sequence number, and the ends of batches.
 //!
 //! ```text
 //! mixed_stream  one stream over all datasets of a mixture
-//! sequencer     takes items of the streams in turn, and says where batches end
+//! sequencer     takes one item of each stream in turn, and ends batches
 //! ```
 
 mod mixed_stream;
@@ -27,39 +27,41 @@ pub(super) trait SourceOutputs {
     /// by local stream.
     fn next(&mut self, source: usize) -> Option<LoaderEvent<Self::Item>>;
 
-    /// Lets a source that has ended start again, for the `time`th time. Returns whether it can.
+    /// Starts a source again that has ended; `time` counts these starts from 1. Returns false if the source
+    /// cannot be repeated.
     fn repeat(&mut self, source: usize, time: u64) -> bool;
 
-    /// Says that the last items and gaps of a source have lost their places, which the next ones take.
-    fn give_back(&mut self, source: usize, places: u64) {
-        let _ = (source, places);
+    /// The last `count` items and gaps of a source have lost their sequence numbers. The next ones take these
+    /// numbers.
+    fn give_back(&mut self, source: usize, count: u64) {
+        let _ = (source, count);
     }
 
-    /// Where a restore of a source starts that continues after its last event.
+    /// The cursor of a restore that continues after the last event of a source.
     ///
     /// # Errors
-    /// That of a stage that cannot say what it needs.
+    /// If a stage cannot save its state.
     fn cursor(&mut self, source: usize) -> Result<Cursor> {
         let _ = source;
         Ok(Cursor::default())
     }
 
-    /// Says that a batch ends here.
+    /// The current batch ends here.
     fn end_batch(&mut self) {}
 
-    /// Whether it prepares the items of a batch together, as [`look_ahead`](SourceOutputs::look_ahead) says.
+    /// Whether the sources prepare all items of a batch in [`look_ahead`](SourceOutputs::look_ahead).
     fn looks_ahead(&self) -> bool {
         false
     }
 
-    /// Says which sources give the next items of the current batch, in the order of the sequence, if none of
-    /// them ends and no item fails; and the shape of the batch, if batches have several. No source is asked
-    /// for fewer items before the batch ends.
+    /// Announces the next items of the current batch: `sources` are the sources of these items in the order
+    /// of the sequence, if none of them ends and no item fails. `bucket` is the shape of the batch, if
+    /// batches have several shapes. At least these items are taken before the batch ends.
     fn look_ahead(&mut self, sources: &[usize], bucket: Option<usize>) {
         let _ = (sources, bucket);
     }
 
-    /// Does the pieces of some work, on the threads that map if there are any, and on this one.
+    /// Does the pieces of some work: on the threads of the pool, if there are any, and on this thread.
     fn share(&mut self, work: &Arc<dyn SharedWork>) {
         while work.do_piece() {}
     }

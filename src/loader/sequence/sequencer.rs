@@ -1,33 +1,35 @@
-//! Puts the items of a rank's streams into the order of the sequence, and cuts it into batches.
+//! `Sequencer`: puts the items of a rank's streams into the order of the sequence, and ends batches.
 //!
-//! **The invariant.** Sequence number `g` of the job belongs to stream `g % streams`, and there to the place
-//! `g / streams`, whatever has happened to other streams. Each rank has every `ranks`th stream, so it knows
-//! the numbers of its items without asking the other ranks, before and after a restore.
+//! **The invariant.** Sequence number `g` of the job always belongs to index `g / streams` of stream
+//! `g % streams`, whether or not other streams have ended or failed. Each rank has every `ranks`th stream, so
+//! it computes the numbers of its items without communication, before and after a restore.
 //!
-//! So a place without an item stays empty, and the items after it do not move up. Two streams with the items
-//! 0, 2, 4 and 1, in batches of 2 (`tests.rs` writes `number:item`, and `|number` for the end of a batch):
+//! So a sequence number without an item stays empty, and later items do not move up. Here are two streams
+//! with the items 0, 2, 4 and 1, in batches of 2 (`tests.rs` writes `number:item`, and `|number` for the end
+//! of a batch):
 //!
 //! ```text
 //! Aligned, Steps    0:0 1:1 |2   2:2 |4       4:4 |6      stream 1 has ended: 3 and 5 are empty
-//! WhenFull          0:0 1:1 |2   2:2 4:4 |5               empty places do not count
-//! Aligned, taken 3  0:0 |2       2:2 |4       4:4 |6 ...  stream 1 had given 1, 3 and 5 before a restore
+//! WhenFull          0:0 1:1 |2   2:2 4:4 |5               empty numbers do not count
+//! Aligned, taken 3  0:0 |2       2:2 |4       4:4 |6 ...  1, 3 and 5 of stream 1 were taken before a restore
 //! ```
 //!
-//! Places are empty when their stream has ended, when they were taken before a restore, and when the stream
-//! has no item of the shape of that step ([`LoaderEvent::Gap`]). A failure between two samples takes no
-//! place.
+//! A sequence number is empty if its stream has ended, if its item was taken before a restore, or if the
+//! stream has no item of the shape of that step ([`LoaderEvent::Gap`]). A failure between two samples takes
+//! no sequence number.
 //!
-//! Where batches end is the one difference between the kinds of [`Batching`]. `Aligned` and `Steps` end them
-//! at the same numbers on all ranks, so that all ranks take the same steps, even if some of them get fewer
-//! items. `WhenFull` ends them at other numbers on each rank, with as many items as possible. An aligned
-//! batch without any item is left out, unless other ranks take a step of its shape.
+//! The kinds of [`Batching`] only differ in where batches end. `Aligned` and `Steps` end batches at the same
+//! numbers on all ranks, so that all ranks take the same steps, even if some ranks get fewer items.
+//! `WhenFull` ends a batch when it is full, so at other numbers on each rank. `Aligned` skips a batch without
+//! any item, unless other ranks take a step of its shape.
 //!
-//! A batch that could not be made gives its places back, and the next items of the same streams take them:
-//! [`restart`](BatchSequence::restart) after `0:0 1:1 |2` gives `0:2 1:3 |2`, if the streams have the items
-//! 0, 2, … and 1, 3, …. So an item may change its place, and a place never changes its stream.
+//! If a batch could not be made, its sequence numbers are free again, and the next items of the same streams
+//! take them: [`restart`](BatchSequence::restart) after `0:0 1:1 |2` returns `0:2 1:3 |2`, if the streams
+//! have the items 0, 2, … and 1, 3, …. So an item may change its number, but a number never changes its
+//! stream.
 //!
-//! Places that were taken are skipped in one step (`skip_taken`): a state may say that a stream is 2^40
-//! places ahead of another one.
+//! `skip_taken` skips all numbers that were taken before a restore at once: in a state, one stream may be
+//! 2^40 items ahead of another.
 
 use super::{MixedStream, SourceOutputs};
 use crate::error::{Error, ErrorKind, Location, Result};
@@ -35,131 +37,136 @@ use crate::loader::event::{BatchEnd, LoaderEvent};
 use crate::plan::Shapes;
 use crate::state::Cursor;
 
-/// Takes an item of each of the rank's streams in turn, and says where batches end.
+/// Takes one item of each of the rank's streams in turn, and ends batches.
+///
+/// A *local number* counts the sequence numbers of this rank: local number `l` is sequence number
+/// `l * ranks + rank`.
 #[derive(Debug)]
 pub(in crate::loader) struct Sequencer<O> {
     sources: O,
     streams: Vec<MixedStream>,
     /// Number of streams that have not ended.
     live_streams: usize,
-    /// The next sequence number, counted among those of this rank.
+    /// The next local number.
     local_number: u64,
-    /// The first of these of the current batch.
+    /// The first local number of the current batch.
     batch_local_number: u64,
-    /// Number of this rank, and number of ranks.
-    rank: (usize, usize),
+    rank: usize,
+    ranks: usize,
     batch: usize,
     /// The shape of each step, if there are several. Steps of different shapes have different sizes.
     shapes: Option<Shapes>,
-    /// The sequence number up to which any rank had come before a restore.
+    /// The highest sequence number that any rank had reached before a restore.
     furthest: u64,
     batching: Batching,
     /// Whether no other rank takes the same steps.
     alone: bool,
-    /// Whether streams that have ended are repeated as long as there are batches to fill.
+    /// Whether streams that have ended are repeated to fill the remaining batches.
     repeat_streams: bool,
-    /// Number of sequence numbers of the current batch that were covered, and number of items among them.
+    /// Number of sequence numbers of the current batch that were covered, with or without an item.
     covered: usize,
+    /// Number of items in the current batch.
     filled: usize,
-    /// Whether a stream had no item of the shape of the current batch for a sequence number of it.
+    /// Whether the current batch has a [`LoaderEvent::Gap`].
     had_gap: bool,
     /// The sequence number at which the current batch of all ranks starts.
     batch_start: u64,
-    /// The number, among those of this rank, up to which the sources have looked ahead.
+    /// The local number up to which the sources have looked ahead.
     announced: u64,
-    /// The local streams that have given an item or a gap to the current batch, each as often as it has.
-    given: Vec<usize>,
-    /// The batch that has ended last, until the next event.
+    /// The local stream of each item and gap of the current batch.
+    entry_streams: Vec<usize>,
+    /// The batch that has ended last.
     last: Option<EndedBatch>,
-    /// By stream, where its last failure was.
+    /// The location of each stream's last failure.
     failed: Vec<Option<Location>>,
 }
 
-/// A batch that has ended, and could not be made.
+/// A batch that has ended, and may have to be started again.
 #[derive(Debug)]
 struct EndedBatch {
-    /// Where it started.
+    /// The first local number.
     local_number: u64,
+    /// The first sequence number of all ranks.
     batch_start: u64,
-    given: Vec<usize>,
+    /// The local stream of each item and gap.
+    entry_streams: Vec<usize>,
 }
 
-/// A sequence of events that its consumer may ask to replace the batch that has just ended.
+/// A sequence of events whose consumer can restart the batch that has just ended.
 pub(in crate::loader) trait BatchSequence<T>: Iterator<Item = LoaderEvent<T>> {
-    /// Starts the batch that has just ended again: all its items are lost, and the next ones of their streams
-    /// take their places. Returns its first sequence number of this rank.
+    /// Starts the batch that has just ended again. All its items are lost; the next items of the same streams
+    /// take their sequence numbers. Returns the batch's first sequence number of this rank.
     fn restart(&mut self) -> u64;
 
-    /// Where a restore of a source starts that continues after its last event. No source is ever asked for
-    /// events of the batch after the one that has just ended.
+    /// The cursor of a restore that continues after the last event of a source. When a batch has ended, no
+    /// event of a later batch was taken from any source.
     ///
     /// # Errors
-    /// That of a stage that cannot say what it needs.
+    /// If a stage cannot save its state.
     fn cursor(&mut self, source: usize) -> Result<Cursor>;
 }
 
-/// How a rank sequences its streams.
+/// The configuration of a [`Sequencer`].
 #[derive(Debug, Clone)]
 pub(in crate::loader) struct SequenceConfig {
-    /// Number of this rank, and number of ranks.
-    pub(in crate::loader) rank: (usize, usize),
-    /// Number of sequence numbers of this rank that a batch covers.
+    pub(in crate::loader) rank: usize,
+    pub(in crate::loader) ranks: usize,
+    /// Number of local numbers that a batch covers.
     pub(in crate::loader) batch: usize,
     /// The shape of each step, if there are several. Steps of different shapes have different sizes.
     pub(in crate::loader) shapes: Option<Shapes>,
     /// The sequence number to start with.
     pub(in crate::loader) first_number: u64,
-    /// The sequence number up to which any rank had come before a restore.
+    /// The highest sequence number that any rank had reached before a restore.
     pub(in crate::loader) furthest: u64,
     pub(in crate::loader) batching: Batching,
-    /// Whether no other rank takes the same steps, so that a batch without an item of its shape is left out.
+    /// Whether no other rank takes the same steps. Then a batch without items is skipped also if batches have
+    /// several shapes.
     pub(in crate::loader) alone: bool,
-    /// Whether streams that have ended are repeated as long as there are batches to fill.
+    /// Whether streams that have ended are repeated to fill the remaining batches.
     pub(in crate::loader) repeat_streams: bool,
 }
 
 /// Where batches end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::loader) enum Batching {
-    /// After a fixed count of sequence numbers, at the same ones on all ranks, until all streams have ended.
+    /// After a fixed count of sequence numbers, which is at the same number on all ranks. The sequence ends
+    /// when all streams have ended.
     Aligned,
-    /// The same, but for this number of batches, whether they have items or not.
+    /// As `Aligned`, but the sequence ends after this number of batches, whether they have items or not.
     Steps(u64),
     /// When a batch is full. Gaps do not count, so batches end at other sequence numbers on each rank. A last
-    /// batch that does not fill up is dropped.
+    /// batch that is not full is dropped.
     WhenFull,
 }
 
 impl<O> Sequencer<O> {
-    /// Starts at the first sequence number of this rank from `first_number` on.
+    /// A sequencer that starts at this rank's first sequence number from `first_number` on.
     pub(in crate::loader) fn new(sources: O, streams: Vec<MixedStream>, config: &SequenceConfig) -> Self {
-        let SequenceConfig { rank, batch, ref shapes, first_number, furthest, batching, .. } = *config;
-        let SequenceConfig { alone, repeat_streams, .. } = *config;
-        let local_number = first_number.saturating_sub(rank.0 as u64).div_ceil(rank.1 as u64);
-        let repeat_streams = repeat_streams && matches!(batching, Batching::Steps(_));
+        let SequenceConfig { rank, ranks, first_number, batching, .. } = *config;
         let live_streams = streams.len();
-        let (shapes, covered, filled, batch_start) = (shapes.clone(), 0, 0, first_number);
-        let (given, failed) = (Vec::new(), vec![None; live_streams]);
+        let local_number = first_number.saturating_sub(rank as u64).div_ceil(ranks as u64);
         let mut sequencer = Sequencer {
             sources,
             live_streams,
             streams,
-            given,
+            entry_streams: Vec::new(),
             last: None,
-            failed,
+            failed: vec![None; live_streams],
             local_number,
             batch_local_number: local_number,
             rank,
-            batch,
-            shapes,
-            furthest,
+            ranks,
+            batch: config.batch,
+            shapes: config.shapes.clone(),
+            furthest: config.furthest,
             batching,
-            alone,
-            repeat_streams,
-            covered,
-            filled,
+            alone: config.alone,
+            repeat_streams: config.repeat_streams && matches!(batching, Batching::Steps(_)),
+            covered: 0,
+            filled: 0,
             had_gap: false,
-            batch_start,
+            batch_start: first_number,
             announced: 0,
         };
         sequencer.seek_step(first_number);
@@ -170,31 +177,30 @@ impl<O> Sequencer<O> {
     fn seek_step(&mut self, sequence_number: u64) {
         let Some(shapes) = &mut self.shapes else { return };
         shapes.seek(sequence_number);
-        let size = (shapes.end() - shapes.start()) / self.rank.1.max(1) as u64;
+        let size = (shapes.end() - shapes.start()) / self.ranks.max(1) as u64;
         self.batch = usize::try_from(size).unwrap_or(usize::MAX).max(1);
     }
 
-    /// The sources of the items.
     pub(in crate::loader) fn sources(&mut self) -> &mut O {
         &mut self.sources
     }
 
-    /// Whether all streams have ended: only gaps are left.
+    /// Whether all streams have ended, so that only gaps are left.
     pub(in crate::loader) fn is_exhausted(&self) -> bool {
         self.live_streams == 0
     }
 
     /// The next sequence number of this rank.
     fn sequence_number(&self) -> u64 {
-        self.local_number.saturating_mul(self.rank.1 as u64).saturating_add(self.rank.0 as u64)
+        self.local_number.saturating_mul(self.ranks as u64).saturating_add(self.rank as u64)
     }
 
-    /// The error for a stream that must be repeated to fill batches, but has no sample.
+    /// The error of a stream that must be repeated to fill batches, but has no readable sample.
     fn no_sample_error(&self, local_stream: usize) -> Error {
-        let stream = self.rank.0 + local_stream * self.rank.1;
+        let stream = self.rank + local_stream * self.ranks;
         let what = format!(
-            "stream {stream} has no sound sample in the epoch to fill its batches with: mend its shards, use \
-             fewer streams, or `LastBatch::Pad`"
+            "stream {stream} has no readable sample in the epoch to fill its batches with: repair its \
+             shards, use fewer streams, or use `LastBatch::Pad`"
         );
         let location = self.failed.get(local_stream).cloned().flatten().unwrap_or_default();
         Error::from(ErrorKind::NoShards(what)).located(location)
@@ -202,13 +208,13 @@ impl<O> Sequencer<O> {
 
     /// Ends the current batch.
     fn end_batch<T>(&mut self) -> LoaderEvent<T> {
-        let all = (self.batch as u64).saturating_mul(self.rank.1 as u64);
-        let mut given = self.last.take().map(|last| last.given).unwrap_or_default();
-        given.clear();
+        let all = (self.batch as u64).saturating_mul(self.ranks as u64);
+        let mut entry_streams = self.last.take().map(|last| last.entry_streams).unwrap_or_default();
+        entry_streams.clear();
         self.last = Some(EndedBatch {
             local_number: self.batch_local_number,
             batch_start: self.batch_start,
-            given: std::mem::replace(&mut self.given, given),
+            entry_streams: std::mem::replace(&mut self.entry_streams, entry_streams),
         });
         self.batch_start = match self.covered > self.batch {
             true => self.sequence_number(),
@@ -224,7 +230,7 @@ impl<O> Sequencer<O> {
         LoaderEvent::BatchEnd(BatchEnd { next_number: self.batch_start, size, bucket })
     }
 
-    /// Whether the current batch ends here.
+    /// Whether the current batch is complete.
     fn batch_is_complete(&self) -> bool {
         match self.batching {
             Batching::WhenFull => self.filled >= self.batch,
@@ -238,35 +244,35 @@ impl<O> Sequencer<O> {
         self.covered += 1;
     }
 
-    /// The local stream that gives the next item, and the index of that item in its stream.
+    /// The local stream of the next local number, and the index of its item in that stream.
     fn stream_and_index(&self) -> (usize, u64) {
         let streams = self.streams.len() as u64;
         ((self.local_number % streams) as usize, self.local_number / streams)
     }
 
-    /// Moves to the next sequence number that may still have an item. Those in between were taken before a
+    /// Moves to the next local number that may still have an item. The numbers in between were taken before a
     /// restore.
     fn skip_taken(&mut self) {
         let (current, index) = self.stream_and_index();
         let streams = self.streams.len() as u64;
-        let next = |(at, stream): (usize, &MixedStream)| {
+        let live_streams = self.streams.iter().enumerate().filter(|(_, stream)| !stream.is_ended());
+        let next_numbers = live_streams.map(|(at, stream)| {
             let index = if at < current { index + 1 } else { index };
-            (!stream.is_ended())
-                .then(|| index.max(stream.taken()).saturating_mul(streams).saturating_add(at as u64))
-        };
-        let next = self.streams.iter().enumerate().filter_map(next).min();
-        let mut skipped = next.unwrap_or(self.local_number).saturating_sub(self.local_number).max(1);
-        let (batch, ranks) = (self.batch as u64, self.rank.1 as u64);
+            index.max(stream.taken()).saturating_mul(streams).saturating_add(at as u64)
+        });
+        let next = next_numbers.min().unwrap_or(self.local_number);
+        let mut skipped = next.saturating_sub(self.local_number).max(1);
+        let (batch, ranks) = (self.batch as u64, self.ranks as u64);
         if self.batching == Batching::Aligned && self.covered == 0 && self.shapes.is_some() {
-            // Batches without an item are left out.
-            let ranks = self.rank.1.max(1) as u64;
+            // Whole batches without an item are skipped.
+            let ranks = self.ranks.max(1) as u64;
             self.seek_step((self.local_number + skipped).saturating_mul(ranks));
             self.batch_start = self.shapes.as_ref().map_or(self.batch_start, Shapes::start);
             let local_number = (self.batch_start / ranks).max(self.local_number);
             skipped -= local_number - self.local_number;
             self.local_number = local_number;
         } else if self.batching == Batching::Aligned && self.covered == 0 {
-            // Batches without an item are left out.
+            // Whole batches without an item are skipped.
             let batches = skipped / batch;
             self.batch_start =
                 self.batch_start.saturating_add(batches.saturating_mul(batch).saturating_mul(ranks));
@@ -274,7 +280,7 @@ impl<O> Sequencer<O> {
             skipped %= batch;
         }
         if self.covered == 0 {
-            // The batch starts behind those that were left out, also if it is started again.
+            // The batch starts after the skipped batches, also if it is restarted.
             self.batch_local_number = self.local_number;
         }
         if self.batching != Batching::WhenFull {
@@ -286,22 +292,24 @@ impl<O> Sequencer<O> {
 }
 
 impl<O: SourceOutputs> Sequencer<O> {
-    /// Tells the sources which of them give the rest of the current batch.
+    /// Announces the sources of the rest of the current batch, in order.
     fn announce(&mut self) {
         let counts_items = self.batching == Batching::WhenFull;
         let left = self.batch.saturating_sub(if counts_items { self.filled } else { self.covered });
         let streams = self.streams.len() as u64;
-        // Where places without an item do not count, the batch ends later.
+        // `WhenFull` does not count numbers without an item, so the batch may span more numbers.
         let most = (left as u64).saturating_mul(if counts_items { streams } else { 1 });
         let end = self.local_number.saturating_add(most);
-        let (mut ahead, mut sources) = (vec![0; self.streams.len()], Vec::new());
+        // Number of items of each stream that were announced.
+        let mut ahead = vec![0; self.streams.len()];
+        let mut sources = Vec::new();
         self.announced = self.local_number;
         while self.announced < end && (!counts_items || sources.len() < left) {
             let local_number = self.announced;
             self.announced += 1;
             let (at, index) = ((local_number % streams) as usize, local_number / streams);
             let stream = &mut self.streams[at];
-            // Other places are empty: see `skip_taken`.
+            // Otherwise the number was taken before a restore.
             if !stream.is_ended() && stream.taken().saturating_add(ahead[at]) <= index {
                 sources.extend(stream.source_at(ahead[at]));
                 ahead[at] += 1;
@@ -317,7 +325,7 @@ impl<O: SourceOutputs> BatchSequence<O::Item> for Sequencer<O> {
         (self.local_number, self.batch_local_number) = (last.local_number, last.local_number);
         (self.batch_start, self.announced) = (last.batch_start, 0);
         (self.covered, self.filled, self.had_gap) = (0, 0, false);
-        for at in last.given {
+        for at in last.entry_streams {
             self.streams[at].give_back(1, &mut self.sources);
         }
         if let Batching::Steps(left) = &mut self.batching {
@@ -341,9 +349,9 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
                 return None;
             }
             if self.batch_is_complete() {
-                // A batch without an item counts only if all ranks must get the same number of batches, or
-                // batches of the same shape in the same step. A step that another rank had completed before a
-                // restore does not count, unless a gap shows that this rank had not.
+                // A batch without an item is returned only if all ranks must get the same number of batches,
+                // or batches of the same shape in the same step. A step that another rank had completed
+                // before a restore is skipped, unless a gap shows that this rank had not completed it.
                 let is_new = |shapes: &Shapes| shapes.end() > self.furthest || self.had_gap;
                 let has_shape =
                     !self.alone && self.shapes.as_ref().is_some_and(is_new) && self.live_streams > 0;
@@ -375,18 +383,18 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
             if self.local_number >= self.announced && self.sources.looks_ahead() {
                 self.announce();
             }
-            // The event is changed in its place, and not moved.
+            // The event is changed in place, because moving it is expensive.
             let mut event = self.streams[at].next(&mut self.sources);
             match &mut event {
                 Some(LoaderEvent::Item(tag, _)) => {
                     (tag.sequence_number, tag.source.local_stream) = (self.sequence_number(), at);
-                    self.given.push(at);
+                    self.entry_streams.push(at);
                     self.advance();
                     self.filled += 1;
                 }
                 Some(LoaderEvent::Gap(tag)) => {
                     (tag.sequence_number, tag.source.local_stream) = (self.sequence_number(), at);
-                    self.given.push(at);
+                    self.entry_streams.push(at);
                     self.advance();
                     self.had_gap = true;
                 }
@@ -404,7 +412,7 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
                     continue;
                 }
                 None => {
-                    // A stream that has ended is met again at each of its gaps.
+                    // Each later number of a stream that has ended leads here again.
                     self.live_streams -= usize::from(was_live);
                     self.advance();
                     continue;

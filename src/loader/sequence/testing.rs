@@ -1,4 +1,4 @@
-//! Sources for tests: lists of events.
+//! `Listed`: sources of listed events, for tests.
 
 use super::SourceOutputs;
 use crate::ErrorKind;
@@ -38,7 +38,7 @@ impl Listed {
         Listed::events(sources.into_iter().map(|items| items.into_iter().map(item).collect()))
     }
 
-    /// Lets the sources be repeated.
+    /// Allows to repeat the sources, with the items that are listed now.
     pub(super) fn repeated(mut self) -> Self {
         let number = |event: &LoaderEvent<u32>| match event {
             LoaderEvent::Item(_, number) => Some(*number),

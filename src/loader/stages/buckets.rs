@@ -1,4 +1,5 @@
-//! The shapes of the sequence numbers of a stream: each takes an item of its shape from the queues.
+//! `BucketStage`: queues the items of a stream by shape, and returns an item of the right shape for each
+//! sequence number.
 
 use super::stream_stage::{ErasedItem, OutputOrigin, StageFailure, StageOutput, StreamStage};
 use crate::adapters::{BucketPlan, BucketQueues, Measured, SavedStage, Taken};
@@ -7,11 +8,11 @@ use crate::loader::event::StreamStart;
 use crate::plan::Shapes;
 use std::sync::Arc;
 
-/// Gives each sequence number of one stream an item of its shape.
+/// Returns an item of the right shape for each sequence number of one stream.
 pub(super) struct BucketStage<T> {
     queues: BucketQueues<Located<T>>,
     plan: Arc<BucketPlan>,
-    /// The shape of each step. If none, items are given in the order in which they were pushed.
+    /// The shape of each step. `None`: items are returned in the order in which they were pushed.
     shapes: Option<Shapes>,
     /// Without `shapes`: drop the items that do not fit into this bucket.
     only_bucket: Option<usize>,
@@ -19,11 +20,11 @@ pub(super) struct BucketStage<T> {
     streams: u64,
     /// Index of the next item in the stream.
     next_index: u64,
-    /// Where the last item that was given came from.
+    /// The origin of the last item that was returned.
     last: Option<OutputOrigin>,
 }
 
-/// An item, and where it came from.
+/// An item and its origin.
 struct Located<T> {
     item: T,
     at: OutputOrigin,
@@ -52,8 +53,8 @@ impl<T> BucketStage<T> {
 }
 
 impl<T: Send + 'static> StreamStage<T> for BucketStage<T> {
-    fn push(&mut self, part: ErasedItem, at: &OutputOrigin) -> Result<()> {
-        let Ok(measured) = part.downcast::<Measured<T>>() else {
+    fn push(&mut self, output: ErasedItem, at: &OutputOrigin) -> Result<()> {
+        let Ok(measured) = output.downcast::<Measured<T>>() else {
             return Err(ErrorKind::Config("a stage was given items of another type".into()).into());
         };
         let Measured { item, bucket, used } = *measured;
@@ -77,13 +78,13 @@ impl<T: Send + 'static> StreamStage<T> for BucketStage<T> {
         Some(Ok(StageOutput { item: Some(item), at: Some(at), fill: Some(fill) }))
     }
 
-    fn lost(&mut self) -> Option<OutputOrigin> {
+    fn lose_item(&mut self) -> Option<OutputOrigin> {
         self.next_index -= 1;
         self.last.take()
     }
 
-    fn give_back(&mut self, places: u64) {
-        self.next_index = self.next_index.saturating_sub(places);
+    fn give_back(&mut self, count: u64) {
+        self.next_index = self.next_index.saturating_sub(count);
     }
 
     fn end(&mut self) {}
@@ -93,7 +94,7 @@ impl<T: Send + 'static> StreamStage<T> for BucketStage<T> {
     }
 
     fn is_done(&self) -> bool {
-        // It drops items until one fits, however many these are.
+        // A search for an item of one bucket may drop any number of other items.
         self.only_bucket.is_some()
     }
 

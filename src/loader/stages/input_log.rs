@@ -1,43 +1,43 @@
-//! Keeps track of the oldest sample of a stream that anything still holds: the [`Cursor`] of a restore.
+//! `InputLog`: finds the oldest sample of a stream that a restore must read again, for the [`Cursor`].
 //!
-//! **The rule.** A state has no samples. It says how many samples of the pass had left the shuffle buffer
-//! *before* the oldest one that is still held, and a restore reads from there on. Everything behind the
-//! shuffle buffer that holds something is a holder:
+//! **The rule.** A state contains no samples. It contains the number of samples of the pass that had left the
+//! shuffle buffer *before* the oldest sample that is still needed, and a restore reads from that sample on.
+//! Three parts of a stream need samples:
 //!
 //! ```text
-//! read ─► filter ─► shuffle ─► map, filter_map, flat_map ─► one stream stage ─► deal
-//!                   numbers    a sample whose outputs       its last inputs,
-//!                   drawn      were not all given           and its own numbers
+//! read ─► filter ─► shuffle ─► map, filter_map, flat_map ─► one stream stage ─► sequence
+//!                   draws its  a sample with outputs        its last inputs
+//!                   numbers    that were not consumed
 //!                   again
 //! ```
 //!
-//! - *The shuffle buffer* needs nothing but the number of samples taken: its draws are repeated from the
-//!   seed.
-//! - *The outputs of a sample* are made again, and the first `past` of them are not given again. They are
-//!   counted from the first sample that is read again.
-//! - *A stream stage* [saves](super::StreamStage::save) how many of its last inputs it needs, with numbers of
-//!   its own. It gets those inputs again, and gives nothing that it gave before. A stage that cannot say what
-//!   it needs is wrapped ([`Rerun`](super::rerun::Rerun)). The outputs before these inputs are the
-//!   `past` ones.
+//! - *The shuffle buffer* needs only the number of samples that left it: its random draws are repeated from
+//!   the seed.
+//! - *The stages on the threads* compute the outputs of a sample again. A restore drops the first `past`
+//!   outputs, counted from the first sample that is read again.
+//! - *A stream stage* [saves](super::StreamStage::save) the number of last inputs that it needs, and numbers
+//!   of its own. A restore pushes those inputs again, and the stage does not return items again that it had
+//!   returned before. A stage that cannot save its state is wrapped ([`Rerun`](super::rerun::Rerun)). The
+//!   outputs before these inputs are the `past` outputs.
 //!
-//! Failures to read or map a sample are met again in the same order: the first `failures` of them were
-//! reported before, and are not reported again.
+//! Failures to read or map a sample occur again in the same order: the first `failures` of them were reported
+//! before the state was saved, and are not reported again.
 //!
-//! Example: each sample has two outputs, and a stage keeps the last three. After sample 9, output 17 is the
-//! first one that it needs. That is the second output of sample 8:
+//! Example: each sample has two outputs, and a stage needs its last three inputs. After sample 9, output 17
+//! is the first needed input. It is the second output of sample 8:
 //!
 //! ```text
 //! taken: 8, past: 1, stage: { inputs: 3 }
 //! ```
 //!
-//! A restore makes the outputs 16 to 19, and pushes 17 to 19.
+//! A restore computes the outputs 16 to 19, and pushes 17 to 19.
 //!
-//! An item of a stage has the position of the last sample with an input of the stage. So the log starts at
-//! that sample at the latest, even if the stage needs nothing: a restored stage may give an item before its
-//! first new input, and is asked for it once the `past` outputs have been met again.
+//! An item of a stage has the position of the last sample that was an input of the stage. A restored stage
+//! may return an item before its first new input. So the log never starts after that sample, even if the
+//! stage needs no inputs, and the stage is pulled only after the `past` outputs were dropped.
 //!
-//! The log keeps a mark of each sample that a restore may start at. Beyond [`MAX_MARKS`] it drops every
-//! second one, and a restore may read some samples more than the stage needs.
+//! The log keeps a mark for each sample from which a restore may start. Beyond [`MAX_MARKS`] it drops every
+//! second mark; a restore may then read a few samples more than the stage needs.
 
 use crate::loader::event::{InputOrigin, StreamNote};
 use crate::sample::Position;
@@ -47,60 +47,64 @@ use std::collections::VecDeque;
 /// Maximum number of marks. With more samples than that, one mark covers several samples.
 const MAX_MARKS: usize = 4096;
 
-/// The samples of a stream since the oldest one that is held.
+/// The samples of a stream since the oldest one that a restore must read again.
 #[derive(Debug)]
 pub(super) struct InputLog {
-    /// The stream right before the first mark, or before the next sample if there is no mark.
+    /// The cursor right before the first mark, or before the next sample if there is no mark.
     start: Cursor,
-    /// Number of failures by then that are not met again.
+    /// Number of failures before `start`. A restore from `start` does not see them again.
     failures_before: u64,
-    /// The samples from there on that have outputs.
+    /// The samples with outputs since `start`.
     marks: VecDeque<SampleMark>,
     /// The sample that was pushed last, until its first output.
     pending: Option<(SampleMark, Position)>,
-    /// The last sample with an output, and number of items that the stage gave since its first one.
+    /// The position of the last sample with an output.
     position: Position,
+    /// Number of items that the stage returned since the first output of that sample.
     part: u64,
-    /// Number of outputs, and of failures to read or map a sample.
+    /// Number of outputs.
     outputs: u64,
+    /// Number of failures to read or map a sample.
     failures: u64,
     /// Number of failures since the last sample. A restore that starts at the next sample of the same pass
-    /// meets them again.
+    /// sees them again.
     failures_between: u64,
-    /// The last pass with a failure between samples, and number of failures before that pass.
+    /// The last pass with a failure between samples.
     failed_pass: u64,
+    /// Number of failures before `failed_pass`.
     failures_before_pass: u64,
     /// Whether a sample was pushed in this pass.
     has_input: bool,
     repeated: Repeated,
 }
 
-/// Number of outputs and failures that a restore meets again.
+/// Number of outputs and failures from before a restore that are still to occur again.
 #[derive(Debug, Default)]
 struct Repeated {
-    /// Number of outputs, and how many of them nothing holds.
     outputs: u64,
+    /// Number of these outputs that are dropped.
     past: u64,
     failures: u64,
     /// The value of `part` after these outputs.
     part: Option<u64>,
 }
 
-/// A sample that a restore may start at.
+/// A sample from which a restore may start to read.
 #[derive(Debug)]
 struct SampleMark {
-    /// Number of samples of its pass that were taken before it.
     pass: u64,
+    /// Number of samples of the pass that were taken before this one.
     taken: u64,
-    /// Number of outputs before it, and of failures that are not met again with it.
+    /// Number of outputs before this sample.
     outputs: u64,
+    /// Number of failures that a restore from this sample does not see again.
     failures: u64,
-    /// What happened in the stream from there on, up to the next mark.
+    /// The changes of the stream's reading position from this sample to the next mark.
     note: Option<Box<StreamNote>>,
 }
 
 impl InputLog {
-    /// Starts where a restore starts to read.
+    /// A log that starts at the first sample that is read.
     pub(super) fn new(start: &Cursor) -> Self {
         let (inputs, part) = start.stage.as_ref().map_or((0, None), |stage| (stage.inputs, Some(stage.part)));
         InputLog {
@@ -125,7 +129,7 @@ impl InputLog {
         }
     }
 
-    /// Whether outputs that nothing holds are still to be met again after a restore.
+    /// Whether the next outputs are to be dropped, because they were consumed before a restore.
     pub(super) fn skips(&self) -> bool {
         self.repeated.past > 0
     }
@@ -135,12 +139,12 @@ impl InputLog {
         self.marks.len() >= MAX_MARKS
     }
 
-    /// Whether outputs that a stage got before a restore are still to come.
+    /// Whether the next outputs were already inputs of the stage before a restore.
     pub(super) fn is_repeating(&self) -> bool {
         self.repeated.outputs > 0
     }
 
-    /// Logs a sample whose only output is given at once. Nothing else must be held.
+    /// Logs a sample whose only output is consumed at once. No earlier sample may still be needed.
     pub(super) fn pass_sample(&mut self, origin: &mut InputOrigin) {
         self.release_all();
         self.start.move_to(origin.pass, origin.taken.saturating_sub(1));
@@ -150,12 +154,12 @@ impl InputLog {
         self.repeated.failures = 0;
     }
 
-    /// Logs a sample, whose outputs come next.
+    /// Logs a sample. Its outputs are pushed next.
     pub(super) fn push_sample(&mut self, origin: &mut InputOrigin) {
         self.drop_pending();
         let (pass, taken) = (origin.pass, origin.taken.saturating_sub(1));
         let failures = match taken {
-            // A restore at the beginning of a pass does not meet those at the end of the pass before.
+            // A restore from the beginning of a pass does not see failures at the end of the previous pass.
             0 if self.failed_pass == pass => self.failures_before_pass,
             0 => self.failures,
             _ => self.failures - self.failures_between,
@@ -164,17 +168,18 @@ impl InputLog {
         (self.failures_between, self.has_input) = (0, true);
         let begins_pass = self.marks.back().is_none_or(|last| last.pass != mark.pass);
         self.pending = Some((mark, origin.position));
-        // A stage may give an item in a pass in which it has no input.
+        // A stage may return an item in a pass in which it has no input.
         if begins_pass {
             self.mark();
         }
     }
 
-    /// Says that an output is next. Returns whether it is needed: a restore may have to pass it over.
+    /// Logs an output of the last sample. Returns false if the output must be dropped, because it was
+    /// consumed before a restore.
     pub(super) fn push_output(&mut self) -> bool {
         self.mark();
         if self.repeated.outputs == 0 {
-            // All failures from before the restore come before a new output, if they come again.
+            // Failures from before the restore occur before the first new output, or not again.
             self.repeated.failures = 0;
         }
         self.outputs += 1;
@@ -185,7 +190,7 @@ impl InputLog {
         !is_past
     }
 
-    /// Says that a sample could not be mapped. Returns whether to report it.
+    /// Logs that a sample could not be mapped. Returns whether to report the failure.
     pub(super) fn fail(&mut self) -> bool {
         self.failures += 1;
         let is_new = self.repeated.failures == 0;
@@ -193,7 +198,7 @@ impl InputLog {
         is_new
     }
 
-    /// Says that something failed between two samples, in this pass. Returns whether to report it.
+    /// Logs a failure between two samples of this pass. Returns whether to report the failure.
     pub(super) fn fail_between(&mut self, pass: u64) -> bool {
         if self.failed_pass != pass {
             (self.failed_pass, self.failures_before_pass) = (pass, self.failures);
@@ -202,15 +207,15 @@ impl InputLog {
         self.fail()
     }
 
-    /// The place of the next item of the stage: that of the last sample with an output, and the index of the
-    /// item among those since.
+    /// The position of the next item of the stage: that of the last sample with an output, and the index of
+    /// the item among the items since that sample.
     pub(super) fn next_item(&mut self) -> (Position, u64) {
         let part = self.part;
         self.part += 1;
         (self.position, part)
     }
 
-    /// Number of items that the stage gave since the last sample with an output.
+    /// Number of items that the stage returned since the last sample with an output.
     pub(super) fn part(&self) -> u64 {
         self.part
     }
@@ -220,43 +225,50 @@ impl InputLog {
         std::mem::take(&mut self.has_input)
     }
 
-    /// Drops the samples before the last `held` outputs.
-    pub(super) fn release(&mut self, held: u64) {
-        let first = self.outputs.saturating_sub(held);
+    /// Drops the samples that the last `needed` outputs do not come from.
+    pub(super) fn release(&mut self, needed: u64) {
+        let first = self.outputs.saturating_sub(needed);
         while let Some(next) = self.marks.get(1).filter(|next| next.outputs <= first) {
             let (pass, taken, failures) = (next.pass, next.taken, next.failures);
-            self.release_first((pass, taken), failures);
+            self.release_first(pass, taken, failures);
         }
     }
 
-    /// Drops all samples: nothing is held of them.
+    /// Drops all samples, because none is needed.
     pub(super) fn release_all(&mut self) {
         self.drop_pending();
         while let Some(mark) = self.marks.front() {
-            let next = self.marks.get(1).map_or((mark.pass, mark.taken + 1), |next| (next.pass, next.taken));
-            let failures = self.failures - self.failures_between;
-            self.release_first(next, self.marks.get(1).map_or(failures, |next| next.failures));
-            // What the sample gave before a restore, it gives no more.
+            match self.marks.get(1) {
+                Some(next) => {
+                    let (pass, taken, failures) = (next.pass, next.taken, next.failures);
+                    self.release_first(pass, taken, failures);
+                }
+                None => {
+                    let (pass, taken) = (mark.pass, mark.taken + 1);
+                    self.release_first(pass, taken, self.failures - self.failures_between);
+                }
+            }
+            // The sample has no further outputs that could be repeated.
             (self.repeated.past, self.repeated.outputs) = (0, 0);
         }
     }
 
-    /// Where a restore starts, if the last `held` outputs are needed again.
-    pub(super) fn cursor(&mut self, held: u64) -> Cursor {
-        self.release(held);
-        let first = self.outputs.saturating_sub(held);
+    /// The cursor of a restore that needs the last `needed` outputs again.
+    pub(super) fn cursor(&mut self, needed: u64) -> Cursor {
+        self.release(needed);
+        let first = self.outputs.saturating_sub(needed);
         let past = first.saturating_sub(self.marks.front().map_or(first, |mark| mark.outputs));
         Cursor {
-            // What is still to come again counts as well.
+            // Outputs that this run has not dropped yet, the next restore must drop too.
             past: past + self.repeated.past,
             failures: self.failures - self.failures_before + self.repeated.failures,
             ..self.start.clone()
         }
     }
 
-    /// Makes a mark of the sample that was pushed last.
+    /// Adds a mark for the sample that was pushed last.
     fn mark(&mut self) {
-        // Taking nothing out would move as many bytes as taking something.
+        // `take` moves the bytes of the value even if it is `None`, so the common case is checked first.
         if self.pending.is_none() {
             return;
         }
@@ -273,7 +285,7 @@ impl InputLog {
         self.end_repeated();
     }
 
-    /// Sets `part` after the last output that comes again.
+    /// Sets `part` after the last repeated output.
     fn end_repeated(&mut self) {
         if self.repeated.outputs == 0
             && let Some(part) = self.repeated.part.take()
@@ -282,7 +294,7 @@ impl InputLog {
         }
     }
 
-    /// Forgets a sample without an output: the mark before it covers it.
+    /// Drops the last sample if it had no output: the mark before it covers it.
     fn drop_pending(&mut self) {
         if self.pending.is_none() {
             return;
@@ -293,15 +305,16 @@ impl InputLog {
         }
     }
 
-    /// Moves the start from the first mark to this place, before which this many failures were.
-    fn release_first(&mut self, (pass, taken): (u64, u64), failures: u64) {
+    /// Removes the first mark, and moves the start to the sample `taken` of `pass`. `failures` counts the
+    /// failures before it.
+    fn release_first(&mut self, pass: u64, taken: u64, failures: u64) {
         let Some(mark) = self.marks.pop_front() else { return };
         self.apply(mark.note);
         self.start.move_to(pass, taken);
         self.failures_before = failures;
     }
 
-    /// Adds what has happened in the pass to the start.
+    /// Adds the changes of a note to the start.
     fn apply(&mut self, note: Option<Box<StreamNote>>) {
         let Some(note) = note else { return };
         self.start.length = note.length.or(self.start.length);
@@ -345,51 +358,52 @@ mod tests {
         }
     }
 
-    fn place(cursor: &Cursor) -> (u64, u64, u64) {
+    /// `taken`, `past` and `failures` of the cursor.
+    fn counts(cursor: &Cursor) -> (u64, u64, u64) {
         (cursor.taken, cursor.past, cursor.failures)
     }
 
     #[test]
-    fn a_restore_starts_at_the_sample_of_the_oldest_output_that_is_held() {
+    fn a_restore_starts_at_the_sample_of_the_oldest_needed_output() {
         let mut log = InputLog::new(&Cursor::default());
         (0..10).for_each(|sample| push(&mut log, sample, 2));
-        assert_eq!(place(&log.cursor(20)), (0, 0, 0));
-        assert_eq!(place(&log.cursor(3)), (8, 1, 0));
-        assert_eq!(place(&log.cursor(2)), (9, 0, 0));
-        assert_eq!(place(&log.cursor(0)), (9, 2, 0), "items have the position of the last sample");
+        assert_eq!(counts(&log.cursor(20)), (0, 0, 0));
+        assert_eq!(counts(&log.cursor(3)), (8, 1, 0));
+        assert_eq!(counts(&log.cursor(2)), (9, 0, 0));
+        assert_eq!(counts(&log.cursor(0)), (9, 2, 0), "items have the position of the last sample");
         log.release_all();
-        assert_eq!(place(&log.cursor(0)), (10, 0, 0));
+        assert_eq!(counts(&log.cursor(0)), (10, 0, 0));
     }
 
     #[test]
-    fn a_sample_without_an_output_is_passed() {
+    fn a_restore_skips_samples_without_outputs() {
         let mut log = InputLog::new(&Cursor::default());
         push(&mut log, 0, 1);
         push(&mut log, 1, 0);
         push(&mut log, 2, 1);
         push(&mut log, 3, 0);
-        assert_eq!(place(&log.cursor(2)), (0, 0, 0));
-        assert_eq!(place(&log.cursor(1)), (2, 0, 0));
-        assert_eq!(place(&log.cursor(0)), (2, 1, 0));
+        assert_eq!(counts(&log.cursor(2)), (0, 0, 0));
+        assert_eq!(counts(&log.cursor(1)), (2, 0, 0));
+        assert_eq!(counts(&log.cursor(0)), (2, 1, 0));
     }
 
     #[test]
-    fn failures_that_a_restore_meets_again_are_counted() {
+    fn failures_that_occur_again_after_a_restore_are_counted() {
         let mut log = InputLog::new(&Cursor::default());
         assert!(log.fail_between(0));
         push(&mut log, 0, 1);
         assert!(log.fail());
         assert!(log.fail_between(0));
-        assert_eq!(place(&log.cursor(1)), (0, 0, 3));
+        assert_eq!(counts(&log.cursor(1)), (0, 0, 3));
         push(&mut log, 1, 1);
         assert!(log.fail_between(0));
-        assert_eq!(place(&log.cursor(1)), (1, 0, 2), "those right before sample 1 are met with it");
+        assert_eq!(counts(&log.cursor(1)), (1, 0, 2), "failures right before sample 1 occur again with it");
         log.release_all();
-        assert_eq!(place(&log.cursor(0)), (2, 0, 1));
+        assert_eq!(counts(&log.cursor(0)), (2, 0, 1));
     }
 
     #[test]
-    fn failures_at_the_end_of_a_pass_are_not_met_again_in_the_next_one() {
+    fn failures_at_the_end_of_a_pass_do_not_occur_again_in_the_next_one() {
         let mut log = InputLog::new(&Cursor::default());
         push(&mut log, 0, 1);
         assert!(log.fail_between(0) && log.fail_between(0));
@@ -397,16 +411,16 @@ mod tests {
         log.push_sample(&mut InputOrigin { pass: 1, taken: 1, ..InputOrigin::default() });
         assert!(log.push_output());
         assert!(log.fail_between(1));
-        assert_eq!(place(&log.cursor(2)), (0, 0, 4));
-        assert_eq!((log.cursor(1).pass, place(&log.cursor(1))), (1, (0, 0, 2)));
-        // Without a failure before its first sample, too.
+        assert_eq!(counts(&log.cursor(2)), (0, 0, 4));
+        assert_eq!((log.cursor(1).pass, counts(&log.cursor(1))), (1, (0, 0, 2)));
+        // The same for a pass without a failure before its first sample.
         log.push_sample(&mut InputOrigin { pass: 2, taken: 1, ..InputOrigin::default() });
         assert!(log.push_output());
-        assert_eq!((log.cursor(1).pass, place(&log.cursor(1))), (2, (0, 0, 0)));
+        assert_eq!((log.cursor(1).pass, counts(&log.cursor(1))), (2, (0, 0, 0)));
     }
 
     #[test]
-    fn what_was_given_before_a_restore_is_passed_over() {
+    fn outputs_that_were_consumed_before_a_restore_are_dropped() {
         let stage = StageRecord { inputs: 2, part: 7, ..StageRecord::default() };
         let start = Cursor { taken: 4, past: 1, failures: 1, stage: Some(stage), ..Cursor::default() };
         let mut log = InputLog::new(&start);
@@ -420,25 +434,25 @@ mod tests {
         assert_eq!(log.part(), 0);
         assert!(log.push_output());
         assert_eq!((log.next_item().1, log.next_item().1), (7, 8));
-        assert_eq!(place(&log.cursor(2)), (4, 1, 2));
+        assert_eq!(counts(&log.cursor(2)), (4, 1, 2));
     }
 
     #[test]
-    fn a_failure_that_does_not_come_again_hides_no_later_one() {
+    fn a_failure_that_does_not_occur_again_hides_no_later_one() {
         let stage = StageRecord { inputs: 2, ..StageRecord::default() };
         let start = Cursor { failures: 3, stage: Some(stage), ..Cursor::default() };
         let mut log = InputLog::new(&start);
         push(&mut log, 0, 1);
-        assert!(!log.fail(), "it comes between the inputs that the stage gets again");
+        assert!(!log.fail(), "this failure occurs between the repeated inputs of the stage");
         push(&mut log, 1, 1);
-        assert!(!log.fail(), "it may come before the first new output");
+        assert!(!log.fail(), "this failure occurs before the first new output");
         push(&mut log, 2, 1);
         assert!(log.fail());
         assert_eq!(log.cursor(1).failures, 1);
     }
 
     #[test]
-    fn a_pass_begins_without_the_slices_of_the_one_before() {
+    fn a_pass_begins_without_the_slices_of_the_previous_pass() {
         let mut log = InputLog::new(&Cursor { taken: 9, length: Some(10), ..Cursor::default() });
         let mut origin = InputOrigin { taken: 10, ..InputOrigin::default() };
         log.pass_sample(&mut origin);
@@ -449,13 +463,13 @@ mod tests {
     }
 
     #[test]
-    fn a_log_stays_short_and_starts_where_it_did() {
+    fn dropping_marks_does_not_move_the_start() {
         let mut log = InputLog::new(&Cursor::default());
         (0..3 * MAX_MARKS as u64).for_each(|sample| push(&mut log, sample, 1));
         assert!(log.marks.len() <= MAX_MARKS);
         let all = log.outputs;
-        assert_eq!(place(&log.cursor(all)), (0, 0, 0));
-        let (taken, past, _) = place(&log.cursor(100));
+        assert_eq!(counts(&log.cursor(all)), (0, 0, 0));
+        let (taken, past, _) = counts(&log.cursor(100));
         assert_eq!(taken + past, all - 100);
     }
 }

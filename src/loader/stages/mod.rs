@@ -1,14 +1,14 @@
-//! The stages between the shuffle buffer and the sequence. Most run on the threads, sample by sample. A
-//! stream stage runs behind the threads and sees the outputs of one stream in order.
+//! The stages between the shuffle buffer and the sequence. Most stages run on the threads, sample by sample.
+//! A stream stage runs after the threads, and gets the outputs of one stream in order.
 //!
 //! ```text
-//! pipe            the stages on the threads: from a sample to any number of outputs
-//! stream_stage    the trait of a stage behind the threads
-//! stateful        a stage of any kind as a stream stage
-//! buckets         gives each step items of its shape
-//! rerun           a stage that cannot say what it needs is run again by a restore
-//! input_log       the oldest sample that is held: where a restore starts to read
-//! tagged_outputs  outputs one by one, each tagged with its place
+//! pipe            the stages on the threads: a function from a sample to any number of outputs
+//! stream_stage    the trait of a stage after the threads
+//! stateful        runs any `Stage` as a stream stage
+//! buckets         returns items of the shape of each step
+//! rerun           runs a stage that cannot save its state again after a restore
+//! input_log       finds the oldest sample that a restore must read again
+//! tagged_outputs  outputs one by one, each tagged with its position
 //! ```
 
 mod buckets;
@@ -30,17 +30,17 @@ use crate::collate::RowSlots;
 use crate::error::Result;
 use std::sync::Arc;
 
-/// The stages for the samples of one dataset, behind its shuffle buffer.
+/// The stages for the samples of one dataset, after its shuffle buffer.
 pub(super) struct Stages<T> {
     pub(super) pipe: Pipe<PipeOutput<T>>,
-    /// The stage behind the threads, if there is one.
+    /// Makes the stage after the threads, if there is one.
     pub(super) stream_stage: Option<MakeStreamStage<T>>,
     /// The names of the stages that change the number of items, with their options. A restore requires the
     /// same names.
     pub(super) names: Vec<String>,
-    /// Whether there is no stage yet.
+    /// Whether no stage was added yet.
     pub(super) is_empty: bool,
-    /// Whether items carry the location of their sample, since their rows or batches may fail.
+    /// Whether items carry the location of their sample, because their rows or batches may fail.
     pub(super) locates: bool,
 }
 
@@ -49,8 +49,8 @@ impl<T: 'static> Stages<T> {
         self,
         f: Arc<impl Fn(T) -> Result<U> + Send + Sync + 'static>,
     ) -> Stages<U> {
-        let f_behind = Arc::clone(&f);
-        let stream_stage = self.stream_stage_then(move |item| f_behind(item).map(Some));
+        let f_after = Arc::clone(&f);
+        let stream_stage = self.stream_stage_then(move |item| f_after(item).map(Some));
         let pipe = pipe::map(self.pipe, move |output| match output {
             PipeOutput::Item(item) => f(item).map(PipeOutput::Item),
             PipeOutput::Erased(item) => Ok(PipeOutput::Erased(item)),
@@ -62,8 +62,8 @@ impl<T: 'static> Stages<T> {
         mut self,
         f: Arc<impl Fn(T) -> Result<Option<U>> + Send + Sync + 'static>,
     ) -> Stages<U> {
-        let f_behind = Arc::clone(&f);
-        let stream_stage = self.stream_stage_then(move |item| f_behind(item));
+        let f_after = Arc::clone(&f);
+        let stream_stage = self.stream_stage_then(move |item| f_after(item));
         let pipe = pipe::filter_map(self.pipe, move |output| match output {
             PipeOutput::Item(item) => Ok(f(item)?.map(PipeOutput::Item)),
             PipeOutput::Erased(item) => Ok(Some(PipeOutput::Erased(item))),
@@ -89,7 +89,7 @@ impl<T: 'static> Stages<T> {
         Stages { pipe, stream_stage: None, names: self.names, is_empty: false, locates: self.locates }
     }
 
-    /// Adds a stateful stage behind the threads.
+    /// Appends a stateful stage, which runs after the threads.
     pub(super) fn stateful<C>(self, name: String, make: stateful::MakeStage<C>) -> Stages<C::Out>
     where
         T: Send,
@@ -102,8 +102,8 @@ impl<T: 'static> Stages<T> {
         self.with_stream_stage(name, stream_stage)
     }
 
-    /// Queues items until a step of their shape comes. `measure` returns the bucket of an item, and how much
-    /// of its shape the item fills.
+    /// Appends a stage that queues items by shape. `measure` returns the bucket of an item, and the part of
+    /// the bucket's shape that the item fills.
     pub(super) fn bucketed(
         self,
         plan: Arc<BucketPlan>,
@@ -123,7 +123,7 @@ impl<T: 'static> Stages<T> {
         Stages { names, ..measured.with_stream_stage(String::new(), stream_stage) }
     }
 
-    /// Adds a stream stage, which takes all outputs of the threads.
+    /// Appends a stream stage. All outputs of the threads become its inputs.
     fn with_stream_stage<U: 'static>(
         mut self,
         name: String,
@@ -146,7 +146,7 @@ impl<T: 'static> Stages<T> {
         }
     }
 
-    /// The stream stage with a function behind it.
+    /// The stream stage with a function after it.
     fn stream_stage_then<U: 'static>(
         &self,
         f: impl Fn(T) -> Result<Option<U>> + Send + Sync + 'static,
@@ -161,8 +161,8 @@ impl<T: 'static> Stages<T> {
 impl<T: 'static> Stages<T> {
     /// Runs the stages of the threads on a sample.
     pub(super) fn run(&self, input: StageInput, slots: RowSlots) -> MappedInput<T> {
-        let is_needed = self.locates || self.stream_stage.is_some();
-        let location = is_needed.then(|| Box::new(input.sample.location()));
+        let needs_location = self.locates || self.stream_stage.is_some();
+        let location = needs_location.then(|| Box::new(input.sample.location()));
         MappedInput::new(input.origin, self.pipe.run(input.sample, slots), location)
     }
 
@@ -175,14 +175,14 @@ impl<T: 'static> Stages<T> {
     ) -> TaggedOutputs<T> {
         let stream_stage = self.stream_stage.as_ref().map(|stream_stage| stream_stage(start));
         let name = self.names.last().cloned().unwrap_or_default();
-        TaggedOutputs::new(dataset, (stream_stage, name), start, endless).locating(self.locates)
+        TaggedOutputs::new(dataset, stream_stage, name, start, endless).locating(self.locates)
     }
 }
 
 /// Makes the stream stage of one stream.
 type MakeStreamStage<T> = Arc<dyn Fn(&StreamStart) -> Box<dyn StreamStage<T>> + Send + Sync>;
 
-/// What `flat_map` makes of one output of the stage before.
+/// The outputs of `flat_map` for one output of the previous stage.
 enum FlatOutputs<I> {
     Items(I),
     Erased(Option<ErasedItem>),

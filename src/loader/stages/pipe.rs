@@ -14,16 +14,16 @@ pub(in crate::loader) enum PipeOutput<T> {
     Erased(ErasedItem),
 }
 
-/// Takes the outputs of a sample, one after the other.
+/// Receives the outputs of a sample, one after the other.
 pub(in crate::loader) type Sink<'a, T> = &'a mut dyn FnMut(Result<T>);
 
-/// The stages as a function of a sample and of the slots for its row. The slots are for its first output.
+/// The stages as a function of a sample and of the slots for the row of its first output.
 pub(in crate::loader) enum Pipe<T> {
-    /// One output: the sample itself.
+    /// The output is the sample itself.
     Identity(fn(Sample) -> T),
-    /// One output, from a borrowed sample.
+    /// One output, computed from a borrowed sample.
     ByRef(RefFn<T>),
-    /// One output.
+    /// One output, computed from an owned sample.
     One(OneFn<T>),
     /// Any number of outputs.
     Many(ManyFn<T>),
@@ -96,8 +96,7 @@ impl<T> Pipe<T> {
 
     /// The outputs of a sample. Errors and panics name the sample. Outputs before a panic are kept.
     pub(super) fn run(&self, sample: Sample, slots: RowSlots) -> SampleOutputs<T> {
-        // Most pipelines are one of the first two, which do not consume the sample: its location is copied
-        // only for the others.
+        // `Identity` and `ByRef` do not consume the sample, so they need no copy of its location.
         let mut outputs = SampleOutputs::new();
         match self {
             Pipe::Identity(same) => outputs.push(Ok(same(sample))),

@@ -1,15 +1,17 @@
-//! Runs a stage again that cannot say what it needs to be restored.
+//! `Rerun`: restores a stage that cannot save its state, by running it again.
 
 use super::stream_stage::{ErasedItem, OutputOrigin, StageFailure, StageOutput, StreamStage};
 use crate::adapters::SavedStage;
 use crate::error::{ErrorKind, Result};
 use crate::state::misfit;
 
-/// A stage that does not [save](StreamStage::save) its state, as one that does: it needs all inputs since it
-/// was last [fresh](StreamStage::is_fresh), and its number is that of the results that it gave for them. A
-/// restore pushes these inputs again, and drops as many results.
+/// Wraps a stage that does not [save](StreamStage::save) its state.
 ///
-/// Example: a stage joins two inputs at a time, and is fresh before every second one.
+/// The saved state of the wrapper is the number of inputs since the stage was last
+/// [fresh](StreamStage::is_fresh), and the number of results that the stage returned for them. A restore
+/// pushes these inputs again, and drops that number of results.
+///
+/// Example: a stage joins two inputs at a time, and is fresh before every first input of a pair.
 ///
 /// ```text
 /// after the item of 2 and 3    inputs: 2, numbers: [1]    2 and 3 are pushed again, one item is dropped
@@ -17,42 +19,42 @@ use crate::state::misfit;
 /// ```
 pub(super) struct Rerun<T> {
     stage: Box<dyn StreamStage<T>>,
-    /// Number of inputs, and of items and failures, since the stage was fresh.
+    /// Number of inputs since the stage was fresh.
     inputs: u64,
-    given: u64,
-    /// Number of results to drop, since they were given before a restore.
+    /// Number of results (items and failures) since the stage was fresh.
+    results: u64,
+    /// Number of results to drop, because they were returned before a restore.
     to_drop: u64,
     draining: bool,
 }
 
 impl<T> Rerun<T> {
     pub(super) fn new(stage: Box<dyn StreamStage<T>>) -> Self {
-        Rerun { stage, inputs: 0, given: 0, to_drop: 0, draining: false }
+        Rerun { stage, inputs: 0, results: 0, to_drop: 0, draining: false }
     }
 
-    /// Checks that nothing is left to drop.
+    /// Checks that the stage has returned all results that were to be dropped.
     fn check(&mut self) -> Result<()> {
-        match std::mem::take(&mut self.to_drop) {
-            0 => Ok(()),
-            _ => {
-                let what =
-                    "a stateful stage gives less than it gave before: it must depend on its items alone";
-                Err(misfit(what))
-            }
+        if std::mem::take(&mut self.to_drop) == 0 {
+            return Ok(());
         }
+        Err(misfit(
+            "a stateful stage returns fewer items than it did before for the same inputs: its outputs must \
+             depend only on its inputs",
+        ))
     }
 }
 
 impl<T> StreamStage<T> for Rerun<T> {
-    fn push(&mut self, part: ErasedItem, at: &OutputOrigin) -> Result<()> {
+    fn push(&mut self, output: ErasedItem, at: &OutputOrigin) -> Result<()> {
         if self.stage.is_fresh() {
             if self.inputs > 0 {
                 self.check()?;
             }
-            (self.inputs, self.given) = (0, 0);
+            (self.inputs, self.results) = (0, 0);
         }
         self.inputs += 1;
-        self.stage.push(part, at)
+        self.stage.push(output, at)
     }
 
     fn pull(&mut self) -> Option<Result<StageOutput<T>, StageFailure>> {
@@ -61,12 +63,12 @@ impl<T> StreamStage<T> for Rerun<T> {
                 let checked = if self.draining { self.check() } else { Ok(()) };
                 return checked.err().map(|error| Err(error.into()));
             };
-            // A failure that ends the run cannot have been given before.
+            // A failure that ends the run cannot have been returned before the restore.
             let is_fatal = |failed: &StageFailure| matches!(failed.error.kind(), ErrorKind::State(_));
             if self.stage.is_broken() || result.as_ref().err().is_some_and(is_fatal) {
                 return Some(result);
             }
-            self.given += 1;
+            self.results += 1;
             if self.to_drop == 0 {
                 return Some(result);
             }
@@ -76,7 +78,7 @@ impl<T> StreamStage<T> for Rerun<T> {
 
     fn end(&mut self) {
         self.stage.end();
-        (self.inputs, self.given, self.draining) = (0, 0, false);
+        (self.inputs, self.results, self.draining) = (0, 0, false);
     }
 
     fn drain(&mut self) {
@@ -85,14 +87,14 @@ impl<T> StreamStage<T> for Rerun<T> {
     }
 
     fn save(&self) -> Option<SavedStage> {
-        Some(SavedStage { inputs: self.inputs, numbers: vec![self.given] })
+        Some(SavedStage { inputs: self.inputs, numbers: vec![self.results] })
     }
 
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
-        let [given] = saved.numbers[..] else {
-            return Err(misfit("it does not say how much a stage that is run again had returned"));
+        let [results] = saved.numbers[..] else {
+            return Err(misfit("it lacks the number of items that a stateful stage had returned"));
         };
-        self.to_drop = given;
+        self.to_drop = results;
         Ok(())
     }
 
@@ -109,7 +111,7 @@ impl<T> StreamStage<T> for Rerun<T> {
 mod tests {
     use super::*;
 
-    /// Gives the sum of every two inputs.
+    /// Returns the sum of every two inputs.
     #[derive(Default)]
     struct Pairs {
         held: Option<u64>,
@@ -117,8 +119,8 @@ mod tests {
     }
 
     impl StreamStage<u64> for Pairs {
-        fn push(&mut self, part: ErasedItem, _: &OutputOrigin) -> Result<()> {
-            let input = *part.downcast::<u64>().unwrap();
+        fn push(&mut self, output: ErasedItem, _: &OutputOrigin) -> Result<()> {
+            let input = *output.downcast::<u64>().unwrap();
             match self.held.take() {
                 Some(held) => self.ready = Some(held + input),
                 None => self.held = Some(input),
@@ -139,7 +141,7 @@ mod tests {
         }
     }
 
-    /// Pushes these inputs. Returns the items.
+    /// Pushes these inputs, and returns the items of the stage.
     fn run(stage: &mut Rerun<u64>, inputs: std::ops::Range<u64>) -> Vec<u64> {
         let mut items = Vec::new();
         for input in inputs {
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_is_run_again_from_the_input_that_found_it_fresh() {
+    fn a_stage_is_run_again_on_the_inputs_since_it_was_fresh() {
         for stop in 0..7 {
             let mut stage = Rerun::new(Box::new(Pairs::default()));
             let before = run(&mut stage, 0..stop);
@@ -164,13 +166,13 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_that_gives_less_than_before_is_an_error() {
+    fn a_stage_that_returns_fewer_items_than_before_is_an_error() {
         let mut stage = Rerun::new(Box::new(Pairs::default()));
         stage.restore(&SavedStage { inputs: 1, numbers: vec![1] }).unwrap();
         assert_eq!(run(&mut stage, 0..1), [0; 0]);
         stage.drain();
         let error = stage.pull().unwrap().err().unwrap().error.to_string();
-        assert!(error.contains("less than it gave before"), "{error}");
+        assert!(error.contains("fewer items than it did before"), "{error}");
         assert!(stage.restore(&SavedStage::default()).is_err());
     }
 }

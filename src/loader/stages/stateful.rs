@@ -1,4 +1,4 @@
-//! Runs a [`Stage`] of any kind as a stream stage.
+//! `StatefulStage`: runs any [`Stage`] as a stream stage.
 
 use super::stream_stage::{ErasedItem, OutputOrigin, StageFailure, StageOutput, StreamStage};
 use crate::activity::{self, Activity};
@@ -8,26 +8,26 @@ use crate::loader::event::StreamStart;
 use crate::panic::{catch, drop_caught};
 use std::sync::Arc;
 
-/// Maximum number of inputs without an output. Beyond it the run ends with an error, since the stage may hold
-/// all of them.
+/// Maximum number of inputs without an output. Beyond it the run ends with an error, because the stage may
+/// hold all of the inputs in memory.
 pub(super) const MAX_INPUTS_WITHOUT_OUTPUT: u64 = 1 << 20;
 
-/// Makes a stage, one for each stream and pass.
+/// Makes the stage of a stream. It is called for each pass.
 pub(super) type MakeStage<C> = Arc<dyn Fn(&StreamStart) -> C + Send + Sync>;
 
-/// A stateful stage: drives any [`Stage`].
+/// Drives a [`Stage`], and catches its panics.
 pub(super) struct StatefulStage<C: Stage<In>, In> {
     make: MakeStage<C>,
     start: StreamStart,
-    /// None if making it has panicked.
+    /// `None` if `make` has panicked.
     stage: Option<C>,
-    /// What the last push has given.
+    /// The output of the last `push`, or the panic of `make`.
     ready: Option<Result<C::Out>>,
-    /// No more inputs come in this pass.
+    /// Whether the pass has no more inputs.
     draining: bool,
     /// Whether the stage has panicked, so that its state is unknown.
     broken: bool,
-    /// Number of inputs that it may take before it must give something.
+    /// Number of further inputs that the stage may consume without an output.
     inputs_left: u64,
 }
 
@@ -52,10 +52,10 @@ impl<C: Stage<In>, In> StatefulStage<C, In> {
         })
     }
 
-    /// Asks the stage something that changes nothing.
-    fn ask<T: Default>(&self, ask: impl FnOnce(&C) -> T) -> T {
+    /// Calls a method that does not change the stage. Returns the default if the stage has panicked.
+    fn query<T: Default>(&self, call: impl FnOnce(&C) -> T) -> T {
         let stage = self.stage.as_ref().filter(|_| !self.broken);
-        stage.and_then(|stage| catch(|| ask(stage)).ok()).unwrap_or_default()
+        stage.and_then(|stage| catch(|| call(stage)).ok()).unwrap_or_default()
     }
 }
 
@@ -65,9 +65,9 @@ where
     C::Out: Send,
     In: 'static,
 {
-    fn push(&mut self, part: ErasedItem, at: &OutputOrigin) -> Result<()> {
+    fn push(&mut self, output: ErasedItem, at: &OutputOrigin) -> Result<()> {
         activity::on_sample(at.position.shard, at.position.sample);
-        let Ok(item) = part.downcast::<In>() else {
+        let Ok(item) = output.downcast::<In>() else {
             return Err(ErrorKind::Config("a stage was given items of another type".into()).into());
         };
         if !self.broken && !self.is_done() {
@@ -79,15 +79,20 @@ where
 
     fn pull(&mut self) -> Option<Result<StageOutput<C::Out>, StageFailure>> {
         let draining = self.draining;
-        let item = self.ready.take().or_else(|| self.call(Stage::pull));
-        let item = item.or_else(|| draining.then(|| self.call(Stage::drain)).flatten());
-        // What functions behind the stage leave out counts as well.
-        if item.is_some() {
-            self.inputs_left = MAX_INPUTS_WITHOUT_OUTPUT;
+        let mut item = self.ready.take().or_else(|| self.call(Stage::pull));
+        if item.is_none() && draining {
+            item = self.call(Stage::drain);
         }
-        let fill = |item: &C::Out| self.ask(|stage| stage.fill(item));
-        let pulled = |item| StageOutput { fill: fill(&item), ..StageOutput::item(item) };
-        item.map(|item| item.map(pulled).map_err(StageFailure::from))
+        // Items that later functions filter out count as outputs too.
+        let item = item?;
+        self.inputs_left = MAX_INPUTS_WITHOUT_OUTPUT;
+        match item {
+            Ok(item) => {
+                let fill = self.query(|stage| stage.fill(&item));
+                Some(Ok(StageOutput { fill, ..StageOutput::item(item) }))
+            }
+            Err(error) => Some(Err(StageFailure::from(error))),
+        }
     }
 
     fn end(&mut self) {
@@ -102,25 +107,25 @@ where
     }
 
     fn is_fresh(&self) -> bool {
-        self.ask(Stage::is_fresh)
+        self.query(Stage::is_fresh)
     }
 
     fn save(&self) -> Option<SavedStage> {
-        self.ask(Stage::save)
+        self.query(Stage::save)
     }
 
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
-        // The stage has given something for the inputs that it gets again.
+        // The outputs for the repeated inputs may have been returned before the restore.
         self.inputs_left = self.inputs_left.saturating_add(saved.inputs);
         match &mut self.stage {
             Some(stage) => catch(|| stage.restore(saved)).and_then(|restored| restored),
-            // The panic is the first thing that it gives.
+            // The first `pull` returns the panic of `make`.
             None => Ok(()),
         }
     }
 
     fn is_done(&self) -> bool {
-        self.ask(Stage::is_done)
+        self.query(Stage::is_done)
     }
 
     fn only_takes(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Stages that see the outputs of one stream in order: behind the stages on the threads.
+//! `StreamStage`: a stage that gets the outputs of one stream in order, after the stages on the threads.
 
 use crate::activity::{self, Activity};
 use crate::adapters::SavedStage;
@@ -8,48 +8,47 @@ use crate::sample::{Position, SampleLocation};
 use std::any::Any;
 use std::sync::Arc;
 
-/// An output of the threads for a stream stage, without its type.
+/// An output of the threads that is an input of a stream stage, with its type erased.
 pub(in crate::loader) type ErasedItem = Box<dyn Any + Send>;
 
-/// A stage behind the threads. There is one for each stream, which sees the outputs of the stream in order,
-/// one output at a time.
+/// A stage after the threads. Each stream has its own, which gets the outputs of the stream in order, one at
+/// a time.
 pub(in crate::loader) trait StreamStage<T>: Send {
-    /// Takes an output.
-    fn push(&mut self, part: ErasedItem, at: &OutputOrigin) -> Result<()>;
+    /// Consumes one output of the threads.
+    fn push(&mut self, output: ErasedItem, at: &OutputOrigin) -> Result<()>;
 
-    /// Returns the next item, if there is one without another output.
+    /// Returns the next item; `None` if the stage needs another output first.
     fn pull(&mut self) -> Option<Result<StageOutput<T>, StageFailure>>;
 
-    /// Says that a function behind this stage failed for the item that was pulled last, or filtered it out:
-    /// the next item takes its sequence number. Returns where the item came from, if not from the last
-    /// output.
-    fn lost(&mut self) -> Option<OutputOrigin> {
+    /// A function after this stage failed for the item that was pulled last, or filtered it out, so the next
+    /// item takes its sequence number. Returns the origin of the lost item, unless that is the last output.
+    fn lose_item(&mut self) -> Option<OutputOrigin> {
         None
     }
 
-    /// Says that the last items and gaps that were pulled have lost their sequence numbers, which the next
-    /// ones take.
-    fn give_back(&mut self, places: u64) {
-        let _ = places;
+    /// The last `count` items and gaps that were pulled have lost their sequence numbers. The next ones take
+    /// these numbers.
+    fn give_back(&mut self, count: u64) {
+        let _ = count;
     }
 
     /// Resets the stage at the end of a pass.
     fn end(&mut self);
 
-    /// Says that no more outputs come in this pass, so that `pull` gives what is left.
+    /// This pass has no more outputs, so `pull` returns the items that are left.
     fn drain(&mut self) {}
 
-    /// Whether it continues across the ends of passes, up to the end of the run.
+    /// Whether the stage continues across the ends of passes, up to the end of the run.
     fn spans_passes(&self) -> bool {
         false
     }
 
-    /// Whether it depends on no earlier output.
+    /// Whether the following items do not depend on earlier outputs.
     fn is_fresh(&self) -> bool {
         false
     }
 
-    /// Its state, if it saves one.
+    /// The state of the stage, if the stage can save it.
     fn save(&self) -> Option<SavedStage> {
         None
     }
@@ -60,36 +59,37 @@ pub(in crate::loader) trait StreamStage<T>: Send {
         Ok(())
     }
 
-    /// Whether it may drop all further outputs.
+    /// Whether the stage may drop all further outputs.
     fn is_done(&self) -> bool {
         false
     }
 
-    /// Whether it takes items and gives none: it may hold all of them in memory.
+    /// Whether the stage has consumed too many outputs in a row without returning an item: it may hold all of
+    /// them in memory.
     fn only_takes(&self) -> bool {
         false
     }
 
-    /// Whether it has panicked and cannot continue.
+    /// Whether the stage has panicked and cannot continue.
     fn is_broken(&self) -> bool {
         false
     }
 }
 
-/// Where an output comes from.
+/// The origin of an output of the threads.
 #[derive(Debug, Clone, Default)]
 pub(in crate::loader) struct OutputOrigin {
-    /// The sample, for errors.
+    /// The key and shard of the sample, for errors.
     pub(in crate::loader) location: Option<SampleLocation>,
-    /// Number of passes that the stream had completed before.
+    /// Number of passes that the stream had completed before this one.
     pub(in crate::loader) pass: u64,
     pub(in crate::loader) position: Position,
-    /// Index among the outputs of its sample.
+    /// Index of the output among the outputs of its sample.
     pub(in crate::loader) part: u64,
 }
 
 impl OutputOrigin {
-    /// Adds the sample to an error.
+    /// Adds the key and shard of the sample to an error.
     pub(super) fn locate(&self, error: Error) -> Error {
         match &self.location {
             Some(location) => location.locate(error),
@@ -101,8 +101,8 @@ impl OutputOrigin {
 /// A failure of a stream stage.
 pub(in crate::loader) struct StageFailure {
     pub(in crate::loader) error: Error,
-    /// The pass of the item that failed, if it does not come from the last output. Then the error names the
-    /// sample already.
+    /// The pass of the item that failed, if the item does not come from the last output. The error then
+    /// already names the sample.
     pub(in crate::loader) pass: Option<u64>,
 }
 
@@ -112,13 +112,13 @@ impl From<Error> for StageFailure {
     }
 }
 
-/// What a stream stage gives.
+/// An item or a gap that a stream stage returns.
 pub(in crate::loader) struct StageOutput<T> {
-    /// None for a gap.
+    /// `None` for a gap.
     pub(in crate::loader) item: Option<T>,
-    /// Where the item comes from, if not from the last output.
+    /// The origin of the item, unless that is the last output.
     pub(in crate::loader) at: Option<OutputOrigin>,
-    /// How much of the item is used, and how much fits into it.
+    /// The used size and the capacity of the item, such as the tokens of a packed row.
     pub(in crate::loader) fill: Option<(u64, u64)>,
 }
 
@@ -128,13 +128,13 @@ impl<T> StageOutput<T> {
         StageOutput { item: Some(item), at: None, fill: None }
     }
 
-    /// The same with another item.
+    /// The same output with another item.
     pub(super) fn with<U>(self, item: Option<U>) -> StageOutput<U> {
         StageOutput { item, at: self.at, fill: self.fill }
     }
 }
 
-/// A stream stage with a function behind it.
+/// A stream stage followed by a function.
 pub(super) struct StageThenMap<T, F> {
     stage: Box<dyn StreamStage<T>>,
     f: Arc<F>,
@@ -150,8 +150,8 @@ impl<T, U, F> StreamStage<U> for StageThenMap<T, F>
 where
     F: Fn(T) -> Result<Option<U>> + Send + Sync,
 {
-    fn push(&mut self, part: ErasedItem, at: &OutputOrigin) -> Result<()> {
-        self.stage.push(part, at)
+    fn push(&mut self, output: ErasedItem, at: &OutputOrigin) -> Result<()> {
+        self.stage.push(output, at)
     }
 
     fn pull(&mut self) -> Option<Result<StageOutput<U>, StageFailure>> {
@@ -167,9 +167,9 @@ where
             };
             match mapped {
                 Ok(Some(item)) => return Some(Ok(pulled.with(Some(item)))),
-                Ok(None) => drop(self.stage.lost()),
+                Ok(None) => drop(self.stage.lose_item()),
                 Err(error) => {
-                    return Some(Err(match self.stage.lost() {
+                    return Some(Err(match self.stage.lose_item() {
                         Some(at) => StageFailure { error: at.locate(error), pass: Some(at.pass) },
                         None => error.into(),
                     }));
@@ -178,12 +178,12 @@ where
         }
     }
 
-    fn lost(&mut self) -> Option<OutputOrigin> {
-        self.stage.lost()
+    fn lose_item(&mut self) -> Option<OutputOrigin> {
+        self.stage.lose_item()
     }
 
-    fn give_back(&mut self, places: u64) {
-        self.stage.give_back(places);
+    fn give_back(&mut self, count: u64) {
+        self.stage.give_back(count);
     }
 
     fn end(&mut self) {

@@ -1,4 +1,5 @@
-//! Gives the outputs of a source one by one, each tagged with its place, and says where a restore starts.
+//! `TaggedOutputs`: returns the outputs of a source one by one, each tagged with its position, and the cursor
+//! of a restore.
 
 use super::super::event::{
     FailedStep, InputOrigin, LoaderEvent, SampleFault, SourcePass, StageInput, StreamEvent, StreamFault,
@@ -20,12 +21,11 @@ use std::mem::take;
 pub(in crate::loader) struct MappedInput<T> {
     origin: InputOrigin,
     outputs: SampleOutputs<PipeOutput<T>>,
-    /// For the errors of a stream stage, a row or a batch.
+    /// The key and shard of the sample, if a stream stage, a row or a batch of it may fail.
     location: Option<Box<SampleLocation>>,
 }
 
 impl<T> MappedInput<T> {
-    /// `location` is for the errors of a stream stage, a row or a batch.
     pub(super) fn new(
         origin: InputOrigin,
         outputs: SampleOutputs<PipeOutput<T>>,
@@ -47,7 +47,7 @@ impl<T> MappedInput<T> {
         }
     }
 
-    /// Number of items that it gives.
+    /// Number of outputs that did not fail.
     pub(in crate::loader) fn len(&self) -> usize {
         self.outputs.iter().filter(|output| output.is_ok()).count()
     }
@@ -59,44 +59,45 @@ pub(in crate::loader) struct TaggedOutputs<T> {
     /// Number of the stream in the job.
     stream: usize,
     stage: Option<Box<dyn StreamStage<T>>>,
-    /// Whether the stage does not save its state, and is wrapped.
+    /// Whether the stage cannot save its state, and is wrapped in a [`Rerun`].
     reruns: bool,
     /// The name of the stream stage.
     name: String,
     /// Whether items carry the location of their sample.
     locates: bool,
-    /// The last sample of which the stream stage got an output.
+    /// The sample of the last output that was pushed into the stream stage.
     location: Option<SampleLocation>,
     /// The samples that a restore may read again.
     log: InputLog,
-    /// The last pass that has given an item.
+    /// The last pass of which an item was returned.
     given_pass: u64,
     /// Whether an input was pushed.
     started: bool,
-    /// Whether the stages on the threads, and the stream stage, have succeeded since their last failure.
+    /// Whether the stages on the threads have succeeded since their last failure.
     has_mapped: bool,
-    has_given: bool,
-    /// Why the stage could not be restored.
+    /// Whether the stream stage has succeeded since its last failure.
+    has_staged: bool,
+    /// The error of restoring the stage.
     start_error: Option<Error>,
     /// The first input of the next pass, while the stage drains.
     next_pass: Option<Box<MappedInput<T>>>,
     current: Option<Current<T>>,
     pass: u64,
-    /// The first pass since the last item.
+    /// The first pass without an item since the last item.
     first_empty_pass: Option<u64>,
     /// Whether the run continues over all epochs, without end.
     endless: bool,
     too_many_empty_passes: bool,
-    /// Whether the source counts as ended, because the stages gave no item in too many passes.
+    /// Whether the source counts as ended, because the stages returned no item in too many passes.
     gave_up: bool,
-    /// Whether the source has ended, until [`has_ended`](TaggedOutputs::has_ended) has said so.
+    /// Whether the source has ended; reset by [`has_ended`](TaggedOutputs::has_ended).
     ended: bool,
 }
 
 /// Number of consecutive passes without an item after which a run ends with an error.
 const MAX_EMPTY_PASSES: u64 = 100;
 
-/// The input whose outputs are being given.
+/// The input whose outputs are returned next.
 struct Current<T> {
     outputs: smallvec::IntoIter<[Result<PipeOutput<T>>; 1]>,
     /// Number of its outputs that were taken.
@@ -104,42 +105,45 @@ struct Current<T> {
     at: OutputOrigin,
 }
 
-/// Restores a stage. One that cannot save its state is wrapped, which is returned too.
-fn restored<T: 'static>(
-    stage: Box<dyn StreamStage<T>>,
+/// Restores a stage, whose wrapper is a [`Rerun`] if `reruns`.
+fn restore_stage<T>(
+    stage: &mut dyn StreamStage<T>,
+    reruns: bool,
     record: Option<&StageRecord>,
-) -> (Box<dyn StreamStage<T>>, bool, Result<()>) {
-    let reruns = stage.save().is_none();
-    let mut stage = if reruns { Box::new(Rerun::new(stage)) } else { stage };
-    let restored = match record {
-        None => Ok(()),
-        // Its panic is the first thing that it gives.
-        Some(_) if stage.is_broken() => Ok(()),
-        Some(record) if record.rerun && !reruns => {
-            Err(misfit("its stage was run again, and this stage saves its state (`Stage::save`)"))
-        }
-        Some(record) if !record.rerun && reruns => {
-            Err(misfit("it has the saved state of a stage (`Stage::save`), and this stage does not save any"))
-        }
-        Some(StageRecord { inputs, numbers, .. }) => {
-            stage.restore(&SavedStage { inputs: *inputs, numbers: numbers.clone() })
-        }
-    };
-    (stage, reruns, restored)
+) -> Result<()> {
+    let Some(StageRecord { inputs, numbers, rerun, .. }) = record else { return Ok(()) };
+    // The first `pull` of a broken stage returns its panic.
+    if stage.is_broken() {
+        return Ok(());
+    }
+    match (*rerun, reruns) {
+        (true, false) => Err(misfit(
+            "it was saved with a stage that does not save its state, but this stage does (`Stage::save`)",
+        )),
+        (false, true) => Err(misfit(
+            "it has the saved state of a stage (`Stage::save`), but this stage does not save its state",
+        )),
+        _ => stage.restore(&SavedStage { inputs: *inputs, numbers: numbers.clone() }),
+    }
 }
 
 impl<T: 'static> TaggedOutputs<T> {
-    /// `stage` is the stream stage, if there is one, with its name.
+    /// `stage` is the stream stage, if there is one, and `name` its name.
     pub(super) fn new(
         dataset: usize,
-        (stage, name): (Option<Box<dyn StreamStage<T>>>, String),
+        stage: Option<Box<dyn StreamStage<T>>>,
+        name: String,
         start: &StreamStart,
         endless: bool,
     ) -> Self {
-        let stage = stage.map(|stage| restored(stage, start.cursor.stage.as_ref()));
-        let (stage, reruns, restored) = match stage {
-            Some((stage, reruns, restored)) => (Some(stage), reruns, restored),
-            None => (None, false, Ok(())),
+        let reruns = stage.as_ref().is_some_and(|stage| stage.save().is_none());
+        let mut stage = match stage {
+            Some(stage) if reruns => Some(Box::new(Rerun::new(stage)) as Box<dyn StreamStage<T>>),
+            stage => stage,
+        };
+        let restored = match &mut stage {
+            Some(stage) => restore_stage(&mut **stage, reruns, start.cursor.stage.as_ref()),
+            None => Ok(()),
         };
         TaggedOutputs {
             dataset,
@@ -153,7 +157,7 @@ impl<T: 'static> TaggedOutputs<T> {
             given_pass: start.cursor.given_pass,
             started: false,
             has_mapped: false,
-            has_given: false,
+            has_staged: false,
             start_error: restored.err(),
             next_pass: None,
             current: None,
@@ -171,12 +175,12 @@ impl<T: 'static> TaggedOutputs<T> {
         TaggedOutputs { locates, ..self }
     }
 
-    /// Whether there is a stream stage, which runs when these outputs are asked for.
+    /// Whether there is a stream stage. It runs in [`next`](TaggedOutputs::next).
     pub(in crate::loader) fn has_stage(&self) -> bool {
         self.stage.is_some()
     }
 
-    /// Where a restore starts that continues after the last event.
+    /// The cursor of a restore that continues after the last event.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if the stage saves its state only sometimes.
@@ -188,8 +192,9 @@ impl<T: 'static> TaggedOutputs<T> {
             return Ok(self.log.cursor(0));
         };
         let Some(SavedStage { inputs, numbers }) = stage.save() else {
-            let what = "a stage says what it needs to be restored (`Stage::save`) only sometimes".into();
-            return Err(ErrorKind::Config(what).into());
+            let what = "`Stage::save` of a stage returned `None` after it had returned a state: it must \
+                        always return the state, or never";
+            return Err(ErrorKind::Config(what.into()).into());
         };
         let mut cursor = self.log.cursor(inputs);
         cursor.stage = Some(StageRecord { inputs, numbers, rerun: self.reruns, part: self.log.part() });
@@ -197,8 +202,8 @@ impl<T: 'static> TaggedOutputs<T> {
         Ok(cursor)
     }
 
-    /// Takes the next event of the source, and returns the first event that follows from it. All events of
-    /// the previous one must have been taken.
+    /// Takes the next event of the source, and returns the first resulting event. All resulting events of the
+    /// previous source event must have been taken.
     pub(in crate::loader) fn take(
         &mut self,
         event: &mut StreamEvent<MappedInput<T>>,
@@ -216,14 +221,14 @@ impl<T: 'static> TaggedOutputs<T> {
         }
     }
 
-    /// Whether [`push`](TaggedOutputs::push) returns an event in any case: the usual input has a single item,
-    /// which nothing holds.
+    /// Whether [`push`](TaggedOutputs::push) returns an event for this input in any case. That is usual: the
+    /// input has a single output, and there is no stream stage.
     pub(in crate::loader) fn gives_at_once(&self, mapped: &MappedInput<T>) -> bool {
         let is_item = matches!(mapped.outputs[..], [Ok(PipeOutput::Item(_))]);
         is_item && self.stage.is_none() && !self.log.skips()
     }
 
-    /// Pushes the next input of the source, which is taken out of `mapped`, and returns its first event.
+    /// Moves the next input of the source out of `mapped`, and returns its first event.
     pub(in crate::loader) fn push(&mut self, mapped: &mut MappedInput<T>) -> Option<LoaderEvent<T>> {
         let spans = self.stage.as_ref().is_some_and(|stage| stage.spans_passes());
         let pass = mapped.origin.pass;
@@ -241,7 +246,7 @@ impl<T: 'static> TaggedOutputs<T> {
         self.started = true;
         let empty_passes = pass - *self.first_empty_pass.get_or_insert(pass);
         self.too_many_empty_passes = self.endless && empty_passes >= MAX_EMPTY_PASSES;
-        // A sample that gives nothing was left out, not lost.
+        // A sample without outputs was filtered out, and did not fail.
         self.has_mapped |= mapped.outputs.iter().all(|output| output.is_ok());
         match &self.stage {
             // The usual case: a single item.
@@ -277,7 +282,7 @@ impl<T: 'static> TaggedOutputs<T> {
         self.next()
     }
 
-    /// Says that the source has ended: what is left in the stream stage comes next.
+    /// The source has ended: the items that are left in the stream stage come next.
     fn end(&mut self) {
         self.drain();
         self.ended = true;
@@ -288,8 +293,8 @@ impl<T: 'static> TaggedOutputs<T> {
         std::mem::take(&mut self.ended)
     }
 
-    /// Lets the stream stage give what is left of the pass. Returns whether there is one with an input in
-    /// this pass.
+    /// Drains the stream stage at the end of a pass. Returns false if there is no stage, or if it had no
+    /// input in this pass.
     fn drain(&mut self) -> bool {
         let Some(stage) = &mut self.stage else { return false };
         let has_input = self.log.end_pass();
@@ -302,17 +307,19 @@ impl<T: 'static> TaggedOutputs<T> {
     /// A failure between two inputs. Returns no event if it was reported before a restore.
     fn failed(&mut self, fault: StreamFault) -> Option<LoaderEvent<T>> {
         let StreamFault { pass, after_success, error } = fault;
-        // The error that ends a stream is reported again by a restore that comes to that end.
+        // `NoShards` ends a stream. It is reported again after a restore that reaches the same end.
         let is_new = matches!(error.kind(), ErrorKind::NoShards(_)) || self.log.fail_between(pass);
+        if !is_new {
+            return None;
+        }
         let source = SourcePass { pass, ..self.source() };
-        let failed = FailedStep::Read;
-        is_new.then_some(LoaderEvent::Fault(SampleFault { source, failed, after_success, error }))
+        Some(LoaderEvent::Fault(SampleFault { source, failed: FailedStep::Read, after_success, error }))
     }
 
-    /// Says that the last items and gaps have lost their places, which the next ones take.
-    pub(in crate::loader) fn give_back(&mut self, places: u64) {
+    /// The last `count` items and gaps have lost their sequence numbers. The next ones take these numbers.
+    pub(in crate::loader) fn give_back(&mut self, count: u64) {
         if let Some(stage) = &mut self.stage {
-            stage.give_back(places);
+            stage.give_back(count);
         }
     }
 
@@ -324,15 +331,15 @@ impl<T: 'static> TaggedOutputs<T> {
         }
         let source = self.source();
         let source = SourcePass { pass: pass.unwrap_or(source.pass), ..source };
-        let (failed, after_success) = (FailedStep::Stage, take(&mut self.has_given));
-        LoaderEvent::Fault(SampleFault { source, failed, after_success, error })
+        let after_success = take(&mut self.has_staged);
+        LoaderEvent::Fault(SampleFault { source, failed: FailedStep::Stage, after_success, error })
     }
 
-    /// The error of a stage that takes items and gives none.
+    /// The error of a stage that consumes items and returns none.
     fn no_output_error(&self) -> Error {
         let what = format!(
-            "the stage `{}` took {MAX_INPUTS_WITHOUT_OUTPUT} items in a row and gave none: it holds them \
-             all, or leaves them out; give it a bound, or use `filter_map`",
+            "the stage `{}` took {MAX_INPUTS_WITHOUT_OUTPUT} items in a row and returned none: it holds all \
+             of them in memory, or drops them; limit the number of items that it holds, or use `filter_map`",
             self.name
         );
         ErrorKind::Config(what).into()
@@ -343,29 +350,34 @@ impl<T: 'static> TaggedOutputs<T> {
         SourcePass { dataset: self.dataset, local_stream: 0, pass: self.pass }
     }
 
-    /// The next event of the stream stage that needs no further output.
+    /// The next event that the stream stage returns without another output of the threads.
     fn next_of_stage(&mut self) -> Option<LoaderEvent<T>> {
-        // Until the last sample with an output is read again, the log does not know the place of an item.
+        // Until the last sample with an output is read again, the log does not know the position of an item.
         let stage = self.stage.as_mut().filter(|_| !self.log.skips())?;
-        let pulled = match (stage.pull()?, stage.is_broken()) {
-            (Ok(pulled), _) => pulled,
-            (Err(failed), true) => return Some(LoaderEvent::Fatal(failed.error)),
-            (Err(StageFailure { error, .. }), _) if matches!(error.kind(), ErrorKind::State(_)) => {
-                return Some(LoaderEvent::Fatal(error));
+        let pulled = match stage.pull()? {
+            Ok(pulled) => pulled,
+            Err(failed) if stage.is_broken() || matches!(failed.error.kind(), ErrorKind::State(_)) => {
+                return Some(LoaderEvent::Fatal(failed.error));
             }
-            (Err(failed), false) => return Some(self.stage_failed(failed)),
+            Err(failed) => return Some(self.stage_failed(failed)),
         };
-        self.has_given = true;
+        self.has_staged = true;
         self.first_empty_pass = Some(self.pass);
         let (position, part) = self.log.next_item();
-        let location = pulled.at.as_ref().map_or(&self.location, |at| &at.location);
-        let location = location.clone().filter(|_| self.locates).map(Box::new);
-        let (pass, position, part) =
-            pulled.at.map_or((self.pass, position, part), |at| (at.pass, at.position, at.part));
-        self.given_pass = self.given_pass.max(pass);
-        let (source, fill) = (SourcePass { pass, ..self.source() }, pulled.fill.unwrap_or_default());
-        let position = Position { part, ..position };
-        let tag = Tag { source, position, fill, location, ..Tag::default() };
+        let at = pulled.at.unwrap_or_else(|| OutputOrigin {
+            location: self.location.clone(),
+            pass: self.pass,
+            position,
+            part,
+        });
+        self.given_pass = self.given_pass.max(at.pass);
+        let tag = Tag {
+            source: SourcePass { pass: at.pass, ..self.source() },
+            position: Position { part: at.part, ..at.position },
+            fill: pulled.fill.unwrap_or_default(),
+            location: at.location.filter(|_| self.locates).map(Box::new),
+            ..Tag::default()
+        };
         Some(match pulled.item {
             Some(item) => LoaderEvent::Item(tag, item),
             None => LoaderEvent::Gap(tag),
@@ -379,7 +391,7 @@ impl<T: 'static> TaggedOutputs<T> {
                 "stream {} had no item in {MAX_EMPTY_PASSES} epochs: all samples failed or were filtered out",
                 self.stream
             );
-            // As a stream without a readable sample: it ends, and the others continue.
+            // The stream ends, and the others continue, as if it had no readable sample.
             (self.current, self.gave_up) = (None, true);
             let error = ErrorKind::NoShards(what).into();
             let (source, failed) = (self.source(), FailedStep::Map);
@@ -400,8 +412,8 @@ impl<T: 'static> TaggedOutputs<T> {
                 return self.push(&mut mapped);
             }
             if self.ended && self.stage.is_some() && self.log.is_repeating() {
-                let what = "a stateful stage gets less than it got before: the stages before it must depend \
-                            on their items alone";
+                let what = "a stateful stage gets fewer items than it did before: the outputs of the stages \
+                            before it must depend only on their inputs";
                 return Some(LoaderEvent::Fatal(misfit(what)));
             }
             let current = self.current.as_mut()?;
@@ -431,7 +443,7 @@ impl<T: 'static> TaggedOutputs<T> {
                     }
                     let is_needed = self.log.push_output();
                     let Some(stage) = &mut self.stage else { continue };
-                    // An item that waits across the end of a pass may be emitted several passes later.
+                    // The stage may return the item several passes later.
                     if stage.spans_passes() {
                         self.first_empty_pass = Some(self.pass);
                     }

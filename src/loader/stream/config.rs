@@ -1,4 +1,4 @@
-//! Which stream of which dataset is read, and how it is selected and shuffled.
+//! `StreamConfig`: the configuration of one stream of one dataset.
 
 use super::gate::Gate;
 use crate::activity::{self, Activity};
@@ -13,19 +13,18 @@ use crate::sample::Sample;
 use std::fmt;
 use std::sync::Arc;
 
-/// Selects samples before the shuffle buffer, and may change their fields. Returns none for a sample to drop.
+/// Selects samples before the shuffle buffer, and may change their fields. `None` drops the sample.
 pub(in crate::loader) type SelectFn = Arc<dyn Fn(Sample) -> Result<Option<Sample>> + Send + Sync>;
 
-/// Which stream of which dataset is read, and how it is selected and shuffled.
+/// The configuration of one stream of one dataset: its epochs, selection and shuffle buffer.
 #[derive(Clone)]
 pub(in crate::loader) struct StreamConfig {
     pub(in crate::loader) dataset: Dataset,
     pub(in crate::loader) stream: usize,
-    /// Which samples enter the shuffle buffer: all if none.
+    /// Selects the samples that enter the shuffle buffer. `None`: all samples.
     pub(in crate::loader) select: Option<SelectFn>,
-    /// Which failures are skipped.
     pub(in crate::loader) policy: Arc<OnError>,
-    /// Number of samples in the shuffle buffer.
+    /// Capacity of the shuffle buffer, in samples.
     pub(in crate::loader) shuffle: usize,
     /// Bytes in the shuffle buffer.
     pub(in crate::loader) shuffled: Gauge,
@@ -33,23 +32,23 @@ pub(in crate::loader) struct StreamConfig {
     pub(in crate::loader) stop: StopHandle,
     /// The versions of the shards, shared by all streams of the dataset.
     pub(in crate::loader) versions: Versions,
-    /// Identifies the stream among those with the same `stop`.
+    /// Identifies the stream among the streams with the same `stop`.
     pub(in crate::loader) number: usize,
-    /// The shard that is being read.
+    /// The shard that the stream reads now, for reports.
     pub(in crate::loader) shard: CurrentShard,
 }
 
 /// The epochs that a stream reads.
 #[derive(Debug, Clone)]
 pub(in crate::loader) enum StreamEpochs {
-    /// The first epoch, and the number of epochs; none for no end.
+    /// The first epoch, and the number of epochs. `None`: epochs without end.
     Sequential(u64, Option<u64>),
-    /// The first epoch, and the number of epochs, repeated as often as the gate allows.
+    /// The first epoch, and the number of epochs. The epochs are repeated as often as the gate allows.
     Repeating(u64, u64, Gate),
 }
 
 impl StreamEpochs {
-    /// The epoch that pass `pass` reads, counted from 0; none after the last pass.
+    /// The epoch that pass `pass` (counted from 0) reads; `None` after the last pass.
     pub(super) fn of(&self, pass: u64) -> Option<u64> {
         match self {
             StreamEpochs::Sequential(_, Some(count)) if pass >= *count => None,
@@ -77,12 +76,12 @@ impl StreamConfig {
         reader.stopped_by(self.stop.clone(), self.number).showing(self.shard.clone())
     }
 
-    /// The random numbers of the shuffle buffer.
+    /// The random number generator of the shuffle buffer.
     pub(in crate::loader) fn rng(&self, epoch: u64) -> Rng {
         self.dataset.shuffle_rng(epoch, self.stream)
     }
 
-    /// The sample after selection, or none if it is dropped. A panic is an error of the sample.
+    /// The sample after selection, or `None` if the selection drops it. A panic is an error of the sample.
     pub(super) fn select(&self, sample: Sample) -> Result<Option<Sample>> {
         let Some(select) = &self.select else { return Ok(Some(sample)) };
         let _filtering = activity::during(Activity::Filter);
@@ -94,8 +93,8 @@ impl StreamConfig {
         }
     }
 
-    /// Whether readable samples may be missing from the stream, because they were not selected or could not
-    /// be joined. Then the number of a sample does not say where it is.
+    /// Whether the stream may drop readable samples: samples that are not selected, or cannot be joined. Then
+    /// the position of a sample in its shard cannot be computed from its number in the stream.
     pub(super) fn drops_samples(&self) -> bool {
         self.select.is_some() || self.dataset.is_joined()
     }

@@ -1,12 +1,12 @@
-//! Controls whether a stream that has ended may start again.
+//! `Gate`: controls whether a stream that has ended may start again.
 
 use futures::task::AtomicWaker;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
-/// Limits the number of passes of a stream. The sequencer opens the gate when it needs another pass, and the
-/// reader waits for that, so that nothing is read in vain.
+/// Limits the number of passes of a stream. The sequencer opens the gate when it needs another pass. The
+/// reader waits for this, so that it reads no pass that is not needed.
 #[derive(Debug, Clone)]
 pub(in crate::loader) struct Gate {
     /// Number of passes that are always allowed.
@@ -22,15 +22,15 @@ struct GateState {
 }
 
 impl Gate {
-    /// Allows `passes` passes, and `again` more, which were allowed before a restore.
-    pub(in crate::loader) fn new(passes: u64, again: u64) -> Self {
-        let allowed = AtomicU64::new(passes.saturating_add(again));
+    /// Allows `passes` passes, and the `repeats` additional passes that were allowed before a restore.
+    pub(in crate::loader) fn new(passes: u64, repeats: u64) -> Self {
+        let allowed = AtomicU64::new(passes.saturating_add(repeats));
         Gate { passes, state: Arc::new(GateState { allowed, reader: AtomicWaker::new() }) }
     }
 
-    /// Lets the stream start again, for the `time`th time.
-    pub(in crate::loader) fn open(&self, time: u64) {
-        self.state.allowed.fetch_max(self.passes.saturating_add(time), Ordering::AcqRel);
+    /// Allows `repeats` additional passes in total.
+    pub(in crate::loader) fn open(&self, repeats: u64) {
+        self.state.allowed.fetch_max(self.passes.saturating_add(repeats), Ordering::AcqRel);
         self.state.reader.wake();
     }
 

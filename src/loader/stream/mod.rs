@@ -1,11 +1,11 @@
 //! One stream of one dataset: its epochs one after the other, each read, selected and shuffled.
 //!
 //! ```text
-//! config       which stream of which dataset, and how it is selected and shuffled
-//! read_limit   how many samples are read in search of one
-//! gate         whether a stream that has ended may start again
-//! pass_reader  one pass: samples read, selected and shuffled
-//! resume       a pass that continues in the middle of an epoch
+//! config       the configuration of a stream
+//! read_limit   limits the samples that are read to find one for padding
+//! gate         controls whether a stream that has ended may start again
+//! pass_reader  one pass: samples are read, selected and shuffled
+//! resume       resumes a pass in the middle of an epoch
 //! reader       all passes, one after the other
 //! ```
 

@@ -18,12 +18,12 @@ pub(super) struct NumberedSample {
     pub(super) sample: Sample,
 }
 
-/// Why a sample is missing.
+/// The failure of a sample before the shuffle buffer.
 #[derive(Debug)]
 pub(super) enum SampleError {
-    /// It could not be read.
+    /// The sample could not be read.
     Read(Error),
-    /// Its selection failed, which says nothing about the shard or the network.
+    /// The caller's selection failed. The error has nothing to do with the shard or the network.
     Select(Error),
 }
 
@@ -34,7 +34,7 @@ pub(super) enum ReadMode {
     Blocking,
     /// Returns `Pending` instead of waiting.
     Polled,
-    /// Returns `Pending` instead of reading, once the bytes in memory are parsed.
+    /// Parses only bytes that are already in memory, and returns `Pending` when they are used up.
     Buffered,
 }
 
@@ -45,9 +45,9 @@ pub(super) struct PassReader {
     pub(super) buffer: Option<Shuffle<NumberedSample>>,
     /// Number of samples that entered the buffer.
     pub(super) inputs: u64,
-    /// The slice of the last of them.
+    /// The slice of the last sample that entered the buffer.
     pub(super) slice: Option<usize>,
-    /// Whether a sample was read, and selected or not, since the last failure.
+    /// Whether a sample was read since the last failure. It counts even if the selection dropped it.
     pub(super) has_read: bool,
     /// Whether all samples were read.
     pub(super) ended: bool,
@@ -68,18 +68,22 @@ impl StreamConfig {
         }
     }
 
-    /// An empty shuffle buffer. None without shuffling, since a buffer copies every sample out of its chunk.
+    /// An empty shuffle buffer; `None` without shuffling. (A buffer of one sample would work too, but every
+    /// buffer copies its samples out of their chunks.)
     pub(super) fn buffer(&self, rng: Rng) -> Option<Shuffle<NumberedSample>> {
+        if self.shuffle < 2 {
+            return None;
+        }
         let admit = |numbered: &mut NumberedSample| {
             numbered.sample.compact();
             numbered.sample.size()
         };
-        (self.shuffle > 1).then(|| Shuffle::new(self.shuffle, rng, admit).counted(&self.shuffled))
+        Some(Shuffle::new(self.shuffle, rng, admit).counted(&self.shuffled))
     }
 }
 
 impl PassReader {
-    /// The next sample, or a failure; none at the end of the pass.
+    /// The next sample, or a failure; `None` at the end of the pass.
     pub(super) fn poll_next(
         &mut self,
         stream: &StreamConfig,
@@ -119,7 +123,7 @@ impl PassReader {
                     let number = self.inputs;
                     self.inputs += 1;
                     match &mut self.buffer {
-                        // A shuffle buffer gives samples only when it is pulled.
+                        // `push` of a shuffle buffer returns nothing: samples are returned by `pull`.
                         Some(buffer) => {
                             let _shuffling = activity::during(Activity::Shuffle);
                             drop(buffer.push(NumberedSample { number, sample }));
@@ -130,7 +134,7 @@ impl PassReader {
                 Some(Err(error)) => return Poll::Ready(Some(Err(SampleError::Read(error)))),
                 None => {
                     self.ended = true;
-                    // Only a shuffle buffer needs the length, to be restored.
+                    // The length is only needed to restore a shuffle buffer.
                     if self.buffer.is_some() {
                         self.note.get_or_insert_default().length = Some(self.inputs);
                     }
@@ -139,13 +143,13 @@ impl PassReader {
         }
     }
 
-    /// Whether the error says that a shard was replaced since the state was taken. If a shard only
-    /// contradicts its index, an uninterrupted run met the same error and continued.
+    /// Whether the error means that a shard was replaced after the state was saved. This is different from a
+    /// shard that contradicts its index: there, a run without a restore reports the same error and continues.
     pub(super) fn is_replaced(&self, error: &Error) -> bool {
         matches!(error.kind(), ErrorKind::Stale { .. }) && self.reader.is_replaced()
     }
 
-    /// Notes the slice of the sample that enters the buffer, if it is a new one.
+    /// Adds the slice of the sample that enters the buffer to the note, if the slice is a new one.
     fn note_slice(&mut self) {
         let slice = self.reader.slice();
         if self.slice.replace(slice) != Some(slice) {

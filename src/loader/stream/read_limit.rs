@@ -1,11 +1,12 @@
-//! `ReadLimit`: how many samples are read in search of one.
+//! `ReadLimit`: limits the samples that are read to find one that pads batches.
 
 use super::config::SelectFn;
 use crate::error::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Maximum number of samples that are read to find one to pad batches with. A step waits for it.
+/// Maximum number of samples that are read to find one that pads batches. It is small because a step waits
+/// for the search.
 const MAX_READ: u64 = 1 << 12;
 
 /// Limits the number of samples that several streams read together. Clones share the count.
@@ -13,7 +14,7 @@ const MAX_READ: u64 = 1 << 12;
 pub(in crate::loader) struct ReadLimit(Arc<AtomicU64>);
 
 impl ReadLimit {
-    /// Whether more samples were wanted than the limit allows.
+    /// Whether more samples were read than the limit allows.
     pub(in crate::loader) fn is_exceeded(&self) -> bool {
         self.0.load(Relaxed) > MAX_READ
     }
@@ -23,8 +24,8 @@ impl ReadLimit {
         self.0.fetch_add(1, Relaxed);
     }
 
-    /// The same selection, with an error in place of each sample beyond the limit: a selection that drops all
-    /// samples would read on otherwise.
+    /// Wraps a selection so that it fails for each sample beyond the limit. Otherwise a selection that drops
+    /// all samples would make the stream read all of its shards.
     pub(in crate::loader) fn select(&self, select: Option<SelectFn>) -> SelectFn {
         let limit = self.clone();
         Arc::new(move |sample| {

@@ -1,4 +1,4 @@
-//! Reads one stream of one dataset, pass by pass.
+//! `StreamReader`: reads one stream of one dataset, pass by pass.
 
 use super::config::{StreamConfig, StreamEpochs};
 use super::gate::Gate;
@@ -20,38 +20,38 @@ use std::task::{Context, Poll, Waker, ready};
 /// Number of consecutive epochs without a sample after which a stream ends with an error.
 const MAX_EMPTY_PASSES: u64 = 100;
 
-/// Reads one stream of one dataset, pass by pass: polled on threads, or as a blocking iterator.
+/// Reads one stream of one dataset, pass by pass. It can be polled, or used as a blocking iterator.
 #[derive(Debug)]
 pub(in crate::loader) struct StreamReader {
     stream: StreamConfig,
     /// Number of the current pass.
     pass: u64,
     current: Option<PassReader>,
-    /// The next pass. Its first shards are requested while the last ones of this pass are read.
+    /// The next pass. Its first shards are requested while the last shards of this pass are read.
     following: Option<PassReader>,
-    /// Where the first pass resumes, until it has started.
+    /// The cursor from which the first pass resumes, until that pass has started.
     resume_from: Option<Cursor>,
     /// Number of consecutive passes without a sample.
     empty_passes: u64,
-    /// Whether a sample was read since the last failure, in an earlier pass.
+    /// Whether an earlier pass has read a sample since the last failure.
     has_read: bool,
-    /// What the current pass has given so far.
+    /// The results of the current pass so far.
     pass_yield: PassYield,
     /// Number of samples of the pass that have left the shuffle buffer.
     taken: u64,
-    /// Where the stream starts.
+    /// The cursor from which the stream starts.
     start: Cursor,
-    /// Index of the first item in the stream, if there is no mixture.
+    /// Index in the stream of the first item, if there is no mixture.
     first_index: u64,
-    /// Whether [`StreamEvent::End`] was reported for the gate that is closed.
+    /// Whether [`StreamEvent::End`] was reported since the gate was closed.
     end_reported: bool,
-    /// Why the stream could not resume.
+    /// The error of resuming the stream.
     start_error: Option<Error>,
     mode: ReadMode,
     ended: bool,
 }
 
-/// What a pass has given.
+/// The results of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PassYield {
     Nothing,
@@ -62,7 +62,7 @@ enum PassYield {
 impl StreamReader {
     /// Reads from the beginning, or resumes from a state.
     pub(in crate::loader) fn new(stream: StreamConfig, from: Option<&StreamState>) -> Self {
-        let start = from.map(|at| at.cursor.clone()).unwrap_or_default();
+        let start = from.map(|state| state.cursor.clone()).unwrap_or_default();
         let first_index = from.map_or(0, StreamState::items_and_gaps);
         StreamReader {
             stream,
@@ -88,21 +88,19 @@ impl StreamReader {
         self.stream.dataset.store().budget()
     }
 
-    /// Where the stages of this stream start.
+    /// The point at which the stages of this stream start.
     pub(in crate::loader) fn start(&self) -> StreamStart {
-        let (cursor, stream) = (self.start.clone(), self.stream.stream);
-        let streams = self.stream.dataset.plan().streams();
         StreamStart {
-            cursor,
-            stream,
-            streams,
+            cursor: self.start.clone(),
+            stream: self.stream.stream,
+            streams: self.stream.dataset.plan().streams(),
             first_index: self.first_index,
             shapes: None,
             only_bucket: None,
         }
     }
 
-    /// The gate that lets the stream start again at its end, if it can.
+    /// The gate that lets the stream start again at its end, if the stream can be repeated.
     pub(in crate::loader) fn gate(&self) -> Option<&Gate> {
         match &self.stream.epochs {
             StreamEpochs::Repeating(_, _, gate) => Some(gate),
@@ -110,9 +108,9 @@ impl StreamReader {
         }
     }
 
-    /// Starts a pass; none after the last one.
+    /// Starts a pass; `None` after the last one.
     fn start_pass(&mut self) -> Option<Result<PassReader>> {
-        // The reader would give nothing, in this pass and all later ones.
+        // A stopped reader returns no samples, in this pass and all later ones.
         if self.stream.stop.is_stopped() || wait::is_interrupted() {
             return None;
         }
@@ -123,7 +121,7 @@ impl StreamReader {
         let current = match self.resume_from.take() {
             None => Ok(following.unwrap_or_else(|| self.stream.fresh(epoch))),
             Some(from) => {
-                // The pass has given samples before the restore, even if none is left.
+                // The pass has returned samples before the restore, even if none is left.
                 (self.pass_yield, self.taken) = (PassYield::Samples, from.taken);
                 resumed_pass(&self.stream, epoch, &from)
             }
@@ -135,17 +133,19 @@ impl StreamReader {
         }))
     }
 
-    /// The epoch of the pass after `pass`, if that may start.
+    /// The epoch of the pass after `pass`, if that pass may start.
     fn next_epoch(&self, pass: u64) -> Option<u64> {
         let next = pass + 1;
-        let may = !self.stream.stop.is_stopped() && self.gate().is_none_or(|gate| gate.allows(next));
-        may.then(|| self.stream.epochs.of(next)).flatten()
+        if self.stream.stop.is_stopped() || self.gate().is_some_and(|gate| !gate.allows(next)) {
+            return None;
+        }
+        self.stream.epochs.of(next)
     }
 
-    /// Requests the first shards of the next pass once all shards of this pass were requested. Otherwise the
-    /// network would be idle while the last shards are read.
+    /// Requests the first shards of the next pass once all shards of this pass were requested, so that the
+    /// network is not idle while the last shards are read.
     fn start_following(&mut self) {
-        if !self.current.as_ref().is_some_and(|current| current.reader.has_room_behind()) {
+        if !self.current.as_ref().is_some_and(|current| current.reader.has_room_after()) {
             return;
         }
         let Some(epoch) = self.next_epoch(self.pass) else { return };
@@ -157,10 +157,10 @@ impl StreamReader {
         let followed = self.next_epoch(self.pass + 1).is_some();
         let following = self.following.get_or_insert_with(|| self.stream.fresh(epoch));
         following.reader.set_followed(followed);
-        following.reader.begin_behind(&current.reader);
+        following.reader.begin_after(&current.reader);
     }
 
-    /// Ends the pass. Returns an event if that is an error.
+    /// Ends the pass. Returns an error event if too many passes in a row had no sample.
     fn end_pass(&mut self) -> Option<StreamEvent> {
         self.has_read |= self.current.take().is_some_and(|current| current.has_read);
         self.pass += 1;
@@ -172,8 +172,8 @@ impl StreamReader {
             PassYield::Errors => true,
             PassYield::Nothing => false,
         };
-        // Samples that failed in one epoch may be readable in the next. But a repeated epoch is only for
-        // filling batches: without samples, it ends the stream.
+        // Samples that failed in one epoch may be readable in the next. But an epoch is only repeated to fill
+        // batches: a repetition without samples ends the stream.
         if let StreamEpochs::Repeating(_, count, _) = self.stream.epochs
             && self.pass >= count
         {
@@ -190,7 +190,7 @@ impl StreamReader {
             (true, _) => "the errors before this one, or the ledger of the state, say why",
             (false, Some(_)) => "use fewer streams, or a filter that keeps more samples",
             (false, None) if self.stream.dataset.skips_missing() => {
-                "use fewer streams; or the side has none of its keys: `Missing::Error` shows them"
+                "use fewer streams; or the joined dataset has none of the keys: `Missing::Error` shows them"
             }
             (false, None) => "use fewer streams",
         };
@@ -205,7 +205,7 @@ impl StreamReader {
         StreamEvent::Fatal(error)
     }
 
-    /// At the end of a pass: reports the end once, then waits until the gate allows another pass.
+    /// Reports the end of a pass once, then waits until the gate allows another pass.
     fn poll_gate(&mut self, cx: &Context<'_>) -> Poll<Option<StreamEvent>> {
         let Some(gate) = self.gate() else { return Poll::Ready(None) };
         let open = gate.allows(self.pass) || self.end_reported && gate.poll(self.pass, cx).is_ready();
@@ -216,7 +216,7 @@ impl StreamReader {
         }
     }
 
-    /// Resumes from the state. That may take long, since the content of the shuffle buffer is read again.
+    /// Resumes from the state. This may take long, because the content of the shuffle buffer is read again.
     pub(in crate::loader) fn prepare(&mut self) {
         let waits = self.gate().is_some_and(|gate| !gate.allows(self.pass));
         if self.resume_from.is_none() || self.current.is_some() || waits {
@@ -234,7 +234,7 @@ impl StreamReader {
         self.resume_from.is_some()
     }
 
-    /// Skips the rest of the current shard, if the policy says so.
+    /// Skips the rest of the current shard if the policy asks for it after this error.
     fn give_up_shard(&mut self, error: &Error) {
         if let Some(current) = self.current.as_mut().filter(|_| self.stream.policy.ends_shard(error)) {
             current.reader.give_up();
@@ -265,8 +265,9 @@ impl Iterator for StreamReader {
 }
 
 impl StreamReader {
-    /// The next event that follows from bytes in memory alone, behind one that [`next`](Iterator::next)
-    /// returned. None if there is no such event, or if it would call the caller's functions.
+    /// The next event, if it can be computed from bytes that are already in memory and without calling the
+    /// caller's functions; otherwise `None`. To be called after [`next`](Iterator::next) has returned an
+    /// event.
     pub(in crate::loader) fn next_buffered(&mut self) -> Option<StreamEvent> {
         if self.stream.select.is_some() || self.current.is_none() {
             return None;
@@ -308,8 +309,8 @@ impl StreamReader {
                 Some(Err(SampleError::Read(error))) if current.is_replaced(&error) => {
                     return Poll::Ready(Some(self.fatal(error)));
                 }
-                // An outage is no damage of the data: without the missing samples, the sequence would be
-                // another one.
+                // After an outage the samples may be readable later. To continue without them would change
+                // the sequence.
                 Some(Err(SampleError::Read(error))) if is_outage(error.kind()) => {
                     return Poll::Ready(Some(self.fatal(error)));
                 }
@@ -328,7 +329,7 @@ impl StreamReader {
                     let fault = StreamFault { pass: self.pass, after_success, error };
                     return Poll::Ready(Some(StreamEvent::Fault(fault)));
                 }
-                // The next pass may have to wait.
+                // Starting the next pass may block.
                 None if self.mode == ReadMode::Buffered => return Poll::Pending,
                 None => {
                     if let Some(read) = self.end_pass() {

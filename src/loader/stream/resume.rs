@@ -1,5 +1,5 @@
-//! Resumes a stream in the middle of an epoch: computes the content of the shuffle buffer from the seed, and
-//! reads those samples again.
+//! Resumes a stream in the middle of an epoch: computes from the seed which samples were in the shuffle
+//! buffer, and reads them again.
 
 use super::config::StreamConfig;
 use super::pass_reader::{NumberedSample, PassReader};
@@ -15,14 +15,15 @@ use crate::store::ObjectVersion;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Maximum number of samples in a shard without an index. A state that claims more is rejected, since it
-/// would take too long to compute the content of the shuffle buffer.
+/// Maximum number of samples in a shard without an index. A state with more samples is rejected: computing
+/// the content of the shuffle buffer would take too long.
 const MAX_IN_SHARD: u64 = 1 << 26;
 
-/// Minimum bytes between two samples for which a new request is made, rather than reading the bytes between.
+/// Two samples with this number of bytes or more between them are read by separate requests. With fewer bytes
+/// between them, those bytes are read too.
 const MIN_GAP: u64 = 1 << 20;
 
-/// Continues a pass of the stream.
+/// Resumes a pass of the stream.
 pub(super) fn resumed_pass(stream: &StreamConfig, epoch: u64, from: &Cursor) -> Result<PassReader> {
     let slices = stream.slices(epoch);
     if from.open.is_empty() && from.length == Some(from.taken) {
@@ -42,7 +43,7 @@ pub(super) fn resumed_pass(stream: &StreamConfig, epoch: u64, from: &Cursor) -> 
     }
     let mut wanted = held.clone();
     wanted.sort_unstable();
-    let mut refill = Refill { stream, epoch, slices, runs: Vec::new(), found: HashMap::new() };
+    let mut refill = Refill { stream, epoch, slices, runs: Vec::new(), samples: HashMap::new() };
     let ends = from.open.iter().skip(1).map(|next| next.start);
     for (opened, end) in from.open.iter().zip(ends) {
         refill.add(opened, between(&wanted, opened.start, end))?;
@@ -58,7 +59,7 @@ pub(super) fn resumed_pass(stream: &StreamConfig, epoch: u64, from: &Cursor) -> 
         None => refill.read_on(current, in_current, inputs)?,
     };
     let held_samples = held.iter().map(|number| {
-        let sample = refill.found.remove(number);
+        let sample = refill.samples.remove(number);
         let sample = sample.ok_or_else(|| misfit("a sample of the shuffle buffer is in no open shard"))?;
         Ok(NumberedSample { number: *number, sample })
     });
@@ -74,7 +75,7 @@ pub(super) fn resumed_pass(stream: &StreamConfig, epoch: u64, from: &Cursor) -> 
     })
 }
 
-/// A pass of which everything was taken.
+/// A pass whose samples were all taken.
 fn finished_pass(stream: &StreamConfig, epoch: u64, from: &Cursor) -> PassReader {
     PassReader {
         reader: stream.reader(epoch, Vec::new()),
@@ -87,8 +88,8 @@ fn finished_pass(stream: &StreamConfig, epoch: u64, from: &Cursor) -> PassReader
     }
 }
 
-/// The slice that was being read. Checks that it exists, and that the stream can have had as many samples up
-/// to its end as the state says.
+/// The slice that was read last. Checks that the slice exists, and that the slices up to it can have the
+/// number of samples that were taken.
 fn last_open_slice<'a>(stream: usize, slices: &[Slice], from: &'a Cursor) -> Result<&'a OpenSlice> {
     let misfit =
         |what: String| misfit(format!("stream {stream} {what}: the state is damaged, or of other shards"));
@@ -107,47 +108,49 @@ fn last_open_slice<'a>(stream: usize, slices: &[Slice], from: &'a Cursor) -> Res
     Ok(last)
 }
 
-/// The numbers from `start` on and below `end`, of a sorted list.
+/// The part of a sorted list with the numbers from `start` up to, but not including, `end`.
 fn between(numbers: &[u64], start: u64, end: u64) -> &[u64] {
     let at = |bound: u64| numbers.partition_point(|number| *number < bound);
     numbers.get(at(start)..at(end)).unwrap_or_default()
 }
 
-/// Reads the samples of a shuffle buffer again: all of them with one reader, so that they are requested
-/// together, as far as the budget allows.
+/// Reads the samples of a shuffle buffer again. One reader reads all of them, so that they are requested
+/// concurrently, within the memory budget.
 struct Refill<'a> {
     stream: &'a StreamConfig,
     epoch: u64,
     slices: Vec<Slice>,
-    /// What is to be read, in the order of the samples.
+    /// The samples to read, in order.
     runs: Vec<Run<'a>>,
     /// The samples that were read, by their numbers in the pass.
-    found: HashMap<u64, Sample>,
+    samples: HashMap<u64, Sample>,
 }
 
-/// Samples that are near each other, in one request if an index says where they are.
+/// Samples that are near each other. With an index they are read by one request.
 struct Run<'a> {
-    /// Their part of an open slice, and the object that it should be of.
+    /// The part of an open slice that has the samples.
     slice: Slice,
+    /// The version of the shard when the state was saved.
     object: ObjectVersion,
-    /// The numbers of the samples that are read, and of those that are wanted.
+    /// The numbers of the samples that are read.
     numbers: Range<u64>,
+    /// The numbers of the samples that are kept.
     wanted: &'a [u64],
 }
 
 impl<'a> Refill<'a> {
-    /// The slice that was open, and the index of its shard if that says where the samples are.
+    /// The slice that was open, and the index of its shard if it has the offsets of the samples.
     fn slice(&self, opened: &OpenSlice) -> Result<(&Slice, Option<&ShardIndex>)> {
         let slice = self.slices.get(opened.slice);
         let slice = slice
             .ok_or_else(|| misfit(format!("stream {} has no slice {}", self.stream.stream, opened.slice)))?;
         let index = self.stream.dataset.indexed(slice.shard);
-        // If samples are dropped, the number of a sample does not say where it is.
+        // If samples are dropped, the number of a sample in the pass is not its number in the shard.
         let index = index.filter(|_| !self.stream.drops_samples());
         Ok((slice, index.filter(|index| index.range(slice.samples.clone()).is_some())))
     }
 
-    /// Adds the samples with these numbers, all of one slice, to those that are read.
+    /// Adds samples of one slice, by their numbers in the pass, to the samples that will be read.
     fn add(&mut self, opened: &OpenSlice, wanted: &'a [u64]) -> Result<()> {
         let (slice, index) = self.slice(opened)?;
         let drops = self.stream.drops_samples();
@@ -169,7 +172,7 @@ impl<'a> Refill<'a> {
         Ok(())
     }
 
-    /// Reads what was added. When little of it is left to read, what `next` reads is requested.
+    /// Reads the added samples. Starts the requests of `next` when little of them is left to read.
     fn read(&mut self, next: &mut ShardReader) -> Result<()> {
         let runs = std::mem::take(&mut self.runs);
         let slices = runs.iter().map(|run| run.slice.clone()).collect();
@@ -179,28 +182,30 @@ impl<'a> Refill<'a> {
         }
         let last = runs.len().wrapping_sub(1);
         for (number, Run { numbers, wanted, .. }) in runs.into_iter().enumerate() {
-            // What follows would take its share of the link from the buffer, which the first batch waits for;
-            // half of the last run is left to hide the time to its first byte.
-            let begun =
-                if number == last { numbers.start + (numbers.end - numbers.start) / 2 } else { numbers.end };
-            let (before, behind) = wanted.split_at(wanted.partition_point(|number| *number < begun));
-            self.pick(&mut reader, number, numbers.start..begun, before)?;
-            if number == last {
+            // The requests of `next` would take bandwidth from the buffer, for which the first batch waits.
+            // So they start after half of the last run: early enough to hide their time to the first byte.
+            let is_last = number == last;
+            let middle =
+                if is_last { numbers.start + (numbers.end - numbers.start) / 2 } else { numbers.end };
+            let (before, after) = wanted.split_at(wanted.partition_point(|number| *number < middle));
+            self.pick(&mut reader, number, numbers.start..middle, before)?;
+            if is_last {
                 reader.begin_before(next);
             }
-            self.pick(&mut reader, number, begun..numbers.end, behind)?;
-            if number == last {
-                // Nothing was begun if the run had more pieces left than are open at a time.
+            self.pick(&mut reader, number, middle..numbers.end, after)?;
+            if is_last {
+                // The first call starts nothing if the run still had more requests left than may be open at
+                // a time.
                 reader.begin_before(next);
             }
-            // Whatever follows in the slice is not needed.
+            // The rest of the slice is not needed.
             reader.give_up();
         }
         Ok(())
     }
 
-    /// Reads what was added, and the samples with these numbers, all of the slice that was read last. Returns
-    /// a reader that continues with number `next`.
+    /// Reads the added samples, and samples of the slice that was read last, by their numbers in the pass.
+    /// Returns a reader that continues with the sample `next`.
     fn read_on(&mut self, opened: &OpenSlice, numbers: &'a [u64], next: u64) -> Result<ShardReader> {
         let shard_index = |number: u64| {
             number
@@ -210,7 +215,7 @@ impl<'a> Refill<'a> {
         let from = match (self.slice(opened)?.1, numbers.first()) {
             _ if self.stream.drops_samples() => opened.start,
             (None, Some(first)) => *first,
-            // The index says where `next` is, or no sample before it is needed.
+            // The index has the offset of `next`, or no sample before `next` is needed.
             _ => next,
         };
         if from == next {
@@ -226,7 +231,7 @@ impl<'a> Refill<'a> {
         Ok(reader)
     }
 
-    /// Reads the samples with these numbers, all of slice `slice`, and keeps the wanted ones.
+    /// Reads the samples with these numbers from slice `slice`, and keeps the wanted ones.
     fn pick(
         &mut self,
         reader: &mut ShardReader,
@@ -238,21 +243,21 @@ impl<'a> Refill<'a> {
         for number in numbers {
             let mut sample = next_readable(self.stream, reader, slice)?;
             if wanted.next_if_eq(&&number).is_some() {
-                // It may stay in the buffer for long, and would keep a large chunk of the shard in memory.
+                // The sample may stay in the buffer for long, and would keep its chunk in memory.
                 sample.compact();
-                self.found.insert(number, sample);
+                self.samples.insert(number, sample);
             }
         }
         Ok(())
     }
 }
 
-/// The version of the shard when the state was taken.
+/// The version of the shard when the state was saved.
 fn version(opened: &OpenSlice) -> ObjectVersion {
     ObjectVersion::new(opened.size, opened.version.as_deref())
 }
 
-/// The next readable sample of the slice. Samples that are not readable were reported before the restore.
+/// The next readable sample of the slice. Failed samples are skipped: they were reported before the restore.
 fn next_readable(stream: &StreamConfig, reader: &mut ShardReader, slice: usize) -> Result<Sample> {
     let mut fault: Option<Error> = None;
     while let Some(item) = reader.next() {
@@ -264,7 +269,7 @@ fn next_readable(stream: &StreamConfig, reader: &mut ShardReader, slice: usize) 
                 Err(error) if is_outage(error.kind()) => return Err(error),
                 Err(error) => fault = Some(error),
             },
-            // An outage is new since the restore: the next sample must not be taken for this one.
+            // An outage is new since the restore. To skip this sample would shift the numbers of later ones.
             Err(error) if is_outage(error.kind()) => return Err(error),
             Err(error) => fault = Some(error),
         }

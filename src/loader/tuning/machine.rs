@@ -1,11 +1,11 @@
-//! How long the cores of the machine have been idle.
+//! The idle time of the machine's cores.
 
 use std::fs;
 use std::time::Duration;
 
-/// The time since the machine was started that its cores were idle, waited for a disk or did work of a lower
-/// priority (`nice`), summed over all cores. Known on Linux, from `/proc/stat` (`proc_stat(5)`), in
-/// hundredths of a second.
+/// The idle time of all cores since the machine was started, summed over the cores. Waiting for a disk and
+/// work of a lower priority (`nice`) count as idle. Only known on Linux, from `/proc/stat` (`proc_stat(5)`),
+/// in hundredths of a second.
 pub(super) fn idle_cores() -> Option<Duration> {
     idle(&fs::read_to_string("/proc/stat").ok()?)
 }

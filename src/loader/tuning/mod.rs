@@ -1,13 +1,13 @@
 //! The number of threads of a run and of batches ahead: fixed by the caller, or tuned during the run.
 //!
 //! ```text
-//! resources  what the caller set, and the defaults
-//! tuner      decides when to change what: a state machine over times and counts
+//! resources  the numbers that the caller set, and the defaults
+//! tuner      decides when to change a number: a state machine over times and counts
 //! totals     the times and counts of a run
-//! machine    how long the cores of the machine have been idle
+//! machine    the idle time of the machine's cores
 //! ```
 //!
-//! No choice changes the order of the items.
+//! The order of the items does not depend on these numbers.
 
 mod machine;
 mod resources;
@@ -24,13 +24,16 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
-use tuner::{RunTuner, TuningLimits};
+use tuner::{RunTuner, TunedRange, TuningLimits};
 
-/// What the runs of a loader have learned, with which its next run starts.
+/// The choices of a loader's earlier runs, with which its next run starts.
 #[derive(Debug, Clone)]
-pub(super) struct LearnedTuning(Arc<Mutex<LearnedChoices>>, TuningLimits);
+pub(super) struct LearnedTuning {
+    choices: Arc<Mutex<LearnedChoices>>,
+    limits: TuningLimits,
+}
 
-/// The numbers to start the next run with.
+/// The numbers with which the next run starts.
 #[derive(Debug)]
 struct LearnedChoices {
     threads: usize,
@@ -44,21 +47,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl LearnedTuning {
-    /// Nothing learned yet, for a loader with batches of `batch_bytes` bytes, if that is known.
+    /// The choices before the first run of a loader whose batches have `batch_bytes` bytes, if that is known.
     pub(super) fn new(resources: &Resources, batch_bytes: Option<u64>) -> Self {
         let limits = resources.limits(batch_bytes);
-        let found = LearnedChoices { threads: limits.threads.0, prefetch: limits.prefetch.0, patience: None };
-        LearnedTuning(Arc::new(Mutex::new(found)), limits)
+        let (threads, prefetch) = (limits.threads.start, limits.prefetch.start);
+        let choices = LearnedChoices { threads, prefetch, patience: None };
+        LearnedTuning { choices: Arc::new(Mutex::new(choices)), limits }
     }
 
     /// Starts a run.
     pub(super) fn begin(&self) -> Arc<Tuning> {
-        let LearnedChoices { threads, prefetch, patience } = *lock(&self.0);
-        let TuningLimits { threads: (_, max_threads), prefetch: (_, max_prefetch), tunes_threads, .. } =
-            self.1;
+        let LearnedChoices { threads, prefetch, patience } = *lock(&self.choices);
+        let TuningLimits { tunes_threads, .. } = self.limits;
+        let max_prefetch = self.limits.prefetch.max;
         let is_tuned = threads > 0 && (tunes_threads || max_prefetch > prefetch);
-        let limits =
-            TuningLimits { threads: (threads, max_threads), prefetch: (prefetch, max_prefetch), ..self.1 };
+        let limits = TuningLimits {
+            threads: TunedRange { start: threads, ..self.limits.threads },
+            prefetch: TunedRange { start: prefetch, ..self.limits.prefetch },
+            ..self.limits
+        };
         Arc::new(Tuning {
             threads: AtomicUsize::new(threads),
             min_threads: if tunes_threads { threads.min(1) } else { threads },
@@ -67,7 +74,7 @@ impl LearnedTuning {
             max_prefetch,
             room: (max_prefetch > prefetch).then(|| Semaphore::new(prefetch)),
             tuner: is_tuned.then(|| Mutex::new(RunTuner::new(limits, patience))),
-            learned: Arc::clone(&self.0),
+            learned: Arc::clone(&self.choices),
         })
     }
 }
@@ -79,14 +86,14 @@ pub(super) struct Tuning {
     has_one_thread: bool,
     prefetch: AtomicUsize,
     max_prefetch: usize,
-    /// One permit for each further batch that may be ready, if their number can change.
+    /// Has one permit for each additional batch that may be ready, if the number can change.
     room: Option<Semaphore>,
     tuner: Option<Mutex<RunTuner>>,
     learned: Arc<Mutex<LearnedChoices>>,
 }
 
 impl Tuning {
-    /// Number of worker threads: 0 if the trainer's own thread reads and maps.
+    /// Number of worker threads; 0 if the trainer's thread reads and maps.
     pub(super) fn threads(&self) -> usize {
         self.threads.load(Relaxed)
     }
@@ -96,7 +103,7 @@ impl Tuning {
         self.has_one_thread
     }
 
-    /// Number of threads without which a run cannot start.
+    /// Minimum number of threads with which a run can start.
     pub(super) fn min_threads(&self) -> usize {
         self.min_threads
     }
@@ -131,7 +138,7 @@ impl Tuning {
         }
     }
 
-    /// Limits the number of threads to those that could be started.
+    /// Limits the number of threads to `threads`, because no more could be started.
     pub(super) fn bound_threads(&self, threads: usize) {
         if let Some(tuner) = &self.tuner {
             lock(tuner).bound_threads(threads);
@@ -141,10 +148,10 @@ impl Tuning {
             let mut learned = lock(&self.learned);
             learned.threads = learned.threads.min(threads);
         }
-        log!(WARN, "the loader has fewer threads than it wanted: no more can be started", threads = threads);
+        log!(WARN, "the loader has fewer threads than requested", threads = threads);
     }
 
-    /// Changes the numbers if need be. `totals` is only called if it is time to look at the run.
+    /// Lets the tuner change the numbers. `totals` is only called when an update is due.
     pub(super) fn update(&self, totals: impl FnOnce() -> RunTotals) {
         let Some(tuner) = &self.tuner else { return };
         let mut tuner = lock(tuner);
@@ -175,7 +182,7 @@ impl Tuning {
         }
     }
 
-    /// Sets the numbers. The number of batches ahead never shrinks.
+    /// Sets the numbers. The number of batches ahead never decreases.
     fn set(&self, threads: usize, prefetch: usize) {
         self.threads.store(threads, Relaxed);
         let before = self.prefetch.swap(prefetch, Relaxed);

@@ -1,4 +1,4 @@
-//! `RunTotals`: the times and counts of a run that tuning depends on.
+//! `RunTotals`: the times and counts of a run, for the tuner.
 
 use std::time::Duration;
 
@@ -6,24 +6,23 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::loader) struct RunTotals {
     pub(in crate::loader) elapsed: Duration,
-    /// The trainer waited for batches.
+    /// Time that the trainer waited for batches.
     pub(in crate::loader) waited: Duration,
-    /// The trainer did something other than steps.
+    /// Time in which the trainer did something other than steps.
     pub(in crate::loader) rested: Duration,
-    /// The worker threads were busy.
+    /// Time that the worker threads were busy, summed over the threads.
     pub(in crate::loader) work: Duration,
-    /// As many batches as allowed were ready, so that the collecting thread was idle.
+    /// Time in which the maximum number of batches was ready, so that the collecting thread was idle.
     pub(in crate::loader) full: Duration,
     /// Number of items that the stages made.
     pub(in crate::loader) items: u64,
-    /// CPU time that they took.
+    /// CPU time of the worker threads.
     pub(in crate::loader) cpu: Duration,
-    /// Summed over the cores of the machine, the time that they were idle or did work of a lower priority, if
-    /// it is known.
+    /// The idle time of the machine's cores, summed over the cores, if it is known.
     pub(in crate::loader) idle_cores: Option<Duration>,
     /// Number of batches returned.
     pub(in crate::loader) batches: u64,
-    /// Number of those that were not ready.
+    /// Number of these batches that were not ready when the trainer requested them.
     pub(in crate::loader) late: u64,
     /// Whether there is currently no memory for more samples.
     pub(in crate::loader) is_memory_full: bool,
@@ -48,8 +47,8 @@ impl RunTotals {
         }
     }
 
-    /// A time as a share of the elapsed time: for a time summed over threads or cores, the mean number of
-    /// them.
+    /// A time as a share of the elapsed time. For a time that is summed over threads or cores, this is the
+    /// mean number of threads or cores.
     pub(super) fn share(&self, of: Duration) -> f64 {
         of.as_secs_f64() / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }

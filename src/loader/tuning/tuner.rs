@@ -1,22 +1,23 @@
-//! Decides when to change the number of threads or of batches ahead: a state machine over times and counts.
+//! `RunTuner`: decides when to change the number of threads or of batches ahead. It is a state machine over
+//! times and counts.
 //!
-//! - *More threads* are tried if the trainer waits and all threads are busy, and yet cores are idle: the
+//! - *More threads* are tried if the trainer waits and all threads are busy although cores are idle: then the
 //!   stages wait for something, such as a service or a slow disk. Up to twice as many threads are tried, as
-//!   far as the cores suffice. They stay if the run gets faster. If not, the number of windows before the
-//!   next trial doubles.
-//! - *Fewer threads* are tried if there are more threads than cores to compute on, and no core is idle: what
-//!   the threads waited for may have become fast. The number stays if the run does not get slower.
-//! - *Batches ahead* are doubled if the trainer waits for some batches although others were ready early: the
-//!   rate suffices, but it is uneven.
+//!   far as the cores suffice. They are kept if the run gets faster. Otherwise the number of windows before
+//!   the next trial doubles.
+//! - *Fewer threads* are tried if there are more threads than cores, and no core is idle: then the service or
+//!   disk may have become fast. The lower number is kept if the run does not get slower.
+//! - *Batches ahead* are doubled if the trainer waits for some batches although others were ready early: then
+//!   the rate suffices, but it is uneven.
 
 use super::totals::RunTotals;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// The tuner looks at the run this often, and a window is at least this long.
+/// Time between two updates, and minimum length of a window.
 const WINDOW: Duration = Duration::from_secs(1);
-/// A window ends when it has this many items per thread and in all, and this many batches; or after
-/// [`MAX_WINDOW`].
+/// A window ends when it has [`ITEMS`] items, `ITEMS_PER_THREAD` items per thread and [`BATCHES`] batches; or
+/// after [`MAX_WINDOW`].
 const ITEMS_PER_THREAD: u64 = 4;
 const ITEMS: u64 = 32;
 const BATCHES: u64 = 4;
@@ -24,69 +25,78 @@ const MAX_WINDOW: Duration = Duration::from_secs(60);
 
 /// If the trainer waits less than this share of the time, no threads are added.
 const WAITING_TRAINER: f64 = 0.1;
-/// If the trainer waits more than this share of the time, the rate does not depend on its steps.
+/// If the trainer waits at least this share of the time, a window needs no minimum of batches, because the
+/// rate of items hardly depends on the trainer's steps.
 const STARVING_TRAINER: f64 = 0.5;
 /// Threads are busy if they work at least this share of the time.
 const BUSY: f64 = 0.75;
-/// If threads compute on this share of their cores, no threads are added.
+/// If the threads use this share of their cores, no threads are added.
 const COMPUTE_BOUND: f64 = 0.8;
-/// Number of idle cores of the machine from which on threads may be added.
+/// Threads are added only if at least this number of the machine's cores is idle.
 const IDLE_CORES_TO_ADD: f64 = 0.25;
-/// Number of idle cores of the machine up to which surplus threads may be removed.
+/// Surplus threads are removed only if at most this number of the machine's cores is idle.
 const IDLE_CORES_TO_REMOVE: f64 = 0.1;
-/// The rate must grow by this factor for more threads to stay.
+/// More threads are kept if the rate grows by this factor.
 const GAIN: f64 = 1.1;
-/// The rate must keep this share for fewer threads to stay.
+/// Fewer threads are kept if the rate stays above this share of the earlier one.
 const KEPT: f64 = 0.97;
 /// The number of threads grows at least by this factor.
 const MIN_STEP: f64 = 1.25;
-/// Number of windows that must all reach the needed rate for a trial to succeed; one is enough if its rate is
-/// [`CLEAR`] times as high.
+/// A trial succeeds if this number of windows in a row reaches the needed rate. One window is enough if its
+/// rate is [`CLEAR`] times as high.
 const CONFIRMATIONS: u32 = 2;
 const CLEAR: f64 = 1.3;
-/// Number of windows without a trial after the first one that failed. It doubles with each further one, up to
-/// [`MAX_PATIENCE`].
+/// Number of windows without a trial after the first failed trial. It doubles with each further failed trial,
+/// up to [`MAX_PATIENCE`].
 const MIN_PATIENCE: u32 = 4;
 const MAX_PATIENCE: u32 = 64;
 
 /// The rate suffices if the collecting thread was idle for this share of the time.
 const SUFFICIENT_IDLE: f64 = 0.1;
-/// This share of the batches may be late, and one always.
+/// More batches are prepared ahead if more than one batch, and more than this share of them, is late.
 const LATE: f64 = 0.02;
-/// Number of batches over which late ones are counted.
+/// Number of batches over which late batches are counted.
 const LATE_WINDOW: u64 = 50;
 
-/// The bounds of what may be chosen. A pair is the number that a run starts with, and the largest one.
+/// The range of a tuned number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TunedRange {
+    /// The number with which a run starts.
+    pub(super) start: usize,
+    pub(super) max: usize,
+}
+
+/// The limits of the numbers that a tuner chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TuningLimits {
-    /// Number of cores that the threads may compute on.
+    /// Number of cores that the threads may use.
     pub(super) cores: usize,
-    pub(super) threads: (usize, usize),
+    pub(super) threads: TunedRange,
     /// Whether the number of threads may be changed.
     pub(super) tunes_threads: bool,
-    pub(super) prefetch: (usize, usize),
+    pub(super) prefetch: TunedRange,
 }
 
 /// A change, named by its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
-    /// More threads: the stages wait for something other than a core.
+    /// More threads, because the stages wait for something other than a core.
     Blocked,
-    /// Back to fewer threads: more were not faster.
+    /// Back to fewer threads, because more were not faster.
     NoGain,
-    /// Fewer threads: there are more of them than cores.
+    /// Fewer threads, because there are more threads than cores.
     Crowded,
-    /// Back to more threads: fewer were slower.
+    /// Back to more threads, because fewer were slower.
     Slower,
-    /// More batches ahead.
+    /// More batches ahead, because some batches are late while others are early.
     Uneven,
 }
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Change::Blocked => "the trainer waits, and the threads wait for something else than a core",
-            Change::NoGain => "more threads were no faster",
+            Change::Blocked => "the trainer waits, and the threads wait for something other than a core",
+            Change::NoGain => "more threads were not faster",
             Change::Crowded => "no core is idle, and there are more threads than cores",
             Change::Slower => "fewer threads were slower",
             Change::Uneven => "some batches are late while others are early",
@@ -99,11 +109,11 @@ impl fmt::Display for Change {
 struct Trial {
     /// The number of threads before.
     from: usize,
-    /// The rate that the new number needs to stay.
+    /// The rate that is needed to keep the new number.
     needed: f64,
-    /// Whether the first window is over, which does not count: threads were started in it.
+    /// Whether the first window has ended. It does not count, because threads were started in it.
     is_settled: bool,
-    /// Number of windows with that rate.
+    /// Number of windows with the needed rate.
     confirmed: u32,
 }
 
@@ -113,27 +123,27 @@ pub(super) struct RunTuner {
     limits: TuningLimits,
     threads: usize,
     prefetch: usize,
-    /// When the run was last looked at.
-    last_look: Option<Instant>,
-    /// The totals at the start of the window; none before the first batch.
+    /// The time of the last update.
+    last_update: Option<Instant>,
+    /// The totals at the start of the current window; `None` before the first batch.
     window_start: Option<RunTotals>,
-    /// The same for the window in which late batches are counted.
+    /// The totals at the start of the window in which late batches are counted.
     late_window_start: Option<RunTotals>,
     trial: Option<Trial>,
-    /// Number of windows to come without a trial.
+    /// Number of windows before the next trial may start.
     pause: u32,
-    /// Length of the pause after the next trial that fails.
+    /// The pause after the next failed trial, in windows.
     patience: u32,
 }
 
 impl RunTuner {
-    /// Starts with the first number of each pair, and the patience that an earlier run has learned.
+    /// A tuner with the start values of `limits`, and the patience that an earlier run has learned.
     pub(super) fn new(limits: TuningLimits, patience: Option<u32>) -> Self {
         RunTuner {
             limits,
-            threads: limits.threads.0,
-            prefetch: limits.prefetch.0,
-            last_look: None,
+            threads: limits.threads.start,
+            prefetch: limits.prefetch.start,
+            last_update: None,
             window_start: None,
             late_window_start: None,
             trial: None,
@@ -147,50 +157,50 @@ impl RunTuner {
         (self.threads, self.prefetch)
     }
 
-    /// The last number of threads that is not on trial.
+    /// The number of threads, or during a trial the number before the trial.
     pub(super) fn proven(&self) -> usize {
         self.trial.map_or(self.threads, |trial| trial.from)
     }
 
-    /// Length of the pause after the next trial that fails; none if the last trial did not fail.
+    /// The pause after the next failed trial, in windows; `None` if the last trial did not fail.
     pub(super) fn patience(&self) -> Option<u32> {
         Some(self.patience).filter(|patience| *patience > MIN_PATIENCE)
     }
 
-    /// Limits the number of threads to those that could be started.
+    /// Limits the number of threads to `threads`, because no more could be started.
     pub(super) fn bound_threads(&mut self, threads: usize) {
         self.threads = self.threads.min(threads);
-        self.limits.threads.1 = self.limits.threads.1.min(threads);
+        self.limits.threads.max = self.limits.threads.max.min(threads);
         self.trial = None;
     }
 
-    /// Whether it is time to look at the run.
+    /// Whether an update is due.
     pub(super) fn is_due(&mut self) -> bool {
         let now = Instant::now();
-        let is_due = now.saturating_duration_since(*self.last_look.get_or_insert(now)) >= WINDOW;
+        let is_due = now.saturating_duration_since(*self.last_update.get_or_insert(now)) >= WINDOW;
         if is_due {
-            self.last_look = Some(now);
+            self.last_update = Some(now);
         }
         is_due
     }
 
-    /// Takes the totals of the run, and changes at most one of the two numbers.
+    /// Changes at most one of the two numbers, by the totals of the run.
     pub(super) fn update(&mut self, totals: RunTotals) -> Option<Change> {
-        // Until the first batch comes, connections are opened and buffers filled.
+        // Before the first batch, connections are opened and buffers are filled.
         if totals.batches == 0 {
             return None;
         }
         let start = *self.window_start.get_or_insert(totals);
         let late_start = *self.late_window_start.get_or_insert(totals);
         if !totals.since(&start).rested.is_zero() {
-            // Rates during validation or a checkpoint mean nothing.
+            // The rate during validation or a checkpoint says nothing about the loader.
             (self.window_start, self.late_window_start) = (Some(totals), Some(totals));
             return None;
         }
         let window = totals.since(&start);
         if is_complete(&window, self.threads) {
             self.window_start = Some(totals);
-            // Without an item, the run hangs.
+            // Without any item, the run hangs, and threads would not help.
             if window.items > 0
                 && let Some(change) = self.tune_threads(&window)
             {
@@ -247,10 +257,11 @@ impl RunTuner {
             if !is_waiting || !is_busy || !has_room || computing >= COMPUTE_BOUND * cores {
                 return None;
             }
-            // As many threads as can compute on the cores.
+            // The number of threads that would use all cores.
             let fit = now * cores / computing.max(cores / (2.0 * now));
-            let more = (self.threads * 2).min(fit as usize).min(self.limits.threads.1);
-            // If the trainer waits a tenth of the time, the rate cannot grow by a tenth.
+            let more = (self.threads * 2).min(fit as usize).min(self.limits.threads.max);
+            // A trainer that waits little limits the growth of the rate: half of the possible growth
+            // suffices.
             let gain = 1.0 + ((1.0 / (1.0 - window.waits().min(0.9)) - 1.0) / 2.0).min(GAIN - 1.0);
             (more, Change::Blocked, gain)
         };
@@ -264,7 +275,7 @@ impl RunTuner {
     }
 
     fn tune_prefetch(&mut self, window: &RunTotals) -> Option<Change> {
-        let more = (self.prefetch * 2).min(self.limits.prefetch.1);
+        let more = (self.prefetch * 2).min(self.limits.prefetch.max);
         let is_late = window.late > 1 && window.late as f64 > LATE * window.batches as f64;
         if !is_late || window.share(window.full) < SUFFICIENT_IDLE || more <= self.prefetch {
             return None;

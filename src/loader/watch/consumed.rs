@@ -1,16 +1,16 @@
-//! What the trainer received from a run, and how long it waited.
+//! `Consumed`: the batches that the trainer received from a run, and the times that it waited.
 
 use crate::loader::report::Fill;
 use crate::state::State;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// What the trainer received so far, and its waits.
+/// The batches that the trainer has received so far, and its waits.
 #[derive(Debug)]
 pub(super) struct Consumed {
     /// The state after the last batch.
     pub(super) state: State,
-    /// When the first batch was asked for.
+    /// The time of the trainer's first request.
     pub(super) begun: Option<Instant>,
     pub(super) ended: Option<Instant>,
     pub(super) batches: u64,
@@ -20,21 +20,29 @@ pub(super) struct Consumed {
     pub(super) waited: Duration,
     /// The wait for the first batch.
     pub(super) first: Option<Duration>,
-    /// Number of batches that were ready when they were asked for.
+    /// Number of batches, without the first, that were ready when the trainer requested them.
     pub(super) ready: u64,
-    /// Number of batches that were not.
+    /// Number of batches, without the first, that were not ready.
     pub(super) late: u64,
-    /// When each batch that is ready was made.
+    /// The time at which each batch that is now ready was made.
     pub(super) made: VecDeque<Instant>,
     pub(super) steps: StepTimer,
-    /// Since when the next batch has been waited for, and whether it was ready then.
-    pub(super) waiting: Option<(Instant, bool)>,
-    /// Whether this wait has been warned of.
+    /// The current wait for the next batch.
+    pub(super) wait: Option<Wait>,
+    /// Whether the current wait was reported as a stall.
     pub(super) is_warned: bool,
 }
 
+/// A wait of the trainer for the next batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait {
+    pub(super) start: Instant,
+    /// Whether the batch was ready at the start.
+    pub(super) was_ready: bool,
+}
+
 impl Consumed {
-    /// Before the first batch is asked for.
+    /// The values before the first request.
     pub(super) fn new(state: State) -> Self {
         Consumed {
             state,
@@ -49,37 +57,48 @@ impl Consumed {
             late: 0,
             made: VecDeque::new(),
             steps: StepTimer::default(),
-            waiting: None,
+            wait: None,
             is_warned: false,
         }
     }
 
-    /// How long the trainer has waited for the next batch: until `now`, or until the batch was ready, if a
-    /// stream's consumer has not polled since.
+    /// The duration of the current wait: until `now`, or until the batch was ready. (The consumer of a stream
+    /// may poll long after the batch is ready.)
     pub(super) fn waited_until(&self, now: Instant) -> Duration {
         let end = self.made.front().map_or(now, |made| now.min(*made));
-        self.waiting.map_or(Duration::ZERO, |(since, _)| end.saturating_duration_since(since))
+        self.wait.map_or(Duration::ZERO, |wait| end.saturating_duration_since(wait.start))
+    }
+
+    /// Ends the current wait. Returns its duration, and whether the batch was ready at its start.
+    pub(super) fn end_wait(&mut self, now: Instant) -> (Duration, bool) {
+        let waited = self.waited_until(now);
+        let was_ready = self.wait.take().is_some_and(|wait| wait.was_ready);
+        self.is_warned = false;
+        self.waited += waited;
+        self.steps.since = Some(now);
+        (waited, was_ready)
     }
 }
 
-/// Tells steps from rests, by the time between two batches: in a rest the trainer does something much longer
-/// than a step, such as validation or a checkpoint.
+/// Distinguishes steps from rests, by the time between two batches. In a rest the trainer does something much
+/// longer than a step, such as validation or a checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct StepTimer {
-    /// When the last batch was received.
+    /// The time at which the last batch was received.
     pub(super) since: Option<Instant>,
-    /// Smoothed time of a step.
+    /// The smoothed time of a step.
     usual: Duration,
-    /// Number of steps seen.
-    seen: u32,
+    /// Number of steps so far.
+    steps: u32,
     /// The sum of all rests, each less the usual time of a step.
     rested: Duration,
 }
 
-/// A gap between two batches is a rest if it is longer than this many usual steps, and than [`MIN_REST`].
+/// A time between two batches is a rest if it is longer than [`MIN_REST`], and longer than the usual time of
+/// this number of steps.
 const REST_STEPS: u32 = 16;
 const MIN_REST: Duration = Duration::from_secs(1);
-/// Number of steps after which their usual time is known.
+/// Number of steps after which the usual time of a step is known.
 const MIN_STEPS: u32 = 8;
 
 impl StepTimer {
@@ -88,14 +107,14 @@ impl StepTimer {
         self.rested + self.rest(now)
     }
 
-    /// The current rest, less the usual time of a step: zero unless the gap is long enough.
+    /// The duration of the current rest, less the usual time of a step; zero if it is not a rest.
     fn rest(&self, now: Instant) -> Duration {
         let time = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        let is_rest = self.seen >= MIN_STEPS && time > MIN_REST.max(self.usual * REST_STEPS);
+        let is_rest = self.steps >= MIN_STEPS && time > MIN_REST.max(self.usual * REST_STEPS);
         if is_rest { time - self.usual } else { Duration::ZERO }
     }
 
-    /// The next batch is asked for, which ends the step or rest.
+    /// Ends the current step or rest, because the trainer requests the next batch.
     pub(super) fn step_ended(&mut self, now: Instant) {
         let rest = self.rest(now);
         self.rested += rest;
@@ -103,8 +122,8 @@ impl StepTimer {
             && rest.is_zero()
         {
             let time = now.saturating_duration_since(since);
-            self.seen = self.seen.saturating_add(1);
-            let weight = self.seen.min(16);
+            self.steps = self.steps.saturating_add(1);
+            let weight = self.steps.min(16);
             self.usual = (self.usual * (weight - 1) + time) / weight;
         }
     }
@@ -115,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_that_is_much_longer_than_a_step_is_a_rest() {
+    fn a_time_between_batches_much_longer_than_a_step_is_a_rest() {
         let (mut steps, mut now) = (StepTimer::default(), Instant::now());
         let mut step = |steps: &mut StepTimer, time: u64| {
             steps.since = Some(now);

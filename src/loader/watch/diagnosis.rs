@@ -1,4 +1,4 @@
-//! `Diagnosis`: what each thread, stream and request of a run does or waits for.
+//! `Diagnosis`: the activity of each thread, stream and request of a run, and the cause of a wait.
 
 use super::status::{Role, StreamId, StreamProgress, ThreadSnapshot};
 use crate::SecretUrl;
@@ -9,62 +9,61 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
 
-/// What each thread, stream and request of a run does or waits for; from
-/// [`Batches::diagnose`](crate::loader::Batches::diagnose) or a [`Reporter`](super::Reporter), also while the
-/// run hangs.
+/// The current activity of each thread, stream and request of a run, and the cause of the trainer's wait;
+/// from [`Batches::diagnose`](crate::loader::Batches::diagnose) or a [`Reporter`](super::Reporter), also
+/// while the run hangs.
 ///
-/// Its `Display` is such as `no batch for 30.0 s: …` with the cause of the wait, and has a line for each
-/// thread, stream and request. It implements `Serialize` of `serde`, with `threads` and `streams`.
+/// `Display` begins with `no batch for 30.0 s: …` and the cause of the wait, and has a line for each thread,
+/// stream and request. The `Serialize` implementation also has `threads` and `streams`.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Diagnosis {
-    /// How long the trainer has waited for the next batch; none if it does not wait.
+    /// The time that the trainer has waited for the next batch; `None` if it does not wait.
     #[serde(serialize_with = "seconds")]
     pub waited: Option<Duration>,
-    /// Number of batches returned before.
+    /// Number of batches returned so far.
     pub batches: u64,
     /// The cause of the wait, as a sentence.
     pub cause: String,
     /// The threads of the run.
     pub(in crate::loader) threads: Vec<ThreadStatus>,
-    /// The streams of the run, by dataset and stream.
+    /// The streams of the run, ordered by dataset and stream.
     streams: Vec<StreamStatus>,
-    /// The requests of the run's stores under way, the oldest first. Some may be of other runs.
+    /// The open requests of the run's stores, the oldest first. Some may belong to other runs with these
+    /// stores.
     pub requests: Vec<RequestReport>,
     /// Whether this is a debug build in which the library itself is not optimised.
     pub debug_build: bool,
 }
 
-/// What a thread of a run does.
+/// The activity of a thread of a run.
 #[derive(Debug, Clone, Serialize)]
 pub(in crate::loader) struct ThreadStatus {
     /// The thread's name.
     pub(in crate::loader) name: String,
-    /// What it does.
     activity: Activity,
-    /// How long it has done that, accurate to about ten milliseconds.
+    /// The duration of the activity so far, accurate to about ten milliseconds.
     #[serde(serialize_with = "crate::seconds::serialize")]
     time: Duration,
-    /// The number of the dataset that it works on or waits for.
+    /// The number of the dataset that the thread works on or waits for.
     dataset: Option<usize>,
     /// The number of the stream in that dataset.
     stream: Option<usize>,
-    /// The number of the shard, while it maps a sample.
+    /// While the thread maps a sample, the number of the sample's shard.
     shard: Option<u64>,
-    /// The number of the sample in the shard, while it maps it.
+    /// While the thread maps a sample, the number of the sample in the shard.
     sample: Option<u64>,
 }
 
-/// What happens to a stream of a run, and where it is.
+/// The status of a stream of a run.
 #[derive(Debug, Clone, Serialize)]
 struct StreamStatus {
     /// The number of the dataset, from 0.
     dataset: usize,
     /// The number of the stream in the dataset.
     stream: usize,
-    /// What happens to it.
     status: StreamActivity,
-    /// The shard that is being read; its URL is shown without secrets.
+    /// The shard that is being read. Its URL is shown without secrets.
     #[serde(serialize_with = "shown")]
     shard: Option<SecretUrl>,
     /// Number of items that wait for their batch.
@@ -79,19 +78,19 @@ fn shown<S: Serializer>(url: &Option<SecretUrl>, serializer: S) -> Result<S::Ok,
     url.as_ref().map(ToString::to_string).serialize(serializer)
 }
 
-/// What happens to a stream of a run.
+/// The activity of a stream of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum StreamActivity {
-    /// It is read when the trainer asks for a batch: there are no threads.
+    /// The stream is read when the trainer requests a batch, because there are no threads.
     OnDemand,
-    /// A thread reads it.
+    /// A thread reads the stream.
     Read,
-    /// It has something to read, but no thread reads it.
+    /// The stream can be read, but no thread reads it.
     Readable,
-    /// It waits for bytes.
+    /// The stream waits for bytes.
     AwaitsBytes,
-    /// It has been read to its end.
+    /// The stream was read to its end.
     Ended,
 }
 
@@ -107,12 +106,13 @@ impl fmt::Display for StreamActivity {
     }
 }
 
-/// Builds a diagnosis. `progress` is that of each stream, if threads read them.
+/// Makes a diagnosis. `progress` is the progress of each of `streams`, if threads read them.
 pub(super) fn diagnose(
     waited: Option<Duration>,
     batches: u64,
     snapshots: &[ThreadSnapshot],
-    (streams, progress): (&[StreamId], Option<Vec<StreamProgress>>),
+    streams: &[StreamId],
+    progress: Option<Vec<StreamProgress>>,
     mut requests: Vec<RequestReport>,
 ) -> Diagnosis {
     let id = |number: usize| streams.get(number).map(|id| (id.dataset, id.stream));
@@ -182,7 +182,7 @@ fn describe_cause(diagnosis: &Diagnosis, snapshots: &[ThreadSnapshot]) -> String
     let Some(collector) = snapshots.iter().find(|thread| thread.role == Role::Collector) else {
         return "the threads have not begun".into();
     };
-    // It runs a stage or, as the only thread, reads and maps.
+    // The collecting thread runs a stage, or it is the only thread and reads or maps.
     if collector.activity != Activity::AwaitItems && has_stream(collector.activity) {
         return describe_thread(diagnosis, collector, collector.mark.stream());
     }
@@ -191,7 +191,7 @@ fn describe_cause(diagnosis: &Diagnosis, snapshots: &[ThreadSnapshot]) -> String
         return format!("{} is {} since {time:.1} s", collector.mark.name(), collector.activity);
     }
     let awaited = collector.mark.stream();
-    // A thread that reads or maps the awaited stream.
+    // The thread that reads or maps the awaited stream.
     let worker = snapshots.iter().find(|thread| {
         thread.role == Role::Worker && has_stream(thread.activity) && thread.mark.stream() == awaited
     });
@@ -217,7 +217,7 @@ fn describe_thread(diagnosis: &Diagnosis, thread: &ThreadSnapshot, stream: Optio
 /// Describes a stream, its shard and its request.
 fn describe_stream(diagnosis: &Diagnosis, number: Option<usize>) -> String {
     let Some(stream) = number.and_then(|number| diagnosis.streams.get(number)) else {
-        return "a stream that is not known".into();
+        return "an unknown stream".into();
     };
     let name = match diagnosis.streams.iter().any(|other| other.dataset > 0) {
         true => format!("stream {} of dataset {}", stream.stream, stream.dataset),
@@ -231,9 +231,7 @@ fn describe_stream(diagnosis: &Diagnosis, number: Option<usize>) -> String {
     match diagnosis.requests.iter().find(|request| request.url == *shard) {
         Some(request) => text.push_str(&format!("; request {request}")),
         None if stream.status == StreamActivity::AwaitsBytes => {
-            text.push_str(
-                "; no request for it is under way: it waits for its turn among the others, or for a cache",
-            );
+            text.push_str("; it has no open request: it waits for a free request slot, or for a cache");
         }
         None => {}
     }

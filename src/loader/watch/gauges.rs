@@ -1,4 +1,4 @@
-//! The memory and queues of a run as gauges of the crate `metrics`.
+//! `Gauges`: the memory, queues and threads of a run as gauges of the crate `metrics`.
 
 use crate::loader::report::{MemoryReport, Queues, Report};
 use std::time::{Duration, Instant};
@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 /// The time between two updates.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The gauges of one run. A gauge has the sum of all runs of the process: each run adds its changes.
+/// The gauges of one run. The value of a gauge is the sum over all runs of the process: each run adds its
+/// changes.
 #[derive(Debug, Default)]
 pub(super) struct Gauges {
     last_update: Option<Instant>,
@@ -26,7 +27,7 @@ impl Gauges {
     }
 
     fn set(&mut self, memory: MemoryReport, queues: Queues, threads: usize) {
-        // The last two owners are the process's.
+        // The last two owners are read buffers of the whole process.
         let of_run = MemoryReport::default().owners().count() - 2;
         for (number, ((owner, now), (_, before))) in memory.owners().zip(self.memory.owners()).enumerate() {
             let gauge = metrics::gauge!("shardstream_memory_bytes", "owner" => owner);
@@ -44,7 +45,7 @@ impl Gauges {
         (self.memory, self.queues, self.threads) = (memory, queues, threads);
     }
 
-    /// Takes the run out of the gauges when it has ended.
+    /// Subtracts the values of the run when it has ended.
     pub(super) fn clear(&mut self) {
         let MemoryReport { read_buffers, idle_read_buffers, .. } = self.memory;
         if self.last_update.take().is_some() {

@@ -1,13 +1,13 @@
-//! Watches a run: what it returns, what its threads do, and a warning if the trainer waits for long.
+//! Watches a run: its outputs, the activities of its threads, and waits of the trainer.
 //!
 //! ```text
 //! monitor    watches one run
-//! consumed   what the trainer received, and how long it waited
+//! consumed   the batches that the trainer received, and its waits
 //! threads    the threads of the run, and the time that they spend on each activity
 //! status     snapshots of threads and streams
-//! sampler    the one thread of the process that samples all runs
+//! sampler    the thread that samples all runs of the process
 //! stall      the warning of a long wait
-//! diagnosis  what each thread, stream and request does or waits for
+//! diagnosis  the activity of each thread, stream and request, and the cause of a wait
 //! reporter   the public handle of a monitor
 //! gauges     memory and queues as metrics
 //! ```

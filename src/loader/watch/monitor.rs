@@ -1,6 +1,6 @@
 //! `RunMonitor`: watches a run, for its reports, warnings and tuning.
 
-use super::consumed::Consumed;
+use super::consumed::{Consumed, Wait};
 use super::diagnosis::{Diagnosis, diagnose};
 use super::sampler::{self, Sampled};
 use super::stall::OnStall;
@@ -17,13 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Watches a run: what it has returned, and what its threads do. Clones watch the same run.
+/// Watches a run: its outputs and the activities of its threads. Clones watch the same run.
 #[derive(Clone)]
 pub(in crate::loader) struct RunMonitor(Arc<MonitoredRun>);
 
-/// What is known of a run.
+/// The data of a monitored run.
 struct MonitoredRun {
-    /// The stores of the run, with their reports at its start.
+    /// The stores of the run, each with its report at the start of the run.
     stores: Vec<(Store, StoreReport)>,
     memory: MemoryGauges,
     streams: Vec<StreamId>,
@@ -32,7 +32,7 @@ struct MonitoredRun {
     steps: Option<u64>,
     on_stall: OnStall,
     consumed: Mutex<Consumed>,
-    /// Whether the sampler looks at the run.
+    /// Whether the run was registered with the sampler.
     is_watched: AtomicBool,
     threads: Mutex<WatchedThreads>,
     #[cfg(feature = "metrics")]
@@ -64,7 +64,8 @@ impl RunMonitor {
     pub(in crate::loader) fn new<'a>(
         state: State,
         stores: impl Iterator<Item = &'a Store>,
-        (memory, streams): (MemoryGauges, Vec<StreamId>),
+        memory: MemoryGauges,
+        streams: Vec<StreamId>,
         tuning: Arc<Tuning>,
         steps: Option<u64>,
         on_stall: OnStall,
@@ -92,12 +93,12 @@ impl RunMonitor {
         }))
     }
 
-    /// Registers the current thread as one that works for this run.
+    /// Registers the current thread as a thread of this run.
     pub(in crate::loader) fn register(&self, role: Role) {
         self.0.threads().register(role);
     }
 
-    /// Sets the pool, which knows how far the streams are.
+    /// Sets the pool, which reports the progress of the streams.
     pub(in crate::loader) fn set_pool(&self, pool: Weak<dyn PoolStatus>) {
         let _ = self.0.pool.set(pool);
     }
@@ -117,12 +118,13 @@ impl RunMonitor {
         self.0.consumed().made.push_back(Instant::now());
     }
 
-    /// The trainer asks for the next batch. A stream's consumer may poll several times.
+    /// The trainer requests the next batch. The consumer of a stream may poll several times for one batch:
+    /// only the first poll counts.
     pub(in crate::loader) fn batch_requested(&self, is_ready: bool) {
         let now = Instant::now();
         let mut consumed = self.0.consumed();
-        if consumed.waiting.is_none() {
-            consumed.waiting = Some((now, is_ready));
+        if consumed.wait.is_none() {
+            consumed.wait = Some(Wait { start: now, was_ready: is_ready });
             consumed.steps.step_ended(now);
             consumed.begun.get_or_insert(now);
         }
@@ -140,16 +142,16 @@ impl RunMonitor {
         }
     }
 
-    /// The trainer received a batch (number of items, fill, state after it), or another item.
-    pub(in crate::loader) fn item_received(&self, batch: Option<(usize, Fill, State)>) {
+    /// The trainer received an error or the end.
+    pub(in crate::loader) fn other_received(&self) {
+        self.0.consumed().end_wait(Instant::now());
+    }
+
+    /// The trainer received a batch of `items` items. `fill` is that of all batches so far, and `state` the
+    /// state after the batch.
+    pub(in crate::loader) fn batch_received(&self, items: usize, fill: Fill, state: State) {
         let mut consumed = self.0.consumed();
-        consumed.is_warned = false;
-        let now = Instant::now();
-        let waited = consumed.waited_until(now);
-        let was_ready = consumed.waiting.take().is_some_and(|(_, was_ready)| was_ready);
-        consumed.waited += waited;
-        consumed.steps.since = Some(now);
-        let Some((items, fill, state)) = batch else { return };
+        let (waited, was_ready) = consumed.end_wait(Instant::now());
         consumed.made.pop_front();
         if consumed.batches == 0 {
             consumed.first = Some(waited);
@@ -165,7 +167,7 @@ impl RunMonitor {
         let before = std::mem::replace(&mut consumed.state, state);
         drop(consumed);
         drop(before);
-        // A recorder of metrics may ask for a report, which takes the lock.
+        // Without the lock, because a recorder of metrics may request a report.
         count!("shardstream_batches_total", 1);
         count!("shardstream_items_total", items as u64);
         observe!("shardstream_batch_wait_seconds", waited.as_secs_f64());
@@ -177,7 +179,7 @@ impl RunMonitor {
         if let Some(state) = state {
             consumed.state = state;
         }
-        // It never started, or had ended before it was dropped.
+        // The run never started, or had ended before it was dropped.
         if consumed.ended.is_some() || consumed.begun.is_none() {
             return;
         }
@@ -198,7 +200,7 @@ impl RunMonitor {
         );
     }
 
-    /// Whether the trainer has received everything.
+    /// Whether the run has ended.
     pub(in crate::loader) fn has_ended(&self) -> bool {
         self.0.consumed().ended.is_some()
     }
@@ -251,20 +253,20 @@ impl RunMonitor {
     }
 
     pub(in crate::loader) fn diagnose(&self) -> Diagnosis {
-        let (waiting, batches) = {
+        let (waited, batches) = {
             let consumed = self.0.consumed();
-            (consumed.waiting.map(|(since, _)| since.elapsed()), consumed.batches)
+            (consumed.wait.map(|wait| wait.start.elapsed()), consumed.batches)
         };
         let requests = self.0.stores.iter().flat_map(|(store, _)| store.requests()).collect();
-        let streams = (&*self.0.streams, self.pool().map(|pool| pool.streams()));
-        diagnose(waiting, batches, &self.thread_snapshots(), streams, requests)
+        let progress = self.pool().map(|pool| pool.streams());
+        diagnose(waited, batches, &self.thread_snapshots(), &self.0.streams, progress, requests)
     }
 
     fn pool(&self) -> Option<Arc<dyn PoolStatus>> {
         self.0.pool.get()?.upgrade()
     }
 
-    /// Samples the threads, tunes, sets the gauges, and warns of a long wait.
+    /// Samples the threads, tunes the run, updates the gauges, and warns of a long wait.
     fn sample(&self) {
         self.tick();
         self.0.tuning.update(|| self.totals());
@@ -272,10 +274,10 @@ impl RunMonitor {
         self.0.gauges.lock().unwrap_or_else(PoisonError::into_inner).update(|| self.report());
         let waited = {
             let mut consumed = self.0.consumed();
-            let waited = consumed.waiting.map(|(since, _)| since.elapsed());
-            // A stream's consumer may do something else while a batch is ready.
-            let waited = waited.filter(|_| consumed.made.is_empty());
-            let waited = waited.filter(|waited| *waited >= self.0.on_stall.after && !consumed.is_warned);
+            let waited = consumed.wait.map(|wait| wait.start.elapsed());
+            // If a batch is ready, the trainer does not wait: the consumer of a stream has not polled again.
+            let waits = consumed.made.is_empty() && !consumed.is_warned;
+            let waited = waited.filter(|waited| waits && *waited >= self.0.on_stall.after);
             consumed.is_warned |= waited.is_some();
             waited
         };
@@ -287,11 +289,11 @@ impl RunMonitor {
         }
     }
 
-    /// Adds the time since the last tick to what each thread does.
+    /// Adds the time since the last tick to the current activity of each thread.
     fn tick(&self) {
         let (trainer_waits, has_ended) = {
             let consumed = self.0.consumed();
-            (consumed.waiting.is_some() && consumed.made.is_empty(), consumed.ended.is_some())
+            (consumed.wait.is_some() && consumed.made.is_empty(), consumed.ended.is_some())
         };
         if !has_ended {
             let idle = self.idle_activity();
@@ -299,7 +301,7 @@ impl RunMonitor {
         }
     }
 
-    /// The times and counts that tuning depends on.
+    /// The times and counts for the tuner.
     fn totals(&self) -> RunTotals {
         let WorkDone { items, cpu, is_memory_full } =
             self.pool().map_or_else(WorkDone::default, |pool| pool.done());
@@ -321,13 +323,13 @@ impl RunMonitor {
         }
     }
 
-    /// What each thread does.
+    /// Snapshots of all threads.
     fn thread_snapshots(&self) -> Vec<ThreadSnapshot> {
         let idle = self.idle_activity();
         self.0.threads().snapshots(idle)
     }
 
-    /// What idle workers wait for.
+    /// The activity of idle workers: what they wait for.
     fn idle_activity(&self) -> Activity {
         self.pool().map_or(Activity::Idle, |pool| pool.idle())
     }

@@ -6,10 +6,10 @@ use crate::loader::report::Report;
 use crate::state::State;
 use std::fmt;
 
-/// Reports on a run at any time, from any thread, also while its batches are iterated over; from
-/// [`Batches::reporter`](crate::loader::Batches::reporter). Clones report on the same run.
+/// A handle that reports on a run at any time and from any thread, also while the batches are iterated over;
+/// from [`Batches::reporter`](crate::loader::Batches::reporter). Clones report on the same run.
 ///
-/// It keeps the report alive, but neither the threads nor the data of the run.
+/// The handle keeps the values of the report alive after the run, but not the run's threads or data.
 #[derive(Clone)]
 pub struct Reporter(RunMonitor);
 

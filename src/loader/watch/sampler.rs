@@ -1,4 +1,4 @@
-//! The one thread of the process that samples all runs.
+//! The sampler: one thread of the process, which samples all runs.
 
 use crate::panic::catch;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,9 +15,10 @@ pub(super) trait Sampled: Send + Sync {
     fn sample(self: Arc<Self>);
 }
 
-/// The runs that are sampled, and whether the thread runs.
 struct ActivitySampler {
+    /// The runs to sample.
     runs: Vec<Weak<dyn Sampled>>,
+    /// Whether the thread runs.
     is_running: bool,
 }
 
@@ -27,8 +28,8 @@ fn sampler() -> MutexGuard<'static, ActivitySampler> {
     SAMPLER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Samples a run from now on, until it ends. If the thread cannot be started, there are no times and no
-/// warnings, and everything else works.
+/// Samples a run from now on, until it ends. If the thread cannot be started, reports have no times and there
+/// are no warnings, but the run works.
 pub(super) fn watch(run: Arc<dyn Sampled>) {
     let mut sampler = sampler();
     sampler.runs.push(Arc::downgrade(&run));
@@ -50,10 +51,11 @@ fn sample_runs() {
             }
             sampler.runs.clone()
         };
-        // Outside the lock: this may drop the last reference to a run, and call the caller's code.
+        // Without the lock, because this may drop the last reference to a run, and call the caller's code.
         let mut ended = Vec::new();
         for weak in runs {
-            // The caller's subscriber, exporter or callback may panic, also when it is dropped with the run.
+            // The caller's subscriber, metrics recorder or callback may panic, also when dropped with the
+            // run.
             let has_ended = catch(|| match weak.upgrade() {
                 Some(run) if run.has_ended() => true,
                 Some(run) => {

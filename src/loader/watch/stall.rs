@@ -1,4 +1,4 @@
-//! `OnStall`: the warning that the trainer has waited for long.
+//! `OnStall`: warns when the trainer has waited too long for a batch.
 
 use super::diagnosis::Diagnosis;
 use crate::panic::catch;
@@ -10,9 +10,10 @@ use std::time::Duration;
 
 type Callback = dyn Fn(&Diagnosis) + Send + Sync;
 
-/// When to warn, and the callback.
+/// The options of the warning.
 #[derive(Clone)]
 pub(in crate::loader) struct OnStall {
+    /// The length of a wait after which to warn.
     pub(in crate::loader) after: Duration,
     pub(in crate::loader) callback: Option<Arc<Callback>>,
 }
@@ -24,7 +25,7 @@ impl Default for OnStall {
 }
 
 impl OnStall {
-    /// Whether the caller set any of it.
+    /// Whether the caller set any of the options.
     pub(in crate::loader) fn is_set(&self) -> bool {
         self.callback.is_some() || self.after != OnStall::default().after
     }
@@ -37,7 +38,7 @@ impl OnStall {
             // A panic of the callback must not end the warnings of other runs.
             Some(callback) => drop(catch(|| callback(diagnosis))),
             None if is_logged() => {}
-            // Standard error may be closed.
+            // Standard error may be closed: then the warning is lost.
             None => drop(writeln!(io::stderr(), "shardstream: {diagnosis}")),
         }
     }

@@ -12,11 +12,11 @@ pub(in crate::loader) enum Role {
     Worker,
     /// Collects items into batches.
     Collector,
-    /// The trainer's own thread, which does both while it waits.
+    /// The trainer's thread, if there are no others: it reads, maps and collects in `next`.
     Trainer,
 }
 
-/// A stream of a run: the number of the dataset, that of the stream, and the shard being read.
+/// A stream of a run: its dataset, its number, and the shard that it reads.
 #[derive(Debug, Clone)]
 pub(in crate::loader) struct StreamId {
     pub(in crate::loader) dataset: usize,
@@ -24,48 +24,48 @@ pub(in crate::loader) struct StreamId {
     pub(in crate::loader) shard: CurrentShard,
 }
 
-/// What happens to a stream, and how many items are ready.
+/// The progress of a stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::loader) struct StreamProgress {
-    /// Whether a thread reads it.
+    /// Whether a thread reads the stream.
     pub(in crate::loader) is_being_read: bool,
-    /// Whether it is known to have something to read.
+    /// Whether the stream can be read without waiting, as far as is known.
     pub(in crate::loader) is_readable: bool,
-    /// Whether it has been read to its end.
+    /// Whether the stream was read to its end.
     pub(in crate::loader) has_ended: bool,
-    /// Number of items that have been mapped and wait for their batch.
+    /// Number of items that were mapped and wait for their batch.
     pub(in crate::loader) items: usize,
 }
 
-/// A pool of threads that can be asked how far its streams are.
+/// A pool of threads, as the run monitor sees it.
 pub(in crate::loader) trait PoolStatus: Send + Sync {
     /// The progress of each stream.
     fn streams(&self) -> Vec<StreamProgress>;
 
-    /// What idle threads wait for.
+    /// The activity of idle threads: what they wait for.
     fn idle(&self) -> Activity;
 
     /// The work that the threads have done so far.
     fn done(&self) -> WorkDone;
 }
 
-/// The work of threads.
+/// The work of the threads of a pool.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::loader) struct WorkDone {
     /// Number of items that the stages made.
     pub(in crate::loader) items: u64,
-    /// CPU time that they took.
+    /// CPU time of the threads.
     pub(in crate::loader) cpu: Duration,
     /// Whether there is currently no memory for more samples.
     pub(in crate::loader) is_memory_full: bool,
 }
 
-/// What a thread does at a moment.
+/// The activity of a thread at a moment.
 #[derive(Debug, Clone)]
 pub(super) struct ThreadSnapshot {
     pub(super) role: Role,
     pub(super) mark: Arc<ThreadMark>,
     pub(super) activity: Activity,
-    /// How long it has done that, as far as the sampler has seen.
+    /// The duration of the activity so far, as sampled.
     pub(super) time: Duration,
 }

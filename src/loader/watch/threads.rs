@@ -14,24 +14,25 @@ pub(super) struct WatchedThreads {
     last_tick: Option<Instant>,
 }
 
-/// A thread, and when its activity last changed.
+/// A thread of a run.
 #[derive(Debug)]
 struct WatchedThread {
     role: Role,
     mark: Arc<ThreadMark>,
-    /// The mark's count of changes when it was last looked at.
+    /// The mark's count of changes at the last sample.
     changes: u64,
+    /// The time of the last sample with a change of the activity.
     since: Instant,
 }
 
 impl WatchedThreads {
-    /// Adds the current thread, unless it is known.
+    /// Adds the current thread, unless it was added before.
     pub(super) fn register(&mut self, role: Role) {
         let Some(mark) = activity::current() else { return };
         if self.threads.iter().any(|thread| Arc::ptr_eq(&thread.mark, &mark)) {
             return;
         }
-        // Batches are asked for by one thread at a time.
+        // One thread at a time requests batches.
         if role == Role::Trainer {
             self.threads.retain(|thread| thread.role != Role::Trainer);
         }
@@ -41,15 +42,16 @@ impl WatchedThreads {
         self.threads.push(WatchedThread { role, mark, changes, since: Instant::now() });
     }
 
-    /// Starts the time that the next tick adds.
+    /// Sets the time from which the next tick counts.
     pub(super) fn start(&mut self, now: Instant) {
         self.last_tick = Some(now);
     }
 
-    /// Adds the time since the last tick to what each thread does. `idle` is what idle workers wait for.
+    /// Adds the time since the last tick to the current activity of each thread. `idle` is the activity of
+    /// idle workers.
     ///
-    /// Only the sampler may call it: a caller at moments of its own, such as between two batches, would
-    /// always see the same activity.
+    /// Only the sampler may call this, at regular intervals. Calls at particular moments, such as between two
+    /// batches, would always sample the same activity.
     pub(super) fn tick(&mut self, idle: Activity, trainer_waits: bool) {
         let now = Instant::now();
         let before = self.last_tick.replace(now);
@@ -60,8 +62,8 @@ impl WatchedThreads {
                 (thread.changes, thread.since) = (changes, now);
             }
             let activity = thread.activity(idle);
-            // Between two batches, the trainer's thread may work for another run; and workers that have
-            // enough ready limit nothing unless the trainer waits all the same.
+            // While the trainer does not wait, its thread does not work for this run, and workers that wait
+            // for room slow nothing down.
             if !trainer_waits && (thread.role == Role::Trainer || activity == Activity::AwaitRoom) {
                 continue;
             }
@@ -71,9 +73,9 @@ impl WatchedThreads {
         }
     }
 
-    /// What each thread does. `idle` is what idle workers wait for.
+    /// Snapshots of the active threads. `idle` is the activity of idle workers.
     pub(super) fn snapshots(&self, idle: Activity) -> Vec<ThreadSnapshot> {
-        // A thread that was started to resume a stream is no longer active when it is done.
+        // The activity of a thread that has resumed its streams and ended is `Other`.
         let active = self.threads.iter().filter(|thread| thread.mark.activity() != Activity::Other);
         let snapshots = active.map(|thread| ThreadSnapshot {
             role: thread.role,

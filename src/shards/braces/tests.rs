@@ -13,7 +13,7 @@ fn fault(pattern: &str, limit: usize) -> (usize, String) {
 }
 
 #[test]
-fn does_what_python_does() {
+fn patterns_expand_as_in_python() {
     let table = include_str!("../../../tests/data/braces.json");
     let table: BTreeMap<String, Option<Vec<String>>> = match serde_json::from_str(table).unwrap() {
         serde_json::Value::Object(rows) => rows
@@ -34,7 +34,7 @@ fn does_what_python_does() {
 }
 
 #[test]
-fn unbalanced_braces_are_pointed_at() {
+fn errors_for_unbalanced_braces_have_their_position() {
     for (pattern, position) in
         [("a{", 1), ("é}", 2), ("a{b{c}", 1), ("{a,b}}", 5), ("}{", 0), ("{a}{b,{c}", 3), (r"{a\}", 0)]
     {
@@ -45,7 +45,7 @@ fn unbalanced_braces_are_pointed_at() {
 }
 
 #[test]
-fn too_much_is_counted_and_not_made() {
+fn an_expansion_that_is_too_large_is_an_error_before_it_is_made() {
     assert_eq!(fault("x{0..99999999999}", 1000).0, 1);
     assert_eq!(fault(&"{a,b}".repeat(60), 1000).0, 5 * 9);
     assert_eq!(fault("{-9223372036854775808..9223372036854775807}", usize::MAX).0, 0);
@@ -59,7 +59,7 @@ fn too_much_is_counted_and_not_made() {
 }
 
 #[test]
-fn digits_of_other_scripts_are_pointed_at() {
+fn errors_for_digits_of_other_scripts_have_their_position() {
     for pattern in ["s-{٠..٣}", "s-{0..٣}", "s-{1..9..٢}", "s-{-１..3}"] {
         let (at, message) = fault(pattern, 100);
         assert!(at == 3 && message.contains("0 to 9"), "{pattern}: {at} {message}");
@@ -74,7 +74,9 @@ fn a_line_feed_is_not_escaped() {
 
 proptest! {
     #[test]
-    fn never_panics_and_counts_right(pattern in r"([{},\\\-ab é019]|\.\.|\{[0-9]\.\.[0-9]\}){0,24}") {
+    fn expanding_never_panics_and_the_computed_size_is_right(
+        pattern in r"([{},\\\-ab é019]|\.\.|\{[0-9]\.\.[0-9]\}){0,24}",
+    ) {
         match expand(&pattern, 500) {
             Ok(all) => {
                 prop_assert!((1..=500).contains(&all.len()));
@@ -90,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn text_without_braces_stays(text in r"[^{}\\]{0,40}") {
+    fn text_without_braces_is_unchanged(text in r"[^{}\\]{0,40}") {
         prop_assert_eq!(expand(&text, 1).unwrap(), [text]);
     }
 }

@@ -7,8 +7,15 @@ pub(super) const SET_BOTH: &str = "set SHARDSTREAM_RANK and SHARDSTREAM_WORLD_SI
 
 pub(super) struct Environment<'a> {
     pub(super) lookup: &'a dyn Fn(&str) -> Option<String>,
-    /// Whether the metadata server may be asked.
+    /// Whether the metadata server may be queried.
     pub(super) on_tpu_vm: bool,
+}
+
+/// One of `count` things that are numbered from 0, such as a rank of the ranks.
+#[derive(Clone, Copy)]
+pub(super) struct Member {
+    pub(super) number: usize,
+    pub(super) count: usize,
 }
 
 /// A number and the variable that holds it.
@@ -35,22 +42,22 @@ impl Environment<'_> {
         names.iter().find_map(|name| self.number(name).transpose()).transpose()
     }
 
-    /// Two numbers, of which both or neither must be set.
-    pub(super) fn pair(&self, part: &str, whole: &str) -> Result<Option<(usize, usize)>> {
-        match (self.number(part)?, self.number(whole)?) {
-            (Some(part), Some(whole)) => {
-                check_range(part, whole.value, whole.name)?;
-                Ok(Some((part.value, whole.value)))
+    /// The values of the variables `number` and `count`, of which both or neither must be set.
+    pub(super) fn pair(&self, number: &str, count: &str) -> Result<Option<Member>> {
+        match (self.number(number)?, self.number(count)?) {
+            (Some(number), Some(count)) => {
+                check_range(number, count.value, count.name)?;
+                Ok(Some(Member { number: number.value, count: count.value }))
             }
             (None, None) => Ok(None),
             (given, _) => {
-                let (set, unset) = if given.is_some() { (part, whole) } else { (whole, part) };
+                let (set, unset) = if given.is_some() { (number, count) } else { (count, number) };
                 Err(bad(format!("{set} is set, but {unset} is not: set both, or unset {set}")))
             }
         }
     }
 
-    /// The length of a list whose items are separated by commas.
+    /// The length of the comma-separated list in the variable `name`.
     pub(super) fn list_length(&self, name: &str) -> Result<usize> {
         let list = (self.lookup)(name).unwrap_or_default();
         if list.split(',').any(|item| item.trim().is_empty()) {
@@ -72,24 +79,26 @@ pub(super) fn topology(launcher: Launcher, rank: usize, world_size: usize) -> Re
     Ok(Topology { launcher, ..Topology::new(rank, world_size)? })
 }
 
-/// The variable with the address at which the slices of a job find each other.
+/// The variable with the address of the coordinator of a job of several TPU slices.
 pub(super) const SLICES_ADDRESS: &str = "MEGASCALE_COORDINATOR_ADDRESS";
 
-/// The topology of a worker of a slice, which is one of `slices` if the job has several.
+/// The topology of a worker of a TPU slice. In a job of several slices, `slice` is the slice's number and the
+/// number of slices.
 pub(super) fn in_slice(
     environment: &Environment,
     launcher: Launcher,
-    (worker, workers): (usize, usize),
-    slices: Option<(usize, usize)>,
+    worker: Member,
+    slice: Option<Member>,
 ) -> Result<Topology> {
-    if slices.is_none() && environment.has(SLICES_ADDRESS) {
+    if slice.is_none() && environment.has(SLICES_ADDRESS) {
         return Err(bad(format!(
             "{SLICES_ADDRESS} is set, so the job has several slices, but MEGASCALE_SLICE_ID and \
              MEGASCALE_NUM_SLICES are not: set them, or {SET_BOTH}"
         )));
     }
-    let (slice, slices) = slices.unwrap_or((0, 1));
-    let world_size = workers.checked_mul(slices);
-    let world_size = world_size.ok_or_else(|| bad(format!("MEGASCALE_NUM_SLICES={slices} is too large")))?;
-    topology(launcher, slice * workers + worker, world_size)
+    let slice = slice.unwrap_or(Member { number: 0, count: 1 });
+    let Some(world_size) = worker.count.checked_mul(slice.count) else {
+        return Err(bad(format!("MEGASCALE_NUM_SLICES={} is too large", slice.count)));
+    };
+    topology(launcher, slice.number * worker.count + worker.number, world_size)
 }

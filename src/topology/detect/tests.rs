@@ -1,9 +1,10 @@
-//! Environments of launchers, and the topologies that must be detected.
+//! The topologies that are detected from the environment variables of launchers.
 
 use super::*;
 use crate::error::ErrorKind;
 use proptest::prelude::*;
 
+/// Detects the topology from variables such as `RANK=1 WORLD_SIZE=2`. In a value, `_` stands for a space.
 fn run(variables: &str) -> Result<Topology> {
     let all: Vec<(&str, &str)> = variables.split(' ').filter_map(|it| it.split_once('=')).collect();
     Topology::detect_from(|name| {
@@ -12,7 +13,7 @@ fn run(variables: &str) -> Result<Topology> {
 }
 
 #[test]
-fn every_launcher() {
+fn the_variables_of_every_launcher_are_detected() {
     use Launcher::*;
     let (some, none) = (Some, None);
     for (variables, launcher, (rank, world_size), local) in [
@@ -38,7 +39,7 @@ fn every_launcher() {
             (some(0), some(1)),
         ),
         ("SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=1", Slurm, (1, 2), (some(1), none)),
-        // A batch script is one process, whatever it may start.
+        // A batch script is a single process, although Slurm sets the number of tasks in it.
         ("SLURM_JOB_ID=7 SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_LOCALID=0", Single, (0, 1), (some(0), some(1))),
         ("TPU_WORKER_ID=2 TPU_WORKER_HOSTNAMES=a,b,c,d JOB_COMPLETION_INDEX=2", Tpu, (2, 4), (none, none)),
         ("TPU_WORKER_ID=0 TPU_WORKER_HOSTNAMES=localhost", Tpu, (0, 1), (none, none)),
@@ -61,11 +62,11 @@ fn every_launcher() {
         ("JOB_COMPLETION_INDEX=3 COMPLETIONS=4", Kubernetes, (3, 4), (none, none)),
         ("PMIX_RANK=3 WORLD_SIZE=4", Pmix, (3, 4), (none, none)),
     ] {
-        let found = run(variables).unwrap();
-        assert_eq!(found.launcher(), launcher, "{variables}");
-        assert_eq!((found.rank(), found.world_size()), (rank, world_size), "{variables}");
-        assert_eq!((found.local_rank(), found.local_world_size()), local, "{variables}");
-        assert_eq!((found.worker(), found.workers()), (0, 1));
+        let topology = run(variables).unwrap();
+        assert_eq!(topology.launcher(), launcher, "{variables}");
+        assert_eq!((topology.rank(), topology.world_size()), (rank, world_size), "{variables}");
+        assert_eq!((topology.local_rank(), topology.local_world_size()), local, "{variables}");
+        assert_eq!((topology.worker(), topology.workers()), (0, 1));
     }
 }
 
@@ -87,7 +88,7 @@ fn the_inner_launcher_wins() {
 }
 
 #[test]
-fn doubt_is_an_error_that_names_the_variable() {
+fn incomplete_or_contradictory_variables_are_errors_that_name_the_variable() {
     for (variables, named) in [
         ("RANK=1", "WORLD_SIZE"),
         ("WORLD_SIZE=8", "RANK"),
@@ -139,23 +140,24 @@ fn doubt_is_an_error_that_names_the_variable() {
 }
 
 #[test]
-fn a_world_size_that_agrees_is_fine() {
+fn a_world_size_that_agrees_with_the_launcher_is_accepted() {
     let slurm = "SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=2 WORLD_SIZE=2";
     assert_eq!(run(slurm).unwrap().launcher(), Launcher::Slurm);
     let explicit = "SHARDSTREAM_RANK=0 SHARDSTREAM_WORLD_SIZE=2 WORLD_SIZE=4";
-    assert_eq!(run(explicit).unwrap().world_size(), 2, "what is explicit needs nobody's consent");
+    assert_eq!(run(explicit).unwrap().world_size(), 2, "SHARDSTREAM_WORLD_SIZE need not agree with others");
 }
 
 #[test]
-fn workers_come_with_any_launcher() {
-    let found = run("RANK=1 WORLD_SIZE=2 WORKER=3 NUM_WORKERS=4").unwrap();
-    assert_eq!((found.rank(), found.worker(), found.workers(), found.readers()), (1, 3, 4, 8));
-    assert_eq!(found.to_string(), "rank 1 of 2, worker 3 of 4 (from torchrun)");
+fn the_worker_variables_are_read_with_any_launcher() {
+    let topology = run("RANK=1 WORLD_SIZE=2 WORKER=3 NUM_WORKERS=4").unwrap();
+    assert_eq!((topology.rank(), topology.readers()), (1, 8));
+    assert_eq!((topology.worker(), topology.workers()), (3, 4));
+    assert_eq!(topology.to_string(), "rank 1 of 2, worker 3 of 4 (from torchrun)");
     assert_eq!(run("WORKER=1 NUM_WORKERS=2").unwrap().to_string(), "rank 0 of 1, worker 1 of 2");
 }
 
 #[test]
-fn the_tasks_of_a_slurm_node() {
+fn slurm_task_counts_with_repetitions_are_parsed() {
     for (counts, node, expected) in [
         ("4", 0, Some(4)),
         ("4", 1, None),
@@ -171,7 +173,7 @@ fn the_tasks_of_a_slurm_node() {
 
 proptest! {
     #[test]
-    fn what_is_found_is_consistent(
+    fn a_detected_topology_is_consistent(
         values in proptest::collection::vec(proptest::option::of("[0-9]{1,2}|x|"), 14),
     ) {
         const NAMES: [&str; 14] = [
@@ -180,10 +182,11 @@ proptest! {
             "MEGASCALE_NUM_SLICES", "JOB_COMPLETION_INDEX", "NUM_WORKERS",
         ];
         let lookup = |name: &str| values[NAMES.iter().position(|it| *it == name)?].clone();
-        if let Ok(found) = Topology::detect_from(lookup) {
-            prop_assert!(found.rank() < found.world_size() && found.worker() < found.workers());
-            let local = found.local_world_size().unwrap_or(found.world_size());
-            prop_assert!(local <= found.world_size() && found.local_rank().is_none_or(|rank| rank < local));
+        if let Ok(topology) = Topology::detect_from(lookup) {
+            prop_assert!(topology.rank() < topology.world_size() && topology.worker() < topology.workers());
+            let local_size = topology.local_world_size().unwrap_or(topology.world_size());
+            prop_assert!(local_size <= topology.world_size());
+            prop_assert!(topology.local_rank().is_none_or(|rank| rank < local_size));
         }
     }
 }

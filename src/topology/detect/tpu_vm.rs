@@ -1,52 +1,51 @@
 //! The rank of a TPU VM from the metadata server, if no launcher has set variables.
 
-use super::environment::{Environment, NumericVariable, SET_BOTH, check_range, in_slice};
+use super::environment::{Environment, Member, NumericVariable, SET_BOTH, check_range, in_slice};
 use crate::error::Result;
 use crate::topology::metadata_server::MetadataServer;
 use crate::topology::{Launcher, Topology, bad};
 
 /// The position of this worker in its slice, and of the slice in the job.
 struct SlicePosition {
-    worker: usize,
-    workers: usize,
-    /// The number of the slice, and the number of slices; `None` if the server has neither.
-    slices: Option<(usize, usize)>,
+    worker: Member,
+    /// `None` if the server has neither the number of the slice nor the number of slices.
+    slice: Option<Member>,
 }
 
-/// Asks the metadata server. Variables of the environment must agree with it.
+/// Queries the metadata server. Variables that are set in the environment must agree with its values.
 pub(super) fn detect(environment: &Environment) -> Result<Option<Topology>> {
     let server = MetadataServer::new((environment.lookup)("GCE_METADATA_HOST"))?;
-    let place = ask(&server)?;
+    let SlicePosition { worker, slice: on_server } = query(&server)?;
     for name in ["TPU_WORKER_ID", "CLOUD_TPU_TASK_ID"] {
         if let Some(NumericVariable { value, .. }) = environment.number(name)? {
-            agree(name, value, "agent-worker-number", place.worker)?;
+            check_agreement(name, value, "agent-worker-number", worker.number)?;
         }
     }
     let hosts = "TPU_WORKER_HOSTNAMES";
     if environment.has(hosts) {
+        let name = format!("the length of {hosts}");
         let attribute = "the number of worker-network-endpoints";
-        agree(&format!("the length of {hosts}"), environment.list_length(hosts)?, attribute, place.workers)?;
+        check_agreement(&name, environment.list_length(hosts)?, attribute, worker.count)?;
     }
     let in_environment = environment.pair("MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES")?;
-    if let (Some(here), Some(there)) = (in_environment, place.slices) {
-        agree("MEGASCALE_SLICE_ID", here.0, "that of tpu-env", there.0)?;
-        agree("MEGASCALE_NUM_SLICES", here.1, "that of tpu-env", there.1)?;
+    if let (Some(here), Some(there)) = (in_environment, on_server) {
+        check_agreement("MEGASCALE_SLICE_ID", here.number, "that of tpu-env", there.number)?;
+        check_agreement("MEGASCALE_NUM_SLICES", here.count, "that of tpu-env", there.count)?;
     }
-    let SlicePosition { worker, workers, slices } = place;
-    in_slice(environment, Launcher::TpuVm, (worker, workers), in_environment.or(slices)).map(Some)
+    in_slice(environment, Launcher::TpuVm, worker, in_environment.or(on_server)).map(Some)
 }
 
-fn agree(name: &str, here: usize, attribute: &str, there: usize) -> Result<()> {
-    if here == there {
+fn check_agreement(name: &str, in_environment: usize, attribute: &str, on_server: usize) -> Result<()> {
+    if in_environment == on_server {
         return Ok(());
     }
     Err(bad(format!(
-        "{name} is {here} in the environment, but by the metadata server {attribute} is {there}: unset it, \
-         or {SET_BOTH}"
+        "{name} is {in_environment} in the environment, but by the metadata server {attribute} is \
+         {on_server}: unset it, or {SET_BOTH}"
     )))
 }
 
-fn ask(server: &MetadataServer) -> Result<SlicePosition> {
+fn query(server: &MetadataServer) -> Result<SlicePosition> {
     let attribute = |name: &str| {
         let missing = || {
             bad(format!(
@@ -61,7 +60,7 @@ fn ask(server: &MetadataServer) -> Result<SlicePosition> {
     };
     let worker = number("agent-worker-number", &attribute("agent-worker-number")?)?;
     let endpoints = attribute("worker-network-endpoints")?;
-    // Each is name:identifier:address.
+    // An endpoint is name:identifier:address.
     let is_endpoint = |text: &str| {
         let address = text.trim().splitn(3, ':').nth(2).unwrap_or_default();
         !address.is_empty() && !text.trim().contains(char::is_whitespace)
@@ -75,12 +74,12 @@ fn ask(server: &MetadataServer) -> Result<SlicePosition> {
     let workers = endpoints.split(',').count();
     let this = NumericVariable { name: "agent-worker-number", value: worker };
     check_range(this, workers, "the number of worker-network-endpoints")?;
-    // Lines such as WORKER_ID: '3'. A value that is not set is absent or empty.
+    // The attribute has lines such as WORKER_ID: '3'. The line of a value that is not set is absent or empty.
     let env = attribute("tpu-env")?;
     let of_env = |name: &str| {
-        let lines = env.lines().filter_map(|line| line.split_once(':'));
-        let found = lines.into_iter().find(|(key, _)| key.trim() == name);
-        let value = found.map(|(_, value)| value.trim().trim_matches(['\'', '"']));
+        let mut lines = env.lines().filter_map(|line| line.split_once(':'));
+        let line = lines.find(|(key, _)| key.trim() == name);
+        let value = line.map(|(_, value)| value.trim().trim_matches(['\'', '"']));
         value.filter(|value| !value.is_empty()).map(|value| number(name, value)).transpose()
     };
     if let Some(id) = of_env("WORKER_ID")?.filter(|id| *id != worker) {
@@ -89,14 +88,11 @@ fn ask(server: &MetadataServer) -> Result<SlicePosition> {
              {SET_BOTH}"
         )));
     }
-    let slices = match (of_env("MEGASCALE_SLICE_ID")?, of_env("MEGASCALE_NUM_SLICES")?) {
-        (Some(slice), Some(slices)) => {
-            check_range(
-                NumericVariable { name: "MEGASCALE_SLICE_ID", value: slice },
-                slices,
-                "MEGASCALE_NUM_SLICES",
-            )?;
-            Some((slice, slices))
+    let slice = match (of_env("MEGASCALE_SLICE_ID")?, of_env("MEGASCALE_NUM_SLICES")?) {
+        (Some(number), Some(count)) => {
+            let this = NumericVariable { name: "MEGASCALE_SLICE_ID", value: number };
+            check_range(this, count, "MEGASCALE_NUM_SLICES")?;
+            Some(Member { number, count })
         }
         (None, None) => None,
         _ => {
@@ -106,5 +102,5 @@ fn ask(server: &MetadataServer) -> Result<SlicePosition> {
             )));
         }
     };
-    Ok(SlicePosition { worker, workers, slices })
+    Ok(SlicePosition { worker: Member { number: worker, count: workers }, slice })
 }

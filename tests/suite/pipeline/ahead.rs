@@ -294,7 +294,7 @@ fn steps_that_cannot_be_skipped_are_refused() {
         config,
         "no stage that changes the number of items",
     );
-    refused(at(counted(), 10), state, "10 steps are to be skipped, and the epoch has 9 more");
+    refused(at(counted(), 10), state, "10 steps are to be skipped, but the epoch has only 9 more");
     refused(at(counted(), u64::MAX), state, "");
     // Skipping no steps needs no index.
     assert_eq!(at(bare(), 0).unwrap().count(), 9);
@@ -304,7 +304,7 @@ fn steps_that_cannot_be_skipped_are_refused() {
     refused(
         loader.restore(&third.clone().skip(7)),
         state,
-        "7 steps are to be skipped, and the epoch has 6 more",
+        "7 steps are to be skipped, but the epoch has only 6 more",
     );
     assert_eq!(loader.restore(&third.skip(6)).unwrap().count(), 0);
 }

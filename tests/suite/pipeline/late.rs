@@ -461,7 +461,7 @@ fn without_a_usable_sample_a_run_ends_once_with_stream_and_shard() {
             let found: Vec<_> = loader.epoch(0).collect();
             let [Err(error)] = &found[..] else { panic!("{last:?}: {found:?}") };
             assert!(matches!(error.kind(), ErrorKind::NoShards(_)), "{error}");
-            assert!(error.to_string().contains("stream 0 has no sound sample"), "{error}");
+            assert!(error.to_string().contains("stream 0 has no readable sample"), "{error}");
             assert!(error.location().shard().is_some(), "{error:?}");
         }
     }

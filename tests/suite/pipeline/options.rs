@@ -66,7 +66,7 @@ fn every_bad_option_is_an_error_of_build() {
             "add `Failures::damage()`",
         ),
         (Loader::mix(Vec::<LoaderBuilder<Sample>>::new()).batch(4), "a mix of no datasets"),
-        (Loader::mix([samples().batch(4)]).batch(4), "set them on what `Loader::mix` returns"),
+        (Loader::mix([samples().batch(4)]).batch(4), "set them on the builder that `Loader::mix` returns"),
         (Loader::mix([samples().last_batch(LastBatch::Drop)]).batch(4), "options of the mix"),
         (Loader::mix([samples().prefetch(3)]).batch(4), "options of the mix"),
         (Loader::mix([samples().on_error(skip())]).batch(4), "options of the mix"),

@@ -46,7 +46,7 @@ fn a_stream_without_a_sound_sample_ends_the_run() {
         for threads in [0, 1, 4] {
             let error = batches(0, threads, LastBatch::Drop).unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::NoShards(_)), "{error}");
-            assert!(error.to_string().contains("stream 1 has no sound sample"), "{error}");
+            assert!(error.to_string().contains("stream 1 has no readable sample"), "{error}");
         }
     });
 }

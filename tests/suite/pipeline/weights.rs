@@ -141,13 +141,13 @@ fn a_bad_schedule_is_an_error_of_build() {
         error.to_string()
     };
     let mix = || mix(0, rank(0, 1), &[(27, [2, 1])], LastBatch::Keep);
-    assert!(refused(mix().weights_from(30, [1])).contains("are 1, and there are 2 datasets"));
-    assert!(refused(mix().weights_from(27, [1, 1])).contains("in the order in which they come"));
+    assert!(refused(mix().weights_from(30, [1])).contains("are 1, but there are 2 datasets"));
+    assert!(refused(mix().weights_from(27, [1, 1])).contains("in ascending order of items"));
     assert!(refused(mix().weights_from(30, [0, 0])).contains("not all of them 0"));
     assert!(
         refused(self::mix(0, rank(0, 1), &[], LastBatch::Keep)).contains("[1, 0]: use whole numbers from 1")
     );
     let never = self::mix(0, rank(0, 1), &[(27, [2, 0])], LastBatch::Keep);
-    assert!(refused(never).contains("dataset 1 has the weight 0, always"));
+    assert!(refused(never).contains("dataset 1 always has the weight 0"));
     assert!(refused(Loader::mix([mix()])).contains("`weights_from` are options of the mix"));
 }

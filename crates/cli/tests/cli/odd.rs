@@ -29,7 +29,7 @@ fn patterns_without_shards_are_errors() {
     }
     assert_eq!(output(dir.path(), &["ls", "data/**/*.tar"]), "data/deeper/a.tar\n");
     let none = failure(dir.path(), &["info", "data/*.tar"], 1);
-    assert_eq!(none, "shardstream: no shards: nothing that is listed matches data/*.tar\n");
+    assert_eq!(none, "shardstream: no shards: no name of the listing matches data/*.tar\n");
 }
 
 #[test]

@@ -22,7 +22,8 @@ fn roomy() -> Budget {
     Budget::new(1, u64::MAX)
 }
 
-/// Reads a chunk of this many samples, each of which becomes one item: the number of the chunk.
+/// Reads and maps a chunk of `samples` samples, each of which becomes one item. The value of the items is the
+/// number of the chunk. Returns the source and that number.
 fn make(schedule: &mut ReadSchedule<char, u64>, samples: usize) -> Option<(usize, u64)> {
     let id = begin(schedule, samples)?;
     end(schedule, id, samples);
@@ -31,7 +32,11 @@ fn make(schedule: &mut ReadSchedule<char, u64>, samples: usize) -> Option<(usize
 
 fn begin(schedule: &mut ReadSchedule<char, u64>, samples: usize) -> Option<ChunkId> {
     let ReadTask { source, reader, .. } = schedule.next_task()?;
-    schedule.put_back(source, reader, (samples, 100 * samples, true), SourceStatus::Ready)
+    schedule.put_back(source, reader, &read(samples, 100 * samples, true), SourceStatus::Ready)
+}
+
+fn read(samples: usize, bytes: usize, is_chunk: bool) -> ReadSummary {
+    ReadSummary { samples, bytes, is_chunk, ended: false }
 }
 
 fn end(schedule: &mut ReadSchedule<char, u64>, id: ChunkId, samples: usize) {
@@ -53,16 +58,16 @@ fn taken(schedule: &mut ReadSchedule<char, u64>, source: usize) -> Option<u64> {
 #[test]
 fn each_source_has_a_chunk_before_one_has_two() {
     let mut schedule = schedule(3, &roomy());
-    let made: Vec<_> = std::iter::from_fn(|| make(&mut schedule, 1)).collect();
+    let chunks: Vec<_> = std::iter::from_fn(|| make(&mut schedule, 1)).collect();
     // One for each source, and two for each thread.
-    assert_eq!(made, [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (0, 2)]);
+    assert_eq!(chunks, [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (0, 2)]);
     assert!(!schedule.is_readable());
     assert_eq!(taken(&mut schedule, 1), Some(0));
-    assert_eq!(make(&mut schedule, 1), Some((1, 2)), "it has the fewest chunks now");
+    assert_eq!(make(&mut schedule, 1), Some((1, 2)), "source 1 has the fewest chunks now");
 }
 
 #[test]
-fn chunks_come_in_the_order_in_which_they_were_read() {
+fn chunks_are_taken_in_the_order_in_which_they_were_read() {
     let mut schedule = schedule(1, &roomy());
     let (first, second) = (begin(&mut schedule, 1).unwrap(), begin(&mut schedule, 1).unwrap());
     end(&mut schedule, second, 1);
@@ -80,13 +85,13 @@ fn an_awaited_source_is_read_first_and_without_memory() {
     assert_eq!(taken(&mut schedule, 2), None);
     let task = schedule.next_task().unwrap();
     assert_eq!((task.reader, task.limits.bytes), ('c', MAX_BYTES_WITHOUT_MEMORY));
-    schedule.put_back(2, 'c', (1, 10, true), SourceStatus::Ready);
+    schedule.put_back(2, 'c', &read(1, 10, true), SourceStatus::Ready);
     assert_eq!((make(&mut schedule, 1), make(&mut schedule, 1)), (Some((0, 0)), Some((1, 0))));
     assert!(schedule.next_task().is_none(), "a second chunk of each is not needed");
 }
 
 #[test]
-fn a_source_that_has_enough_does_not_block_others() {
+fn a_source_that_may_not_be_read_does_not_block_others() {
     // Many items of the first source wait, and a chunk of the second is being mapped.
     let mut several = schedule(2, &roomy());
     make(&mut several, 2 * MAX_ITEMS_WAITING);
@@ -102,7 +107,7 @@ fn a_source_that_has_enough_does_not_block_others() {
 }
 
 #[test]
-fn without_memory_there_is_a_chunk_for_each_thread() {
+fn without_memory_one_chunk_is_read_for_each_thread() {
     let budget = Budget::new(1, 0);
     let mut one = schedule(1, &budget);
     assert_eq!([make(&mut one, 1), make(&mut one, 1), make(&mut one, 1)], [Some((0, 0)), Some((0, 1)), None]);
@@ -116,24 +121,24 @@ fn large_rows_of_many_streams_are_mapped_one_by_one() {
 }
 
 #[test]
-fn a_source_that_waits_is_read_again_when_it_is_woken() {
+fn a_pending_source_is_read_again_when_it_is_woken() {
     let mut schedule = schedule(1, &roomy());
     let wait = |schedule: &mut ReadSchedule<char, u64>| {
         let task = schedule.next_task().unwrap();
-        assert!(schedule.next_task().is_none(), "another thread reads it");
-        assert_eq!(schedule.put_back(0, task.reader, (0, 0, false), SourceStatus::Pending), None);
+        assert!(schedule.next_task().is_none(), "a thread reads the source");
+        assert_eq!(schedule.put_back(0, task.reader, &read(0, 0, false), SourceStatus::Pending), None);
     };
     wait(&mut schedule);
     assert!(schedule.next_task().is_none());
     schedule.wake(0);
     let task = schedule.next_task().unwrap();
-    // It is woken while a thread reads it.
+    // The source is woken while a thread reads it.
     schedule.wake(0);
-    schedule.put_back(0, task.reader, (0, 0, false), SourceStatus::Pending);
+    schedule.put_back(0, task.reader, &read(0, 0, false), SourceStatus::Pending);
     wait(&mut schedule);
     schedule.wake(0);
     let task = schedule.next_task().unwrap();
-    let id = schedule.put_back(0, task.reader, (0, 0, true), SourceStatus::Ended).unwrap();
+    let id = schedule.put_back(0, task.reader, &read(0, 0, true), SourceStatus::Ended).unwrap();
     assert!(matches!(schedule.take(0), NextChunk::Pending));
     end(&mut schedule, id, 0);
     assert!(matches!(schedule.take(0), NextChunk::Ready(_)));
@@ -147,7 +152,7 @@ fn chunks_grow_while_they_are_fast() {
     let mut schedule = schedule(1, &roomy());
     let mut chunk = |took| {
         let ReadTask { reader, limits, .. } = schedule.next_task().unwrap();
-        let id = schedule.put_back(0, reader, (limits.samples, 1, true), SourceStatus::Ready).unwrap();
+        let id = schedule.put_back(0, reader, &read(limits.samples, 1, true), SourceStatus::Ready).unwrap();
         let chunk = Chunk {
             items: Vec::new(),
             outputs: limits.samples,
@@ -163,7 +168,7 @@ fn chunks_grow_while_they_are_fast() {
 }
 
 #[test]
-fn quick_samples_are_mapped_at_once_where_no_thread_is_left_without_a_source() {
+fn quick_samples_are_mapped_while_reading_if_every_thread_has_a_source() {
     // Number of sources for two threads, bytes of a row, and the time for eight samples.
     for (count, row, took, maps_at_once) in [
         (2, 0, QUICK, true),
@@ -176,9 +181,10 @@ fn quick_samples_are_mapped_at_once_where_no_thread_is_left_without_a_source() {
         let mut schedule = ReadSchedule::<char, u64>::new(sources, THREADS, row);
         for number in 0..=count {
             let task = schedule.next_task().unwrap();
-            // The time for a sample is not known before each source has had a chunk.
+            // The time for a sample is known after the first chunk of each source.
             assert_eq!(task.maps_at_once, maps_at_once && number == count, "{row} {took:?}");
-            let id = schedule.put_back(task.source, task.reader, (8, 1, true), SourceStatus::Ready).unwrap();
+            let id =
+                schedule.put_back(task.source, task.reader, &read(8, 1, true), SourceStatus::Ready).unwrap();
             let memory = roomy().reserve(0, &Gauge::default());
             let chunk = Chunk { items: Vec::new(), outputs: 8, memory };
             schedule.finish(id, chunk, 8, took);
@@ -188,11 +194,11 @@ fn quick_samples_are_mapped_at_once_where_no_thread_is_left_without_a_source() {
 }
 
 #[test]
-fn a_chunk_does_not_become_too_many_items_or_bytes() {
+fn the_items_and_bytes_of_a_chunk_are_limited() {
     let mut schedule = ReadSchedule::<char, u64>::new([('a', roomy())], 1, MAX_ROW_BYTES / 3);
     let mut chunk = |outputs| {
         let ReadTask { reader, limits, .. } = schedule.next_task().unwrap();
-        let id = schedule.put_back(0, reader, (limits.samples, 1, true), SourceStatus::Ready).unwrap();
+        let id = schedule.put_back(0, reader, &read(limits.samples, 1, true), SourceStatus::Ready).unwrap();
         let chunk = Chunk { items: Vec::new(), outputs, memory: roomy().reserve(0, &Gauge::default()) };
         schedule.finish(id, chunk, limits.samples, Duration::ZERO);
         assert!(matches!(schedule.take(0), NextChunk::Ready(_)));
@@ -209,7 +215,7 @@ fn the_number_of_the_next_item_follows_the_number_of_outputs() {
     assert_eq!((first.first_item, second.first_item), (0, 10));
     let chunk = Chunk { items: Vec::new(), outputs: 7, memory: roomy().reserve(0, &Gauge::default()) };
     schedule.finish(first, chunk, 10, Duration::ZERO);
-    assert_eq!(begin(&mut schedule, 10).unwrap().first_item, 17, "3 of 20 samples gave no item");
+    assert_eq!(begin(&mut schedule, 10).unwrap().first_item, 17, "3 of 20 samples became no item");
 }
 
 #[test]
@@ -232,7 +238,7 @@ fn the_work_for_a_chunk_does_not_grow_with_the_number_of_sources() {
     }
 }
 
-/// The source to read next, found by looking at all of them.
+/// The source to read next, by a search of all sources.
 fn scanned(schedule: &ReadSchedule<char, u64>) -> Option<usize> {
     let may_read = |number: &usize| {
         let source = &schedule.sources[*number];
@@ -247,7 +253,7 @@ fn scanned(schedule: &ReadSchedule<char, u64>) -> Option<usize> {
 
 proptest! {
     #[test]
-    fn the_next_source_is_the_one_that_a_look_at_all_of_them_finds(
+    fn the_next_source_equals_the_result_of_a_search_of_all_sources(
         sources in 1usize..6, steps in prop::collection::vec((0u8..6, 0usize..6, 0usize..900), 0..80),
     ) {
         let mut schedule = schedule(sources, &roomy());
@@ -262,8 +268,7 @@ proptest! {
                         1 => SourceStatus::Ended,
                         _ => SourceStatus::Ready,
                     };
-                    let read = (samples, samples, samples > 0);
-                    let id = schedule.put_back(source, reader, read, status);
+                    let id = schedule.put_back(source, reader, &read(samples, samples, samples > 0), status);
                     mapping.extend(id.map(|id| (id, samples)));
                 }
                 3 if !mapping.is_empty() => {

@@ -1,10 +1,11 @@
-//! Starts the threads of a pool, and adapts their number while a run is under way.
+//! Starts the threads of a pool, and adapts their number during a run.
 
-use super::{ReadSummary, Workers};
+use super::Workers;
 use crate::activity::{self, Activity};
 use crate::adapters::Threads;
 use crate::error::Result;
 use crate::loader::pool::chunk::SourceStatus;
+use crate::loader::pool::read_schedule::ReadSummary;
 use crate::loader::stream::StreamReader;
 use crate::loader::tuning::Tuning;
 use crate::loader::watch::Role;
@@ -12,15 +13,16 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Wake, Waker};
 
-/// Maximum number of threads that resume sources, besides those that map.
+/// Maximum number of threads that resume sources, besides the threads that map.
 const MAX_RESUMING: usize = 16;
 
 impl<T: Send + 'static> Workers<T> {
-    /// Starts the threads, and up to [`MAX_RESUMING`] more until all sources have resumed from their states:
-    /// a source waits until the content of its shuffle buffer has been read again.
+    /// Starts the threads, and up to [`MAX_RESUMING`] additional threads that resume the sources from their
+    /// states and then end. To resume a source is to read the content of its shuffle buffer again, which
+    /// blocks.
     pub(in crate::loader::pool) fn start(self: &Arc<Self>, tuning: &Tuning) -> Result<Threads> {
         let mut started = Threads::default();
-        // After an error, the threads that were started must end before they are joined.
+        // After an error, `close` ends the threads that were started; dropping `started` joins them.
         self.start_all(tuning, &mut started).inspect_err(|_| self.close())?;
         Ok(started)
     }
@@ -60,7 +62,7 @@ impl<T: Send + 'static> Workers<T> {
         }
     }
 
-    /// Adapts the number of threads to the one that was chosen, which is at least 1.
+    /// Adapts the number of threads to the number that `tuning` has chosen.
     pub(in crate::loader::pool) fn follow(self: &Arc<Self>, tuning: &Tuning, started: &mut Threads) {
         let threads = tuning.threads();
         let mut state = self.lock();
@@ -70,7 +72,7 @@ impl<T: Send + 'static> Workers<T> {
         state.set_wanted(threads);
         let more = threads.saturating_sub(state.threads);
         drop(state);
-        // Surplus threads may be waiting.
+        // Surplus threads may be waiting for work: they wake up and end.
         self.readable.notify_all();
         started.join_ended();
         if self.add_threads(more, started).is_err() {
@@ -78,7 +80,7 @@ impl<T: Send + 'static> Workers<T> {
         }
     }
 
-    /// Continues with the threads that could be started.
+    /// Continues with the running threads, because more could not be started.
     fn accept_fewer(&self, tuning: &Tuning) {
         let mut state = self.lock();
         let threads = state.threads;
@@ -108,9 +110,9 @@ impl<T: Send + 'static> Workers<T> {
     }
 }
 
-/// Wakes a thread when a source has something to read.
+/// Wakes a thread when a source can be read.
 struct SourceWaker<T> {
-    /// Weak, since a pending request may hold its waker long after the pool was dropped.
+    /// Weak, because a pending request may hold its waker long after the pool was dropped.
     workers: Weak<Workers<T>>,
     source: usize,
 }

@@ -3,7 +3,7 @@ use crate::loader::sequence::MixedStream;
 use crate::loader::sequence::testing::{Listed, fatal, fault, item};
 use crate::plan::DatasetOrder;
 
-/// The sequence of streams with these events, of which this many items were taken before.
+/// The sequence of streams, each with the number of items that were taken before a restore, and its events.
 fn sequenced(streams: Vec<(u64, Vec<LoaderEvent<u32>>)>, config: SequenceConfig) -> Vec<String> {
     let order = || DatasetOrder::new(&[1], 0, 0).unwrap();
     let taken = streams.iter().enumerate();
@@ -23,10 +23,10 @@ fn shown(events: impl IntoIterator<Item = LoaderEvent<u32>>) -> Vec<String> {
     events.into_iter().map(shown).collect()
 }
 
-/// The sequence of the streams of rank `rank.0` of `rank.1`.
+/// The sequence of the streams of rank `rank` of `ranks`.
 fn sequence(
     streams: &[&[u32]],
-    rank: (usize, usize),
+    (rank, ranks): (usize, usize),
     batch: usize,
     first_number: u64,
     batching: Batching,
@@ -36,6 +36,7 @@ fn sequence(
         streams.collect(),
         SequenceConfig {
             rank,
+            ranks,
             batch,
             shapes: None,
             first_number,
@@ -49,19 +50,19 @@ fn sequence(
 
 #[test]
 fn a_stream_that_has_ended_leaves_gaps() {
-    let found = sequence(&[&[0, 2, 4], &[1]], (0, 1), 2, 0, Batching::Aligned);
-    assert_eq!(found, ["0:0", "1:1", "|2", "2:2", "|4", "4:4", "|6"]);
+    let events = sequence(&[&[0, 2, 4], &[1]], (0, 1), 2, 0, Batching::Aligned);
+    assert_eq!(events, ["0:0", "1:1", "|2", "2:2", "|4", "4:4", "|6"]);
     assert_eq!(sequence(&[&[], &[]], (0, 1), 2, 0, Batching::Aligned), [""; 0]);
     assert_eq!(sequence(&[], (0, 1), 2, 0, Batching::Aligned), [""; 0]);
 }
 
 #[test]
 fn gaps_do_not_count_in_a_full_batch() {
-    let found = sequence(&[&[0, 2, 4, 6, 8], &[1]], (0, 1), 2, 0, Batching::WhenFull);
-    assert_eq!(found, ["0:0", "1:1", "|2", "2:2", "4:4", "|5", "6:6", "8:8", "|9"]);
-    let found = sequence(&[&[1, 5, 9, 13], &[3]], (1, 2), 2, 0, Batching::WhenFull);
-    assert_eq!(found, ["1:1", "3:3", "|4", "5:5", "9:9", "|11", "13:13"], "the last one is left out");
-    // It continues where it stopped.
+    let events = sequence(&[&[0, 2, 4, 6, 8], &[1]], (0, 1), 2, 0, Batching::WhenFull);
+    assert_eq!(events, ["0:0", "1:1", "|2", "2:2", "4:4", "|5", "6:6", "8:8", "|9"]);
+    let events = sequence(&[&[1, 5, 9, 13], &[3]], (1, 2), 2, 0, Batching::WhenFull);
+    assert_eq!(events, ["1:1", "3:3", "|4", "5:5", "9:9", "|11", "13:13"], "the last batch is not full");
+    // A sequence that starts at number 11 continues it.
     assert_eq!(
         sequence(&[&[13, 17, 21], &[]], (1, 2), 2, 11, Batching::WhenFull)[..3],
         ["13:13", "17:17", "|19"]
@@ -69,27 +70,28 @@ fn gaps_do_not_count_in_a_full_batch() {
 }
 
 #[test]
-fn ranks_know_their_sequence_numbers() {
+fn each_rank_computes_its_sequence_numbers() {
     let aligned = Batching::Aligned;
     assert_eq!(sequence(&[&[0, 4], &[2]], (0, 2), 2, 0, aligned), ["0:0", "2:2", "|4", "4:4", "|8"]);
     assert_eq!(sequence(&[&[1], &[3]], (1, 2), 2, 0, aligned), ["1:1", "3:3", "|4"]);
 }
 
 #[test]
-fn it_starts_at_any_number() {
+fn a_sequence_can_start_at_any_number() {
     let aligned = Batching::Aligned;
     let first = sequence(&[&[6, 12], &[3, 9]], (0, 3), 1, 3, aligned);
     assert_eq!(first, ["3:3", "|6", "6:6", "|9", "9:9", "|12", "12:12", "|15"]);
     assert_eq!(sequence(&[&[7], &[4]], (1, 3), 1, 3, aligned), ["4:4", "|6", "7:7", "|9"]);
 }
 
-/// The sequence of streams of which this many items were taken before.
+/// The sequence of streams, each with the number of items that were taken before a restore, and its items.
 fn sequence_after(streams: &[(u64, &[u32])], batch: usize, batching: Batching) -> Vec<String> {
     let streams = streams.iter().map(|(taken, items)| (*taken, items.iter().copied().map(item).collect()));
     sequenced(
         streams.collect(),
         SequenceConfig {
-            rank: (0, 1),
+            rank: 0,
+            ranks: 1,
             batch,
             shapes: None,
             first_number: 0,
@@ -104,8 +106,8 @@ fn sequence_after(streams: &[(u64, &[u32])], batch: usize, batching: Batching) -
 #[test]
 fn items_that_one_rank_consumed_before_others_leave_gaps() {
     let streams: [(u64, &[u32]); 2] = [(0, &[0, 2, 4, 6]), (3, &[7])];
-    let found = sequence_after(&streams, 2, Batching::Aligned);
-    assert_eq!(found, ["0:0", "|2", "2:2", "|4", "4:4", "|6", "6:6", "7:7", "|8"]);
+    let events = sequence_after(&streams, 2, Batching::Aligned);
+    assert_eq!(events, ["0:0", "|2", "2:2", "|4", "4:4", "|6", "6:6", "7:7", "|8"]);
     assert_eq!(
         sequence_after(&streams, 2, Batching::WhenFull),
         ["0:0", "2:2", "|3", "4:4", "6:6", "|7", "7:7"]
@@ -113,9 +115,9 @@ fn items_that_one_rank_consumed_before_others_leave_gaps() {
     assert_eq!(sequence_after(&streams, 2, Batching::Steps(2)), ["0:0", "|2", "2:2", "|4"]);
 }
 
-/// A state may contain any number.
+/// A state may contain any number, so that skipping gaps one by one might never end.
 #[test]
-fn gaps_are_not_skipped_one_by_one() {
+fn any_number_of_gaps_is_skipped_at_once() {
     const FAR: u64 = 1 << 40;
     let end = format!("|{}", FAR + 2);
     assert_eq!(sequence_after(&[(FAR, &[1])], 2, Batching::Aligned), [format!("{FAR}:1"), end]);
@@ -124,7 +126,7 @@ fn gaps_are_not_skipped_one_by_one() {
 }
 
 #[test]
-fn exactly_this_number_of_batches() {
+fn steps_is_the_exact_number_of_batches() {
     assert_eq!(sequence(&[&[0, 1, 2, 3]], (0, 1), 2, 0, Batching::Steps(1)), ["0:0", "1:1", "|2"]);
     assert_eq!(sequence(&[&[0]], (0, 1), 2, 0, Batching::Steps(2)), ["0:0", "|2", "|4"]);
     assert_eq!(sequence(&[&[0]], (0, 1), 2, 0, Batching::Steps(0)), [""; 0]);
@@ -134,7 +136,8 @@ fn exactly_this_number_of_batches() {
 fn an_error_between_samples_takes_no_number_and_a_fatal_one_ends_the_sequence() {
     let first = || (0, vec![item(0), fault(), item(2)]);
     let config = || SequenceConfig {
-        rank: (0, 1),
+        rank: 0,
+        ranks: 1,
         batch: 4,
         shapes: None,
         first_number: 0,
@@ -150,7 +153,7 @@ fn an_error_between_samples_takes_no_number_and_a_fatal_one_ends_the_sequence() 
 }
 
 #[test]
-fn streams_repeat_while_there_are_batches_to_fill() {
+fn streams_are_repeated_until_all_batches_are_full() {
     let order = || DatasetOrder::new(&[1], 0, 0).unwrap();
     let streams = |count| (0..count).map(|source| MixedStream::new(vec![source], order(), 0, 0)).collect();
     let sequence = |listed, count, steps| {
@@ -159,7 +162,8 @@ fn streams_repeat_while_there_are_batches_to_fill() {
             listed,
             streams(count),
             &SequenceConfig {
-                rank: (0, 1),
+                rank: 0,
+                ranks: 1,
                 batch: 3,
                 shapes: None,
                 first_number: 0,
@@ -177,11 +181,12 @@ fn streams_repeat_while_there_are_batches_to_fill() {
 }
 
 #[test]
-fn a_step_that_another_rank_completed_before_a_restore_is_no_batch() {
-    // Stream 0 has given its items of the first step of 4. Stream 1 had ended before.
+fn a_step_that_another_rank_completed_before_a_restore_is_skipped() {
+    // The items of stream 0 in the first step of 4 were taken. Stream 1 had ended before.
     let sequence = |furthest| {
         let config = SequenceConfig {
-            rank: (0, 1),
+            rank: 0,
+            ranks: 1,
             batch: 4,
             shapes: Some(Shapes::new(&[1], [4], 0).unwrap()),
             first_number: 0,
@@ -193,13 +198,14 @@ fn a_step_that_another_rank_completed_before_a_restore_is_no_batch() {
         sequenced(vec![(2, vec![item(4), item(6)]), (0, Vec::new())], config)
     };
     assert_eq!(sequence(4), ["4:4", "6:6", "|8"]);
-    assert_eq!(sequence(0), ["|4", "4:4", "6:6", "|8"], "all ranks take a step that is new");
+    assert_eq!(sequence(0), ["|4", "4:4", "6:6", "|8"], "no rank had completed the step");
 }
 
 #[test]
 fn a_gap_shows_that_this_rank_had_not_completed_a_step() {
     let config = SequenceConfig {
-        rank: (0, 1),
+        rank: 0,
+        ranks: 1,
         batch: 4,
         shapes: Some(Shapes::new(&[1], [4], 0).unwrap()),
         first_number: 0,
@@ -209,24 +215,24 @@ fn a_gap_shows_that_this_rank_had_not_completed_a_step() {
         repeat_streams: false,
     };
     let gap = || LoaderEvent::Gap(crate::loader::event::Tag::default());
-    let found = sequenced(vec![(0, vec![gap(), gap(), item(4), item(6)]), (0, Vec::new())], config);
-    assert_eq!(found, ["0:empty", "2:empty", "|4", "4:4", "6:6", "|8"]);
+    let events = sequenced(vec![(0, vec![gap(), gap(), item(4), item(6)]), (0, Vec::new())], config);
+    assert_eq!(events, ["0:empty", "2:empty", "|4", "4:4", "6:6", "|8"]);
 }
 
 /// A sequencer of one rank in batches of two.
 fn pairs(streams: &[&[u32]], batching: Batching) -> Sequencer<Listed> {
     let order = || DatasetOrder::new(&[1], 0, 0).unwrap();
     let mixed = (0..streams.len()).map(|source| MixedStream::new(vec![source], order(), 0, 0)).collect();
-    let (rank, shapes, first_number, furthest, repeat_streams) = ((0, 1), None, 0, 0, false);
     let config = SequenceConfig {
-        rank,
+        rank: 0,
+        ranks: 1,
         batch: 2,
-        shapes,
-        first_number,
-        furthest,
+        shapes: None,
+        first_number: 0,
+        furthest: 0,
         batching,
-        repeat_streams,
         alone: false,
+        repeat_streams: false,
     };
     Sequencer::new(Listed::items(streams.iter().map(|items| items.to_vec())), mixed, &config)
 }
@@ -248,7 +254,7 @@ fn a_batch_that_failed_gets_the_next_items_of_its_streams() {
     steps.restart();
     assert_eq!(shown(steps.by_ref().take(6)), ["0:2", "1:3", "|2", "2:4", "3:5", "|4"]);
     steps.restart();
-    assert_eq!(shown(steps), ["2:6", "|4"], "it is the second step still");
+    assert_eq!(shown(steps), ["2:6", "|4"], "the restarted batch is still the second step");
 }
 
 #[test]
@@ -259,16 +265,17 @@ fn a_full_batch_that_failed_gets_the_next_items_of_its_streams() {
     assert_eq!(shown(full.by_ref().take(3)), ["0:2", "1:3", "|2"]);
     assert_eq!(shown(full.by_ref().take(3)), ["2:4", "4:6", "|5"]);
     full.restart();
-    assert_eq!(shown(full), ["2:8"], "no other item is left to fill it");
+    assert_eq!(shown(full), ["2:8"], "no other item is left to fill the batch");
 }
 
-/// Batches that were taken before a restore are left out, once.
+/// A restart does not return to batches that were taken before a restore and skipped.
 #[test]
-fn a_batch_behind_those_that_were_taken_starts_again_where_it_is() {
+fn a_batch_after_skipped_batches_restarts_at_its_own_start() {
     let order = || DatasetOrder::new(&[1], 0, 0).unwrap();
     let mixed = (0..2).map(|source| MixedStream::new(vec![source], order(), 4, 0)).collect();
     let config = SequenceConfig {
-        rank: (0, 1),
+        rank: 0,
+        ranks: 1,
         batch: 2,
         shapes: None,
         first_number: 0,

@@ -1,7 +1,11 @@
 use super::*;
 
-const LIMITS: TuningLimits =
-    TuningLimits { cores: 4, threads: (4, 64), tunes_threads: true, prefetch: (2, 32) };
+const LIMITS: TuningLimits = TuningLimits {
+    cores: 4,
+    threads: TunedRange { start: 4, max: 64 },
+    tunes_threads: true,
+    prefetch: TunedRange { start: 2, max: 32 },
+};
 /// Number of cores of the machine.
 const MACHINE: f64 = 4.0;
 
@@ -9,15 +13,17 @@ fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-/// A run whose items take `cpu` and `wait` milliseconds each, and whose trainer takes steps of ten items.
+/// A simulated run whose trainer takes steps of ten items.
 struct Model {
+    /// CPU time of an item, in milliseconds.
     cpu: f64,
+    /// Time that the stages wait for an item, in milliseconds.
     wait: f64,
     /// The time of a step, in seconds.
     step: f64,
-    /// The largest number of items in a second, of a service for example.
+    /// The maximum rate in items per second, of a service for example.
     most: f64,
-    /// Number of cores on which other programs compute.
+    /// Number of cores that other programs use.
     others: f64,
     totals: RunTotals,
 }
@@ -27,14 +33,14 @@ impl Model {
         Model { cpu, wait, step: 0.0, most: f64::INFINITY, others: 0.0, totals: RunTotals::default() }
     }
 
-    /// The largest rate with this number of threads.
+    /// The maximum rate with this number of threads.
     fn possible(&self, threads: usize) -> f64 {
         let of_cores = (MACHINE - self.others) * 1000.0 / self.cpu;
         let of_threads = threads as f64 * 1000.0 / (self.cpu + self.wait);
         of_threads.min(of_cores).min(self.most)
     }
 
-    /// Adds a second with this number of threads.
+    /// Simulates a second with this number of threads.
     fn second(&mut self, threads: usize) -> RunTotals {
         let possible = self.possible(threads);
         let wanted = if self.step > 0.0 { 10.0 / self.step } else { f64::INFINITY };
@@ -70,52 +76,54 @@ impl Model {
 }
 
 #[test]
-fn threads_are_added_to_those_that_wait_for_a_service() {
+fn threads_are_added_if_the_threads_wait_for_a_service() {
     let threads = Model::new(0.1, 10.0).run(60);
     assert_eq!(threads.last(), Some(&64), "{threads:?}");
-    // Up to the rate of the trainer, and no more.
+    // Threads are added up to the rate of the trainer.
     let mut model = Model { step: 0.0083, ..Model::new(0.1, 10.0) };
     let threads = *model.run(60).last().unwrap();
     assert!(model.possible(threads) >= 1200.0 && threads < 20, "{threads}");
 }
 
 #[test]
-fn no_threads_are_added_to_those_that_compute() {
+fn no_threads_are_added_if_the_threads_compute() {
     assert_eq!(Model::new(1.0, 0.1).run(60), [4; 60]);
-    // They wait half of the time, so that the cores suffice for twice as many.
+    // The threads wait half of the time, so the cores suffice for twice as many threads.
     let threads = *Model::new(1.0, 1.0).run(60).last().unwrap();
     assert!((6..=8).contains(&threads), "{threads}");
-    // Other programs use half of the cores: waiting for a core is not waiting for something else.
+    // Other programs use half of the cores, so the threads wait for cores.
     assert_eq!(Model { others: 2.0, ..Model::new(1.0, 0.1) }.run(60), [4; 60]);
 }
 
 #[test]
-fn useless_threads_are_removed_and_tried_more_and_more_rarely() {
+fn useless_threads_are_removed_and_tried_less_and_less_often() {
     let threads = Model { most: 100.0, ..Model::new(0.1, 10.0) }.run(600);
     let trials = threads.windows(2).filter(|pair| pair[0] < pair[1]).count();
     assert!((3..=12).contains(&trials), "{trials} trials: {threads:?}");
     assert!(threads.iter().filter(|threads| **threads == 4).count() > 500);
 }
 
-/// Shards on a slow disk in the first epoch are in the page cache in the next one.
+/// Shards that are read from a slow disk in the first epoch may be in the page cache in the next one.
 #[test]
-fn threads_are_removed_when_the_others_no_longer_wait() {
+fn surplus_threads_are_removed_when_the_threads_no_longer_wait() {
     let mut tuner = RunTuner::new(LIMITS, None);
     let mut model = Model::new(1.0, 50.0);
     assert_eq!(model.continue_with(&mut tuner, 60).last(), Some(&64));
     model.wait = 0.0;
     let threads = model.continue_with(&mut tuner, 60);
     assert_eq!(threads.last(), Some(&4), "{threads:?}");
-    // If fewer are slower after all, they are added again.
-    let mut tuner = RunTuner::new(TuningLimits { threads: (64, 64), ..LIMITS }, None);
+    // If fewer threads are slower, they are added again.
+    let mut tuner =
+        RunTuner::new(TuningLimits { threads: TunedRange { start: 64, max: 64 }, ..LIMITS }, None);
     let mut model = Model { others: 4.0 - 64.0 / 51.0, ..Model::new(1.0, 50.0) };
     let threads = model.continue_with(&mut tuner, 600);
     assert!(threads.iter().filter(|threads| **threads == 64).count() > 540, "{threads:?}");
 }
 
-/// Steps of four seconds, and a service that takes five for a batch: the trainer waits in every fifth second.
+/// A step takes four seconds, and a service takes five seconds for a batch: the trainer waits in every fifth
+/// second. The rate in a window depends on whether a step ends in it, not on the threads.
 #[test]
-fn slow_steps_are_no_reason_to_keep_threads() {
+fn a_rate_that_varies_with_slow_steps_keeps_no_threads() {
     let mut tuner = RunTuner::new(LIMITS, None);
     let mut most = 0;
     for second in 1..1000_u64 {
@@ -135,7 +143,7 @@ fn slow_steps_are_no_reason_to_keep_threads() {
 }
 
 #[test]
-fn no_threads_are_added_to_those_that_wait_for_bytes_or_memory() {
+fn no_threads_are_added_if_the_threads_wait_for_bytes_or_memory() {
     for (work, is_memory_full) in [(1.0, false), (4.0, true)] {
         let mut tuner = RunTuner::new(LIMITS, None);
         for second in 1..60_u32 {
@@ -156,7 +164,7 @@ fn no_threads_are_added_to_those_that_wait_for_bytes_or_memory() {
 }
 
 #[test]
-fn late_batches_despite_a_sufficient_rate_get_more_ahead() {
+fn late_batches_at_a_sufficient_rate_raise_the_prefetch() {
     let run = |full: f64, late: u64, rested: f64| {
         let mut tuner = RunTuner::new(LIMITS, None);
         for second in 1..60_u32 {
@@ -177,9 +185,9 @@ fn late_batches_despite_a_sufficient_rate_get_more_ahead() {
         tuner.choices()
     };
     assert_eq!(run(0.3, 1, 0.0), (4, 32));
-    assert_eq!(run(0.3, 0, 0.0), (4, 2), "none was late");
-    assert_eq!(run(0.0, 1, 0.0), (4, 2), "none was early: the rate is not enough");
-    assert_eq!(run(0.3, 1, 0.5), (4, 2), "the trainer did something else");
+    assert_eq!(run(0.3, 0, 0.0), (4, 2), "no batch was late");
+    assert_eq!(run(0.0, 1, 0.0), (4, 2), "no batch was early: the rate is not sufficient");
+    assert_eq!(run(0.3, 1, 0.5), (4, 2), "the trainer rested");
 }
 
 #[test]
@@ -188,20 +196,21 @@ fn short_windows_change_nothing() {
         let elapsed = Duration::from_secs(seconds);
         RunTotals { elapsed, waited: elapsed, work: elapsed * 4, items, batches: 1, ..RunTotals::default() }
     };
-    let see = |seen: &[RunTotals]| {
+    let change = |totals: &[RunTotals]| {
         let mut tuner = RunTuner::new(LIMITS, None);
-        seen.iter().filter_map(|seen| tuner.update(*seen)).last()
+        totals.iter().filter_map(|totals| tuner.update(*totals)).last()
     };
-    assert_eq!(see(&[RunTotals { batches: 0, ..blocked(1, 900) }, blocked(2, 1800)]), None, "it starts");
-    assert_eq!(see(&[blocked(1, 0), blocked(3, 31)]), None);
-    assert_eq!(see(&[blocked(1, 0), blocked(3, 32)]), Some(Change::Blocked));
-    assert_eq!(see(&[blocked(1, 0), blocked(60, 1)]), None);
-    assert_eq!(see(&[blocked(1, 0), blocked(61, 1)]), Some(Change::Blocked));
-    assert_eq!(see(&[blocked(1, 0), blocked(90, 0)]), None, "it hangs");
+    let starting = RunTotals { batches: 0, ..blocked(1, 900) };
+    assert_eq!(change(&[starting, blocked(2, 1800)]), None, "the window starts with the first batch");
+    assert_eq!(change(&[blocked(1, 0), blocked(3, 31)]), None);
+    assert_eq!(change(&[blocked(1, 0), blocked(3, 32)]), Some(Change::Blocked));
+    assert_eq!(change(&[blocked(1, 0), blocked(60, 1)]), None);
+    assert_eq!(change(&[blocked(1, 0), blocked(61, 1)]), Some(Change::Blocked));
+    assert_eq!(change(&[blocked(1, 0), blocked(90, 0)]), None, "the run hangs");
 }
 
 #[test]
-fn a_trial_is_not_proven_and_patience_is_kept() {
+fn the_next_run_starts_without_the_trial_and_with_the_learned_patience() {
     let mut tuner = RunTuner::new(LIMITS, None);
     let mut model = Model { most: 100.0, ..Model::new(0.1, 10.0) };
     while tuner.trial.is_none() {
