@@ -149,7 +149,7 @@ mod tests {
             (read::<f32>("cat").map(f64::from), "\"cat\" is not a number"),
             (
                 read::<bf16>(b"\xff\xd8\xff").map(f64::from),
-                "a field of 3 bytes that are no text is not a number",
+                "a field of 3 bytes that are not text is not a number",
             ),
             (read::<f64>("9".repeat(999)), "a number of more than 40 digits does not fit float64"),
             (read::<i32>(Value::Json(serde_json::json!([1]))).map(f64::from), "[1] is no number"),
