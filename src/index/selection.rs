@@ -225,7 +225,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_spans_and_pieces_are_those_of_the_chosen_samples(chosen in prop::collection::vec(any::<bool>(), 0..40), far in any::<u64>()) {
+        fn numbers_spans_and_pieces_are_those_of_the_chosen_samples(
+            chosen in prop::collection::vec(any::<bool>(), 0..40),
+            far in any::<u64>(),
+        ) {
             let selection = built(&chosen);
             let stored = (0..).zip(&chosen).filter(|(_, chosen)| **chosen);
             let stored: Vec<u64> = stored.map(|(number, _)| number).collect();
@@ -262,7 +265,9 @@ mod tests {
         }
 
         #[test]
-        fn a_document_reads_back_as_the_same_selection(chosen in prop::collection::vec(any::<bool>(), 0..40)) {
+        fn a_document_reads_back_as_the_same_selection(
+            chosen in prop::collection::vec(any::<bool>(), 0..40),
+        ) {
             let selection = built(&chosen);
             let text = serde_json::to_string(&selection.document()).unwrap();
             let read: SelectionDocument = serde_json::from_str(&text).unwrap();

@@ -46,8 +46,8 @@ impl State {
             let most = furthest.saturating_sub(stream as u64).div_ceil(header.streams as u64);
             if consumed > most {
                 return Err(format!(
-                    "stream {stream}: {consumed} items were taken, and {furthest} sequence numbers have {most} \
-                     for it"
+                    "stream {stream}: {consumed} items were taken, and {furthest} sequence numbers have \
+                     {most} for it"
                 ));
             }
         }

@@ -56,7 +56,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_chunks_give_the_same_samples_as_one(members in members(), cuts in prop::collection::vec(any::<usize>(), 0..30)) {
+    fn any_chunks_give_the_same_samples_as_one(
+        members in members(),
+        cuts in prop::collection::vec(any::<usize>(), 0..30),
+    ) {
         let bytes = built(&members);
         let whole = shown(&parse_whole(&bytes));
         prop_assert_eq!(shown(&parse(chunks(&bytes, &cuts))), whole.clone());
