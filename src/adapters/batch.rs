@@ -5,10 +5,10 @@ use crate::state::State;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
-/// The items of one training step. It dereferences to a slice.
+/// The items of one training step on one rank. It dereferences to a slice.
 ///
-/// A batch may be padded to its full size, so that every batch has the same shape: then only the first
-/// [`valid`](Batch::valid) items are real, and the others are clones of the last real one.
+/// A batch may be padded to its full size, so that every batch has the same shape. Only the first
+/// [`valid`](Batch::valid) items of a padded batch are real; the others are clones of the last real item.
 ///
 /// ```
 /// use shardstream::adapters::IteratorExt;
@@ -22,7 +22,7 @@ use std::ops::Deref;
 /// # Ok::<(), shardstream::Error>(())
 /// ```
 ///
-/// Two batches are equal if they have the same items, and the same number of real ones.
+/// Two batches are equal if they have the same items and the same number of real items.
 #[derive(Debug, Clone)]
 pub struct Batch<T> {
     items: Vec<T>,
@@ -35,30 +35,30 @@ impl<T> Batch<T> {
         pad_to(&mut self.items, size, clone, None);
     }
 
-    /// The same items in this step.
+    /// The same items as the batch of this step.
     pub(crate) fn at(self, step: Step) -> Self {
         Batch { step, ..self }
     }
 
-    /// The number of this batch's shape, if batches have [several](super::Buckets).
+    /// The number of this batch's shape, if batches have several [shapes](super::Buckets).
     #[must_use]
     pub fn bucket(&self) -> Option<usize> {
         self.step.bucket
     }
 
-    /// The state of the job after this batch. None for batches that are not a [loader](crate::Loader)'s.
+    /// The state of the job after this batch. None for a batch that no [loader](crate::Loader) made.
     #[must_use]
     pub fn state(&self) -> Option<&State> {
         self.step.state.as_ref()
     }
 
-    /// Number of real items: all, unless the batch is padded.
+    /// Number of real items. Less than the length only if the batch is padded.
     #[must_use]
     pub fn valid(&self) -> usize {
         self.step.valid
     }
 
-    /// For each item, whether it is real.
+    /// For each item, whether it is real and not padding.
     #[must_use]
     pub fn mask(&self) -> impl ExactSizeIterator<Item = bool> + use<T> {
         self.step.mask(self.items.len())
@@ -145,8 +145,8 @@ impl<'a, T> IntoIterator for &'a Batch<T> {
 macro_rules! unzip {
     ($($type:ident),+) => {
         impl<$($type),+> Batch<($($type,)+)> {
-            /// The columns of a batch of tuples, including the padding: `(vec![1, 2], vec!['a', 'b'])` of a
-            /// batch of `(1, 'a')` and `(2, 'b')`.
+            /// The columns of a batch of tuples, including the padding. A batch of `(1, 'a')` and `(2, 'b')`
+            /// becomes `(vec![1, 2], vec!['a', 'b'])`.
             #[must_use]
             pub fn unzip(self) -> ($(Vec<$type>,)+) {
                 self.items.into_iter().collect()
@@ -162,18 +162,18 @@ unzip!(A, B, C, D);
 unzip!(A, B, C, D, E);
 unzip!(A, B, C, D, E, F);
 
-/// More is not reserved before the items are there, however large a batch is to be.
+/// Largest number of items for which memory is reserved at once. The size of a batch may be any number.
 const MAX_RESERVED: usize = 1024;
 
-/// Before the first item of a batch, reserves room for `size` items.
+/// Reserves room for a batch of `size` items, if `items` is empty.
 pub(crate) fn reserve<T>(items: &mut Vec<T>, size: usize) {
     if items.is_empty() {
         items.reserve_exact(size.min(MAX_RESERVED));
     }
 }
 
-/// Pads `items` to `size` with clones of the last one, or of `spare` if there is none. Returns whether there
-/// was an item to clone.
+/// Pads `items` to `size` with clones of the last item, or of `spare` if there are no items. Returns false if
+/// padding was needed and there was nothing to clone.
 pub(crate) fn pad_to<T>(items: &mut Vec<T>, size: usize, clone: fn(&T) -> T, spare: Option<&T>) -> bool {
     if !items.is_empty() && items.len() >= size {
         return true;
@@ -188,14 +188,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unzips_into_columns() {
+    fn unzip_returns_the_columns_of_tuples() {
         assert_eq!(Batch::from(vec![(1, 'a'), (2, 'b')]).unzip(), (vec![1, 2], vec!['a', 'b']));
         let (a, b, c) = Batch::from(vec![(1, 'a', "x"), (2, 'b', "y")]).unzip();
         assert_eq!((a, b, c), (vec![1, 2], vec!['a', 'b'], vec!["x", "y"]));
     }
 
     #[test]
-    fn pads_by_the_last_item() {
+    fn padding_clones_the_last_or_the_spare_item() {
         let mut batch = Batch::from(vec![1, 2]);
         batch.pad(4, i32::clone);
         assert_eq!(*batch, [1, 2, 2, 2]);

@@ -13,18 +13,19 @@ pub struct Batched<T> {
     /// The function that clones an item, to pad the last batch.
     clone: Option<fn(&T) -> T>,
     items: Vec<T>,
-    /// The items that wait for a batch of their shape, if batches have several; or a bad option of it.
+    /// If batches have several shapes: the items that wait for a batch of their shape, or the error of a bad
+    /// option.
     shaped: Option<Result<Box<ShapedItems<T>>, String>>,
 }
 
-/// What happens to the last items if they don't fill a row or group.
+/// What happens to the last row or group if too few items are left to fill it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Partial {
-    /// They are returned as a smaller one.
+    /// It is returned with fewer items.
     #[default]
     Keep,
-    /// They are dropped.
+    /// It is dropped.
     Drop,
 }
 
@@ -33,18 +34,21 @@ impl<T> Batched<T> {
         Batched { size, last: LastBatch::Keep, clone: None, items: Vec::new(), shaped: None }
     }
 
-    /// The shapes of batches, if there are several.
+    /// The queues of waiting items, if batches have several shapes.
     fn shaped(&mut self) -> Option<&mut ShapedItems<T>> {
         self.shaped.as_mut()?.as_deref_mut().ok()
     }
 
-    /// The next batch of several shapes that needs no further item.
+    /// The next batch, if batches have several shapes and the waiting items fill a batch.
     fn shaped_batch(&mut self) -> Option<Result<Batch<T>>> {
         let Some(Ok(shaped)) = &mut self.shaped else { return None };
-        shaped.fill(&mut self.items).then(|| Ok(self.take()))
+        if !shaped.fill(&mut self.items) {
+            return None;
+        }
+        Some(Ok(self.take()))
     }
 
-    /// The items as a batch, which is padded if that is wanted.
+    /// Makes a batch of the collected items, and pads it with [`LastBatch::Pad`].
     fn take(&mut self) -> Batch<T> {
         let items = std::mem::take(&mut self.items);
         let mut step = Step::of(items.len());
@@ -63,9 +67,9 @@ impl<T> Batched<T> {
 }
 
 impl<S, T> Pipeline<Staged<S, Batched<T>>, Batch<T>> {
-    /// What happens to the last items if they don't fill a batch. Default: [`LastBatch::Keep`].
-    /// [`Batch::valid`] is the number of items that are not padding. [`LastBatch::Repeat`] is for loaders: a
-    /// pipeline has no first items of the epoch any more.
+    /// Sets what happens to the last batch if too few items are left to fill it. Default:
+    /// [`LastBatch::Keep`]. [`Batch::valid`] is the number of items that are not padding.
+    /// [`LastBatch::Repeat`] is for loaders only: a pipeline cannot read the first items of the epoch again.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -86,12 +90,13 @@ impl<S, T> Pipeline<Staged<S, Batched<T>>, Batch<T>> {
         self.with(|stage| (stage.last, stage.clone) = (last, Some(T::clone as fn(&T) -> T)))
     }
 
-    /// Makes each batch of items of one of a few [shapes](Buckets), by the length of sequences or the height
-    /// and width of pictures, which `size` returns. [`Batch::bucket`] is the number of the shape.
+    /// Gives each batch one of a few [shapes](Buckets), such as a length of sequences or a height and width
+    /// of pictures. `size` returns the size of an item. [`Batch::bucket`] is the number of the batch's shape.
     ///
-    /// It is an option of [`batch`](Pipeline::batch). The batches are those of a
-    /// [`Loader`](crate::loader::LoaderBuilder::buckets) with one logical stream and the pipeline's
-    /// [seed](Pipeline::seed); see there for which shape a batch has, and when it has fewer items.
+    /// This is an option of [`batch`](Pipeline::batch). The batches are the same as those of a loader with
+    /// one logical stream and the pipeline's [seed](Pipeline::seed).
+    /// [`LoaderBuilder::buckets`](crate::loader::LoaderBuilder::buckets) describes which shape a batch has,
+    /// and when a batch has fewer items.
     ///
     /// ```
     /// use shardstream::adapters::{Buckets, IteratorExt};
@@ -168,11 +173,11 @@ impl<T> Stage<T> for Batched<T> {
 
     fn size_hint(&self, upstream: (usize, Option<usize>)) -> (usize, Option<usize>) {
         if let Some(Ok(shaped)) = &self.shaped {
-            // A batch has at least one item.
+            // A batch has at least one item, so there are at most as many batches as items.
             let waiting = self.items.len().saturating_add(shaped.waiting());
             return (0, upstream.1.and_then(|most| most.checked_add(waiting)));
         }
-        // Most outputs come if every item is an error, fewest if none is.
+        // If every item is an error, there are most outputs; if no item is an error, fewest.
         let (waiting, size) = (self.items.len(), self.size.max(1));
         let least = waiting.saturating_add(upstream.0);
         let least = match self.last {
@@ -200,7 +205,7 @@ mod tests {
     use crate::adapters::testing::{both, fault, oks};
 
     #[test]
-    fn the_last_batch() {
+    fn the_last_batch_is_kept_dropped_or_padded() {
         let keep = both!(oks(0..5), |source| source.batch(2));
         assert_eq!(keep, [Ok(vec![0, 1].into()), Ok(vec![2, 3].into()), Ok(vec![4].into())]);
         let drop = both!(oks(0..5), |source| source.batch(2).last_batch(LastBatch::Drop));
@@ -220,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn an_error_comes_at_once_and_the_batch_continues() {
+    fn an_error_is_returned_at_once_and_does_not_end_the_batch() {
         let items = || vec![Ok(0), fault("a"), Ok(1), Ok(2), fault("b")];
         let out = both!(items(), |source| source.batch(2));
         assert_eq!(out, [Err("a".into()), Ok(vec![0, 1].into()), Err("b".into()), Ok(vec![2].into())]);
     }
 
     #[test]
-    fn batches_of_nothing_are_an_error() {
+    fn a_batch_size_of_zero_is_an_error() {
         let mut batches = oks(0..5).into_iter().pipeline().batch(0);
         assert_eq!(batches.size_hint(), (1, Some(1)));
         assert!(matches!(batches.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
@@ -236,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absurd_size_does_not_reserve_memory() {
+    fn a_huge_batch_size_does_not_reserve_memory() {
         let out = both!(oks(0..3), |source| source.batch(usize::MAX));
         assert_eq!(out, [Ok(vec![0, 1, 2].into())]);
     }

@@ -1,4 +1,4 @@
-//! The items of one stream that wait for a batch of their shape.
+//! `BucketQueues`: the items of one stream that wait for a batch of their shape.
 
 use super::{BucketPlan, SavedStage};
 use crate::Result;
@@ -6,7 +6,7 @@ use crate::state::misfit;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// An item with the bucket that it belongs to, and how much of the shape it fills.
+/// An item with the number of its bucket, and the number of tokens or pixels that it has.
 #[derive(Debug)]
 pub(crate) struct Measured<T> {
     pub(crate) item: T,
@@ -14,37 +14,37 @@ pub(crate) struct Measured<T> {
     pub(crate) used: u64,
 }
 
-/// What a sequence number of a shape takes.
+/// The content of a sequence number: an item or a gap.
 #[derive(Debug)]
 pub(crate) struct Taken<T> {
-    /// None for a gap: all items that wait are larger than the shape.
+    /// None for a gap: all waiting items are larger than the shape.
     pub(crate) item: Option<T>,
-    /// How much of the shape the item fills, and how much it has room for.
+    /// The number of tokens or pixels of the item, and the number that the shape has room for.
     pub(crate) fill: (u64, u64),
 }
 
-/// The items of one stream that wait for a sequence number of their shape. A sequence number takes the oldest
-/// item of its shape. Whoever owns the queues says which shape that is.
+/// The items of one stream that wait for a sequence number of their shape. The owner of the queues tells the
+/// shape of each sequence number, which gets the oldest item of that shape.
 #[derive(Debug)]
 pub(crate) struct BucketQueues<T> {
     plan: Arc<BucketPlan>,
-    /// By shape.
+    /// The queue of each shape.
     queues: Vec<VecDeque<QueuedItem<T>>>,
     /// Number of items in all queues.
     waiting: usize,
-    /// Number of items that were pushed.
+    /// Number of pushed items.
     pushed: u64,
-    /// No more items come.
+    /// Whether no more items come.
     draining: bool,
-    /// After a restore: number of items that are pushed again, and for each queue the number of its first
-    /// item.
+    /// After a restore, number of items that are pushed again.
     to_replay: u64,
+    /// After a restore, the number of the first item of each queue.
     fronts: Vec<u64>,
 }
 
 #[derive(Debug)]
 struct QueuedItem<T> {
-    /// Number of the item among those that were pushed.
+    /// Number of items that were pushed before this one.
     number: u64,
     item: T,
     used: u64,
@@ -63,11 +63,11 @@ impl<T> BucketQueues<T> {
         }
     }
 
-    /// Queues an item, unless it was taken before a restore.
+    /// Queues an item, unless it was taken from its queue before the state was saved.
     pub(crate) fn push(&mut self, Measured { item, bucket, used }: Measured<T>) {
         let number = self.pushed;
         self.pushed += 1;
-        // Items before the first of their queue were given before the restore.
+        // Items before the saved front of their queue were already taken.
         if number < self.to_replay && self.fronts.get(bucket).is_some_and(|first| number < *first) {
             return;
         }
@@ -77,16 +77,16 @@ impl<T> BucketQueues<T> {
         }
     }
 
-    /// Counts an item that fits into no sequence number.
+    /// Counts an item that fits into no shape.
     pub(crate) fn pass_over(&mut self) {
         self.pushed += 1;
     }
 
-    /// What the next sequence number takes, which has this shape; any item if it has none. Returns none if
-    /// more items are needed first.
+    /// Takes the item for the next sequence number, which has this shape. Without a shape, takes any item.
+    /// Returns none if more items must be pushed first.
     pub(crate) fn take(&mut self, shape: Option<usize>) -> Option<Taken<T>> {
-        // After a restore, no item is given before all queues are filled again. Otherwise a state that is
-        // taken then could not say where each queue starts.
+        // After a restore, no item is taken before all saved items are queued again. Otherwise `save` could
+        // not tell the front of each queue.
         if self.pushed < self.to_replay && self.waiting < self.plan.look_ahead && !self.draining {
             return None;
         }
@@ -120,12 +120,12 @@ impl<T> BucketQueues<T> {
         self.draining = true;
     }
 
-    /// Number of items that wait.
+    /// Number of waiting items.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// The oldest item that waits, and where each queue starts after it.
+    /// The state of the queues: the oldest waiting item, and the front of each queue relative to it.
     pub(crate) fn save(&self) -> SavedStage {
         let front = |queue: &VecDeque<QueuedItem<T>>| queue.front().map_or(self.pushed, |first| first.number);
         let oldest = self.queues.iter().map(front).min().unwrap_or(self.pushed);
@@ -133,11 +133,11 @@ impl<T> BucketQueues<T> {
         SavedStage { inputs: self.pushed - oldest, numbers }
     }
 
-    /// Continues from what was saved, before the first item is pushed again.
+    /// Restores a saved state. Must be called before the first item is pushed.
     pub(crate) fn restore(&mut self, saved: &SavedStage) -> Result<()> {
-        let (found, count) = (saved.numbers.len(), self.queues.len());
-        if found != count {
-            return Err(misfit(format!("{found} buckets were saved, and there are {count}")));
+        let (saved_count, count) = (saved.numbers.len(), self.queues.len());
+        if saved_count != count {
+            return Err(misfit(format!("{saved_count} buckets were saved, and there are {count}")));
         }
         (self.to_replay, self.fronts) = (saved.inputs, saved.numbers.clone());
         Ok(())

@@ -7,24 +7,24 @@ use std::fmt;
 /// Default of the largest number of items of a stream that wait.
 const LOOK_AHEAD: usize = 256;
 
-/// Extra share of steps that [`Buckets::count`] gives to larger shapes, so that items never queue up for
-/// them.
+/// Extra share of items that [`Buckets::count`] gives to larger shapes, so that no queue of items for a large
+/// shape builds up.
 const MARGIN: f64 = 0.03;
 
-/// Why no batch is dropped if batches have several shapes.
-pub(crate) const NOT_DROPPED: &str = "`LastBatch::Drop` with `buckets`: the last places of an epoch may be \
+/// The error of `LastBatch::Drop` if batches have several shapes.
+pub(crate) const NOT_DROPPED: &str = "`LastBatch::Drop` with `buckets`: the last slots of an epoch may be \
                                       empty on some ranks only; take the same number of steps on all ranks \
                                       from `epochs`";
 
 /// The sum of the shares that [`Buckets::count`] sets.
 const COUNTED_SUM: u32 = 64;
 
-/// The few shapes that batches may have: lengths of sequences, or heights and widths of pictures. A program
-/// that is compiled for fixed shapes, as XLA's are, is then compiled once for each of these.
+/// The few shapes that batches may have: lengths of sequences, or heights and widths of pictures. A compiler
+/// for fixed shapes, such as XLA, then compiles a program only once for each shape.
 ///
-/// An item goes into the smallest shape in which it fits in each dimension, and is padded to it.
+/// An item belongs to the smallest shape that it fits into in each dimension, and is padded to that shape.
 /// [`LoaderBuilder::buckets`](crate::loader::LoaderBuilder::buckets) and
-/// [`Pipeline::buckets`](super::Pipeline::buckets) make batches of one shape each.
+/// [`Pipeline::buckets`](super::Pipeline::buckets) give each batch one shape.
 ///
 /// ```
 /// use shardstream::adapters::Buckets;
@@ -38,7 +38,7 @@ const COUNTED_SUM: u32 = 64;
 /// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "shapes do nothing until a loader has them"]
+#[must_use = "shapes do nothing until they are passed to a loader or pipeline"]
 pub struct Buckets<const N: usize> {
     shapes: Vec<[usize; N]>,
     shares: Option<Vec<u32>>,
@@ -75,9 +75,9 @@ impl<const N: usize> Buckets<N> {
         Buckets { shapes, shares: None, batches: None, look_ahead: LOOK_AHEAD }
     }
 
-    /// The relative number of steps of each shape. They should match the data, with somewhat more for large
-    /// shapes, since a small item fits into a larger shape, and not the other way round;
-    /// [`count`](Buckets::count) counts them. Default: all equal.
+    /// Sets the relative number of steps of each shape. The shares should match the data, with somewhat
+    /// larger shares for large shapes: small items fit into larger shapes, but large items do not fit into
+    /// smaller ones. [`count`](Buckets::count) computes the shares from sizes of items. Default: all equal.
     ///
     /// ```
     /// use shardstream::adapters::Buckets;
@@ -89,9 +89,9 @@ impl<const N: usize> Buckets<N> {
         Buckets { shares: Some(shares.into_iter().collect()), ..self }
     }
 
-    /// Sets the [shares](Buckets::shares) from the sizes of some items, such as the first ten thousand: as
-    /// many steps of each shape as its items fill, and 3 % more for large shapes. Set the sizes of batches
-    /// before. Items larger than every shape are not counted.
+    /// Sets the [shares](Buckets::shares) from the sizes of some items, such as the first ten thousand: each
+    /// shape gets the number of steps that its items fill, and large shapes 3 % more. Set the sizes of
+    /// batches first. Items larger than every shape are not counted.
     pub fn count(self, sizes: impl IntoIterator<Item = [usize; N]>) -> Self {
         let mut counts = vec![0.0f64; self.shapes.len()];
         for size in sizes {
@@ -99,7 +99,7 @@ impl<const N: usize> Buckets<N> {
                 counts[bucket] += 1.0;
             }
         }
-        // From the largest down, what a shape gains is taken from a shape that fits into it.
+        // Give each shape its margin, the largest first, at the cost of the largest shape that fits into it.
         let mut order: Vec<usize> = (0..self.shapes.len()).collect();
         order.sort_by_key(|bucket| std::cmp::Reverse(self.volume(*bucket)));
         for at in 0..order.len() {
@@ -125,8 +125,9 @@ impl<const N: usize> Buckets<N> {
         Buckets { shares: Some(shares), ..self }
     }
 
-    /// Number of items in a batch of each shape, on each rank: more for small shapes, if every batch is to
-    /// have about as many tokens or pixels. Default: the loader's batch size for all.
+    /// Sets the number of items in a batch of each shape, on each rank. Give small shapes more items if all
+    /// batches should have about the same number of tokens or pixels. Default: the loader's batch size for
+    /// all shapes.
     ///
     /// ```
     /// use shardstream::adapters::Buckets;
@@ -138,8 +139,8 @@ impl<const N: usize> Buckets<N> {
         Buckets { batches: Some(sizes.into_iter().collect()), ..self }
     }
 
-    /// Sets the [sizes of batches](Buckets::batches) to as many items of each shape as fit into `budget`
-    /// tokens or pixels, and at least 1.
+    /// Sets the [sizes of batches](Buckets::batches) to the number of items of each shape that fit into
+    /// `budget` tokens or pixels, and at least 1.
     pub fn budget(self, budget: usize) -> Self {
         let sizes = (0..self.shapes.len()).map(|bucket| {
             let volume = usize::try_from(self.volume(bucket)).unwrap_or(usize::MAX);
@@ -148,18 +149,18 @@ impl<const N: usize> Buckets<N> {
         Buckets { batches: Some(sizes.collect()), ..self }
     }
 
-    /// The largest number of items of a stream that wait for a batch of their shape. If that many wait, and
-    /// none has the shape of the step, a smaller one is padded, or its sequence number is a gap. Default:
-    /// 256. They wait in memory, in each stream of the rank, and no budget counts them: set less for large
-    /// items.
+    /// Sets the largest number of items of a stream that wait for a batch of their shape. If that many items
+    /// wait and none has the shape of the current step, a smaller item is padded; if no smaller item waits,
+    /// the sequence number is a gap. Default: 256. Waiting items are held in memory, in each stream of the
+    /// rank, and no memory budget includes them: set a smaller number for large items.
     pub fn look_ahead(self, items: usize) -> Self {
         Buckets { look_ahead: items, ..self }
     }
 
-    /// The number of the smallest shape into which `size` fits.
+    /// The number of the smallest shape that an item of this size fits into.
     ///
     /// # Errors
-    /// [`ErrorKind::Step`](crate::ErrorKind::Step) if it fits into none.
+    /// [`ErrorKind::Step`](crate::ErrorKind::Step) if the item fits into no shape.
     pub fn bucket_of(&self, size: [usize; N]) -> Result<usize> {
         let fits = |bucket: &usize| size.iter().zip(self.shapes[*bucket]).all(|(size, room)| *size <= room);
         let smallest = (0..self.shapes.len()).filter(fits).min_by_key(|bucket| self.volume(*bucket));
@@ -169,16 +170,16 @@ impl<const N: usize> Buckets<N> {
         })
     }
 
-    /// The bucket of an item of this size, and how much of its shape the item fills.
+    /// The bucket of an item of this size, and the number of tokens or pixels of the item.
     pub(crate) fn measure(&self, size: [usize; N]) -> Result<(usize, u64)> {
         let used = size.iter().fold(1, |all: u64, size| all.saturating_mul(*size as u64));
         Ok((self.bucket_of(size)?, used))
     }
 
-    /// The shape of this number.
+    /// The shape with this number.
     ///
     /// # Panics
-    /// If there is no shape of this number.
+    /// If no shape has this number.
     #[must_use]
     pub fn shape(&self, bucket: usize) -> [usize; N] {
         self.shapes[bucket]
@@ -186,7 +187,7 @@ impl<const N: usize> Buckets<N> {
 
     /// Number of shapes.
     #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "no shape at all is an error")]
+    #[expect(clippy::len_without_is_empty, reason = "buckets without shapes are an error")]
     pub fn len(&self) -> usize {
         self.shapes.len()
     }
@@ -201,8 +202,8 @@ impl<const N: usize> Buckets<N> {
         self.shapes[item].iter().zip(self.shapes[room]).all(|(size, room)| *size <= room)
     }
 
-    /// Checks the options, and resolves them for a loader with batches of `batch` items, unless the shapes
-    /// have sizes of their own.
+    /// Checks the options, and resolves them for a loader. `batch` is the size of batches if the shapes do
+    /// not set their own.
     pub(crate) fn plan(&self, batch: Option<usize>) -> Result<BucketPlan, String> {
         let count = self.shapes.len();
         let bad = |what: String| Err(format!("buckets: {what}"));
@@ -244,13 +245,14 @@ impl<const N: usize> Buckets<N> {
     }
 }
 
-/// Checked buckets, as a loader needs them: shapes by their numbers, without their dimensions.
+/// Checked and resolved buckets. Shapes are identified by their numbers; their dimensions are no longer
+/// needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BucketPlan {
     name: String,
     /// Number of tokens or pixels of each shape.
     pub(crate) volumes: Vec<u64>,
-    /// For each shape, the others whose items fit into it, the largest first.
+    /// For each shape, the other shapes whose items fit into it, the largest first.
     pub(crate) smaller: Vec<SmallVec<[usize; 4]>>,
     pub(crate) shares: Vec<u32>,
     /// Number of items in a batch of each shape, on each rank.

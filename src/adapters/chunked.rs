@@ -4,8 +4,8 @@ use super::{Fit, Pack, PackedRow, Partial, Pipeline, SavedStage, Stage, Staged};
 use crate::Result;
 use std::fmt;
 
-/// The stage of [`chunked`](super::Pipeline::chunked): [`Pack`] with [`Fit::Contiguous`], a separator behind
-/// each document, and rows of tokens alone.
+/// The stage of [`chunked`](super::Pipeline::chunked). It is a [`Pack`] with [`Fit::Contiguous`] that adds a
+/// separator after each document and returns only the tokens of rows.
 pub struct Chunked<T> {
     rows: Pack<T>,
     separator: Option<T>,
@@ -19,7 +19,7 @@ impl<T> Chunked<T> {
 }
 
 impl<S, T> Pipeline<Staged<S, Chunked<T>>, Vec<T>> {
-    /// What happens to the last tokens if they don't fill a row. Default: [`Partial::Drop`].
+    /// Sets what happens to the last row if too few tokens are left to fill it. Default: [`Partial::Drop`].
     ///
     /// ```
     /// use shardstream::adapters::{IteratorExt, Partial};
@@ -83,7 +83,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn rows_span_documents() {
+    fn documents_are_concatenated_and_cut_into_rows() {
         let items = || vec![Ok(vec![1, 2]), Ok(vec![]), fault("bad"), Ok(vec![3, 4, 5, 6, 7]), Ok(vec![8])];
         let rows = both!(items(), |source| source.chunked(3, None));
         assert_eq!(rows, [Err("bad".into()), Ok(vec![1, 2, 3]), Ok(vec![4, 5, 6])]);
@@ -134,7 +134,7 @@ mod tests {
         }
 
         #[test]
-        fn no_token_is_lost(
+        fn rows_contain_all_tokens_in_order(
             documents in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..20),
             length in 1usize..9,
         ) {

@@ -1,4 +1,4 @@
-//! `collate`: makes tensors of batches of samples.
+//! `collate`: converts batches of samples to batches of tensors.
 
 use super::{Batch, Pipeline, Stage, Staged};
 use crate::collate::{Collator, Columns, Step, TensorBatch};
@@ -7,23 +7,22 @@ use crate::{ErrorKind, Result, Sample};
 /// The stage of [`collate`](Pipeline::collate).
 #[derive(Debug)]
 struct Collated {
-    /// By shape.
+    /// The columns of each shape of batches.
     columns: Vec<Columns>,
-    /// Those of the shapes that have had a batch, with the memory of their tensors.
+    /// The collator of each shape, which reuses the memory of tensors; none before the shape's first batch.
     collators: Vec<Option<Collator>>,
     seed: u64,
 }
 
 impl<S> Pipeline<S, Batch<Sample>> {
-    /// Collates batches of samples into tensors: each sample is written into its slots of the batch's
-    /// [`columns`](Columns), on the thread that asks for the batch. Call it after
-    /// [`batch`](Pipeline::batch).
+    /// Converts batches of samples to batches of tensors: the [`columns`](Columns) write each sample into its
+    /// slots of the batch, on the thread that asks for the batch. Call it after [`batch`](Pipeline::batch).
     ///
-    /// A batch with a sample that cannot be written is an error, and its samples are lost; a
-    /// [`Loader`](crate::loader::LoaderBuilder::collate) replaces that sample. Random transforms have the
-    /// numbers of a loader whose dataset has the pipeline's [seed](Pipeline::seed), but the outputs that
-    /// [`flat_map`](Pipeline::flat_map) makes of a sample share them. The memory of dropped batches is
-    /// reused.
+    /// If a sample cannot be written, its whole batch is an error, and the samples of the batch are lost. (A
+    /// [`Loader`](crate::loader::LoaderBuilder::collate) replaces only that sample.) Random transforms draw
+    /// the same numbers as in a loader whose dataset has the pipeline's [seed](Pipeline::seed). Outputs that
+    /// [`flat_map`](Pipeline::flat_map) makes of one sample all draw the same numbers. The memory of dropped
+    /// batches is reused.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -43,8 +42,8 @@ impl<S> Pipeline<S, Batch<Sample>> {
         self.collate_each([columns])
     }
 
-    /// As [`collate`](Pipeline::collate), with columns for each shape of [`buckets`](Pipeline::buckets), in
-    /// the order of the shapes.
+    /// Like [`collate`](Pipeline::collate), with one set of columns for each shape of
+    /// [`buckets`](Pipeline::buckets), in the order of the shapes.
     pub fn collate_each(
         self,
         columns: impl IntoIterator<Item = Columns>,
@@ -62,18 +61,18 @@ impl Collated {
         let (shape, shapes) = (bucket.unwrap_or_default(), self.columns.len());
         let (Some(columns), Some(collator)) = (self.columns.get(shape), self.collators.get_mut(shape)) else {
             let what = format!(
-                "{shapes} sets of columns, and a batch of shape {shape}: give `collate` one for a single \
-                 shape, and `collate_each` one for each of several"
+                "{shapes} sets of columns, and a batch of shape {shape}: call `collate` with one set if \
+                 batches have one shape, or `collate_each` with one set for each shape"
             );
             return Err(ErrorKind::Config(what).into());
         };
-        // The last batch may be smaller: it takes part of a buffer.
+        // A smaller batch, such as the last one, uses part of a buffer. A larger one needs a new collator.
         let collator = match collator {
             Some(collator) if collator.rows() >= batch.len() => collator,
-            outgrown => {
+            too_small => {
                 let larger = Collator::new(columns.clone(), batch.len());
                 larger.check()?;
-                outgrown.insert(larger)
+                too_small.insert(larger)
             }
         };
         let tensors = collator.collate(batch, batch.valid(), self.seed)?;

@@ -35,7 +35,7 @@ mod tests {
     use crate::adapters::testing::{both, fault, oks};
 
     #[test]
-    fn drops_items_but_never_errors() {
+    fn filter_drops_items_but_no_errors() {
         let items =
             || [vec![fault("a")], oks(0..6), vec![fault("b")]].into_iter().flatten().collect::<Vec<_>>();
         let out = both!(items(), |source| source.filter(|n: &i32| n % 2 == 1));
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn a_predicate_may_fail() {
+    fn an_error_of_the_predicate_replaces_the_item() {
         let items = || oks(0..4).into_iter().collect::<Vec<_>>();
         let odd = |n: &i32| if *n == 2 { Err(crate::Error::step("unreadable")) } else { Ok(n % 2 == 1) };
         let out = both!(items(), |source| source.filter(odd));

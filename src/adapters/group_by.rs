@@ -1,4 +1,4 @@
-//! `GroupBy`: collects items of the same key into groups.
+//! `GroupBy`: collects items with the same key into groups.
 
 use super::{Partial, SavedStage, Stage};
 use crate::{ErrorKind, Result};
@@ -6,15 +6,16 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::hash::Hash;
 
-/// Default of the largest number of items that wait.
+/// Default of the largest number of waiting items.
 const MAX_WAITING: usize = 1000;
 
-/// A [`Stage`] that groups items of the same key: `size` samples of one class, one speaker, one customer. A
-/// group is returned when it is full.
+/// A [`Stage`] that groups items with the same key, such as `size` samples of one class, speaker or customer.
+/// A group is returned when it is full.
 ///
-/// Items that wait for others of their key are held in memory, at most [`max_waiting`](GroupBy::max_waiting)
-/// of them. Beyond that number, and at the end, groups that are not full are returned, the oldest first; or
-/// they are dropped, as [`partial`](GroupBy::partial) says.
+/// Items of groups that are not full wait in memory, at most [`max_waiting`](GroupBy::max_waiting) of them.
+/// If more items would wait, the oldest groups are returned although they are not full. At the end, all
+/// remaining groups are returned, the oldest first. With [`partial`](GroupBy::partial), groups that are not
+/// full are dropped instead.
 ///
 /// ```
 /// use shardstream::adapters::{GroupBy, IteratorExt};
@@ -26,9 +27,9 @@ const MAX_WAITING: usize = 1000;
 /// # Ok::<(), shardstream::Error>(())
 /// ```
 ///
-/// In a loader, add it by [`LoaderBuilder::group_by`](crate::loader::LoaderBuilder::group_by): each logical
-/// stream has its own, so that a group is of one stream. A restore reads again from the oldest item that
-/// waits.
+/// In a loader, use [`LoaderBuilder::group_by`](crate::loader::LoaderBuilder::group_by). Each logical stream
+/// has its own stage, so the items of a group come from one stream. A restore reads again from the oldest
+/// waiting item on.
 #[must_use = "a stage does nothing until it is driven"]
 pub struct GroupBy<T, K, F> {
     size: usize,
@@ -36,21 +37,22 @@ pub struct GroupBy<T, K, F> {
     max_waiting: usize,
     partial: Partial,
     adjacent: bool,
-    /// The groups that wait: their items, each with its number in the input.
+    /// The waiting groups. Each item has its number in the input.
     groups: HashMap<K, Vec<(u64, T)>>,
-    /// The keys of groups by age, each with the number of the group's first item. Some groups have been
-    /// returned since.
+    /// The number of each group's first item and the group's key, in the order of age. Entries of groups that
+    /// were already returned may remain.
     order: VecDeque<(u64, K)>,
-    /// The numbers of all items that wait.
+    /// The numbers of all waiting items.
     waiting: BTreeSet<u64>,
-    /// The keys of groups that are complete, and are returned next.
+    /// The keys of complete groups, which are returned next.
     ended: VecDeque<K>,
     /// The key of the last item.
     last: Option<K>,
+    /// Number of pushed items.
     pushed: u64,
-    /// After a restore, the number of items that are pushed again, and the numbers of those among them that
-    /// waited.
+    /// After a restore, the number of items that are pushed again.
     replayed: u64,
+    /// After a restore, the numbers of those items that were waiting.
     replayed_waiting: BTreeSet<u64>,
 }
 
@@ -59,7 +61,8 @@ where
     K: Eq + Hash + Clone,
     F: Fn(&T) -> Result<K>,
 {
-    /// Groups items by `key`, `size` at a time. `key` must always return the same for the same item.
+    /// Groups items by `key`, `size` items at a time. `key` must always return the same key for the same
+    /// item.
     pub fn new(size: usize, key: F) -> Self {
         GroupBy {
             size,
@@ -78,7 +81,7 @@ where
         }
     }
 
-    /// The largest number of items that wait. Default: 1000.
+    /// Sets the largest number of waiting items. Default: 1000.
     ///
     /// ```
     /// use shardstream::adapters::{GroupBy, IteratorExt};
@@ -94,7 +97,7 @@ where
         GroupBy { max_waiting: items, ..self }
     }
 
-    /// Whether groups that don't fill up are returned or dropped. Default: [`Partial::Keep`].
+    /// Sets whether groups that do not fill up are returned or dropped. Default: [`Partial::Keep`].
     ///
     /// ```
     /// use shardstream::adapters::{GroupBy, IteratorExt, Partial};
@@ -108,8 +111,8 @@ where
         GroupBy { partial, ..self }
     }
 
-    /// Ends a group also when the next item has another key: for items that are adjacent, as the pieces of
-    /// one video are in their shard. Do not shuffle such items before.
+    /// Ends a group also when the next item has another key. This is for items of a group that are adjacent,
+    /// such as the pieces of one video in a shard. Do not shuffle such items before.
     ///
     /// ```
     /// use shardstream::adapters::{GroupBy, IteratorExt};
@@ -123,7 +126,7 @@ where
         GroupBy { adjacent: true, ..self }
     }
 
-    /// Removes a group. Returns none if it is not full and partial groups are dropped.
+    /// Removes a group and returns it. Returns none if the group is not full and such groups are dropped.
     fn take(&mut self, key: &K) -> Option<Vec<T>> {
         let group = self.groups.remove(key)?;
         for (number, _) in &group {
@@ -173,7 +176,7 @@ where
         let full = group.len() >= self.size;
         self.waiting.insert(number);
         if self.order.len() > 2 * self.groups.len() + 64 {
-            // Groups that were returned leave their keys in `order`.
+            // Remove entries of groups that were already returned.
             let groups = &self.groups;
             self.order.retain(|(number, key)| {
                 let first = groups.get(key).and_then(|group| group.first());
@@ -218,7 +221,7 @@ where
         self.replayed = saved.inputs;
         self.replayed_waiting = saved.numbers.iter().copied().collect();
         if self.replayed_waiting.last().is_some_and(|last| *last >= saved.inputs) {
-            let what = "items of groups were saved with numbers that none of them has";
+            let what = "items of groups were saved with impossible numbers";
             return Err(ErrorKind::State(what.into()).into());
         }
         Ok(())
@@ -228,7 +231,7 @@ where
         let bad = |what: &str| Err(ErrorKind::Config(what.into()).into());
         match (self.size, self.max_waiting) {
             (0, _) => bad("groups of 0 items: the size must be at least 1"),
-            (_, 0) => bad("no item may wait for its group: let `max_waiting` be at least 1"),
+            (_, 0) => bad("`max_waiting` of 0: no item could wait for its group, make it at least 1"),
             _ => Ok(()),
         }
     }
@@ -255,7 +258,7 @@ mod tests {
 
     type Key = fn(&(u64, u64)) -> Result<u64>;
 
-    /// The first number is the key; 9 is not a key.
+    /// The first number is the key; 9 is an error.
     fn key(item: &(u64, u64)) -> Result<u64> {
         if item.0 == 9 { Err(Error::step("no key")) } else { Ok(item.0) }
     }
@@ -271,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn items_of_a_key_are_grouped() {
+    fn items_with_the_same_key_are_grouped() {
         let keep = |size, most| stage(size, most, Partial::Keep, false);
         let found = groups(&[1, 2, 9, 1, 3, 2, 1], keep(2, 10));
         assert_eq!(found, [None, Some(vec![0, 3]), Some(vec![1, 5]), Some(vec![4]), Some(vec![6])]);
@@ -297,9 +300,9 @@ mod tests {
     }
 
     proptest! {
-        /// After each group, a new stage continues with the items that the old one needs again.
+        /// After each group, restores a new stage and pushes the inputs that the state asks for.
         #[test]
-        fn it_resumes_anywhere(
+        fn a_restored_stage_returns_the_remaining_groups(
             keys in prop::collection::vec(prop_oneof![0u64..5, Just(9)], 0..60),
             size in 1usize..5,
             most in 1usize..12,

@@ -1,8 +1,8 @@
-//! `LastBatch`: what happens to the last batches of an epoch.
+//! `LastBatch`: what a loader does with the last batches of an epoch.
 
 use crate::plan::StreamLengths;
 
-/// What happens to the last batches of an epoch, when too few items are left to fill them on all ranks.
+/// What happens to the last batches of an epoch if too few items are left to fill them on all ranks.
 ///
 /// | | the last batches | steps of the ranks, with an index | without one |
 /// |---|---|---|---|
@@ -14,39 +14,43 @@ use crate::plan::StreamLengths;
 /// [`mask`]: crate::adapters::Batch::mask
 /// [refused]: crate::loader::LoaderBuilder::uneven_steps
 ///
-/// With [`buckets`](crate::loader::LoaderBuilder::buckets) on several ranks, a batch of a shape of which a
-/// rank has nothing is empty, or padded.
-///
 /// *With an index* means that the lengths of all streams are known: all datasets have an index, none is
-/// resampled, and no stage changes the number of items. A sample that fails or is
-/// [skipped](crate::loader::LoaderBuilder::on_error) is always replaced by the next one of its stream. If a
-/// stream is then shorter than its index says, the missing items at the end of the epoch are replaced too:
-/// with `Drop` and `Repeat` by the first items of the epoch, with `Pad` by clones. So all ranks take their
-/// steps, and the [ledger](crate::State::ledger) counts the replacements. Where there is no sound sample to
-/// take (with `Drop` and `Repeat` of a stream, with `Pad` in the epoch), the run ends with
-/// [`ErrorKind::NoShards`](crate::ErrorKind::NoShards). *Refused* are epochs of several ranks; a single rank
-/// waits for nobody.
+/// resampled, and no stage changes the number of items. *Refused* applies only to epochs of several ranks: a
+/// single rank has no other ranks to wait for.
 ///
-/// A batch that fails while it is made costs no step: it is made again of the samples after it.
+/// With [`buckets`](crate::loader::LoaderBuilder::buckets) on several ranks, a rank may have no items of a
+/// step's shape. Its batch is then empty, or padded.
+///
+/// A sample that fails is an error, or, if failures are [skipped](crate::loader::LoaderBuilder::on_error), is
+/// replaced by the next sample of its stream. The stream is then shorter than its index says. The items that
+/// it lacks at the end of the epoch are replaced too: with `Drop` and `Repeat` by the first items of the
+/// epoch, with `Pad` by clones. So all ranks take the same number of steps. The
+/// [ledger](crate::State::ledger) counts the replacements. If no undamaged sample exists for a replacement
+/// (`Drop` and `Repeat` need one in the stream, `Pad` one in the epoch), the run ends with
+/// [`ErrorKind::NoShards`](crate::ErrorKind::NoShards).
+///
+/// If a batch fails while it is made, it is made again of the samples after it, so the number of steps does
+/// not change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LastBatch {
-    /// They are smaller, and an empty one is left out.
+    /// The last batches have fewer items. Empty batches are left out.
     #[default]
     Keep,
-    /// They are left out, so that every batch is full.
+    /// The last batches are left out, so every batch is full.
     Drop,
-    /// They are padded with clones of their last item, or of the first item of the epoch that can be made, if
-    /// they have none. That one is searched for among 4096 samples. If batches have several shapes, and none
-    /// of these fits the shape, tensors are padded with zeros, and lists are left empty.
+    /// The last batches are padded with clones of their last item. A batch without items is padded with
+    /// clones of the first item of the epoch that can be made, which is searched for among the first 4096
+    /// samples. If batches have several shapes and no such item fits, tensors are padded with zeros, and
+    /// lists stay empty.
     Pad,
-    /// They are filled up with the first items of the epoch.
+    /// The last batches are filled with the first items of the epoch.
     Repeat,
 }
 
 impl LastBatch {
-    /// Number of steps of `batch` sequence numbers from number `from` on, if all ranks get the same number of
-    /// batches.
+    /// Number of steps from sequence number `from` on, with `batch` sequence numbers per step. None if ranks
+    /// may have different numbers of batches.
     pub(crate) fn equal_steps(self, lengths: &StreamLengths, batch: u64, from: u64) -> Option<u64> {
         match self {
             LastBatch::Keep => None,

@@ -1,4 +1,4 @@
-//! `map`, `filter_map` and `flat_map`: make others of each item.
+//! `map`, `filter_map` and `flat_map`: convert each item to one, at most one, or any number of items.
 
 use super::Stage;
 use crate::Result;
@@ -37,7 +37,7 @@ impl<T, U, F: FnMut(T) -> Result<Option<U>>> Stage<T> for FilterMap<F> {
 /// The stage of [`flat_map`](super::Pipeline::flat_map).
 pub(crate) struct FlatMap<F, I> {
     f: F,
-    /// What is left of the last item's outputs.
+    /// The remaining outputs of the last item.
     outputs: Option<I>,
 }
 
@@ -96,7 +96,7 @@ mod tests {
     use crate::adapters::testing::{both, oks};
 
     #[test]
-    fn errors_are_in_the_place_of_their_item() {
+    fn an_error_replaces_its_item() {
         let out = both!(oks(0..4), |source| source.map(|n: i32| match n {
             2 => Err(Error::step("two")),
             n => Ok(n * 10),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_has_none_one_or_many_outputs() {
+    fn filter_map_and_flat_map_return_any_number_of_outputs() {
         let half =
             |n: i32| if n == 3 { Err(Error::step("three")) } else { Ok((n % 2 == 0).then_some(n / 2)) };
         let out = both!(oks(0..5), |source| source.filter_map(half));

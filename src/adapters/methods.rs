@@ -1,4 +1,5 @@
-//! The stages of a `Pipeline` as methods: their names, arguments and meaning are those of `LoaderBuilder`.
+//! The methods of `Pipeline` that append stages. Names, arguments and results are the same as those of
+//! `LoaderBuilder`.
 
 use super::{
     Background, Batch, Batched, Chunked, FilterMap, Filtered, FlatMap, FromFields, GroupBy, IntoStream, Map,
@@ -13,7 +14,7 @@ use std::ops::RangeBounds;
 
 /// Stages on items of any type.
 impl<S, T> Pipeline<S, T> {
-    /// Appends a [`Stage`], such as one of your own. Its name is in errors of its options.
+    /// Appends any [`Stage`], such as your own. Errors of its options contain `name`.
     ///
     /// ```
     /// use shardstream::adapters::{GroupBy, IteratorExt};
@@ -50,8 +51,8 @@ impl<S, T> Pipeline<S, T> {
         self.then(Map(f))
     }
 
-    /// Maps each batch to another one, or to anything else: to mix its pictures, or to convert it for a
-    /// framework. It is a [`map`](Pipeline::map), under the name that it has in a
+    /// Maps each batch to another batch or another type, for example to mix its pictures, or to convert it
+    /// for a framework. The same as [`map`](Pipeline::map); the name is that of the method of a
     /// [`Loader`](crate::loader::LoaderBuilder::map_batch).
     ///
     /// ```
@@ -70,8 +71,8 @@ impl<S, T> Pipeline<S, T> {
         self.map(f)
     }
 
-    /// Keeps only the items for which the predicate is true, and all errors, those of the
-    /// [predicate](crate::PredicateResult) included.
+    /// Keeps the items for which the predicate returns true. Errors are kept, including errors of the
+    /// [predicate](crate::PredicateResult).
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -89,7 +90,7 @@ impl<S, T> Pipeline<S, T> {
         self.then(Filtered(predicate))
     }
 
-    /// Maps each item to another one, or drops it.
+    /// Maps each item to another one, or drops the item.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -105,7 +106,7 @@ impl<S, T> Pipeline<S, T> {
         self.then(FilterMap(f))
     }
 
-    /// Maps each item to any number of others.
+    /// Maps each item to any number of items.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -124,13 +125,14 @@ impl<S, T> Pipeline<S, T> {
 
     /// Shuffles items in a buffer of `size` items. A size of 0 or 1 keeps their order.
     ///
-    /// The order depends on the [seed](Pipeline::seed) and the number of items only. With one logical stream,
-    /// it is that of a [`Loader`](crate::Loader) of the same dataset, which has a buffer for each stream. An
-    /// error is returned as soon as it is met, ahead of the items in the buffer. See
-    /// [`initial`](Pipeline::initial) to start sooner.
+    /// The order depends only on the [seed](Pipeline::seed) and the number of items. For a dataset with one
+    /// logical stream, the order is the same as that of a [`Loader`](crate::Loader), which has one buffer for
+    /// each stream. An error is returned as soon as it occurs, before the items in the buffer. See
+    /// [`initial`](Pipeline::initial) to return the first items sooner.
     ///
-    /// Shuffle samples before they become other items: the buffer holds them [compact](Sample::compact), so
-    /// that a few bytes keep no network chunk in memory. Items of other types are held as they are.
+    /// Shuffle samples before they are converted to other items. The buffer [compacts](Sample::compact)
+    /// samples, so that a small sample does not keep a whole network chunk in memory. Items of other types
+    /// are held unchanged.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -151,8 +153,8 @@ impl<S, T> Pipeline<S, T> {
     /// Collects `size` items at a time into a [`Batch`].
     ///
     /// The last batch is smaller if too few items are left: see [`last_batch`](Pipeline::last_batch). An
-    /// error is returned as soon as it is met, ahead of the batch being filled, which continues with the next
-    /// item. A size of 0 is an error, the first and only item.
+    /// error is returned as soon as it occurs, before the current batch; the batch is then filled with later
+    /// items. With a size of 0, the first and only item is an error.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -169,8 +171,8 @@ impl<S, T> Pipeline<S, T> {
         self.then(Batched::new(size))
     }
 
-    /// Groups items by key, `size` at a time: samples of one class, one speaker, one video. For the options
-    /// of [`GroupBy`], use [`stage`](Pipeline::stage) with it.
+    /// Groups items by key, `size` at a time, such as samples of one class, speaker or video. To set options,
+    /// pass a [`GroupBy`] to [`stage`](Pipeline::stage).
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -190,8 +192,8 @@ impl<S, T> Pipeline<S, T> {
 
     /// Takes a range of the items: `slice(..1000)`, `slice(10..20)`.
     ///
-    /// Errors up to the end of the range are returned and not counted, where `take` and `skip` of
-    /// [`Iterator`] count them. Nothing after the range is asked of the source.
+    /// Errors before the end of the range are returned and not counted. (`take` and `skip` of [`Iterator`]
+    /// count them.) The source is not asked for items after the range.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -209,12 +211,11 @@ impl<S, T> Pipeline<S, T> {
         self.then(Sliced::new(range))
     }
 
-    /// An epoch of `length` items, after which the next call continues: cuts a source, usually an endless
-    /// one, into epochs. It is shorter if the source ends. Errors are returned in addition.
+    /// Cuts a source, usually an endless one, into epochs: returns an epoch of the next `length` items. An
+    /// epoch is shorter if the source ends. Errors are returned in addition and not counted.
     ///
-    /// If an epoch is dropped before its end, the next one continues after the last item that was returned,
-    /// and has its full length. An epoch is a stream only if the source is `Unpin`: put any other source into
-    /// a `Box::pin`.
+    /// If an epoch is dropped before its end, the next epoch continues after the last returned item, and has
+    /// its full length. An epoch is a stream only if the source is `Unpin`: use `Box::pin` for other sources.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -239,8 +240,8 @@ impl<S, T> Pipeline<S, T> {
 impl<S> Pipeline<S, Sample> {
     /// Decodes the fields of samples by their extensions.
     ///
-    /// A sample with a field that cannot be decoded becomes an error. To decode on several threads, use
-    /// [`par_map`](Pipeline::par_map): `par_map(threads, move |sample| decoder.decode(sample))`.
+    /// A sample with a field that cannot be decoded is replaced by an error. To decode on several threads,
+    /// use [`par_map`](Pipeline::par_map): `par_map(threads, move |sample| decoder.decode(sample))`.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -256,12 +257,12 @@ impl<S> Pipeline<S, Sample> {
         self.then(decoder)
     }
 
-    /// Renames fields: pairs of the new name and the old one.
+    /// Renames fields. `names` are pairs of the new name and the old name.
     ///
-    /// If the old name has alternatives (`"jpg;png"`), the first one present is renamed, and the others are
-    /// removed. Fields that are not named stay: see [`rename_only`](Pipeline::rename_only). Names can be
-    /// swapped. A sample without a field to rename becomes an error,
-    /// [`ErrorKind::MissingField`](crate::ErrorKind::MissingField).
+    /// If the old name has alternatives (`"jpg;png"`), the first field that the sample has is renamed, and
+    /// the other alternatives are removed. Fields that are not named stay;
+    /// [`rename_only`](Pipeline::rename_only) drops them. Names can be swapped. If a sample lacks a field to
+    /// rename, it is replaced by an error, [`ErrorKind::MissingField`](crate::ErrorKind::MissingField).
     ///
     /// ```
     /// use shardstream::Sample;
@@ -283,7 +284,7 @@ impl<S> Pipeline<S, Sample> {
         self.stage("rename", || Rename::new(names))
     }
 
-    /// As [`rename`](Pipeline::rename), and drops all fields that are not named.
+    /// Like [`rename`](Pipeline::rename), and drops all fields that are not named.
     ///
     /// ```
     /// use shardstream::Sample;
@@ -305,12 +306,12 @@ impl<S> Pipeline<S, Sample> {
         self.stage("rename_only", || Rename::new(names).only())
     }
 
-    /// Converts each sample to a tuple of its fields, of the types that are asked for.
+    /// Converts each sample to a tuple of its fields, with the types of the tuple.
     ///
-    /// There must be as many names as types. Alternatives are separated by a semicolon: the first one present
-    /// is taken. Two names may choose the same field. A sample without the field becomes an error,
-    /// [`ErrorKind::MissingField`](crate::ErrorKind::MissingField), and so does one whose field has another
-    /// type, [`ErrorKind::WrongType`](crate::ErrorKind::WrongType).
+    /// `names` has one name for each type. A name may have alternatives separated by semicolons: the first
+    /// field that the sample has is used. Two names may choose the same field. If a sample lacks the field,
+    /// it is replaced by an error, [`ErrorKind::MissingField`](crate::ErrorKind::MissingField); if the field
+    /// has another type, by [`ErrorKind::WrongType`](crate::ErrorKind::WrongType).
     ///
     /// ```
     /// use shardstream::Sample;
@@ -331,10 +332,10 @@ impl<S> Pipeline<S, Sample> {
 
 /// Stages on documents of tokens.
 impl<S, N> Pipeline<S, Vec<N>> {
-    /// Concatenates documents of tokens, and cuts them into rows of `length` tokens: each document is
-    /// followed by the `separator`, if there is one, and a row starts where the one before it ends.
+    /// Concatenates documents of tokens and cuts the result into rows of `length` tokens. If `separator` is
+    /// not none, it is added after each document.
     ///
-    /// A rest that does not fill a row is dropped, unless [`partial`](Pipeline::partial) says otherwise.
+    /// If the last tokens do not fill a row, they are dropped: see [`partial`](Pipeline::partial).
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -355,8 +356,8 @@ impl<S, N> Pipeline<S, Vec<N>> {
         self.then(Chunked::new(length, separator.into()))
     }
 
-    /// [Packs](Pack) whole documents of tokens into rows of one length, with little padding: `pack(2048)`, or
-    /// `pack(Pack::new(2048).look_ahead(100))` with options.
+    /// [Packs](Pack) whole documents of tokens into rows of one length, with little padding. Use
+    /// `pack(2048)`, or, to set options, `pack(Pack::new(2048).look_ahead(100))`.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -387,14 +388,14 @@ impl<S, T> Pipeline<S, Batch<T>> {
     }
 }
 
-/// Threads, for iterators. [`into_stream`](Pipeline::into_stream) makes a stream of the result;
-/// `futures::executor::block_on_stream` makes an iterator of a stream.
+/// Stages on threads of their own, for iterators. [`into_stream`](Pipeline::into_stream) converts the result
+/// to a stream; `futures::executor::block_on_stream` converts a stream to an iterator.
 impl<S, T> Pipeline<S, T>
 where
     S: Iterator<Item = Result<T>> + Send + 'static,
     T: Send + 'static,
 {
-    /// Runs everything before this on a thread, up to `ahead` items ahead of the one that is asked for.
+    /// Runs all earlier stages on another thread, which prepares up to `ahead` items in advance.
     ///
     /// The thread starts when the first item is asked for: see [`Background`].
     ///
@@ -409,12 +410,13 @@ where
         self.over(|source| parallel::prefetch(source, ahead))
     }
 
-    /// Maps each item to another one or to an error, on `threads` threads, and keeps the order: the result is
-    /// that of [`map`](Pipeline::map) for any number of threads.
+    /// Maps each item to another one or to an error, on `threads` threads. The order is kept: for any number
+    /// of threads, the result is the same as that of [`map`](Pipeline::map).
     ///
-    /// It pays if the closure takes tens of microseconds per item or more, as decoding an image does: handing
-    /// an item from thread to thread takes a few. Up to four items per thread are prepared ahead;
-    /// [`ahead`](Pipeline::ahead) changes that. The source runs on those threads too, one item at a time.
+    /// Use it if the closure takes tens of microseconds per item or more, such as decoding an image: passing
+    /// an item between threads takes a few microseconds. Up to four items per thread are prepared in advance;
+    /// [`ahead`](Pipeline::ahead) sets another number. The source runs on these threads too, one item at a
+    /// time.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -434,12 +436,12 @@ where
 
 /// Options of [`prefetch`](Pipeline::prefetch) and [`par_map`](Pipeline::par_map).
 impl<T> Pipeline<Background<T>, T> {
-    /// As [`Background::ahead`].
+    /// Sets the number of items prepared in advance: see [`Background::ahead`].
     pub fn ahead(self, items: usize) -> Self {
         self.over(|background| background.ahead(items))
     }
 
-    /// As [`Background::start`].
+    /// Starts the threads now: see [`Background::start`].
     pub fn start(&mut self) {
         self.source_mut().start();
     }

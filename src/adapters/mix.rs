@@ -11,7 +11,8 @@ use std::task::{Context, Poll, ready};
 
 /// Takes one item from each source in turn.
 ///
-/// It ends when a source has no item at its turn; with [`longest`](Mix::longest), when all have ended.
+/// The mix ends when a source has no item at its turn; with [`longest`](Mix::longest), when all sources have
+/// ended.
 ///
 /// ```
 /// use shardstream::adapters::round_robin;
@@ -26,10 +27,10 @@ pub fn round_robin<S>(sources: impl IntoIterator<Item = S>) -> Mix<S> {
 
 /// Takes items from several sources in random order, in proportion to their weights.
 ///
-/// Weights mean the same as in a [mix of datasets](crate::Loader::mix), which has this order in each of its
-/// streams: of as many items as the weights add up to, every source gives exactly as many as its weight. The
-/// order depends only on the seed and the weights. It ends when a source has no item at its turn; with
-/// [`longest`](Mix::longest), the next one that has not ended gives the item instead.
+/// The order is made in windows. A window has as many items as the sum of the weights, and exactly `weight`
+/// items from each source. A [mix of datasets](crate::Loader::mix) has the same order in each of its streams.
+/// The order depends only on the seed and the weights. The mix ends when a source has no item at its turn;
+/// with [`longest`](Mix::longest), the next source that has not ended takes the turn.
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if a weight is 0, or if they add up to more than 65,536.
@@ -47,16 +48,17 @@ pub fn random_mix<S>(sources: impl IntoIterator<Item = (S, u32)>, seed: u64) -> 
     Ok(Mix::new(sources, MixOrder::by_weights(&weights, seed, 0)?))
 }
 
-/// Several sources mixed into one: an [`Iterator`] or a [`Stream`], as the sources are.
+/// Several sources mixed into one: an [`Iterator`] if the sources are iterators, a [`Stream`] if they are
+/// streams.
 ///
-/// Made by [`round_robin`] and [`random_mix`]. The sources must have one type: box them otherwise, as
-/// `Box<dyn Iterator<Item = T> + Send>` or `futures::stream::BoxStream`. An error of a source counts as an
-/// item.
+/// [`round_robin`] and [`random_mix`] return it. All sources must have the same type. Box sources of
+/// different types, as `Box<dyn Iterator<Item = T> + Send>` or `futures::stream::BoxStream`. An error of a
+/// source is counted as an item.
 #[must_use = "adapters are lazy: they do nothing unless they are iterated over or polled"]
 pub struct Mix<S> {
     sources: Vec<S>,
     order: MixOrder,
-    /// The source that has been chosen and has not returned an item yet.
+    /// The chosen source, until it returns an item or ends.
     current: Option<usize>,
     longest: bool,
 }
@@ -72,11 +74,11 @@ struct WeightedOrder {
     order: DatasetOrder,
     /// Number of items so far.
     index: u64,
-    /// By position among the sources that have not ended: the number of each in the order.
+    /// The numbers, in the order, of the sources that have not ended.
     running: Vec<usize>,
 }
 
-/// The stage behind a mix of pipelines: returns a bad option of it, or else its items as they are.
+/// The stage after a mix of pipelines. It returns items unchanged, or the error of bad weights.
 #[derive(Debug)]
 pub(super) struct CheckedMix(Option<String>);
 
@@ -97,7 +99,7 @@ impl<T> Stage<T> for CheckedMix {
 }
 
 impl MixOrder {
-    /// In random order, in proportion to these weights.
+    /// A random order in proportion to these weights.
     fn by_weights(weights: &[u32], seed: u64, stream: usize) -> Result<Self> {
         if weights.is_empty() {
             return Err(ErrorKind::Config("a mix of no sources: give it at least one".into()).into());
@@ -107,7 +109,7 @@ impl MixOrder {
         Ok(MixOrder::Random(Box::new(weighted)))
     }
 
-    /// Chooses the source of the next item among `count` sources.
+    /// Chooses one of `count` sources for the next item.
     fn choose(&mut self, count: usize) -> Option<usize> {
         match self {
             MixOrder::RoundRobin { next } => {
@@ -117,21 +119,21 @@ impl MixOrder {
             }
             MixOrder::Random(weighted) => {
                 let WeightedOrder { order, index, running } = &mut **weighted;
-                // Their numbers are sorted.
+                // `running` is sorted.
                 let number = order.dataset_at(*index, |number| running.binary_search(&number).is_err());
                 running.binary_search(&number).ok()
             }
         }
     }
 
-    /// The chosen source gave an item.
+    /// Called when the chosen source has returned an item.
     fn advance(&mut self) {
         if let MixOrder::Random(weighted) = self {
             weighted.index += 1;
         }
     }
 
-    /// The source at this position has ended.
+    /// Called when the source at this position has ended.
     fn remove(&mut self, at: usize) {
         match self {
             MixOrder::RoundRobin { next } => *next = at,
@@ -141,7 +143,7 @@ impl MixOrder {
 }
 
 impl<S> Mix<S> {
-    /// Sources in the order of a mix of datasets, until all have ended; and the stage that reports bad
+    /// A mix in the order of a mix of datasets, until all sources have ended, and the stage that reports bad
     /// weights.
     pub(super) fn of_pipelines(sources: Vec<(S, u32)>, seed: u64, stream: u64) -> (Self, CheckedMix) {
         let (sources, weights): (Vec<S>, Vec<u32>) = sources.into_iter().unzip();
@@ -170,7 +172,7 @@ impl<S> Mix<S> {
         self
     }
 
-    /// The source of the next item.
+    /// The source for the next item.
     fn source(&mut self) -> Option<usize> {
         if self.current.is_none() {
             self.current = self.order.choose(self.sources.len());
@@ -178,7 +180,8 @@ impl<S> Mix<S> {
         self.current
     }
 
-    /// Takes what source `at` returned: an item, or its end, after which another source may be asked.
+    /// Called with the item or the end that source `at` returned. Returns the item. If the source has ended,
+    /// the caller may ask another one.
     fn received<T>(&mut self, at: usize, item: Option<T>) -> Option<T> {
         self.current = None;
         if item.is_some() {
@@ -237,7 +240,7 @@ mod tests {
     use super::*;
     use crate::adapters::testing::{Hesitant, show, show_stream};
 
-    /// The items of a mix as an iterator, after a check that they are the same as a stream.
+    /// The items of a mix of iterators. Checks that a mix of streams has the same items.
     macro_rules! mixed {
         ($sources:expr, |$s:ident| $mix:expr) => {{
             let items =
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn random_mix_has_exact_shares() {
+    fn each_window_of_a_random_mix_has_the_weights() {
         let sources = [vec![0; 60], vec![1; 60], vec![2; 60]];
         let out = mixed!(sources, |s| weighted(s));
         assert_eq!(out.len(), 20 * 6 + out[120..].len(), "it ends with the source that has no item left");
@@ -287,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_counts_as_an_item() {
+    fn an_error_of_a_source_is_counted_as_an_item() {
         let sources =
             || [vec![Ok(1), crate::adapters::testing::fault("a"), Ok(2)], vec![Ok(3), Ok(4), Ok(5)]];
         let out = show(round_robin(sources().map(IntoIterator::into_iter)));

@@ -1,9 +1,9 @@
 //! Adapters on iterators and streams: the stages between samples and batches.
 //!
-//! [`Pipeline`] is an iterator or a stream of [`Result`](crate::Result)s with stages as methods. They have
-//! the names, the arguments and the results of those of a [`LoaderBuilder`](crate::loader::LoaderBuilder).
-//! Each is one [`Stage`], a state machine that iterators and streams drive alike, so that the results are the
-//! same.
+//! [`Pipeline`] is an iterator or a stream of [`Result`](crate::Result)s with stages as methods. The methods
+//! have the same names, arguments and results as those of a [`LoaderBuilder`](crate::loader::LoaderBuilder).
+//! Each stage is a [`Stage`], a state machine. Iterators and streams drive the same state machine, so their
+//! results are the same.
 //!
 //! | stage | what it does |
 //! |---|---|
@@ -17,7 +17,7 @@
 //! | [`to_tuple`](Pipeline::to_tuple) | convert samples to tuples of Rust types |
 //! | [`batch`](Pipeline::batch), [`last_batch`](Pipeline::last_batch) | collect items into batches |
 //! | [`buckets`](Pipeline::buckets) | make batches of a few shapes |
-//! | [`collate`](Pipeline::collate) | make tensors of batches of samples |
+//! | [`collate`](Pipeline::collate) | convert batches of samples to tensors |
 //! | [`map_batch`](Pipeline::map_batch) | map each batch to another one |
 //! | [`mix`](Pipeline::mix), [`weight`](Pipeline::weight) | mix several sources by weights |
 //! | [`chunked`](Pipeline::chunked) | cut documents of tokens into rows of one length |
@@ -25,7 +25,7 @@
 //! | [`group_by`](Pipeline::group_by) | group items by class, speaker or video |
 //! | [`stage`](Pipeline::stage) | append a stage of your own |
 //!
-//! A pipeline alone has these:
+//! These adapters exist only for pipelines:
 //!
 //! | adapter | what it does |
 //! |---|---|
@@ -33,17 +33,16 @@
 //! | [`slice`](Pipeline::slice) | take a range of the items |
 //! | [`epoch`](Pipeline::epoch) | cut an endless source into epochs |
 //! | [`par_map`](Pipeline::par_map) | `map` on several threads, in the same order |
-//! | [`prefetch`](Pipeline::prefetch) | run everything before it ahead on a thread |
+//! | [`prefetch`](Pipeline::prefetch) | run all earlier stages in advance on a thread |
 //! | [`round_robin`], [`random_mix`] | mix several iterators or streams of any items |
 //!
-//! `par_map` and `prefetch` are for iterators; [`into_stream`](Pipeline::into_stream) turns their result into
-//! a stream, and `futures::executor::block_on_stream` a stream into an iterator.
+//! `par_map` and `prefetch` are for iterators. [`into_stream`](Pipeline::into_stream) converts their result
+//! to a stream; `futures::executor::block_on_stream` converts a stream to an iterator.
 //!
 //! # Errors
 //!
-//! An error passes every stage at once, ahead of the items that wait in a buffer or a batch. It does not end
-//! the iteration: the next call continues with the next item, and the caller decides whether to stop or to
-//! skip.
+//! An error passes all stages at once, before the items that wait in a buffer or a batch. It does not end the
+//! iteration: the next call returns the next item. The caller decides whether to stop or to skip the error.
 //!
 //! ```
 //! use shardstream::adapters::IteratorExt;
@@ -57,9 +56,8 @@
 //!
 //! # Options
 //!
-//! Options are set on what a stage returns: `batch(32).last_batch(LastBatch::Pad)`,
-//! `shuffle(1000).initial(100)`.
-//! A bad option is an error, which is the first and only item.
+//! Options follow their stage: `batch(32).last_batch(LastBatch::Pad)`, `shuffle(1000).initial(100)`. With a
+//! bad option, the first and only item is an error.
 
 mod batch;
 mod batched;

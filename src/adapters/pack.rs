@@ -11,15 +11,15 @@ const LOOK_AHEAD: usize = 1000;
 
 /// A [`Stage`] that packs documents of tokens into rows of a fixed length, with little padding.
 ///
-/// It collects [`look_ahead`](Pack::look_ahead) documents and packs them, from the longest to the shortest,
-/// each as a whole into a row with enough room, which [`Fit`] chooses; then it collects the next ones.
-/// Documents keep their order within a row, and rows are in the order of their first documents. A document
-/// longer than a row is cut into pieces; an empty one is left out. [`Fit::Contiguous`] needs no look-ahead:
-/// it cuts documents wherever a row ends.
+/// The stage collects [`look_ahead`](Pack::look_ahead) documents, packs them, and then collects the next
+/// ones. It places documents from the longest to the shortest, each as a whole into a row with enough room;
+/// [`Fit`] chooses the row. Documents within a row keep their order, and rows are in the order of their first
+/// documents. A document that is longer than a row is cut into pieces; an empty document is left out.
+/// [`Fit::Contiguous`] works differently: it needs no look-ahead and cuts documents wherever a row ends.
 ///
 /// [`PackedRow::len`] is the number of tokens of a row. Documents with a median of 400 tokens (log-normal,
-/// deviation 1) fill more than 99 % of rows of 2048. The [report](crate::loader::Report::fill) of a loader
-/// has the share that is filled.
+/// deviation 1) fill more than 99 % of rows of 2048 tokens. The [report](crate::loader::Report::fill) of a
+/// loader has the fraction that is filled.
 ///
 /// ```
 /// use shardstream::adapters::{IteratorExt, Pack};
@@ -33,30 +33,32 @@ const LOOK_AHEAD: usize = 1000;
 /// # Ok::<(), shardstream::Error>(())
 /// ```
 ///
-/// In a loader, add it by [`LoaderBuilder::pack`](crate::loader::LoaderBuilder::pack): each logical stream
-/// has its own. A restore reads the documents again that were packed together; with `Contiguous`, only the
-/// one in which the last row ended.
+/// In a loader, use [`LoaderBuilder::pack`](crate::loader::LoaderBuilder::pack). Each logical stream has its
+/// own stage. A restore reads the documents that were packed together again; with `Contiguous`, only the
+/// document in which the last row ended.
 #[derive(Debug, Clone)]
 #[must_use = "a stage does nothing until it is driven"]
 pub struct Pack<N> {
     pub(super) length: usize,
     look_ahead: usize,
     fit: Fit,
-    /// The documents that wait, each with its number in the input.
+    /// The waiting documents, each with its number in the input.
     documents: VecDeque<(u64, vec::IntoIter<N>)>,
     /// Number of tokens of the first waiting document that are in earlier rows.
     used: u64,
-    /// After a restore, the same for the first document to be pushed.
+    /// After a restore, `used` for the first document that is pushed.
     resumed: u64,
-    /// Number of tokens that wait.
+    /// Number of waiting tokens.
     waiting: usize,
+    /// Number of pushed documents.
     pushed: u64,
-    /// Number of documents that were pushed before those that are packed together.
+    /// Number of documents pushed before the ones that are packed together.
     first: u64,
-    /// Rows that are packed, and number of rows packed with them that were returned.
+    /// Packed rows that have not been returned.
     ready: VecDeque<PackedRow<N>>,
+    /// Number of returned rows that were packed together with those in `ready`.
     returned: u64,
-    /// After a restore, number of rows of the next documents that were returned before.
+    /// After a restore, `returned` for the documents that are packed next.
     returned_before: u64,
 }
 
@@ -64,13 +66,13 @@ pub struct Pack<N> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fit {
-    /// The row with the least room that is enough (*best fit decreasing*).
+    /// Of the rows with enough room, the one with the least room (*best fit decreasing*).
     #[default]
     Best,
     /// The first row with enough room (*first fit decreasing*).
     First,
-    /// No choice: documents follow each other, and one that does not fit into its row continues in the next.
-    /// Only the last row of a pass has padding.
+    /// Documents are concatenated. A document that does not fit into the rest of a row continues in the next
+    /// row. Only the last row of a pass has padding.
     Contiguous,
 }
 
@@ -100,8 +102,8 @@ impl<N> Pack<N> {
         }
     }
 
-    /// Number of documents, or pieces of long ones, that are packed together. Default: 1000. It has no effect
-    /// with [`Fit::Contiguous`].
+    /// Sets the number of documents, or pieces of long documents, that are packed together. Default: 1000. It
+    /// has no effect with [`Fit::Contiguous`].
     ///
     /// ```
     /// use shardstream::adapters::{IteratorExt, Pack};
@@ -116,7 +118,7 @@ impl<N> Pack<N> {
         Pack { look_ahead: documents, ..self }
     }
 
-    /// How the row of a document is chosen. Default: [`Fit::Best`].
+    /// Sets how the row of a document is chosen. Default: [`Fit::Best`].
     ///
     /// ```
     /// use shardstream::adapters::{Fit, IteratorExt, Pack};
@@ -140,6 +142,7 @@ impl<N> Pack<N> {
         }
     }
 
+    /// Adds a document to the waiting ones.
     fn wait(&mut self, document: Vec<N>) {
         if !document.is_empty() {
             self.waiting += document.len();
@@ -147,14 +150,14 @@ impl<N> Pack<N> {
         }
     }
 
-    /// Packs the documents that wait.
+    /// Packs the waiting documents.
     fn pack(&mut self) -> Result<()> {
         let fit = if self.fit == Fit::First { RowFit::First } else { RowFit::Best };
         let lengths: Vec<usize> = self.documents.iter().map(|(_, document)| document.len()).collect();
         let (rows, count) = fit_decreasing(&lengths, self.length, fit);
         let most = self.length.min(self.waiting);
         let mut packed: Vec<Option<PackedRow<N>>> = (0..count).map(|_| None).collect();
-        // Rows in the order of their first documents.
+        // The numbers of rows in the order of their first documents.
         let mut order = Vec::with_capacity(count);
         for ((_, document), row) in self.documents.drain(..).zip(rows) {
             let Some(slot) = row.and_then(|row| packed.get_mut(row)) else { continue };
@@ -176,7 +179,7 @@ impl<N> Pack<N> {
         Ok(())
     }
 
-    /// Cuts a row of the next tokens: of all that wait, if they fill no row.
+    /// Cuts a row from the waiting tokens. The row has all waiting tokens if they do not fill a row.
     fn cut(&mut self) -> PackedRow<N> {
         let length = self.length.min(self.waiting);
         let mut row = PackedRow { tokens: Vec::with_capacity(length), lengths: Vec::new() };
@@ -189,7 +192,7 @@ impl<N> Pack<N> {
                 self.documents.push_front((number, document));
                 break;
             }
-            // Moved as a whole, not token by token.
+            // `extend` moves the whole document at once, not token by token.
             row.tokens.extend(document);
             self.used = 0;
             if row.tokens.len() == length {
@@ -245,7 +248,7 @@ impl<N> Stage<Vec<N>> for Pack<N> {
         let row = self.ready.pop_front()?;
         self.returned += 1;
         if self.ready.is_empty() {
-            // The documents that were packed together are done with.
+            // All rows of the documents that were packed together have been returned.
             (self.first, self.returned) = (self.pushed, 0);
         }
         Some(Ok(row))
@@ -297,7 +300,7 @@ impl<N> Stage<Vec<N>> for Pack<N> {
     }
 }
 
-/// The error for a state that this stage cannot have saved.
+/// The error for a state that a stage with these options cannot have saved.
 fn saved_by_another(what: &str) -> Error {
     ErrorKind::State(what.into()).into()
 }
@@ -347,8 +350,8 @@ impl<N> PackedRow<N> {
         tokens
     }
 
-    /// For each of `length` tokens, the number of its document in the row, from 1; padding has 0. Attention
-    /// must not cross documents.
+    /// For each of `length` tokens, the number of its document in the row, from 1; padding has 0. A model can
+    /// use it to limit attention to tokens of one document.
     #[must_use]
     pub fn segments(&self, length: usize) -> Vec<u32> {
         let numbered = (1u32..).zip(&self.lengths);

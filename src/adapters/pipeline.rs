@@ -1,4 +1,4 @@
-//! `Pipeline`: an iterator or a stream of results, with the stages of a loader as methods.
+//! `Pipeline`: an iterator or a stream of results that has the stages of a loader as methods.
 
 use super::{Mix, Stage, Staged};
 use crate::Result;
@@ -13,13 +13,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 pin_project! {
-    /// Items on their way to batches: an [`Iterator`] or a [`Stream`] of [`Result`]s, as its source is.
+    /// A source of [`Result`]s with stages: an [`Iterator`] if the source is an iterator, a [`Stream`] if it
+    /// is a stream.
     ///
-    /// Its methods are the stages of a [`LoaderBuilder`](crate::loader::LoaderBuilder), with the same names
-    /// and arguments, and the same items as a result: it works on the caller's thread, and has no state to
+    /// Its methods are the stages of a [`LoaderBuilder`](crate::loader::LoaderBuilder), with the same names,
+    /// arguments and results. Unlike a loader, a pipeline works on the caller's thread, and has no state to
     /// resume from. [`Dataset::samples`](crate::Dataset::samples) and
-    /// [`Dataset::stream`](crate::Dataset::stream) return one, and [`IteratorExt::pipeline`] and
-    /// [`StreamExt::pipeline`] make one of any other source.
+    /// [`Dataset::stream`](crate::Dataset::stream) return a pipeline. [`IteratorExt::pipeline`] and
+    /// [`StreamExt::pipeline`] make a pipeline from any other source.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -46,21 +47,21 @@ pin_project! {
     ///
     /// # Methods of `Iterator`
     ///
-    /// `map`, `filter`, `filter_map` and `flat_map` are those of the pipeline, whose functions get the item,
-    /// not the `Result`: a method of a type comes before one of a trait. All other methods of [`Iterator`]
-    /// and of `futures` are as usual. For those of these four names, call [`results`](Pipeline::results)
-    /// first.
+    /// `map`, `filter`, `filter_map` and `flat_map` of a pipeline take functions of the item, not of the
+    /// `Result`. They hide the methods of [`Iterator`] and of `futures` with the same names: call
+    /// [`results`](Pipeline::results) first to use those. All other methods of [`Iterator`] and of `futures`
+    /// can be used as usual.
     ///
     /// # Errors
     ///
-    /// An error passes every stage at once, ahead of the items that wait in a buffer or a batch, and the
-    /// iteration continues after it.
+    /// An error passes all stages at once, before the items that wait in a buffer or a batch. The iteration
+    /// continues after it.
     #[must_use = "stages are lazy: they do nothing unless they are iterated over or polled"]
     pub struct Pipeline<S, T> {
         #[pin]
         source: S,
         seed: ShuffleSeed,
-        // Its weight in a mix.
+        // The weight of the pipeline in a mix.
         weight: u32,
         items: PhantomData<fn() -> T>,
     }
@@ -73,7 +74,7 @@ struct ShuffleSeed {
     seed: u64,
     epoch: u64,
     stream: u64,
-    /// Number of shuffles before it.
+    /// Number of earlier shuffles.
     number: u64,
 }
 
@@ -82,9 +83,9 @@ impl<S, T> Pipeline<S, T> {
         Pipeline { source, seed: ShuffleSeed::default(), weight: 1, items: PhantomData }
     }
 
-    /// Sets the random numbers of [`shuffle`](Pipeline::shuffle): those of the shuffle buffer of a
-    /// [`Loader`](crate::Loader) whose dataset has this seed, in this epoch and logical stream. The samples
-    /// of a [`Dataset`](crate::Dataset) have them set; otherwise the default is 0, 0, 0.
+    /// Sets the seed of [`shuffle`](Pipeline::shuffle). The random numbers are those of the shuffle buffer of
+    /// a [`Loader`](crate::Loader) whose dataset has this seed, in this epoch and logical stream. Default: 0,
+    /// 0, 0; for a pipeline from a [`Dataset`](crate::Dataset), the dataset's seed, the epoch and the stream.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -99,17 +100,17 @@ impl<S, T> Pipeline<S, T> {
         Pipeline { seed: ShuffleSeed { seed, epoch, stream, ..self.seed }, ..self }
     }
 
-    /// With the random numbers of the dataset of this number in a mix.
+    /// The same pipeline with the random numbers of the dataset with this number in a mix.
     pub(crate) fn of_dataset(self, dataset: u64) -> Self {
         Pipeline { seed: ShuffleSeed { dataset, ..self.seed }, ..self }
     }
 
-    /// The seed of the dataset, for whatever a loader draws by it.
+    /// The seed of the dataset, for random numbers that depend on the seed alone.
     pub(super) fn dataset_seed(&self) -> u64 {
         self.seed.seed
     }
 
-    /// The random numbers of the next shuffle. Each shuffle has others.
+    /// The random numbers of the next shuffle. Each shuffle of a pipeline has different ones.
     pub(super) fn next_rng(&mut self) -> Rng {
         let ShuffleSeed { dataset, seed, epoch, stream, number } = self.seed;
         self.seed.number += 1;
@@ -117,14 +118,14 @@ impl<S, T> Pipeline<S, T> {
         Rng::of_dataset(dataset, Purpose::Shuffle, seed, epoch, stream)
     }
 
-    /// This pipeline's relative weight in a [mix](Pipeline::mix): of `weight(3)` beside `weight(1)`, three
-    /// items in four. Default: 1.
+    /// Sets this pipeline's relative weight in a [mix](Pipeline::mix): mixed with a pipeline of weight 1, a
+    /// pipeline of weight 3 gives three of four items. Default: 1.
     pub fn weight(self, weight: u32) -> Self {
         Pipeline { weight, ..self }
     }
 
-    /// The same items without the pipeline: an iterator or a stream of [`Result`]s, for the methods of the
-    /// standard library and of `futures`.
+    /// Returns the pipeline's source, an iterator or a stream of [`Result`]s, to use methods of the standard
+    /// library and of `futures`.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -142,7 +143,7 @@ impl<S, T> Pipeline<S, T> {
         self.over(|source| Staged::new(source, stage))
     }
 
-    /// A pipeline of the same source, which it borrows. The next one shuffles with other random numbers.
+    /// A pipeline that borrows the source. The next such pipeline shuffles with other random numbers.
     pub(super) fn by_mut(&mut self) -> Pipeline<&mut S, T> {
         let seed = self.seed;
         self.seed.epoch = seed.epoch.wrapping_add(1);
@@ -153,21 +154,23 @@ impl<S, T> Pipeline<S, T> {
         &mut self.source
     }
 
-    /// Changes the source.
+    /// Converts the source.
     pub(super) fn over<R, U>(self, change: impl FnOnce(S) -> R) -> Pipeline<R, U> {
         Pipeline { source: change(self.source), seed: self.seed, weight: self.weight, items: PhantomData }
     }
 }
 
 impl Pipeline<(), ()> {
-    /// Mixes pipelines item by item, each with its own stages and [weight](Pipeline::weight). Sources of
-    /// several types must be boxed: `let web = web.results()` gives the source of a pipeline, and
-    /// `(Box::new(web) as Box<dyn Iterator<Item = _>>).pipeline()` one of the boxed source.
+    /// Mixes pipelines item by item. Each pipeline has its own stages and [weight](Pipeline::weight).
     ///
-    /// The order is that of [`Loader::mix`](crate::Loader::mix) in a stream, by the [seed](Pipeline::seed) of
-    /// the first pipeline: of as many items as the weights add up to, every pipeline gives exactly as many as
-    /// its weight. When one has ended, the next one takes its place, until all have ended. An error counts
-    /// as an item, unlike in a loader.
+    /// The order is that of one stream of [`Loader::mix`](crate::Loader::mix) with the [seed](Pipeline::seed)
+    /// of the first pipeline. It is made in windows: a window has as many items as the sum of the weights,
+    /// and exactly `weight` items from each pipeline. When a pipeline has ended, others take its turns, until
+    /// all have ended. Unlike in a loader, an error is counted as an item.
+    ///
+    /// All pipelines must have the same type. Otherwise, box their sources: `let web = web.results()` returns
+    /// the source of a pipeline, and `(Box::new(web) as Box<dyn Iterator<Item = _>>).pipeline()` makes a
+    /// pipeline of the boxed source.
     ///
     /// ```
     /// use shardstream::adapters::{IteratorExt, Pipeline};
@@ -240,7 +243,7 @@ impl<S: fmt::Debug, T> fmt::Debug for Pipeline<S, T> {
     }
 }
 
-/// Makes a [`Pipeline`] of any iterator of [`Result`]s.
+/// Makes a [`Pipeline`] from any iterator of [`Result`]s.
 ///
 /// ```
 /// use shardstream::adapters::IteratorExt;
@@ -261,10 +264,11 @@ pub trait IteratorExt: Iterator + Sized {
 
 impl<I: Iterator> IteratorExt for I {}
 
-/// Makes a [`Pipeline`] of any stream of [`Result`]s, with the results of that of an iterator.
+/// Makes a [`Pipeline`] from any stream of [`Result`]s. The pipeline has the same results as one from an
+/// iterator.
 ///
-/// It shares its name with `futures::StreamExt`, but no method: import it as
-/// `use shardstream::adapters::StreamExt as _` beside that.
+/// `futures::StreamExt` has the same name but no method in common. To use both, import this trait with
+/// `use shardstream::adapters::StreamExt as _`.
 ///
 /// ```
 /// use futures::{StreamExt as _, TryStreamExt as _, executor::block_on, stream};

@@ -7,8 +7,9 @@ use bytestring::ByteString;
 /// The stage of [`rename`](super::Pipeline::rename).
 #[derive(Debug, Clone)]
 pub(crate) struct Rename {
-    /// The new name of each field, and the spec of its old one.
+    /// The new names.
     new: Vec<ByteString>,
+    /// For each new name, the old name, which may be several alternatives separated by semicolons.
     old: Vec<ByteString>,
     only: bool,
 }
@@ -41,7 +42,7 @@ impl Rename {
 }
 
 impl Rename {
-    /// Checks that each new name is given once.
+    /// Checks that no new name is given twice.
     pub(crate) fn check(&self) -> Result<()> {
         let duplicate = self.new.iter().enumerate().find(|(at, name)| self.new[..*at].contains(name));
         match duplicate {
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn only_drops_the_others() {
+    fn rename_only_drops_fields_that_are_not_named() {
         let out = both!(vec![Ok(sample())], |source| source.rename_only([("y", "cls")]));
         assert_eq!(fields(out[0].as_ref().unwrap()), ["y=1"]);
         assert_eq!(out[0].as_ref().unwrap().key(), "k");

@@ -7,10 +7,10 @@ use crate::plan::Shapes;
 use std::fmt;
 use std::sync::Arc;
 
-/// Returns the bucket of an item, and how much of its shape the item fills.
+/// Returns the bucket of an item, and the number of tokens or pixels of the item.
 type Measure<T> = Box<dyn Fn(&T) -> Result<(usize, u64)> + Send + Sync>;
 
-/// The items that wait for a batch of their shape, and the shape of each batch.
+/// Collects items into batches of several shapes: items wait in a queue until a batch has their shape.
 pub(super) struct ShapedItems<T> {
     plan: Arc<BucketPlan>,
     queues: BucketQueues<T>,
@@ -21,7 +21,7 @@ pub(super) struct ShapedItems<T> {
 }
 
 impl<T> ShapedItems<T> {
-    /// Batches of `batch` items, unless the shapes have sizes of their own.
+    /// Makes batches of `batch` items, unless the shapes set their own batch sizes.
     pub(super) fn new<const N: usize>(
         batch: usize,
         buckets: Buckets<N>,
@@ -44,8 +44,8 @@ impl<T> ShapedItems<T> {
         Ok(())
     }
 
-    /// Moves items to the current batch. Returns whether it is complete: its shape has no room left, and it
-    /// has an item.
+    /// Moves waiting items to the current batch. Returns whether the batch is complete: it has all of its
+    /// sequence numbers, and at least one item.
     pub(super) fn fill(&mut self, items: &mut Vec<T>) -> bool {
         loop {
             self.shapes.seek(self.next_number);
@@ -63,13 +63,13 @@ impl<T> ShapedItems<T> {
         self.queues.drain();
     }
 
-    /// The shape of the current batch, and the number of items of a full batch of it.
+    /// The shape of the current batch, and the number of items of a full batch of this shape.
     pub(super) fn shape(&self) -> (usize, usize) {
         let bucket = self.shapes.bucket();
         (bucket, self.plan.sizes.get(bucket).copied().unwrap_or(1))
     }
 
-    /// Number of items that wait.
+    /// Number of waiting items.
     pub(super) fn waiting(&self) -> usize {
         self.queues.waiting()
     }

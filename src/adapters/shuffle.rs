@@ -8,16 +8,17 @@ use std::fmt;
 
 /// The stage of [`shuffle`](super::Pipeline::shuffle): a buffer from which items are drawn at random.
 ///
-/// The buffer fills up to its size; from then on, each item that is added replaces a random one, which is
-/// returned. At the end the rest is returned in random order. The order depends only on the random numbers
-/// and the number of items, never on time or on the sizes of items.
+/// The buffer is first filled up to its size. From then on, each added item replaces a random one, which is
+/// returned. At the end, the remaining items are returned in random order. The order depends only on the
+/// random numbers and the number of items, never on time or on the sizes of items.
 pub struct Shuffle<T> {
     size: usize,
-    /// Number of items from which on one is drawn: `initial` at first, then growing up to `size`.
+    /// An item is drawn when the buffer has at least this many items. It is `initial` at first, and grows up
+    /// to `size`.
     target: usize,
-    /// Prepares an item for the buffer, and returns the number of bytes that it holds.
+    /// Prepares an item for the buffer, and returns its size in bytes.
     admit: fn(&mut T) -> usize,
-    /// The items, each with its number of bytes.
+    /// The items, each with its size in bytes.
     buffer: Vec<(T, usize)>,
     bytes: usize,
     /// Publishes `bytes`.
@@ -26,7 +27,8 @@ pub struct Shuffle<T> {
 }
 
 impl<T: 'static> Shuffle<T> {
-    /// A buffer that holds samples compact and counts their bytes, and other items as they are.
+    /// A buffer for items of any type. It compacts samples and counts their bytes; other items are unchanged
+    /// and not counted.
     pub(super) fn of_any(size: usize, rng: Rng) -> Self {
         Self::new(size, rng, |item| {
             let Some(sample) = (item as &mut dyn Any).downcast_mut::<Sample>() else { return 0 };
@@ -43,12 +45,12 @@ impl<T> Shuffle<T> {
         Shuffle { size, target: size, admit, buffer, bytes: 0, level, rng }
     }
 
-    /// Publishes the bytes in this buffer, and in no other, through `gauge`.
+    /// Publishes the bytes of this buffer through `gauge`, which no other buffer may use.
     pub(crate) fn counted(self, gauge: &Gauge) -> Self {
         Shuffle { level: Level::of(gauge), ..self }
     }
 
-    /// Puts these items into the buffer, in this order.
+    /// Adds these items to the buffer, in this order.
     pub(crate) fn holding(mut self, items: impl IntoIterator<Item = T>) -> Self {
         for item in items {
             self.push(item);
@@ -76,17 +78,17 @@ impl<T> Shuffle<T> {
 /// The content of a shuffle buffer after a replay.
 #[derive(Debug)]
 pub(crate) struct ReplayedBuffer {
-    /// The numbers of the items in the buffer, in its order.
+    /// The numbers of the items in the buffer, in the order of the buffer.
     pub(crate) held: Vec<u64>,
-    /// Number of items that were added.
+    /// Number of added items.
     pub(crate) inputs: u64,
-    /// The generator, positioned after the draws.
+    /// The random number generator after all draws.
     pub(crate) rng: Rng,
 }
 
-/// Replays a buffer of `size` items without the items: what it holds after `taken` items were drawn. `length`
-/// is the number of all items, if their end had been reached by then. None if that many cannot have been
-/// drawn.
+/// Computes the content of a buffer of `size` items after `taken` draws, without the items themselves.
+/// `length` is the total number of items, if their end had been reached by then. Returns none if that many
+/// items cannot have been drawn.
 pub(crate) fn replay(size: usize, mut rng: Rng, taken: u64, length: Option<u64>) -> Option<ReplayedBuffer> {
     let (mut held, mut inputs) = (Vec::new(), 0);
     for _ in 0..taken {
@@ -103,12 +105,12 @@ pub(crate) fn replay(size: usize, mut rng: Rng, taken: u64, length: Option<u64>)
 }
 
 impl<S, T> Pipeline<Staged<S, Shuffle<T>>, T> {
-    /// Returns items as soon as `count` of them are in the buffer. It then grows by one with each item that
-    /// is returned, until it is full.
+    /// Returns the first item when `count` items are in the buffer. The buffer then grows by one with each
+    /// returned item, until it is full.
     ///
-    /// The first item comes sooner, but the first items are shuffled less. By default the buffer fills first
-    /// (Python's webdataset starts at 100 items). A `count` of 0 counts as 1, and one beyond the size of the
-    /// buffer as that size.
+    /// So the first item is returned sooner, but the first items are shuffled less. By default, the buffer is
+    /// filled first. (Python's webdataset starts at 100 items.) A `count` of 0 means 1; a `count` above the
+    /// size of the buffer means that size.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn golden() {
+    fn the_order_of_a_seed_never_changes() {
         assert_eq!(order(12, 4, 42), [3, 4, 5, 2, 7, 0, 6, 8, 11, 1, 10, 9]);
         assert_eq!(order(12, 100, 42), [9, 10, 7, 4, 11, 1, 3, 6, 5, 8, 0, 2]);
         let initial = both!(oks(0..12), |source| source.seed(1, 2, 3).shuffle(6).initial(2));
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_does_not_wait_in_the_buffer() {
+    fn an_error_is_returned_before_the_items_in_the_buffer() {
         let items = || {
             [oks(0..3), vec![fault("a")], oks(3..20), vec![fault("b")]]
                 .into_iter()
@@ -213,30 +215,30 @@ mod tests {
     }
 
     #[test]
-    fn asks_for_no_more_than_it_needs() {
-        let asked = std::cell::Cell::new(0);
+    fn the_buffer_grows_by_one_per_returned_item() {
+        let requests = std::cell::Cell::new(0);
         let source = (0..100).map(|n| {
-            asked.set(asked.get() + 1);
+            requests.set(requests.get() + 1);
             Ok(n)
         });
         let mut items = source.pipeline().shuffle(10).initial(4);
-        let mut steps = vec![asked.get()];
+        let mut steps = vec![requests.get()];
         for _ in 0..9 {
             items.next();
-            steps.push(asked.get());
+            steps.push(requests.get());
         }
         assert_eq!(steps, [0, 4, 6, 8, 10, 12, 14, 16, 17, 18], "grows by one per item up to its size");
     }
 
     #[test]
-    fn no_more_can_be_drawn_than_were_added() {
+    fn a_replay_of_more_draws_than_items_is_none() {
         let rng = || Rng::new(0, 0, 0);
         assert!(replay(4, rng(), 11, Some(10)).is_none());
         assert!(replay(4, rng(), 10, Some(10)).unwrap().held.is_empty());
     }
 
     #[test]
-    fn samples_let_their_chunk_go() {
+    fn samples_in_the_buffer_keep_no_chunk_in_memory() {
         let chunk = bytes::Bytes::from(vec![1u8; 1000]);
         let samples = [Ok(Sample::new("a").with("bin", chunk.slice(..10))), Ok(Sample::new("b"))];
         let mut shuffled = samples.into_iter().pipeline().shuffle(1);
@@ -245,9 +247,10 @@ mod tests {
         assert_eq!(sample.get("bin").unwrap().as_bytes().unwrap().len(), 10);
     }
 
-    /// Each item of the first buffer is equally often the first, and items move far.
+    /// Each item of the first buffer is the first output equally often. The mean displacement is about the
+    /// size of the buffer.
     #[test]
-    fn shuffles_well() {
+    fn outputs_are_uniform_and_items_move_far() {
         let (count, size, rounds) = (40, 10, 2000);
         let mut first = vec![0u32; count as usize];
         let mut displacement = 0.0;
@@ -266,14 +269,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_replayed_buffer_continues_as_the_first_one(
+        fn a_replayed_buffer_returns_the_remaining_items_in_the_same_order(
             count in 0u64..200, size in 0usize..50, seed: u64, taken: prop::sample::Index
         ) {
             let rng = || Rng::of_dataset(0, Purpose::Shuffle, seed, 0, 0);
             let shuffled = (0..count).map(Ok).pipeline().seed(seed, 0, 0).shuffle(size);
             let whole: Vec<u64> = shuffled.results().map(Result::unwrap).collect();
             let taken = taken.index(count as usize + 1) as u64;
-            // The end is seen when too few items are left to fill the buffer again.
+            // The buffer knows the end of the items once too few are left to fill it again.
             let ended = taken > 0 && taken + size.max(1) as u64 > count + 1;
             let replayed = replay(size, rng(), taken, ended.then_some(count)).unwrap();
             let ReplayedBuffer { held, inputs, rng } = replayed;
@@ -283,14 +286,14 @@ mod tests {
         }
 
         #[test]
-        fn is_a_permutation_that_never_runs_ahead(
+        fn the_output_is_a_permutation_without_items_that_are_too_early(
             count in 0i32..200, size in 0usize..50, initial in 0usize..60, seed: u64
         ) {
             let source =
                 || oks(0..count).into_iter().pipeline().seed(seed, 0, 0).shuffle(size).initial(initial);
             let mut out: Vec<i32> = source().results().map(Result::unwrap).collect();
             for (at, &n) in out.iter().enumerate() {
-                // An item is early by less than the buffer's size, and may be late by any number.
+                // An item can be early by less than the buffer's size, and late by any number.
                 prop_assert!((n as usize) < at + size.max(1), "item {n} at {at}");
             }
             prop_assert_eq!(show(source()), show(source()));

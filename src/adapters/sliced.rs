@@ -59,7 +59,7 @@ mod tests {
     use crate::adapters::{IteratorExt, StreamExt};
 
     #[test]
-    fn takes_any_range() {
+    fn slice_accepts_any_kind_of_range() {
         let slice = |range: (Bound<usize>, Bound<usize>)| -> Vec<i32> {
             let out = both!(oks(0..6), |source| source.slice(range));
             out.into_iter().map(Result::unwrap).collect()
@@ -74,14 +74,14 @@ mod tests {
     }
 
     #[test]
-    fn counts_items_and_not_errors() {
+    fn slice_counts_items_and_not_errors() {
         let items = || vec![fault("a"), Ok(0), Ok(1), fault("b"), Ok(2), fault("c"), Ok(3)];
         let out = both!(items(), |source| source.slice(1..3));
         assert_eq!(out, [Err("a".into()), Ok(1), Err("b".into()), Ok(2)]);
     }
 
     #[test]
-    fn leaves_what_follows_in_the_source() {
+    fn items_after_the_range_stay_in_the_source() {
         let mut source = oks(0..10).into_iter();
         assert_eq!(source.by_ref().pipeline().slice(..3).count(), 3);
         assert_eq!(source.next().unwrap().unwrap(), 3);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_resumes_where_the_last_one_stopped() {
+    fn an_epoch_begins_after_the_last_item_of_the_previous_one() {
         let mut iterated = IteratorExt::pipeline(items().into_iter());
         let mut streamed = StreamExt::pipeline(Hesitant::new(items()));
         let mut epochs = Vec::new();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_is_dropped_loses_nothing() {
+    fn dropping_an_epoch_early_loses_no_items() {
         let mut numbers = oks(0..9).into_iter().pipeline();
         assert_eq!(numbers.epoch(4).next().unwrap().unwrap(), 0);
         assert_eq!(show(numbers.epoch(4)), [Ok(1), Ok(2), Ok(3), Ok(4)]);

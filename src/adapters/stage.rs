@@ -1,4 +1,4 @@
-//! `Stage`, and `Staged`, which drives one from an iterator or a stream.
+//! `Stage`: a step of a pipeline, and `Staged`, which drives a stage from an iterator or a stream.
 
 use crate::{Error, ErrorKind, Result};
 use futures::Stream;
@@ -10,11 +10,11 @@ use std::task::{Context, Poll, ready};
 
 /// A step between samples and batches: a state machine that takes items and returns items.
 ///
-/// A stage owns no thread, socket or clock, and never sees an error of the stages before it: [`Staged`],
-/// which drives it from an iterator or from a stream with the same results, passes those on.
+/// A stage owns no thread, socket or clock. [`Staged`] drives it from an iterator or from a stream, with the
+/// same results. A stage never gets errors of earlier stages: `Staged` returns them directly.
 ///
-/// Every adapter of [this module](crate::adapters) that works on the caller's thread is such a stage. A stage
-/// of your own needs only [`push`](Stage::push), and is appended by
+/// Every adapter of [this module](crate::adapters) that works on the caller's thread is a stage. Your own
+/// stage only has to implement [`push`](Stage::push). Append it with
 /// [`Pipeline::stage`](crate::adapters::Pipeline::stage) or
 /// [`LoaderBuilder::stage`](crate::loader::LoaderBuilder::stage):
 ///
@@ -47,83 +47,88 @@ pub trait Stage<In> {
     /// Takes an item, and returns at most one output.
     fn push(&mut self, item: In) -> Option<Result<Self::Out>>;
 
-    /// Returns an output that needs no further item. It is called before every [`push`](Stage::push), until
-    /// it returns none.
+    /// Returns an output that needs no further item. It is called repeatedly before every
+    /// [`push`](Stage::push), until it returns none.
     fn pull(&mut self) -> Option<Result<Self::Out>> {
         None
     }
 
-    /// Returns an output that is left after the last item. It is called until it returns none.
+    /// Returns an output that is left after the last item. It is called repeatedly until it returns none.
     fn drain(&mut self) -> Option<Result<Self::Out>> {
         None
     }
 
-    /// Whether the stage is as it was before its first item, and remembers none of its inputs. A
-    /// [loader](crate::loader::LoaderBuilder::stage) asks before each input, unless the stage
-    /// [saves](Stage::save) its state: a restore pushes the inputs again since the last one that found the
-    /// stage fresh. Of a stage that is never fresh again, these are all inputs of the pass.
+    /// Whether the stage is in the same state as before its first item, and so remembers no inputs.
+    ///
+    /// A [loader](crate::loader::LoaderBuilder::stage) calls it before each input of a stage that does not
+    /// [save](Stage::save) its state. A restore pushes all inputs again since the stage was last fresh. If a
+    /// stage is never fresh after its first input, a restore pushes all inputs of the pass again.
     fn is_fresh(&self) -> bool {
         false
     }
 
-    /// What a [loader](crate::loader::LoaderBuilder::stage) saves to restore the stage: the oldest input that
-    /// it still needs, and its own numbers. Default: none, and the stage is run again from the last input
-    /// that found it [fresh](Stage::is_fresh). A stage returns it always or never. It is called once for each
-    /// batch, and before the first input.
+    /// The state of the stage, which a [loader](crate::loader::LoaderBuilder::stage) saves to restore it: how
+    /// many of its last inputs it still needs, and some numbers. Default: none; a restore then runs the stage
+    /// again from the last input before which it was [fresh](Stage::is_fresh).
+    ///
+    /// A stage must return a state always or never. The function is called once for each batch, and before
+    /// the first input.
     fn save(&self) -> Option<SavedStage> {
         None
     }
 
-    /// Restores what [`save`](Stage::save) returned, before the first [`push`](Stage::push). Then the last
-    /// [`inputs`](SavedStage::inputs) are pushed again. Outputs that had been returned, and errors, must not
-    /// be returned again; and none may be returned before the last of these inputs is pushed.
+    /// Restores a state that [`save`](Stage::save) returned. It is called before the first
+    /// [`push`](Stage::push). Then the last [`inputs`](SavedStage::inputs) inputs are pushed again. The stage
+    /// must not return outputs and errors again that it had returned before the state was saved, and must
+    /// return nothing before the last of these inputs is pushed.
     ///
     /// # Errors
-    /// [`ErrorKind::State`](crate::ErrorKind::State) for numbers that `save` cannot have returned. An error
-    /// of this kind ends a loader's run, whenever the stage returns it.
+    /// [`ErrorKind::State`](crate::ErrorKind::State) for a state that `save` cannot have returned. An error
+    /// of this kind ends a loader's run, whichever function of the stage returns it.
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
         let _ = saved;
         Ok(())
     }
 
-    /// How full an output is: the number of tokens or pixels used, and the number that it has room for. The
-    /// sums are in the [report](crate::loader::Report::fill) of a loader.
+    /// How full an output is: its number of tokens or pixels, and the number that it has room for. The
+    /// [report](crate::loader::Report::fill) of a loader has the sums.
     fn fill(&self, item: &Self::Out) -> Option<(u64, u64)> {
         let _ = item;
         None
     }
 
-    /// Whether the stage needs no further item. The source is then asked for none.
+    /// Whether the stage needs no further item. The source is then not asked for more items.
     fn is_done(&self) -> bool {
         false
     }
 
-    /// Checks the options, once, before the first item is asked for.
+    /// Checks the options. It is called once, before the first item is asked for.
     ///
     /// # Errors
-    /// What is wrong with them. The error is returned as the first and only item.
+    /// An error for invalid options. It is returned as the first and only item.
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// The least and the greatest number of outputs to come, given those of the inputs to come. An error that
-    /// passes the stage counts as an item on both sides.
+    /// The least and the greatest number of remaining outputs, given those numbers for the remaining inputs.
+    /// An error that passes the stage is counted as an input and as an output.
     fn size_hint(&self, upstream: (usize, Option<usize>)) -> (usize, Option<usize>) {
         let _ = upstream;
         (0, None)
     }
 }
 
-/// What a stage needs to be restored: a number of its last inputs, and some numbers.
+/// The saved state of a stage: how many of its last inputs it needs again, and some numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct SavedStage {
-    /// Number of last inputs that it needs again: back to the oldest one that it still holds.
+    /// Number of last inputs that the stage needs again, back to the oldest input that it still holds.
     pub inputs: u64,
-    /// Whatever else it needs, such as which of them were returned. Keep them few: they are in every state.
+    /// Other numbers that the stage needs, such as which of these inputs were already returned. Save only a
+    /// few: every state of the job contains them.
     pub numbers: Vec<u64>,
 }
 
-/// Says which stage has a bad option.
+/// The message for a bad option of the stage `name`.
 pub(crate) fn bad_option(name: &str, error: &Error) -> String {
     format!("the stage `{name}`: {}", config_text(error))
 }
@@ -137,10 +142,11 @@ pub(super) fn config_text(error: &Error) -> String {
 }
 
 pin_project! {
-    /// A source with a [stage](Stage) after it: an [`Iterator`] if the source is one, a [`Stream`] if the
-    /// source is one.
+    /// A source followed by a [stage](Stage): an [`Iterator`] if the source is an iterator, a [`Stream`] if
+    /// it is a stream.
     ///
-    /// It is lazy and fused. Errors of the source are returned in their place, and it continues after them.
+    /// It is lazy and fused. Errors of the source are returned when they occur, and the iteration continues
+    /// after them.
     #[derive(Debug)]
     #[must_use = "adapters are lazy: they do nothing unless they are iterated over or polled"]
     pub struct Staged<S, C> {
@@ -153,7 +159,7 @@ pin_project! {
 #[derive(Debug)]
 struct StageMachine<C> {
     stage: C,
-    /// The caller's name for it.
+    /// The caller's name for the stage.
     name: Option<String>,
     phase: StagePhase,
 }
@@ -181,7 +187,7 @@ impl<S, C> Staged<S, C> {
         self
     }
 
-    /// Changes the stage, to set an option of its adapter.
+    /// Changes the stage, to set an option.
     pub(super) fn with(mut self, change: impl FnOnce(&mut C)) -> Self {
         change(&mut self.machine.stage);
         self
@@ -194,7 +200,7 @@ impl<S, C> Staged<S, C> {
 }
 
 impl<C> StageMachine<C> {
-    /// The next output or the end, if it is known without asking the source.
+    /// The next output or the end. Pending if an item of the source is needed first.
     fn output<T>(&mut self) -> Poll<Option<Result<C::Out>>>
     where
         C: Stage<T>,
@@ -227,7 +233,7 @@ impl<C> StageMachine<C> {
         Poll::Ready(None)
     }
 
-    /// Takes an item of the source, or its end, and returns at most one output.
+    /// Called with the next item of the source, or its end. Returns at most one output.
     fn input<T>(&mut self, item: Option<Result<T>>) -> Option<Result<C::Out>>
     where
         C: Stage<T>,

@@ -1,4 +1,5 @@
-//! Sources for tests, and a check that an adapter has the same results on iterators and on streams.
+//! Sources for tests, and a macro that checks that an adapter has the same results on iterators and on
+//! streams.
 
 use crate::{Error, Result};
 use futures::Stream;
@@ -6,14 +7,14 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Items in a form that can be compared.
+/// Items that can be compared: errors are converted to their messages.
 pub(super) type Shown<T> = Vec<std::result::Result<T, String>>;
 
 pub(crate) fn oks(range: Range<i32>) -> Vec<Result<i32>> {
     range.map(Ok).collect()
 }
 
-/// An error that shows as `message`.
+/// An error whose message is `message`.
 pub(crate) fn fault<T>(message: &'static str) -> Result<T> {
     Err(crate::ErrorKind::UnsupportedCompression(message.into()).into())
 }
@@ -31,7 +32,7 @@ pub(crate) fn show_stream<T>(items: impl Stream<Item = Result<T>>) -> Shown<T> {
     futures::executor::block_on(items.map(shown).collect())
 }
 
-/// A stream that is often not ready.
+/// A stream that is ready only on every third poll.
 #[derive(Debug)]
 pub(super) struct Hesitant<T> {
     items: std::vec::IntoIter<Result<T>>,
@@ -59,8 +60,8 @@ impl<T> Stream for Hesitant<T> {
     }
 }
 
-/// Runs a chain of adapters on an iterator, on a stream that is always ready and on one that is often not.
-/// Returns the items, after a check that they are the same three times.
+/// Runs a chain of adapters on an iterator, on a stream that is always ready and on a [`Hesitant`] stream.
+/// Checks that the results are the same, and returns them.
 macro_rules! both {
     ($items:expr, |$source:ident| $chain:expr) => {{
         let iterated = {

@@ -9,7 +9,7 @@ use std::cell::Cell;
 type Samples = std::vec::IntoIter<Result<Sample>>;
 type Numbers = std::vec::IntoIter<Result<i32>>;
 
-/// With both traits and those of `futures` in scope, no method may be ambiguous, not even after a
+/// No method may be ambiguous if both traits and those of `futures` are in scope, not even on a
 /// [`Background`].
 #[test]
 fn all_traits_can_be_imported_together() {
@@ -28,9 +28,10 @@ fn all_traits_can_be_imported_together() {
     assert_eq!(out, [7, 9, 11, 13, 15, 17, 19]);
 }
 
-/// Tokio bounds what a task may do before it yields, and another executor in the task never yields.
+/// Tokio limits the number of operations of a task before it must yield. Another executor inside the task
+/// never yields, so a stream that respects the limit would wait forever.
 #[test]
-fn streams_of_any_length_are_read_by_another_executor_in_a_task_of_tokio() {
+fn another_executor_inside_a_tokio_task_reads_long_streams() {
     use futures::executor::block_on_stream;
     use tokio::runtime::Builder;
 
@@ -70,9 +71,9 @@ fn adapters_are_send_if_the_source_is() {
 }
 
 #[test]
-fn adapters_are_lazy() {
-    let asked = Cell::new(0);
-    let count = || asked.set(asked.get() + 1);
+fn adapters_ask_for_one_item_only_when_they_are_asked() {
+    let requests = Cell::new(0);
+    let count = || requests.set(requests.get() + 1);
     let numbers = || oks(0..10).into_iter().inspect(|_| count()).pipeline();
     let samples = || (0..10).map(|n| Ok(Sample::new("k").with("cls", n))).inspect(|_| count()).pipeline();
     type Next<'a> = Box<dyn FnOnce() -> bool + 'a>;
@@ -98,16 +99,16 @@ fn adapters_are_lazy() {
         "round_robin": round_robin([numbers()]),
         "random_mix": random_mix([(numbers(), 1)], 0).unwrap(),
     }
-    assert_eq!(asked.get(), 0, "making an adapter asks for nothing");
+    assert_eq!(requests.get(), 0, "making an adapter asks for no item");
     for (done, (name, next)) in one_each.into_iter().enumerate() {
         assert!(next(), "{name}");
-        assert_eq!(asked.get(), done + 1, "{name} asks for one item to give one");
+        assert_eq!(requests.get(), done + 1, "{name} asks for one item to return one");
     }
 }
 
 #[test]
-fn adapters_are_fused() {
-    // This source would start again after its end.
+fn adapters_return_none_forever_after_the_end() {
+    // This source returns items again after its end.
     let mut turn = 0;
     let source = std::iter::from_fn(|| {
         turn += 1;
@@ -120,7 +121,7 @@ fn adapters_are_fused() {
 }
 
 #[test]
-fn debug_shows_the_stages() {
+fn debug_output_contains_the_stages_and_their_options() {
     let shown = format!(
         "{:?}",
         oks(0..2).into_iter().pipeline().map(Ok).shuffle(7).batch(3).last_batch(LastBatch::Pad)
@@ -132,31 +133,31 @@ fn debug_shows_the_stages() {
 
 proptest! {
     #[test]
-    fn size_hints_hold(
+    fn size_hints_are_correct_before_every_item(
         items in proptest::collection::vec(any::<bool>(), 0..20),
         n in 0usize..6,
         start in 0usize..9,
         len in 0usize..9,
     ) {
         let source = || items.clone().into_iter().map(|ok| if ok { Ok(1) } else { fault("x") }).pipeline();
-        holds(|| source().map(Ok))?;
-        holds(|| source().filter(|_| n == 0))?;
-        holds(|| source().filter_map(|item| Ok((n == 0).then_some(item))))?;
-        holds(|| source().flat_map(|_| Ok(0..n)))?;
-        holds(|| source().shuffle(n).initial(start))?;
-        holds(|| source().batch(n))?;
+        check_size_hints(|| source().map(Ok))?;
+        check_size_hints(|| source().filter(|_| n == 0))?;
+        check_size_hints(|| source().filter_map(|item| Ok((n == 0).then_some(item))))?;
+        check_size_hints(|| source().flat_map(|_| Ok(0..n)))?;
+        check_size_hints(|| source().shuffle(n).initial(start))?;
+        check_size_hints(|| source().batch(n))?;
         for last in [LastBatch::Drop, LastBatch::Pad] {
-            holds(|| source().batch(n).last_batch(last))?;
-            holds(|| source().batch(n).last_batch(last).unbatch())?;
+            check_size_hints(|| source().batch(n).last_batch(last))?;
+            check_size_hints(|| source().batch(n).last_batch(last).unbatch())?;
         }
-        holds(|| source().slice(start..start + len))?;
-        holds(|| source().slice(start..))?;
-        holds(|| round_robin([source(), source()]))?;
+        check_size_hints(|| source().slice(start..start + len))?;
+        check_size_hints(|| source().slice(start..))?;
+        check_size_hints(|| round_robin([source(), source()]))?;
     }
 }
 
-/// Checks the size hint before every item and after the last.
-fn holds<I: Iterator>(make: impl Fn() -> I) -> std::result::Result<(), TestCaseError> {
+/// Checks the size hint before every item and after the last one.
+fn check_size_hints<I: Iterator>(make: impl Fn() -> I) -> std::result::Result<(), TestCaseError> {
     let mut left = make().count();
     let mut items = make();
     loop {

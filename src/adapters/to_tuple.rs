@@ -6,8 +6,8 @@ use bytestring::ByteString;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A type that [`to_tuple`](super::Pipeline::to_tuple) converts samples to: a tuple of up to six types
-/// that are [`FromValue`], or an array of one such type.
+/// A type that [`to_tuple`](super::Pipeline::to_tuple) can convert samples to: a tuple of up to six types
+/// that implement [`FromValue`], or an array of such a type.
 #[diagnostic::on_unimplemented(
     message = "samples cannot be converted to `{Self}`",
     note = "`to_tuple` makes tuples of up to six types, such as `(String, i64)` or `(i64,)`, or an array"
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_typed_fields() {
+    fn fields_are_converted_to_the_types_of_the_tuple() {
         let out = both!(vec![Ok(sample())], |source| source.to_tuple::<(Bytes, i64)>(["jpg;png", "cls"]));
         assert_eq!(out, [Ok((Bytes::from("j"), 7))]);
         let out = both!(vec![Ok(sample())], |source| source.to_tuple::<[Value; 2]>(["cls", "png"]));

@@ -49,7 +49,7 @@ mod tests {
     use crate::adapters::{Batch, IteratorExt, LastBatch};
 
     #[test]
-    fn undoes_batch_without_the_padding() {
+    fn unbatch_returns_the_items_of_batches_without_padding() {
         let items = || [oks(0..4), vec![fault("bad")], oks(4..7)].into_iter().flatten().collect::<Vec<_>>();
         let out = both!(items(), |source| source.batch(4).last_batch(LastBatch::Pad).unbatch());
         assert_eq!(out, show(items().into_iter()));

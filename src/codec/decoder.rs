@@ -12,13 +12,13 @@ use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
 
-/// A function that decodes bytes to a value of at most the given number of bytes.
+/// A function that decodes bytes to a value. The second argument is the largest size of the value in bytes.
 type Decode = dyn Fn(&Bytes, usize) -> Result<Value, BoxError> + Send + Sync;
 
 /// Decodes the fields of samples by their extensions.
 ///
-/// [The module](crate::codec) has the table of extensions. The longest known extension wins, `seg.png` before
-/// `png`. Of two functions for the same extension, the last one that was set wins.
+/// The [module](crate::codec) documentation has a table of extensions. The longest known extension of a field
+/// wins: `seg.png` before `png`. A decoder that is set later replaces an earlier one for the same extension.
 ///
 /// ```
 /// use shardstream::codec::Decoder;
@@ -42,7 +42,7 @@ pub struct Decoder {
     max_size: usize,
 }
 
-/// The error of a decoder for bytes that are a pickle.
+/// The error of a decoder if the bytes are a pickle.
 #[derive(Debug, thiserror::Error)]
 #[error("a Python pickle")]
 struct IsPickle;
@@ -51,7 +51,7 @@ impl Decoder {
     /// The default of [`max_size`](Decoder::max_size): 512 MiB.
     pub const DEFAULT_MAX_SIZE: usize = 512 << 20;
 
-    /// The standard decoders. Images stay raw until [`images`](Decoder::images) is called; pickles are
+    /// The standard decoders. Images stay raw unless [`images`](Decoder::images) is called. Pickles are
     /// refused.
     #[must_use]
     pub fn new() -> Self {
@@ -71,16 +71,16 @@ impl Decoder {
         decoder
     }
 
-    /// No decoders.
+    /// A decoder without functions: all fields stay raw.
     #[must_use]
     pub fn empty() -> Self {
         Decoder { codecs: Registry::new(), only: None, max_size: Decoder::DEFAULT_MAX_SIZE }
     }
 
-    /// Sets a decoder of your own for these extensions, which are separated by spaces or semicolons.
+    /// Sets `decode` as the decoder for these extensions, which are separated by spaces or semicolons.
     ///
-    /// A field with `.gz` after the extension is decompressed first, unless a decoder for the name with `.gz`
-    /// is set.
+    /// A field with `.gz` after the extension is decompressed first, unless a decoder is set for the
+    /// extension with `.gz`.
     #[must_use]
     pub fn with(
         self,
@@ -90,14 +90,14 @@ impl Decoder {
         self.set(extensions, move |bytes, _| decode(bytes))
     }
 
-    /// Leaves the fields with these extensions raw.
+    /// Leaves fields with these extensions raw.
     #[must_use]
     pub fn without(mut self, extensions: &str) -> Self {
         self.codecs.remove(extensions);
         self
     }
 
-    /// Also decodes images, to this mode. Their format is detected by their content.
+    /// Also decodes images, to this mode. The content of an image tells its format.
     #[cfg(feature = "image")]
     #[must_use]
     pub fn images(self, mode: ImageMode) -> Self {
@@ -106,7 +106,7 @@ impl Decoder {
         })
     }
 
-    /// Also decodes sound, to a value of the type [`Audio`]. Its format is detected by its content.
+    /// Also decodes sound, to [`Audio`] values. The content of a sound tells its format.
     ///
     /// ```
     /// use shardstream::audio::Audio;
@@ -129,8 +129,8 @@ impl Decoder {
         })
     }
 
-    /// Reads JSON with `NaN`, `Infinity` and `-Infinity`, which Python's `json` writes, as null. Default: an
-    /// error, as JSON has none of them.
+    /// Reads the numbers `NaN`, `Infinity` and `-Infinity` in JSON as null. Python's `json` writes them.
+    /// Default: they are an error, as they are not JSON.
     ///
     /// ```
     /// use shardstream::codec::Decoder;
@@ -157,21 +157,21 @@ impl Decoder {
         self
     }
 
-    /// Refuses fields that take more than this many bytes of memory once they are decompressed, parsed as
-    /// JSON or decoded to an image or sound: a few bytes of input can claim any amount of memory. A JSON
-    /// document is estimated before it is parsed, at up to twice of what it takes: numbers at 64 bytes each,
-    /// maps at 650.
+    /// Refuses fields that take more than this many bytes of memory when decompressed, parsed as JSON or
+    /// decoded to an image or sound: a few bytes of input can claim any amount of memory. The memory of a
+    /// JSON document is estimated before it is parsed, with 64 bytes for a number and 650 for a map. The
+    /// estimate is up to twice the memory that the document takes.
     #[must_use]
     pub fn max_size(mut self, bytes: usize) -> Self {
         self.max_size = bytes;
         self
     }
 
-    /// Checks the options, once, before the first sample. If they are invalid, [`decode`](Decoder::decode)
-    /// refuses every sample, and [the adapter](crate::adapters::Pipeline::decode) reads none.
+    /// Checks the options. If they are invalid, [`decode`](Decoder::decode) refuses every sample, and [the
+    /// adapter](crate::adapters::Pipeline::decode) reads no sample.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`], which names the option and says what to do about it.
+    /// [`ErrorKind::Config`], which names the option and says how to fix it.
     pub fn check(&self) -> Result<()> {
         let bad = |what: &str| Err(ErrorKind::Config(what.into()).into());
         match &self.only {
@@ -187,11 +187,11 @@ impl Decoder {
         self.codecs.check()
     }
 
-    /// Decodes every raw field whose extension is known, and leaves the others as they are.
+    /// Decodes every raw field with a known extension, and leaves the other fields unchanged.
     ///
     /// # Errors
-    /// Those of [`check`](Decoder::check) and [`decode_field`](Decoder::decode_field), with the sample's key
-    /// and shard.
+    /// The errors of [`check`](Decoder::check) and [`decode_field`](Decoder::decode_field), with the sample's
+    /// key and shard.
     pub fn decode(&self, mut sample: Sample) -> Result<Sample> {
         match self.decode_fields(&mut sample) {
             Ok(()) => Ok(sample),
@@ -210,11 +210,11 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes one field; `None` if it stays raw.
+    /// Decodes one field. Returns `None` if the field stays raw.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`] with the error of the decoder, [`ErrorKind::Pickle`] for pickles, and those of
-    /// [`check`](Decoder::check).
+    /// [`ErrorKind::Decode`] with the error of the decoder, [`ErrorKind::Pickle`] for pickles, and the errors
+    /// of [`check`](Decoder::check).
     pub fn decode_field(&self, field: &str, bytes: &Bytes) -> Result<Option<Value>> {
         self.check()?;
         if self.only.as_ref().is_some_and(|only| !only.iter().any(|name| name == field)) {

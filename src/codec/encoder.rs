@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 type Encode = dyn Fn(&Value) -> Result<Bytes, BoxError> + Send + Sync;
 
-/// Encodes values by the extension of their field, so that a [`Decoder`](super::Decoder) reads them back.
+/// Encodes values by the extension of their field. A [`Decoder`](super::Decoder) decodes them to the same
+/// values.
 ///
-/// Raw bytes are written unchanged, whatever the extension. Text is written unchanged if the extension is for
-/// text or unknown; in a field for labels or JSON it must be a label or a JSON document. With `.gz` after the
-/// extension, the encoded bytes are compressed.
+/// Raw bytes are written unchanged, whatever the extension. Text is written unchanged if the extension is
+/// unknown or for text. In a field for labels or JSON, text must be a label or a JSON document. If the
+/// extension ends in `.gz`, the encoded bytes are compressed.
 ///
 /// ```
 /// use shardstream::Value;
@@ -33,8 +34,9 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// The standard encoders: those of [the table](crate::codec), and for images `png`, `jpg` and `img` (JPEG
-    /// of quality 100, as webdataset writes them), `webp` (lossless), `ppm`, `pgm` and `pnm`.
+    /// The standard encoders, for the extensions of [the table](crate::codec). Images are encoded for `png`,
+    /// for `jpg` and `img` (JPEG of quality 100, the same as in webdataset), `webp` (lossless), `ppm`, `pgm`
+    /// and `pnm`.
     #[must_use]
     pub fn new() -> Self {
         let encoder = Encoder::empty()
@@ -68,13 +70,13 @@ impl Encoder {
         encoder
     }
 
-    /// No encoders: only raw bytes and text can be written.
+    /// An encoder without functions: it writes only raw bytes and text.
     #[must_use]
     pub fn empty() -> Self {
         Encoder { codecs: Registry::new() }
     }
 
-    /// Sets an encoder of your own for these extensions, which are separated by spaces or semicolons.
+    /// Sets `encode` as the encoder for these extensions, which are separated by spaces or semicolons.
     #[must_use]
     pub fn with(
         mut self,
@@ -94,11 +96,10 @@ impl Encoder {
         })
     }
 
-    /// Checks the options, once, before the first value, as
-    /// [`ShardWriterBuilder::build`](crate::write::ShardWriterBuilder::build) does.
+    /// Checks the options. [`ShardWriterBuilder::build`](crate::write::ShardWriterBuilder::build) calls it.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`], which names the option and says what to do about it.
+    /// [`ErrorKind::Config`], which names the option and says how to fix it.
     pub fn check(&self) -> Result<()> {
         self.codecs.check()
     }
@@ -106,8 +107,8 @@ impl Encoder {
     /// Encodes a value for a field.
     ///
     /// # Errors
-    /// [`ErrorKind::Encode`] when the value is not of the type that the extension is for, or cannot be
-    /// encoded; and those of [`check`](Encoder::check).
+    /// [`ErrorKind::Encode`] if the value's type does not fit the extension, or if the value cannot be
+    /// encoded. The errors of [`check`](Encoder::check).
     pub fn encode(&self, field: &str, value: &Value) -> Result<Bytes> {
         self.check()?;
         if let Value::Bytes(bytes) = value {

@@ -1,4 +1,4 @@
-//! Fields that are compressed with gzip.
+//! Compresses and decompresses fields with gzip.
 
 use super::BoxError;
 use crate::error::{Error, ErrorKind, SizeLimit};
@@ -16,12 +16,12 @@ pub(super) fn is_gzip(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }
 
-/// Decompresses all members of a gzip file, up to `limit` bytes. Zeros after a member are padding, as for
-/// `gzip` itself.
+/// Decompresses all members of a gzip file, up to `limit` bytes. Zeros after a member are skipped as padding,
+/// the same as by the program `gzip`.
 pub(super) fn decompress(bytes: &[u8], limit: usize) -> Result<Bytes, BoxError> {
     let mut out = Vec::new();
     let mut rest = bytes;
-    // At least once: an empty file is not a gzip file.
+    // The loop runs at least once: an empty file is not a gzip file.
     loop {
         if !is_gzip(rest) {
             return Err(if rest.len() == bytes.len() { NO_GZIP } else { TRAILING }.into());
@@ -42,7 +42,7 @@ pub(super) fn decompress(bytes: &[u8], limit: usize) -> Result<Bytes, BoxError> 
     }
 }
 
-/// Compresses to the same bytes every time: without a name and a time.
+/// Compresses bytes. The result is the same every time: the header has neither name nor time.
 pub(super) fn compress(bytes: &[u8]) -> Result<Bytes, BoxError> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(bytes)?;
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_writes_and_refuses_bombs() {
+    fn compressed_bytes_read_back_within_the_limit() {
         let zeros = vec![0; 1 << 20];
         let small = compress(&zeros).unwrap();
         assert!(small.len() < 4096);
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_all_members_and_no_truncated_one() {
+    fn all_members_are_read_and_damage_is_an_error() {
         let one = compress(b"one").unwrap();
         let two = [&one[..], &compress(b"two").unwrap()].concat();
         assert_eq!(decompress(&two, 100).unwrap(), "onetwo");
@@ -79,11 +79,11 @@ mod tests {
         for end in (0..two.len()).filter(|end| *end != one.len()) {
             assert!(decompress(&two[..end], 100).is_err(), "{end}");
         }
-        // The flags, time and system in the header say nothing about the content.
+        // Bytes 3 to 9 of the header (flags, time, system) do not affect the content.
         for at in (0..one.len()).filter(|at| !(3..10).contains(at)) {
             let mut damaged = one.to_vec();
             damaged[at] ^= 0x10;
-            // Between the last code and the checksum there may be unused bits.
+            // There may be unused bits between the last code and the checksum.
             assert!(decompress(&damaged, 100).map_or(true, |content| content == "one"), "{at}");
         }
     }

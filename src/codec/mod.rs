@@ -1,8 +1,8 @@
 //! Decoding and encoding of fields by their extension.
 //!
 //! A [`Decoder`] turns the raw fields of a sample into values, an [`Encoder`] turns values into raw fields.
-//! Both choose by the last part of the field's name: `seg.png` is an image like `png`. The extensions are
-//! those of Python's `webdataset`:
+//! The last part of a field's name tells its type: `seg.png` is an image like `png`. The extensions are those
+//! of Python's `webdataset`:
 //!
 //! | extension | value |
 //! |---|---|
@@ -18,11 +18,11 @@
 //! | any of these with `.gz` | the same, decompressed (feature `gzip`) |
 //! | any other | left as raw bytes |
 //!
-//! It differs from `webdataset` where that would silently accept something wrong: `null` in JSON is a value,
-//! 16-bit grey is scaled and not clipped, damaged images are errors, pickles are not loaded. `NaN` is not
-//! JSON and is refused, unless [`Decoder::lenient_json`] reads it as null. In `x.gz` with an unknown `x` the
-//! bytes stay compressed, so that writing the sample gives the same file; a decoder set for `x` gets them
-//! decompressed.
+//! Decoding differs from `webdataset` where `webdataset` would silently accept wrong data: `null` in JSON is
+//! a value, 16-bit grey is scaled and not clipped, damaged images are errors, and pickles are not loaded.
+//! `NaN` is not JSON and is refused, unless [`Decoder::lenient_json`] reads it as null. A field `x.gz` with
+//! an unknown extension `x` stays compressed, so that writing the sample gives the same file. A decoder set
+//! for `x` gets the decompressed bytes.
 //!
 //! [`Value::Text`]: crate::Value::Text
 //! [`Value::Int`]: crate::Value::Int
@@ -48,7 +48,7 @@ pub use crate::sample::{Array, ArrayError, DType, Element};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 
-/// The error of a decoder or encoder that the caller supplies: any error, or a text.
+/// The error of a decoder or encoder that the caller supplies: any error type, or a text.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 const TEXT: &str = "txt text transcript";

@@ -1,4 +1,4 @@
-//! The replacement of `gzip.rs` in a build without the feature.
+//! Replaces `gzip.rs` in a build without the feature `gzip`: every call is an error.
 
 use super::BoxError;
 use crate::{Error, ErrorKind};

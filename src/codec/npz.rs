@@ -9,32 +9,22 @@ use zip::result::ZipError;
 use zip::write::SimpleFileOptions;
 use zip::{ZipArchive, ZipWriter};
 
-/// Why bytes are not an npz file that can be read.
+/// Why an npz file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NpzError {
-    /// The zip archive is damaged, contradicts itself, or is of an unsupported kind.
+    /// The zip archive is damaged, contradicts itself, or uses an unsupported feature.
     #[error("bad npz archive")]
     Archive(#[from] ZipError),
     /// A member of the archive could not be read.
     #[error("cannot read the array {name:?}")]
-    Read {
-        /// The array's name.
-        name: String,
-        /// The error.
-        source: std::io::Error,
-    },
-    /// A member of the archive is not an array that can be read.
+    Read { name: String, source: std::io::Error },
+    /// A member of the archive is not a readable npy file.
     #[error("cannot read the array {name:?}")]
-    Array {
-        /// The array's name.
-        name: String,
-        /// The error.
-        source: NpyError,
-    },
-    /// Two arrays have one name.
+    Array { name: String, source: NpyError },
+    /// Two arrays have the same name.
     #[error("two arrays have the name {0:?}")]
     Duplicate(String),
-    /// The arrays take too much memory.
+    /// The arrays take more memory than the limit.
     #[error("the arrays take more than the limit of {0} bytes")]
     TooLarge(usize),
 }
@@ -42,8 +32,8 @@ pub(crate) enum NpzError {
 /// Reads an archive whose members take at most `limit` bytes in all.
 pub(super) fn read(file: &[u8], limit: usize) -> Result<BTreeMap<String, Array>, NpzError> {
     let mut archive = ZipArchive::new(Cursor::new(file))?;
-    // Names and sizes are stored twice, in the directory and before each member, without a checksum. This
-    // also refuses equal names, of which the archive lists only the last.
+    // Names and sizes are stored twice, in the directory and before each member, without a checksum.
+    // Comparing them also detects repeated names: the directory lists only the last member of such a name.
     archive.validate_header_consistency()?;
     let mut arrays = BTreeMap::new();
     let mut left = limit;
@@ -64,7 +54,7 @@ pub(super) fn read(file: &[u8], limit: usize) -> Result<BTreeMap<String, Array>,
     Ok(arrays)
 }
 
-/// Writes a compressed archive, with the same bytes every time.
+/// Writes a compressed archive. The same arrays make the same bytes.
 pub(super) fn write(arrays: &BTreeMap<String, Array>) -> Result<Bytes, NpzError> {
     let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
     for (name, array) in arrays {
@@ -87,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_it_writes() {
+    fn a_written_archive_reads_back_within_the_limit() {
         let file = write(&arrays()).unwrap();
         assert_eq!(file, write(&arrays()).unwrap());
         assert_eq!(read(&file, 10_000).unwrap(), arrays());
@@ -95,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_an_error_or_harmless() {
+    fn damage_is_an_error_or_changes_no_array() {
         let file = write(&arrays()).unwrap();
         for end in 0..file.len() {
             assert!(read(&file[..end], 10_000).is_err(), "{end}");
@@ -109,7 +99,7 @@ mod tests {
         }
     }
 
-    /// Writes members of these names, and then gives them others in the directory.
+    /// An archive of members with these `names`, whose directory has the names `listed` instead.
     fn renamed(names: [&str; 2], listed: [&str; 2]) -> Vec<u8> {
         let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
         for name in names {
@@ -129,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_says_something_else_than_the_members_is_an_error() {
+    fn a_directory_that_contradicts_the_members_is_an_error() {
         assert_eq!(read(&renamed(["one", "two"], ["one", "two"]), 10_000).unwrap().len(), 2);
         for listed in [["one", "six"], ["six", "two"], ["two", "one"], ["one", "one"]] {
             let error = read(&renamed(["one", "two"], listed), 10_000).unwrap_err();
@@ -138,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn two_members_of_one_name_are_an_error() {
+    fn two_members_with_the_same_name_are_an_error() {
         let mut file = renamed(["one", "two"], ["one", "one"]);
         let second = file.windows(3).position(|part| part == b"two").unwrap();
         file[second..second + 3].copy_from_slice(b"one");

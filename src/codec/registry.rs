@@ -1,4 +1,4 @@
-//! Functions by extension.
+//! Finds the function for the extension of a field.
 
 use crate::{ErrorKind, Result};
 use std::borrow::Cow;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Functions by extension. The longest extension that a field name ends in wins: `seg.png` before `png`.
 pub(super) struct Registry<F: ?Sized> {
     functions: BTreeMap<String, Arc<F>>,
-    /// The error of the first option that named no extension.
+    /// The error of the first call that named no extension.
     bad: Option<String>,
 }
 
@@ -31,7 +31,7 @@ impl<F: ?Sized> Registry<F> {
         }
     }
 
-    /// The extensions that are given to an option. Records an error if there are none.
+    /// Splits the extensions given to `option`. Records an error if there are none.
     fn named(&mut self, option: &str, extensions: &str) -> Vec<String> {
         let named: Vec<String> = split(extensions).collect();
         if named.is_empty() {
@@ -41,7 +41,7 @@ impl<F: ?Sized> Registry<F> {
         named
     }
 
-    /// Checks that all options named an extension.
+    /// Fails if an option named no extension.
     pub(super) fn check(&self) -> Result<()> {
         match &self.bad {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! Text, whole numbers and JSON.
+//! Reads and writes text, whole numbers and JSON.
 
 use super::BoxError;
 use crate::Value;
@@ -21,12 +21,12 @@ pub(super) fn read_json(bytes: &Bytes, max_size: usize) -> Result<Value, BoxErro
     Ok(Value::Json(json::parse(bytes)?))
 }
 
-/// Reads a document in which `NaN`, `Infinity` and `-Infinity` are null, as [`read_json`] does.
+/// Reads a document like [`read_json`], with `NaN`, `Infinity` and `-Infinity` as null.
 pub(super) fn read_lenient_json(bytes: &Bytes, max_size: usize) -> Result<Value, BoxError> {
     json::check_memory(bytes, max_size as u64)?;
     match json::parse(bytes) {
         Ok(json) => Ok(Value::Json(json)),
-        // The error of the document as it is, unless these numbers are all that is wrong.
+        // If the document is wrong in other ways too, return the error of the unchanged document.
         Err(error) => Ok(Value::Json(json::parse(&without_nan(bytes)).map_err(|_| error)?)),
     }
 }
@@ -38,7 +38,7 @@ pub(super) fn write_text(value: &Value) -> Result<Bytes, BoxError> {
     }
 }
 
-/// Text is accepted too, if it is a whole number.
+/// Writes a whole number. A text is accepted if it is a whole number.
 pub(super) fn write_int(value: &Value) -> Result<Bytes, BoxError> {
     match value {
         Value::Int(int) => Ok(int.to_string().into()),
@@ -47,7 +47,7 @@ pub(super) fn write_int(value: &Value) -> Result<Bytes, BoxError> {
     }
 }
 
-/// Text is written unchanged, as in webdataset, but only if it is a JSON document.
+/// Writes a JSON document. A text that is a JSON document is written unchanged, the same as in webdataset.
 pub(super) fn write_json(value: &Value) -> Result<Bytes, BoxError> {
     match value {
         Value::Json(json) => Ok(serde_json::to_vec(json)?.into()),
@@ -55,7 +55,7 @@ pub(super) fn write_json(value: &Value) -> Result<Bytes, BoxError> {
         Value::Text(text) => match json::parse::<serde_json::Value>(text.as_bytes()) {
             Ok(_) => Ok(text.clone().into()),
             Err(error) => Err(format!(
-                "text in a JSON field is written as it is, but this is no JSON document ({error}); \
+                "text in a JSON field is written unchanged, but this text is not a JSON document ({error}); \
                  to write a JSON string, use `Value::Json`"
             )
             .into()),
@@ -68,12 +68,12 @@ pub(super) fn refuse(found: &Value, wanted: &str) -> BoxError {
     format!("the field's extension is for {wanted}, but the value is {}", found.type_name()).into()
 }
 
-/// Number of characters of a text that errors show.
+/// Number of characters of a text that an error shows.
 const EXCERPT: usize = 40;
 
-/// Describes a field in an error: the beginning of a text, or the length of anything else.
+/// Describes a field's content in an error: the beginning of a text, or the length of other bytes.
 pub(crate) fn excerpt(bytes: &[u8]) -> String {
-    // Enough bytes for the characters that are shown. The last character may be cut.
+    // A character has at most four bytes. The last character of `start` may be cut.
     let start = bytes.get(..4 * EXCERPT).unwrap_or(bytes);
     let text = match std::str::from_utf8(start) {
         Ok(text) => Some(text),
@@ -87,7 +87,7 @@ pub(crate) fn excerpt(bytes: &[u8]) -> String {
             Some((end, _)) => format!("{:?}… ({} bytes)", &text[..end], bytes.len()),
             None => format!("{text:?}"),
         },
-        None => format!("a field of {} bytes that are no text", bytes.len()),
+        None => format!("a field of {} bytes that are not text", bytes.len()),
     }
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn parse_int(bytes: &[u8]) -> Result<i64, BoxError> {
     })
 }
 
-/// Parses a document, if it takes no more memory than any may.
+/// Parses a document that takes at most [`DEFAULT_LIMIT`] bytes of memory.
 pub(crate) fn parse_json(bytes: &[u8]) -> Result<serde_json::Value, BoxError> {
     json::check_memory(bytes, DEFAULT_LIMIT)?;
     Ok(json::parse(bytes)?)
@@ -123,7 +123,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn errors_show_the_beginning_of_texts_and_nothing_of_other_bytes() {
+    fn errors_show_the_beginning_of_text_and_the_length_of_other_bytes() {
         let long = "é".repeat(100);
         for (bytes, expected) in [
             (&b"cat\n"[..], "\"cat\\n\"".to_owned()),
@@ -133,13 +133,13 @@ mod tests {
                 &[b"x".repeat(159), "é".repeat(9).into()].concat(),
                 format!("{:?}… (177 bytes)", "x".repeat(40)),
             ),
-            (b"\xff\xd8\xff\xe0 JFIF", "a field of 9 bytes that are no text".into()),
-            (b"a\0b", "a field of 3 bytes that are no text".into()),
-            (b"a\xc3", "a field of 2 bytes that are no text".into()),
+            (b"\xff\xd8\xff\xe0 JFIF", "a field of 9 bytes that are not text".into()),
+            (b"a\0b", "a field of 3 bytes that are not text".into()),
+            (b"a\xc3", "a field of 2 bytes that are not text".into()),
         ] {
             assert_eq!(excerpt(bytes), expected);
         }
-        assert!(parse_int(b"\xff\xd8").unwrap_err().to_string().contains("2 bytes that are no text"));
+        assert!(parse_int(b"\xff\xd8").unwrap_err().to_string().contains("2 bytes that are not text"));
         assert!(parse_int(&b"7".repeat(9999)).unwrap_err().to_string().contains("a number of 9999 digits"));
     }
 
@@ -188,11 +188,11 @@ mod tests {
     }
 
     #[test]
-    fn json_documents() {
+    fn json_is_parsed_strictly_and_exactly() {
         assert_eq!(parse_json(b"null").unwrap(), json!(null));
         assert_eq!(parse_json(b"\xef\xbb\xbf [1] \n").unwrap(), json!([1]));
         assert_eq!(parse_json(b"{\"a\": 1, \"a\": 2}").unwrap(), json!({"a": 2}));
-        // The nearest number, not one beside it.
+        // Numbers are rounded to the nearest float.
         assert_eq!(parse_json(b"5e-324").unwrap(), json!(5e-324));
         assert_eq!(parse_json(b"9007199254740993.0").unwrap(), json!(9_007_199_254_740_992.0));
         for bytes in [&b"NaN"[..], b"", b"[1,]", b"{\"a\":1} x", b"\xff\xfe1\0", b"1e999"] {

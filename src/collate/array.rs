@@ -1,4 +1,4 @@
-//! Columns of arrays of one shape.
+//! `ArrayColumn`: arrays of one type and shape.
 
 use super::cell::{Cell, Output};
 use super::check::config_error;
@@ -9,14 +9,14 @@ use crate::error::Result;
 use crate::sample::array::MAX_AXES;
 use crate::sample::{ArrayError, DType, Sample};
 
-/// A column of arrays that all have the same type and shape: the field's numbers are copied into the slot.
+/// A column of arrays that all have the same type and shape. The numbers of the field are copied into the
+/// slot.
 ///
-/// The field is an npy file or a decoded [`Array`](crate::Array), unless another option is called. Nothing is
-/// converted: an array of another type or shape is an error, [`ArrayError::Mismatch`], that names both.
+/// By default, the field is an npy file or a decoded [`Array`](crate::Array). Numbers are not converted: an
+/// array of another type or shape is an error, [`ArrayError::Mismatch`], which names both.
 ///
-/// Raw bytes and npy files as numpy writes them need no allocation. An npy file in Fortran order or of
-/// big-endian numbers does, because it is converted, and so does a safetensors file, because its header is
-/// read into a map.
+/// Reading raw bytes or an npy file in C order and little-endian allocates no memory. Other npy files are
+/// converted in new memory. Reading a safetensors file allocates memory for its header.
 ///
 /// ```
 /// use shardstream::codec::{Array, DType};
@@ -41,20 +41,21 @@ pub struct ArrayColumn {
 }
 
 impl ArrayColumn {
-    /// Reads a field; alternatives are separated by semicolons. The shape is that of one sample.
+    /// Reads `field`, which may be several alternatives separated by semicolons. `shape` is the shape of one
+    /// sample.
     #[must_use]
     pub fn new(field: &str, dtype: DType, shape: impl Into<Vec<usize>>) -> Self {
         ArrayColumn { field: Field::new(field), dtype, shape: shape.into() }
     }
 
-    /// The field is raw bytes: little-endian numbers in row-major order and nothing else.
+    /// Reads the field as raw bytes: only little-endian numbers in row-major order, without a header.
     #[must_use]
     pub fn raw(mut self) -> Self {
         self.field.form = Form::Raw(self.dtype);
         self
     }
 
-    /// Reads the tensor of this name from a safetensors file (feature `safetensors`) or a decoded npz file.
+    /// Reads the tensor with this name from a safetensors file (feature `safetensors`) or a decoded npz file.
     #[must_use]
     pub fn named(mut self, tensor: &str) -> Self {
         self.field.form = Form::Named(tensor.into());
@@ -107,7 +108,7 @@ impl Column for ArrayColumn {
 /// Converts little-endian numbers to the byte order of the machine, in place.
 pub(super) fn to_native(numbers: &mut [u8], dtype: DType) {
     if dtype == DType::Bool {
-        // Any byte but 0 is true, as in numpy, but only 0 and 1 are valid as `bool`.
+        // Any byte but 0 means true, as in numpy, but Rust's `bool` allows only the bytes 0 and 1.
         numbers.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
     } else if cfg!(target_endian = "big") {
         numbers.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_from_every_form() {
+    fn every_form_of_a_field_gives_the_same_numbers() {
         let array = Array::from_vec(vec![2, 3], vec![1i16, -2, 3, -4, 5, 256]).unwrap();
         let arrays =
             [("a".to_owned(), array.clone())].into_iter().collect::<std::collections::BTreeMap<_, _>>();
@@ -145,7 +146,7 @@ mod tests {
             assert_eq!(batch["x"].shape(), [1, 2, 3]);
             assert_eq!(batch["x"].as_slice::<i16>().unwrap(), [1, -2, 3, -4, 5, 256]);
         }
-        // The same in Fortran order and big-endian.
+        // An npy file in Fortran order and big-endian.
         let mut file =
             b"\x93NUMPY\x01\x00\x3a\x00{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }".to_vec();
         file.extend([1i16, -4, -2, 5, 3, 256].iter().flat_map(|n| n.to_be_bytes()));
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_as_declared_is_an_error_that_names_both() {
+    fn an_array_of_another_type_or_shape_is_an_error_that_names_both() {
         let array = Array::from_vec(vec![3, 2], vec![0i16; 6]).unwrap();
         let other = Array::from_vec(vec![2, 3], vec![0u16; 6]).unwrap();
         for (found, wanted) in [
@@ -169,7 +170,7 @@ mod tests {
                 "the array is uint16[2, 3], and int16[2, 3] is declared",
             ),
             (collate(column(&[2, 3]).raw(), b"1234567890"), "int16[2, 3] does not fit 10 bytes"),
-            (collate(column(&[2, 3]).raw(), b"123"), "3 bytes are no whole number of int16"),
+            (collate(column(&[2, 3]).raw(), b"123"), "3 bytes are not a whole number of int16"),
             (collate(column(&[2, 3]), b"123"), "neither an npy file nor a JSON list"),
             (collate(column(&[2]), b"[1, 2]"), "use `Columns::with_fn`"),
             (collate(column(&[2]), 7), "a whole number"),
@@ -186,7 +187,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_stacked_by_hand(
+        fn a_batch_has_the_bytes_of_all_arrays_in_order(
             shape in prop::collection::vec(0usize..5, 0..4),
             dtype in prop::sample::select(vec![DType::U8, DType::F16, DType::I32, DType::F64]),
             count in 1usize..6,
@@ -213,7 +214,7 @@ mod tests {
 
     #[cfg(feature = "safetensors")]
     #[test]
-    fn a_tensor_of_a_safetensors_file() {
+    fn a_safetensors_file_is_read_and_damage_does_not_panic() {
         use safetensors::{Dtype, serialize, tensor::TensorView};
         let (wanted, other) = ([1u8, 0, 2, 0], [0; 8]);
         let tensors = [
@@ -226,7 +227,7 @@ mod tests {
         let error = |column: ArrayColumn, file: &[u8]| collate(column, file).unwrap_err();
         assert!(error(column(&[2]).named("c"), &file).contains("no tensor \"c\", but: a, b"));
         assert!(error(column(&[2]).named("a"), &file).contains("float64[1], and int16[2]"));
-        // A header that promises what isn't there, and damage at every byte of it.
+        // A header with a huge claimed length; then files that are cut or damaged at every byte.
         let mut long = file.clone();
         long[..8].copy_from_slice(&u64::MAX.to_le_bytes());
         assert!(error(column(&[2]).named("b"), &long).contains("exceeds the limit"));

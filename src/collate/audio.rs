@@ -1,4 +1,4 @@
-//! Columns of sound.
+//! `AudioColumn`: sound of one sample rate and length.
 
 use super::cell::{Cell, Output};
 use super::check::{self, config_error};
@@ -9,7 +9,7 @@ use crate::sample::{DType, Sample, Value};
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The part of the sound that an [`AudioColumn`] takes if there is more than it has room for.
+/// Which part of a sound an [`AudioColumn`] keeps if the sound is longer than the column.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cut {
@@ -18,18 +18,18 @@ pub enum Cut {
     Start,
     /// The middle.
     Center,
-    /// A part whose first frame is drawn, uniform over all places. The number depends on the seed, the epoch,
-    /// the sample and the name of the column (see [`Columns`](super::Columns)).
+    /// A part whose first frame is drawn at random, uniform over all possible ones. The random number depends
+    /// on the seed, the epoch, the sample and the name of the column (see [`Columns`](super::Columns)).
     Random,
 }
 
-/// A column of sound: a field's WAV, FLAC, MP3 or Ogg Vorbis file, or a decoded [`Audio`], is brought to one
-/// sample rate and one number of channels, and cut or padded to one length.
+/// A column of sound: a field with a WAV, FLAC, MP3 or Ogg Vorbis file, or a decoded [`Audio`]. Every sound
+/// is converted to the same sample rate and number of channels, and cut or padded to the same length.
 ///
-/// Its tensors are the samples, `float32[samples, channels, frames]`, and one with the suffix `.lengths`,
-/// `int32[samples]`, the number of frames that are sound: the rest are zeros. The whole file is decoded, so
-/// that damage is an error; the sample rate is changed (see [`AudioResampler`]) only of the part that is
-/// taken.
+/// The column makes two tensors: the sound, `float32[samples, channels, frames]`, and, with the suffix
+/// `.lengths`, the number of frames that are not padding, `int32[samples]`. Padding frames are zeros. The
+/// whole file is decoded, so that damage is an error. Only the part that is kept is resampled (see
+/// [`AudioResampler`]).
 ///
 /// ```
 /// use shardstream::Sample;
@@ -58,37 +58,37 @@ pub struct AudioColumn {
     resamplers: Arc<Mutex<Resamplers>>,
 }
 
-/// The resamplers of the latest sample rates, with these rates; the latest is the last.
+/// Resamplers with the sample rates that they convert from, the newest last.
 type Resamplers = Vec<(u32, Arc<AudioResampler>)>;
 
-/// The number of sample rates whose weights a column keeps.
+/// The number of resamplers that a column keeps.
 const MAX_RATES: usize = 8;
 
 impl AudioColumn {
-    /// Reads a field (alternatives are separated by semicolons). `frames` is the number of samples of a
-    /// channel, `rate` that of one second.
+    /// Reads `field`, which may be several alternatives separated by semicolons. `rate` is the number of
+    /// frames per second of the column's sound, `frames` their number.
     #[must_use]
     pub fn new(field: &str, rate: u32, frames: usize) -> Self {
         let (field, resamplers) = (field.into(), Arc::default());
         AudioColumn { field, rate, frames, channels: 1, cut: Cut::Start, max_size: 512 << 20, resamplers }
     }
 
-    /// Sets the number of channels. Files must have as many; only 1, the default, takes the mean of all
-    /// channels.
+    /// Sets the number of channels. Default: 1, which stores the mean of all channels of a file. For any
+    /// other number, files must have as many channels.
     #[must_use]
     pub fn channels(mut self, channels: usize) -> Self {
         self.channels = channels;
         self
     }
 
-    /// Sets which part is taken of a longer sound. Default: its beginning.
+    /// Sets which part of a longer sound is kept. Default: the beginning.
     #[must_use]
     pub fn cut(mut self, cut: Cut) -> Self {
         self.cut = cut;
         self
     }
 
-    /// Refuses sound that takes more than this number of bytes once decoded. Default: 512 MiB.
+    /// Refuses sound that takes more than this number of bytes when decoded. Default: 512 MiB.
     #[must_use]
     pub fn max_size(mut self, bytes: usize) -> Self {
         self.max_size = bytes;
@@ -155,21 +155,21 @@ impl Column for AudioColumn {
         };
         let sound = self.sound(sample)?;
         let resampler = self.resampler(sound.sample_rate())?;
-        let found = resampler.frames(sound.frames());
-        let room = found.saturating_sub(self.frames);
+        let available = resampler.frames(sound.frames());
+        let surplus = available.saturating_sub(self.frames);
         let start = match self.cut {
             Cut::Start => 0,
-            Cut::Center => room / 2,
-            Cut::Random => sample.rng(seed).below(room as u64 + 1) as usize,
+            Cut::Center => surplus / 2,
+            Cut::Random => sample.rng(seed).below(surplus as u64 + 1) as usize,
         };
-        let taken = found.min(self.frames);
+        let kept = available.min(self.frames);
         for (channel, slot) in samples.numbers::<f32>()?.chunks_exact_mut(self.frames).enumerate() {
-            let (part, rest) = slot.split_at_mut(taken);
+            let (part, padding) = slot.split_at_mut(kept);
             resampler.resample(sound.channel(channel), start, part);
-            rest.fill(0.0);
+            padding.fill(0.0);
         }
-        // `check` has seen that the frames fit.
-        length.numbers::<i32>()?.fill(taken as i32);
+        // `check` made sure that the number of frames fits an `i32`.
+        length.numbers::<i32>()?.fill(kept as i32);
         Ok(())
     }
 }

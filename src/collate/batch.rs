@@ -12,13 +12,13 @@ use std::fmt;
 use std::ops::Index;
 use std::sync::Arc;
 
-/// The tensors of one step by name, as [`Columns`](super::Columns) make them.
+/// The tensors of one step by name, made by [`Columns`](super::Columns).
 ///
-/// If the batch is padded, only the first [`valid`](TensorBatch::valid) rows are samples. The others are
-/// copies of the last sample, or of the first one of the epoch if the batch has none.
+/// If the batch is padded, only the first [`valid`](TensorBatch::valid) rows are samples. The padding rows
+/// are copies of the batch's last sample, or of the epoch's first sample if the batch has no sample.
 pub struct TensorBatch {
     names: Arc<[Arc<str>]>,
-    /// `None` where a tensor was taken out.
+    /// The tensors in the order of `names`; `None` for a tensor that was taken out.
     tensors: Vec<Option<Tensor>>,
     rows: usize,
     step: Step,
@@ -30,18 +30,19 @@ impl TensorBatch {
         TensorBatch { names, tensors, rows, step: Step::of(valid) }
     }
 
-    /// The same tensors in this step.
+    /// The same tensors as the batch of this step.
     pub(crate) fn at(self, step: Step) -> Self {
         TensorBatch { step, ..self }
     }
 
-    /// The number of this batch's shape, if there are [several](crate::adapters::Buckets).
+    /// The number of this batch's shape among the [buckets](crate::adapters::Buckets), if the loader has
+    /// buckets.
     #[must_use]
     pub fn bucket(&self) -> Option<usize> {
         self.step.bucket
     }
 
-    /// The number of rows: the first axis of all tensors of a fixed shape.
+    /// The number of rows, which is the length of the first axis of all tensors of a fixed shape.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows
@@ -53,62 +54,62 @@ impl TensorBatch {
         self.rows == 0
     }
 
-    /// The number of rows that are samples: all, unless the batch is padded.
+    /// The number of rows that are samples. Less than [`len`](TensorBatch::len) only if the batch is padded.
     #[must_use]
     pub fn valid(&self) -> usize {
         self.step.valid
     }
 
-    /// Whether each row is a sample.
+    /// For each row, whether it is a sample and not padding.
     #[must_use]
     pub fn mask(&self) -> impl ExactSizeIterator<Item = bool> + use<> {
         self.step.mask(self.rows)
     }
 
-    /// The state of the job once this batch has been consumed; `None` for a batch that is not from a
-    /// [loader](crate::Loader).
+    /// The state of the job after this batch has been consumed; `None` for a batch that no
+    /// [loader](crate::Loader) made.
     #[must_use]
     pub fn state(&self) -> Option<&State> {
         self.step.state.as_ref()
     }
 
-    /// A random number generator for changes of the whole batch. For a batch from a [loader](crate::Loader),
-    /// the numbers depend on the seed and on the position of the batch in the job: they are the same on every
-    /// run and after a restore, and differ between epochs and ranks. All other batches have the same numbers:
-    /// use another seed for each.
+    /// A random number generator for augmentations of the whole batch. For a batch from a
+    /// [loader](crate::Loader), the numbers depend on the seed and on the position of the batch in the job:
+    /// they are the same on every run and after a restore, and differ between epochs and ranks. Without a
+    /// loader, the numbers depend on the seed only: use a different seed for each batch.
     #[must_use]
     pub fn rng(&self, seed: u64) -> Rng {
         let (epoch, index) = self.state().map_or((0, 0), |state| (state.epoch(), state.batch_key()));
         Rng::keyed(Purpose::Batch, seed, epoch, index)
     }
 
-    /// The tensor of this name.
+    /// The tensor with this name.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingTensor`] when there is none of that name.
+    /// [`ErrorKind::MissingTensor`] if the batch has no such tensor.
     pub fn tensor(&self, name: &str) -> Result<&Tensor> {
         self.find(name).and_then(|at| self.tensors[at].as_ref()).ok_or_else(|| self.missing(name))
     }
 
-    /// The tensor of this name, mutably.
+    /// The tensor with this name, mutably.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingTensor`] when there is none of that name.
+    /// [`ErrorKind::MissingTensor`] if the batch has no such tensor.
     pub fn tensor_mut(&mut self, name: &str) -> Result<&mut Tensor> {
         let missing = self.missing(name);
         self.find(name).and_then(|at| self.tensors[at].as_mut()).ok_or(missing)
     }
 
-    /// Takes the tensor of this name out.
+    /// Removes and returns the tensor with this name.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingTensor`] when there is none of that name, or it was taken.
+    /// [`ErrorKind::MissingTensor`] if the batch has no such tensor, or no longer has it.
     pub fn take(&mut self, name: &str) -> Result<Tensor> {
         let missing = self.missing(name);
         self.find(name).and_then(|at| self.tensors[at].take()).ok_or(missing)
     }
 
-    /// Replaces the tensor of this name, or appends it, and returns the old one.
+    /// Replaces the tensor with this name and returns the old one, or appends the tensor.
     pub fn set(&mut self, name: &str, tensor: Tensor) -> Option<Tensor> {
         match self.find(name) {
             Some(at) => self.tensors[at].replace(tensor),
@@ -120,13 +121,12 @@ impl TensorBatch {
         }
     }
 
-    /// The numbers of each sample in a tensor of samples of any length, such as that of
-    /// [`Ragged`](super::Ragged). If its rows have several numbers, such as pictures, they are those of all
-    /// rows of the sample.
+    /// The numbers of each sample in a ragged tensor, such as one of a [`Ragged`](super::Ragged) column. If
+    /// the rows of the tensor have several numbers, a sample's slice has the numbers of all of its rows.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingTensor`] when there is no such tensor or none of its offsets, [`ErrorKind::Array`]
-    /// when it is of another type.
+    /// [`ErrorKind::MissingTensor`] if the batch lacks the tensor or its offsets; [`ErrorKind::Array`] if the
+    /// tensor has another type.
     pub fn pieces<T: Element + CheckedBitPattern + 'static>(
         &self,
         name: &str,
@@ -135,18 +135,18 @@ impl TensorBatch {
         let row = tensor.shape().iter().skip(1).product::<usize>();
         let numbers = tensor.as_slice::<T>()?;
         let offsets = self.tensor(&format!("{name}.offsets"))?.as_slice::<i64>()?;
-        // Changed offsets give fewer numbers, and no panic.
+        // Callers may have changed the offsets. Wrong offsets give empty slices, and no panic.
         let position = move |at: &i64| usize::try_from(*at).map_or(usize::MAX, |at| at.saturating_mul(row));
         Ok(offsets
             .windows(2)
             .map(move |ends| numbers.get(position(&ends[0])..position(&ends[1])).unwrap_or_default()))
     }
 
-    /// The texts of the samples, such as those of [`Text`](super::Text).
+    /// The text of each sample in a ragged tensor of bytes, such as one of a [`Text`](super::Text) column.
     ///
     /// # Errors
-    /// As [`pieces`](TensorBatch::pieces); and [`ErrorKind::Decode`] when a text is not UTF-8, which is never
-    /// so for that column.
+    /// The errors of [`pieces`](TensorBatch::pieces). [`ErrorKind::Decode`] if a text is not UTF-8, which is
+    /// impossible for a `Text` column.
     pub fn strings(&self, name: &str) -> Result<impl ExactSizeIterator<Item = &str>> {
         for piece in self.pieces::<u8>(name)? {
             std::str::from_utf8(piece).map_err(|error| Error::decode(name, error))?;
@@ -171,7 +171,7 @@ impl TensorBatch {
 }
 
 /// # Panics
-/// When there is no such tensor; see [`TensorBatch::tensor`].
+/// If the batch has no such tensor. [`TensorBatch::tensor`] returns an error instead.
 impl Index<&str> for TensorBatch {
     type Output = Tensor;
 

@@ -1,4 +1,4 @@
-//! Boxes that follow a picture's transforms.
+//! `Boxes`: bounding boxes, which follow the transforms of their picture.
 
 use super::cell::{Cell, Output};
 use super::check::{self, config_error};
@@ -10,24 +10,24 @@ use crate::image::{Corners, Geometry};
 use crate::sample::{DType, Element, Sample};
 use half::{bf16, f16};
 
-/// The boxes of a picture, for [`ImageColumn::boxes`](super::ImageColumn::boxes): they are cropped, flipped
-/// and resized as the picture is.
+/// The bounding boxes of a picture, for [`ImageColumn::boxes`](super::ImageColumn::boxes). They are cropped,
+/// flipped and resized together with the picture.
 ///
-/// The field is an npy file or a decoded [`Array`](crate::Array) of the shape `[boxes, 4]`, or a JSON list of
-/// lists of four numbers, unless another option is called; [`raw`](Boxes::raw) numbers are four for each box.
-/// Floats and whole numbers of any type are read. A number that is not finite is an error.
+/// By default, the field is an npy file or a decoded [`Array`](crate::Array) of the shape `[boxes, 4]`, or a
+/// JSON list of lists of four numbers. [`raw`](Boxes::raw) fields have four numbers for each box. The numbers
+/// may have any float or integer type. A number that is not finite is an error.
 ///
-/// Boxes are clipped at the picture's borders. Those of which nothing is left are dropped, as are boxes
-/// without an area; [`min_visible`](Boxes::min_visible) and [`min_size`](Boxes::min_size) drop more.
+/// Boxes are clipped at the picture's borders. Boxes without a visible area are dropped;
+/// [`min_visible`](Boxes::min_visible) and [`min_size`](Boxes::min_size) drop more boxes.
 ///
-/// The names of the tensors are that of the image column, followed by
+/// The names of the tensors begin with the name of the image column. Their suffixes are:
 ///
-/// - `.boxes`, `float32[boxes, 4]`, those of all samples one after the other, and `.boxes.offsets`,
-///   `int64[samples + 1]`, where those of each sample begin;
-/// - with [`labels`](Boxes::labels), `.labels`, `int64[boxes]`, of the boxes that were kept, and
-///   `.labels.offsets`, which are the same as those of the boxes.
+/// - `.boxes`, `float32[boxes, 4]`: the boxes of all samples, one sample after the other.
+/// - `.boxes.offsets`, `int64[samples + 1]`: where the boxes of each sample begin.
+/// - `.labels`, `int64[boxes]`, if [`labels`](Boxes::labels) is called: the labels of the boxes.
+/// - `.labels.offsets`: the same as `.boxes.offsets`.
 ///
-/// With [`fixed`](Boxes::fixed) they are tensors of a fixed shape instead.
+/// With [`fixed`](Boxes::fixed), the tensors have a fixed shape and no offsets.
 #[derive(Debug, Clone)]
 pub struct Boxes {
     field: Field,
@@ -73,7 +73,7 @@ impl BoxFormat {
 }
 
 impl Boxes {
-    /// Reads a field; alternatives are separated by semicolons.
+    /// Reads `field`, which may be several alternatives separated by semicolons.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Boxes {
@@ -97,24 +97,24 @@ impl Boxes {
         self
     }
 
-    /// The numbers are shares of the picture's width and height, from 0 to 1, in the field and in the batch.
-    /// Default: they are pixels, from the left and the top of the picture.
+    /// Sets the unit of coordinates, in the field and in the batch, to fractions of the picture's width and
+    /// height, from 0 to 1. Default: pixels from the left and the top of the picture.
     #[must_use]
     pub fn relative(mut self) -> Self {
         self.relative = true;
         self
     }
 
-    /// Adds a tensor `.labels`: a whole number for each box, from a field with an npy file, a decoded array
-    /// or a JSON list. The labels of dropped boxes are dropped too. There must be as many labels as boxes.
+    /// Adds a tensor `.labels` with a whole number for each box, from a field with an npy file, a decoded
+    /// array or a JSON list. The field must have one label for each box. Labels of dropped boxes are dropped.
     #[must_use]
     pub fn labels(mut self, field: &str) -> Self {
         self.labels = Some(Field::new(field));
         self
     }
 
-    /// As [`labels`](Boxes::labels), from a list in a JSON document, at a pointer by RFC 6901, such as
-    /// `/labels`.
+    /// Like [`labels`](Boxes::labels), from a list in a JSON document. `pointer` is a JSON pointer (RFC
+    /// 6901), such as `/labels`.
     #[must_use]
     pub fn labels_at(mut self, field: &str, pointer: &str) -> Self {
         let mut labels = Field::new(field);
@@ -123,8 +123,8 @@ impl Boxes {
         self
     }
 
-    /// Drops boxes of which a smaller share of the area than this is left: 0.3 keeps those of which 30 % or
-    /// more are in the picture. Default: 0.
+    /// Drops a box if less than this fraction of its area is visible. 0.3 keeps boxes of which at least 30 %
+    /// are in the picture. Default: 0.
     #[must_use]
     pub fn min_visible(mut self, share: f64) -> Self {
         self.min_visible = share;
@@ -139,17 +139,18 @@ impl Boxes {
         self
     }
 
-    /// Makes tensors of a fixed shape: `.boxes`, `float32[samples, max, 4]`, `.labels`, `int64[samples,
-    /// max]`, and `.boxes.present`, `bool[samples, max]`, which says which of them are boxes; the others are
-    /// zeros. A sample with more boxes is an error, unless [`truncate`](Boxes::truncate) is called.
+    /// Makes tensors of a fixed shape: `.boxes`, `float32[samples, max, 4]`; `.labels`,
+    /// `int64[samples, max]`; and `.boxes.present`, `bool[samples, max]`, which is true for boxes and false
+    /// for padding. Padding is zeros. A sample with more boxes is an error, unless
+    /// [`truncate`](Boxes::truncate) is called.
     #[must_use]
     pub fn fixed(mut self, max: usize) -> Self {
         self.fixed = Some(max);
         self
     }
 
-    /// Drops the last boxes of a sample that has too many for the [`fixed`](Boxes::fixed) shape. Default:
-    /// they are an error.
+    /// Drops the last boxes of a sample with more boxes than the [`fixed`](Boxes::fixed) shape has room for.
+    /// Default: such a sample is an error.
     #[must_use]
     pub fn truncate(mut self) -> Self {
         self.truncate = true;
@@ -188,7 +189,7 @@ impl Boxes {
         match self.fixed {
             Some(max) => check::length(max),
             None if self.truncate => {
-                Err(config_error("`truncate` of boxes without `fixed`: say how many are kept"))
+                Err(config_error("`truncate` of boxes without `fixed`: set the number of boxes to keep"))
             }
             None => Ok(()),
         }
@@ -198,15 +199,16 @@ impl Boxes {
     pub(super) fn write(&self, sample: &Sample, geometry: &Geometry, cells: &mut [Cell]) -> Result<()> {
         let boxes = self.field.with(sample, |numbers| self.corners(&numbers, geometry))?;
         let mut kept: Vec<[f32; 4]> = Vec::with_capacity(boxes.len());
-        let mut numbers = Vec::with_capacity(boxes.len());
-        for (number, corners) in boxes.iter().enumerate() {
+        let mut kept_at = Vec::with_capacity(boxes.len());
+        for (at, corners) in boxes.iter().enumerate() {
             if let Some(visible) = self.visible(*corners, geometry) {
                 kept.push(visible);
-                numbers.push(number);
+                kept_at.push(at);
             }
         }
-        let labels = self.labels.as_ref().map(|field| read_labels(field, sample, boxes.len())).transpose()?;
-        let mut labels: Option<Vec<i64>> = labels.map(|all| numbers.iter().map(|at| all[*at]).collect());
+        let all_labels =
+            self.labels.as_ref().map(|field| read_labels(field, sample, boxes.len())).transpose()?;
+        let mut labels: Option<Vec<i64>> = all_labels.map(|all| kept_at.iter().map(|at| all[*at]).collect());
 
         let Some(max) = self.fixed else {
             let [to, labels_to @ ..] = cells else { return Err(check::wrong_cells()) };
@@ -219,7 +221,7 @@ impl Boxes {
         if kept.len() > max {
             if !self.truncate {
                 let what = format!(
-                    "{} boxes, and there is room for {max}: raise `fixed`, or see `truncate`",
+                    "{} boxes, and the tensor has room for {max}: raise `fixed`, or see `truncate`",
                     kept.len()
                 );
                 return Err(Error::decode(self.field.spec(), what));
@@ -236,7 +238,7 @@ impl Boxes {
         })
     }
 
-    /// The boxes of a field, in pixels of the picture before its transforms.
+    /// The corners of a field's boxes, in pixels of the picture before its transforms.
     fn corners(&self, numbers: &FieldNumbers<'_>, geometry: &Geometry) -> Result<Vec<Corners>, BoxError> {
         let size = geometry.before();
         let (width, height) =
@@ -249,31 +251,31 @@ impl Boxes {
             false => Err(format!("the box {numbers:?} has a number that is not finite").into()),
         };
         match numbers {
-            FieldNumbers::Array(found) => {
-                // A shape with a 0 in it may have other axes of any length.
-                let boxes = match found.shape[..] {
-                    _ if found.data.is_empty() => true,
+            FieldNumbers::Array(array) => {
+                let is_boxes = match array.shape[..] {
+                    // No boxes. The other axes of a shape with a 0 may have any length.
+                    _ if array.data.is_empty() => true,
                     [_, 4] => true,
                     [numbers] => matches!(self.field.form, Form::Raw(_)) && numbers.is_multiple_of(4),
                     _ => false,
                 };
-                if !boxes {
+                if !is_boxes {
                     return Err(format!(
-                        "an array of the shape {:?} is no boxes: make it [boxes, 4]",
-                        found.shape
+                        "an array of the shape {:?} cannot be boxes: make it [boxes, 4]",
+                        array.shape
                     )
                     .into());
                 }
-                floats(found)?.as_chunks::<4>().0.iter().map(|numbers| corners(*numbers)).collect()
+                floats(array)?.as_chunks::<4>().0.iter().map(|numbers| corners(*numbers)).collect()
             }
             FieldNumbers::List(items) => items.iter().map(|item| corners(box_numbers(item)?)).collect(),
         }
     }
 
-    /// The visible part of a box, as it is in the batch; `None` if the box is dropped.
+    /// The numbers for the batch of a box's visible part; `None` if the box is dropped.
     fn visible(&self, corners: Corners, geometry: &Geometry) -> Option<[f32; 4]> {
         let visible = geometry.visible(corners)?;
-        // Rounded as in the batch: a box may lose its area to rounding.
+        // Round to `f32` before the checks: the rounded box may have no area.
         let [left, top, right, bottom] = visible.corners.map(|corner| f64::from(corner as f32));
         let min_size = self.min_size - ROUNDING;
         let small = right <= left || bottom <= top || right - left < min_size || bottom - top < min_size;
@@ -289,10 +291,10 @@ impl Boxes {
     }
 }
 
-/// The tolerance of limits for calculated numbers.
+/// The tolerance when calculated numbers are compared with limits.
 const ROUNDING: f64 = 1e-4;
 
-/// Writes the numbers, followed by zeros.
+/// Copies `numbers` to the beginning of `to`, and fills the rest with zeros.
 fn fill<T: Copy + Default>(to: &mut [T], numbers: &[T]) {
     let (real, rest) = to.split_at_mut(numbers.len().min(to.len()));
     real.copy_from_slice(&numbers[..real.len()]);
@@ -302,11 +304,11 @@ fn fill<T: Copy + Default>(to: &mut [T], numbers: &[T]) {
 /// Reads the labels of `boxes` boxes.
 fn read_labels(field: &Field, sample: &Sample, boxes: usize) -> Result<Vec<i64>> {
     field.with(sample, |numbers| {
-        let found = numbers.len()?;
-        if found != boxes {
-            return Err(format!("{found} labels for {boxes} boxes: there must be one for each").into());
+        let count = numbers.len()?;
+        if count != boxes {
+            return Err(format!("{count} labels for {boxes} boxes: give one label for each box").into());
         }
-        let mut labels = vec![0; found];
+        let mut labels = vec![0; count];
         numbers.read(&mut labels)?;
         Ok(labels)
     })
@@ -319,17 +321,17 @@ fn box_numbers(item: &serde_json::Value) -> Result<[f64; 4], BoxError> {
     let whole = |numbers: &Vec<f64>| item.as_array().is_some_and(|items| items.len() == numbers.len());
     numbers.filter(whole).and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| {
         let text: String = item.to_string().chars().take(40).collect();
-        format!("{text} is no box: write a list of four numbers").into()
+        format!("{text} is not a box: write a list of four numbers").into()
     })
 }
 
-/// Reads numbers of any type.
-fn floats(found: &FieldArray<'_>) -> Result<Vec<f64>, BoxError> {
+/// Converts the numbers of an array of any number type to floats.
+fn floats(array: &FieldArray<'_>) -> Result<Vec<f64>, BoxError> {
     fn read<T: Element>(data: &[u8], float: impl Fn(T) -> f64) -> Vec<f64> {
         data.chunks_exact(size_of::<T>()).map(|bytes| float(T::read(bytes))).collect()
     }
-    let data = &*found.data;
-    Ok(match found.dtype {
+    let data = &*array.data;
+    Ok(match array.dtype {
         DType::F32 => read(data, |x: f32| x.into()),
         DType::F64 => read(data, |x: f64| x),
         DType::F16 => read(data, |x: f16| x.into()),
@@ -342,6 +344,6 @@ fn floats(found: &FieldArray<'_>) -> Result<Vec<f64>, BoxError> {
         DType::I32 => read(data, |x: i32| x.into()),
         DType::U64 => read(data, |x: u64| x as f64),
         DType::I64 => read(data, |x: i64| x as f64),
-        other => return Err(format!("boxes of {other}: make them numbers").into()),
+        other => return Err(format!("boxes of {other}: give them as numbers").into()),
     })
 }

@@ -1,4 +1,4 @@
-//! The outputs of a column, and the cells that a sample is written to.
+//! `Output` describes a tensor of a column, `Cell` is the memory of one sample in it.
 
 use crate::error::{ErrorKind, Result};
 use crate::sample::array::byte_len;
@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Output {
-    /// The suffix after the column's name: empty for its main output, else `.lengths`, for example.
+    /// The suffix after the column's name: empty for the main output, otherwise `.lengths`, for example.
     pub suffix: &'static str,
     /// The type of the numbers.
     pub dtype: DType,
@@ -23,29 +23,30 @@ pub struct Output {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Shape {
-    /// A fixed shape, which follows the axis of samples in the batch's tensor. No axes are one number.
+    /// A fixed shape. The tensor's shape is `[samples, …]`. A shape without axes is one number.
     Fixed(Vec<usize>),
-    /// Any number of rows of this shape; no axes are one number. The tensor has the rows of all samples one
-    /// after the other, `[rows, …]`. Another tensor, with the suffix `.offsets`, says where those of each
-    /// sample begin: `int64[samples + 1]`, in rows, from 0 to the length of the first axis of the first
-    /// tensor.
+    /// Any number of rows of this shape. The tensor's shape is `[rows, …]`: the rows of all samples, one
+    /// sample after the other. A row shape without axes is one number.
+    ///
+    /// A second tensor, with the suffix `.offsets`, tells where the rows of each sample begin:
+    /// `int64[samples + 1]`, counted in rows, from 0 to the total number of rows.
     Ragged(Vec<usize>),
 }
 
 impl Output {
-    /// The main output of a column, of a fixed shape.
+    /// An output without a suffix, of a fixed shape.
     #[must_use]
     pub fn fixed(dtype: DType, shape: impl Into<Vec<usize>>) -> Self {
         Output { suffix: "", dtype, shape: Shape::Fixed(shape.into()) }
     }
 
-    /// The main output of a column, of any length: numbers one after the other.
+    /// An output without a suffix, with any number of numbers per sample.
     #[must_use]
     pub fn ragged(dtype: DType) -> Self {
         Output::ragged_rows(dtype, [])
     }
 
-    /// The main output of a column, of any number of rows, such as pictures: each has this shape.
+    /// An output without a suffix, with any number of rows of this shape per sample. A row may be a picture.
     #[must_use]
     pub fn ragged_rows(dtype: DType, row: impl Into<Vec<usize>>) -> Self {
         Output { suffix: "", dtype, shape: Shape::Ragged(row.into()) }
@@ -57,12 +58,12 @@ impl Output {
         Output { suffix, ..self }
     }
 
-    /// The number of bytes of a sample; `None` for a ragged output, or if it overflows.
+    /// The number of bytes of a sample; `None` for a ragged output, or if the number overflows.
     pub(super) fn size(&self) -> Option<usize> {
         if self.is_ragged() { None } else { self.row_size() }
     }
 
-    /// The number of bytes of a sample, or of one row of a ragged output; `None` if it overflows.
+    /// The number of bytes of a sample, or of one row of a ragged output; `None` if the number overflows.
     pub(super) fn row_size(&self) -> Option<usize> {
         byte_len(self.row(), self.dtype.size())
     }
@@ -97,7 +98,8 @@ pub(super) enum CellContent {
 }
 
 impl Cell {
-    /// Makes the cell of an output. `slot` is called with its size if it has a fixed shape.
+    /// Makes the cell of an output. If the output has a fixed shape, `slot` is called with its size in bytes
+    /// and returns the memory.
     pub(super) fn new(output: &Output, slot: impl FnOnce(usize) -> BytesMut) -> Self {
         let content = match output.size() {
             Some(size) => CellContent::Slot(slot(size)),
@@ -106,7 +108,7 @@ impl Cell {
         Cell { dtype: output.dtype, row: output.row_size().unwrap_or(usize::MAX), content }
     }
 
-    /// Makes a cell with memory of its own, outside of a batch.
+    /// Makes a cell with newly allocated memory, outside of a batch.
     pub(super) fn standalone(output: &Output) -> Self {
         Cell::new(output, TensorPool::unpooled)
     }
@@ -116,7 +118,7 @@ impl Cell {
         Cell { content, ..*self }
     }
 
-    /// Takes the slot out and leaves an empty one.
+    /// Takes the slot out, and leaves an empty slot.
     pub(super) fn take_slot(&mut self) -> BytesMut {
         match &mut self.content {
             CellContent::Slot(slot) => std::mem::take(slot),
@@ -124,15 +126,15 @@ impl Cell {
         }
     }
 
-    /// Appends memory to the slot, without a copy if it is adjacent.
+    /// Appends memory to the slot. Adjacent memory is not copied.
     pub(super) fn join(&mut self, part: BytesMut) {
         if let CellContent::Slot(slot) = &mut self.content {
             slot.unsplit(part);
         }
     }
 
-    /// The bytes of a slot, aligned for the numbers. They have the content of an earlier batch: write all of
-    /// them. Empty if the output is ragged.
+    /// The bytes of a slot, aligned for the type of number; empty if the output is ragged. At first they have
+    /// the content of an earlier batch, so all of them must be written.
     pub fn bytes(&mut self) -> &mut [u8] {
         match &mut self.content {
             CellContent::Slot(slot) => slot,
@@ -140,24 +142,24 @@ impl Cell {
         }
     }
 
-    /// The numbers of a slot. They have the content of an earlier batch: write all of them. Empty if the
-    /// output is ragged.
+    /// The numbers of a slot; empty if the output is ragged. At first they have the content of an earlier
+    /// batch, so all of them must be written.
     ///
     /// # Errors
-    /// [`ErrorKind::Array`] when the output is of another type.
+    /// [`ErrorKind::Array`] if the output has another type.
     pub fn numbers<T: Element + CheckedBitPattern + NoUninit>(&mut self) -> Result<&mut [T]> {
         let other = ArrayError::Type { wanted: T::DTYPE, found: self.dtype };
         if T::DTYPE != self.dtype {
             return Err(other.into());
         }
         if self.dtype == DType::Bool {
-            // The content of an earlier batch need not be valid as `bool`.
+            // The content of an earlier batch may have bytes that are not valid as `bool`.
             self.bytes().fill(0);
         }
         bytemuck::checked::try_cast_slice_mut(self.bytes()).map_err(|_| other.into())
     }
 
-    /// Fills a slot with zeros, and empties a ragged output.
+    /// Fills a slot with zeros, or removes all rows of a ragged output.
     pub fn clear(&mut self) {
         match &mut self.content {
             CellContent::Slot(slot) => slot.fill(0),
@@ -165,16 +167,17 @@ impl Cell {
         }
     }
 
-    /// Sets the content of a ragged output: rows of numbers in the machine's byte order. It is copied when
-    /// the batch is complete.
+    /// Sets the rows of a ragged output, as bytes of numbers in the machine's byte order. The bytes are
+    /// copied when the batch is complete.
     ///
     /// # Errors
-    /// [`ErrorKind::Array`] when the bytes end within a row, [`ErrorKind::Config`] when the output has a
-    /// fixed shape.
+    /// [`ErrorKind::Array`] if the bytes end within a row; [`ErrorKind::Config`] if the output has a fixed
+    /// shape.
     pub fn put(&mut self, rows: impl Into<Bytes>) -> Result<()> {
         let (dtype, row) = (self.dtype, self.row);
         let CellContent::Piece(piece) = &mut self.content else {
-            let what = "a column that puts numbers of any length into a slot of a fixed shape";
+            let what =
+                "a column calls `Cell::put` for an output of a fixed shape: write to `bytes` or `numbers`";
             return Err(ErrorKind::Config(what.into()).into());
         };
         let rows = rows.into();
@@ -195,7 +198,7 @@ mod tests {
     use crate::collate::{Column, Columns, Optional};
     use crate::sample::Sample;
 
-    /// The bytes of a field as rows of two numbers.
+    /// A column that puts the bytes of the field `x` as rows of this shape.
     struct Pairs(Vec<usize>);
 
     impl Column for Pairs {
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_any_number() {
+    fn ragged_rows_are_concatenated_and_have_offsets() {
         let numbers = |numbers: &[i16]| numbers.iter().flat_map(|n| n.to_ne_bytes()).collect::<Vec<u8>>();
         let samples =
             || [&[1i16, 2, 3, 4][..], &[], &[5, 6]].map(|list| Sample::new("k").with("x", numbers(list)));
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_end_within_a_row() {
+    fn bytes_that_end_within_a_row_are_an_error() {
         let columns = Columns::new().with("x", Pairs(vec![2]));
         let error = columns.collate([Sample::new("k").with("x", b"123456")]).unwrap_err();
         let text = format!("{error:#}");
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_cannot_be() {
+    fn rows_that_are_empty_or_too_large_are_errors() {
         for (row, wanted) in
             [(vec![2, 0], "have no numbers"), (vec![usize::MAX, 2], "larger than any memory")]
         {

@@ -1,4 +1,4 @@
-//! Checks of the options of columns.
+//! Checks of column options.
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -7,7 +7,7 @@ pub(super) fn config_error(what: impl ToString) -> Error {
     ErrorKind::Config(what.to_string()).into()
 }
 
-/// Adds the name of the column to the error of its option.
+/// Adds a column's name to an error of its options.
 pub(super) fn in_column(name: &str, error: &Error) -> Error {
     match error.kind() {
         ErrorKind::Config(what) => config_error(format!("the column {name:?}: {what}")),
@@ -15,12 +15,12 @@ pub(super) fn in_column(name: &str, error: &Error) -> Error {
     }
 }
 
-/// The error of a column that gets other cells than those of its outputs.
+/// The error for a column that gets another number of cells than it has outputs.
 pub(super) fn wrong_cells() -> Error {
-    config_error("a column with other cells than it asked for")
+    config_error("a column was called with another number of cells than it has outputs")
 }
 
-/// Checks the name of a field, or alternatives that are separated by semicolons.
+/// Checks the name of a field, or several alternatives separated by semicolons.
 pub(super) fn field(spec: &str) -> Result<()> {
     match spec.split(';').find(|name| name.is_empty() || name.trim() != *name) {
         None => Ok(()),
@@ -31,7 +31,7 @@ pub(super) fn field(spec: &str) -> Result<()> {
     }
 }
 
-/// Checks a JSON pointer by RFC 6901.
+/// Checks a JSON pointer (RFC 6901).
 pub(super) fn pointer(pointer: &str) -> Result<()> {
     if pointer.is_empty() || pointer.starts_with('/') {
         return Ok(());
@@ -41,7 +41,7 @@ pub(super) fn pointer(pointer: &str) -> Result<()> {
     )))
 }
 
-/// Checks the length of a sequence, which must fit `int32`.
+/// Checks the length of a sequence: at least 1, and at most the largest `int32`.
 pub(super) fn length(length: usize) -> Result<()> {
     if (1..=i32::MAX as usize).contains(&length) {
         return Ok(());
@@ -49,7 +49,7 @@ pub(super) fn length(length: usize) -> Result<()> {
     Err(config_error(format!("the length {length}: make it from 1 to {}, as lengths are int32", i32::MAX)))
 }
 
-/// Checks that pixels can be normalized by these, to finite numbers.
+/// Checks that normalizing pixels with these means and deviations gives finite numbers of type `dtype`.
 #[cfg(feature = "image")]
 pub(super) fn statistics(
     mean: &[f32],

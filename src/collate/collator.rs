@@ -1,11 +1,11 @@
-//! Making batches: samples are written into slots, and slots are joined to tensors.
+//! `Collator`: writes samples into slots, and joins slots to the tensors of batches.
 
 use super::batch::TensorBatch;
 use super::cell::{Cell, CellContent, Output, Shape};
 use super::column::Columns;
 use crate::error::{ErrorKind, Result};
 use crate::sample::{DType, Sample};
-use crate::tensor::{Tensor, TensorBuffer, TensorPool};
+use crate::tensor::{BatchMemory, Tensor, TensorBuffer, TensorPool};
 use bytes::BytesMut;
 use smallvec::SmallVec;
 use std::fmt;
@@ -14,18 +14,18 @@ use std::sync::Arc;
 /// The slots of a sample in a batch, one for each tensor of a fixed shape.
 pub(crate) type RowSlots = SmallVec<[BytesMut; INLINE]>;
 
-/// A sample with at most this many tensors needs no allocation.
+/// The slots of a sample with at most this many tensors are stored without an allocation.
 pub(super) const INLINE: usize = 4;
 
-/// A sample that is written into its slots of a future batch. It cannot be read before it is in a
-/// [`TensorBatch`].
+/// A sample that was written into its slots of a future batch. Its content can be read only after it is part
+/// of a [`TensorBatch`].
 #[derive(Debug, Default)]
 pub(crate) struct Row {
     contents: SmallVec<[CellContent; INLINE]>,
 }
 
 impl Row {
-    /// Takes a slot out; none if the output is ragged.
+    /// Takes the slot of an output out; none if the output is ragged.
     fn take_slot(&mut self, output: usize) -> Option<BytesMut> {
         match self.contents.get_mut(output) {
             Some(CellContent::Slot(slot)) => Some(std::mem::take(slot)),
@@ -33,7 +33,7 @@ impl Row {
         }
     }
 
-    /// The content of a ragged output.
+    /// The bytes of a ragged output; empty for an output of a fixed shape.
     fn piece(&self, output: usize) -> &[u8] {
         match self.contents.get(output) {
             Some(CellContent::Piece(piece)) => piece,
@@ -42,7 +42,7 @@ impl Row {
     }
 }
 
-/// A copy with memory of its own.
+/// Copies the slots into new memory.
 impl Clone for Row {
     fn clone(&self) -> Self {
         let copy = |content: &CellContent| match content {
@@ -59,25 +59,47 @@ pub(crate) struct Collator(Arc<CollatorInner>);
 
 struct CollatorInner {
     columns: Columns,
-    /// For each column, what is added to the seed.
+    /// For each column, the salt that is combined with the seed.
     salts: Vec<u64>,
     names: Arc<[Arc<str>]>,
     /// The number of samples in a batch.
     rows: usize,
-    /// For each output, the number of bytes of a sample, `None` if it is ragged, and the pool of its buffers.
-    pools: Vec<(Option<usize>, Arc<TensorPool>)>,
+    /// For each output, the pool of its buffers.
+    pools: Vec<OutputPool>,
+}
+
+/// The buffers of an output.
+struct OutputPool {
+    /// The number of bytes of a sample; `None` if the output is ragged.
+    size: Option<usize>,
+    pool: Arc<TensorPool>,
+}
+
+impl OutputPool {
+    /// The pool of an output, for batches of `rows` samples. Only buffers of a fixed size are pinned.
+    fn new(output: &Output, rows: usize, memory: Option<&Arc<dyn BatchMemory>>) -> Self {
+        let Some(size) = output.size() else {
+            return OutputPool { size: None, pool: TensorPool::of_any_size() };
+        };
+        let bytes = size.saturating_mul(rows);
+        let pool = match memory {
+            None => TensorPool::new(bytes),
+            Some(memory) => TensorPool::pinned(bytes, Arc::clone(memory)),
+        };
+        OutputPool { size: Some(size), pool }
+    }
 }
 
 impl Columns {
     /// Makes a batch of samples on this thread, for pipelines without a [loader](crate::Loader).
     ///
-    /// Samples that were made by hand all have the same random numbers, unless they have
-    /// [positions](Sample::with_position), and the memory of batches is not
-    /// reused.
+    /// The memory of batches is not reused. Samples that no dataset has read have the same position, so
+    /// columns draw the same random numbers for all of them, unless [positions](Sample::with_position) are
+    /// set.
     ///
     /// # Errors
-    /// The first error of a sample, and [`ErrorKind::Config`](crate::ErrorKind::Config) for invalid columns,
-    /// such as two of the same name.
+    /// The first error of a sample. [`ErrorKind::Config`](crate::ErrorKind::Config) for invalid columns, such
+    /// as two with the same name.
     pub fn collate(&self, samples: impl IntoIterator<Item = Sample>) -> Result<TensorBatch> {
         self.check()?;
         let samples: Vec<Sample> = samples.into_iter().collect();
@@ -86,30 +108,20 @@ impl Columns {
 }
 
 impl Collator {
-    /// Makes batches of `rows` samples, of columns that were [checked](Columns::check).
+    /// A collator for batches of `rows` samples. The columns must have been [checked](Columns::check).
     pub(crate) fn new(columns: Columns, rows: usize) -> Self {
-        let pool = |size: Option<usize>| match size {
-            Some(size) => {
-                let bytes = size.saturating_mul(rows);
-                let memory = columns.memory.clone();
-                (
-                    Some(size),
-                    memory.map_or_else(|| TensorPool::new(bytes), |memory| TensorPool::pinned(bytes, memory)),
-                )
-            }
-            None => (None, TensorPool::of_any_size()),
-        };
-        let pools = columns.outputs.iter().map(|output| pool(output.size())).collect();
+        let pool = |output| OutputPool::new(output, rows, columns.memory.as_ref());
+        let pools = columns.outputs.iter().map(pool).collect();
         let names = columns.tensors().into();
         let salts = columns.salts();
         Collator(Arc::new(CollatorInner { columns, salts, names, rows, pools }))
     }
 
-    /// Checks the columns, and that memory has room for a batch.
+    /// Checks the columns, and that a batch fits into memory.
     pub(crate) fn check(&self) -> Result<()> {
         self.0.columns.check()?;
         let size = self.row_size().checked_mul(self.0.rows);
-        // An allocation that fails later would end the process.
+        // Try an allocation here: one that fails later would abort the process.
         let fits = |size| Vec::<u8>::new().try_reserve_exact(size).is_ok();
         if !size.is_some_and(|size| TensorPool::is_possible(size) && fits(size)) {
             let (rows, size) = (self.0.rows, self.row_size());
@@ -124,7 +136,7 @@ impl Collator {
         self.0.rows
     }
 
-    /// Makes a batch of samples on this thread, of which the first `valid` are real.
+    /// Makes a batch of samples on this thread. The first `valid` samples are real, the others padding.
     pub(crate) fn collate(&self, samples: &[Sample], valid: usize, seed: u64) -> Result<TensorBatch> {
         let mut allocator = self.slots();
         let row = |sample: &Sample| self.row(sample, seed, allocator.next_row());
@@ -132,37 +144,37 @@ impl Collator {
         self.batch(rows, valid)
     }
 
-    /// Whether making a batch of rows calls the caller's code: [`Column::finish`](super::Column::finish), or
-    /// a driver that pins memory.
+    /// Whether making a batch from rows may fail because it calls the caller's code:
+    /// [`Column::finish`](super::Column::finish), or a driver that pins memory.
     pub(crate) fn may_fail(&self) -> bool {
         let columns = &self.0.columns;
         columns.memory.is_some() || columns.columns.iter().any(|named| named.finished.is_some())
     }
 
-    /// Begins to hand out the slots of batches.
+    /// An allocator of the slots of batches.
     pub(crate) fn slots(&self) -> SlotAllocator {
         SlotAllocator { collator: self.clone(), rest: RowSlots::new(), left: 0 }
     }
 
     /// The number of bytes of a sample in the tensors of a fixed shape.
     pub(crate) fn row_size(&self) -> usize {
-        self.0.pools.iter().filter_map(|(size, _)| *size).fold(0, usize::saturating_add)
+        self.0.pools.iter().filter_map(|pool| pool.size).fold(0, usize::saturating_add)
     }
 
     /// The number of bytes of a batch; `None` if a tensor is ragged.
     pub(crate) fn batch_bytes(&self) -> Option<u64> {
-        let row = self.0.pools.iter().try_fold(0usize, |sum, (size, _)| sum.checked_add((*size)?));
+        let row = self.0.pools.iter().try_fold(0usize, |sum, pool| sum.checked_add(pool.size?));
         row.and_then(|row| row.checked_mul(self.0.rows)).map(|bytes| bytes as u64)
     }
 
     /// The number of bytes of tensors in use.
     pub(crate) fn bytes_in_use(&self) -> u64 {
-        self.0.pools.iter().map(|(_, pool)| pool.bytes_in_use()).sum()
+        self.0.pools.iter().map(|output| output.pool.bytes_in_use()).sum()
     }
 
     /// The number of bytes of idle buffers, ready for reuse.
     pub(crate) fn bytes_idle(&self) -> u64 {
-        self.0.pools.iter().map(|(_, pool)| pool.bytes_idle()).sum()
+        self.0.pools.iter().map(|output| output.pool.bytes_idle()).sum()
     }
 
     /// Writes a sample into its slots.
@@ -178,7 +190,7 @@ impl Collator {
                 named.column.write(sample, seed ^ salt, cells).map_err(|error| sample.locate(error))
             };
             match &columns.outputs[named.outputs.clone()] {
-                // The usual case has no list of cells.
+                // Most columns have one output, and need no list of cells.
                 [output] => {
                     let mut cell = cell(output);
                     write(std::slice::from_mut(&mut cell))?;
@@ -194,20 +206,21 @@ impl Collator {
         Ok(row)
     }
 
-    /// A row of zeros, and of nothing in ragged tensors, with memory of its own.
+    /// A row of zeros, with no rows in ragged tensors, in newly allocated memory.
     pub(crate) fn blank_row(&self) -> Row {
         let blank = |output| Cell::standalone(output).content;
         Row { contents: self.0.columns.outputs.iter().map(blank).collect() }
     }
 
-    /// Makes a batch of rows, of which the first `valid` are samples.
+    /// Makes a batch of rows. The first `valid` rows are samples, the others padding.
     pub(crate) fn batch(&self, mut rows: Vec<Row>, valid: usize) -> Result<TensorBatch> {
         let count = rows.len();
         let mut tensors = Vec::with_capacity(self.0.names.len());
         for named in &self.0.columns.columns {
             let begin = tensors.len();
             for number in named.outputs.clone() {
-                let (output, (_, pool)) = (&self.0.columns.outputs[number], &self.0.pools[number]);
+                let output = &self.0.columns.outputs[number];
+                let pool = &self.0.pools[number].pool;
                 match &output.shape {
                     Shape::Fixed(shape) => {
                         let shape = std::iter::once(count).chain(shape.iter().copied()).collect();
@@ -226,7 +239,10 @@ impl Collator {
                 let finished = named.column.finish(tensors.split_off(begin), valid)?;
                 if finished.len() != names.len() {
                     let (made, announced) = (finished.len(), names.len());
-                    let what = format!("a column made {made} tensors of the {announced} that it announced");
+                    let what = format!(
+                        "`Column::finish` of a column made {made} tensors, and `Column::finished` \
+                         announced {announced}"
+                    );
                     return Err(ErrorKind::Config(what).into());
                 }
                 tensors.extend(finished);
@@ -236,9 +252,10 @@ impl Collator {
     }
 }
 
-/// Joins the slots of a tensor to one buffer, without a copy if each begins where the previous one ends.
+/// Joins the slots of a tensor to one buffer. Nothing is copied if each slot begins where the previous one
+/// ends.
 fn joined(mut slots: impl Iterator<Item = BytesMut>, pool: &TensorPool) -> BytesMut {
-    // A tensor without rows must be aligned for numbers as well.
+    // The buffer of a tensor without rows must be aligned too.
     let Some(mut whole) = slots.next() else { return TensorPool::unpooled(0) };
     let copied = |parts: &mut dyn Iterator<Item = BytesMut>| {
         let mut copy = pool.take();
@@ -247,10 +264,10 @@ fn joined(mut slots: impl Iterator<Item = BytesMut>, pool: &TensorPool) -> Bytes
         copy
     };
     while let Some(slot) = slots.next() {
-        // Only parts of one buffer are joined: of others, `unsplit` would copy the rest to memory that is not
-        // aligned.
+        // `unsplit` is called only for adjacent slots of one buffer. Others it would copy to memory that is
+        // not aligned.
         if whole.as_ptr().addr() + whole.len() != slot.as_ptr().addr() || whole.capacity() != whole.len() {
-            // A sample failed in between, or this one is a copy that pads the batch.
+            // The slot is not adjacent: the sample between failed, or this slot is padding.
             return copied(&mut [whole, slot].into_iter().chain(slots));
         }
         whole.unsplit(slot);
@@ -258,13 +275,13 @@ fn joined(mut slots: impl Iterator<Item = BytesMut>, pool: &TensorPool) -> Bytes
     if TensorPool::is_aligned(&whole) { whole } else { copied(&mut std::iter::once(whole)) }
 }
 
-/// Concatenates the rows of all pieces. Returns them, and where those of each piece begin.
+/// Concatenates the rows of all pieces. Returns the tensor of the rows, and the tensor of offsets.
 fn concatenated<'a, P: ExactSizeIterator<Item = &'a [u8]>>(
     pieces: impl Fn() -> P,
     output: &Output,
     pool: &Arc<TensorPool>,
 ) -> Result<[Tensor; 2]> {
-    // At least 1, as checked by `Columns::check`.
+    // `Columns::check` made sure that a row has at least one byte.
     let row = output.row_size().unwrap_or(0).max(1);
     let mut offsets = Tensor::zeros(DType::I64, vec![pieces().len() + 1])?;
     let mut end = 0;
@@ -280,12 +297,12 @@ fn concatenated<'a, P: ExactSizeIterator<Item = &'a [u8]>>(
     Ok([Tensor::new(output.dtype, shape, TensorBuffer::pooled(values, pool))?, offsets])
 }
 
-/// Hands out the slots of batches in the order of rows.
+/// Returns the slots of batches, row by row.
 pub(crate) struct SlotAllocator {
     collator: Collator,
-    /// The memory of each tensor that is not handed out yet.
+    /// For each tensor, the memory of the current batch's remaining rows.
     rest: RowSlots,
-    /// The number of rows in it.
+    /// The number of rows that remain.
     left: usize,
 }
 
@@ -294,16 +311,16 @@ impl SlotAllocator {
     pub(crate) fn next_row(&mut self) -> RowSlots {
         let inner = &self.collator.0;
         if self.left == 0 {
-            let fixed = inner.pools.iter().filter(|(size, _)| size.is_some());
-            self.rest = fixed.map(|(_, pool)| pool.take()).collect();
+            let fixed = inner.pools.iter().filter(|output| output.size.is_some());
+            self.rest = fixed.map(|output| output.pool.take()).collect();
             self.left = inner.rows.max(1);
         }
         self.left -= 1;
-        let sizes = inner.pools.iter().filter_map(|(size, _)| *size);
+        let sizes = inner.pools.iter().filter_map(|output| output.size);
         self.rest.iter_mut().zip(sizes).map(|(rest, size)| rest.split_to(size.min(rest.len()))).collect()
     }
 
-    /// Ends a batch: the next row is the first of another one.
+    /// Ends the current batch: the next row is the first of another batch.
     pub(crate) fn end_batch(&mut self) {
         self.rest.clear();
         self.left = 0;

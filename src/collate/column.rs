@@ -1,4 +1,4 @@
-//! Columns, which write samples into tensors.
+//! `Column` writes a sample into one or more tensors; `Columns` are those of a batch.
 
 use super::cell::{Cell, Output, Shape};
 use super::check::{config_error, in_column};
@@ -38,87 +38,88 @@ use std::sync::Arc;
 /// # Ok::<(), shardstream::Error>(())
 /// ```
 pub trait Column: Send + Sync {
-    /// The tensors that samples are written to. Each call must return the same ones.
+    /// The tensors that samples are written to. Each call must return the same outputs.
     fn outputs(&self) -> Vec<Output>;
 
-    /// Checks the options, once, before the first sample: see [`Columns::check`].
+    /// Checks the options. [`Columns::check`] calls it, once, before the first sample.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), which names the option and says what to do about it.
-    /// The column's name is added to it.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), which names the option and says how to fix it. The
+    /// caller adds the column's name.
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Writes a sample into its cell of each output. Random numbers come from
-    /// [`sample.rng(seed)`](Sample::rng): `seed` differs from column to column, so that columns draw
-    /// unrelated numbers (see [`Columns`]).
+    /// Writes a sample into its cells, one for each output. Draw random numbers from
+    /// [`sample.rng(seed)`](Sample::rng): each column gets another `seed`, so columns draw unrelated numbers
+    /// (see [`Columns`]).
     ///
     /// # Errors
-    /// Any reason why the sample cannot be used. In a loader, the next sample of the stream takes its place.
+    /// Any reason why the sample cannot be used. A loader then uses the next sample of the stream instead.
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()>;
 
     /// Writes the cells of a sample that lacks the field, for [`Optional`](super::Optional) and
-    /// [`Stack`](super::Stack). By default they are [cleared](Cell::clear).
+    /// [`Stack`](super::Stack). By default, the cells are [cleared](Cell::clear).
     ///
     /// # Errors
-    /// As [`write`](Column::write).
+    /// The same as for [`write`](Column::write).
     fn write_missing(&self, cells: &mut [Cell]) -> Result<()> {
         cells.iter_mut().for_each(Cell::clear);
         Ok(())
     }
 
-    /// The name of the column whose random numbers this one draws too, so that both change alike, as with
-    /// `ImageColumn::same_as`. Default: none, and it has numbers of its own.
+    /// The name of another column, whose random numbers this column draws too, so that both augment samples
+    /// alike: see `ImageColumn::same_as`. Default: none; the column draws numbers of its own.
     fn follows(&self) -> Option<&str> {
         None
     }
 
-    /// Whether it is a picture: the first picture column has the seed of all [`Columns`] unchanged. Default:
-    /// no.
+    /// Whether the column is one of pictures. The first picture column gets the seed of the [`Columns`]
+    /// unchanged. Default: false.
     fn is_picture(&self) -> bool {
         false
     }
 
-    /// The suffixes of the tensors that [`finish`](Column::finish) makes; `None` if the tensors of a batch
-    /// are those of [`outputs`](Column::outputs). Each call must return the same.
+    /// The suffixes of the tensors that [`finish`](Column::finish) makes. `None`, the default, if a batch has
+    /// the tensors of [`outputs`](Column::outputs). Each call must return the same suffixes.
     fn finished(&self) -> Option<Vec<&'static str>> {
         None
     }
 
-    /// Makes the tensors of a batch from those that samples were written to: in the order of
-    /// [`outputs`](Column::outputs), ragged ones followed by their offsets. The first `valid` samples are
-    /// real; the others pad the batch. It is called if [`finished`](Column::finished) is not `None`.
+    /// Converts the tensors that samples were written to into the tensors of the batch. Called only if
+    /// [`finished`](Column::finished) is not `None`. `tensors` are in the order of
+    /// [`outputs`](Column::outputs); a ragged tensor is followed by its offsets. The first `valid` samples
+    /// are real, the others padding.
     ///
     /// # Errors
-    /// Any reason why the batch cannot be used. A loader treats it as a failure of all samples of the batch,
-    /// which [`on_error`](crate::loader::LoaderBuilder::on_error) may skip, and makes the batch of the
-    /// samples after them.
+    /// Any reason why the batch cannot be used. A loader treats it as a failure of all samples of the batch:
+    /// [`on_error`](crate::loader::LoaderBuilder::on_error) may skip them, and the batch is made of later
+    /// samples.
     fn finish(&self, tensors: Vec<Tensor>, valid: usize) -> Result<Vec<Tensor>> {
         let _ = valid;
         Ok(tensors)
     }
 }
 
-/// A column under a name.
+/// A column and its name.
 #[derive(Clone)]
 pub(super) struct NamedColumn {
     name: Arc<str>,
     pub(super) column: Arc<dyn Column>,
-    /// The range of its outputs.
+    /// The range of the column's outputs in [`Columns::outputs`].
     pub(super) outputs: Range<usize>,
-    /// The names of the tensors that [`Column::finish`] makes, if it is called.
+    /// The names of the tensors that [`Column::finish`] makes, if the column has that function.
     pub(super) finished: Option<Arc<[Arc<str>]>>,
 }
 
-/// The tensors of a batch by name, and what fills them.
+/// The columns of a batch: they name its tensors and write samples into them.
 ///
-/// Each column draws random numbers of its own, which depend on its name, the seed, the epoch and the sample:
-/// two columns that crop the same picture at random are two views of it. One column draws those of
-/// [`sample.rng(seed)`](Sample::rng): the first picture column; every other has those of
+/// Each column draws its own random numbers, which depend on the column's name, the seed, the epoch and the
+/// sample. So two columns that crop the same picture at random give two different views of it. The first
+/// picture column draws from [`sample.rng(seed)`](Sample::rng), every other column from
 /// [`sample.rng_named(seed, name)`](Sample::rng_named). Boxes and masks belong to their picture's column and
-/// follow it. A column that must be changed as another one, such as a depth image, is declared by
-/// `ImageColumn::same_as`.
+/// need no random numbers. `ImageColumn::same_as` makes a column draw the numbers of another one, for example
+/// to crop a depth image like its picture.
 #[derive(Clone, Default)]
 pub struct Columns {
     pub(super) columns: Vec<NamedColumn>,
@@ -130,14 +131,15 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// No columns yet.
+    /// An empty set of columns.
     #[must_use]
     pub fn new() -> Self {
         Columns::default()
     }
 
-    /// Pins the memory of batches for a device: `PinnedMemory` of the crate `shardstream-cuda` for NVIDIA
-    /// GPUs, or your own. Default: it is not pinned. The batches are the same.
+    /// Pins the memory of batches for a device, with `PinnedMemory` of the crate `shardstream-cuda` for
+    /// NVIDIA GPUs, or with your own implementation. The content of batches stays the same. Default: memory
+    /// is not pinned.
     #[must_use]
     pub fn memory(mut self, memory: Arc<dyn BatchMemory>) -> Self {
         self.memory = Some(memory);
@@ -158,7 +160,7 @@ impl Columns {
         self
     }
 
-    /// Sets the seed of the columns' random numbers. Default: that of the dataset, or 0 without a
+    /// Sets the seed of the columns' random numbers. Default: the seed of the dataset, or 0 without a
     /// [loader](crate::Loader).
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
@@ -186,7 +188,8 @@ impl Columns {
         names
     }
 
-    /// For each column, what is added to the seed of its random numbers.
+    /// For each column, the salt that makes its seed differ from that of other columns. 0 for the first
+    /// picture column and those that follow it.
     pub(super) fn salts(&self) -> Vec<u64> {
         let leads = |named: &&NamedColumn| named.column.is_picture() && named.column.follows().is_none();
         let first = self.columns.iter().find(leads);
@@ -197,7 +200,7 @@ impl Columns {
         self.columns.iter().map(salt).collect()
     }
 
-    /// Checks that a column follows one that has random numbers of its own.
+    /// Checks that the column `name`, which another column follows, exists and has random numbers of its own.
     fn check_follows(&self, name: &str) -> Result<()> {
         let leads = |named: &&NamedColumn| named.column.follows().is_none();
         let names: Vec<&str> = self.columns.iter().filter(leads).map(|named| &*named.name).collect();
@@ -208,12 +211,12 @@ impl Columns {
         Err(config_error(what))
     }
 
-    /// Checks the options of all columns. A [loader](crate::Loader) and [`collate`](Columns::collate) do so
+    /// Checks the options of all columns. A [loader](crate::Loader) and [`collate`](Columns::collate) call it
     /// before the first sample.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) with the name of the column whose options are invalid,
-    /// or of the tensor that two columns make or that exceeds any memory.
+    /// or of the tensor that two columns make or that does not fit into memory.
     pub fn check(&self) -> Result<()> {
         let config = |what: String| Err(config_error(what));
         for NamedColumn { name, column, .. } in &self.columns {

@@ -1,4 +1,4 @@
-//! CutMix.
+//! `CutMix`: mixes the pictures of a batch by pasting parts of them.
 
 use super::batch::TensorBatch;
 use super::mixup::{check_options, check_rows, mix_labels, one_hot, with_previous};
@@ -8,15 +8,15 @@ use crate::image::Layout;
 use crate::sample::ArrayError;
 use std::ops::Range;
 
-/// Pastes a part of the previous picture into each picture of a batch, and mixes their labels by its area
-/// (Yun et al., *CutMix*, 2019), as torchvision's `v2.CutMix` does.
+/// Pastes a box of the previous picture into each picture of a batch, and mixes their labels in proportion to
+/// the area (Yun et al., *CutMix*, 2019), like torchvision's `v2.CutMix`.
 ///
-/// One number λ is drawn from Beta(`alpha`, `alpha`) for the whole batch, and the centre of a box anywhere in
-/// the picture. The sides of the box are √(1 − λ) of those of the picture, and it is clipped at the picture's
-/// borders. Each label keeps the share that is kept of its picture. Pictures may have any type of numbers.
-/// Labels, and rows that only pad the batch, are treated as by [`Mixup`](super::Mixup).
+/// For the whole batch, one number λ is drawn from Beta(`alpha`, `alpha`), and a centre of the box anywhere
+/// in the picture. The box is √(1 − λ) times as wide and as high as the picture, and clipped at the picture's
+/// borders. The weight of a picture's own label is the fraction of its area that is kept. Pictures may have
+/// any number type. Labels and padding rows are treated as by [`Mixup`](super::Mixup).
 ///
-/// To apply one of the two to each batch, choose by other random numbers than theirs: by
+/// To apply either `Mixup` or `CutMix` to each batch, choose with a seed that neither of them uses: with
 /// `batch.rng(1).below(2)`, if they have the seeds 2 and 3.
 ///
 /// ```
@@ -43,16 +43,16 @@ pub struct CutMix {
 }
 
 impl CutMix {
-    /// `alpha` is both parameters of the beta distribution, `classes` the number of classes.
+    /// CutMix for `classes` classes. Both parameters of the beta distribution are `alpha`.
     ///
     /// # Errors
-    /// As [`Mixup::new`](super::Mixup::new).
+    /// The same as for [`Mixup::new`](super::Mixup::new).
     pub fn new(alpha: f64, classes: usize) -> Result<Self> {
         check_options("CutMix", alpha, classes)?;
         Ok(CutMix { alpha, classes, layout: Layout::Hwc })
     }
 
-    /// Sets the layout of the pictures. Default: [`Layout::Hwc`], as that of
+    /// Sets the layout of the pictures. Default: [`Layout::Hwc`], the same as for
     /// [`ImageColumn`](super::ImageColumn).
     #[must_use]
     pub fn layout(mut self, layout: Layout) -> Self {
@@ -60,21 +60,22 @@ impl CutMix {
         self
     }
 
-    /// Changes a batch, and returns the share of each picture that was kept. The random numbers are those of
-    /// [`batch.rng(seed)`](TensorBatch::rng), the same on every run and after a restore.
+    /// Mixes the pictures and labels of a batch, and returns the fraction of each picture that was kept. The
+    /// random numbers are those of [`batch.rng(seed)`](TensorBatch::rng), the same on every run and after a
+    /// restore.
     ///
     /// # Errors
-    /// As [`Mixup::apply`](super::Mixup::apply); and [`ArrayError::Shape`] for pictures that do not have
-    /// three axes.
+    /// The same as for [`Mixup::apply`](super::Mixup::apply), and [`ArrayError::Shape`] for pictures that do
+    /// not have three axes.
     pub fn apply(&self, batch: &mut TensorBatch, image: &str, label: &str, seed: u64) -> Result<f64> {
         let mut rng = batch.rng(seed);
         self.apply_with(batch, image, label, &mut rng)
     }
 
-    /// [`apply`](CutMix::apply) with random numbers of your own.
+    /// Like [`apply`](CutMix::apply), with random numbers from `rng`.
     ///
     /// # Errors
-    /// As [`apply`](CutMix::apply).
+    /// The same as for [`apply`](CutMix::apply).
     pub fn apply_with(
         &self,
         batch: &mut TensorBatch,
@@ -107,7 +108,7 @@ impl CutMix {
     }
 }
 
-/// Draws the columns and the rows of the box.
+/// Draws the box: its range of columns and its range of rows.
 fn draw(rng: &mut Rng, alpha: f64, width: usize, height: usize) -> (Range<usize>, Range<usize>) {
     let half = 0.5 * (1.0 - rng.beta(alpha)).sqrt();
     let mut side = |length: usize| {
@@ -125,9 +126,9 @@ mod tests {
     use crate::sample::Sample;
 
     #[test]
-    fn the_same_box_in_both_layouts() {
+    fn both_layouts_get_the_same_box() {
         let (height, width, channels) = (7, 9, 3);
-        // The number of the picture, and of the value in it.
+        // The thousands of a value tell its picture, the rest its position in the picture.
         let number = move |sample: &Sample, c: usize, y: usize, x: usize| {
             (sample.key().len() * 1000 + (c * height + y) * width + x) as f32
         };
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_are_as_large_as_they_should_be() {
+    fn the_mean_area_of_boxes_is_the_expected_one() {
         let mut rng = Rng::new(1, 2, 3);
         let mut area = 0.0;
         for _ in 0..20_000 {

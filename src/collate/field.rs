@@ -1,4 +1,4 @@
-//! Reading the numbers of a field in any of its forms.
+//! `Field`: reads the numbers of a field, which may have several forms.
 
 use super::check::{self, config_error};
 use super::number::{Number, of_json};
@@ -20,13 +20,13 @@ pub(super) struct Field {
 /// The form in which a field has its numbers.
 #[derive(Debug, Clone)]
 pub(super) enum Form {
-    /// An npy file or a JSON list, which the first bytes tell apart.
+    /// An npy file or a JSON list. The first bytes tell which.
     Any,
-    /// Little-endian numbers and nothing else.
+    /// Little-endian numbers without a header.
     Raw(DType),
-    /// The tensor of that name.
+    /// The tensor with this name in a safetensors or npz file.
     Named(String),
-    /// The list at this pointer of a JSON document.
+    /// The list at this JSON pointer in a JSON document.
     At(String),
 }
 
@@ -43,21 +43,21 @@ pub(super) enum FieldNumbers<'a> {
 pub(super) struct FieldArray<'a> {
     pub(super) dtype: DType,
     pub(super) shape: SmallVec<[usize; 6]>,
-    /// Little-endian, in row-major order.
+    /// The numbers, little-endian, in row-major order.
     pub(super) data: ArrayData<'a>,
 }
 
 /// The bytes of an array.
 #[derive(Debug)]
 pub(super) enum ArrayData<'a> {
-    /// A part of the field, and the whole field.
+    /// A part of the field's bytes, and all of the field's bytes.
     Part(&'a [u8], &'a Bytes),
-    /// Bytes that had to be converted.
+    /// Converted bytes, in memory of their own.
     Own(Bytes),
 }
 
 impl ArrayData<'_> {
-    /// The bytes, shared without a copy.
+    /// The bytes, without a copy.
     pub(super) fn to_bytes(&self) -> Bytes {
         match self {
             ArrayData::Part([], _) => Bytes::new(),
@@ -79,12 +79,12 @@ impl Deref for ArrayData<'_> {
 }
 
 impl Field {
-    /// Alternatives are separated by semicolons.
+    /// A field of any form. `spec` may be several alternatives separated by semicolons.
     pub(super) fn new(spec: &str) -> Self {
         Field { spec: spec.into(), form: Form::Any }
     }
 
-    /// The field's name, or alternatives that are separated by semicolons.
+    /// The field's name, or several alternatives separated by semicolons.
     #[cfg(feature = "image")]
     pub(super) fn spec(&self) -> &str {
         &self.spec
@@ -96,27 +96,27 @@ impl Field {
         match &self.form {
             Form::At(pointer) => check::pointer(pointer),
             Form::Named(name) if name.is_empty() => {
-                Err(config_error("`named` without a name: say which tensor of the file is meant"))
+                Err(config_error("`named` without a name: give the name of a tensor in the file"))
             }
             Form::Any | Form::Raw(_) | Form::Named(_) => Ok(()),
         }
     }
 
-    /// As [`check`](Field::check), and checks that the stored type can be converted to `T`.
+    /// Like [`check`](Field::check), and also checks that raw numbers can be converted to `T`.
     pub(super) fn check_numbers<T: Number>(&self) -> Result<()> {
         self.check()?;
         let Form::Raw(stored) = self.form else { return Ok(()) };
-        // Which types are converted does not depend on the numbers.
+        // Converting no numbers fails exactly if the types do not fit.
         T::of_array(stored, &[], &mut []).map_err(|_| {
             let wanted = T::DTYPE;
             config_error(format!(
                 "`raw` numbers of {stored} in a column of {wanted}: whole numbers are converted to whole \
-                 numbers, floats not at all"
+                 numbers of other types, floats are not converted"
             ))
         })
     }
 
-    /// Finds the numbers of a sample and calls `work` with them.
+    /// Calls `work` with the numbers of the field of a sample.
     pub(super) fn with<R>(
         &self,
         sample: &Sample,
@@ -164,21 +164,21 @@ impl Field {
 }
 
 impl FieldNumbers<'_> {
-    /// The length of the sequence.
+    /// The length of the sequence; an error for an array that does not have exactly one axis.
     pub(super) fn len(&self) -> Result<usize, BoxError> {
         match self {
-            FieldNumbers::Array(found) => match found.shape[..] {
+            FieldNumbers::Array(array) => match array.shape[..] {
                 [length] => Ok(length),
-                _ => Err(format!("an array of the shape {:?} is no sequence", found.shape).into()),
+                _ => Err(format!("an array of the shape {:?} is not a sequence", array.shape).into()),
             },
             FieldNumbers::List(items) => Ok(items.len()),
         }
     }
 
-    /// Reads as many numbers as `to` has room for. The others are not checked.
+    /// Reads as many numbers as `to` has room for. Further numbers are not checked.
     pub(super) fn read<T: Number>(&self, to: &mut [T]) -> Result<(), BoxError> {
         match self {
-            FieldNumbers::Array(found) => T::of_array(found.dtype, &found.data, to),
+            FieldNumbers::Array(array) => T::of_array(array.dtype, &array.data, to),
             FieldNumbers::List(items) => {
                 for (item, to) in items.iter().zip(to) {
                     *to = of_json(item)?;
@@ -205,7 +205,7 @@ fn npy(file: &Bytes) -> Result<FieldArray<'_>, BoxError> {
 
 fn raw(data: &Bytes, dtype: DType) -> Result<FieldArray<'_>, BoxError> {
     if !data.len().is_multiple_of(dtype.size()) {
-        return Err(format!("{} bytes are no whole number of {dtype}", data.len()).into());
+        return Err(format!("{} bytes are not a whole number of {dtype}", data.len()).into());
     }
     Ok(FieldArray {
         dtype,
@@ -232,11 +232,12 @@ fn no_tensor<'a>(name: &str, present: impl Iterator<Item = &'a str>) -> BoxError
     format!("it has no tensor {name:?}, but: {}", present.join(", ")).into()
 }
 
-/// Maximum length of a safetensors header. A longer one would cost more than the data of a sample.
+/// Maximum length of a safetensors header in bytes. Parsing a longer header would take longer than reading
+/// the data of a sample.
 #[cfg(feature = "safetensors")]
 const MAX_HEADER: u64 = 1 << 20;
 
-/// Finds the tensor of this name in a safetensors file.
+/// Finds the tensor with this name in a safetensors file.
 #[cfg(feature = "safetensors")]
 fn named<'a>(file: &'a Bytes, name: &str) -> Result<FieldArray<'a>, BoxError> {
     use crate::error::SizeLimit;
@@ -282,17 +283,17 @@ fn named<'a>(_: &'a Bytes, name: &str) -> Result<FieldArray<'a>, BoxError> {
     .into())
 }
 
-/// The options for the form of the numbers, for all columns of sequences.
+/// Options for the form of the numbers, shared by all columns of sequences.
 macro_rules! sequence_options {
     () => {
-        /// The field is raw bytes: little-endian numbers of that type and nothing else.
+        /// Reads the field as raw bytes: little-endian numbers of this type, without a header.
         #[must_use]
         pub fn raw(mut self, stored: $crate::sample::DType) -> Self {
             self.field.form = $crate::collate::field::Form::Raw(stored);
             self
         }
 
-        /// Reads the tensor of this name from a safetensors file (feature `safetensors`) or a decoded npz
+        /// Reads the tensor with this name from a safetensors file (feature `safetensors`) or a decoded npz
         /// file.
         #[must_use]
         pub fn named(mut self, tensor: &str) -> Self {
@@ -300,7 +301,8 @@ macro_rules! sequence_options {
             self
         }
 
-        /// Reads a list in a JSON document, at a pointer by RFC 6901, such as `/tokens` or `/turns/0/ids`.
+        /// Reads a list in a JSON document. `pointer` is a JSON pointer (RFC 6901), such as `/tokens` or
+        /// `/turns/0/ids`.
         #[must_use]
         pub fn at(mut self, pointer: &str) -> Self {
             self.field.form = $crate::collate::field::Form::At(pointer.into());

@@ -1,31 +1,32 @@
-//! Packing of sequences into rows of one length.
+//! Packs sequences into rows of one length.
 
 use std::collections::BTreeSet;
 
-/// The row that a sequence is placed in, of those with room for it.
+/// Which of the rows with enough room a sequence is placed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowFit {
     /// The first row.
     First,
-    /// The row with the least room, and of several the first.
+    /// The row with the least room; the first of several.
     Best,
 }
 
-/// Places sequences of these lengths into rows of `room`, the longest first, and of equal ones the first.
-/// Returns the row of each sequence, `None` for a length of 0, and the number of rows.
+/// Places sequences of these lengths into rows of length `room`. The longest sequence is placed first;
+/// sequences of equal length in their order. Returns the row of each sequence (`None` for a length of 0), and
+/// the number of rows.
 pub(crate) fn fit_decreasing(lengths: &[usize], room: usize, into: RowFit) -> (Vec<Option<usize>>, usize) {
     let mut order: Vec<usize> = (0..lengths.len()).filter(|at| lengths[*at] > 0).collect();
     order.sort_by_key(|at| std::cmp::Reverse(lengths[*at]));
     let mut rows = vec![None; lengths.len()];
     let mut left: Vec<usize> = Vec::new();
-    // The rows, ordered by the room that is left in them.
+    // Pairs of the room left in a row and the row.
     let mut sorted: BTreeSet<(usize, usize)> = BTreeSet::new();
     for at in order {
-        let found = match into {
+        let fitting = match into {
             RowFit::First => left.iter().position(|left| *left >= lengths[at]),
             RowFit::Best => sorted.range((lengths[at], 0)..).next().map(|(_, row)| *row),
         };
-        let row = found.unwrap_or_else(|| {
+        let row = fitting.unwrap_or_else(|| {
             left.push(room);
             left.len() - 1
         });

@@ -1,4 +1,4 @@
-//! Columns that a function fills.
+//! `Columns::with_fn`: a column that the caller's function fills.
 
 use super::cell::{Cell, Output};
 use super::column::{Column, Columns};
@@ -38,9 +38,9 @@ where
 }
 
 impl Columns {
-    /// Adds a tensor of a fixed shape that a function fills, for fields that no column of this module reads.
+    /// Adds a tensor of a fixed shape, which `fill` writes, for fields that no column of this module reads.
     ///
-    /// The function gets the sample and its numbers in the tensor, which are zeros.
+    /// `fill` is called with each sample and its slot in the tensor, which contains zeros.
     ///
     /// ```
     /// use shardstream::Sample;

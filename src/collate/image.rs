@@ -1,4 +1,4 @@
-//! Columns of pictures.
+//! `ImageColumn`: decoded and transformed pictures.
 
 use super::boxes::Boxes;
 use super::cell::{Cell, Output};
@@ -13,20 +13,19 @@ use crate::image::{
 use crate::sample::{DType, Sample, Value};
 use std::cell::RefCell;
 
-/// A column of pictures: a field's file is decoded, transformed and written into its slot.
+/// A column of pictures: the file of a field is decoded, transformed and written into the sample's slot.
 ///
-/// The image data of a JPEG is read to its end, so that damage is an error. As far as the decoder can, only
-/// the pixels that the transforms need are decoded, and a picture that is much reduced is decoded at a scale
-/// of 1/2, 1/4 or 1/8 (with the feature `turbojpeg`; see [`reducing_gap`](ImageColumn::reducing_gap)). For
-/// files that are known to be good, [`verify(false)`](ImageColumn::verify) is faster.
+/// The decoder decodes only the pixels that the transforms need, as far as it can. With the feature
+/// `turbojpeg`, it decodes a picture that will be made much smaller at a scale of 1/2, 1/4 or 1/8 (see
+/// [`reducing_gap`](ImageColumn::reducing_gap)). The image data of a JPEG is still read to its end, so that
+/// damage is an error. For files that are known to be good, [`verify(false)`](ImageColumn::verify) is faster.
 ///
 /// The random numbers of the transforms depend on the seed, the epoch, the sample and the name of the column
-/// (see [`Columns`](super::Columns)), and are drawn by one transform after the other: two columns that crop
-/// one field at random are two views of the picture. [`boxes`](ImageColumn::boxes) and a label image
-/// ([`mask`](ImageColumn::mask)) follow the picture; [`same_as`](ImageColumn::same_as) is for a second
-/// picture that must be cropped alike.
+/// (see [`Columns`](super::Columns)). So two columns that crop one field at random give two different views
+/// of the picture. [`boxes`](ImageColumn::boxes) and a label image ([`mask`](ImageColumn::mask)) follow the
+/// transforms of the picture; [`same_as`](ImageColumn::same_as) crops a second picture like the first.
 ///
-/// The default is `u8[height, width, 3]`, with values from 0 to 255.
+/// By default, the tensor is `uint8[samples, height, width, 3]`, with values from 0 to 255.
 ///
 /// ```
 /// use shardstream::codec::DType;
@@ -56,18 +55,19 @@ pub struct ImageColumn {
     writer: Result<PixelWriter, String>,
     boxes: Option<Boxes>,
     mask: Option<Mask>,
-    /// The column whose random numbers are drawn.
+    /// The column whose random numbers this column draws, if not its own.
     follows: Option<String>,
 }
 
 thread_local! {
-    /// The memory that each thread decodes in.
+    /// Memory for decoding, reused by the pictures of a thread.
     static SCRATCH: RefCell<FrameScratch> = RefCell::default();
 }
 
 impl ImageColumn {
-    /// Reads a field (alternatives are separated by semicolons). `size` is that of pictures after the
-    /// transforms: `(height, width)`, or a number for a square. A picture of another size is an error.
+    /// Reads `field`, which may be several alternatives separated by semicolons. `size` is the size of
+    /// pictures after the transforms: `(height, width)`, or one number for a square. A transformed picture of
+    /// another size is an error.
     #[must_use]
     pub fn new(field: &str, size: impl Into<Size>) -> Self {
         let options = FrameOptions {
@@ -110,80 +110,80 @@ impl ImageColumn {
         self.with_writer()
     }
 
-    /// Sets the type of the values: `U8`, 0 to 255, or `F32`, `BF16` or `F16`, 0 to 1; in a
-    /// [mode](ImageColumn::mode) of 16 bits `U16`, 0 to 65535, or one of the latter. Default: `U8`.
+    /// Sets the type of the values. `F32`, `BF16` and `F16` have values from 0 to 1. `U8` has values from 0
+    /// to 255; in a [mode](ImageColumn::mode) of 16 bits, use `U16`, from 0 to 65535, instead. Default: `U8`.
     ///
-    /// The values of a file of 16 bits are divided by 65535 for `F32`, `BF16` and `F16`, unless a transform
-    /// of pixels of 8 bits, such as `ColorJitter`, has scaled them to 8 bits before.
+    /// For `F32`, `BF16` and `F16`, the values of a file of 16 bits are divided by 65535. A transform that
+    /// works on pixels of 8 bits, such as `ColorJitter`, scales them to 8 bits first.
     #[must_use]
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = dtype;
         self.with_writer()
     }
 
-    /// Subtracts the mean of each channel and divides by its standard deviation, both of values from 0 to 1,
-    /// as torchvision's `Normalize` does: the same `f32`, to the last bit, or rounded to the nearest number
-    /// of a shorter type. Values of type `u8` cannot be normalized.
+    /// Subtracts the mean of each channel and divides by its standard deviation, both given for values from 0
+    /// to 1. The `f32` results are exactly those of torchvision's `Normalize`; for a shorter type, they are
+    /// rounded to the nearest number. Values of type `U8` and `U16` cannot be normalized.
     #[must_use]
     pub fn normalize(mut self, mean: impl Into<Vec<f32>>, deviation: impl Into<Vec<f32>>) -> Self {
         self.normalize = Some((mean.into(), deviation.into()));
         self.with_writer()
     }
 
-    /// Sets the mode that transforms work in, `Rgb8` or `L8`, or `L16` or `Rgb16` for files of 16 bits such
-    /// as depth. In the latter, pictures can be cropped, resized and flipped, and a transform that works on
-    /// pixels of 8 bits is an error of the sample. Default: `Rgb8`.
+    /// Sets the mode that pictures are decoded to and transforms work in: `Rgb8` or `L8`, or `L16` or `Rgb16`
+    /// for files of 16 bits such as depth images. In `L16` and `Rgb16`, pictures can be cropped, resized and
+    /// flipped; a transform that works on pixels of 8 bits is an error of the sample. Default: `Rgb8`.
     #[must_use]
     pub fn mode(mut self, mode: ImageMode) -> Self {
         self.options.mode = mode;
         self.with_writer()
     }
 
-    /// Applies the EXIF orientation. Default: no, as in torchvision and Pillow.
+    /// Applies the EXIF orientation. Default: false, the same as in torchvision and Pillow.
     #[must_use]
     pub fn apply_orientation(mut self, apply: bool) -> Self {
         self.options.apply_orientation = apply;
         self
     }
 
-    /// A JPEG that is reduced may be decoded at a half, a quarter or an eighth of its size if that is at
-    /// least this many times the requested size, in both directions. At least 1, which is fastest; from about
-    /// 3 on the difference is invisible. Default: 2, as in Pillow's `thumbnail`.
+    /// Sets how small a JPEG may be decoded before it is resized. The decoder uses a scale of 1/2, 1/4 or 1/8
+    /// if the decoded picture is still at least `times` as wide and as high as the requested size. 1, the
+    /// minimum, is fastest; from about 3 on, the difference is invisible. Default: 2, the same as in Pillow's
+    /// `thumbnail`.
     #[must_use]
     pub fn reducing_gap(mut self, times: f64) -> Self {
         self.options.reducing_gap = times;
         self
     }
 
-    /// Whether a JPEG is decoded to its last row, even if the transforms need less of it, so that image data
-    /// that ends early or is left over is always an error. Default: yes.
+    /// Whether a JPEG is decoded to its last row, even if the transforms do not need all rows. If so, image
+    /// data that is too short or too long is always an error. Default: true.
     ///
-    /// Without it, the rows below the part that is needed are not decoded. A file without its end, data that
-    /// ends in the part and restart markers out of order are still errors, but most other damage is not, even
-    /// in the part itself: that the data has another length than the picture needs is seen at its end. That
-    /// saves an eighth of the time if pictures are cropped (`docs/benchmarks/2026-11-pixels.md`), for files
-    /// that are known to be good. The other formats are always read as a whole.
+    /// If false, the rows below the needed part are not decoded. That saves an eighth of the time if pictures
+    /// are cropped (`docs/benchmarks/2026-11-pixels.md`), for files that are known to be good. A file without
+    /// an end marker, data that ends inside the needed part, and restart markers out of order are still
+    /// errors. Most other damage is not detected, even inside the needed part: it shows only at the end of
+    /// the data, as a wrong length. Other formats are always decoded as a whole.
     #[must_use]
     pub fn verify(mut self, verify: bool) -> Self {
         self.options.verify = verify;
         self
     }
 
-    /// Refuses pictures that take more than this number of bytes once decoded. Default: 512 MiB.
+    /// Refuses pictures that take more than this number of bytes when decoded. Default: 512 MiB.
     #[must_use]
     pub fn max_size(mut self, bytes: usize) -> Self {
         self.options.limit = bytes;
         self
     }
 
-    /// Adds the boxes of the picture, which are cropped, flipped, resized and rotated with it: tensors with
-    /// the suffix `.boxes` and, if there are labels, `.labels` (see [`Boxes`]). Their coordinates in the
-    /// field are those of the decoded picture, after the EXIF orientation if
+    /// Adds the bounding boxes of the picture, which are cropped, flipped, resized and rotated together with
+    /// it. Their tensors have the suffix `.boxes` and, if there are labels, `.labels` (see [`Boxes`]). The
+    /// coordinates in the field refer to the decoded picture, after the EXIF orientation if
     /// [`apply_orientation`](ImageColumn::apply_orientation) is set.
     ///
-    /// Boxes follow the crops, flips and resizes of a transform of your own, and its calls of
-    /// [`functional`](crate::image::functional). A transform that calls [`Frame::redraw`] is an error of the
-    /// sample.
+    /// Boxes also follow the crops, flips, resizes and calls of [`functional`](crate::image::functional) of
+    /// your own transforms. A transform that calls [`Frame::redraw`] is an error of the sample.
     ///
     /// ```
     /// use shardstream::Sample;
@@ -208,8 +208,8 @@ impl ImageColumn {
         self
     }
 
-    /// Adds the label image of the picture, which is cropped, flipped, resized and rotated with it: a tensor
-    /// with the suffix `.mask` (see [`Mask`]). It follows the same transforms as
+    /// Adds the label image of the picture, which is cropped, flipped, resized and rotated together with it.
+    /// Its tensor has the suffix `.mask` (see [`Mask`]). The label image follows the same transforms as
     /// [`boxes`](ImageColumn::boxes); [`RandomErasing`](crate::image::RandomErasing) leaves it unchanged.
     ///
     /// ```
@@ -232,9 +232,10 @@ impl ImageColumn {
         self
     }
 
-    /// Draws the random numbers of the column of this name, so that the same transforms in the same order
-    /// crop two pictures of the same size alike: for a depth image, or the next frame. A transform that only
-    /// one of the columns has, such as `ColorJitter`, must come last.
+    /// Draws the same random numbers as the column with this name. Two columns with the same transforms in
+    /// the same order then crop pictures of the same size alike, such as a picture and its depth image, or
+    /// two frames of a video. A transform that only one of the columns has, such as `ColorJitter`, must come
+    /// last.
     ///
     /// ```
     /// use shardstream::Sample;
@@ -286,8 +287,8 @@ impl ImageColumn {
         })
     }
 
-    /// Decodes a field of the sample, transforms the picture and writes it into the slot. Returns how its
-    /// pixels moved.
+    /// Decodes a field of the sample, transforms the picture and writes it into the slot. Returns how the
+    /// transforms moved its pixels.
     pub(super) fn draw(&self, sample: &Sample, field: &str, seed: u64, slot: &mut [u8]) -> Result<Geometry> {
         let writer = self.writer.as_ref().map_err(config_error)?;
         let file = match sample.field(field)? {
@@ -299,11 +300,11 @@ impl ImageColumn {
         };
         let decode = |error| Error::decode(field, error);
         SCRATCH.with(|scratch| {
-            // The memory is in use if a transform makes a batch of its own.
+            // The shared memory is already in use if a transform of another picture called this function.
             let mut own = FrameScratch::default();
             let mut shared = scratch.try_borrow_mut();
             let scratch = shared.as_deref_mut().unwrap_or(&mut own);
-            // At the beginning, because errors return early.
+            // Trim here and not at the end, which errors do not reach.
             scratch.trim();
             let mut frame = Frame::open(file, self.options, scratch).map_err(decode)?;
             let rng = &mut sample.rng(seed);
@@ -323,13 +324,13 @@ impl ImageColumn {
         self.boxes.is_some() || self.mask.is_some()
     }
 
-    /// The field, or alternatives that are separated by semicolons.
+    /// The field, or several alternatives separated by semicolons.
     pub(super) fn field(&self) -> &str {
         &self.field
     }
 
-    /// Checks that pictures of the size are within the limit, and that the transforms make pictures of that
-    /// size.
+    /// Checks that the sizes of pictures are within the limit, and that the transforms make pictures of the
+    /// column's size.
     fn check_sizes(&self) -> Result<()> {
         let size = self.size;
         if size.height == 0 || size.width == 0 {
@@ -395,9 +396,9 @@ impl Column for ImageColumn {
                  moved",
             ));
         }
-        // The cell of the mask is the last one.
-        let masks = cells.len().saturating_sub(usize::from(self.mask.is_some()));
-        let (boxes_to, mask_to) = cells.split_at_mut(masks);
+        // The mask has the last cell.
+        let mask_at = cells.len().saturating_sub(usize::from(self.mask.is_some()));
+        let (boxes_to, mask_to) = cells.split_at_mut(mask_at);
         if let Some(boxes) = &self.boxes {
             boxes.write(sample, &geometry, boxes_to)?;
         }

@@ -1,4 +1,4 @@
-//! Label images that follow a picture's transforms.
+//! `Mask`: label images, which follow the transforms of their picture.
 
 use super::cell::{Cell, Output};
 use super::check::{self, config_error};
@@ -11,15 +11,20 @@ use crate::sample::{DType, Sample, Value};
 use std::borrow::Cow;
 
 /// The label image of a picture, for [`ImageColumn::mask`](super::ImageColumn::mask): a number for each
-/// pixel, such as a class. It is cropped, flipped and resized with the picture. Labels are never
-/// interpolated: each is that of the nearest pixel.
+/// pixel, such as a class. It is cropped, flipped and resized together with the picture. Labels are never
+/// interpolated: a resized label image has the label of the nearest pixel.
 ///
-/// The field is a PNG that is grey (of 1 to 16 bits) or has a palette, whose indices are the labels, as in
-/// Pascal VOC; or an npy file or a decoded [`Array`](crate::Array) of whole numbers or truth values,
-/// `[height, width]`. It must be as large as the picture before its transforms, after the EXIF orientation if
+/// The field is one of:
+///
+/// - a grey PNG of 1 to 16 bits;
+/// - a PNG with a palette, whose indices are the labels, as in Pascal VOC;
+/// - an npy file or a decoded [`Array`](crate::Array) of whole numbers or booleans, `[height, width]`.
+///
+/// The label image must be as large as the picture before its transforms, after the EXIF orientation if
 /// [`apply_orientation`](super::ImageColumn::apply_orientation) is set.
 ///
-/// The name of the tensor is that of the image column, followed by `.mask`: `[samples, height, width]`.
+/// The name of the tensor is the name of the image column, followed by `.mask`. Its shape is
+/// `[samples, height, width]`.
 #[derive(Debug, Clone)]
 pub struct Mask {
     field: Field,
@@ -53,7 +58,7 @@ macro_rules! for_dtype {
 }
 
 impl Mask {
-    /// Reads a field; alternatives are separated by semicolons.
+    /// Reads `field`, which may be several alternatives separated by semicolons.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Mask { field: Field::new(field), dtype: DType::U8, fill: 0 }
@@ -67,8 +72,8 @@ impl Mask {
         self
     }
 
-    /// Sets the label of pixels from outside of the picture, such as those of the border that `RandomCrop`
-    /// adds: mostly a class that the loss ignores, such as 255. Default: 0.
+    /// Sets the label of pixels outside of the original picture, such as the border that `RandomCrop` adds.
+    /// Usually this is a class that the loss ignores, such as 255. Default: 0.
     #[must_use]
     pub fn fill(mut self, label: i64) -> Self {
         self.fill = label;
@@ -89,8 +94,8 @@ impl Mask {
         if fits { Ok(()) } else { Err(config_error(format!("`fill` of a mask: {}", misfit_in(dtype, fill)))) }
     }
 
-    /// Writes the labels of a sample, moved as the pixels of the picture. A file that takes more than `limit`
-    /// bytes once decoded is refused.
+    /// Writes the labels of a sample, moved like the pixels of the picture. Refuses a file that takes more
+    /// than `limit` bytes when decoded.
     pub(super) fn write(
         &self,
         sample: &Sample,
@@ -117,19 +122,19 @@ impl Mask {
             return write((labels.size, labels.dtype, &labels.data), cell).map_err(decode);
         }
         self.field.with(sample, |numbers| match numbers {
-            FieldNumbers::Array(found) => match found.shape[..] {
+            FieldNumbers::Array(array) => match array.shape[..] {
                 [height, width] => {
                     let side = |side: usize| u32::try_from(side).unwrap_or(u32::MAX);
                     let size = Size { height: side(height), width: side(width) };
-                    write((size, found.dtype, &found.data), cell)
+                    write((size, array.dtype, &array.data), cell)
                 }
                 _ => Err(format!(
-                    "an array of the shape {:?} is no mask: make it [height, width]",
-                    found.shape
+                    "an array of the shape {:?} cannot be a mask: make it [height, width]",
+                    array.shape
                 )
                 .into()),
             },
-            FieldNumbers::List(_) => Err("a list is no mask: write a PNG or an npy file".into()),
+            FieldNumbers::List(_) => Err("a list cannot be a mask: write a PNG or an npy file".into()),
         })
     }
 }
@@ -138,7 +143,7 @@ fn misfit_in(dtype: DType, number: i64) -> String {
     for_dtype!(dtype, T => misfit::<T>(number), String::new())
 }
 
-/// Moves and writes labels, little-endian and of any type, that are as large as the original picture.
+/// Writes the labels of `data`, little-endian numbers of type `dtype`, moved like the pixels of the picture.
 fn write_labels<T: Number>(
     dtype: DType,
     data: &[u8],
@@ -147,7 +152,7 @@ fn write_labels<T: Number>(
     cell: &mut Cell,
 ) -> Result<(), BoxError> {
     let fill = T::of_int(fill).ok_or_else(|| misfit::<T>(fill))?;
-    // Truth values are stored as bytes.
+    // Booleans are stored as bytes.
     let stored = if dtype == DType::Bool { DType::U8 } else { dtype };
     let own = || {
         let mut labels = vec![T::default(); data.len() / stored.size()];

@@ -1,4 +1,4 @@
-//! Mixup.
+//! `Mixup`: mixes the pictures of a batch pixel by pixel.
 
 use super::batch::TensorBatch;
 use super::check::config_error;
@@ -9,15 +9,15 @@ use crate::tensor::Tensor;
 use bytemuck::{CheckedBitPattern, NoUninit};
 use half::{bf16, f16};
 
-/// Mixes each picture of a batch with the previous one, and their labels likewise (Zhang et al., *mixup*,
-/// 2018), as torchvision's `v2.MixUp` does.
+/// Mixes each picture and label of a batch with the previous ones (Zhang et al., *mixup*, 2018), like
+/// torchvision's `v2.MixUp`.
 ///
-/// One number is drawn from Beta(`alpha`, `alpha`) for the whole batch: the share of each picture and label
-/// that is kept. The rest comes from the previous one; the one previous to the first is the last. Pictures
-/// are `float32`, `bfloat16`, `float16` or `uint8`, and keep their type (torchvision converts `uint8` to
-/// `float32`). Labels are whole numbers from 0 to less than `classes`, and become `float32[samples,
-/// classes]`. Labels that have this form already, such as smoothed ones, are mixed directly. Rows that only
-/// pad the batch are not mixed.
+/// For the whole batch, one number is drawn from Beta(`alpha`, `alpha`): the weight of each picture and label
+/// itself. The rest of the weight is that of the previous picture and label; the first ones are mixed with
+/// the last. Pictures are `float32`, `bfloat16`, `float16` or `uint8`, and keep their type (torchvision
+/// converts `uint8` to `float32`). Labels are whole numbers from 0 to less than `classes`, and become
+/// `float32[samples, classes]`. Labels that already have this form, such as smoothed ones, are mixed
+/// directly. Padding rows of a batch are not mixed.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -42,32 +42,32 @@ pub struct Mixup {
 }
 
 impl Mixup {
-    /// `alpha` is both parameters of the beta distribution, `classes` the number of classes.
+    /// Mixup for `classes` classes. Both parameters of the beta distribution are `alpha`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for an `alpha` that is not more than 0, and for no classes or more than a
+    /// [`ErrorKind::Config`] if `alpha` is not a finite number above 0, or if `classes` is 0 or more than a
     /// tensor can have.
     pub fn new(alpha: f64, classes: usize) -> Result<Self> {
         check_options("Mixup", alpha, classes)?;
         Ok(Mixup { alpha, classes })
     }
 
-    /// Mixes a batch, and returns the share of each sample that was kept. The random numbers are those of
-    /// [`batch.rng(seed)`](TensorBatch::rng), the same on every run and after a restore.
+    /// Mixes the pictures and labels of a batch, and returns the weight of each sample itself. The random
+    /// numbers are those of [`batch.rng(seed)`](TensorBatch::rng), the same on every run and after a restore.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingTensor`] where the batch has no such tensors, [`ErrorKind::Array`] where they are
-    /// of another type or shape, [`ErrorKind::Config`] for a label that is no class. The batch is unchanged
-    /// then.
+    /// [`ErrorKind::MissingTensor`] if the batch lacks one of the tensors; [`ErrorKind::Array`] if one has an
+    /// unsupported type or shape; [`ErrorKind::Config`] for a label that is not a class. The batch is then
+    /// unchanged.
     pub fn apply(&self, batch: &mut TensorBatch, image: &str, label: &str, seed: u64) -> Result<f64> {
         let mut rng = batch.rng(seed);
         self.apply_with(batch, image, label, &mut rng)
     }
 
-    /// [`apply`](Mixup::apply) with random numbers of your own.
+    /// Like [`apply`](Mixup::apply), with random numbers from `rng`.
     ///
     /// # Errors
-    /// As [`apply`](Mixup::apply).
+    /// The same as for [`apply`](Mixup::apply).
     pub fn apply_with(
         &self,
         batch: &mut TensorBatch,
@@ -98,7 +98,7 @@ impl Mixup {
     }
 }
 
-/// Checks that there is such a distribution, and room for a label.
+/// Checks that `alpha` is a parameter of a beta distribution, and that a tensor can have this many classes.
 pub(super) fn check_options(name: &str, alpha: f64, classes: usize) -> Result<()> {
     if !(alpha > 0.0 && alpha.is_finite()) {
         return Err(config_error(format!(
@@ -107,13 +107,13 @@ pub(super) fn check_options(name: &str, alpha: f64, classes: usize) -> Result<()
     }
     if !(1..=isize::MAX as usize / 8).contains(&classes) {
         return Err(config_error(format!(
-            "{name} with {classes} classes: say how many the labels have, at least 1"
+            "{name} with {classes} classes: give the number of classes of the labels, at least 1"
         )));
     }
     Ok(())
 }
 
-/// Labels as `float32[samples, classes]`.
+/// The labels of a batch as `float32[samples, classes]`.
 pub(super) fn one_hot(batch: &TensorBatch, name: &str, classes: usize) -> Result<Tensor> {
     let labels = batch.tensor(name)?;
     if labels.dtype() == DType::F32 && labels.shape() == [batch.len(), classes] {
@@ -155,7 +155,7 @@ fn set_ones<T: Copy + TryInto<usize> + std::fmt::Display>(
     Ok(())
 }
 
-/// Checks that there is a row for each sample: ragged numbers cannot be mixed.
+/// Checks that the tensor has one row for each sample. A ragged tensor cannot be mixed.
 pub(super) fn check_rows(images: &Tensor, rows: usize) -> Result<()> {
     if images.shape().first() == Some(&rows) {
         return Ok(());
@@ -168,7 +168,7 @@ fn no_class(label: impl std::fmt::Display, classes: usize) -> Error {
     ErrorKind::Config(format!("the label {label} is none of {classes} classes")).into()
 }
 
-/// Mixes labels.
+/// Mixes each label with the previous one, with the weight `kept` for the label itself.
 pub(super) fn mix_labels(labels: &mut Tensor, valid: usize, kept: f64) -> Result<()> {
     let (keep, other) = (kept as f32, (1.0 - kept) as f32);
     mix_rows(labels, valid, |a: f32, b: f32| b * other + a * keep)
@@ -185,8 +185,8 @@ where
     Ok(())
 }
 
-/// Calls `change` for each of the first `valid` of `rows` rows, with the previous row as it was before. The
-/// one previous to the first is the last.
+/// Calls `change(row, previous)` for each of the first `valid` of `rows` rows. `previous` is the unchanged
+/// previous row; for the first row, it is the last valid row.
 pub(super) fn with_previous<T: Copy>(
     numbers: &mut [T],
     rows: usize,
@@ -194,12 +194,12 @@ pub(super) fn with_previous<T: Copy>(
     change: impl Fn(&mut [T], &[T]),
 ) {
     let (size, valid) = (numbers.len() / rows.max(1), valid.min(rows));
-    // A single row has no other one.
+    // A single row has no previous row.
     if valid < 2 || size == 0 {
         return;
     }
     let last = numbers[(valid - 1) * size..valid * size].to_vec();
-    // From the last one back, so that the previous row is not changed yet.
+    // From the last row to the first, so that the previous row is still unchanged.
     for row in (1..valid).rev() {
         let (before, this) = numbers.split_at_mut(row * size);
         change(&mut this[..size], &before[(row - 1) * size..]);
@@ -213,7 +213,7 @@ mod tests {
     use crate::collate::{Columns, Scalar};
     use crate::sample::Sample;
 
-    /// Rows of two numbers.
+    /// A batch with a row of two numbers for each label, in tensors of several types.
     fn batch(labels: &[i32]) -> TensorBatch {
         let size = |sample: &Sample| sample.key().len() as u8;
         let columns = Columns::new()
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_mixed_with_previous() {
+    fn each_row_is_mixed_with_the_previous_one() {
         for name in ["f32", "bf16", "u8"] {
             let mut batch = batch(&[0, 1, 2]);
             let kept = Mixup::new(0.4, 3).unwrap().apply(&mut batch, name, "label", 7).unwrap() as f32;
@@ -262,7 +262,7 @@ mod tests {
                 };
                 assert!((label - wanted).abs() < 1e-6, "{labels:?}");
             }
-            // Once more, with labels that are mixed already.
+            // Mix again, with labels that are already `float32[samples, classes]`.
             Mixup::new(0.4, 3).unwrap().apply(&mut batch, name, "label", 8).unwrap();
             let sums = batch["label"].as_slice::<f32>().unwrap().chunks(3).map(|row| row.iter().sum::<f32>());
             assert!(sums.into_iter().all(|sum| (sum - 1.0).abs() < 1e-6));
@@ -270,17 +270,17 @@ mod tests {
     }
 
     #[test]
-    fn padding_and_single_rows_stay() {
+    fn padding_and_single_rows_are_unchanged() {
         let mut numbers = [1, 2, 3, 4, 5, 6, 7, 8];
         with_previous(&mut numbers, 4, 3, |this, before| this.copy_from_slice(before));
         assert_eq!(numbers, [5, 6, 1, 2, 3, 4, 7, 8]);
-        with_previous(&mut numbers, 4, 1, |_, _| panic!("one alone"));
+        with_previous(&mut numbers, 4, 1, |_, _| panic!("a single row"));
         let mut empty: [u8; 0] = [];
-        with_previous(&mut empty, 4, 4, |_, _| panic!("nothing"));
+        with_previous(&mut empty, 4, 4, |_, _| panic!("no numbers"));
     }
 
     #[test]
-    fn an_error_leaves_the_batch_as_it_was() {
+    fn an_error_leaves_the_batch_unchanged() {
         for (labels, name, label) in [
             (&[0, 3][..], "f32", "label"),
             (&[0, -1], "f32", "label"),

@@ -1,10 +1,10 @@
-//! From samples to batches of tensors.
+//! Collates samples to batches of tensors.
 //!
-//! [`Columns`] say which part of a sample goes into which tensor of a batch. Each [`Column`] writes its part
-//! directly into the sample's slot of the batch, on the thread that decodes it, without an intermediate
-//! picture or array. The memory of batches is reused.
+//! [`Columns`] map fields of a sample to tensors of a batch. Each [`Column`] writes its field directly into
+//! the sample's slot of the batch, on the thread that decodes the field, without an intermediate picture or
+//! array. The memory of batches is reused.
 //!
-//! | column | what it makes |
+//! | column | content of its tensor |
 //! |---|---|
 //! | [`Scalar`] | one number |
 //! | `ImageColumn` (feature `image`) | a picture, transformed |
@@ -14,10 +14,10 @@
 //! | [`Ragged`], [`Text`], [`Blob`] | numbers, text and bytes of any length |
 //! | `ImageColumn::boxes` and `mask` | boxes and label images that follow the picture's crop and flip |
 //! | `RaggedImages` (feature `image`) | any number of pictures of a sample |
-//! | [`Origin`] | where a sample comes from: its key, shard or position |
-//! | [`Optional`] | what another column makes, if samples may lack its field |
+//! | [`Origin`] | the key, shard or position of a sample |
+//! | [`Optional`] | the tensor of another column, for a field that samples may lack |
 //! | [`Stack`] | several columns of one shape in one tensor, such as several pictures |
-//! | [`Columns::with_fn`] | what a function writes |
+//! | [`Columns::with_fn`] | the numbers that a function writes |
 //! | a [`Column`] of your own | anything |
 //!
 //! [`Mixup`] and `CutMix` mix the pictures and labels of a finished batch.

@@ -1,4 +1,4 @@
-//! Conversion of numbers, which are checked to fit.
+//! Converts numbers between types. A number that does not fit is an error.
 
 use crate::codec::BoxError;
 use crate::sample::{ArrayError, DType, Element};
@@ -9,20 +9,20 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A type of numbers that values can be converted to.
+/// A type of number that columns can store.
 pub trait Number: Element + CheckedBitPattern + NoUninit + Default + sealed::Sealed + Send + Sync {
-    /// A whole number as this type; `None` if it does not fit.
+    /// Converts a whole number; `None` if it does not fit.
     #[doc(hidden)]
     fn of_int(int: i64) -> Option<Self>;
-    /// Any other number as this type; `None` if it does not fit, or the type has only whole numbers.
+    /// Converts a float; `None` if it does not fit, or if this is an integer type.
     #[doc(hidden)]
     fn of_float(float: f64) -> Option<Self>;
-    /// Converts as many numbers of an array as `to` has room for, from little-endian bytes.
+    /// Converts as many numbers of a little-endian array as `to` has room for.
     #[doc(hidden)]
     fn of_array(dtype: DType, data: &[u8], to: &mut [Self]) -> Result<(), BoxError>;
 }
 
-/// A type of whole numbers: tokens.
+/// An integer type that columns can store, such as for tokens.
 pub trait Integer: Number {}
 
 /// Converts a number of a JSON document.
@@ -30,7 +30,7 @@ pub(super) fn of_json<T: Number>(json: &serde_json::Value) -> Result<T, String> 
     let number = match json {
         serde_json::Value::Number(number) => match number.as_i64() {
             Some(int) => T::of_int(int),
-            // Only `u64` has whole numbers that do not fit `i64`.
+            // A whole number that does not fit `i64` can only fit `u64`.
             None => match number.as_u64().map(u64::to_le_bytes) {
                 Some(bytes) if T::DTYPE == DType::U64 => Some(T::read(&bytes)),
                 _ => number.as_f64().and_then(T::of_float),
@@ -39,19 +39,19 @@ pub(super) fn of_json<T: Number>(json: &serde_json::Value) -> Result<T, String> 
         serde_json::Value::Bool(truth) => T::of_int((*truth).into()),
         other => {
             let text: String = other.to_string().chars().take(40).collect();
-            return Err(format!("{text} is no number"));
+            return Err(format!("{text} is not a number"));
         }
     };
     number.ok_or_else(|| misfit::<T>(json))
 }
 
-/// The message about a number that does not fit.
+/// The message for a number that does not fit.
 pub(super) fn misfit<T: Element>(number: impl std::fmt::Display) -> String {
     format!("{number} does not fit {}", T::DTYPE)
 }
 
-/// Converts all numbers of one type. The loop has no early exit, so that the compiler vectorizes it; and if
-/// every number of the one type fits the other, no check is left.
+/// Converts all numbers of one type. The loop has no early exit, so that the compiler vectorizes it. If every
+/// number of the first type fits the second, the compiler removes the check.
 macro_rules! convert {
     ($from:ty, $data:expr, $to:expr) => {{
         let from = $data.as_chunks::<{ size_of::<$from>() }>().0;
@@ -112,11 +112,11 @@ macro_rules! floats {
 
             fn of_float(float: f64) -> Option<Self> {
                 let number: $type = $of(float);
-                // A finite number must not become infinite.
+                // A finite number that would become infinite does not fit.
                 (f64::from(number).is_finite() || !float.is_finite()).then_some(number)
             }
 
-            /// Floats of another type are refused, because converting them could round.
+            /// Refuses floats of another type, since converting them could round.
             fn of_array(found: DType, data: &[u8], to: &mut [Self]) -> Result<(), BoxError> {
                 if found != Self::DTYPE {
                     return Err(ArrayError::Type { wanted: Self::DTYPE, found }.into());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_does_not_fit_is_named() {
+    fn the_error_names_the_first_number_that_does_not_fit() {
         let data: Vec<u8> = [1i16, -2, 300].iter().flat_map(|n| n.to_le_bytes()).collect();
         assert_eq!(converted::<u8>(DType::I16, &data), Err("-2 does not fit uint8".into()));
         assert_eq!(converted::<i64>(DType::I16, &data), Ok(vec![1, -2, 300]));
@@ -159,7 +159,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_one_by_one(numbers: Vec<i32>, small: bool) {
+        fn an_array_is_converted_like_its_single_numbers(numbers: Vec<i32>, small: bool) {
             let numbers: Vec<i32> = numbers.into_iter().map(|n| if small { n % 300 } else { n }).collect();
             let data: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
             let one_by_one: Option<Vec<i16>> = numbers.iter().map(|n| i16::try_from(*n).ok()).collect();

@@ -1,4 +1,4 @@
-//! Columns of fields that not every sample has.
+//! `Optional`: a column of a field that samples may lack.
 
 use super::cell::{Cell, Output, Shape};
 use super::check::{self, config_error};
@@ -9,18 +9,18 @@ use crate::sample::{DType, Sample, Value};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
-/// The suffix of the tensor that says which samples have the field of a column.
+/// The suffix of the tensor that tells which samples have the field of a column.
 pub(super) const PRESENT: &str = ".present";
 
-/// A column of a field that samples may lack, with a tensor `.present`, `bool[samples]`, that says which have
-/// it.
+/// A column of a field that samples may lack. An additional tensor `.present`, `bool[samples]`, tells which
+/// samples have the field.
 ///
-/// A sample without the field gets zeros, no numbers if the column is ragged, or padding if it is
-/// [`Tokens`](super::Tokens). With [`default_value`](Optional::default_value) it gets what the column makes
-/// of that value.
+/// The slot of a sample without the field is filled with zeros, or with padding for
+/// [`Tokens`](super::Tokens); a ragged column gets no numbers. With
+/// [`default_value`](Optional::default_value), the column reads the default value as if it were the field.
 ///
-/// Only a missing field is replaced ([`ErrorKind::MissingField`]). A field that is damaged or of another type
-/// is an error, and so is a JSON document without anything at the pointer of `at`.
+/// Only a missing field ([`ErrorKind::MissingField`]) is replaced. A damaged field or one of another type is
+/// an error, and so is a JSON document that has no value at the pointer of `at`.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -46,20 +46,18 @@ pub struct Optional<C> {
 }
 
 impl<C: Column> Optional<C> {
-    /// Wraps a column that reads a field. A column that reads none is an error of
-    /// [`check`](super::Columns::check), and so is one that accepts a missing field: `check` writes a sample
-    /// without fields to the column to find out.
+    /// Wraps a column that reads a field. [`check`](super::Columns::check) refuses a column that accepts a
+    /// sample without fields. To find out, `check` writes such a sample to the column.
     #[must_use]
     pub fn new(column: C) -> Self {
         Optional { column, default: None }
     }
 
     /// Sets the value for samples that lack the field, in a form that the field could have: a whole number,
-    /// text with a number in it such as `"0.5"`, the bytes of a picture, a JSON document. The column reads it
-    /// like others, and [`check`](super::Columns::check) tries whether it can. Default: none, and slots are
-    /// zeros.
+    /// text such as `"0.5"`, the bytes of a picture, a JSON document. The column reads it like a field, and
+    /// [`check`](super::Columns::check) tests that it can. Default: none; slots are filled with zeros.
     ///
-    /// It is for columns of one field.
+    /// Only for columns that read one field.
     #[must_use]
     pub fn default_value(mut self, value: impl Into<Value>) -> Self {
         self.default = Some(value.into());
@@ -74,7 +72,7 @@ impl<C: Column> Optional<C> {
     }
 }
 
-/// Maximum number of bytes of a sample's slots for which a column is tried.
+/// `check` tries the column only if a sample's slots have at most this many bytes.
 const MAX_TRIED: usize = 1 << 28;
 
 impl<C: Column> Column for Optional<C> {
@@ -89,8 +87,8 @@ impl<C: Column> Column for Optional<C> {
         let outputs = self.column.outputs();
         if outputs.iter().any(|output| output.suffix == PRESENT) {
             return Err(config_error(
-                "`Optional` of a column that says itself what is present: leave `Optional` out, or name the \
-                 tensor of a column of your own differently",
+                "`Optional` of a column that has a tensor `.present` itself: leave `Optional` out, or name \
+                 the tensor of your own column differently",
             ));
         }
         let size = |output: &Output| match output.shape {
@@ -105,7 +103,7 @@ impl<C: Column> Column for Optional<C> {
         let empty = Sample::new("");
         match self.column.write(&empty, 0, &mut cells) {
             Ok(()) => Err(config_error(
-                "`Optional` of a column that a sample without fields does for: leave `Optional` out",
+                "`Optional` of a column that accepts a sample without fields: leave `Optional` out",
             )),
             Err(error) => match error.kind() {
                 ErrorKind::MissingField { wanted, .. } if self.default.is_some() => {
@@ -122,7 +120,7 @@ impl<C: Column> Column for Optional<C> {
         let Some((present, cells)) = cells.split_last_mut() else {
             return Err(check::wrong_cells());
         };
-        let found = match self.column.write(sample, seed, cells) {
+        let is_present = match self.column.write(sample, seed, cells) {
             Ok(()) => true,
             Err(error) => match error.kind() {
                 ErrorKind::MissingField { wanted, .. } => {
@@ -132,7 +130,7 @@ impl<C: Column> Column for Optional<C> {
                 _ => return Err(error),
             },
         };
-        present.numbers::<bool>()?.fill(found);
+        present.numbers::<bool>()?.fill(is_present);
         Ok(())
     }
 
@@ -172,7 +170,7 @@ mod tests {
     };
     use crate::sample::Array;
 
-    /// One sample that has the field, one that lacks it, and one that has it.
+    /// Collates three samples: the first and the last have the field, with these values; the second lacks it.
     fn collate(column: impl Column + 'static, values: [Value; 2]) -> TensorBatch {
         let [first, last] = values.map(|value| Sample::new("k").with("x", value));
         let lacks = Sample::new("k").with("y", 9);
@@ -182,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_field_in_every_column() {
+    fn every_column_accepts_a_missing_field() {
         let batch = collate(Optional::new(Scalar::<f32>::new("x")), [1.into(), 3.into()]);
         assert_eq!(batch["x"].as_slice::<f32>().unwrap(), [1., 0., 3.]);
         let batch = collate(Optional::new(Text::new("z;x")), ["one".into(), "two".into()]);
@@ -206,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_is_read_as_the_field_is() {
+    fn the_default_value_is_read_like_a_field() {
         let half = Optional::new(Scalar::<f32>::new("x")).default_value("0.5");
         assert_eq!(collate(half, [1.into(), 3.into()])["x"].as_slice::<f32>().unwrap(), [1., 0.5, 3.]);
         let document = || serde_json::json!({"a": 7});
@@ -249,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_make_no_sense() {
+    fn invalid_options_are_errors_with_the_name_of_the_column() {
         let refused = |column: &dyn Fn(Columns) -> Columns, wanted: &str| {
             let error = column(Columns::new()).check().unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");
@@ -264,7 +262,7 @@ mod tests {
         refused(&|c| c.with("x", number().default_value(300)), "300 does not fit uint8");
         let array = ArrayColumn::new("x", DType::F32, [2]);
         refused(&|c| c.with("x", Optional::new(array.clone()).default_value(b"1234")), "neither an npy");
-        // Too large to try: the error is that of the shape.
+        // The column is too large to try; `Columns::check` refuses its shape.
         let huge = ArrayColumn::new("x", DType::F32, [usize::MAX / 2]);
         refused(&|c| c.with("x", Optional::new(huge.clone())), "larger than any memory");
     }

@@ -1,4 +1,4 @@
-//! `Origin`: a column of where a sample comes from.
+//! `Origin`: a column of samples' keys, shards or positions.
 
 use super::cell::{Cell, Output};
 use super::check::{self, config_error};
@@ -8,7 +8,8 @@ use crate::error::Result;
 use crate::sample::{DType, Position, Sample};
 use bytes::Bytes;
 
-/// A column of where a sample comes from: its key, the URL of its shard, or its position in the dataset.
+/// A column that tells where samples come from: their keys, the URLs of their shards, or their positions in
+/// the dataset.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -33,17 +34,17 @@ enum OriginPart {
 }
 
 impl Origin {
-    /// The [keys](Sample::key) of the samples: the bytes of all keys of a batch (`uint8`), and `.offsets`, as
-    /// in [`Text`](super::Text). [`TensorBatch::strings`](super::TensorBatch::strings) returns the keys. The
-    /// key of a sample that a stage made is the one that the stage gave it.
+    /// The [keys](Sample::key) of the samples: a ragged tensor of the bytes of all keys of a batch (`uint8`),
+    /// and `.offsets`, as for [`Text`](super::Text). [`TensorBatch::strings`](super::TensorBatch::strings)
+    /// returns the keys. A sample that a stage made has the key that the stage gave it.
     #[must_use]
     pub fn key() -> Self {
         Origin(OriginPart::Key)
     }
 
-    /// The URLs of the samples' [shards](Sample::shard), without their secrets, in the form of
-    /// [keys](Origin::key). The URL of a sample that was made by hand is empty. If a number is enough, the
-    /// [position](Origin::position) has that of the shard in fewer bytes.
+    /// The URLs of the samples' [shards](Sample::shard), without secrets, in the same form as
+    /// [keys](Origin::key). The URL of a sample that no dataset has read is empty. The
+    /// [position](Origin::position) has the number of the shard, which takes fewer bytes than the URL.
     #[must_use]
     pub fn shard() -> Self {
         Origin(OriginPart::Shard)
@@ -53,10 +54,10 @@ impl Origin {
     /// epoch, the number of its shard in the shard list, its number in the shard, and its number among the
     /// outputs of a stage, all from 0.
     ///
-    /// They are the same on every run, rank and thread, and identify a sample in fewer bytes than its key.
-    /// The position of a sample that was made by hand is 0, 0, 0, 0, unless it was
-    /// [set](Sample::with_position). A number that does not fit `int64`, which no shard has, is an error,
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config).
+    /// Positions are the same on every run, rank and thread, and identify a sample in fewer bytes than its
+    /// key. The position of a sample that no dataset has read is 0, 0, 0, 0, unless it was
+    /// [set](Sample::with_position). A number that does not fit `int64` is an error,
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config); no dataset has such numbers.
     #[must_use]
     pub fn position() -> Self {
         Origin(OriginPart::Position)
@@ -72,7 +73,7 @@ impl Column for Origin {
     }
 
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
-        // A slice of the text would keep in memory the chunk that the sample was read from.
+        // A slice of the text would keep the sample's whole chunk in memory.
         let copy = |text: &str| Bytes::copy_from_slice(text.as_bytes());
         match self.0 {
             OriginPart::Key => put_all(cells, copy(sample.key())),
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sample_has_its_own() {
+    fn each_row_has_the_key_shard_and_position_of_its_sample() {
         let sample = |key: &'static str, shard: &str, at: [u64; 4]| {
             let [epoch, number, sample, part] = at;
             let position = Position { epoch, shard: number, sample, part, dataset: 0 };
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_no_shard_has_is_an_error() {
+    fn a_position_beyond_int64_is_an_error() {
         let sample = Sample::new("k").with_position(0, 1 << 63);
         let error = columns().collate([sample]).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");

@@ -1,4 +1,4 @@
-//! Sequences of a batch, packed into rows of one length.
+//! `PackedTokens`: the sequences of a batch, packed into rows of one length.
 
 use super::cell::{Cell, Output};
 use super::check::{self, config_error};
@@ -14,26 +14,26 @@ use crate::sample::{DType, Sample};
 use crate::tensor::{Tensor, TensorBuffer, TensorPool};
 use std::sync::Arc;
 
-/// A column of sequences of whole numbers, such as tokens, that packs those of a batch into `rows` rows of
-/// `length`. There is less padding than with [`Tokens`](super::Tokens), and the shape is the same for every
-/// batch.
+/// A column of sequences of whole numbers, such as tokens. It packs the sequences of a batch into `rows` rows
+/// of `length` numbers. Batches have less padding than with [`Tokens`](super::Tokens), and all have the same
+/// shape.
 ///
-/// Its tensors are `[rows, length]`, whatever the number of samples:
+/// The column makes three tensors of the shape `[rows, length]`, whatever the number of samples:
 ///
-/// - the numbers;
-/// - `.segments`, `int32`: 1 for those of the first sequence in a row, 2 for the second, and so on; 0 for
-///   padding. Attention is between numbers of the same segment;
-/// - `.positions`, `int32`: from 0 in each sequence; 0 for padding.
+/// - the numbers, without a suffix;
+/// - `.segments`, `int32`: 1 for numbers of the first sequence in a row, 2 for the second, and so on; 0 for
+///   padding. Attention must be limited to numbers of the same segment;
+/// - `.positions`, `int32`: the number's position in its sequence, from 0; 0 for padding.
 ///
-/// The longest sequence is placed first, each into the first row with room for it (first fit decreasing). Of
-/// sequences of the same length, the first in the batch is placed first. The result depends on the batch
-/// alone, so that a job continues exactly after a stop. Samples that pad a batch are left out, and empty
-/// sequences take no segment.
+/// Sequences are placed in order of decreasing length, each into the first row with room for it (first fit
+/// decreasing). Sequences of the same length are placed in their order in the batch. The result depends on
+/// the batch alone, so a resumed job gets the same rows. Padding samples of a batch and empty sequences take
+/// no room.
 ///
-/// If there are too few rows, the batch is an error ([`ErrorKind::Step`](crate::ErrorKind::Step)) that says
-/// how many are needed, unless [`drop_rest`](Self::drop_rest) is called. A sequence that is longer than a row
-/// is an error of its sample, unless [`truncate`](Self::truncate) is called. Numbers are read as by
-/// [`Tokens`](super::Tokens).
+/// If the sequences need more rows, the batch is an error ([`ErrorKind::Step`](crate::ErrorKind::Step)) that
+/// says how many rows they need, unless [`drop_rest`](Self::drop_rest) is called. A sequence that is longer
+/// than a row is an error of its sample, unless [`truncate`](Self::truncate) is called. Fields have the same
+/// forms as for [`Tokens`](super::Tokens).
 ///
 /// ```
 /// use shardstream::Sample;
@@ -55,12 +55,12 @@ pub struct PackedTokens<T> {
     pad: T,
     truncate: bool,
     drop_rest: bool,
-    /// The memory of the numbers, and that of segments and positions.
+    /// The pool for the numbers, and the pool for segments and positions.
     pools: [Arc<TensorPool>; 2],
 }
 
 impl<T: Integer> PackedTokens<T> {
-    /// Reads a field (alternatives are separated by semicolons) into batches of `rows` rows.
+    /// Reads `field`, which may be several alternatives separated by semicolons, into batches of `rows` rows.
     #[must_use]
     pub fn new(field: &str, rows: usize, length: usize) -> Self {
         let pool = |dtype: DType| TensorPool::new(dtype.size().saturating_mul(rows).saturating_mul(length));
@@ -84,21 +84,22 @@ impl<T: Integer> PackedTokens<T> {
         self
     }
 
-    /// Truncates sequences that are longer than a row. Default: they are errors.
+    /// Truncates sequences that are longer than a row. Default: such sequences are errors.
     #[must_use]
     pub fn truncate(mut self) -> Self {
         self.truncate = true;
         self
     }
 
-    /// Drops the sequences that the rows have no room for. A tensor `.dropped`, `int64[1]`, says how many.
+    /// Drops sequences that do not fit into the rows. An additional tensor `.dropped`, `int64[1]`, has their
+    /// number.
     #[must_use]
     pub fn drop_rest(mut self) -> Self {
         self.drop_rest = true;
         self
     }
 
-    /// Checks that memory may have room for the rows.
+    /// Checks that the rows fit into memory.
     fn check_size<U: Integer>(&self) -> Result<()> {
         let (rows, length) = (self.rows, self.length);
         match byte_len(&[rows, length], U::DTYPE.size()).filter(|size| TensorPool::is_possible(*size)) {
@@ -134,10 +135,10 @@ impl<T: Integer> Column for PackedTokens<T> {
     }
 
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
-        let numbers = self.field.with(sample, |found| {
-            native_bytes::<T>(&found, truncated_len(found.len()?, self.length, self.truncate)?)
+        let bytes = self.field.with(sample, |numbers| {
+            native_bytes::<T>(&numbers, truncated_len(numbers.len()?, self.length, self.truncate)?)
         })?;
-        put_all(cells, numbers)
+        put_all(cells, bytes)
     }
 
     fn finished(&self) -> Option<Vec<&'static str>> {
@@ -150,7 +151,9 @@ impl<T: Integer> Column for PackedTokens<T> {
 
     fn finish(&self, tensors: Vec<Tensor>, valid: usize) -> Result<Vec<Tensor>> {
         let [numbers, offsets] = &tensors[..] else {
-            return Err(ErrorKind::Config("a column with other tensors than it asked for".into()).into());
+            return Err(
+                ErrorKind::Config("a column was called with other tensors than its own".into()).into()
+            );
         };
         let numbers = numbers.as_slice::<T>()?;
         let ends = offsets.as_slice::<i64>()?;
@@ -172,14 +175,14 @@ impl<T: Integer> Column for PackedTokens<T> {
         let (to, segment_of) = (packed.as_mut_slice::<T>()?, segments.as_mut_slice::<i32>()?);
         let position_of = positions.as_mut_slice::<i32>()?;
         // For each row, the used length and the number of sequences.
-        let mut taken = vec![(0usize, 0i32); self.rows.min(needed)];
+        let mut filled = vec![(0usize, 0i32); self.rows.min(needed)];
         let mut dropped = 0i64;
-        // In the order in which they were placed.
+        // The sequences in the order in which `fit_decreasing` placed them.
         let mut order: Vec<usize> = (0..lengths.len()).collect();
         order.sort_by_key(|at| std::cmp::Reverse(lengths[*at]));
         for at in order {
             let Some(row) = row_of[at] else { continue };
-            let Some((used, segment)) = taken.get_mut(row) else {
+            let Some((used, segment)) = filled.get_mut(row) else {
                 dropped += 1;
                 continue;
             };
@@ -229,7 +232,7 @@ mod tests {
         PackedTokens::new("x", rows, length).raw(DType::U16).pad(-1)
     }
 
-    /// The sequences in the rows. Checks segments, positions and padding.
+    /// Returns the sequences in the rows, after checking segments, positions and padding.
     fn unpacked(batch: &crate::collate::TensorBatch, length: usize) -> Vec<Vec<u16>> {
         let read =
             |name: &str| batch[name].as_slice::<i32>().unwrap().chunks(length.max(1)).map(<[i32]>::to_vec);
@@ -252,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_rows() {
+    fn sequences_that_do_not_fit_are_an_error_or_dropped() {
         let all = samples(&[vec![1; 3], vec![2; 3], vec![3; 2], vec![], vec![4; 3]]);
         let error = Columns::new().with("x", column(1, 5)).collate(all.clone()).unwrap_err();
         let error = format!("{error:#}");
@@ -269,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_that_pad_a_batch_are_left_out() {
+    fn padding_samples_of_a_batch_are_left_out() {
         let columns = Columns::new().with("x", column(2, 4));
         let collator = Collator::new(columns, 3);
         let mut allocator = collator.slots();
@@ -283,7 +286,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_sequence_comes_back(
+        fn every_sequence_is_in_the_rows_once(
             sequences in prop::collection::vec(prop::collection::vec(any::<u16>(), 0..9), 0..20),
             length in 8usize..20,
         ) {
@@ -294,7 +297,7 @@ mod tests {
             let mut wanted: Vec<_> = sequences.into_iter().filter(|tokens| !tokens.is_empty()).collect();
             wanted.sort();
             prop_assert_eq!(&found, &wanted);
-            // First fit leaves at most one row less than half full.
+            // With first fit, at most one row is less than half full.
             let used = batch["x.segments"].as_slice::<i32>().unwrap().chunks(length);
             let used = used.map(|row| row.iter().filter(|s| **s > 0).count());
             prop_assert!(used.filter(|n| *n > 0 && 2 * n < length).count() <= 1);

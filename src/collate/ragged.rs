@@ -1,4 +1,4 @@
-//! Columns of sequences, texts and bytes of any length.
+//! `Ragged`, `Text` and `Blob`: numbers, texts and bytes of any length.
 
 use super::cell::{Cell, Output};
 use super::check;
@@ -11,12 +11,12 @@ use crate::sample::{DType, Sample, Value};
 use bytes::Bytes;
 use std::marker::PhantomData;
 
-/// A column of sequences of any length: a tensor of all numbers of a batch one after the other, and one with
-/// the suffix `.offsets`, `int64[samples + 1]`, that says where those of each sample begin.
+/// A column of sequences of any length. It makes two tensors: the numbers of all sequences of a batch, one
+/// sequence after the other, and, with the suffix `.offsets`, where the numbers of each sample begin,
+/// `int64[samples + 1]`. [`TensorBatch::pieces`](super::TensorBatch::pieces) returns the sequences.
 ///
-/// The field is an npy file, a decoded [`Array`](crate::Array) or a JSON list, unless another option is
-/// called. Whole numbers may be stored as any integer type, floats only as `T`. A number that does not fit is
-/// an error. [`TensorBatch::pieces`](super::TensorBatch::pieces) returns the sequences.
+/// By default, the field is an npy file, a decoded [`Array`](crate::Array) or a JSON list. Whole numbers may
+/// be stored as any integer type, floats only as `T`. A number that does not fit `T` is an error.
 ///
 /// ```
 /// use shardstream::collate::{Columns, Ragged};
@@ -40,7 +40,7 @@ pub struct Ragged<T> {
 }
 
 impl<T: Number> Ragged<T> {
-    /// Reads a field; alternatives are separated by semicolons.
+    /// Reads `field`, which may be several alternatives separated by semicolons.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Ragged { field: Field::new(field), number: PhantomData }
@@ -49,7 +49,7 @@ impl<T: Number> Ragged<T> {
     sequence_options!();
 }
 
-/// Numbers, seen as bytes.
+/// Owns numbers whose bytes are shared.
 struct Converted<T>(Vec<T>);
 
 impl<T: Number> AsRef<[u8]> for Converted<T> {
@@ -58,16 +58,17 @@ impl<T: Number> AsRef<[u8]> for Converted<T> {
     }
 }
 
-/// Numbers as bytes, without a copy.
+/// The bytes of numbers, without a copy.
 pub(super) fn vec_to_bytes<T: Number>(numbers: Vec<T>) -> Bytes {
     Bytes::from_owner(Converted(numbers))
 }
 
-/// The first `length` numbers in the byte order of the machine, without a copy if they are stored so.
+/// The bytes of the first `length` numbers, as numbers of type `T` in the machine's byte order. They are not
+/// copied if they are stored like this.
 pub(super) fn native_bytes<T: Number>(numbers: &FieldNumbers<'_>, length: usize) -> Result<Bytes, BoxError> {
     match numbers {
-        FieldNumbers::Array(found) if found.dtype == T::DTYPE && cfg!(target_endian = "little") => {
-            Ok(prefix(&found.data, length * found.dtype.size()))
+        FieldNumbers::Array(array) if array.dtype == T::DTYPE && cfg!(target_endian = "little") => {
+            Ok(prefix(&array.data, length * array.dtype.size()))
         }
         _ => {
             let mut converted = vec![T::default(); length];
@@ -84,7 +85,7 @@ fn prefix(data: &ArrayData<'_>, length: usize) -> Bytes {
     bytes
 }
 
-/// Sets the content of the only cell.
+/// Puts `content` into the only cell.
 pub(super) fn put_all(cells: &mut [Cell], content: Bytes) -> Result<()> {
     match cells {
         [cell] => cell.put(content),
@@ -102,15 +103,15 @@ impl<T: Number> Column for Ragged<T> {
     }
 
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
-        let numbers = self.field.with(sample, |found| native_bytes::<T>(&found, found.len()?))?;
-        put_all(cells, numbers)
+        let bytes = self.field.with(sample, |numbers| native_bytes::<T>(&numbers, numbers.len()?))?;
+        put_all(cells, bytes)
     }
 }
 
-/// A column of texts: the bytes of all texts of a batch, and `.offsets`, as in [`Ragged`].
+/// A column of texts. It makes a ragged tensor of the bytes of all texts of a batch (`uint8`), and
+/// `.offsets`, as [`Ragged`] does. [`TensorBatch::strings`](super::TensorBatch::strings) returns the texts.
 ///
 /// The field is text or raw bytes. Bytes that are not UTF-8 are an error.
-/// [`TensorBatch::strings`](super::TensorBatch::strings) returns the texts.
 ///
 /// ```
 /// use shardstream::collate::{Columns, Text};
@@ -130,13 +131,14 @@ pub struct Text {
 }
 
 impl Text {
-    /// Reads a field; alternatives are separated by semicolons.
+    /// Reads `field`, which may be several alternatives separated by semicolons.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Text { spec: field.into(), pointer: None }
     }
 
-    /// Reads a string in a JSON document, at a pointer by RFC 6901, such as `/caption` or `/turns/0/text`.
+    /// Reads a string in a JSON document. `pointer` is a JSON pointer (RFC 6901), such as `/caption` or
+    /// `/turns/0/text`.
     #[must_use]
     pub fn at(mut self, pointer: &str) -> Self {
         self.pointer = Some(pointer.into());
@@ -153,7 +155,7 @@ impl Text {
             (Value::Text(text), Some(pointer)) => string(&parse_json(text.as_bytes())?, pointer),
             (Value::Bytes(bytes), Some(pointer)) => string(&parse_json(bytes)?, pointer),
             (Value::Json(json), pointer) => string(json, pointer.as_deref().unwrap_or_default()),
-            (other, _) => Err(format!("{} is no text", other.type_name()).into()),
+            (other, _) => Err(format!("{} is not text", other.type_name()).into()),
         }
     }
 }
@@ -182,8 +184,9 @@ impl Column for Text {
     }
 }
 
-/// A column of the raw bytes of a field, whatever they are: those of all samples of a batch (`uint8`), and
-/// `.offsets`, as in [`Ragged`]. They are copied once, into the batch.
+/// A column of the raw bytes of a field, whatever they contain. It makes a ragged tensor of the bytes of all
+/// samples of a batch (`uint8`), and `.offsets`, as [`Ragged`] does. The bytes are copied once, into the
+/// batch.
 ///
 /// ```
 /// use shardstream::collate::{Blob, Columns};
@@ -200,7 +203,7 @@ pub struct Blob {
 }
 
 impl Blob {
-    /// Reads a field; alternatives are separated by semicolons.
+    /// Reads `field`, which may be several alternatives separated by semicolons.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Blob { spec: field.into() }
@@ -236,7 +239,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn texts_and_errors() {
+    fn texts_of_every_form_are_read_and_other_values_are_errors() {
         let collate = |column: Text, value: Value| {
             let batch = Columns::new().with("x", column).collate([Sample::new("k").with("x", value)]);
             batch.map(|batch| batch.strings("x").unwrap().collect::<String>())
@@ -248,7 +251,7 @@ mod tests {
         for (found, wanted) in [
             (collate(Text::new("x"), Value::from(b"\xff")), "invalid utf-8"),
             (collate(Text::new("x").at("/a"), json()), "no string at \"/a\""),
-            (collate(Text::new("x"), Value::from(7)), "a whole number is no text"),
+            (collate(Text::new("x"), Value::from(7)), "a whole number is not text"),
         ] {
             let error = format!("{:#}", found.unwrap_err());
             assert!(error.contains(wanted) && error.contains("sample k"), "{error}");
@@ -256,7 +259,7 @@ mod tests {
         let blob = Columns::new().with("x", Blob::new("x"));
         let error = blob.collate([Sample::new("k").with("x", "text")]).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::WrongType { .. }), "{error}");
-        // A tensor of another kind is an error.
+        // `strings` and `pieces` refuse bytes that are not UTF-8, another type, and a missing tensor.
         let batch =
             blob.collate([Sample::new("k").with("x", b"\xc3"), Sample::new("l").with("x", b"\xa9")]).unwrap();
         assert!(batch.strings("x").is_err());
@@ -265,20 +268,20 @@ mod tests {
     }
 
     #[test]
-    fn raw_bytes_are_not_copied_before_the_batch() {
+    fn numbers_and_texts_are_not_copied_before_the_batch() {
         let bytes = Bytes::from(vec![7; 100]);
         let array = Array::from_vec(vec![3], vec![1i32, 2, 3]).unwrap();
         let numbers = Field::new("x");
         let sample = Sample::new("k").with("x", array.clone());
-        let found = numbers.with(&sample, |found| native_bytes::<i32>(&found, 2)).unwrap();
-        assert_eq!((found.as_ptr(), found.len()), (array.data().as_ptr(), 8));
+        let native = numbers.with(&sample, |numbers| native_bytes::<i32>(&numbers, 2)).unwrap();
+        assert_eq!((native.as_ptr(), native.len()), (array.data().as_ptr(), 8));
         let sample = Sample::new("k").with("x", bytes.clone());
         assert_eq!(Text::new("x").read(sample.field("x").unwrap()).unwrap().as_ptr(), bytes.as_ptr());
     }
 
     proptest! {
         #[test]
-        fn every_sequence_comes_back(
+        fn pieces_are_the_sequences_of_the_samples(
             sequences in prop::collection::vec(prop::collection::vec(any::<i16>(), 0..9), 0..9),
         ) {
             let samples = sequences.iter().enumerate().map(|(at, numbers)| {

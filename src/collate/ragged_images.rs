@@ -1,4 +1,4 @@
-//! Any number of pictures of a sample.
+//! `RaggedImages`: any number of pictures for each sample.
 
 use super::cell::{Cell, Output};
 use super::check::{self, config_error};
@@ -9,20 +9,21 @@ use crate::sample::Sample;
 use crate::tensor::TensorPool;
 use std::cmp::Ordering;
 
-/// A column of any number of pictures of a sample, such as the pages of a document or the frames of a clip:
-/// each is decoded and transformed to one size, as by [`ImageColumn`].
+/// A column for any number of pictures of a sample, such as the pages of a document or the frames of a clip.
+/// Each picture is decoded and transformed to the same size by an [`ImageColumn`].
 ///
-/// Its tensors are the pictures of all samples, `[pictures, height, width, channels]` (or in another
-/// [`layout`](ImageColumn::layout)), and `.offsets`, `int64[samples + 1]`: those of sample `i` are the
-/// pictures from `offsets[i]` to `offsets[i + 1]`. A sample may have none. The shape differs from batch to
-/// batch. For a device that needs a fixed one, [`Stack`](super::Stack) takes a fixed number of fields and
-/// says which of them a sample has.
+/// The column makes two tensors: the pictures of all samples, `[pictures, height, width, channels]` (or in
+/// another [`layout`](ImageColumn::layout)), and `.offsets`, `int64[samples + 1]`. Sample `i` has the
+/// pictures from `offsets[i]` to `offsets[i + 1]`; it may have none. The shape differs from batch to batch.
+/// For a device that needs a fixed shape, use [`Stack`](super::Stack), which reads a fixed number of fields
+/// and tells which of them a sample has.
 ///
-/// The fields are those of the image column, with two differences: all names that are separated by `;` are
-/// taken, in their order, and one `*` in a name matches any text. The fields that match a name with a `*` are
-/// ordered by that text: whole numbers by their value, before other text. Each field is taken once.
+/// The field names of the image column are read differently here. Names separated by `;` are no alternatives:
+/// all of these fields are read, in the order of the names. A name may have one `*`, which matches any text.
+/// Fields that match the same name are ordered by the text that the `*` matches: whole numbers by value, then
+/// other text. A field that matches several names is read once.
 ///
-/// The pictures of a sample draw the same random numbers, so that those of the same size are cropped alike.
+/// The pictures of a sample draw the same random numbers, so pictures of the same size are cropped alike.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -48,20 +49,21 @@ pub struct RaggedImages {
 }
 
 impl RaggedImages {
-    /// Reads the fields of an image column. Each is decoded and transformed as by that column.
+    /// Decodes and transforms the pictures of a sample with `image`.
     #[must_use]
     pub fn new(image: ImageColumn) -> Self {
         RaggedImages { image, max: None }
     }
 
-    /// Takes at most the first `pictures` pictures of a sample; the others are not decoded. Default: all.
+    /// Reads at most the first `pictures` pictures of a sample; further pictures are not decoded. Default:
+    /// all.
     #[must_use]
     pub fn max(mut self, pictures: usize) -> Self {
         self.max = Some(pictures);
         self
     }
 
-    /// The fields of a sample that are pictures, in their order.
+    /// The names of a sample's fields that match the column's names, in the order of the pictures.
     fn fields<'a>(&'a self, sample: &'a Sample) -> Vec<&'a str> {
         let mut fields: Vec<&str> = Vec::new();
         for name in self.image.field().split(';') {
@@ -72,8 +74,8 @@ impl RaggedImages {
                 Some(ends) => {
                     let matches =
                         sample.fields().map(|(field, _)| field).filter(|field| middle(field, ends).is_some());
-                    let found: Vec<&str> = matches.filter(new).collect();
-                    fields.extend(found);
+                    let new_matches: Vec<&str> = matches.filter(new).collect();
+                    fields.extend(new_matches);
                     let text = |field: &'a str| middle(field, ends).unwrap_or_default();
                     fields[first..].sort_by(|one, other| by_number(text(one), text(other)));
                 }
@@ -84,15 +86,15 @@ impl RaggedImages {
     }
 }
 
-/// Maximum number of pictures of a sample, unless `max` is set.
+/// Maximum number of pictures of a sample if `max` is not set.
 const MAX_PICTURES: usize = 1024;
 
-/// The text between the beginning and the end of a name.
+/// The text of `field` between `begin` and `end`; `None` if the field's name does not begin and end so.
 fn middle<'a>(field: &'a str, (begin, end): (&str, &str)) -> Option<&'a str> {
     field.strip_prefix(begin)?.strip_suffix(end)
 }
 
-/// Orders whole numbers by their value, before other text, and equal numbers such as `1` and `01` as text.
+/// Orders whole numbers by value, before other text. Equal numbers such as `1` and `01` are ordered as text.
 fn by_number(one: &str, other: &str) -> Ordering {
     let number = |text: &str| -> Option<(usize, String)> {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -126,7 +128,8 @@ impl Column for RaggedImages {
         self.image.check()?;
         if self.image.has_followers() {
             return Err(config_error(
-                "`boxes` and `mask` of any number of pictures: take a `Stack` of image columns",
+                "`boxes` and `mask` of any number of pictures are not supported: take a `Stack` of image \
+                 columns",
             ));
         }
         if self.max == Some(0) {
@@ -144,8 +147,7 @@ impl Column for RaggedImages {
         };
         let fields = self.fields(sample);
         if self.max.is_none() && fields.len() > MAX_PICTURES {
-            let what =
-                format!("{} pictures of one sample: set `max` to the number that you want", fields.len());
+            let what = format!("{} pictures of one sample: set `max` to the number to read", fields.len());
             return Err(Error::decode(self.image.field(), what));
         }
         if let Some(field) = fields.iter().find(|field| field.contains(';')) {
@@ -179,7 +181,7 @@ mod tests {
         ImageColumn::new(field, (2, 3))
     }
 
-    /// The first number of each picture, by sample.
+    /// For each sample, the first number of each of its pictures.
     fn firsts(column: RaggedImages, samples: Vec<Sample>) -> Vec<Vec<u8>> {
         let batch = Columns::new().with("x", column).collate(samples).unwrap();
         let firsts = |piece: &[u8]| piece.chunks(18).map(|picture| picture[0]).collect();
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_a_sample_has_in_the_order_of_their_numbers() {
+    fn all_pictures_of_a_sample_are_read_in_the_order_of_their_numbers() {
         let sample = |fields: &[&str]| {
             let fields = fields.iter().zip(0..);
             fields.fold(Sample::new("k").with("txt", "a"), |sample, (field, at)| sample.with(*field, png(at)))
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_as_an_image_column_makes_it() {
+    fn each_picture_is_the_one_of_an_image_column() {
         let pixels: Vec<u8> = (0..60).map(|at| at * 4).collect();
         let file = Image::new(ImageMode::Rgb8, (4, 5), pixels).unwrap().to_png().unwrap();
         let column = |field: &str| {
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn no_picture_at_all_and_damaged_ones() {
+    fn no_pictures_are_valid_and_damaged_ones_are_errors() {
         let columns = Columns::new().with("x", RaggedImages::new(image("*.png")));
         let collate = |samples: &[Sample]| columns.collate(samples.iter().cloned());
         let none: TensorBatch = collate(&[Sample::new("k"), Sample::new("l")]).unwrap();
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_make_no_sense() {
+    fn invalid_options_are_errors() {
         for (column, wanted) in [
             (RaggedImages::new(image("*.png")).max(0), "`max` of 0"),
             (RaggedImages::new(image("*.*")), "at most one `*`"),

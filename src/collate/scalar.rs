@@ -1,4 +1,4 @@
-//! Columns of one number for each sample.
+//! `Scalar`: one number for each sample.
 
 use super::cell::{Cell, Output};
 use super::check;
@@ -12,8 +12,8 @@ use std::marker::PhantomData;
 /// A column of one number for each sample, such as a class: integers of 8 to 64 bits, `f32`, `f64`, `f16` or
 /// `bf16`.
 ///
-/// The field is a whole number, text or raw bytes with a number in it, or a JSON document. A number that does
-/// not fit the type is an error: a class of 300 never becomes an `u8` of 44.
+/// The field is a whole number, text or raw bytes that spell a number, or a JSON document. A number that does
+/// not fit the type is an error: a class of 300 never becomes a `u8` of 44.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -36,13 +36,14 @@ pub struct Scalar<T> {
 }
 
 impl<T: Number> Scalar<T> {
-    /// Reads a field; alternatives are separated by semicolons.
+    /// Reads `field`, which may be several alternatives separated by semicolons.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Scalar { field: field.into(), pointer: None, number: PhantomData }
     }
 
-    /// Reads a number in a JSON document, at a pointer by RFC 6901, such as `/person/age` or `/boxes/0/x`.
+    /// Reads a number in a JSON document. `pointer` is a JSON pointer (RFC 6901), such as `/person/age` or
+    /// `/boxes/0/x`.
     #[must_use]
     pub fn at(mut self, pointer: &str) -> Self {
         self.pointer = Some(pointer.into());
@@ -59,14 +60,14 @@ impl<T: Number> Scalar<T> {
             (Value::Bytes(bytes), None) => of_text(bytes),
             (Value::Text(text), None) => of_text(text.as_bytes()),
             (Value::Int(int), None) => T::of_int(*int).ok_or_else(|| misfit::<T>(int)),
-            (other, _) => Err(format!("{} is no number", other.type_name())),
+            (other, _) => Err(format!("{} is not a number", other.type_name())),
         }
     }
 
     fn in_json(&self, json: &serde_json::Value) -> Result<T, String> {
         let pointer = self.pointer.as_deref().unwrap_or_default();
-        let found = json.pointer(pointer).ok_or_else(|| format!("the JSON document has no {pointer:?}"))?;
-        of_json(found)
+        let number = json.pointer(pointer).ok_or_else(|| format!("the JSON document has no {pointer:?}"))?;
+        of_json(number)
     }
 }
 
@@ -80,7 +81,7 @@ fn of_text<T: Number>(text: &[u8]) -> Result<T, String> {
                 return Ok(T::read(&whole.to_le_bytes()));
             }
             match text.parse::<f64>().ok() {
-                // A number that overflows, unless the text says that it is infinite.
+                // The number overflowed. (A text that says infinity contains an `n`.)
                 Some(float) if float.is_infinite() && !text.contains(['n', 'N']) => {
                     Err(misfit::<T>(if text.len() > 40 { "a number of more than 40 digits" } else { text }))
                 }
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_all_sorts() {
+    fn numbers_of_every_form_are_read() {
         assert_eq!(read::<i32>(7), Ok(7));
         assert_eq!(read::<u8>(b" 255\n"), Ok(255));
         assert_eq!(read::<f32>("0.25"), Ok(0.25));
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn values_that_do_not_fit_are_errors() {
         for (found, wanted) in [
             (read::<u8>(300).map(f64::from), "300 does not fit uint8"),
             (read::<i32>("0.5").map(f64::from), "0.5 does not fit int32"),
@@ -149,10 +150,10 @@ mod tests {
             (read::<f32>("cat").map(f64::from), "\"cat\" is not a number"),
             (
                 read::<bf16>(b"\xff\xd8\xff").map(f64::from),
-                "a field of 3 bytes that are no text is not a number",
+                "a field of 3 bytes that are not text is not a number",
             ),
             (read::<f64>("9".repeat(999)), "a number of more than 40 digits does not fit float64"),
-            (read::<i32>(Value::Json(serde_json::json!([1]))).map(f64::from), "[1] is no number"),
+            (read::<i32>(Value::Json(serde_json::json!([1]))).map(f64::from), "[1] is not a number"),
         ] {
             let error = found.unwrap_err();
             assert!(error.contains(wanted) && error.contains("\"x\""), "{error}");

@@ -1,4 +1,4 @@
-//! Several fields of a sample in one tensor.
+//! `Stack`: several fields of a sample in one tensor.
 
 use super::cell::{Cell, CellContent, Output, Shape};
 use super::check::{self, config_error};
@@ -11,16 +11,16 @@ use crate::sample::{DType, Sample};
 use bytes::BytesMut;
 use smallvec::SmallVec;
 
-/// A column of several fields of a sample in one tensor, such as the pictures `0.jpg`, `1.jpg` and `2.jpg`:
-/// each is written by a column of its own, and all have the same shape.
+/// A column that stacks several fields of a sample in one tensor, such as the pictures `0.jpg`, `1.jpg` and
+/// `2.jpg`. Each field has a column of its own; all of these columns have the same shape.
 ///
-/// Its tensors are those of the columns with an axis for the fields, in the order given, after that of the
-/// samples, `[samples, fields, …]`; and `.present`, `bool[samples, fields]`, which says which fields a sample
-/// has. A missing field is zeros (padding if the columns are [`Tokens`](super::Tokens)), and a sample may
-/// lack all fields. A field that is damaged or of another type is an error.
+/// The tensors have the shape `[samples, fields, …]`, with the fields in the given order. An additional
+/// tensor `.present`, `bool[samples, fields]`, tells which fields a sample has. The slot of a missing field
+/// is filled with zeros, or with padding for [`Tokens`](super::Tokens). A sample may lack all fields. A
+/// damaged field or one of another type is an error.
 ///
-/// The fields of a sample draw the same random numbers, so that pictures of the same size are cropped alike,
-/// as the frames of a clip must be. For different views of pictures, see [`independent`](Stack::independent).
+/// The columns draw the same random numbers, so that pictures of the same size, such as the frames of a clip,
+/// are cropped alike. For different views of a picture, see [`independent`](Stack::independent).
 ///
 /// ```
 /// use shardstream::Sample;
@@ -39,13 +39,13 @@ use smallvec::SmallVec;
 #[derive(Debug, Clone)]
 pub struct Stack<C> {
     columns: Vec<C>,
-    /// What is added to the seed of each column; empty if all draw the same numbers.
+    /// The salt that is combined with the seed of each column; empty if all draw the same numbers.
     salts: Vec<u64>,
 }
 
 impl<C: Column> Stack<C> {
-    /// Stacks these fields, each read by the column that `column` makes for it. The columns must have the
-    /// same fixed shape and type.
+    /// Stacks these fields. `column` is called with the name of each field and returns its column. All
+    /// columns must have the same type and the same fixed shape.
     #[must_use]
     pub fn new<S: AsRef<str>>(
         fields: impl IntoIterator<Item = S>,
@@ -55,8 +55,8 @@ impl<C: Column> Stack<C> {
         Stack { columns, salts: Vec::new() }
     }
 
-    /// Lets each field draw random numbers of its own: `Stack::new(["jpg", "jpg"], view).independent()` makes
-    /// two views of each picture. Default: all fields draw the same numbers.
+    /// Lets each column draw its own random numbers: `Stack::new(["jpg", "jpg"], view).independent()` makes
+    /// two views of each picture. Default: all columns draw the same numbers.
     #[must_use]
     pub fn independent(mut self) -> Self {
         self.salts = (0..self.columns.len()).map(|at| salt(&at.to_string())).collect();
@@ -88,8 +88,8 @@ impl<C: Column> Column for Stack<C> {
         }
         if outputs.iter().any(|output| output.suffix == PRESENT) {
             return Err(config_error(
-                "a `Stack` of columns that say themselves what is present: a `Stack` does, leave `Optional` \
-                 out",
+                "a `Stack` of columns that have a tensor `.present` themselves: leave `Optional` out, a \
+                 `Stack` accepts missing fields",
             ));
         }
         if self.columns.iter().any(|column| column.outputs() != outputs) {
@@ -135,7 +135,7 @@ impl<C: Column> Column for Stack<C> {
                 Err(error) => return Err(error),
             };
             for (cell, mut part) in cells.iter_mut().zip(parts) {
-                // The parts are adjacent: nothing is copied.
+                // The parts are adjacent, so joining them copies nothing.
                 cell.join(part.take_slot());
             }
         }
@@ -149,7 +149,7 @@ mod tests {
     use crate::collate::{ArrayColumn, Collator, Columns, Optional, Ragged, Scalar, Tokens};
 
     #[test]
-    fn every_output_gets_an_axis() {
+    fn every_tensor_has_an_axis_for_the_fields() {
         let tokens = Stack::new(["a", "b"], |field| Tokens::<i16>::new(field, 3).pad(-1).mask());
         let batch = Columns::new()
             .with("x", tokens)
@@ -175,7 +175,7 @@ mod tests {
         let columns = Columns::new().with("x", Stack::new(["a", "b", "c"], Scalar::<i64>::new));
         let collator = Collator::new(columns, 2);
         let mut allocator = collator.slots();
-        let mut places = Vec::new();
+        let mut addresses = Vec::new();
         for numbers in [[1, 2, 3].map(Some), [None, Some(4), None]] {
             let rows = [0, 10].map(|more| {
                 let mut sample = Sample::new("k");
@@ -185,11 +185,11 @@ mod tests {
                     }
                 }
                 let row_slots = allocator.next_row();
-                places.push(row_slots[0].as_ptr());
+                addresses.push(row_slots[0].as_ptr());
                 collator.row(&sample, 0, row_slots).unwrap()
             });
             let batch = collator.batch(rows.into(), 2).unwrap();
-            assert_eq!(batch["x"].as_bytes().as_ptr(), places[places.len() - 2]);
+            assert_eq!(batch["x"].as_bytes().as_ptr(), addresses[addresses.len() - 2]);
             let wanted = numbers.into_iter().chain(numbers.map(|number| Some(number? + 10)));
             let wanted: Vec<i64> = wanted.map(Option::unwrap_or_default).collect();
             assert_eq!(batch["x"].as_slice::<i64>().unwrap(), wanted);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_make_no_sense() {
+    fn invalid_options_are_errors_with_the_name_of_the_column() {
         let refused = |columns: Columns, wanted: &str| {
             let error = columns.check().unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");
@@ -226,7 +226,7 @@ mod tests {
 
     #[cfg(feature = "image")]
     #[test]
-    fn pictures_that_are_missing_are_black() {
+    fn missing_pictures_are_zeros() {
         use crate::collate::ImageColumn;
         use crate::image::{Image, ImageMode};
         let png = |byte| Image::new(ImageMode::Rgb8, (2, 3), vec![byte; 18]).unwrap().to_png().unwrap();

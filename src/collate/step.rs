@@ -1,25 +1,25 @@
-//! `Step`: what a batch says of its step, whatever it is made of.
+//! `Step`: properties that batches of items and batches of tensors have in common.
 
 use crate::state::State;
 
-/// What a batch says of its step: the same for lists and for tensors.
+/// The properties of a batch that do not depend on its content.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Step {
-    /// Number of its items or rows that are samples: the first ones. The others are padding.
+    /// The first `valid` items or rows of the batch are samples, the others padding.
     pub(crate) valid: usize,
-    /// The number of its shape, if batches have several.
+    /// The number of the batch's shape, if batches have several shapes.
     pub(crate) bucket: Option<usize>,
-    /// The state of the job after it, if it is a loader's.
+    /// The state of the job after this batch, if a loader made the batch.
     pub(crate) state: Option<State>,
 }
 
 impl Step {
-    /// The step of a batch that is not a loader's.
+    /// The step of a batch that no loader made.
     pub(crate) fn of(valid: usize) -> Self {
         Step { valid, ..Step::default() }
     }
 
-    /// For each of `count` items, whether it is no padding.
+    /// For each of `count` items, whether it is a sample and not padding.
     pub(crate) fn mask(&self, count: usize) -> impl ExactSizeIterator<Item = bool> + use<> {
         let valid = self.valid;
         (0..count).map(move |at| at < valid)

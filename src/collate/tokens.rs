@@ -1,4 +1,4 @@
-//! Sequences of numbers, padded to one length.
+//! `Tokens`: sequences of whole numbers, padded to one length.
 
 use super::cell::{Cell, Output};
 use super::check;
@@ -11,13 +11,14 @@ use crate::sample::{DType, Sample};
 
 /// A column of sequences of whole numbers, such as tokens, padded to one length.
 ///
-/// Its tensors are the numbers, `[samples, length]`, and one with the suffix `.lengths`, `int32[samples]`,
-/// the number of them that are not padding. With [`mask`](Tokens::mask), another one says so for each number.
+/// The column makes two tensors: the numbers, `[samples, length]`, and, with the suffix `.lengths`, the
+/// length of each sequence without padding, `int32[samples]`. [`mask`](Tokens::mask) adds a tensor that tells
+/// for each number whether it is padding.
 ///
-/// The field is an npy file, a decoded [`Array`](crate::Array) or a JSON list, unless another option is
-/// called. Its numbers may be stored as any integer type. A number that does not fit `T` is an error, and so
-/// is a sequence that is longer than `length`, unless [`truncate`](Tokens::truncate) is called. Raw bytes and
-/// npy files as numpy writes them need no allocation.
+/// By default, the field is an npy file, a decoded [`Array`](crate::Array) or a JSON list. Its numbers may be
+/// stored as any integer type. A number that does not fit `T` is an error. So is a sequence that is longer
+/// than `length`, unless [`truncate`](Tokens::truncate) is called. Reading raw bytes or an npy file in C
+/// order and little-endian allocates no memory.
 ///
 /// ```
 /// use shardstream::codec::DType;
@@ -44,7 +45,7 @@ pub struct Tokens<T> {
 }
 
 impl<T: Integer> Tokens<T> {
-    /// Reads a field; alternatives are separated by semicolons.
+    /// Reads `field`, which may be several alternatives separated by semicolons.
     #[must_use]
     pub fn new(field: &str, length: usize) -> Self {
         Tokens { field: Field::new(field), length, pad: T::default(), mask: false, truncate: false }
@@ -66,7 +67,7 @@ impl<T: Integer> Tokens<T> {
         self
     }
 
-    /// Truncates longer sequences. Default: they are errors.
+    /// Truncates sequences that are longer than `length`. Default: such sequences are errors.
     #[must_use]
     pub fn truncate(mut self) -> Self {
         self.truncate = true;
@@ -74,12 +75,13 @@ impl<T: Integer> Tokens<T> {
     }
 }
 
-/// The number of numbers taken from a sequence of `found` if there is room for `room`.
-pub(super) fn truncated_len(found: usize, room: usize, truncate: bool) -> Result<usize, BoxError> {
-    if found > room && !truncate {
-        return Err(format!("the sequence of {found} is longer than {room}: see `truncate`").into());
+/// The length that a sequence of `length` numbers has in a row with room for `room` numbers. A longer
+/// sequence is an error unless `truncate`.
+pub(super) fn truncated_len(length: usize, room: usize, truncate: bool) -> Result<usize, BoxError> {
+    if length > room && !truncate {
+        return Err(format!("the sequence of {length} is longer than {room}: see `truncate`").into());
     }
-    Ok(found.min(room))
+    Ok(length.min(room))
 }
 
 impl<T: Integer> Column for Tokens<T> {
@@ -102,18 +104,18 @@ impl<T: Integer> Column for Tokens<T> {
             return Err(check::wrong_cells());
         };
         let slot = numbers.numbers::<T>()?;
-        let taken = self.field.with(sample, |found| {
-            let taken = truncated_len(found.len()?, slot.len(), self.truncate)?;
-            let (tokens, rest) = slot.split_at_mut(taken);
-            found.read(tokens)?;
-            rest.fill(self.pad);
-            i32::try_from(taken).map_err(BoxError::from)
+        let kept = self.field.with(sample, |numbers| {
+            let kept = truncated_len(numbers.len()?, slot.len(), self.truncate)?;
+            let (tokens, padding) = slot.split_at_mut(kept);
+            numbers.read(tokens)?;
+            padding.fill(self.pad);
+            i32::try_from(kept).map_err(BoxError::from)
         })?;
-        length.numbers::<i32>()?.fill(taken);
+        length.numbers::<i32>()?.fill(kept);
         for mask in mask {
-            let (real, rest) = mask.bytes().split_at_mut(taken as usize);
-            real.fill(1);
-            rest.fill(0);
+            let (tokens, padding) = mask.bytes().split_at_mut(kept as usize);
+            tokens.fill(1);
+            padding.fill(0);
         }
         Ok(())
     }
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_from_every_form() {
+    fn every_form_of_a_field_gives_the_same_numbers() {
         let json = serde_json::json!({"ids": [1, 2, 70000]});
         let array = Array::from_vec(vec![3], vec![1u32, 2, 70000]).unwrap();
         let column = || Tokens::new("x", 4).pad(9);
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn values_that_do_not_fit_are_errors() {
         let long = collate(Tokens::new("x", 2).truncate(), "[1, 2, 3]").unwrap();
         assert_eq!(long["x"].as_slice::<i32>().unwrap(), [1, 2]);
         let matrix = Array::from_vec(vec![1, 2], vec![1i32, 2]).unwrap();
@@ -170,9 +172,9 @@ mod tests {
             (collate(Tokens::new("x", 2), "[1, 2, 3]"), "the sequence of 3 is longer than 2"),
             (collate(Tokens::new("x", 2), "[1, 2147483648]"), "2147483648 does not fit int32"),
             (collate(Tokens::new("x", 2), "[1, 0.5]"), "0.5 does not fit int32"),
-            (collate(Tokens::new("x", 2), r#"["a"]"#), "is no number"),
+            (collate(Tokens::new("x", 2), r#"["a"]"#), "is not a number"),
             (collate(Tokens::new("x", 2), "{}"), "no list at"),
-            (collate(Tokens::new("x", 2), matrix), "[1, 2] is no sequence"),
+            (collate(Tokens::new("x", 2), matrix), "[1, 2] is not a sequence"),
         ] {
             let error = found.unwrap_err();
             assert!(error.contains(wanted) && error.contains("\"x\""), "{error}");
@@ -181,7 +183,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_stacked_by_hand(
+        fn rows_are_the_truncated_and_padded_sequences(
             sequences in prop::collection::vec(prop::collection::vec(any::<u16>(), 0..12), 1..9),
             length in 1usize..12,
         ) {

@@ -1,4 +1,4 @@
-//! JSON lines: each line of a text is a sample.
+//! JSON lines: each line of a text file is a sample.
 
 use super::key_member::key_of;
 use super::shard_format::{ParserStart, ShardFormat};
@@ -14,21 +14,21 @@ use std::iter;
 /// The name of the field.
 const FIELD: &str = "json";
 
-/// Some editors put it at the beginning of a file. It is no part of the text.
+/// Some editors write this mark at the beginning of a file. It is not part of the text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// JSON lines (`.jsonl`, `.ndjson`): each line is a sample with one field, `json`, the bytes of the line.
 ///
-/// - The key is the number of the sample in its shard, in nine digits, or [a member](JsonLines::key) of the
-///   line.
-/// - Lines end with `\n` or `\r\n`; the last one may end with the file. Lines of white space are no samples.
-///   A byte order mark at the beginning of the file is left out.
-/// - A line is not parsed before its field is [decoded](crate::codec::Decoder): one that is no JSON, or not
-///   UTF-8, is an error of that sample then, and the next one follows. So a file that was cut within a line
-///   is found when its last line is decoded. A file cut at a line break, or within a line that is a bare
-///   number, is found only by an index, which knows the size.
-/// - A file that begins as another kind of file does, such as compressed data under a name without `.gz` or
-///   `.zst`, a Git LFS pointer, an HTML page or a tar archive, is [an error](ErrorKind::NotAnArchive).
+/// - The key is the number of the sample in its shard, in nine digits, or the value of [a
+///   member](JsonLines::key) of the line.
+/// - Lines end with `\n` or `\r\n`; the line break of the last line may be missing. Lines of white space are
+///   skipped. So is a byte order mark at the beginning of the file.
+/// - A line is parsed only when its field is [decoded](crate::codec::Decoder). A line that is not JSON, or
+///   not UTF-8, is then an error of that sample alone. So decoding the last line detects a file that was cut
+///   within a line. Only an index, which records the size of the file, detects a file that was cut at a line
+///   break or within a line that is a bare number.
+/// - A file that begins like another kind of file is [an error](ErrorKind::NotAnArchive). Examples:
+///   compressed data under a name without `.gz` or `.zst`, a Git LFS pointer, an HTML page, a tar archive.
 /// - A line that is longer than [`Limits::sample`](crate::tar::Limits::sample) is
 ///   [an error](ErrorKind::TooLarge), and is not kept in memory.
 ///
@@ -51,14 +51,14 @@ pub struct JsonLines {
 }
 
 impl JsonLines {
-    /// Lines whose keys are their numbers.
+    /// JSON lines whose keys are the numbers of the samples.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the key of a sample from this member of its line: a text or a whole number. A line without it,
-    /// or one that is no JSON object, is [an error](ErrorKind::Format) of that sample. Default: the number of
-    /// the sample.
+    /// Uses the value of this member of a line, a string or a whole number, as the key of its sample. A line
+    /// without the member, or that is not a JSON object, is [an error](ErrorKind::Format) of that sample.
+    /// Default: the key is the number of the sample.
     pub fn key(self, member: impl Into<String>) -> Self {
         JsonLines { key: Some(member.into()) }
     }
@@ -82,10 +82,10 @@ impl ShardFormat for JsonLines {
     }
 }
 
-/// Cuts chunks into lines. A line within a chunk is a slice of it.
+/// Cuts chunks into lines. A line within one chunk is a slice of the chunk.
 #[derive(Debug)]
 struct LineParser {
-    /// The member that is the key.
+    /// The name of the member that has the key.
     key: Option<String>,
     /// Size in bytes of the longest accepted line.
     limit: u64,
@@ -93,22 +93,22 @@ struct LineParser {
     is_finished: bool,
     /// The beginning of a line that spans chunks, unless it is too long.
     begun: BytesMut,
-    /// Number of bytes of that line so far.
+    /// Number of bytes of the current line so far.
     length: u64,
-    /// The offset of the line.
+    /// The offset of the current line.
     start: u64,
     /// The number of the next sample.
     number: u64,
     /// The offset and the length of the last sample's line.
     last: (u64, u64),
-    /// Whether there was a line before that is not empty.
+    /// Whether a line that is not empty was read. The first such line is checked for other kinds of files.
     has_begun: bool,
-    /// Whether the file is something else.
+    /// Whether the file is of another kind.
     is_refused: bool,
 }
 
 impl LineParser {
-    /// Adds a part of a line.
+    /// Adds a part of a line that spans chunks.
     fn append(&mut self, part: &[u8]) {
         self.length += part.len() as u64;
         if self.length > self.limit {
@@ -118,7 +118,7 @@ impl LineParser {
         }
     }
 
-    /// Ends a line, with a line break of this length. Returns its sample, unless it is empty.
+    /// Ends a line, with a line break of this length. Returns its sample, or none if the line is empty.
     fn end_line(&mut self, mut line: Bytes, line_break: u64) -> Option<Result<Sample>> {
         let (mut start, length) = (self.start, std::mem::take(&mut self.length));
         self.start += length + line_break;
@@ -174,10 +174,10 @@ impl ShardParser for LineParser {
             return Ok(Parsed::End);
         }
         loop {
-            let found = match self.chunks.pop_front() {
+            let sample = match self.chunks.pop_front() {
                 None if !self.is_finished => return Ok(Parsed::NeedInput),
                 None if self.length == 0 => return Ok(Parsed::End),
-                // The last line ends with the file.
+                // The last line has no line break.
                 None => {
                     let line = std::mem::take(&mut self.begun).freeze();
                     self.end_line(line, 0)
@@ -204,8 +204,8 @@ impl ShardParser for LineParser {
                     }
                 },
             };
-            if let Some(found) = found {
-                return found.map(Parsed::Sample);
+            if let Some(sample) = sample {
+                return sample.map(Parsed::Sample);
             }
         }
     }

@@ -1,31 +1,32 @@
-//! The member of a JSON object that is a sample's key.
+//! Reads a sample's key from a member of a JSON object.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// The key of a line: the value of this member, the last one if there are several. An error says what is
-/// wrong, and shows nothing of the values.
+/// The key of a line: the value of this member; the last one if the member is repeated. The error says what
+/// is wrong, without any of the line's values.
 pub(super) fn key_of(line: &[u8], member: &str) -> Result<String, String> {
     let mut json = serde_json::Deserializer::from_slice(line);
-    let found = json.deserialize_map(KeyOfObject { member }).and_then(|key| json.end().map(|()| key));
-    match found {
+    let key = json.deserialize_map(KeyOfObject { member }).and_then(|key| json.end().map(|()| key));
+    match key {
         Ok(Some(Some(key))) if !key.is_empty() => Ok(key),
         Ok(Some(_)) => {
-            Err(format!("the member {member:?} of a line, its key, is no text and no whole number"))
+            Err(format!("the member {member:?} of a line, its key, is neither text nor a whole number"))
         }
         Ok(None) => Err(format!("a line has no member {member:?}, which is its key")),
-        Err(error) if error.is_data() => Err("a line is no JSON object, so that it has no key".into()),
-        Err(error) => Err(format!("a line is no JSON, so that it has no key: {error}")),
+        Err(error) if error.is_data() => Err("a line is not a JSON object, so it has no key".into()),
+        Err(error) => Err(format!("a line is not JSON, so it has no key: {error}")),
     }
 }
 
-/// Finds the member of an object.
+/// Reads an object and returns the key in its member.
 struct KeyOfObject<'a> {
     member: &'a str,
 }
 
 impl<'de> Visitor<'de> for KeyOfObject<'_> {
-    /// None if there is no such member; none inside if it cannot be a key.
+    /// The outer `None` means that the object lacks the member; the inner `None` that its value cannot be a
+    /// key.
     type Value = Option<Option<String>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,19 +34,19 @@ impl<'de> Visitor<'de> for KeyOfObject<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = None;
+        let mut key = None;
         while let Some(name) = map.next_key::<String>()? {
             if name == self.member {
-                found = Some(map.next_value_seed(KeyValue)?);
+                key = Some(map.next_value_seed(KeyValue)?);
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
         }
-        Ok(found)
+        Ok(key)
     }
 }
 
-/// A text or a whole number, as text; none for anything else.
+/// Reads a string or a whole number as text; returns none for any other value.
 struct KeyValue;
 
 impl<'de> DeserializeSeed<'de> for KeyValue {

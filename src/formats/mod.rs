@@ -1,12 +1,13 @@
-//! Formats of shards: what a file must have so that its samples can be read in order, resumed and mixed.
+//! Formats of shards: tar archives, JSON lines, and formats of your own.
 //!
-//! A dataset needs little of a format: a parser that turns bytes into samples, one after the other.
-//! Everything else (the order, the state, slices by an index, mixtures, packing) is a matter of numbers.
-//! Without more, a restore reads a shard from its beginning; a parser that says [where](ShardParser::place)
-//! its samples are lets an index cut shards into slices, and a restore starts at the byte.
+//! A format only has to provide a parser that turns bytes into samples, one after the other. The rest of the
+//! crate (order, state, slices, mixtures, packing) works with the numbers of samples and needs nothing else.
+//! By default, a restore reads a shard from its beginning. If the parser also tells [where each sample
+//! is](ShardParser::place), an index can cut shards into slices, and a restore starts at the offset of the
+//! next sample.
 //!
-//! The name of a shard says its format: `.jsonl` and `.ndjson` (also with `.gz` or `.zst`) are
-//! [`JsonLines`], anything else is a tar archive. [`DatasetBuilder::format`] gives a dataset another one.
+//! The name of a shard tells its format: `.jsonl` and `.ndjson` (also with `.gz` or `.zst`) are
+//! [`JsonLines`], anything else is a tar archive. [`DatasetBuilder::format`] sets another format.
 //!
 //! [`DatasetBuilder::format`]: crate::dataset::DatasetBuilder::format
 

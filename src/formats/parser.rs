@@ -1,4 +1,4 @@
-//! A parser of a shard of any format, which sets the positions of samples and the shard of errors.
+//! A parser for shards of any format. It sets the positions of samples, and the shard in errors.
 
 use super::json_lines::JsonLines;
 use super::shard_format::{ParserStart, ShardFormat};
@@ -10,7 +10,7 @@ use crate::tar::{Limits, Parsed, SampleParser, SamplePlace, ShardParser};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// The format of the shards of a dataset: one that was given, or the one that each shard's name says.
+/// The format of a dataset's shards: the format that the caller set, or the one that each shard's name tells.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FormatChoice(Option<Arc<dyn ShardFormat>>);
 
@@ -19,7 +19,8 @@ impl FormatChoice {
         FormatChoice(Some(Arc::new(format)))
     }
 
-    /// The text of the format that was given. Saved indexes of another format are of other samples.
+    /// The text of the format that the caller set. It is part of the names of saved indexes, since a shard
+    /// has other samples in another format.
     pub(crate) fn text(&self) -> Option<String> {
         self.0.as_ref().map(|format| format!("format {format:?}"))
     }
@@ -39,8 +40,8 @@ impl FormatChoice {
     }
 }
 
-/// The parser of one shard, of the format that its name says or that is given. Used with
-/// [`read`](super::read), outside of a dataset.
+/// The parser of one shard, of the format that its name tells or of a given format. Use it with
+/// [`read`](super::read) to read a shard without a dataset.
 ///
 /// ```
 /// use shardstream::formats::{FormatParser, read};
@@ -55,34 +56,34 @@ impl FormatChoice {
 #[derive(Debug)]
 pub struct FormatParser(ParserKind);
 
-/// A tar archive is parsed without a virtual call for each sample.
+/// The parser of a tar archive is a variant of its own, to avoid a virtual call for each sample.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "nearly all are of tar archives, and none moves while it parses"
+    reason = "nearly all parsers are of tar archives, and a parser is not moved while it parses"
 )]
 enum ParserKind {
     Tar(SampleParser),
     Other(OtherParser),
 }
 
-/// A parser of a format that may be the caller's own.
+/// A parser of any format but tar, perhaps one that the caller implements.
 #[derive(Debug)]
 struct OtherParser {
     parser: Box<dyn ShardParser>,
     shard: Arc<str>,
     /// The position of the next sample.
     position: Position,
-    /// Whether there is no more input.
+    /// Whether the input has ended.
     is_finished: bool,
     has_ended: bool,
-    /// Whether the parser asked for input after the end.
+    /// Whether the parser asked for input after the end of the input.
     is_stuck: bool,
 }
 
 impl FormatParser {
-    /// A parser at the beginning of a shard, of the format that its name says. Samples and errors contain the
-    /// shard's URL or name without [secrets](SecretUrl).
+    /// A parser at the beginning of a shard, of the format that the shard's name tells. Samples and errors
+    /// contain the shard's URL or name without [secrets](SecretUrl).
     #[must_use]
     pub fn by_name(shard: impl Into<SecretUrl>, limits: Limits) -> Self {
         FormatChoice::default().parser(&shard.into(), &ParserStart::new(limits))

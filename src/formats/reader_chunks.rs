@@ -1,4 +1,4 @@
-//! The bytes of any reader, as chunks.
+//! Chunks of bytes from any reader.
 
 use crate::error::{ErrorKind, Result};
 use bytes::Bytes;
@@ -7,11 +7,12 @@ use std::io;
 /// Size in bytes of the largest chunk.
 const CHUNK: usize = 256 << 10;
 
-/// The bytes of any reader, such as standard input, a socket or a decompressor of one's own, as chunks for
-/// [`read`](super::read).
+/// Reads chunks for [`read`](super::read) from any reader, such as standard input, a socket or a
+/// decompressor.
 ///
-/// A reader is read once: it has no second epoch and no state. A [`Dataset`](crate::Dataset) needs shards
-/// that can be opened again, so it takes none; write the bytes to a file for that.
+/// A reader can be read only once, so there is no second epoch and no state to resume from. A
+/// [`Dataset`](crate::Dataset) cannot read from a reader, since it opens shards more than once: write the
+/// bytes to a file instead.
 ///
 /// ```
 /// use shardstream::formats::{FormatParser, JsonLines, ReaderChunks, read};
@@ -27,7 +28,7 @@ const CHUNK: usize = 256 << 10;
 #[must_use = "nothing is read unless it is iterated"]
 pub struct ReaderChunks<R> {
     reader: Option<R>,
-    /// What is read is copied out of it, so that short reads take little memory.
+    /// Each chunk is a copy of the bytes that were read, so that short reads take little memory.
     buffer: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! What a format is: it makes a parser for each shard.
+//! The interface of a shard format: it makes a parser for each shard.
 
 use crate::sample::Position;
 use crate::tar::{Limits, ShardParser};
@@ -6,11 +6,11 @@ use std::fmt;
 
 /// A format of shards. It makes a parser for each shard that is read.
 ///
-/// Samples need a key and fields. Their positions, and the name of the shard in them and in errors, are set
-/// by whoever drives the parser. The `Debug` text of a format tells it apart from others in the names of
-/// [saved indexes](crate::index::AutoIndex), so it contains what changes the samples, such as options, and
-/// nothing that differs between processes. `examples/own_format.rs` reads a made-up format; this one has a
-/// sample in each byte:
+/// A parser sets the key and the fields of each sample. The caller of the parser sets the positions of
+/// samples, and the name of the shard in samples and errors. The `Debug` text of a format is part of the
+/// names of [saved indexes](crate::index::AutoIndex). So the text must contain all options that change the
+/// samples, and nothing that differs between processes. `examples/own_format.rs` reads a made-up format. In
+/// the format below, each byte is a sample:
 ///
 /// ```
 /// use bytes::{Buf, Bytes};
@@ -61,27 +61,28 @@ use std::fmt;
 /// # Ok::<(), shardstream::Error>(())
 /// ```
 pub trait ShardFormat: fmt::Debug + Send + Sync {
-    /// A parser that gets the bytes of a shard from [`ParserStart::offset`] on, decompressed if the shard's
-    /// name ends in `.gz` or `.zst`. The offset is that of a [place](ShardParser::place) which a parser of
-    /// the same format gave, and otherwise 0.
+    /// Makes a parser for the bytes of a shard from [`ParserStart::offset`] on. The bytes are decompressed if
+    /// the shard's name ends in `.gz` or `.zst`. The offset is 0, or the offset of a
+    /// [place](ShardParser::place) that an earlier parser of the same format returned.
     fn parser(&self, start: &ParserStart) -> Box<dyn ShardParser>;
 }
 
-/// Where a parser starts, and what it accepts.
+/// Where a parser starts, and the limits that it applies.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ParserStart {
-    /// The number in its shard of the first sample.
+    /// The number of the first sample in its shard.
     pub sample: u64,
-    /// The offset in the uncompressed shard of the first byte that is pushed.
+    /// The offset of the first pushed byte in the uncompressed shard.
     pub offset: u64,
-    /// Whether the bytes end where a sample ends, before the end of the shard.
+    /// Whether the bytes end after a sample, before the end of the shard.
     pub is_cut: bool,
-    /// Limits on what is accepted. [`Limits::sample`] is for any format; the others as far as they apply.
+    /// Limits on the shard's contents. [`Limits::sample`] applies to every format, the other limits only to
+    /// formats for which they make sense.
     pub limits: Limits,
-    /// The rest of the samples' positions.
+    /// Epoch, shard and dataset of the samples' positions.
     pub(crate) position: Position,
-    /// An offset up to which there are samples, according to an index.
+    /// The shard has samples up to this offset, according to an index.
     pub(crate) reach: Option<u64>,
 }
 

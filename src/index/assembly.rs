@@ -1,4 +1,4 @@
-//! Assembles an index from saved ones that are still current, and finds the shards that are missing.
+//! Assembles an index from saved indexes that are still current, and finds the shards that they lack.
 
 use super::sample_filter::SampleFilter;
 use super::sidecar::canonical;
@@ -9,46 +9,48 @@ use crate::store::{ObjectVersion, Store};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// The shards of a dataset, with the objects that a listing gave.
+/// The shards of a dataset, with sizes and versions from a listing.
 #[derive(Debug)]
 pub(crate) struct ListedShards {
     pub(crate) shards: ShardList,
-    /// The size and version of each shard, as far as they are known.
+    /// The size and version of each shard, as far as the listing told them.
     pub(crate) objects: Vec<ObjectVersion>,
-    /// The patterns that were listed, and the URLs that needed no listing.
+    /// The patterns of the dataset. A shard without wildcards is a pattern too.
     pub(crate) patterns: ShardList,
 }
 
-/// An index whose shards are taken from saved indexes, until all are found.
+/// An index that is assembled from the entries of saved indexes.
 pub(super) struct IndexAssembly<'a> {
     filter: Option<&'a SampleFilter>,
     threads: usize,
     store: &'a Store,
     checksums: bool,
     listed: &'a ListedShards,
-    /// The current objects, once they have been looked up.
+    /// The current size and version of each shard, after the first look-up.
     now: Option<Vec<ObjectVersion>>,
-    found: Vec<Option<ShardIndex>>,
+    /// The current entry of each shard, if a saved index has one.
+    entries: Vec<Option<ShardIndex>>,
 }
 
 impl<'a> IndexAssembly<'a> {
-    /// An assembly without any shard yet. `checksums` and the filter say what a saved index must have.
+    /// An assembly without entries. A saved entry is used only if it has checksums (if `checksums`) and the
+    /// selection of the filter.
     pub(super) fn new(
         store: &'a Store,
         listed: &'a ListedShards,
         checksums: bool,
         filter: Option<&'a SampleFilter>,
     ) -> Self {
-        let found = vec![None; listed.shards.len()];
-        IndexAssembly { filter, threads: 1, store, checksums, listed, now: None, found }
+        let entries = vec![None; listed.shards.len()];
+        IndexAssembly { filter, threads: 1, store, checksums, listed, now: None, entries }
     }
 
-    /// Number of objects that are looked up at a time.
+    /// Sets the number of threads that look up sizes and versions.
     pub(super) fn with_threads(self, threads: usize) -> Self {
         IndexAssembly { threads, ..self }
     }
 
-    /// Takes the shards of a saved index that are still current.
+    /// Takes the entries of a saved index that are still current.
     pub(super) fn take(&mut self, saved: &Index) -> Result<()> {
         let now = match self.now.take() {
             Some(now) => now,
@@ -56,8 +58,8 @@ impl<'a> IndexAssembly<'a> {
         };
         let by_url: HashMap<Cow<'_, str>, &ShardIndex> =
             saved.iter().map(|shard| (canonical(shard.url()), shard)).collect();
-        for ((url, now), found) in self.listed.shards.iter().zip(&now).zip(&mut self.found) {
-            if found.is_some() {
+        for ((url, now), entry) in self.listed.shards.iter().zip(&now).zip(&mut self.entries) {
+            if entry.is_some() {
                 continue;
             }
             let saved = by_url.get(&canonical(url.expose_secret())).copied();
@@ -66,7 +68,7 @@ impl<'a> IndexAssembly<'a> {
                     && saved.layout.is_some()
                     && (saved.has_checksums() || !self.checksums)
             });
-            *found = match (saved, self.filter) {
+            *entry = match (saved, self.filter) {
                 (Some(saved), None) => Some(saved.unselected().at(url.clone())),
                 (Some(saved), Some(filter)) if saved.selection() == Some(filter.name()) => {
                     Some(saved.at(url.clone()))
@@ -78,7 +80,7 @@ impl<'a> IndexAssembly<'a> {
         Ok(())
     }
 
-    /// The current objects. Objects whose version the listing did not give are looked up.
+    /// The current size and version of each shard. Versions that the listing did not tell are looked up.
     fn objects(&self) -> Result<Vec<ObjectVersion>> {
         let mut now = self.listed.objects.clone();
         now.resize(self.listed.shards.len(), ObjectVersion::default());
@@ -93,26 +95,26 @@ impl<'a> IndexAssembly<'a> {
         Ok(now)
     }
 
-    /// The whole index; `built` has the missing shards.
+    /// The whole index, with the missing entries from `built`.
     pub(super) fn completed_by(self, built: &Index) -> Index {
-        let shards = self.listed.shards.iter().zip(self.found);
-        shards.filter_map(|(url, found)| found.or_else(|| built.get(url.expose_secret()).cloned())).collect()
+        let shards = self.listed.shards.iter().zip(self.entries);
+        shards.filter_map(|(url, entry)| entry.or_else(|| built.get(url.expose_secret()).cloned())).collect()
     }
 
-    /// The shards without a current index.
+    /// The shards without a current entry.
     pub(super) fn missing(&self) -> ShardList {
-        let shards = self.listed.shards.iter().zip(&self.found);
-        shards.filter(|(_, found)| found.is_none()).map(|(url, _)| url.clone()).collect()
+        let shards = self.listed.shards.iter().zip(&self.entries);
+        shards.filter(|(_, entry)| entry.is_none()).map(|(url, _)| url.clone()).collect()
     }
 
-    /// The index, if nothing is missing.
+    /// The index, if every shard has an entry.
     pub(super) fn index(&self) -> Option<Index> {
-        self.found.iter().cloned().collect::<Option<Vec<_>>>().map(Index::from_iter)
+        self.entries.iter().cloned().collect::<Option<Vec<_>>>().map(Index::from_iter)
     }
 }
 
-/// Calls `call` for each item on several threads, and returns the results in order, or the first error of the
-/// list.
+/// Calls `call` for each item on several threads. Returns the results in the order of the items, or the error
+/// of the first item that has one.
 fn in_parallel<T: Sync, U: Send>(
     items: &[T],
     threads: usize,
@@ -129,8 +131,8 @@ fn in_parallel<T: Sync, U: Send>(
         }
         let mut done = Vec::with_capacity(items.len());
         for part in parts {
-            let stopped = || Error::from(ErrorKind::Panicked("looking at shards".into()));
-            done.extend(part.join().map_err(|_| stopped())??);
+            let panicked = || Error::from(ErrorKind::Panicked("looking at shards".into()));
+            done.extend(part.join().map_err(|_| panicked())??);
         }
         Ok(done)
     })

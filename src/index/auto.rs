@@ -1,4 +1,4 @@
-//! An index that is loaded from where it is saved, and built and saved if it is missing or outdated.
+//! `AutoIndex`: loads a saved index, or builds and saves it if it is missing or outdated.
 
 use super::assembly::{IndexAssembly, ListedShards};
 use super::build::{IndexBuilder, check_directory, check_options};
@@ -20,31 +20,33 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Number of attempts to read a document that other processes replace meanwhile.
+/// Number of attempts to read a document that other processes replace at the same time.
 const MAX_TRIES: usize = 3;
 
 type SharedOnShard = Arc<dyn Fn(&ShardIndex) + Send + Sync>;
 
-/// Where the index of a dataset is saved, and how it is built if it is missing: see
+/// Where the index of a dataset is saved, and how a missing index is built: see
 /// [`DatasetBuilder::auto_index`](crate::dataset::DatasetBuilder::auto_index). Cheap to clone.
 ///
-/// | place | for |
+/// | place | use |
 /// |---|---|
-/// | [`beside`](AutoIndex::beside) the shards, the default | shards in a bucket or directory that can be written to |
-/// | [`in_directory`](AutoIndex::in_directory), a local one | shards of a web server, and where only reading is allowed |
+/// | [`beside`](AutoIndex::beside) the shards, the default | shards in a bucket or directory that you can write to |
+/// | [`in_directory`](AutoIndex::in_directory), a local one | shards of a web server, or that you may only read |
 /// | [`at`](AutoIndex::at) a URL or path | another bucket, or a name of your own |
 ///
-/// Many ranks may start at once: each rank that finds no index builds it, and all write the same document as
-/// a whole. To read the shards only once, let one rank build its dataset before the others.
+/// Many ranks may start at the same time. Each rank that finds no index builds it, and all ranks write the
+/// same document, each as a whole. To read the shards only once, let one rank build its dataset before the
+/// others.
 ///
-/// Before anything is indexed, the place is checked: in a directory, a file is created and removed; in a
-/// bucket, a small object such as `train-0123456789abcdef.probe.index.json` is written beside the document,
-/// and deleted if that is allowed. An index that is saved there is not touched until the new one is complete.
+/// Before shards are indexed, `AutoIndex` checks that the place can be written to. In a directory, it creates
+/// and removes a file. In a bucket, it writes a small object such as
+/// `train-0123456789abcdef.probe.index.json` beside the document, and deletes it if allowed. A saved index
+/// stays until the new one is complete.
 ///
-/// The names of documents beside shards and in directories depend on the pattern or list of shards, on the
-/// name of the [filter](AutoIndex::select) and on the format that the dataset [was
-/// given](crate::dataset::DatasetBuilder::format), by its `Debug` text; a dataset that is moved as a whole
-/// finds its index again.
+/// The name of a document beside shards or in a directory depends on the patterns or list of shards, on the
+/// name of the [filter](AutoIndex::select), and on the `Debug` text of the
+/// [format](crate::dataset::DatasetBuilder::format) if one is set. After all shards and the index are moved
+/// to another place, the dataset still finds its index.
 #[derive(Clone)]
 #[must_use]
 pub struct AutoIndex {
@@ -75,17 +77,16 @@ impl AutoIndex {
         Self::of(AutoPlace::Beside)
     }
 
-    /// Saves the index in a local directory, which is created if it is missing and may be shared by datasets.
-    /// The directory, if created, and its files are readable by their owner only.
+    /// Saves the index in a local directory, which several datasets may share. A missing directory is
+    /// created. Only the owner can read a created directory and its files.
     pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
         Self::of(AutoPlace::Directory(directory.into()))
     }
 
     /// Saves the index in the document at this URL or path, which [`Index::load`] reads too. Each dataset
-    /// needs a document of its own: another dataset would replace the index. So does each
-    /// [format](crate::dataset::DatasetBuilder::format) of the same shards, since the document does not say
-    /// the format: use another place after you change it. Under a name that ends in
-    /// `.shidx` it is [compact](Index::save).
+    /// needs its own document: another dataset would replace the index. The document does not tell the
+    /// [format](crate::dataset::DatasetBuilder::format) of the shards, so use another document after you
+    /// change the format. If the name ends in `.shidx`, the document is [compact](Index::save).
     pub fn at(url: impl Into<SecretUrl>) -> Self {
         Self::of(AutoPlace::At(url.into()))
     }
@@ -94,8 +95,8 @@ impl AutoIndex {
         AutoIndex { places: vec![place], threads: 16, checksums: false, filter: None, on_shard: None }
     }
 
-    /// Saves the index in a local directory if the place before cannot be written to. An index that is saved
-    /// there is still used.
+    /// Saves the index in a local directory if the previous place cannot be written to. An index saved in the
+    /// previous place is still used.
     ///
     /// ```
     /// use shardstream::index::AutoIndex;
@@ -107,26 +108,26 @@ impl AutoIndex {
         self
     }
 
-    /// Number of shards that are indexed at a time: see [`IndexBuilder::threads`]. Default: 16.
+    /// Number of shards that are indexed at the same time: see [`IndexBuilder::threads`]. Default: 16.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Records the CRC-32C of each sample, which reads the shards whole: see [`IndexBuilder::checksums`].
-    /// Default: yes if the dataset [compares them](crate::dataset::DatasetBuilder::checksums). An index
-    /// without them is built again.
+    /// Records the CRC-32C of each sample, which requires reading the shards whole: see
+    /// [`IndexBuilder::checksums`]. A saved index without checksums is built again. Default: true if the
+    /// dataset [verifies checksums](crate::dataset::DatasetBuilder::checksums).
     pub fn checksums(mut self, checksums: bool) -> Self {
         self.checksums = checksums;
         self
     }
 
-    /// Selects the samples of which `predicate` is true, which reads the shards whole, once: see
+    /// Selects the samples for which `predicate` returns true. The shards are read whole, once: see
     /// [`IndexBuilder::select`]. Default: all samples.
     ///
-    /// The selection is saved with the index, under the filter's `name`. A new name selects the samples
-    /// again; under the same name the saved selection is used, even if the predicate has changed. An
-    /// [error](crate::PredicateResult) of the predicate is the error of the dataset's `build`.
+    /// The selection is saved with the index, under the filter's `name`. If the name has changed, samples are
+    /// selected again. If only the predicate has changed, the saved selection is still used. An
+    /// [error](crate::PredicateResult) of the predicate is returned by the dataset's `build`.
     pub fn select<R: PredicateResult>(
         mut self,
         name: impl Into<String>,
@@ -136,8 +137,8 @@ impl AutoIndex {
         self
     }
 
-    /// Calls `call` for each shard that is indexed, but not for shards whose index was saved: to show
-    /// progress. Calls are in no particular order, on the thread that builds the dataset.
+    /// Calls `call` after each shard is indexed, to show progress. It is not called for shards with a saved
+    /// index. Calls are made in any order, on the thread that builds the dataset.
     pub fn on_shard(mut self, call: impl Fn(&ShardIndex) + Send + Sync + 'static) -> Self {
         self.on_shard = Some(Arc::new(call));
         self
@@ -157,7 +158,7 @@ impl AutoIndex {
         check_options(self.threads, self.filter.as_ref())
     }
 
-    /// The index of the shards. Shards without a saved index are indexed, and the whole index is saved.
+    /// The index of the shards. If some shards have no saved index, indexes them, and saves the whole index.
     /// Blocks.
     pub(crate) fn index(
         &self,
@@ -180,7 +181,7 @@ impl AutoIndex {
                 return Ok(index);
             }
         }
-        // Hours of indexing must not end with a place that cannot be written to.
+        // Check the place first: indexing may take hours, and would be lost if the index could not be saved.
         let writable = first_writable(&targets, |target| target.probe(store))?;
         let mut builder = IndexBuilder::new().store(store.clone()).limits(limits).checksums(checksums);
         builder = builder.threads(self.threads).filtered_by(self.filter.clone()).of_format(format.clone());
@@ -201,8 +202,8 @@ impl AutoIndex {
             AutoPlace::At(url) => Ok(SaveTarget { url: url.clone(), private: false }),
             AutoPlace::Beside => {
                 if patterns.iter().any(|url| matches!(without_secrets(url.expose_secret()), Cow::Owned(_))) {
-                    let message = "`AutoIndex::beside`: signed URLs give access to the shards alone, so that \
-                                   no index can be saved beside them; use `AutoIndex::in_directory`";
+                    let message = "`AutoIndex::beside`: signed URLs give access to the shards alone, so no \
+                                   index can be saved beside them; use `AutoIndex::in_directory`";
                     return Err(ErrorKind::Config(message.into()).into());
                 }
                 let patterns: Vec<&str> = patterns.iter().map(SecretUrl::expose_secret).collect();
@@ -219,8 +220,8 @@ impl AutoIndex {
         }
     }
 
-    /// The name of the document of these patterns: a readable part, and a hash that tells patterns, filters
-    /// and formats apart.
+    /// The name of the document for these patterns: the beginning of a shard's name, and a hash of patterns,
+    /// filter and format.
     fn name<'a>(&self, patterns: impl Iterator<Item = Cow<'a, str>>, format: &FormatChoice) -> String {
         let patterns: Vec<Cow<'a, str>> = patterns.collect();
         let first = patterns.first().map_or("", |pattern| pattern);
@@ -250,17 +251,17 @@ impl fmt::Debug for AutoIndex {
     }
 }
 
-/// The index that is saved at `url`; none if there is none or it cannot be parsed.
+/// The index that is saved at `url`; none if the document does not exist or cannot be parsed.
 ///
 /// # Errors
-/// Faults of the network or a disk, which do not show whether there is an index.
+/// Faults of the network or a disk: they leave open whether an index is saved.
 fn load(store: &Store, url: &str) -> Result<Option<Index>> {
     for _ in 0..MAX_TRIES {
         match Index::load(store, url) {
             Ok(index) => return Ok(Some(index)),
             Err(error) => match error.kind() {
                 ErrorKind::Changed { .. } => {}
-                // A bucket that may not be listed denies access to objects that do not exist.
+                // A bucket that the caller may not list answers `Denied` for objects that do not exist.
                 ErrorKind::NotFound(_)
                 | ErrorKind::Denied(_)
                 | ErrorKind::Index(_)
@@ -273,8 +274,8 @@ fn load(store: &Store, url: &str) -> Result<Option<Index>> {
     Ok(None)
 }
 
-/// The lowest directory that contains all of these, up to its last slash; if there is none, that of the
-/// first.
+/// The lowest directory that contains all patterns, up to its last slash. If they have no directory in
+/// common, the directory of the first pattern.
 fn common_directory<'a>(patterns: &[&'a str]) -> &'a str {
     let directory = |pattern: &'a str| {
         let pattern = glob::split(pattern).map_or(pattern, |(directory, _)| directory);
@@ -290,7 +291,7 @@ fn common_directory<'a>(patterns: &[&'a str]) -> &'a str {
     }
     let is_directory = match common {
         "" => patterns.iter().all(|url| ObjectUrl::parse(url).is_local()),
-        // A scheme alone has no path.
+        // A URL that is only a scheme and a bucket has no path.
         common => !ObjectUrl::parse(common).path().is_empty(),
     };
     if is_directory { common } else { first }
@@ -302,7 +303,7 @@ mod tests {
     use crate::formats::JsonLines;
 
     #[test]
-    fn documents_are_beside_all_shards() {
+    fn a_document_is_in_the_lowest_common_directory() {
         for (patterns, expected) in [
             (&["gs://b/t/train-*.tar"][..], "gs://b/t/"),
             (&["gs://b/train-*.tar"], "gs://b/"),
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_documents_are_stable_and_tell_datasets_apart() {
+    fn names_of_documents_are_stable_and_differ_between_datasets() {
         let place_of = |format: &FormatChoice, auto: &AutoIndex, patterns: &[&str]| {
             let place = auto
                 .target(&auto.places[0], &ShardList::from_urls(patterns.iter().copied()), format)

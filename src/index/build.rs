@@ -1,4 +1,4 @@
-//! Builds the index of many shards, several at a time.
+//! `IndexBuilder`: builds the index of many shards, several at the same time.
 
 use super::sample_filter::SampleFilter;
 use super::scan::Wanted;
@@ -23,7 +23,7 @@ use std::thread;
 type OnIndexed = Box<dyn FnMut(&ShardIndex) + Send>;
 type OnDamage = Box<dyn Fn(&crate::Error) + Send + Sync>;
 
-/// The options of an [`Index`] that is built from shards; see [`Index::builder`].
+/// Options to build an [`Index`] from shards: see [`Index::builder`].
 #[must_use = "nothing is indexed until the index is built"]
 pub struct IndexBuilder {
     store: Store,
@@ -39,7 +39,7 @@ pub struct IndexBuilder {
 }
 
 impl Index {
-    /// Begins an index that is built from the headers of shards.
+    /// A builder of an index, which reads the headers of shards.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -86,38 +86,39 @@ impl IndexBuilder {
         self
     }
 
-    /// Number of shards that are indexed at a time. Default: 16, since most of the time is spent waiting for
-    /// the network. 0 is an error of [`build`](IndexBuilder::build). Each thread takes up to 16 MiB of
-    /// memory, and one more sample with [checksums](Self::checksums). A compressed shard is read whole,
-    /// within the store's [budget](crate::store::Budget).
+    /// Number of shards that are indexed at the same time, each on a thread. Default: 16, since indexing
+    /// mostly waits for the network. 0 is an error of [`build`](IndexBuilder::build). Each thread takes up to
+    /// 16 MiB of memory, and the size of one sample more with [checksums](Self::checksums). Compressed shards
+    /// are read whole, within the store's [budget](crate::store::Budget).
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Saves the index of each shard beside it, at the shard's URL with `.index.json` added, and uses an
-    /// index that is found there instead of reading the shard. Default: no.
+    /// Saves the index of each shard beside the shard, under the shard's URL with `.index.json` added. If a
+    /// saved index exists there, it is used and the shard is not read. Default: no.
     ///
-    /// A saved index is used only while the shard has the same size and version; otherwise it is built again.
-    /// It does not say the [format](IndexBuilder::format): remove it, or use another [place](Self::cache),
-    /// after you change that.
-    /// If the place cannot be written to, nothing is saved.
+    /// A saved index is used only while the shard has the same size and version; otherwise the shard is
+    /// indexed again. A saved index does not tell the [format](IndexBuilder::format) of the shard: after you
+    /// change the format, remove the saved indexes or use another [place](Self::cache). If the place cannot
+    /// be written to, the index is not saved.
     pub fn beside(mut self, beside: bool) -> Self {
         self.beside = beside;
         self
     }
 
-    /// Saves the index of each shard in a local directory, as [`beside`](IndexBuilder::beside) does beside
-    /// the shard. The directory may be shared by processes and datasets. The directory, if created, and its
-    /// files are readable by their owner only. Use another one after you change the
+    /// Saves the index of each shard in a local directory, and uses saved ones, like
+    /// [`beside`](IndexBuilder::beside). Several processes and datasets may share the directory. Only the
+    /// owner can read a created directory and its files. Use another directory after you change the
     /// [format](IndexBuilder::format).
     pub fn cache(mut self, directory: impl Into<PathBuf>) -> Self {
         self.cache = Some(directory.into());
         self
     }
 
-    /// The format of the shards. Set that of the [dataset](crate::dataset::DatasetBuilder::format) that will
-    /// read them. Shards of another format than tar are read whole. Default: what their names say.
+    /// The format of the shards. Set the same format as for the
+    /// [dataset](crate::dataset::DatasetBuilder::format) that will read them. Shards that are not tar
+    /// archives are read whole. Default: the format that each shard's name tells.
     pub fn format(self, format: impl ShardFormat + 'static) -> Self {
         self.of_format(FormatChoice::given(format))
     }
@@ -127,40 +128,39 @@ impl IndexBuilder {
         self
     }
 
-    /// Limits on what is accepted of a shard. Set those of the [dataset](crate::dataset::DatasetBuilder) that
-    /// will read the shards. Default: [`Limits::default`].
+    /// Limits on the contents of shards. Set the same limits as for the
+    /// [dataset](crate::dataset::DatasetBuilder) that will read the shards. Default: [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Records the CRC-32C of each sample, which reads the shards whole, so that
-    /// [a dataset can compare them](crate::dataset::DatasetBuilder::checksums). Default: no.
+    /// Records the CRC-32C of each sample, so that [a dataset can verify the samples that it
+    /// reads](crate::dataset::DatasetBuilder::checksums). The shards are read whole. Default: no.
     ///
-    /// They are checksums of the shards as they are now: build them while the shards are known to be sound,
-    /// or [write them with the shards](crate::write::ShardWriterBuilder::checksums). A
-    /// [format](IndexBuilder::format) whose values are not bytes has none, which is
+    /// The checksums are those of the shards as they are now. So build them while the shards are known to be
+    /// undamaged, or [let the writer of the shards record them](crate::write::ShardWriterBuilder::checksums).
+    /// If a [format](IndexBuilder::format) has values that are not bytes, they have no checksum, which is
     /// [an error](ErrorKind::Unsupported).
     pub fn checksums(mut self, checksums: bool) -> Self {
         self.checksums = checksums;
         self
     }
 
-    /// Selects the samples of which `predicate` is true: only these are in the index, and in a dataset that
-    /// reads by it. The number of samples and of steps, and each rank's share, are then exact; a filter after
-    /// reading would leave ranks uneven. Default: all samples.
+    /// Selects the samples for which `predicate` returns true. Only these samples are in the index, and in a
+    /// dataset with this index. So the numbers of samples and steps are exact, and ranks get equal shares; a
+    /// filter after reading would leave ranks with different numbers of samples. Default: all samples.
     ///
-    /// The shards are read whole, once, on [several threads](IndexBuilder::threads). Fields are as stored,
-    /// not decoded. `name` names the filter in the index. Put a version in it, since the predicate itself
-    /// cannot be compared: [`AutoIndex`](super::AutoIndex) selects again when the name changes. Indexes that
-    /// are saved [beside](IndexBuilder::beside) a shard or in a [cache](IndexBuilder::cache) have all
-    /// samples, and are not used with a filter.
+    /// The shards are read whole, once, on [several threads](IndexBuilder::threads). `predicate` gets samples
+    /// with raw fields, not decoded ones. `name` is the name of the filter in the index. Put a version in the
+    /// name and change it together with the predicate: [`AutoIndex`](super::AutoIndex) selects again only if
+    /// the name changes. Indexes saved [beside](IndexBuilder::beside) a shard or in a
+    /// [cache](IndexBuilder::cache) have all samples, and are not used with a filter.
     ///
-    /// The [position](crate::Sample::position) of a selected sample is still the number in its archive.
+    /// The [position](crate::Sample::position) of a selected sample is still its number in the archive.
     ///
-    /// An [error](crate::PredicateResult) of the predicate, or a panic, fails the build with the shard and
-    /// the key: otherwise the index would leave out this sample for good. To leave out samples that cannot be
-    /// read, return `Ok(false)` for them.
+    /// If the predicate returns an [error](crate::PredicateResult) or panics, the build fails with the shard
+    /// and the key. (To leave out samples that cannot be read, return `Ok(false)` for them.)
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -187,8 +187,8 @@ impl IndexBuilder {
         self
     }
 
-    /// Calls `call` for each shard when it is indexed: to show progress. Calls are in no particular order, on
-    /// the thread that builds.
+    /// Calls `call` after each shard is indexed, to show progress. Calls are made in any order, on the thread
+    /// that calls [`build`](IndexBuilder::build).
     pub fn on_shard(mut self, call: impl FnMut(&ShardIndex) + Send + 'static) -> Self {
         self.on_shard = Box::new(call);
         self
@@ -197,17 +197,17 @@ impl IndexBuilder {
     /// Indexes the shards. Blocks.
     ///
     /// # Errors
-    /// The error that reading the shards would give, of the first shard in the list that has one: damage to
-    /// an archive, an error of any sample, and errors of the store. Indexes of single shards that were
-    /// [saved](IndexBuilder::beside) stay. [`ErrorKind::Config`] for 0 threads, limits of 0, a filter or
-    /// directory with an empty name, and a directory whose name is not UTF-8.
+    /// The error that reading the shards would return: damage to an archive, an error of any sample, or an
+    /// error of the store. If several shards fail, the error is that of the first one in the list. Already
+    /// [saved](IndexBuilder::beside) indexes of single shards stay. [`ErrorKind::Config`] for 0 threads,
+    /// limits of 0, a filter or directory with an empty name, and a directory whose name is not UTF-8.
     pub fn build(mut self, shards: &ShardList) -> Result<Index> {
-        let found = self.indexed::<()>(shards, None)?;
-        Ok(found.into_iter().map(|(shard, _)| shard).collect())
+        let indexed = self.indexed::<()>(shards, None)?;
+        Ok(indexed.into_iter().map(|(shard, _)| shard).collect())
     }
 
-    /// Indexes the shards with the keys of their samples. This reads their headers: saved indexes have no
-    /// keys, and are neither used nor written.
+    /// Indexes the shards together with the keys of their samples. The headers are always read: saved indexes
+    /// have no keys, and are neither used nor written.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -219,8 +219,8 @@ impl IndexBuilder {
     /// ```
     ///
     /// # Errors
-    /// Those of [`build`](IndexBuilder::build), and [`ErrorKind::Index`] if a key occurs twice: see
-    /// [`KeyIndex::builder`] for such keys.
+    /// The errors of [`build`](IndexBuilder::build), and [`ErrorKind::Index`] if a key occurs twice. For
+    /// repeated keys, use [`KeyIndex::builder`].
     pub fn build_keys(mut self, shards: &ShardList) -> Result<KeyIndex> {
         let mut keys = KeyIndex::builder();
         for (shard, hashes) in self.indexed(shards, Some(hash_of))? {
@@ -229,9 +229,9 @@ impl IndexBuilder {
         keys.build().unique()
     }
 
-    /// Indexes the shards and lists the keys of their samples, in the order of the list and of each shard,
-    /// for a selection by key. As for [`build_keys`](IndexBuilder::build_keys), the headers are read, and
-    /// saved indexes are neither used nor written. A key may occur more than once.
+    /// Indexes the shards and returns the keys of their samples, in the order of the shards and of each
+    /// archive. Like [`build_keys`](IndexBuilder::build_keys), it reads the headers, and neither uses nor
+    /// writes saved indexes. A key may occur more than once.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -244,15 +244,15 @@ impl IndexBuilder {
     /// ```
     ///
     /// # Errors
-    /// Those of [`build`](IndexBuilder::build).
+    /// The errors of [`build`](IndexBuilder::build).
     pub fn build_with_keys(mut self, shards: &ShardList) -> Result<Vec<(ShardIndex, Vec<Box<str>>)>> {
         self.indexed(shards, Some(|key| key.into()))
     }
 
-    /// [`build_with_keys`](IndexBuilder::build_with_keys) without the samples that are damaged: calls
-    /// `on_damage` with the error of each. Behind damage to an archive, nothing of the shard is indexed. The
-    /// index of a damaged shard has a selection: the other samples. It is for those who read single ranges,
-    /// and pass over the damage between them.
+    /// Like [`build_with_keys`](IndexBuilder::build_with_keys), but leaves out damaged samples and calls
+    /// `on_damage` with the error of each. Samples after damage to an archive are left out too. The index of
+    /// a damaged shard has the undamaged samples as its selection, so that a caller can read the ranges
+    /// between damaged samples.
     #[doc(hidden)]
     pub fn build_undamaged(
         mut self,
@@ -263,7 +263,7 @@ impl IndexBuilder {
         self.indexed(shards, Some(|key| key.into()))
     }
 
-    /// The index of each shard of the list, with its keys.
+    /// The index and keys of each shard of the list. A shard that is listed twice is indexed once.
     fn indexed<K: Clone + Send>(
         &mut self,
         shards: &ShardList,
@@ -280,8 +280,8 @@ impl IndexBuilder {
                 urls.len() - 1
             });
         }
-        let found = self.index(&urls, key_of)?;
-        Ok(shards.iter().filter_map(|url| found.get(*numbers.get(url.expose_secret())?)?.clone()).collect())
+        let indexed = self.index(&urls, key_of)?;
+        Ok(shards.iter().filter_map(|url| indexed.get(*numbers.get(url.expose_secret())?)?.clone()).collect())
     }
 
     /// The indexes of distinct shards, in their order.
@@ -306,9 +306,9 @@ impl IndexBuilder {
             cache: self.cache.as_ref(),
         };
         let next = AtomicUsize::new(0);
-        let mut found = vec![None; urls.len()];
-        // The error of the first such shard in the list. Shards are started in order, and each one that is
-        // started is finished, so that this error does not depend on the threads.
+        let mut indexed = vec![None; urls.len()];
+        // The error of the first shard in the list that fails. Threads start shards in order and finish each
+        // shard that they have started, so this error does not depend on the number of threads.
         let mut failed: Option<(usize, crate::Error)> = None;
         thread::scope(|scope| {
             let (sender, done) = mpsc::channel();
@@ -331,7 +331,7 @@ impl IndexBuilder {
                         if failed.is_none() {
                             on_shard(&shard.0);
                         }
-                        found[number] = Some(shard);
+                        indexed[number] = Some(shard);
                     }
                     Err(error) => {
                         next.store(urls.len(), Ordering::Relaxed);
@@ -343,17 +343,19 @@ impl IndexBuilder {
             }
             Ok::<_, crate::Error>(())
         })?;
-        failed.map_or(Ok(found), |(_, error)| Err(error))
+        failed.map_or(Ok(indexed), |(_, error)| Err(error))
     }
 }
 
-/// Refuses a directory whose name is not UTF-8, since its files have no URL, and an empty name, as that of an
-/// unset variable.
+/// Refuses a directory whose name is not UTF-8, since its files would have no URL, and an empty name, which
+/// an unset variable may give.
 pub(super) fn check_directory(directory: &Path) -> Result<()> {
     let bad = |message: String| Err(ErrorKind::Config(message).into());
     match directory.to_str() {
         None => bad(format!("the directory {} is not UTF-8", directory.display())),
-        Some("") => bad("the directory for saved indexes has an empty name: `.` is this one".into()),
+        Some("") => {
+            bad("the directory for saved indexes has an empty name: `.` is the working directory".into())
+        }
         Some(_) => Ok(()),
     }
 }
@@ -362,10 +364,10 @@ pub(super) fn check_directory(directory: &Path) -> Result<()> {
 pub(super) fn check_options(threads: usize, filter: Option<&SampleFilter>) -> Result<()> {
     let bad = |message: &str| Err(ErrorKind::Config(message.into()).into());
     if threads == 0 {
-        return bad("`threads`: shards are indexed by at least one thread");
+        return bad("`threads` is 0: index shards on at least one thread");
     }
     if filter.is_some_and(|filter| filter.name().is_empty()) {
-        return bad("`select`: the filter has no name, by which an index of its samples is found again");
+        return bad("`select`: the filter has an empty name, and saved selections are found by name");
     }
     Ok(())
 }

@@ -1,11 +1,12 @@
-//! The checksum of one sample.
+//! Computes the checksum of one sample.
 
 use crate::sample::{Sample, Value};
 
-/// The CRC-32C of a sample: of its key and a zero byte, then of each field, in the order of the shard: its
-/// name, a zero byte, its size in 8 bytes (little-endian), and its content.
+/// The CRC-32C of a sample. It covers the key and a zero byte. For each field, in the order of the shard, it
+/// covers the name, a zero byte, the size in 8 bytes (little-endian), and the content.
 ///
-/// Names and sizes are included, since extension headers can change them and have no checksum of their own.
+/// Names and sizes are covered too, since tar extension headers can change them and have no checksum of their
+/// own.
 pub(crate) fn sample_checksum<'a>(key: &str, fields: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> u32 {
     let mut sum = crc32c::crc32c(key.as_bytes());
     let mut add = |bytes: &[u8]| sum = crc32c::crc32c_append(sum, bytes);
@@ -19,7 +20,7 @@ pub(crate) fn sample_checksum<'a>(key: &str, fields: impl IntoIterator<Item = (&
     sum
 }
 
-/// The checksum of a sample that has not been decoded.
+/// The checksum of a sample with raw fields.
 pub(crate) fn checksum_of(sample: &Sample) -> u32 {
     let content = |value| Value::as_bytes(value).map_or(&[][..], |bytes| bytes);
     sample_checksum(sample.key(), sample.fields().map(|(name, value)| (name, content(value))))
@@ -30,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_in_a_sample_counts() {
+    fn the_checksum_covers_key_names_order_and_contents() {
         let fields = [("cls", &b"7"[..]), ("txt", b"hi")];
         let whole = crc32c::crc32c(b"a\0cls\0\x01\0\0\0\0\0\0\x007txt\0\x02\0\0\0\0\0\0\0hi");
         assert_eq!(sample_checksum("a", fields), whole);

@@ -13,17 +13,17 @@ use std::borrow::Cow;
 
 const KIND: &str = "wids-shard-index-v1";
 
-/// The kind of a document with selected samples. It has another name, and no `wids_version`, since a reader
-/// that does not know selections would read other samples.
+/// The kind of a document with selected samples. The kind has another name, and the document has no
+/// `wids_version`: a reader that does not know selections would read the wrong samples.
 const SELECTED: &str = "shardstream-selected-index-v1";
 
-/// Size in bytes of the longest document that is read.
+/// Size in bytes of the longest accepted document.
 const MAX_DOCUMENT: u64 = 4 << 30;
 
-/// Smallest size in bytes of the pieces in which text is written.
+/// Smallest size in bytes of the pieces in which a JSON document is written.
 const MIN_PIECE: usize = 256 << 10;
 
-/// The parts of an index in JSON that are read.
+/// The keys of a JSON index that are read.
 #[derive(Debug, Deserialize)]
 struct IndexDocument {
     #[serde(default, rename = "__kind__")]
@@ -36,7 +36,7 @@ struct IndexDocument {
     shardlist: Option<Vec<ShardIndex>>,
 }
 
-/// Reads the entry of one shard from a document of its own.
+/// Reads a document that has the entry of one shard.
 pub(super) fn read_entry(store: &Store, url: &str) -> Result<ShardIndex> {
     let mut text = Vec::new();
     let stored = read_chunks(store, url, |chunk, _| {
@@ -46,11 +46,12 @@ pub(super) fn read_entry(store: &Store, url: &str) -> Result<ShardIndex> {
     parse(&text, stored)
 }
 
-/// Parses a document of which `stored` bytes are stored, unless it would take much more memory than that.
+/// Parses a document whose stored size is `stored` bytes. Refuses a document that would take much more
+/// memory.
 fn parse<'a, T: Deserialize<'a>>(text: &'a [u8], stored: u64) -> Result<T> {
     if text.starts_with(b"v1.") {
-        let what = "this is an index of NVIDIA DALI (wds2idx), which has no names of shards: build one with \
-                    `Index::builder` or `shardstream index build`";
+        let what = "this is an index of NVIDIA DALI (wds2idx), which does not name its shards: build an \
+                    index with `Index::builder` or `shardstream index build`";
         return Err(ErrorKind::Index(what.into()).into());
     }
     let limit = json::limit_of(stored);
@@ -70,8 +71,8 @@ fn json(shard: &ShardIndex) -> Result<Vec<u8>> {
     serde_json::to_vec(shard).map_err(|error| malformed(&error))
 }
 
-/// Reads a document of at most [`MAX_DOCUMENT`] bytes in chunks. `take` gets each chunk with the number of
-/// bytes that are stored of the document, which are fewer if it is compressed. Returns that number too.
+/// Reads a document of at most [`MAX_DOCUMENT`] bytes. Calls `take` with each chunk and the stored size of
+/// the document, which is smaller than the document if it is compressed. Returns the stored size.
 fn read_chunks(store: &Store, url: &str, mut take: impl FnMut(&[u8], u64) -> Result<()>) -> Result<u64> {
     let mut size = 0;
     let mut body = store.open(url)?;
@@ -93,15 +94,16 @@ fn malformed(error: &dyn std::fmt::Display) -> Error {
 
 impl Index {
     /// Loads an index that was [saved](Index::save), or a `wids-shard-index-v1` document of Python's `wids`,
-    /// which has the number of samples of each shard, but not where they are. The first bytes tell JSON from
-    /// the compact form. A compact document is parsed while it is read, and is never in memory as a whole.
+    /// which has the number of samples of each shard but not their offsets. The first bytes tell whether the
+    /// document is JSON or in the compact form. A compact document is parsed while it is read, and is never
+    /// in memory as a whole.
     ///
-    /// A relative URL is below the document's directory, or below the document's `base` if it has one.
+    /// A relative URL is relative to the document's directory, or to the document's `base` if it has one.
     /// Unknown keys are ignored.
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] if the document is no index or contradicts itself, [`ErrorKind::TooLarge`] if it
-    /// has more than 4 GiB or would take far more memory than what is stored of it, and the errors of
+    /// [`ErrorKind::Index`] if the document is not an index or contradicts itself; [`ErrorKind::TooLarge`] if
+    /// the document has more than 4 GiB or would take far more memory than its stored size; and the errors of
     /// [`Store::open`] and of reading.
     pub fn load(store: &Store, url: &str) -> Result<Self> {
         let load = || {
@@ -127,8 +129,8 @@ impl Index {
         load().map_err(|error: Error| error.in_shard(url))
     }
 
-    /// Reads an index from the bytes of a compact document, as [`load`](Index::load) reads a document in
-    /// `directory`: the beginning of URLs or a path, or empty for the working directory.
+    /// Reads an index from the bytes of a compact document. Relative URLs are relative to `directory`: a URL
+    /// or a path, or empty for the working directory.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -143,8 +145,8 @@ impl Index {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] if the document is no compact index, is damaged, is of another version or
-    /// contradicts itself.
+    /// [`ErrorKind::Index`] if the bytes are not a compact index, are damaged, are of another version of the
+    /// form, or contradict themselves.
     pub fn from_compact(bytes: &[u8], directory: &str) -> Result<Self> {
         let mut reader = CompactReader::new();
         reader.push(bytes, json::limit_of(bytes.len() as u64), |shard| resolve_shard(directory, shard))?;
@@ -155,11 +157,12 @@ impl Index {
         reader.finish()?.into_iter().collect::<Index>().consistent()
     }
 
-    /// Reads an index from the text of a JSON document, as [`load`](Index::load) reads a document in
-    /// `directory`: the beginning of URLs or a path, or empty for the working directory.
+    /// Reads an index from the text of a JSON document. Relative URLs are relative to `directory`: a URL or a
+    /// path, or empty for the working directory.
     ///
     /// # Errors
-    /// [`ErrorKind::Index`], and [`ErrorKind::TooLarge`] if it would take far more memory than its text.
+    /// [`ErrorKind::Index`] if the document is not an index or contradicts itself; [`ErrorKind::TooLarge`] if
+    /// it would take far more memory than its text.
     pub fn from_json(text: &[u8], directory: &str) -> Result<Self> {
         Self::of_document(parse(text, text.len() as u64)?, directory)
     }
@@ -169,10 +172,12 @@ impl Index {
         let kind = (document.kind.as_deref(), document.wids_version);
         let known = matches!(kind, (None | Some(KIND), Some(1)) | (Some(SELECTED), None));
         if !known {
-            return bad("this is no `wids-shard-index-v1` document of `wids_version` 1");
+            return bad("this is not a `wids-shard-index-v1` document of `wids_version` 1");
         }
         if !document.datasets.is_empty() {
-            return bad("it names other `datasets`, which are not followed; load their indexes one by one");
+            return bad(
+                "it refers to other `datasets`, which is not supported: load their indexes one by one",
+            );
         }
         let Some(shards) = document.shardlist else { return bad("there is no `shardlist`") };
         if shards.len() > MAX_SHARDS {
@@ -185,7 +190,7 @@ impl Index {
         shards.collect::<Index>().consistent()
     }
 
-    /// The index, unless two entries of one shard differ.
+    /// Returns the index, or an error if two entries of one shard differ.
     fn consistent(self) -> Result<Self> {
         if self.is_ascending() {
             return Ok(self);
@@ -199,26 +204,28 @@ impl Index {
         }
     }
 
-    /// Saves the index as a JSON document. [`load`](Index::load) reads it, and so does Python's `wids`,
-    /// unless samples were [selected](super::IndexBuilder::select). Under a name that ends in `.shidx`, saves
-    /// the compact form, which only `load` reads.
+    /// Saves the index as a JSON document, or in the compact form if the name ends in `.shidx`.
+    /// [`load`](Index::load) reads both. Python's `wids` reads the JSON document too, unless samples were
+    /// [selected](super::IndexBuilder::select).
     ///
-    /// Shards below the document's directory are named relative to it, so that they can be moved together.
-    /// Passwords and the queries of signed URLs are left out. The document has one shard on each line. The
-    /// line of a shard with 10 000 samples of two fields takes 65 KB if samples have 1 KB (0.2 % of the
-    /// shard), and 85 KB if they have 100 KB (0.01 %). The document of 1300 such shards takes 85 to 110 MB
-    /// and loads in about two seconds. If that is too much, save the [`counts`](Index::counts). The compact
-    /// form takes half of the bytes, and an eighth without layouts: a million such shards take about 15 MB.
+    /// URLs of shards below the document's directory are relative, so that shards and document can be moved
+    /// together. Passwords and the queries of signed URLs are left out.
+    ///
+    /// A JSON document has one shard per line. The line of a shard with 10 000 samples of two fields takes 65
+    /// KB if samples have 1 KB (0.2 % of the shard), and 85 KB if they have 100 KB (0.01 %). The document of
+    /// 1300 such shards takes 85 to 110 MB and loads in about two seconds. If that is too much, save only the
+    /// [`counts`](Index::counts). The compact form takes half as many bytes, and an eighth if shards have no
+    /// layouts: a million shards then take about 15 MB.
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] if shards differ only in the parts of their URLs that are left out,
-    /// [`ErrorKind::Unsupported`] for a name such as `train.json.gz`, since nothing is compressed, and the
+    /// [`ErrorKind::Index`] if shards differ only in the parts of their URLs that are left out.
+    /// [`ErrorKind::Unsupported`] for a name such as `train.json.gz`, since documents are not compressed. The
     /// errors of [`Store::create`] and of writing.
     pub fn save(&self, store: &Store, url: &str) -> Result<()> {
         self.save_for(store, url, false)
     }
 
-    /// The same as [`save`](Index::save). If `private`, a local file is readable by its owner only.
+    /// Like [`save`](Index::save). If `private`, only the owner can read a local file.
     pub(super) fn save_for(&self, store: &Store, url: &str, private: bool) -> Result<()> {
         let write = || {
             let index = self.named_in(url)?;
@@ -252,14 +259,14 @@ impl Index {
         write().map_err(|error: Error| error.in_shard(url))
     }
 
-    /// The index with the URLs that a document at `url` has for its shards.
+    /// The same index with shards' URLs as a document at `url` has them: relative, and without secrets.
     pub(super) fn named_in(&self, url: &str) -> Result<Self> {
         let named = |shard: &ShardIndex| shard.at(relative(directory(url), &without_secrets(shard.url())));
         self.iter().map(named).collect::<Index>().consistent()
     }
 }
 
-/// The shard with the URL that its entry means in a document in `directory`.
+/// The shard with its URL resolved: a relative URL is relative to `directory`, where the document is.
 pub(super) fn resolve_shard(directory: &str, shard: ShardIndex) -> ShardIndex {
     match resolved(directory, shard.url()) {
         Cow::Borrowed(url) if url == shard.url() => shard,
@@ -272,7 +279,7 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A document with everything in it, to be damaged.
+    /// A document that has every key.
     const WHOLE: &str = concat!(
         r#"{"__kind__":"wids-shard-index-v1","wids_version":1,"name":"n","base":"b","#,
         r#""shardlist":[
@@ -287,7 +294,8 @@ pub(super) mod tests {
         "sizes":[7,1,5,0]},"select":{"name":"f","runs":[1,1,1,1]}}]}"#,
     );
 
-    pub(in crate::index) fn ask_everything(index: &Index) {
+    /// Calls all functions of an index, which must not panic, and checks that their results agree.
+    pub(in crate::index) fn call_all_getters(index: &Index) {
         for shard in index {
             let last = shard.samples().min(1000);
             for sample in 0..=last {
@@ -305,9 +313,9 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_whole_document() {
+    fn a_document_with_every_key_is_read() {
         let index = Index::from_json(WHOLE.as_bytes(), "d").unwrap();
-        ask_everything(&index);
+        call_all_getters(&index);
         let shard = index.get("d/b/0.tar").unwrap();
         assert_eq!((shard.range(0..1), shard.range(2..3)), (Some(0..1536), Some(5632..9000)));
         assert_eq!((shard.checksum_of(1), shard.checksum_of(3)), (Some(0xe306_9283), None));
@@ -321,7 +329,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn any_damage_is_an_error_or_sound(
+        fn a_damaged_document_is_an_error_or_consistent(
             damage in prop::collection::vec(
                 (
                     any::<prop::sample::Index>(),
@@ -339,7 +347,7 @@ pub(super) mod tests {
                 }
             }
             if let Ok(index) = Index::from_json(&text, "") {
-                ask_everything(&index);
+                call_all_getters(&index);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The hashes of the keys of many shards, with the numbers of their samples, in memory or on disk.
+//! A table from the hashes of keys to the numbers of samples, in memory or in a stored document.
 //!
 //! ```text
 //! 89 53 48 4b 45 59 0d 0a   magic number
@@ -11,9 +11,9 @@
 //! entries                   for each key its hash (8), and the number of its sample in all shards
 //! ```
 //!
-//! All numbers are little-endian. The first bits of a hash say in which block its entry is, so that a look-up
-//! reads one block of some kilobytes. Entries are sorted by hash and number. Keys of equal hashes have an
-//! entry each, and whoever looks one up compares the keys of the samples.
+//! All numbers are little-endian. The first bits of a hash tell the block of its entry, so a look-up reads
+//! one block of a few kilobytes. Entries are sorted by hash and number. Keys with equal hashes have an entry
+//! each; a caller that looks up a key must compare the keys of the samples.
 
 use super::compact::{self, CompactReader};
 use super::shard_entry::ShardEntry;
@@ -26,35 +26,48 @@ use bytes::Bytes;
 const MAGIC: &[u8] = b"\x89SHKEY\r\n";
 const VERSION: u8 = 1;
 
-/// Length of everything before the shards.
+/// Length in bytes of magic number, version and head.
 const HEAD: usize = MAGIC.len() + 1 + 26;
-/// Lengths of a block's entry in `blocks`, and of a hash.
+/// Length in bytes of a block's entry in `blocks`.
 const BLOCK: usize = 12;
+/// Length in bytes of a hash.
 const HASH: usize = 8;
-/// Smallest number of keys for which there is another block.
+/// A block has at least this many keys on average.
 const KEYS_PER_BLOCK: usize = 512;
-/// Number of bytes up to which blocks are read together, where the whole table is read.
+/// When the whole table is read, requests have up to this many bytes.
 const RUN: u64 = 4 << 20;
 
 /// The table, without the shards.
 pub(super) struct KeyTable {
     layout: TableLayout,
-    /// The number of entries up to the end of each block, and the checksum of the block.
-    blocks: Vec<(u64, u32)>,
+    blocks: Vec<KeyBlock>,
     entries: Entries,
 }
 
-enum Entries {
-    Loaded(Bytes),
-    /// Read from this object, block by block.
-    Stored {
-        store: Store,
-        url: String,
-        object: ObjectVersion,
-    },
+/// A block of entries.
+#[derive(Debug, Clone, Copy)]
+struct KeyBlock {
+    /// The number of entries up to the end of the block.
+    end: u64,
+    /// The CRC-32C of the block's entries.
+    checksum: u32,
 }
 
-/// The numbers in the head.
+enum Entries {
+    /// The entries are in memory.
+    Loaded(Bytes),
+    /// The entries are read from this document, block by block.
+    Stored(StoredDocument),
+}
+
+/// A stored document, of which parts are read when they are needed.
+pub(super) struct StoredDocument {
+    pub(super) store: Store,
+    pub(super) url: String,
+    pub(super) object: ObjectVersion,
+}
+
+/// The numbers in the head of a document.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TableLayout {
     keys: u64,
@@ -62,8 +75,9 @@ pub(super) struct TableLayout {
     bits: u8,
     number_length: u8,
     blocks_checksum: u32,
-    /// The offset of the entries, and the length of the document.
+    /// The offset of the entries in the document.
     pub(super) entries_at: u64,
+    /// The length of the document in bytes.
     pub(super) end: u64,
 }
 
@@ -78,7 +92,7 @@ impl TableLayout {
                     format!("it is a key index of version {version}, and this release knows {VERSION}");
                 return Err(ErrorKind::Index(what).into());
             }
-            _ => return Err(ErrorKind::Index("this is no key index".into()).into()),
+            _ => return Err(ErrorKind::Index("this is not a key index".into()).into()),
         }
         let (checked, sum) = head.split_at(HEAD - 4);
         if crc32c::crc32c(checked) != u32_at(sum, 0) {
@@ -87,7 +101,7 @@ impl TableLayout {
         let at = MAGIC.len() + 1;
         let (bits, number_length) = (head[at + 16], head[at + 17]);
         TableLayout::new(u64_at(head, at), u64_at(head, at + 8), bits, number_length, u32_at(head, at + 18))
-            .map_or_else(|| damaged("its head makes no sense"), Ok)
+            .map_or_else(|| damaged("its head has impossible numbers"), Ok)
     }
 
     fn new(keys: u64, shards_length: u64, bits: u8, number_length: u8, blocks_checksum: u32) -> Option<Self> {
@@ -116,7 +130,7 @@ impl TableLayout {
         HASH as u64 + u64::from(self.number_length)
     }
 
-    /// The hash and the number in each entry.
+    /// The hash and the number of each entry.
     fn read_entries<'a>(&self, entries: &'a [u8]) -> impl Iterator<Item = (u64, u64)> + 'a {
         entries.chunks_exact(self.entry_length() as usize).map(|entry| {
             let (hash, number) = entry.split_at(HASH);
@@ -128,7 +142,7 @@ impl TableLayout {
 }
 
 impl KeyTable {
-    /// A table of these hashes and numbers. The numbers are less than `samples`.
+    /// A table of pairs of a hash and a number. The numbers are less than `samples`.
     pub(super) fn new(mut entries: Vec<(u64, u64)>, samples: u64) -> Self {
         entries.sort_unstable();
         let bits = (entries.len() / KEYS_PER_BLOCK).checked_ilog2().unwrap_or(0) as u8;
@@ -152,7 +166,7 @@ impl KeyTable {
                 bytes.extend(&number.to_le_bytes()[..number_length.into()]);
                 end += 1;
             }
-            blocks.push((end, crc32c::crc32c(&bytes[begin..])));
+            blocks.push(KeyBlock { end, checksum: crc32c::crc32c(&bytes[begin..]) });
             begin = bytes.len();
         }
         layout.blocks_checksum = crc32c::crc32c(&encoded(&blocks));
@@ -164,13 +178,13 @@ impl KeyTable {
         self.layout.keys
     }
 
-    /// Reads the shards and the table from the bytes of a document before its entries, or from the whole
-    /// document. `stored` says where entries are read that are not in `document`. `resolve` gives a shard the
-    /// URL that its entry means.
+    /// Reads the table and its shards. If `stored` is none, `document` is the whole document. Otherwise
+    /// `document` has only the bytes before the entries, and entries are read from `stored` when they are
+    /// needed. `resolve` replaces the URL of a shard, which may be relative to the document.
     pub(super) fn read(
         layout: TableLayout,
         document: &Bytes,
-        stored: Option<(Store, String, ObjectVersion)>,
+        stored: Option<StoredDocument>,
         resolve: impl Fn(ShardIndex) -> ShardIndex,
     ) -> Result<(Self, Index)> {
         let length = document.len() as u64;
@@ -185,16 +199,16 @@ impl KeyTable {
         if crc32c::crc32c(blocks) != layout.blocks_checksum {
             return damaged("the checksum of its blocks differs");
         }
-        let blocks: Vec<(u64, u32)> =
-            blocks.chunks_exact(BLOCK).map(|block| (u64_at(block, 0), u32_at(block, 8))).collect();
-        let ends = blocks.last().map(|(end, _)| *end) == Some(layout.keys);
-        if !ends || !blocks.is_sorted_by(|(one, _), (next, _)| one <= next) || index.samples() != layout.keys
-        {
+        let block = |bytes: &[u8]| KeyBlock { end: u64_at(bytes, 0), checksum: u32_at(bytes, 8) };
+        let blocks: Vec<KeyBlock> = blocks.chunks_exact(BLOCK).map(block).collect();
+        let ends_with_keys = blocks.last().map(|block| block.end) == Some(layout.keys);
+        let is_ascending = blocks.is_sorted_by_key(|block| block.end);
+        if !ends_with_keys || !is_ascending || index.samples() != layout.keys {
             return damaged("its numbers of keys, samples and entries differ");
         }
         let entries = match stored {
             None => Entries::Loaded(document.slice(layout.entries_at as usize..)),
-            Some((store, url, object)) => Entries::Stored { store, url, object },
+            Some(stored) => Entries::Stored(stored),
         };
         let table = KeyTable { layout, blocks, entries };
         if matches!(table.entries, Entries::Loaded(_)) {
@@ -204,7 +218,7 @@ impl KeyTable {
         Ok((table, index))
     }
 
-    /// The table with all entries in memory.
+    /// The same table with all entries in memory.
     pub(super) fn loaded(&self) -> Result<Self> {
         let entries = self.entries(0..self.layout.keys)?;
         let table =
@@ -220,7 +234,7 @@ impl KeyTable {
         matches!(self.entries, Entries::Loaded(_))
     }
 
-    /// Writes the document in pieces.
+    /// Writes the document: calls `out` with its bytes, piece by piece.
     pub(super) fn write(&self, index: &Index, mut out: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut shards = Vec::new();
         compact::write(index.len(), index.iter().cloned().map(ShardEntry::from), |bytes| {
@@ -248,11 +262,12 @@ impl KeyTable {
             if u64_at(&block, middle * each) < hash { first = middle + 1 } else { end = middle }
         }
         let entries = self.layout.read_entries(block.get(first * each..).unwrap_or_default());
-        let numbers: Vec<u64> = entries.take_while(|(of, _)| *of == hash).map(|(_, number)| number).collect();
+        let matches = entries.take_while(|(entry_hash, _)| *entry_hash == hash);
+        let numbers: Vec<u64> = matches.map(|(_, number)| number).collect();
         self.checked(numbers)
     }
 
-    /// The numbers of the samples whose keys have a hash of which `is_wanted` is true.
+    /// The numbers of the samples for whose keys' hashes `is_wanted` returns true.
     pub(super) fn numbers_of(&self, is_wanted: impl Fn(u64) -> bool) -> Result<Vec<u64>> {
         let mut numbers = Vec::new();
         self.for_each_run(|entries| {
@@ -265,34 +280,39 @@ impl KeyTable {
 
     fn checked(&self, numbers: Vec<u64>) -> Result<Vec<u64>> {
         match numbers.iter().any(|number| *number >= self.layout.keys) {
-            true => damaged("a number is greater than that of samples"),
+            true => damaged("an entry has a greater number than the last sample"),
             false => Ok(numbers),
         }
     }
 
-    /// The numbers of each two neighbours whose keys have the same hash.
+    /// The pairs of numbers of adjacent entries with the same hash.
     pub(super) fn repeated(&self) -> Result<Vec<(u64, u64)>> {
         let entries = self.entries(0..self.layout.keys)?;
         let next = self.layout.read_entries(&entries).skip(1);
         let pairs = self.layout.read_entries(&entries).zip(next);
-        Ok(pairs.filter(|(one, next)| one.0 == next.0).map(|(one, next)| (one.1, next.1)).collect())
+        let repeated = pairs.filter_map(
+            |((hash, number), (next_hash, next_number))| {
+                if hash == next_hash { Some((number, next_number)) } else { None }
+            },
+        );
+        Ok(repeated.collect())
     }
 
-    /// Calls `take` with the bytes of all entries, a run of whole blocks at a time.
+    /// Calls `take` with the bytes of all entries, several whole blocks at a time.
     fn for_each_run(&self, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let each = self.layout.entry_length();
         let (mut first, mut begin) = (0, 0);
         while let Some(blocks) = self.blocks.get(first..).filter(|blocks| !blocks.is_empty()) {
-            let count = blocks.partition_point(|(end, _)| end - begin <= RUN / each).max(1);
-            let end = blocks.get(count - 1).map_or(begin, |(end, _)| *end);
+            let count = blocks.partition_point(|block| block.end - begin <= RUN / each).max(1);
+            let end = blocks.get(count - 1).map_or(begin, |block| block.end);
             let run = self.entries(begin..end)?;
             let mut rest = run.clone();
-            for (number, (end, _)) in (first..).zip(blocks).take(count) {
-                let block = rest.split_to(((end - begin) * each) as usize);
+            for (number, block) in (first..).zip(blocks).take(count) {
+                let entries = rest.split_to(((block.end - begin) * each) as usize);
                 if !self.is_loaded() {
-                    self.check(number, &block)?;
+                    self.check(number, &entries)?;
                 }
-                begin = *end;
+                begin = block.end;
             }
             take(&run)?;
             first += count;
@@ -301,13 +321,14 @@ impl KeyTable {
     }
 
     fn block(&self, block: usize) -> Result<Bytes> {
-        let end = |block: usize| self.blocks.get(block).map_or(0, |(end, _)| *end);
+        let end = |block: usize| self.blocks.get(block).map_or(0, |block| block.end);
         let begin = block.checked_sub(1).map_or(0, end);
         self.entries(begin..end(block))
     }
 
+    /// Compares the entries of a block with its checksum.
     fn check(&self, block: usize, entries: &[u8]) -> Result<()> {
-        match self.blocks.get(block).is_some_and(|(_, sum)| crc32c::crc32c(entries) == *sum) {
+        match self.blocks.get(block).is_some_and(|block| crc32c::crc32c(entries) == block.checksum) {
             true => Ok(()),
             false => damaged("the checksum of a block differs"),
         }
@@ -319,8 +340,8 @@ impl KeyTable {
         let range = entries.start * each..entries.end * each;
         match &self.entries {
             Entries::Loaded(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
-            Entries::Stored { .. } if range.is_empty() => Ok(Bytes::new()),
-            Entries::Stored { store, url, object } => {
+            Entries::Stored(_) if range.is_empty() => Ok(Bytes::new()),
+            Entries::Stored(StoredDocument { store, url, object }) => {
                 let at = self.layout.entries_at;
                 let body = store.open_range(url, at + range.start..at + range.end, object)?;
                 let bytes = body.read_at_most(range.end - range.start)?;
@@ -333,11 +354,11 @@ impl KeyTable {
     }
 }
 
-fn encoded(blocks: &[(u64, u32)]) -> Vec<u8> {
+fn encoded(blocks: &[KeyBlock]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(blocks.len() * BLOCK);
-    for (end, sum) in blocks {
+    for KeyBlock { end, checksum } in blocks {
         bytes.extend(end.to_le_bytes());
-        bytes.extend(sum.to_le_bytes());
+        bytes.extend(checksum.to_le_bytes());
     }
     bytes
 }
@@ -350,7 +371,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }
 
-/// The error of a document that cannot be used.
+/// The error for a damaged document.
 pub(super) fn damaged<T>(what: &str) -> Result<T> {
     let what = format!("the key index is damaged: {what}; build it again (`shardstream index build --keys`)");
     Err(ErrorKind::Index(what).into())

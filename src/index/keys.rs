@@ -1,7 +1,7 @@
-//! An index of the keys of many shards.
+//! `KeyIndex`: finds samples of many shards by key.
 
 use super::document::resolve_shard;
-use super::key_table::{KeyTable, TableLayout, damaged};
+use super::key_table::{KeyTable, StoredDocument, TableLayout, damaged};
 use super::relative_url::directory;
 use super::{Index, ShardIndex};
 use crate::error::{Error, ErrorKind, Result};
@@ -17,22 +17,25 @@ use std::sync::Arc;
 /// Suffix of the names of saved key indexes.
 pub(super) const SUFFIX: &str = ".shkeys";
 
-/// Number of bytes that are read of a saved key index before its layout is known.
+/// Size in bytes of the first read of a saved key index, before its layout is known.
 const FIRST_READ: u64 = 64 << 10;
 
-/// Largest saved key index that [`KeyIndex::open`] reads as a whole.
+/// Size in bytes of the largest saved key index that [`KeyIndex::open`] reads as a whole.
 const MAX_LOADED: u64 = 16 << 20;
 
-/// The shard and the number of each sample by its key: for [`Dataset::by_key`](crate::Dataset::by_key), and
-/// for [sides](crate::dataset::Side::keys) whose shards are not paired with those of a dataset. Built from
-/// headers by [`IndexBuilder::build_keys`](super::IndexBuilder::build_keys), by a [`KeyIndexBuilder`], or by
-/// `shardstream index build --keys`. Cheap to clone.
+/// An index from keys to samples: it tells the shard of a sample and its number there. Cheap to clone.
 ///
-/// A key takes 9 to 12 bytes, in memory and on disk: a hash of 64 bits, and the number of its sample. The
-/// keys are not in it: a look-up reads the samples with the hash, mostly one, and compares their keys.
+/// It is used by [`Dataset::by_key`](crate::Dataset::by_key), and for [sides](crate::dataset::Side::keys)
+/// whose shards are not paired with those of a dataset.
+/// [`IndexBuilder::build_keys`](super::IndexBuilder::build_keys) and `shardstream index build --keys` build
+/// it from headers; a [`KeyIndexBuilder`] builds it from keys.
 ///
-/// A [saved](KeyIndex::save) key index has the sizes and versions of its shards, but not the places of their
-/// samples, which are in their [`Index`].
+/// A key takes 9 to 12 bytes, in memory and on disk: a hash of 64 bits and the number of its sample. The keys
+/// themselves are not stored. A look-up reads all samples with the key's hash, almost always one, and
+/// compares their keys.
+///
+/// A [saved](KeyIndex::save) key index has the sizes and versions of its shards, but not the offsets of their
+/// samples: their [`Index`] has them.
 ///
 /// ```
 /// use shardstream::index::KeyIndex;
@@ -70,23 +73,23 @@ impl KeyIndex {
         KeyIndex(Arc::new(KeyedShards { index, starts, table }))
     }
 
-    /// Begins a key index of shards whose keys are known, for keys that may occur more than once.
+    /// A builder of a key index from the keys of shards. A key may occur more than once.
     pub fn builder() -> KeyIndexBuilder {
         KeyIndexBuilder::default()
     }
 
-    /// Opens a key index that was [saved](KeyIndex::save). Reads the list of shards and a table of 12 bytes
-    /// for some 500 keys; a look-up then reads 5 to 12 KB more. A document of up to 16 MiB is read as a
-    /// whole.
+    /// Opens a key index that was [saved](KeyIndex::save). A document of up to 16 MiB is read as a whole. Of
+    /// a larger one, this reads the list of shards and the list of blocks (12 bytes for about 500 keys), and
+    /// each look-up then reads one block of 5 to 12 KB.
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] if the document is no key index, or is damaged, and the errors of
+    /// [`ErrorKind::Index`] if the document is not a key index or is damaged, and the errors of
     /// [`Store::open_range`] and of reading.
     pub fn open(store: &Store, url: &str) -> Result<Self> {
         Self::open_up_to(MAX_LOADED, store, url)
     }
 
-    /// [`open`](KeyIndex::open), which reads a document of up to `max_loaded` bytes as a whole.
+    /// Like [`open`](KeyIndex::open), but reads documents of up to `max_loaded` bytes as a whole.
     fn open_up_to(max_loaded: u64, store: &Store, url: &str) -> Result<Self> {
         let open = || {
             let body = store.open_range(url, 0..FIRST_READ, &ObjectVersion::any())?;
@@ -104,17 +107,21 @@ impl KeyIndex {
                 let rest = store.open_range(url, have..wanted, &object)?.read_at_most(wanted - have)?;
                 document = [document, rest].concat().into();
             }
-            let stored = (!whole).then(|| (store.clone(), url.to_owned(), object));
+            let stored = if whole {
+                None
+            } else {
+                Some(StoredDocument { store: store.clone(), url: url.to_owned(), object })
+            };
             Self::read(layout, &document, stored, directory(url))
         };
         open().map_err(|error: Error| error.in_shard(url))
     }
 
-    /// Reads a key index from the bytes of a document, as [`open`](KeyIndex::open) reads one in `directory`:
-    /// the beginning of URLs or a path, or empty for the working directory.
+    /// Reads a key index from the bytes of a document. Relative URLs of shards are relative to `directory`: a
+    /// URL or a path, or empty for the working directory.
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] if the document is no key index, or is damaged.
+    /// [`ErrorKind::Index`] if the document is not a key index or is damaged.
     pub fn from_bytes(document: impl Into<Bytes>, directory: &str) -> Result<Self> {
         let document = document.into();
         Self::read(TableLayout::read(&document)?, &document, None, directory)
@@ -123,7 +130,7 @@ impl KeyIndex {
     fn read(
         layout: TableLayout,
         document: &Bytes,
-        stored: Option<(Store, String, ObjectVersion)>,
+        stored: Option<StoredDocument>,
         directory: &str,
     ) -> Result<Self> {
         let resolve = |shard| resolve_shard(directory, shard);
@@ -131,12 +138,12 @@ impl KeyIndex {
         Ok(KeyIndex::new(index, table))
     }
 
-    /// Saves the key index, under a name that ends in `.shkeys` by custom. As by
-    /// [`Index::save`](super::Index::save), shards below its directory are named relative to it, and secrets
-    /// of URLs are left out.
+    /// Saves the key index. By convention, its name ends in `.shkeys`. The same as in
+    /// [`Index::save`](super::Index::save), URLs of shards below the document's directory are relative, and
+    /// secrets of URLs are left out.
     ///
     /// # Errors
-    /// Those of [`Store::create`] and of writing.
+    /// The errors of [`Store::create`] and of writing.
     pub fn save(&self, store: &Store, url: &str) -> Result<()> {
         let write = || {
             let index = self.index().counts().named_in(url)?;
@@ -154,8 +161,8 @@ impl KeyIndex {
         matches!(without_secrets(url), Cow::Borrowed(_)).then(|| format!("{url}{SUFFIX}"))
     }
 
-    /// The index of the shards. Of a key index that was [opened](KeyIndex::open), only their sizes, versions
-    /// and numbers of samples.
+    /// The index of the shards. For a key index that was [opened](KeyIndex::open), it has only the sizes,
+    /// versions and numbers of samples of the shards.
     #[must_use]
     pub fn index(&self) -> &Index {
         &self.0.index
@@ -173,8 +180,8 @@ impl KeyIndex {
         self.len() == 0
     }
 
-    /// The number of the shard, and of the sample in it, of each sample whose key has the hash of this one.
-    /// The caller must compare the samples' keys. May block, to read a block of the table.
+    /// The samples whose keys have the same hash as `key`: the number of the shard, and of the sample in the
+    /// shard. The caller must compare the samples' keys. May block, to read a block of the table.
     #[doc(hidden)]
     pub fn find(&self, key: &str) -> Result<Vec<(usize, u64)>> {
         Ok(self.0.table.find(hash_of(key))?.into_iter().map(|number| self.place(number)).collect())
@@ -205,29 +212,32 @@ impl KeyIndex {
         })
     }
 
-    /// The numbers of the samples whose keys have a hash in this part of all hashes, by shard.
+    /// For each shard, the numbers of the samples whose keys have a hash in this part of all hashes.
     pub(super) fn numbers_between(&self, part: &Range<f64>) -> Result<Vec<Vec<u64>>> {
         let bound = |part: f64| (part * 2.0_f64.powi(64)) as u128;
         let hashes = bound(part.start)..bound(part.end);
-        let mut found = vec![Vec::new(); self.index().len()];
+        let mut numbers = vec![Vec::new(); self.index().len()];
         for number in self.0.table.numbers_of(|hash| hashes.contains(&u128::from(hash)))? {
             let (shard, sample) = self.place(number);
-            found[shard].push(sample);
+            numbers[shard].push(sample);
         }
-        Ok(found)
+        Ok(numbers)
     }
 
-    /// The numbers in `shard`, an entry of another index, of its samples among `by_shard`, sorted.
+    /// Converts the numbers of samples of one shard from this key index to another index, whose entry of the
+    /// shard is `shard`. `by_shard` has the numbers of [`numbers_between`](Self::numbers_between). The result
+    /// is sorted.
     pub(super) fn numbers_in(&self, shard: &ShardIndex, by_shard: &[Vec<u64>]) -> Result<Vec<u64>> {
         let at = self.index().find(shard.url());
-        let found = at.and_then(|at| Some((self.index().at(at)?, by_shard.get(at)?)));
-        let (known, numbers) = found.ok_or_else(|| outdated("does not know this shard", &shard.url))?;
+        let known_and_numbers = at.and_then(|at| Some((self.index().at(at)?, by_shard.get(at)?)));
+        let (known, numbers) =
+            known_and_numbers.ok_or_else(|| outdated("does not know this shard", &shard.url))?;
         check_entry(known, shard, &shard.url)?;
         let is_unknown = |position| !known.is_selected(position);
         if known.selection.is_some()
             && (0..shard.samples()).filter_map(|n| shard.position_of(n)).any(is_unknown)
         {
-            return Err(outdated("lacks samples of this shard, which a filter left out", &shard.url));
+            return Err(outdated("lacks samples of this shard that a filter left out", &shard.url));
         }
         let here = |number: &u64| shard.number_of(known.position_of(*number)?);
         let mut numbers: Vec<u64> = numbers.iter().filter_map(here).collect();
@@ -235,19 +245,19 @@ impl KeyIndex {
         Ok(numbers)
     }
 
-    /// Checks that the samples of each shard have the same numbers in `index`, which has the same shards in
-    /// the same order.
+    /// Checks that samples have the same numbers in `index`. `index` must have the same shards in the same
+    /// order.
     pub(crate) fn check_numbers(&self, index: &Index) -> Result<()> {
         for (known, shard) in self.index().iter().zip(index) {
             check_entry(known, shard, &known.url)?;
             if known.selection != shard.selection {
-                return Err(outdated("is of other samples of this shard than its index", &known.url));
+                return Err(outdated("has other samples of this shard than its index", &known.url));
             }
         }
         Ok(())
     }
 
-    /// The shard of a sample, and its number there, by its number in all shards.
+    /// The shard of a sample and the sample's number in the shard, by its number in all shards.
     fn place(&self, number: u64) -> (usize, u64) {
         let starts = &self.0.starts;
         let shard = starts.partition_point(|start| *start <= number).saturating_sub(1);
@@ -277,10 +287,10 @@ pub struct KeyIndexBuilder {
 }
 
 impl KeyIndexBuilder {
-    /// Adds a shard with the keys of all its samples, in their order.
+    /// Adds a shard and the keys of all its samples, in their order.
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] if the shard has another number of samples.
+    /// [`ErrorKind::Index`] if the number of keys is not the shard's number of samples.
     pub fn add<K: AsRef<str>>(&mut self, shard: ShardIndex, keys: impl IntoIterator<Item = K>) -> Result<()> {
         self.add_hashes(shard, keys.into_iter().map(|key| hash_of(key.as_ref())))
     }
@@ -309,8 +319,8 @@ impl KeyIndexBuilder {
     }
 }
 
-/// Checks that the entry of a shard in a key index is of the same object as `shard`, its entry in another
-/// index, is at `url`.
+/// Checks that `known`, the entry of a shard in a key index, describes the same object as `shard`, the entry
+/// in another index. `url` is the shard's URL.
 fn check_entry(known: &ShardIndex, shard: &ShardIndex, url: &SecretUrl) -> Result<()> {
     match known.stored_samples() == shard.stored_samples() {
         true => check_object(known, url, &shard.object_at(url.expose_secret())),
@@ -318,7 +328,7 @@ fn check_entry(known: &ShardIndex, shard: &ShardIndex, url: &SecretUrl) -> Resul
     }
 }
 
-/// Checks that the entry of a shard in a key index is of the object that is now at `url`.
+/// Checks that `known`, the entry of a shard in a key index, describes the object that is now at `url`.
 pub(crate) fn check_object(known: &ShardIndex, url: &SecretUrl, now: &ObjectVersion) -> Result<()> {
     match known.object_at(url.expose_secret()).compare(now).is_different() {
         true => Err(outdated("is older than this shard or its index", url)),
@@ -326,7 +336,7 @@ pub(crate) fn check_object(known: &ShardIndex, url: &SecretUrl, now: &ObjectVers
     }
 }
 
-/// The error of a key index that is not of this shard as it is now.
+/// The error for a key index that does not match a shard.
 pub(crate) fn outdated(what: &str, shard: &SecretUrl) -> Error {
     let what = format!("the key index {what}: build it again (`shardstream index build --keys`)");
     Error::from(ErrorKind::Index(what)).in_shard(shard)
@@ -367,9 +377,9 @@ mod tests {
         let (stored, loaded) = (open(0), open(u64::MAX));
         assert!(!stored.0.table.is_loaded() && loaded.0.table.is_loaded());
         for number in 0..9000 {
-            let place = if number < 4000 { (0, number) } else { (2, number - 4000) };
+            let shard_and_sample = if number < 4000 { (0, number) } else { (2, number - 4000) };
             for keys in [&whole, &stored, &loaded] {
-                assert_eq!(keys.find(&format!("{number:05}")).unwrap(), [place]);
+                assert_eq!(keys.find(&format!("{number:05}")).unwrap(), [shard_and_sample]);
             }
         }
         assert!(stored.find("none").unwrap().is_empty());
@@ -386,7 +396,7 @@ mod tests {
         bytes[last] ^= 1;
         fs::write(&path, &bytes).unwrap();
         assert!((0..9000).any(|number| stored.find(&format!("{number:05}")).is_err()));
-        // Whoever reads the whole table compares the checksums too.
+        // Reading the whole table compares the checksums too.
         let stored = open(0);
         assert!(!stored.0.table.is_loaded());
         assert!(stored.numbers_between(&(0.0..1.0)).is_err(), "a part would lack samples");

@@ -1,32 +1,33 @@
-//! A hash table from texts, such as URLs, to shards.
+//! `ShardLookup`: a hash table from texts, such as URLs, to shards.
 
 use foldhash::quality::RandomState;
 use std::hash::BuildHasher;
 
-/// A hash table of shard numbers with 4 bytes per slot. It does not store the texts, but asks for them.
+/// A hash table of shard numbers with 4 bytes per slot. It does not store the texts; callers pass a function
+/// that returns the text of a shard.
 pub(super) struct ShardLookup {
-    /// Open addressing with linear probing. 0 is a free slot; otherwise a shard's number plus 1, with
-    /// [`AMBIGUOUS`] set if several shards have the text.
+    /// Slots, with open addressing and linear probing. A free slot is 0; others are a shard's number plus 1,
+    /// with the bit [`AMBIGUOUS`] if several different shards have the text.
     slots: Box<[u32]>,
     hashes: RandomState,
 }
 
-/// Set in the slot of a text that several shards have.
+/// The bit in the slot of a text that several different shards have.
 const AMBIGUOUS: u32 = 1 << 31;
 
-/// Largest number of shards: a slot has no room for higher numbers, so that later shards are not found.
+/// Largest number of shards in the table. A slot cannot store higher numbers; such shards are not found.
 const MAX_SHARDS: usize = AMBIGUOUS as usize - 2;
 
 impl ShardLookup {
-    /// A table of `count` shards. If two have the same text, `same` says whether they are the same shard: if
-    /// so, the later one is found, and otherwise neither.
+    /// A table of `count` shards. If two entries have the same text, `same` tells whether they are the same
+    /// shard. If so, the table finds the later entry; otherwise the text is ambiguous, and it finds none.
     pub(super) fn new<T: AsRef<str>>(
         count: usize,
         text: impl Fn(usize) -> T,
         same: impl Fn(usize, usize) -> bool,
     ) -> Self {
         let count = count.min(MAX_SHARDS);
-        // At least a quarter of the slots is free.
+        // A quarter or more of the slots is free.
         let slots = vec![0; (count + count / 3 + 1).next_power_of_two()].into_boxed_slice();
         let mut lookup = ShardLookup { slots, hashes: RandomState::default() };
         for number in 0..count {
@@ -43,18 +44,18 @@ impl ShardLookup {
         lookup
     }
 
-    /// The shard of this text, if there is one.
+    /// The number of the shard with this text; none if no shard or several different shards have it.
     pub(super) fn get<T: AsRef<str>>(&self, wanted: &str, text: impl Fn(usize) -> T) -> Option<usize> {
         let entry = self.slots[self.slot(wanted, &text)];
         (entry & AMBIGUOUS == 0).then(|| entry.checked_sub(1)).flatten().map(|number| number as usize)
     }
 
-    /// Whether several shards have this text, and are not the same one.
+    /// Whether several different shards have this text.
     pub(super) fn is_ambiguous<T: AsRef<str>>(&self, wanted: &str, text: impl Fn(usize) -> T) -> bool {
         self.slots[self.slot(wanted, &text)] & AMBIGUOUS != 0
     }
 
-    /// The slot of this text, or the free one where it belongs.
+    /// The slot of this text, or the free slot for it.
     fn slot<T: AsRef<str>>(&self, wanted: &str, text: &impl Fn(usize) -> T) -> usize {
         let mask = self.slots.len() - 1;
         let mut at = self.hashes.hash_one(wanted) as usize & mask;
@@ -76,7 +77,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_what_a_map_finds(texts in prop::collection::vec("[ab]{0,3}", 0..40)) {
+        fn a_lookup_agrees_with_a_hash_map(texts in prop::collection::vec("[ab]{0,3}", 0..40)) {
             let text = |number: usize| texts[number].as_str();
             let places = texts.iter().enumerate().map(|(at, text)| (text.as_str(), at));
             let last: HashMap<&str, usize> = places.collect();

@@ -1,9 +1,9 @@
-//! Indexes: the number of samples of each shard, and where they are, without reading the shard.
+//! Indexes: the number of samples of each shard and their offsets, known without reading the shard.
 //!
-//! An [`Index`] is [built](Index::builder) from the headers of the shards, returned by [the writer of the
-//! shards](crate::write::ShardInfo::index), or [loaded](Index::load). With an [`AutoIndex`] a dataset loads
-//! or builds its index by itself. A damaged shard has no index: the numbers in an index are those that
-//! reading the shard gives.
+//! An [`Index`] is [built](Index::builder) from the headers of the shards, returned by the [writer of the
+//! shards](crate::write::ShardInfo::index), or [loaded](Index::load). With an [`AutoIndex`], a dataset loads
+//! or builds its index itself. A damaged shard cannot be indexed: the numbers in an index are always those
+//! that reading the shard gives.
 //!
 //! In JSON, an index is a `wids-shard-index-v1` document:
 //!
@@ -14,18 +14,22 @@
 //!               "sizes": [1, 501, 1, 744, 1, 623]}}]}
 //! ```
 //!
-//! `version` and `layout` are keys of this crate's own. A layout has the names of the fields, the shapes of
-//! samples, the shape of each sample, and the sizes of all fields in the order of the archive. A shape is the
-//! number of bytes between the sample before and the first header, and for each member the number of its
-//! field and the bytes from the end of the member before (or the first header) to its content. A run is the
-//! number of a shape, and the number of consecutive samples of it. With checksums there is `"crc32c"` beside
-//! `sizes`: one text with eight hexadecimal digits for each sample, the CRC-32C of its key and a zero byte,
-//! and of each field's name, a zero byte, its size (8 bytes, little-endian) and its content, in the order of
-//! the archive. In a shard that is no tar archive, contents are not padded to blocks of 512 bytes, and there
-//! is `"block": 1`.
+//! `wids` does not know the keys `version` and `layout`. A layout has these keys:
 //!
-//! An index of [selected](IndexBuilder::select) samples has a `select` beside the layout of all samples of
-//! the archive:
+//! - `fields`: the names of the fields.
+//! - `shapes`: the different shapes of samples. A shape is a list of numbers: the bytes between the previous
+//!   sample and the first header, and for each member two numbers: the number of its field, and the bytes
+//!   from the end of the previous member (or from the first header) to its content.
+//! - `runs`: for each run of consecutive samples with the same shape, the number of the shape and the number
+//!   of samples.
+//! - `sizes`: the sizes of all fields, in the order of the archive.
+//! - `crc32c`, if the index has checksums: one text with eight hexadecimal digits for each sample. The
+//!   CRC-32C covers the key and a zero byte, and, for each field in the order of the archive, the name, a
+//!   zero byte, the size (8 bytes, little-endian) and the content.
+//! - `block`: 1 for a shard that is not a tar archive. Contents are then not padded to blocks of 512 bytes.
+//!
+//! An index of [selected](IndexBuilder::select) samples has a key `select` beside the layout, which still has
+//! all samples of the archive:
 //!
 //! ```json
 //! {"__kind__": "shardstream-selected-index-v1", "name": "train", "shardlist": [
@@ -35,29 +39,32 @@
 //!    "select": {"name": "at least 600 bytes, v1", "runs": [1, 2]}}]}
 //! ```
 //!
-//! `nsamples` is the number of selected samples and `name` the name of the filter. `runs` has the number of
-//! samples of the archive that are left out, the number that are selected, and so on in turn. The document is
-//! of another kind, and has no `wids_version`, because a reader that does not know `select` would read other
-//! samples.
+//! `nsamples` is the number of selected samples, and `name` the name of the filter. `runs` has numbers of
+//! consecutive samples of the archive, in turn not selected and selected. The document has another kind and
+//! no `wids_version`, because a reader that does not know `select` would read the wrong samples.
 //!
 //! With such an index, [`Dataset::len`](crate::Dataset::len), plans and steps count selected samples. The
 //! [position](crate::Sample::position) of a sample is still its number in the archive, so that its random
-//! numbers do not depend on the filter; see [`ShardIndex::position_of`]. Less than 1 MiB between two selected
-//! samples is read and dropped; a longer gap is not read. Samples that are not selected are compared with the
-//! index if they are read, but not with its checksums. A shard of which nothing is selected is opened at the
-//! beginning of each epoch, to check that it is the indexed one.
+//! numbers do not depend on the filter; see [`ShardIndex::position_of`]. If less than 1 MiB of other samples
+//! is between two selected samples, these bytes are read and dropped; longer gaps are not read. Dropped
+//! samples are compared with the index, but not with its checksums. A shard without selected samples is
+//! opened at the beginning of each epoch, to check that it is still the indexed shard.
 //!
-//! An index of very many shards can be saved in a compact form, under a name that ends in `.shidx`: some 15
-//! bytes for each shard where JSON takes more than a hundred, and layouts in half. [`Index::load`] reads
-//! either form under any name. The compact form is for this crate alone; use JSON for other readers.
+//! An index of very many shards can be saved in a compact form, under a name that ends in `.shidx`. It takes
+//! about 15 bytes for each shard, where JSON takes more than a hundred, and half as many bytes for layouts.
+//! [`Index::load`] reads both forms under any name. Only this crate reads the compact form; use JSON for
+//! other readers.
 //!
-//! An index is of one version of each shard. A [dataset](crate::dataset::DatasetBuilder::index) compares size
-//! and version (ETag, generation or, of a file, the modification time) when it opens a shard, and the fields
-//! and sizes of every sample. A difference is [`ErrorKind::Stale`](crate::ErrorKind::Stale). A copy in
-//! another place has a version of its own, and only its size is compared. If an index was moved together with
-//! its shards, and their versions differ there (files that were copied without their modification times,
-//! another bucket), checksums decide: each sample is compared with its own. For an index without checksums,
-//! build it again or call [`Index::without_versions`].
+//! An index describes one version of each shard. When a [dataset](crate::dataset::DatasetBuilder::index)
+//! opens a shard, it compares the size and the version (ETag, generation, or modification time of a file)
+//! with the index; when it reads a sample, it compares the fields and their sizes. A difference is
+//! [`ErrorKind::Stale`](crate::ErrorKind::Stale). A copy of a shard in another place has another version, so
+//! only its size is compared.
+//!
+//! If shards and their index were copied together, the versions of the copies may differ (files copied
+//! without their modification times, another bucket). If the index has checksums, such shards are accepted,
+//! and each sample is compared with its checksum. Otherwise, build the index again or call
+//! [`Index::without_versions`].
 
 mod assembly;
 mod auto;
@@ -106,11 +113,11 @@ pub struct Index(Arc<IndexedShards>);
 
 struct IndexedShards {
     shards: Vec<ShardIndex>,
-    /// Shards by URL; the last one if several have it. Built on first use.
+    /// Shards by URL; the last entry if several have the same URL. Built on first use.
     by_url: OnceLock<ShardLookup>,
-    /// Shards by the last part of the URL, if only one shard has it.
+    /// Shards by the last part of the URL; a part that several shards have is ambiguous. Built on first use.
     by_name: OnceLock<ShardLookup>,
-    /// Shards by their places; the last one if several have it. Built on first use.
+    /// Shards by normalized URL; the last entry if several have the same one. Built on first use.
     by_place: OnceLock<ShardLookup>,
 }
 
@@ -128,7 +135,7 @@ impl IndexedShards {
         lookup.get(name, name_of)
     }
 
-    /// The last shard at the place of this URL, if several have its name.
+    /// The shard with the same normalized URL, if several shards have the name of this URL.
     fn by_place(&self, url: &ObjectUrl<'_>) -> Option<usize> {
         let name_of = |number: usize| self.place(number).file_name();
         self.by_name.get().filter(|lookup| lookup.is_ambiguous(&url.file_name(), name_of))?;
@@ -145,11 +152,16 @@ impl IndexedShards {
 impl Index {
     /// The index of the shard at `url`.
     ///
-    /// The shard is found by its URL as it was indexed; by its URL without the query of a signed URL; by the
-    /// last part of the URL, if only one shard of the index has that name: the index of a dataset holds for
-    /// its copy in another place; or, if several have that name, by another spelling of its URL. This
-    /// does not check that the object is a copy: compare [`bytes`](ShardIndex::bytes) with the object's size,
-    /// as a dataset does.
+    /// The shard is searched in this order:
+    ///
+    /// 1. by its URL as it was indexed;
+    /// 2. by its URL without the query of a signed URL;
+    /// 3. by the last part of the URL, if only one shard of the index has that name, so that the index of a
+    ///    dataset can be used for a copy in another place;
+    /// 4. by another spelling of its URL, if several shards have that name.
+    ///
+    /// This does not check that the object is a copy: compare [`bytes`](ShardIndex::bytes) with the object's
+    /// size, like a dataset does.
     #[must_use]
     pub fn get(&self, url: &str) -> Option<&ShardIndex> {
         self.at(self.find(url)?)
@@ -167,17 +179,17 @@ impl Index {
         shards.by_url(url).or_else(public).or_else(named)
     }
 
-    /// The shard of this number.
+    /// The shard with this number.
     pub(crate) fn at(&self, number: usize) -> Option<&ShardIndex> {
         self.0.shards.get(number)
     }
 
-    /// Whether these are the URLs of its shards, in the same order, each once.
+    /// Whether the index has exactly these URLs, in the same ascending order.
     pub(crate) fn is_of<'a>(&self, urls: impl ExactSizeIterator<Item = &'a SecretUrl>) -> bool {
         self.len() == urls.len() && self.iter().map(|shard| &shard.url).eq(urls) && self.is_ascending()
     }
 
-    /// Whether each URL is greater than the one before, as in most lists. Then no URL is repeated.
+    /// Whether each URL is greater than the previous one, as in most lists. If so, no URL is repeated.
     fn is_ascending(&self) -> bool {
         self.iter().is_sorted_by(|one, next| one.url < next.url)
     }
@@ -211,9 +223,9 @@ impl Index {
         self.0.shards.iter()
     }
 
-    /// The same index without the versions of the shards, for copies of them: files that were copied without
-    /// their modification times, or objects in another bucket. Their sizes, and the fields and sizes of the
-    /// samples, are still compared.
+    /// The same index without the versions of the shards, for copies of the shards: files that were copied
+    /// without their modification times, or objects in another bucket. A dataset still compares the sizes of
+    /// shards, and the fields and sizes of samples.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -237,7 +249,7 @@ impl Index {
     }
 }
 
-/// An index of these shards. If a URL comes twice, [`Index::get`] finds the last one.
+/// An index of these shards. If two entries have the same URL, [`Index::get`] finds the last one.
 impl FromIterator<ShardIndex> for Index {
     fn from_iter<I: IntoIterator<Item = ShardIndex>>(shards: I) -> Self {
         let shards: Vec<ShardIndex> = shards.into_iter().collect();

@@ -1,4 +1,4 @@
-//! Parts of a dataset, chosen by numbers or by keys, without reading a sample.
+//! `DatasetPart`: a part of a dataset's samples, chosen by number or by key, without reading samples.
 
 use super::keys::KeyIndex;
 use super::{Index, ShardIndex};
@@ -8,10 +8,10 @@ use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A part of the samples of a dataset: for [`DatasetBuilder::part`](crate::dataset::DatasetBuilder::part).
+/// A part of the samples of a dataset, for [`DatasetBuilder::part`](crate::dataset::DatasetBuilder::part).
 ///
-/// Parts of one kind whose bounds follow each other, such as `0.0..0.9` and `0.9..1.0`, have no sample in
-/// common, and together all samples. A smaller part of one beginning is within a larger one.
+/// Parts of one kind with adjacent bounds, such as `0.0..0.9` and `0.9..1.0`, have no sample in common, and
+/// together they have all samples. `0.0..0.1` is contained in `0.0..0.2`.
 #[derive(Clone)]
 pub struct DatasetPart(PartBounds);
 
@@ -23,31 +23,31 @@ enum PartBounds {
 }
 
 impl DatasetPart {
-    /// The same fraction of each shard: `0.0..0.1` are the first tenth of its samples. Only their bytes are
-    /// read. The samples of a shard should be in random order.
+    /// The same fraction of each shard: `0.0..0.1` is the first tenth of its samples. Only the bytes of these
+    /// samples are read. The samples of a shard should be in random order.
     #[must_use]
     pub fn fraction(of_each_shard: Range<f64>) -> Self {
         DatasetPart(PartBounds::Fraction(of_each_shard))
     }
 
-    /// The samples with these numbers, counted over all shards in the order of the list. Other shards are not
-    /// opened.
+    /// The samples with these numbers, counted over all shards in the order of the list. Shards without such
+    /// samples are not opened.
     #[must_use]
     pub fn range(samples: Range<u64>) -> Self {
         DatasetPart(PartBounds::Range(samples))
     }
 
-    /// The samples whose keys have a hash in this part of all hashes: `0.0..0.1` are about a tenth. A sample
-    /// is in the same part whatever other samples or shards there are, and so are samples of one key in
-    /// several datasets. The chosen samples are scattered over all shards, whose bytes are mostly read. The
-    /// keys must have all samples of the dataset. Of a key index that was opened, the whole table is read, a
-    /// few MiB at a time.
+    /// The samples whose keys have a hash in this part of all hashes: `0.0..0.1` is about a tenth of the
+    /// samples. Whether a sample is in the part depends on its key alone, so samples with the same key are in
+    /// the same part of several datasets. The chosen samples are scattered over all shards, so most bytes of
+    /// the shards are read. `keys` must have all samples of the dataset. If the key index was opened, its
+    /// whole table is read, a few MiB at a time.
     #[must_use]
     pub fn by_key(keys: KeyIndex, of_all_hashes: Range<f64>) -> Self {
         DatasetPart(PartBounds::Keys(keys, of_all_hashes))
     }
 
-    /// The index of this part.
+    /// The index of this part of the samples of `index`.
     pub(crate) fn of(&self, index: &Index) -> Result<Index> {
         self.check(index)?;
         let name = |shard: &ShardIndex| -> Arc<str> {
@@ -92,13 +92,13 @@ impl DatasetPart {
         }
         let what = match &self.0 {
             PartBounds::Range(_) => format!("of {} samples", index.samples()),
-            _ => "which is no part of 0.0..1.0".into(),
+            _ => "which is not within 0.0..1.0 or is empty".into(),
         };
         Err(Error::from(ErrorKind::Config(format!("the part of the dataset is {self:?}, {what}"))))
     }
 }
 
-/// Sorted numbers as ranges.
+/// Converts sorted numbers to ranges of consecutive numbers.
 fn ranges(numbers: Vec<u64>) -> Vec<Range<u64>> {
     let runs = numbers.chunk_by(|one, next| one + 1 == *next);
     runs.filter_map(|run| Some(*run.first()?..run.last()? + 1)).collect()

@@ -1,4 +1,4 @@
-//! URLs relative to the document that an index is in.
+//! Converts the URLs of shards to and from URLs relative to the document of an index.
 
 use crate::store::ObjectUrl;
 use std::borrow::Cow;
@@ -16,7 +16,7 @@ fn is_relative(url: &str) -> bool {
     ObjectUrl::parse(url).is_path() && !Path::new(url).is_absolute() && !url.starts_with('/')
 }
 
-/// The URL that `url` means in a document in `directory`.
+/// Resolves a URL of a document: a relative URL is relative to `directory`, where the document is.
 pub(super) fn resolved<'a>(directory: &str, url: &'a str) -> Cow<'a, str> {
     let path = url.strip_prefix("./").unwrap_or(url);
     match directory {
@@ -27,7 +27,7 @@ pub(super) fn resolved<'a>(directory: &str, url: &'a str) -> Cow<'a, str> {
     }
 }
 
-/// The URL under which a document in `directory` names `url`: relative if it is below the directory, else in
+/// The URL for `url` in a document in `directory`: relative if `url` is below the directory, otherwise in
 /// full.
 pub(super) fn relative(directory: &str, url: &str) -> String {
     let below = |directory: &str, url: &str| {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn directories() {
+    fn the_directory_is_the_url_up_to_its_last_slash() {
         for (url, expected) in [
             ("gs://b/d/i.json", "gs://b/d"),
             ("https://h/d/i.json?x=a/b", "https://h/d"),

@@ -1,4 +1,4 @@
-//! A named filter that selects samples.
+//! `SampleFilter`: a named predicate that selects samples.
 
 use crate::error::Result;
 use crate::panic::catch;
@@ -7,7 +7,7 @@ use crate::sample::Sample;
 use std::fmt;
 use std::sync::Arc;
 
-/// Whether a sample is selected.
+/// Returns whether a sample is selected.
 type Predicate = dyn Fn(&Sample) -> Result<bool> + Send + Sync;
 
 /// A predicate over samples and its name. Cheap to clone.
@@ -30,10 +30,10 @@ impl SampleFilter {
         &self.name
     }
 
-    /// Whether the predicate is true of a sample.
+    /// Calls the predicate for a sample.
     ///
     /// # Errors
-    /// That of the predicate; [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) if it panics.
+    /// The error of the predicate; [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) if it panics.
     pub(super) fn selects(&self, sample: &Sample) -> Result<bool> {
         catch(|| (self.predicate)(sample))
             .and_then(|selected| selected)

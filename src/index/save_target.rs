@@ -1,4 +1,4 @@
-//! The documents in which an index can be saved, and the choice of a writable one.
+//! `SaveTarget`: a document in which an index can be saved. Finds a writable one of several targets.
 
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::SecretUrl;
@@ -11,22 +11,21 @@ pub(super) struct SaveTarget {
 }
 
 impl SaveTarget {
-    /// Checks that the document can be written, without touching it.
+    /// Checks that the document can be written, by writing another object beside it.
     ///
-    /// The document itself is not used for the check: a partial one could replace the whole one that another
-    /// rank has saved meanwhile, and where objects may be created but not replaced, the partial one would
-    /// stay.
+    /// A test write to the document itself could replace a whole document that another rank has just saved.
+    /// In a bucket where objects may be created but not replaced, it would even prevent saving the index.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] and [`ErrorKind::Denied`] if it cannot be written, and faults of the
-    /// network or the disk.
+    /// [`ErrorKind::Unsupported`] and [`ErrorKind::Denied`] if the document cannot be written, and faults of
+    /// the network or the disk.
     pub(super) fn probe(&self, store: &Store) -> Result<()> {
         let url = self.url.expose_secret();
         if store.is_web(url) {
             return Err(ErrorKind::Unsupported("web servers cannot be written to".into()).into());
         }
         if ObjectUrl::parse(url).is_local() {
-            // The file is removed when it is dropped.
+            // Dropping the unfinished file removes it.
             return store.create_plain(url, self.private).map(drop);
         }
         let url = probe_url(url);
@@ -39,28 +38,28 @@ impl SaveTarget {
             object.finish()
         };
         match write() {
-            // Many ranks that start at once write the same object more often than some stores allow.
+            // If many ranks start at the same time, they write the object more often than some stores allow.
             Err(error) if matches!(error.kind(), ErrorKind::Busy { .. }) => Ok(()),
-            // Where objects may be created, and neither replaced nor deleted, an earlier probe is still
-            // there.
+            // If objects may be created but neither replaced nor deleted, the object of an earlier check
+            // exists.
             Err(error) if matches!(error.kind(), ErrorKind::Denied(_)) && store.stat(&url).is_ok() => Ok(()),
             Err(error) => Err(error),
-            // If nothing may be deleted, the probe stays.
+            // If objects may not be deleted, the probe object stays.
             Ok(_) => store.delete(&url).or(Ok(())),
         }
     }
 }
 
-/// The URL of the object that is written to check the document at `url`. It is in the same directory and has
-/// the same suffixes, so that rules that match the one match the other.
+/// The URL of the probe object for the document at `url`. It is in the same directory and has the same
+/// suffixes, so that access rules that match one also match the other.
 fn probe_url(url: &str) -> String {
     let name = url.rfind('/').map_or(0, |slash| slash + 1);
     let dot = url[name..].find('.').map_or(url.len(), |dot| name + dot);
     format!("{}.probe{}", &url[..dot], &url[dot..])
 }
 
-/// Runs `act` for each document until it succeeds, and returns that document's number. Documents that cannot
-/// be written are skipped.
+/// Calls `act` for each document until a call succeeds, and returns that document's number. Documents that
+/// cannot be written are skipped; other errors are returned.
 pub(super) fn first_writable(
     targets: &[SaveTarget],
     mut act: impl FnMut(&SaveTarget) -> Result<()>,
@@ -85,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_is_beside_its_document() {
+    fn a_probe_object_has_the_directory_and_suffixes_of_its_document() {
         for (url, expected) in [
             ("gs://b.c/t/s-01.index.json", "gs://b.c/t/s-01.probe.index.json"),
             ("gs://b.c/t.d/index", "gs://b.c/t.d/index.probe"),

@@ -1,9 +1,9 @@
-//! Indexes one shard, and fetches no more of it than is needed.
+//! Indexes one tar shard, and fetches only the bytes that it needs.
 //!
-//! A shard is read in windows of one request each. If bodies are small, windows follow one another and double
-//! in size, up to the largest request: headers are then so close together that skipping the bodies would take
-//! longer than receiving them. If a body reaches far beyond its window, the next window begins behind it, and
-//! is small.
+//! A shard is read in windows of one request each. If bodies are small, receiving them takes less time than
+//! skipping them: windows are then adjacent, and each is twice as large as the previous one, up to the
+//! largest request. If a body ends far beyond its window, the next window is small and begins at the end of
+//! the body.
 
 use super::sample_filter::SampleFilter;
 use super::selection::SelectionBuilder;
@@ -14,23 +14,23 @@ use crate::tar::{Limits, Outline, Parsed, SampleParser};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// Size in bytes of the first window, and of the first one behind a large body.
+/// Size in bytes of the first window, and of the first window after a skipped body.
 const MIN_WINDOW: u64 = 64 << 10;
-/// Size in bytes of the largest window: that of a [`Store`]'s smallest requests by default.
+/// Size in bytes of the largest window, the same as a [`Store`]'s smallest requests by default.
 const MAX_WINDOW: u64 = 8 << 20;
-/// A body that reaches further than this many bytes beyond the window is skipped by a new request, which
-/// takes about as long as receiving that many bytes.
+/// A body that ends more than this many bytes beyond its window is skipped with a new request. Receiving this
+/// many bytes takes about as long as a new request.
 const MIN_GAP: u64 = 1 << 20;
 
-/// What is computed of each sample, in addition to its place.
+/// What to compute for each sample, in addition to its offsets.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     /// The checksum of each sample.
     pub(super) checksums: bool,
     /// Whether each sample is selected.
     pub(super) filter: Option<&'a SampleFilter>,
-    /// Is called with the error of each damaged sample, which is left out. If none, it is the error of the
-    /// scan.
+    /// If set, damaged samples are left out, and this function is called with the error of each. If none,
+    /// damage is an error of the scan.
     pub(super) on_damage: Option<&'a (dyn Fn(&Error) + Send + Sync)>,
 }
 
@@ -40,27 +40,29 @@ impl Wanted<'_> {
         self.checksums || self.filter.is_some()
     }
 
-    /// Whether the damage of this error is left out.
+    /// Whether the error is damage that is left out. If so, calls `on_damage`.
     pub(super) fn leaves_out(self, error: &Error) -> bool {
         let is_damage = error.kind().failure_class() == Some(FailureClass::Damage);
-        // The numbers of samples in `Parsers` must agree.
+        // If bodies are needed, damage is never left out: the outline and the parser of `Parsers` must return
+        // the same samples.
         let Some(on_damage) = self.on_damage.filter(|_| is_damage && !self.is_whole()) else { return false };
         on_damage(error);
         true
     }
 }
 
-/// What was computed of a sample.
+/// What was computed from the body of a sample.
 #[derive(Debug, Clone, Copy)]
 struct SampleNote {
     checksum: Option<u32>,
     is_selected: bool,
 }
 
-/// Indexes the shard at `url`. It is read whole if bodies are [`Wanted`]. Calls `keys` with each key.
+/// Indexes the shard at `url`. Reads it whole if [`Wanted`] needs bodies. Calls `keys` with the key of each
+/// sample.
 ///
 /// # Errors
-/// The first error that reading the shard would give, and a panic of the filter.
+/// The first error that reading the shard would return, and an error or panic of the filter.
 pub(super) fn scan(
     store: &Store,
     url: &str,
@@ -72,7 +74,7 @@ pub(super) fn scan(
     let parser = wanted.is_whole().then(|| SampleParser::new(url).with_limits(limits));
     let mut parsers = Parsers { wanted, outline, parser, notes: VecDeque::new(), fault: None };
     let mut windows = match Windows::open(store, url) {
-        // A compressed shard has no ranges, and its samples have no offset in the object.
+        // No range of a compressed shard can be read, and its samples have no offsets in the object.
         Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_)) => Windows::whole(store, url, true)?,
         Ok(_) if wanted.is_whole() => Windows::whole(store, url, false)?,
         windows => windows?,
@@ -119,7 +121,8 @@ pub(super) fn scan(
     let outline = parsers.outline;
     let seekable = outline.seekable() && !windows.compressed;
     let object = windows.object.unwrap_or_default();
-    // If the source does not give the size, it is the number of bytes read, which was the whole object.
+    // If the source did not tell the size, the whole object was read, and its size is the number of bytes
+    // read.
     let bytes = object.size.or((!windows.compressed).then_some(windows.at));
     let shard = ShardIndex::new(url, bytes, object.version.as_deref(), layout.finish(seekable));
     Ok(match selection {
@@ -128,10 +131,12 @@ pub(super) fn scan(
     })
 }
 
-/// Damaged samples that are left out. They have numbers in the archive, and so they have in the index.
+/// Adds damaged samples, which are left out, to the layout as samples without members: samples after them
+/// keep their numbers in the archive.
 pub(super) struct LostSamples {
+    /// Whether samples were left out.
     pub(super) any: bool,
-    /// The other samples, if any may be left out.
+    /// Selects the undamaged samples, if damaged ones may be left out.
     pub(super) selection: Option<SelectionBuilder>,
 }
 
@@ -141,7 +146,8 @@ impl LostSamples {
         LostSamples { any: false, selection }
     }
 
-    /// Adds those before the sample of this number, and the sample to the selection.
+    /// Called before the sample with this number is added to the layout. Adds the damaged samples before it
+    /// to the layout, and all of them to the selection.
     pub(super) fn before(&mut self, number: u64, layout: &mut LayoutBuilder) {
         let Some(selection) = &mut self.selection else { return };
         while layout.samples() < number {
@@ -151,7 +157,8 @@ impl LostSamples {
         selection.push(true);
     }
 
-    /// Adds one at the end if there may be any, so that the range of the last sample ends with it.
+    /// Called at the end. If samples were left out, adds a sample without members, so that the range of the
+    /// last undamaged sample ends where the sample ends, and not at the end of the shard.
     pub(super) fn at_end(&mut self, layout: &mut LayoutBuilder) {
         if let Some(selection) = self.selection.as_mut().filter(|_| self.any) {
             layout.push_lost();
@@ -160,15 +167,16 @@ impl LostSamples {
     }
 }
 
-/// Takes the bytes of the shard. The outline finds the samples; if bodies are wanted, a parser reads the same
-/// samples from the same bytes. The parser consumes each chunk at once, so that it holds one sample at most.
+/// Parses the bytes of the shard. The outline finds the samples. If bodies are needed, a parser also reads
+/// the same samples from the same bytes. The parser consumes each chunk at once, so it holds at most one
+/// sample.
 struct Parsers<'a> {
     wanted: Wanted<'a>,
     outline: Outline,
     parser: Option<SampleParser>,
-    /// Notes of samples that the parser has returned, and the outline has not.
+    /// Notes of samples that the parser has already returned, and the outline has not.
     notes: VecDeque<SampleNote>,
-    /// The parser's error, which the outline finds too, or a panic of the filter.
+    /// The error of the parser, which the outline finds too, or of the filter.
     fault: Option<Error>,
 }
 
@@ -210,7 +218,7 @@ impl Parsers<'_> {
         self.parser = None;
     }
 
-    /// The note of the sample that the outline returned last; none if no bodies are wanted.
+    /// The note of the sample that the outline returned last; none if no bodies are needed.
     fn note(&mut self) -> Result<Option<SampleNote>> {
         match (self.notes.pop_front(), self.fault.take()) {
             (None, Some(fault)) => Err(fault),
@@ -222,18 +230,20 @@ impl Parsers<'_> {
     }
 }
 
-/// The windows of the object.
+/// Reads the object of a shard in windows.
 struct Windows<'a> {
     store: &'a Store,
     url: &'a str,
     compressed: bool,
+    /// The body of the current window.
     body: Body,
-    /// The offset of the next byte of the body, and the offset at which its window ends.
+    /// The offset of the body's next byte.
     at: u64,
+    /// The offset at which the current window ends.
     end: u64,
-    /// The size of the window.
+    /// The size of the current window.
     size: u64,
-    /// The object of the first window. The other windows must be of the same one.
+    /// The size and version of the object in the first window. All windows must be of the same object.
     object: Option<ObjectVersion>,
 }
 
@@ -258,7 +268,7 @@ impl<'a> Windows<'a> {
         Ok(Windows { store, url, compressed, body, at: 0, end: u64::MAX, size: u64::MAX, object: None })
     }
 
-    /// Feeds the outline its next bytes.
+    /// Pushes the next bytes that the outline needs.
     fn feed(&mut self, parsers: &mut Parsers<'_>) -> Result<()> {
         let outline = &mut parsers.outline;
         if outline.wanted() >= self.end && !self.next(outline)? {
@@ -298,11 +308,12 @@ impl<'a> Windows<'a> {
         Ok(self.at < length)
     }
 
-    /// Checks that the body is still of the object that the first window was of.
+    /// Checks that the current window is of the same object as the first window.
     ///
-    /// Returns false if all bytes are requested anew, in one window: the object is larger than the first one,
-    /// and nothing shows whether several windows are of the same object, since it has no size or no strong
-    /// version; or the server ignores ranges, so that each window costs all bytes before it.
+    /// Returns false if the whole object was requested again, in one window. That happens if the object is
+    /// larger than the first window, and either its size or a strong version is unknown (so nothing shows
+    /// whether several windows are of the same object), or the server ignores ranges (so each window would
+    /// transfer all bytes before it).
     fn check(&mut self) -> Result<bool> {
         let now = self.body.object().unwrap_or_default();
         let Some(before) = &self.object else {
@@ -316,7 +327,7 @@ impl<'a> Windows<'a> {
             self.object = Some(now);
             return Ok(true);
         };
-        // Without a strong version there is one response.
+        // Without a strong version, all bytes come from one response.
         match !before.is_strong() || before.compare(&now).is_same() {
             true => Ok(true),
             false => Err(before.changed_to(&now).in_shard(self.url)),

@@ -1,4 +1,4 @@
-//! Indexes one shard of a format other than tar: its parser reads the shard whole.
+//! Indexes one shard of a format other than tar. The shard is read whole.
 
 use super::scan::{LostSamples, Wanted};
 use super::selection::SelectionBuilder;
@@ -9,11 +9,11 @@ use crate::sample::Sample;
 use crate::store::{Compression, Store};
 use crate::tar::{Limits, Parsed};
 
-/// Indexes the shard at `url`. Calls `keys` with each key.
+/// Indexes the shard at `url`. Calls `keys` with the key of each sample.
 ///
 /// # Errors
-/// The first error that reading the shard would give, a panic of the filter, and a value that has no checksum
-/// if checksums are wanted.
+/// The first error that reading the shard would return, an error or panic of the filter, and, if checksums
+/// are wanted, a value that is not bytes.
 pub(super) fn scan(
     store: &Store,
     url: &str,
@@ -76,7 +76,8 @@ pub(super) fn scan(
     let selection = selection.or(lost.selection.filter(|_| lost.any));
     let is_compressed = Compression::of(url).is_some();
     let object = body.object().unwrap_or_default();
-    // If the source does not give the size, it is the number of bytes read, which was the whole object.
+    // If the source did not tell the size: the whole object was read, and its size is the number of bytes
+    // read.
     let bytes = object.size.or((!is_compressed).then_some(bytes));
     let layout = layout.finish(has_places && !is_compressed);
     let shard = ShardIndex::new(url, bytes, object.version.as_deref(), layout);
@@ -86,19 +87,20 @@ pub(super) fn scan(
     })
 }
 
-/// Refuses a sample whose content a checksum would not cover: another one of the same size would pass.
+/// Refuses a sample with values that are not bytes. A checksum would not cover them.
 fn check_bytes(sample: &Sample) -> Result<()> {
     let Some((name, _)) = sample.fields().find(|(_, value)| value.as_bytes().is_none()) else {
         return Ok(());
     };
     let what = format!(
-        "checksums are of bytes, and the format gives the field `{name}` as another value: index without \
+        "checksums are of bytes, and the field `{name}` of this format has another value: index without \
          checksums"
     );
     Err(sample.locate(ErrorKind::Unsupported(what).into()))
 }
 
-/// Whether a place is behind the sample before, which ends at `end`, and has the sample's fields in order.
+/// Whether a place begins at or after `end`, where the previous sample ends, and has the sample's fields in
+/// order and with their sizes.
 fn fits(place: &SamplePlace, sample: &Sample, end: u64) -> bool {
     let mut at = place.offset;
     let mut is_in_order = place.offset >= end && place.fields.len() == sample.len();
@@ -110,10 +112,11 @@ fn fits(place: &SamplePlace, sample: &Sample, end: u64) -> bool {
     is_in_order
 }
 
-/// Adds a sample, and returns where it ends. Without a place, only the sizes of its fields count.
+/// Adds a sample to the layout, and returns the offset at which it ends. Without a place, only the sizes of
+/// its fields are meaningful.
 fn push(layout: &mut LayoutBuilder, sample: &Sample, place: Option<SamplePlace>, end: u64) -> Result<u64> {
     if sample.is_empty() {
-        let what = "a sample without a field, of which an index can say nothing";
+        let what = "a sample without fields, which cannot be indexed";
         let error = Error::from(ErrorKind::Format(what.into()));
         return Err(sample.locate(error));
     }

@@ -5,33 +5,34 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The samples of an archive that a filter selected, as runs of adjacent ones.
+/// The samples of an archive that a filter selected, as runs of adjacent samples.
 ///
 /// A selected sample has two numbers: its number among the selected samples, and its *stored* number among
-/// all samples of the archive, which is that of its [position](crate::Sample::position).
+/// all samples of the archive. The stored number is the one in its [position](crate::Sample::position).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Selection {
     name: Arc<str>,
     runs: Vec<SelectionRun>,
     /// The number of samples in the archive.
     stored: u64,
-    /// The number of samples that were selected.
+    /// The number of selected samples.
     selected: u64,
 }
 
 /// Selected samples that are adjacent in the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SelectionRun {
-    /// The number of the first one in the archive.
+    /// The stored number of the run's first sample.
     stored: u64,
-    /// Its number among the selected ones.
+    /// The number of the run's first sample among the selected samples.
     selected: u64,
+    /// The number of samples in the run.
     count: u64,
 }
 
 impl Selection {
-    /// The samples in these ranges, which ascend, of the selected samples of `of`, or of all `stored` samples
-    /// of an archive.
+    /// Selects a part of the samples of `of`, or of all `stored` samples of an archive if `of` is none. The
+    /// ascending `ranges` count the samples of `of`.
     pub(super) fn narrowed(
         name: Arc<str>,
         of: Option<&Selection>,
@@ -64,7 +65,7 @@ impl Selection {
         &self.name
     }
 
-    /// The number of samples that were selected.
+    /// The number of selected samples.
     pub(super) fn selected(&self) -> u64 {
         self.selected
     }
@@ -74,27 +75,27 @@ impl Selection {
         self.stored
     }
 
-    /// The number in the archive of a selected sample.
+    /// The stored number of a selected sample.
     pub(super) fn position_of(&self, sample: u64) -> Option<u64> {
         let run = self.runs.get(self.runs.partition_point(|run| run.selected <= sample).checked_sub(1)?)?;
         (sample - run.selected < run.count).then(|| run.stored + (sample - run.selected))
     }
 
-    /// Whether the sample of this number in the archive was selected.
+    /// Whether the sample with this stored number is selected.
     pub(super) fn contains(&self, stored: u64) -> bool {
         self.number_of(stored).is_some()
     }
 
-    /// The number among the selected samples of a sample of the archive.
+    /// The number of a sample among the selected samples, by its stored number.
     pub(super) fn number_of(&self, stored: u64) -> Option<u64> {
         let run = self.runs.get(self.runs.partition_point(|run| run.stored <= stored).checked_sub(1)?)?;
         (stored - run.stored < run.count).then(|| run.selected + (stored - run.stored))
     }
 
-    /// The stored numbers from the first to the last of some selected samples.
+    /// The range of stored numbers from the first to the last of these selected samples.
     ///
-    /// An empty range gives an empty one at the stored number of its start. Numbers beyond the last selected
-    /// sample give numbers as far beyond the end of the archive.
+    /// The span of an empty range is empty and begins at the stored number of its start. Numbers beyond the
+    /// last selected sample are mapped to numbers as far beyond the end of the archive.
     pub(super) fn span(&self, samples: &Range<u64>) -> Range<u64> {
         let beyond = |sample: u64| self.stored.saturating_add(sample - self.selected.min(sample));
         let start = self.position_of(samples.start).unwrap_or_else(|| beyond(samples.start));
@@ -107,7 +108,8 @@ impl Selection {
         start..end
     }
 
-    /// Some selected samples, cut where `is_far` is true of the stored numbers between two of them.
+    /// Splits a range of selected samples between two samples if `is_far` returns true for the range of
+    /// stored numbers between them.
     pub(super) fn pieces(
         &self,
         samples: &Range<u64>,
@@ -130,7 +132,7 @@ impl Selection {
         pieces
     }
 
-    /// A hash of the filter's name and of the samples that it selected.
+    /// A hash of the filter's name and of the selected samples.
     pub(super) fn fingerprint(&self) -> u64 {
         let runs: Vec<String> = self.document().runs.iter().map(u64::to_string).collect();
         hash_texts(std::iter::once(&*self.name).chain(runs.iter().map(String::as_str)))
@@ -181,12 +183,12 @@ impl SelectionBuilder {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SelectionDocument {
     pub(super) name: Arc<str>,
-    /// The number of samples that are left out, the number that are selected, and so on in turn.
+    /// Numbers of consecutive samples of the archive, in turn not selected and selected.
     pub(super) runs: Vec<u64>,
 }
 
 impl SelectionDocument {
-    /// The selection, of an archive of at most `max_samples` samples.
+    /// Reads the selection of an archive of at most `max_samples` samples.
     pub(super) fn read(self, max_samples: u64) -> Result<Selection, &'static str> {
         let SelectionDocument { name, runs: lengths } = self;
         if name.is_empty() {
@@ -223,7 +225,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn says_what_it_was_told(chosen in prop::collection::vec(any::<bool>(), 0..40), far in any::<u64>()) {
+        fn numbers_spans_and_pieces_are_those_of_the_chosen_samples(
+            chosen in prop::collection::vec(any::<bool>(), 0..40),
+            far in any::<u64>(),
+        ) {
             let selection = built(&chosen);
             let stored = (0..).zip(&chosen).filter(|(_, chosen)| **chosen);
             let stored: Vec<u64> = stored.map(|(number, _)| number).collect();
@@ -235,7 +240,7 @@ mod tests {
             for number in 0..count + 2 {
                 prop_assert_eq!(selection.position_of(number), stored.get(number as usize).copied());
             }
-            // The bits of a number say which gaps are far.
+            // The bits of `far` tell which gaps are far.
             let is_far = |gap: Range<u64>| far >> (gap.start % 64) & 1 == 1;
             for start in 0..count {
                 for end in start + 1..=count {
@@ -260,7 +265,9 @@ mod tests {
         }
 
         #[test]
-        fn a_document_says_the_same(chosen in prop::collection::vec(any::<bool>(), 0..40)) {
+        fn a_document_reads_back_as_the_same_selection(
+            chosen in prop::collection::vec(any::<bool>(), 0..40),
+        ) {
             let selection = built(&chosen);
             let text = serde_json::to_string(&selection.document()).unwrap();
             let read: SelectionDocument = serde_json::from_str(&text).unwrap();
@@ -268,7 +275,7 @@ mod tests {
         }
 
         #[test]
-        fn no_numbers_panic(
+        fn any_document_is_read_without_a_panic(
             runs in prop::collection::vec(prop_oneof![0u64..4, any::<u64>()], 0..8),
             sample: u64,
         ) {

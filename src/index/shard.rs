@@ -1,4 +1,4 @@
-//! The index of one shard.
+//! `ShardIndex`: the index of one shard.
 
 use super::checksum::checksum_of;
 use super::layout::ShardLayout;
@@ -11,11 +11,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The index of one shard: the number of its samples, and where they are. Cheap to clone.
+/// The index of one shard: the number of its samples, and their offsets and sizes. Cheap to clone.
 ///
-/// In JSON it is one object: an entry of the `shardlist` of a `wids` index, with additional keys: see
-/// [`Index`](super::Index). It is serialized without the user information and the signature of the URL, as by
-/// [`Index::save`](super::Index::save).
+/// In JSON, it is one entry of the `shardlist` of a `wids` index, with additional keys: see
+/// [`Index`](super::Index). The user information and the signature of the URL are not serialized, the same as
+/// by [`Index::save`](super::Index::save).
 #[derive(Clone, PartialEq, Eq)]
 pub struct ShardIndex {
     pub(super) url: SecretUrl,
@@ -23,12 +23,12 @@ pub struct ShardIndex {
     pub(super) bytes: Option<u64>,
     pub(super) version: Option<Arc<str>>,
     pub(super) layout: Option<Arc<ShardLayout>>,
-    /// The samples of the archive that belong to the index; all of them if none.
+    /// The samples of the archive that belong to the index. If none, all samples do.
     pub(super) selection: Option<Arc<Selection>>,
 }
 
 impl ShardIndex {
-    /// The index of a shard that has been scanned. `bytes` is the size of the stored object.
+    /// The index of a scanned or written shard. `bytes` is the size of the stored object.
     pub(crate) fn new(
         url: impl Into<SecretUrl>,
         bytes: Option<u64>,
@@ -45,7 +45,7 @@ impl ShardIndex {
         }
     }
 
-    /// The same shard with only the samples in these ranges, which ascend. `name` says which they are.
+    /// The same shard with only the samples in these ascending ranges. `name` names the selection.
     pub(super) fn narrowed(&self, name: Arc<str>, ranges: &[Range<u64>]) -> Self {
         if ranges.len() == 1 && ranges.first() == Some(&(0..self.samples)) {
             return self.clone();
@@ -73,13 +73,13 @@ impl ShardIndex {
         self.url.expose_secret()
     }
 
-    /// The number of samples; of [selected](ShardIndex::selection) samples if a filter selected some.
+    /// The number of samples, or of [selected](ShardIndex::selection) samples if there was a filter.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// The name of the [filter](super::IndexBuilder::select) that selected the samples; `None` if there was
+    /// The name of the [filter](super::IndexBuilder::select) that selected the samples. `None` if there was
     /// no filter.
     #[must_use]
     pub fn selection(&self) -> Option<&str> {
@@ -92,9 +92,9 @@ impl ShardIndex {
         self.selection.as_deref().map_or(self.samples, Selection::stored)
     }
 
-    /// The number of a sample in the archive, as in its [position](crate::Sample::position). It is the same
-    /// number unless a filter [selected](ShardIndex::selection) the samples. `None` if there is no such
-    /// sample.
+    /// Converts the number of a sample in the index to its number in the archive, which is the one in its
+    /// [position](crate::Sample::position). Both are the same unless a filter
+    /// [selected](ShardIndex::selection) the samples. `None` if the index has no such sample.
     #[must_use]
     pub fn position_of(&self, sample: u64) -> Option<u64> {
         match &self.selection {
@@ -103,7 +103,7 @@ impl ShardIndex {
         }
     }
 
-    /// The number of a sample among those of the index, by its number in the archive: the inverse of
+    /// Converts the number of a sample in the archive to its number in the index: the inverse of
     /// [`position_of`](ShardIndex::position_of). `None` if the index has no such sample.
     #[must_use]
     pub fn number_of(&self, position: u64) -> Option<u64> {
@@ -120,35 +120,37 @@ impl ShardIndex {
     }
 
     /// The version of the shard when it was indexed: an ETag, a generation or a modification time. A dataset
-    /// reads no other version.
+    /// refuses other versions.
     #[must_use]
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()
     }
 
-    /// The bytes of the archive with the samples of these numbers: from the first header of the first sample
-    /// to the first header of the sample after the last, or to the end of the object if there is none.
-    /// Samples between them that were not [selected](ShardIndex::selection) are included.
+    /// The range of bytes of the archive with these samples: from the first header of the first sample to the
+    /// first header of the sample after the last, or to the end of the object. Samples between them that were
+    /// not [selected](ShardIndex::selection) are included.
     ///
-    /// These bytes can be parsed by a [`SampleParser`](crate::tar::SampleParser) that is
-    /// [`starting`](crate::tar::SampleParser::starting) there, and is [`cut`](crate::tar::SampleParser::cut)
-    /// unless they reach to the end. `None` if there are fewer samples, and if their offsets are unknown or
-    /// cannot be used: in shards of which only the number of samples is known, in compressed shards, and in
-    /// archives whose samples depend on a global header before them.
+    /// A [`SampleParser`](crate::tar::SampleParser) can parse these bytes: set the offset with
+    /// [`starting`](crate::tar::SampleParser::starting), and call [`cut`](crate::tar::SampleParser::cut)
+    /// unless the range reaches to the end of the object.
+    ///
+    /// `None` if the index has fewer samples, or if reading cannot start at a sample: in shards of which only
+    /// the number of samples is known, in compressed shards, and in archives with a global header on which
+    /// samples depend.
     #[must_use]
     pub fn range(&self, samples: Range<u64>) -> Option<Range<u64>> {
         self.stored_range(self.span(&samples))
     }
 
-    /// The total size of a sample's fields in bytes. `None` if there is no such sample, or only the number of
-    /// samples is known.
+    /// The total size of a sample's fields in bytes. `None` if the index has no such sample, or only the
+    /// number of samples is known.
     #[must_use]
     pub fn size_of(&self, sample: u64) -> Option<u64> {
         self.layout.as_ref()?.size_of(self.position_of(sample)?)
     }
 
-    /// The names and sizes of the fields of a sample, in the order of the shard; available for compressed
-    /// shards too. `None` if there is no such sample, or only the number of samples is known.
+    /// The names and sizes of the fields of a sample, in the order of the shard. Compressed shards have them
+    /// too. `None` if the index has no such sample, or only the number of samples is known.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -169,23 +171,23 @@ impl ShardIndex {
         self.layout.as_ref()?.fields_of(self.position_of(sample)?)
     }
 
-    /// The fields of a sample in the order of the shard, each with the offsets in the archive of its content.
-    /// `None` where [`range`](ShardIndex::range) is.
+    /// The fields of a sample in the order of the shard, each with the range of bytes of its content in the
+    /// archive. `None` whenever [`range`](ShardIndex::range) returns `None`.
     #[must_use]
     pub fn members(&self, sample: u64) -> Option<impl Iterator<Item = (&str, Range<u64>)>> {
         self.seekable()?.members(self.position_of(sample)?)
     }
 
-    /// The CRC-32C of a sample. `None` if there is no such sample, and in an index without
+    /// The CRC-32C of a sample. `None` if the index has no such sample or no
     /// [checksums](super::IndexBuilder::checksums).
     #[must_use]
     pub fn checksum_of(&self, sample: u64) -> Option<u32> {
         self.stored_checksum(self.position_of(sample)?)
     }
 
-    /// Compares a sample of this shard, which must not have been decoded, with the index: the names and sizes
-    /// of its fields, and its checksum, as far as the index has them. The sample's
-    /// [position](crate::Sample::position) says which one it is.
+    /// Compares a sample of this shard with the index: the names and sizes of its fields, and its checksum if
+    /// the index has checksums. The fields must not have been decoded. The sample's
+    /// [position](crate::Sample::position) tells its number.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -203,8 +205,8 @@ impl ShardIndex {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Stale`] if the fields differ or the index has no such sample,
-    /// [`ErrorKind::SampleChecksum`] if the bytes differ.
+    /// [`ErrorKind::Stale`] if the fields differ or the index has no such sample;
+    /// [`ErrorKind::SampleChecksum`] if the checksum differs.
     pub fn check(&self, sample: &Sample) -> Result<()> {
         let number = sample.position().sample;
         let error = |kind| {
@@ -228,13 +230,14 @@ impl ShardIndex {
         }
     }
 
-    /// Compares the object that is now at `url` with the indexed one: its size, and its version if `url` is
-    /// the indexed place, under any name of it and with any signature. A copy in another place has a version
-    /// of its own. It is accepted unless [`compare`](ObjectVersion::compare) says that it is different.
+    /// Compares the object that is now at `url` with the indexed object. The sizes are compared, and the
+    /// versions if `url` is the indexed URL, in any spelling and with any signature. (A copy under another
+    /// URL has another version.) The object is refused if [`compare`](ObjectVersion::compare) shows that it
+    /// is different.
     ///
-    /// An object of another version and the same size is accepted if the index has
-    /// [checksums](super::IndexBuilder::checksums): they decide whether each sample is the indexed one, as it
-    /// is read. So the index of shards that were copied together with it is of the copies too.
+    /// If the index has [checksums](super::IndexBuilder::checksums), an object of the same size is accepted
+    /// whatever its version: each sample is compared with its checksum when it is read. So an index with
+    /// checksums can be copied together with its shards.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -270,13 +273,12 @@ impl ShardIndex {
         ObjectVersion::new(self.bytes, self.version())
     }
 
-    /// The stored numbers from the first to the last of these samples: what is read for them.
+    /// The range of stored numbers from the first to the last of these samples: all samples that are read.
     pub(crate) fn span(&self, samples: &Range<u64>) -> Range<u64> {
         self.selection.as_deref().map_or_else(|| samples.clone(), |selection| selection.span(samples))
     }
 
-    /// These samples, cut where at least `gap` bytes of samples that were not selected are between two of
-    /// them.
+    /// Splits the range wherever `gap` or more bytes of unselected samples lie between two selected samples.
     pub(crate) fn pieces(&self, samples: Range<u64>, gap: u64) -> Vec<Range<u64>> {
         let far = |between| self.stored_range(between).is_some_and(|bytes| bytes.end - bytes.start >= gap);
         match &self.selection {
@@ -285,22 +287,22 @@ impl ShardIndex {
         }
     }
 
-    /// Whether the sample of this number in the archive is one of the index.
+    /// Whether the index has the sample with this number in the archive.
     pub(crate) fn is_selected(&self, stored: u64) -> bool {
         self.selection.as_deref().is_none_or(|selection| selection.contains(stored))
     }
 
-    /// [`range`](ShardIndex::range), by numbers in the archive.
+    /// Like [`range`](ShardIndex::range), by numbers in the archive.
     pub(crate) fn stored_range(&self, stored: Range<u64>) -> Option<Range<u64>> {
         self.seekable()?.range(stored, self.bytes?)
     }
 
-    /// [`checksum_of`](ShardIndex::checksum_of), by the number in the archive.
+    /// Like [`checksum_of`](ShardIndex::checksum_of), by the number in the archive.
     pub(crate) fn stored_checksum(&self, stored: u64) -> Option<u32> {
         self.layout.as_ref()?.checksum_of(stored)
     }
 
-    /// A hash of the filter's name and of the samples that it selected.
+    /// A hash of the filter's name and of the selected samples.
     pub(crate) fn selection_fingerprint(&self) -> Option<u64> {
         self.selection.as_deref().map(Selection::fingerprint)
     }
@@ -310,16 +312,14 @@ impl ShardIndex {
         self.layout.as_ref().is_some_and(|layout| layout.has_checksums())
     }
 
-    /// The offset of a sample's first header, by the number in the archive, even if reading cannot start
-    /// there.
+    /// The offset of a sample's first header, by the number in the archive. Reading may be unable to start
+    /// there: see [`range`](ShardIndex::range).
     pub(crate) fn stored_offset(&self, stored: u64) -> Option<u64> {
         self.layout.as_ref()?.offset_of(stored)
     }
 
-    /// The object that must be at `url` for the index to hold.
-    ///
-    /// An object in another place than the indexed one is a copy: it has the same size, and a version of its
-    /// own.
+    /// The size and version that the object at `url` must have. If `url` is not the indexed URL, the object
+    /// is a copy with another version, so the result has no version.
     #[doc(hidden)]
     #[must_use]
     pub fn object_at(&self, url: &str) -> ObjectVersion {
@@ -328,8 +328,9 @@ impl ShardIndex {
         ObjectVersion::new(self.bytes, version)
     }
 
-    /// The difference between a sample of the shard and the indexed one of its number, as (then, now): the
-    /// first field of another name or size. `None` if there is no difference, or no layout.
+    /// Describes the difference between a sample of the shard and the indexed sample with its number, as
+    /// (then, now): the first field with another name or size. `None` if they do not differ, or the index has
+    /// no layout.
     pub(crate) fn difference(&self, sample: &Sample) -> Option<(String, String)> {
         let number = sample.position().sample;
         let then = self.layout.as_ref()?.fields_of(number)?;
@@ -347,7 +348,7 @@ impl ShardIndex {
         Some((then, now.replacen(" had ", " has ", 1)))
     }
 
-    /// The same shard without its version: of a copy, only the size is compared.
+    /// The same shard without its version, so that only the size is compared.
     pub(super) fn without_version(&self) -> Self {
         ShardIndex { version: None, ..self.clone() }
     }
@@ -369,7 +370,7 @@ impl ShardIndex {
         ShardIndex { samples: self.stored_samples(), selection: None, ..self.clone() }
     }
 
-    /// The same index under another URL of the same shard.
+    /// The same index with another URL of the same shard.
     pub(super) fn at(&self, url: impl Into<SecretUrl>) -> Self {
         ShardIndex { url: url.into(), ..self.clone() }
     }

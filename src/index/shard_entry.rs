@@ -1,4 +1,4 @@
-//! The entry of a shard in a JSON index.
+//! `ShardEntry`: the entry of a shard in a JSON index.
 
 use super::ShardIndex;
 use super::layout::{LayoutDocument, ShardLayout};
@@ -8,14 +8,13 @@ use crate::store::ObjectUrl;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::sync::Arc;
 
-/// Largest number of samples that a shard may claim: their sum over the longest list of shards does not
-/// overflow.
+/// Largest accepted number of samples of a shard. The sum over the longest list of shards does not overflow.
 const MAX_SAMPLES: u64 = 1 << 40;
 
-/// Size of a header of a tar archive.
+/// Size in bytes of a header of a tar archive.
 const HEADER: u64 = 512;
 
-/// Largest number of shards in a document: as many as a [`ShardList`](crate::ShardList) may expand to.
+/// Largest accepted number of shards in a document, the same as in a [`ShardList`](crate::ShardList).
 pub(super) const MAX_SHARDS: usize = 10_000_000;
 
 /// A shard in JSON: the keys of `wids`, and this crate's own `version`, `layout` and `select`.
@@ -56,9 +55,9 @@ impl TryFrom<ShardEntry> for ShardIndex {
             return bad("the URL is empty");
         }
         if samples > MAX_SAMPLES {
-            return bad("the number of samples is absurd");
+            return bad("the number of samples is impossible");
         }
-        // Each sample has a header. A compressed header may take less.
+        // Each sample has at least one header. Only a compressed header takes less than 512 bytes.
         if is_plain(&url) && bytes.is_some_and(|bytes| samples > bytes / HEADER) {
             return bad("the shard has no room for that many samples");
         }
@@ -87,7 +86,7 @@ impl TryFrom<ShardEntry> for ShardIndex {
     }
 }
 
-/// Whether the name of a shard says that it is not compressed.
+/// Whether the name of a shard tells that it is an uncompressed tar archive.
 fn is_plain(url: &str) -> bool {
     ObjectUrl::parse(url).file_name().to_ascii_lowercase().ends_with(".tar")
 }

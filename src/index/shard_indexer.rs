@@ -1,4 +1,4 @@
-//! Indexes one shard: loads its saved index, or scans the shard and saves the index.
+//! `ShardIndexer`: loads the saved index of a shard, or scans the shard and saves the index.
 
 use super::scan::{self, Wanted};
 use super::scan_format;
@@ -9,13 +9,13 @@ use crate::store::{ObjectVersion, Store};
 use crate::tar::Limits;
 use std::path::PathBuf;
 
-/// The index of a shard, and its keys if they are wanted.
+/// The index of a shard, and the keys of its samples if they are wanted.
 pub(super) type IndexedShard<K> = (ShardIndex, Vec<K>);
 
-/// What is stored of each key; none if keys are not wanted.
+/// Converts each key to the value that is stored for it; none if keys are not wanted.
 pub(super) type KeyOf<K> = Option<fn(&str) -> K>;
 
-/// Indexes one shard after the other.
+/// Indexes shards, one per call. Several threads share it.
 pub(super) struct ShardIndexer<'a, K> {
     pub(super) store: &'a Store,
     pub(super) format: &'a FormatChoice,
@@ -27,7 +27,7 @@ pub(super) struct ShardIndexer<'a, K> {
 }
 
 impl<K> ShardIndexer<'_, K> {
-    /// The index of the shard at `url`, with its keys if they are wanted.
+    /// The index of the shard at `url`, and its keys if they are wanted.
     pub(super) fn index(&self, url: &str) -> Result<IndexedShard<K>> {
         if let Some(key_of) = self.key_of {
             let mut keys = Vec::new();
@@ -38,7 +38,7 @@ impl<K> ShardIndexer<'_, K> {
         Ok((self.saved_or_scanned(url)?, Vec::new()))
     }
 
-    /// The saved index of the shard, or a new one, which is saved.
+    /// Loads the saved index of the shard, or scans the shard and saves its index.
     fn saved_or_scanned(&self, url: &str) -> Result<ShardIndex> {
         let mut places = Vec::new();
         if let Some(directory) = self.cache {
@@ -49,7 +49,7 @@ impl<K> ShardIndexer<'_, K> {
             return self.scan(url, None);
         }
         let saved = match self.wanted.filter {
-            // Saved indexes of single shards have no selection.
+            // Saved indexes of single shards have no selections, so they cannot be used with a filter.
             Some(_) => None,
             None => {
                 let now = self.store.stat(url)?;
@@ -65,7 +65,7 @@ impl<K> ShardIndexer<'_, K> {
             let in_cache = self.cache.is_some() && number == 0;
             let save = if in_cache { sidecar::save_cached } else { sidecar::save_sidecar };
             match save(self.store, place, &shard) {
-                // The index is as good if it cannot be saved.
+                // If the place cannot be written to, the index is used without being saved.
                 Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_) | ErrorKind::Denied(_)) => {}
                 saved => saved?,
             }

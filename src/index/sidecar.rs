@@ -1,4 +1,4 @@
-//! Saved indexes of single shards: beside their shard, or in a local directory.
+//! Loads and saves indexes of single shards, beside the shard or in a local directory.
 
 use super::compact;
 use super::document::{read_entry, write_entry};
@@ -18,7 +18,7 @@ pub(crate) fn beside(url: &str) -> Option<String> {
     matches!(without_secrets(url), Cow::Borrowed(_)).then(|| format!("{url}{SUFFIX}"))
 }
 
-/// The URL without a signature, or the absolute path: the same in any working directory.
+/// The URL without a signature, or the absolute path, which does not depend on the working directory.
 pub(super) fn canonical(url: &str) -> Cow<'_, str> {
     let url = without_secrets(url);
     let absolute = || std::path::absolute(&*url).ok()?.to_str().map(str::to_owned);
@@ -28,13 +28,13 @@ pub(super) fn canonical(url: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether `url` is named as an index that is saved beside shards.
+/// Whether `url` has the suffix of an index saved beside shards.
 pub(crate) fn is_index_name(url: &str) -> bool {
     [SUFFIX, compact::SUFFIX, keys::SUFFIX].iter().any(|suffix| url.ends_with(suffix))
 }
 
-/// The path in a local directory of the index of the shard at `url`. Its name is readable, is the same on
-/// every run, and has a hash that tells shards of the same name apart.
+/// The path in a local directory for the index of the shard at `url`. The file's name is the same on every
+/// run. It has the shard's name, and a hash that differs between shards with the same name.
 pub(super) fn cached(directory: &Path, url: &str) -> Option<String> {
     let url = canonical(url);
     // FNV-1a.
@@ -46,10 +46,10 @@ pub(super) fn cached(directory: &Path, url: &str) -> Option<String> {
     directory.join(format!("{hash:016x}-{name}{SUFFIX}")).to_str().map(str::to_owned)
 }
 
-/// The index that is saved at `place`, if it is of the shard as it is `now`, and has the checksums of its
-/// samples if `checksums` asks for them.
+/// The index that is saved at `place`, if the shard still has the size and version `now`, and if the index
+/// has checksums or `checksums` is false.
 ///
-/// Any error counts as no index: the shard itself can be indexed instead.
+/// Returns none on any error: the caller then indexes the shard.
 pub(super) fn find(
     store: &Store,
     place: &str,
@@ -69,14 +69,15 @@ pub(crate) fn save_sidecar(store: &Store, place: &str, shard: &ShardIndex) -> Re
     save(store, place, shard, false)
 }
 
-/// Saves an index in a local directory, for the owner only: names of samples may be as private as their
-/// shard.
+/// Saves an index in a local directory. Only the owner can read the file: names of fields may be as private
+/// as the shard.
 pub(super) fn save_cached(store: &Store, place: &str, shard: &ShardIndex) -> Result<()> {
     save(store, place, shard, true)
 }
 
 fn save(store: &Store, place: &str, shard: &ShardIndex, private: bool) -> Result<()> {
-    // Shard and index may be moved together, and later readers may want other samples.
+    // The relative name lets shard and index be moved together. All samples are saved: later readers may want
+    // other ones.
     let shard = shard.unselected().at(ObjectUrl::parse(&without_secrets(shard.url())).file_name());
     write_entry(store, place, &shard, private).map_err(|error| error.in_shard(place))
 }

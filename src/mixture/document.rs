@@ -1,4 +1,4 @@
-//! `Mixture`: the document of a mixture, and its checks.
+//! `Mixture`: the document of a mixture, its parser for TOML, and its checks.
 
 use super::names::suggestion;
 use crate::error::{ErrorKind, Result};
@@ -13,35 +13,37 @@ use std::path::PathBuf;
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Mixture {
-    /// Number of logical streams of every dataset. None: the default of each dataset, which must be the same.
+    /// Number of logical streams of every dataset. If `None`, each dataset has its default number; all
+    /// datasets must have the same number.
     #[serde(default)]
     pub streams: Option<usize>,
-    /// Seed of the datasets that set none. The seed of the first dataset is that of the mix.
+    /// Seed of datasets without a seed of their own. The seed of the first dataset is also the seed of the
+    /// mix.
     #[serde(default)]
     pub seed: u64,
-    /// Whether shards are shuffled in each epoch, for the datasets that don't set it.
+    /// Whether shards are shuffled in each epoch; a dataset may set its own value.
     #[serde(default = "default_true")]
     pub shuffle_shards: bool,
-    /// Whether streams keep their shards in all epochs, for the datasets that don't set it.
+    /// Whether streams keep their shards in all epochs; a dataset may set its own value.
     #[serde(default)]
     pub keep_shards: bool,
-    /// Number of samples in the shuffle buffer of each stream, for the datasets that don't set it.
+    /// Number of samples in the shuffle buffer of each stream; a dataset may set its own value.
     #[serde(default)]
     pub shuffle: usize,
-    /// Name of the stages of the datasets that name none.
+    /// Name of the stages of datasets that name no stages.
     #[serde(default)]
     pub stages: Option<String>,
-    /// The temperature by which the sizes of datasets are part of their weights, as of
-    /// [`temperature_weights`](crate::plan::temperature_weights); none: they are not.
+    /// The temperature with which a dataset's size scales its weight, as in
+    /// [`temperature_weights`](crate::plan::temperature_weights). If `None`, sizes do not matter.
     #[serde(default)]
     pub temperature: Option<f64>,
     /// The datasets, in the order of the mix.
     #[serde(rename = "dataset")]
     pub datasets: Vec<MixedDataset>,
-    /// The changes of weights, in their order.
+    /// The changes of weights, in order.
     #[serde(rename = "change", default)]
     pub changes: Vec<WeightsFrom>,
-    /// The directory of relative paths; none: the working directory.
+    /// The directory to which paths are relative. If `None`, the working directory.
     #[serde(skip)]
     pub(super) directory: Option<PathBuf>,
 }
@@ -51,65 +53,66 @@ pub struct Mixture {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct MixedDataset {
-    /// Its name, which is unique in the mixture.
+    /// The dataset's name, which is unique in the mixture.
     pub name: String,
-    /// The patterns of its shards, in the order of reading: URLs, or paths relative to the document.
+    /// The patterns of the dataset's shards, in the order of reading: URLs, or paths relative to the
+    /// document.
     #[serde(deserialize_with = "one_or_more")]
     pub shards: Vec<SecretUrl>,
-    /// Its weight until the first change. With a [`temperature`](Mixture::temperature), it is multiplied by
-    /// the one that follows from the size.
+    /// The dataset's weight until the first change. With a [`temperature`](Mixture::temperature), this weight
+    /// is multiplied by the weight computed from the size.
     #[serde(default = "default_one")]
     pub weight: u32,
-    /// Number of its epochs in one epoch of the mix.
+    /// Number of epochs of the dataset in one epoch of the mix.
     #[serde(default = "default_one")]
     pub passes: u64,
-    /// Its size for a [`temperature`](Mixture::temperature), in a unit that all datasets have, such as
-    /// samples or tokens; none: its number of samples, from its index.
+    /// The dataset's size for a [`temperature`](Mixture::temperature), in the same unit for all datasets,
+    /// such as samples or tokens. If `None`, the number of samples in the dataset's index.
     #[serde(default)]
     pub size: Option<u64>,
-    /// Its seed; none: that of the mixture.
+    /// The dataset's seed. If `None`, the seed of the mixture.
     #[serde(default)]
     pub seed: Option<u64>,
-    /// Whether its shards are shuffled in each epoch; none: as the mixture says.
+    /// Whether shards are shuffled in each epoch. If `None`, the value of the mixture.
     #[serde(default)]
     pub shuffle_shards: Option<bool>,
-    /// Whether its streams keep their shards in all epochs; none: as the mixture says.
+    /// Whether streams keep their shards in all epochs. If `None`, the value of the mixture.
     #[serde(default)]
     pub keep_shards: Option<bool>,
-    /// Number of samples in its shuffle buffers; none: as the mixture says.
+    /// Number of samples in the shuffle buffer of each stream. If `None`, the value of the mixture.
     #[serde(default)]
     pub shuffle: Option<usize>,
-    /// Where its index is kept; none: it has no index.
+    /// Where the dataset's index is saved. If `None`, the dataset has no index.
     #[serde(default, deserialize_with = "index")]
     pub index: Option<IndexPlace>,
-    /// Name of its stages; none: those of the mixture.
+    /// Name of the dataset's stages. If `None`, the stages of the mixture.
     #[serde(default)]
     pub stages: Option<String>,
 }
 
-/// Where the index of a dataset is kept. A missing index is built.
+/// Where the index of a dataset is saved. A missing index is built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexPlace {
-    /// Beside the shards, as [`AutoIndex::beside`](crate::index::AutoIndex::beside): `true` in a document.
+    /// Beside the shards, like [`AutoIndex::beside`](crate::index::AutoIndex::beside). In a document: `true`.
     Beside,
-    /// At this path or URL, as [`AutoIndex::at`](crate::index::AutoIndex::at).
+    /// At this path or URL, like [`AutoIndex::at`](crate::index::AutoIndex::at).
     At(SecretUrl),
 }
 
-/// A change of weights of a [`Mixture`] at an item of the job.
+/// A change of a [`Mixture`]'s weights from an item of the job on.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct WeightsFrom {
     /// The first item with the new weights, counted over all ranks from 0.
     pub from: u64,
-    /// The new weights by the names of datasets. Datasets without an entry keep their weight.
+    /// The new weights by name of dataset. Datasets without an entry keep their weight.
     pub weights: BTreeMap<String, u32>,
 }
 
 impl MixedDataset {
-    /// A dataset of these patterns, with the defaults of a document.
+    /// A dataset with these patterns, and the defaults of a document.
     pub(super) fn new(name: String, shards: Vec<String>) -> Self {
         MixedDataset {
             name,
@@ -128,7 +131,7 @@ impl MixedDataset {
 }
 
 impl Mixture {
-    /// A mixture of these datasets, with the defaults of a document.
+    /// A mixture of these datasets, with the defaults of a document otherwise.
     pub(super) fn of(datasets: Vec<MixedDataset>) -> Self {
         Mixture {
             streams: None,
@@ -147,7 +150,8 @@ impl Mixture {
     /// Parses a TOML document. Relative paths in it are relative to the working directory.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] with what is wrong and where; for an unknown key, with the nearest known one.
+    /// [`ErrorKind::Config`] with the mistake and its line. For an unknown key, the error suggests the
+    /// nearest known one.
     ///
     /// ```
     /// use shardstream::mixture::Mixture;
@@ -167,7 +171,7 @@ impl Mixture {
         Ok(mixture)
     }
 
-    /// The same mixture, with paths relative to this directory.
+    /// The same mixture, with relative paths resolved against this directory.
     #[must_use]
     pub fn in_directory(self, directory: impl Into<PathBuf>) -> Self {
         Mixture { directory: Some(directory.into()), ..self }
@@ -203,7 +207,8 @@ pub(super) fn config(what: String) -> ErrorKind {
     ErrorKind::Config(format!("the mixture: {what}"))
 }
 
-/// The message of a TOML error, with its line and without secrets: it may show a URL of the document.
+/// The message of a TOML error, with its line. Secrets are removed: the message may show a URL of the
+/// document.
 fn located_message(text: &str, error: &toml::de::Error) -> String {
     let message = redact_text(error.message());
     let before = error.span().and_then(|span| text.get(..span.start));
@@ -236,7 +241,7 @@ const DATASET_KEYS: [&str; 11] = [
 ];
 const CHANGE_KEYS: [&str; 2] = ["from", "weights"];
 
-/// Checks that all keys are known. serde would refuse the others too, but without a suggestion.
+/// Checks that all keys are known. serde refuses unknown keys too, but without suggesting a known one.
 fn check_keys(table: &toml::Table) -> Result<(), String> {
     let check = |table: &toml::Table, known: &[&str], place: &str| {
         let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) else { return Ok(()) };

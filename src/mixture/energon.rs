@@ -13,8 +13,8 @@
 //!       weight: 2
 //! ```
 //!
-//! Shards of a dataset, and their numbers of samples, are in its directory `.nv-meta`. Its `dataset.yaml`
-//! says how samples are decoded, which the stages of the program do here.
+//! The directory `.nv-meta` of a dataset lists its shards and their numbers of samples. Its file
+//! `dataset.yaml`, which says how samples are decoded, is not read: the stages of the program decode samples.
 
 use super::document::{MixedDataset, Mixture};
 use super::names::suggestion;
@@ -24,19 +24,21 @@ use crate::shards::braces;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of files that are read for one mixture. Metadatasets can contain each other several times.
+/// Maximum number of files that are read for one mixture. A few metadatasets that each refer to another one
+/// several times could make the reader read any number of files.
 const MAX_FILES: usize = 10_000;
-/// Maximum number of metadatasets in each other.
+/// Maximum depth of nested metadatasets.
 const MAX_DEPTH: usize = 64;
 /// Maximum number of shards of a dataset.
 const MAX_SHARDS: usize = 1 << 24;
 
-/// The mixture of a split of a metadataset.
+/// The mixture for a split of a metadataset.
 ///
 /// # Errors
-/// A message with the line, and the file if it is not that of `root`, of what is wrong or not supported.
+/// A message that says what is wrong or not supported, with the line. If the mistake is in another file than
+/// `file`, the message names that file.
 pub(super) fn read(root: &Yaml, file: &Path, split: &str) -> Result<Mixture, String> {
-    // A document that is not a file is contained in none.
+    // A document that was not read from a file has no canonical path, and no metadataset can refer to it.
     let first = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let mut reader = MetadatasetReader { open: vec![first], files: 0 };
     let Blend { mode, parts } = reader.metadataset(root, file, split)?;
@@ -53,7 +55,7 @@ pub(super) fn read(root: &Yaml, file: &Path, split: &str) -> Result<Mixture, Str
         dataset
     });
     let mut mixture = Mixture::of(datasets.collect());
-    // Energon draws the datasets of `blend_epochized` in proportion to their samples, too.
+    // Energon also draws the datasets of `blend_epochized` in proportion to their numbers of samples.
     mixture.temperature = (mode == BlendMode::Repetitions).then_some(1.0);
     Ok(mixture)
 }
@@ -76,17 +78,16 @@ struct BlendPart {
     directory: PathBuf,
     shards: Vec<String>,
     samples: u64,
-    /// Its share of the items of a blend by weights.
+    /// The dataset's share of the items, in a blend by weights.
     share: f64,
     repetitions: u64,
 }
 
-/// Reads metadatasets that refer to others.
+/// Reads metadatasets, which may refer to other metadatasets.
 struct MetadatasetReader {
-    /// The canonical paths of the metadatasets that contain the one that is read, from the outermost to
-    /// itself.
+    /// The canonical paths of the current metadataset and of those that it is nested in, outermost first.
     open: Vec<PathBuf>,
-    /// Number of files that were read.
+    /// Number of files read.
     files: usize,
 }
 
@@ -135,7 +136,8 @@ impl MetadatasetReader {
         }
     }
 
-    /// The datasets of a blend. The shares or repetitions of those in a blend of its own are multiplied.
+    /// The datasets of a blend. The shares or repetitions of datasets in a nested blend are multiplied by
+    /// those of the nested blend.
     fn blend(&mut self, list: &Yaml, mode: BlendMode, file: &Path, split: &str) -> Result<Blend, String> {
         let factor = if mode == BlendMode::Weights { "weight" } else { "repetitions" };
         let (mut parts, mut sum) = (Vec::new(), 0.0);
@@ -192,7 +194,7 @@ impl MetadatasetReader {
         };
         let in_file = |error: String| at.error(format_args!("{}: {error}", path.display()));
         if path.is_file() {
-            // With `..` and links, a file has any number of other paths.
+            // Compare canonical paths: with `..` and links, a file has any number of other paths.
             let canonical = path.canonicalize().map_err(|error| in_file(error.to_string()))?;
             if self.open.contains(&canonical) {
                 return Err(at.error(format_args!("{} contains itself", path.display())));
@@ -208,18 +210,18 @@ impl MetadatasetReader {
         }
         let config = entry(fields, "split_config").filter(|config| !config.is_null());
         let config = config.map(|config| config.text("`split_config`")).transpose()?;
-        let (shards, samples) = self.dataset(&path, config, split).map_err(in_file)?;
-        let part = BlendPart { directory: path, shards, samples, share: 1.0, repetitions: 1 };
+        let part = self.dataset(path.clone(), config, split).map_err(in_file)?;
         Ok(Blend { mode: BlendMode::Single, parts: vec![part] })
     }
 
-    /// The shards of a prepared dataset, and the number of samples in them.
+    /// Reads the shards of a prepared dataset, and the number of samples in them. The result has a share and
+    /// repetitions of 1.
     fn dataset(
         &mut self,
-        directory: &Path,
+        directory: PathBuf,
         split_config: Option<&str>,
         split: &str,
-    ) -> Result<(Vec<String>, u64), String> {
+    ) -> Result<BlendPart, String> {
         let meta = directory.join(".nv-meta");
         let Some(info) =
             [".info.json", ".info.yaml"].map(|name| meta.join(name)).into_iter().find(|path| path.is_file())
@@ -248,41 +250,42 @@ impl MetadatasetReader {
         };
         let document = self.load(&info).map_err(&info_file)?;
         let samples = samples_of(&document, &names).map_err(&info_file)?;
-        let Some(directory) = directory.to_str().filter(|path| !path.contains(PATTERN_CHARACTERS)) else {
+        let Some(prefix) = directory.to_str().filter(|path| !path.contains(PATTERN_CHARACTERS)) else {
             return Err("its directory has characters of patterns in its name: move it".into());
         };
         if let Some(name) = names.iter().find(|name| name.contains(PATTERN_CHARACTERS)) {
             return Err(format!("the shard `{name}` has characters of patterns in its name"));
         }
-        Ok((names.iter().map(|name| format!("{directory}/{name}")).collect(), samples))
+        let shards = names.iter().map(|name| format!("{prefix}/{name}")).collect();
+        Ok(BlendPart { directory, shards, samples, share: 1.0, repetitions: 1 })
     }
 
     fn load(&mut self, path: &Path) -> Result<Yaml, String> {
         self.files += 1;
         if self.files > MAX_FILES {
-            return Err(format!("more than {MAX_FILES} files are referred to"));
+            return Err(format!("the metadataset refers to more than {MAX_FILES} files"));
         }
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
         Yaml::parse(&text)
     }
 }
 
-/// The characters of a name that mean something in a pattern.
+/// Characters with a special meaning in patterns of shards. A name with one of them would be expanded.
 const PATTERN_CHARACTERS: [char; 8] = ['{', '}', '*', '?', '[', ']', '$', ':'];
 
-/// Checks the keys of a reference to a dataset, one of which is `factor`.
+/// Checks the keys of a reference to a dataset. `factor` is the key of its weight or repetitions, if any.
 fn check_reference(fields: &[YamlEntry], factor: Option<&str>) -> Result<(), String> {
     for field in fields {
         let unsupported =
             |instead: &str| Err(field.error(format_args!("`{}` is not supported: {instead}", field.key)));
         match field.key.as_str() {
-            // How samples are decoded is in the stages of the program.
+            // `dataset_config` says how samples are decoded: the stages of the program do that.
             "path" | "split_part" | "split_config" | "dataset_config" => {}
             key if Some(key) == factor => {}
-            // `null` is a choice of its own: shards in their order.
+            // `null` is not the default here: it means shards in their order.
             "shuffle_over_epochs_multiplier" => {
                 if field.value.is_null() || field.value.number(&field.key)? != 1.0 {
-                    unsupported("only 1, its default, is")?;
+                    unsupported("only its default, 1, is")?;
                 }
             }
             _ if field.value.is_null() => {}
@@ -304,7 +307,7 @@ fn check_reference(fields: &[YamlEntry], factor: Option<&str>) -> Result<(), Str
     Ok(())
 }
 
-/// A weight, or a number of repetitions, which is a whole number.
+/// A weight, or a number of repetitions: a positive number, and a whole one for repetitions.
 fn positive(value: &Yaml, name: &str, mode: BlendMode) -> Result<f64, String> {
     let number = value.number(&format!("`{name}`"))?;
     if number <= 0.0 {
@@ -318,7 +321,7 @@ fn positive(value: &Yaml, name: &str, mode: BlendMode) -> Result<f64, String> {
     Ok(number)
 }
 
-/// The shards of a split, without those that are excluded.
+/// The shards of a split, without the excluded ones.
 fn shards_of_split(document: &Yaml, split: &str) -> Result<Vec<String>, String> {
     let entries = document.map("a split configuration")?;
     let parts = entry(entries, "split_parts").ok_or_else(|| document.error("it has no `split_parts`"))?;
@@ -332,7 +335,7 @@ fn shards_of_split(document: &Yaml, split: &str) -> Result<Vec<String>, String> 
     if let Some(exclude) = entry(entries, "exclude").filter(|exclude| !exclude.is_null()) {
         let excluded: BTreeSet<String> = expanded(exclude, "`exclude`")?.into_iter().collect();
         shards.retain(|shard| !excluded.contains(shard));
-        // `shard/sample`. Names of shards can have directories, too.
+        // An excluded sample is named `SHARD/SAMPLE`. The name of a shard may contain slashes too.
         let kept: BTreeSet<&str> = shards.iter().map(String::as_str).collect();
         let is_sample = |name: &&String| name.match_indices('/').any(|(at, _)| kept.contains(&name[..at]));
         if let Some(sample) = excluded.iter().find(is_sample) {
@@ -347,7 +350,7 @@ fn shards_of_split(document: &Yaml, split: &str) -> Result<Vec<String>, String> 
     Ok(shards)
 }
 
-/// The names of a list of patterns.
+/// The names that a list of patterns expands to.
 fn expanded(list: &Yaml, name: &str) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for (at, pattern) in list.texts(name)? {
@@ -357,7 +360,7 @@ fn expanded(list: &Yaml, name: &str) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Number of samples in these shards.
+/// The total number of samples in these shards.
 fn samples_of(document: &Yaml, shards: &[String]) -> Result<u64, String> {
     let counts = document.map("the information about a dataset")?;
     let counts = entry(counts, "shard_counts").ok_or_else(|| document.error("it has no `shard_counts`"))?;
@@ -380,10 +383,10 @@ fn samples_of(document: &Yaml, shards: &[String]) -> Result<u64, String> {
     Ok(samples)
 }
 
-/// The last part of a path, with a number if another dataset has that name.
+/// A name for a dataset: the last part of its path, with a number if another dataset has that name.
 fn unique_name(directory: &Path, names: &mut BTreeSet<String>) -> String {
     let name = directory.file_name().map_or_else(|| "dataset".into(), |name| name.to_string_lossy());
-    // Numbers are the names of datasets without one.
+    // A mix names datasets without a name by their numbers.
     let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
     let name = if is_number { format!("dataset-{name}") } else { name.into_owned() };
     let numbered = std::iter::once(name.clone()).chain((2u64..).map(|number| format!("{name}-{number}")));

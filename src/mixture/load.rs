@@ -7,24 +7,24 @@ use crate::error::{ErrorKind, Result};
 use crate::secret_url::redact_text;
 use std::path::Path;
 
-/// The split of a metadataset that is read if none is named.
+/// The split of a metadataset that is read by default.
 const TRAIN: &str = "train";
 
 impl Mixture {
     /// Parses a YAML file of webdataset or of Megatron Energon. Relative paths in it are relative to the
     /// working directory.
     ///
-    /// - A specification of webdataset's `MultiShardSample` is one dataset of all its shards, which are
-    ///   shuffled together there. It has a `prefix`, `buckets`, and `datasets` of `name`, `buckets` and
-    ///   `shards`.
-    /// - Of a metadataset of Energon, of version 1 or 2, this is the split `train`: `blend` as weights,
-    ///   `blend_epochized` as passes with a temperature of 1, other metadatasets in them, and the
-    ///   `split_part` and `split_config` of datasets, whose shards and sizes are in their directories
-    ///   `.nv-meta`.
+    /// - A specification for webdataset's `MultiShardSample` becomes one dataset of all its shards, since
+    ///   webdataset shuffles them together. The specification has a `prefix`, `buckets`, and `datasets` with
+    ///   `name`, `buckets` and `shards`.
+    /// - Of an Energon metadataset, version 1 or 2, the split `train` is read. `blend` sets weights;
+    ///   `blend_epochized` sets passes and a temperature of 1. A blend may refer to other metadatasets. A
+    ///   dataset may have a `split_part` and a `split_config`; its directory `.nv-meta` lists its shards and
+    ///   their sizes.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] with the line of what is wrong, or not supported, because the mixture would not
-    /// be the same.
+    /// [`ErrorKind::Config`] with the line of the mistake, or of an unsupported feature that would change the
+    /// mixture.
     ///
     /// ```
     /// use shardstream::mixture::Mixture;
@@ -40,13 +40,14 @@ impl Mixture {
         Mixture::of_yaml(text, Path::new(""), None)
     }
 
-    /// Reads a document from a file: TOML, or one of the [YAML files](Mixture::from_yaml) if its name ends in
-    /// `.yaml` or `.yml`. Relative paths in it are relative to the directory of the file; in those of
-    /// webdataset, to the working directory, as there.
+    /// Reads a document from a file. If the file's name ends in `.yaml` or `.yml`, the document is one of the
+    /// [YAML files](Mixture::from_yaml), otherwise TOML. Relative paths in the document are relative to the
+    /// directory of the file. In webdataset's files, they are relative to the working directory, the same as
+    /// in webdataset.
     ///
     /// # Errors
-    /// As [`from_toml`](Mixture::from_toml) and [`from_yaml`](Mixture::from_yaml), and [`ErrorKind::Io`] if
-    /// the file cannot be read.
+    /// The errors of [`from_toml`](Mixture::from_toml) and [`from_yaml`](Mixture::from_yaml), and
+    /// [`ErrorKind::Io`] if the file cannot be read.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         if is_yaml(path) {
@@ -59,11 +60,11 @@ impl Mixture {
         })
     }
 
-    /// Reads a split of a metadataset of Energon from a file. [`load`](Mixture::load) reads the split
-    /// `train`.
+    /// Reads a split of an Energon metadataset from a file. ([`load`](Mixture::load) reads the split
+    /// `train`.)
     ///
     /// # Errors
-    /// As [`load`](Mixture::load), and [`ErrorKind::Config`] for a document without splits.
+    /// The errors of [`load`](Mixture::load), and [`ErrorKind::Config`] for a document without splits.
     pub fn load_split(path: impl AsRef<Path>, split: &str) -> Result<Self> {
         let path = path.as_ref();
         if !is_yaml(path) {

@@ -1,29 +1,30 @@
 //! A mixture of datasets as a document: shards, weights, changes of weights, and stages by name.
 //!
-//! A mixture changes more often than the program that trains on it. So it can be a document beside the
+//! A mixture changes more often than the program that trains on it. So a mixture can be a document beside the
 //! configuration of the model, without secrets and without code:
 //!
 //! ```toml
 //! streams = 48           # logical streams of every dataset: a multiple of the ranks
-//! seed = 42              # of each dataset that sets none; so are the next four. Default: 0
+//! # A dataset may set its own value of this key and the next four.
+//! seed = 42              # default: 0
 //! shuffle_shards = true  # default: true
 //! keep_shards = false    # whether streams keep their shards in all epochs. Default: false
 //! shuffle = 1000         # samples in the shuffle buffer of each stream. Default: 0
 //! stages = "text"        # the name of stages in the program; not needed if there is only one
-//! # temperature = 3.3    # weights also in proportion to `size^(1 / temperature)`. Default: they are not
+//! # temperature = 3.3    # multiplies weights by `size^(1 / temperature)`. Default: no temperature
 //!
 //! [[dataset]]
 //! name = "web"
 //! shards = "web/train-{000000..000999}.tar"  # relative to the document; or a URL, or a list
 //! weight = 3                                 # default: 1
 //! index = true                               # beside the shards; or a path or URL
-//! # size = 1_000_000                         # for a temperature. Default: the samples of the index
+//! # size = 1_000_000                         # for a temperature. Default: number of samples in the index
 //!
 //! [[dataset]]
 //! name = "books"
 //! shards = ["books/en-*.tar", "books/de-*.tar"]
-//! weight = 0             # gives no items until a change
-//! passes = 2             # number of its epochs in one epoch of the mix. Default: 1
+//! weight = 0             # no items of this dataset before the first change
+//! passes = 2             # epochs of this dataset in one epoch of the mix. Default: 1
 //! seed = 7
 //! shuffle = 100
 //! stages = "chapters"
@@ -33,12 +34,12 @@
 //! weights = { books = 1 }  # the others keep their weights
 //! ```
 //!
-//! A file whose name ends in `.yaml` or `.yml` is a specification of webdataset (`MultiShardSample`) or a
-//! metadataset of Megatron Energon: [`Mixture::from_yaml`].
+//! A file whose name ends in `.yaml` or `.yml` must be a specification of webdataset (`MultiShardSample`) or
+//! a metadataset of Megatron Energon: see [`Mixture::from_yaml`].
 //!
-//! [`Mixture::builder`] returns a [`LoaderBuilder`], as [`Loader::mix`](crate::Loader::mix) does, on which
-//! the size of batches and all their other options are set. Datasets have names, so that a state can be
-//! [restored](crate::Loader::restore_changed) onto another version of the document.
+//! [`Mixture::builder`] returns a [`LoaderBuilder`], the same as [`Loader::mix`](crate::Loader::mix). Set the
+//! batch size and the other options of batches on it. Datasets have names, so that a state can be
+//! [restored](crate::Loader::restore_changed) with another version of the document.
 //!
 //! ```
 //! use shardstream::mixture::{Mixture, NamedStages};
@@ -93,17 +94,17 @@ pub use document::{IndexPlace, MixedDataset, Mixture, WeightsFrom};
 pub use names::NamedStages;
 
 impl Mixture {
-    /// A builder of a loader of the mixture: each dataset has the shards and options of the document, and the
-    /// stages that it names.
+    /// A builder for a loader of the mixture. Each dataset has the shards and options of the document, and
+    /// the stages that it names.
     ///
     /// `environment` sets the options of each dataset that are not in the document: the
-    /// [topology](DatasetBuilder::topology), and the [store](DatasetBuilder::store) if it is not the default.
-    /// This lists the shards of patterns with wildcards, and loads each index, or builds a missing one.
+    /// [topology](DatasetBuilder::topology), and the [store](DatasetBuilder::store) if it is not the default
+    /// one. The call lists the shards of patterns with wildcards, loads each index, and builds missing ones.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] with the dataset, for stages that are not among those given; those of
-    /// [`from_toml`](Mixture::from_toml) about datasets and changes that were added to its fields since; and
-    /// the errors of [`DatasetBuilder::build`].
+    /// [`ErrorKind::Config`] if a dataset names stages that `stages` does not have, or if the mixture's
+    /// public fields were changed so that [`from_toml`](Mixture::from_toml) would refuse it. The errors of
+    /// [`DatasetBuilder::build`].
     pub fn builder<T: Send + 'static>(
         &self,
         stages: &NamedStages<T>,
@@ -128,8 +129,8 @@ impl Mixture {
         Ok(mix)
     }
 
-    /// Number of samples, or of other units of size, that an epoch of the mix takes of a dataset. None
-    /// without a temperature, which alone needs it.
+    /// The size of a dataset in an epoch of the mix, all passes together, in samples or the unit of the
+    /// document. Returns `None` if the mixture has no temperature: only a temperature needs sizes.
     fn size(&self, part: &MixedDataset, dataset: &Dataset) -> Result<Option<u64>> {
         if self.temperature.is_none() {
             return Ok(None);
@@ -148,7 +149,8 @@ impl Mixture {
         }
     }
 
-    /// The weights of the mix: those of the document, with a temperature multiplied by those of the sizes.
+    /// The weights of the mix: the weights of the document, multiplied by those computed from the sizes if
+    /// the mixture has a temperature.
     fn scaled(&self, weights: &[u32], sizes: &[Option<u64>]) -> Vec<u32> {
         let Some(temperature) = self.temperature else { return weights.to_vec() };
         let sizes: Vec<u64> = sizes.iter().map(|size| size.unwrap_or(1)).collect();
@@ -156,7 +158,7 @@ impl Mixture {
         whole_weights(&shares.map(|(share, weight)| share * f64::from(*weight)).collect::<Vec<_>>())
     }
 
-    /// A builder of a dataset of the mix without its weight, and its [size](Mixture::size).
+    /// A builder for a dataset of the mix, without its weight, and the dataset's [size](Mixture::size).
     fn part<T: Send + 'static>(
         &self,
         part: &MixedDataset,
@@ -188,7 +190,8 @@ impl Mixture {
         Ok((stages(samples), size))
     }
 
-    /// A pattern or path relative to the working directory; in the document it is relative to its directory.
+    /// Converts a pattern or path from relative to the document's directory to relative to the working
+    /// directory.
     fn located(&self, place: &SecretUrl) -> Result<String> {
         let place = place.expose_secret();
         let Some(directory) = self.directory.as_ref().filter(|directory| !directory.as_os_str().is_empty())
@@ -198,7 +201,7 @@ impl Mixture {
         let directory =
             directory.to_str().filter(|path| !path.contains(['{', '}', '*', '?', '[', ']', '$', ':']));
         let piece = |piece: &str| {
-            // A variable may hold a whole URL.
+            // A variable at the beginning may contain a whole URL.
             let is_absolute = piece.starts_with('/') || piece.starts_with("${") || piece.contains(":/");
             match directory {
                 _ if is_absolute => Ok(piece.to_owned()),

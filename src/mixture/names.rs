@@ -1,4 +1,4 @@
-//! `NamedStages`: the stages that a document refers to by name; and suggestions for misspelt names.
+//! `NamedStages`: the stages that a document refers to by name. Also suggests names for misspelt ones.
 
 use crate::error::{ErrorKind, Result};
 use crate::loader::LoaderBuilder;
@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The stages that the datasets of a [`Mixture`](super::Mixture) can name: functions from a builder of
-/// samples to a builder of items. All of them must end in items of the same type.
+/// The stages that the datasets of a [`Mixture`](super::Mixture) can name. Each is a function that takes a
+/// builder of samples, appends stages, and returns a builder of items. All must return items of the same
+/// type.
 ///
 /// ```
 /// use shardstream::mixture::NamedStages;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 ///     });
 /// assert!(stages.names().eq(["lines", "text"]));
 /// ```
-#[must_use = "stages do nothing until `Mixture::builder` has them"]
+#[must_use = "stages do nothing until they are passed to `Mixture::builder`"]
 pub struct NamedStages<T>(BTreeMap<String, AppendStages<T>>);
 
 /// Appends stages to the samples of a dataset.
@@ -35,7 +36,7 @@ impl<T> NamedStages<T> {
         NamedStages(BTreeMap::new())
     }
 
-    /// Adds stages; those of the same name are replaced.
+    /// Adds stages under a name. They replace earlier stages with the same name.
     pub fn with(
         mut self,
         name: impl Into<String>,
@@ -50,13 +51,13 @@ impl<T> NamedStages<T> {
         self.0.keys().map(String::as_str)
     }
 
-    /// The name that a dataset need not give, because there is no other.
+    /// The name of the stages if there is only one. A dataset then need not name its stages.
     fn only_name(&self) -> Option<&str> {
         let mut names = self.names();
         names.next().filter(|_| names.next().is_none())
     }
 
-    /// The stages of a dataset, by the name that it gives.
+    /// The stages of a dataset that names its stages `name`.
     pub(super) fn get(&self, name: Option<&str>, dataset: &str) -> Result<&AppendStages<T>> {
         let config = |what: String| Err(ErrorKind::Config(format!("dataset `{dataset}`: {what}")).into());
         let names = self.names().collect::<Vec<_>>().join(", ");
@@ -74,7 +75,7 @@ impl<T> NamedStages<T> {
 }
 
 impl NamedStages<Sample> {
-    /// Stages named `samples` that leave samples as they are read.
+    /// Stages named `samples` that return samples unchanged.
     ///
     /// ```
     /// use shardstream::mixture::NamedStages;
@@ -104,7 +105,7 @@ impl<T> fmt::Debug for NamedStages<T> {
     }
 }
 
-/// A suggestion of the nearest known name, such as `` (did you mean `weight`?)``; empty if none is near.
+/// A suggestion of the nearest known name, such as `` (did you mean `weight`?)``; empty if no name is near.
 pub(super) fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let nearest = known.map(|known| (edit_distance(name, known), known)).min();
     match nearest {
@@ -150,14 +151,14 @@ mod tests {
     #[test]
     fn near_names_are_suggested() {
         let known = ["weight", "shards", "seed"];
-        let found = |name| suggestion(name, known.into_iter());
+        let suggested = |name| suggestion(name, known.into_iter());
         for (name, expected) in
             [("wieght", "weight"), ("weights", "weight"), ("shard", "shards"), ("sed", "seed")]
         {
-            assert_eq!(found(name), format!(" (did you mean `{expected}`?)"));
+            assert_eq!(suggested(name), format!(" (did you mean `{expected}`?)"));
         }
         for name in ["topology", "x", "", &"w".repeat(1000)] {
-            assert_eq!(found(name), "", "{name}");
+            assert_eq!(suggested(name), "", "{name}");
         }
         for (one, other, expected) in [("kitten", "sitting", 3), ("", "ab", 2), ("ab", "ba", 1)] {
             assert_eq!(edit_distance(one, other), expected);

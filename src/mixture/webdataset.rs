@@ -1,8 +1,8 @@
-//! Specifications of several sources of shards as those of webdataset's `MultiShardSample`.
+//! Reads specifications of several sources of shards, as for webdataset's `MultiShardSample`.
 //!
 //! ```yaml
 //! prefix: gs://bucket/             # before every shard of all sources
-//! buckets: train                   # a directory, for the sources that have none
+//! buckets: train                   # the directory of sources that have none of their own
 //! datasets:
 //! - name: imagenet
 //!   shards: imagenet-{000000..001281}.tar
@@ -11,8 +11,9 @@
 //!   shards: [part-{000..099}.tar, part-{200..299}.tar]
 //! ```
 //!
-//! webdataset shuffles the shards of all sources together in each epoch, so such a specification is one
-//! dataset. `~`, `$NAME` and `${NAME}` are expanded by the environment, as by Python's `os.path`.
+//! webdataset shuffles the shards of all sources together in each epoch, so such a specification becomes one
+//! dataset. `~`, `$NAME` and `${NAME}` are replaced by values of the environment, the same as by Python's
+//! `os.path`.
 
 use super::document::{MixedDataset, Mixture};
 use super::yaml::{Yaml, YamlEntry, entry};
@@ -20,10 +21,10 @@ use super::yaml::{Yaml, YamlEntry, entry};
 /// Looks up a variable of the environment.
 pub(super) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The mixture of a specification.
+/// The mixture for a specification.
 ///
 /// # Errors
-/// A message with the line of what is wrong or not supported.
+/// A message that says what is wrong or not supported, with the line.
 pub(super) fn read(root: &Yaml, environment: Variables<'_>) -> Result<Mixture, String> {
     let spec = root.map("a specification")?;
     let known = ["prefix", "buckets", "datasets"];
@@ -62,7 +63,7 @@ fn check_source(entries: &[YamlEntry]) -> Result<(), String> {
     for entry in entries {
         match entry.key.as_str() {
             "name" | "buckets" | "shards" => {}
-            // webdataset reads all shards if these are not above 0.
+            // webdataset reads all shards if the value is not above 0.
             "resample" | "choose" if entry.value.number(&entry.key)? <= 0.0 => {}
             "resample" => {
                 return Err(entry.error(
@@ -83,7 +84,7 @@ fn check_source(entries: &[YamlEntry]) -> Result<(), String> {
     Ok(())
 }
 
-/// The bucket of a source, of which webdataset allows one.
+/// The bucket of a source. webdataset allows only one.
 fn one_bucket(buckets: &Yaml, environment: Variables<'_>) -> Result<String, String> {
     match buckets.texts("`buckets`")?[..] {
         [] => Ok(String::new()),
@@ -94,7 +95,7 @@ fn one_bucket(buckets: &Yaml, environment: Variables<'_>) -> Result<String, Stri
     }
 }
 
-/// A path in a directory, as Python's `os.path.join`.
+/// Joins a directory and a path, like Python's `os.path.join`.
 fn joined(directory: &str, path: &str) -> String {
     match directory {
         "" => path.to_owned(),
@@ -104,8 +105,8 @@ fn joined(directory: &str, path: &str) -> String {
     }
 }
 
-/// Expands variables of the environment and `~`, as Python's `os.path.expandvars` and `expanduser`. A
-/// variable that is not set, which Python leaves as it is, is an error.
+/// Replaces variables and `~` by values of the environment, like Python's `os.path.expandvars` and
+/// `expanduser`. A variable that is not set is an error; Python leaves it unchanged.
 fn expand(at: &Yaml, text: &str, environment: Variables<'_>) -> Result<String, String> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_named_with_its_line() {
+    fn errors_have_the_line_and_the_unsupported_or_unknown_key() {
         for (spec, why) in [
             ("datasets:\n- shards: a.tar\n  choose: 3", "line 3: `choose`, which reads some shards"),
             ("datasets:\n- shards: a.tar\n  perepoch: 3", "line 3: `perepoch`"),

@@ -1,9 +1,9 @@
-//! `Yaml`: a YAML document as a tree in which every value has its line.
+//! `Yaml`: a YAML document as a tree. Every value has the number of its line.
 
 use super::names::suggestion;
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
-/// Largest depth of lists and maps in each other.
+/// Largest depth of nested lists and maps.
 const MAX_DEPTH: usize = 64;
 
 /// A value with the number of its line, from 1.
@@ -15,7 +15,7 @@ pub(super) struct Yaml {
 
 #[derive(Debug)]
 pub(super) enum YamlValue {
-    /// Its text, and whether it is quoted.
+    /// A text, and whether it is quoted.
     Scalar(String, bool),
     List(Vec<Yaml>),
     Map(Vec<YamlEntry>),
@@ -31,8 +31,9 @@ pub(super) struct YamlEntry {
 
 /// A list or map that has not ended.
 enum OpenNode {
+    /// The line, and the values so far.
     List(usize, Vec<Yaml>),
-    /// Its entries, and the key and line of the next one.
+    /// The line, the entries so far, and the key and line of the next entry if its value comes next.
     Map(usize, Vec<YamlEntry>, Option<(String, usize)>),
 }
 
@@ -40,9 +41,9 @@ impl Yaml {
     /// Parses a document.
     ///
     /// # Errors
-    /// A message with the line: for texts that are no YAML, that have several documents, a key twice or a key
-    /// that is no text, and for aliases and tags, which a specification of data does not need. An alias could
-    /// make a tree far larger than the text.
+    /// A message with the line, if the text is not YAML, or has several documents, a repeated key, a key that
+    /// is not text, an alias or a tag. No mixture needs aliases and tags, and aliases could make a tree far
+    /// larger than the text.
     pub(super) fn parse(text: &str) -> Result<Yaml, String> {
         let mut parser = Parser::new_from_str(text);
         let (mut root, mut open) = (None, Vec::new());
@@ -85,7 +86,7 @@ impl Yaml {
                     None => continue,
                 },
             };
-            place(node, &mut open, &mut root)?;
+            add_node(node, &mut open, &mut root)?;
         }
         root.ok_or_else(|| "it is empty".to_owned())
     }
@@ -127,7 +128,7 @@ impl Yaml {
         values.iter().map(|value| Ok((value, value.text(name)?))).collect()
     }
 
-    /// A finite number. `010` is an error: some readers of YAML take it as octal.
+    /// A finite number. `010` is an error: some YAML parsers read it as octal.
     pub(super) fn number(&self, name: &str) -> Result<f64, String> {
         let number = match &self.value {
             YamlValue::Scalar(text, false) => {
@@ -144,7 +145,7 @@ impl Yaml {
         number.ok_or_else(|| self.error(format_args!("{name} must be a number")))
     }
 
-    /// Whether it is `null`.
+    /// Whether the value is `null`.
     pub(super) fn is_null(&self) -> bool {
         matches!(&self.value, YamlValue::Scalar(text, false) if matches!(text.as_str(), "" | "~" | "null"))
     }
@@ -164,13 +165,13 @@ impl YamlEntry {
     }
 }
 
-/// The value of a key.
+/// The value of a key, if the map has the key.
 pub(super) fn entry<'a>(entries: &'a [YamlEntry], key: &str) -> Option<&'a Yaml> {
     entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
 }
 
-/// Adds a value to the list or map that is open.
-fn place(node: Yaml, open: &mut [OpenNode], root: &mut Option<Yaml>) -> Result<(), String> {
+/// Adds a value to the innermost open list or map.
+fn add_node(node: Yaml, open: &mut [OpenNode], root: &mut Option<Yaml>) -> Result<(), String> {
     match open.last_mut() {
         None => *root = Some(node),
         Some(OpenNode::List(_, list)) => list.push(node),
@@ -182,7 +183,7 @@ fn place(node: Yaml, open: &mut [OpenNode], root: &mut Option<Yaml>) -> Result<(
     Ok(())
 }
 
-/// Checks that no key is in a map twice.
+/// Checks that a map has no key twice.
 fn check_unique(entries: &[YamlEntry]) -> Result<(), String> {
     let mut sorted: Vec<&YamlEntry> = entries.iter().collect();
     sorted.sort_by(|one, other| one.key.cmp(&other.key));
@@ -200,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_have_their_lines() {
+    fn values_have_the_numbers_of_their_lines() {
         let yaml = Yaml::parse("a:\n- x\n- 'y'\nb: {c: 1.5,\n  d: ~}\n").unwrap();
         let entries = yaml.map("it").unwrap();
         let [a, b] = ["a", "b"].map(|key| entry(entries, key).unwrap());

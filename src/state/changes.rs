@@ -1,4 +1,4 @@
-//! Restoring a state onto another mixture: which datasets continue, and which start again.
+//! Restores a state with another mixture: decides which datasets continue, and which start again.
 
 use super::{Digest, EpochRange, JobHeader, RunEnd, State, StreamState, misfit};
 use crate::error::Result;
@@ -6,15 +6,15 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// The changes that are allowed when a state is restored onto another mixture by
-/// [`Loader::restore_changed`](crate::Loader::restore_changed).
+/// The changes that [`Loader::restore_changed`](crate::Loader::restore_changed) accepts when it restores a
+/// state with another mixture.
 ///
 /// Weights, their schedule and the order of the datasets may always change. A dataset that is added, removed
-/// or restarted must be named here. Datasets have the names that
-/// [`LoaderBuilder::name`](crate::loader::LoaderBuilder::name) gave them. A dataset without a name is named
-/// by its number in the mix, from 0, as in `"1"`.
+/// or restarted must be named here, by the name that
+/// [`LoaderBuilder::name`](crate::loader::LoaderBuilder::name) gave it. A dataset without a name is named by
+/// its number in the mix, from 0, such as `"1"`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[must_use = "it says what a restore may change"]
+#[must_use = "changes do nothing until they are passed to `Loader::restore_changed`"]
 pub struct Changes {
     added: BTreeSet<String>,
     removed: BTreeSet<String>,
@@ -22,47 +22,47 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Only the weights, their schedule and the order of the datasets may change.
+    /// Allows only the weights, their schedule and the order of the datasets to change.
     pub fn new() -> Self {
         Changes::default()
     }
 
-    /// Allows a new dataset in the loader. It begins with its first epoch.
+    /// Allows the loader to have a new dataset. It begins with its first epoch.
     pub fn added(mut self, dataset: impl Into<String>) -> Self {
         self.added.insert(dataset.into());
         self
     }
 
-    /// Allows a dataset of the state to be missing in the loader.
+    /// Allows the loader to lack a dataset of the state.
     pub fn removed(mut self, dataset: impl Into<String>) -> Self {
         self.removed.insert(dataset.into());
         self
     }
 
-    /// Allows a dataset of both to have changed: to have other shards, another index, seed, order or shuffle
-    /// buffer, or other stages. The rest of its epoch is not read, and its next epoch begins, in an order of
-    /// its own. So some samples of the interrupted epoch come again sooner than they would have, and others
-    /// later.
+    /// Allows a dataset of both the state and the loader to have changed: its shards, index, seed, order,
+    /// shuffle buffer or stages. The rest of the dataset's current epoch is not read. The dataset starts
+    /// again with its next epoch, which has another order. So some samples are read again sooner, and others
+    /// later, than without the change.
     pub fn restarted(mut self, dataset: impl Into<String>) -> Self {
         self.restarted.insert(dataset.into());
         self
     }
 }
 
-/// What happened to each dataset in a [restore onto another mixture](crate::Loader::restore_changed).
-/// `Display` shows one line for each.
+/// What happened to each dataset in a [restore with another mixture](crate::Loader::restore_changed).
+/// `Display` shows one line for each dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChangeReport {
-    /// The number of the first item of the job, from 0, that comes from the new mixture.
+    /// The number of the job's first item from the new mixture, counted from 0.
     pub from: u64,
-    /// The datasets of the loader in their order, and then those that were removed.
+    /// The datasets of the loader in their order, followed by the removed datasets.
     pub datasets: Vec<DatasetChange>,
-    /// The weights before the change, of the datasets of the state.
+    /// The weights of the state's datasets before the change.
     pub weights_before: Vec<u32>,
-    /// The weights after the change, of the datasets of the loader. A schedule may change them later.
+    /// The weights of the loader's datasets after the change. A schedule may change them later.
     pub weights: Vec<u32>,
-    /// Whether the windows of the mix start again. They do not if nothing has changed.
+    /// Whether the windows of the mix start again. False if the mixture has not changed.
     pub windows_anew: bool,
 }
 
@@ -70,15 +70,15 @@ pub struct ChangeReport {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DatasetChange {
-    /// Its name, or its number as text.
+    /// The dataset's name, or its number as text.
     pub name: String,
-    /// Its number among the datasets of the state, from 0.
+    /// The dataset's number among the datasets of the state, from 0.
     pub before: Option<usize>,
-    /// Its number among the datasets of the loader.
+    /// The dataset's number among the datasets of the loader, from 0.
     pub number: Option<usize>,
-    /// Number of its items that all ranks took before the change.
+    /// Number of the dataset's items that all ranks together consumed before the change.
     pub taken: u64,
-    /// What happened to it.
+    /// How the dataset continues.
     pub outcome: Outcome,
 }
 
@@ -86,22 +86,21 @@ pub struct DatasetChange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It continues with the sample that would have come next: no sample of its epoch is repeated or left
-    /// out.
+    /// The dataset continues with its next sample: no sample of its epoch is repeated or left out.
     Continues,
-    /// It is new, and begins with this epoch.
+    /// The dataset is new.
     Added {
-        /// The epoch of the dataset.
+        /// The dataset's first epoch.
         epoch: u64,
     },
-    /// It has changed, and starts again with this epoch.
+    /// The dataset has changed and starts again.
     Restarted {
-        /// The epoch of the dataset.
+        /// The epoch with which the dataset starts again.
         epoch: u64,
-        /// What is different, in words.
+        /// A description of the change.
         difference: String,
     },
-    /// It is not read any more.
+    /// The dataset is no longer read.
     Removed,
 }
 
@@ -127,28 +126,28 @@ impl fmt::Display for ChangeReport {
 }
 
 impl JobHeader {
-    /// The name of a dataset, or its number.
+    /// The name of a dataset, or its number as text.
     fn name(&self, dataset: usize) -> String {
         let name = self.datasets.get(dataset).and_then(|dataset| dataset.name.clone());
         name.unwrap_or_else(|| dataset.to_string())
     }
 
-    /// The difference between a dataset of this job and one of another job, in what determines the order of
-    /// samples.
+    /// Describes the first difference between a dataset of this job and dataset `number` of the job `here`
+    /// that changes the order of samples. Returns none if the order is the same.
     fn dataset_difference(&self, dataset: usize, here: &JobHeader, number: usize) -> Option<String> {
         let there = self.datasets.get(dataset)?;
         let here = here.datasets.get(number)?;
-        // The order does not depend on its weight, nor on the number of passes if epochs have no end.
-        let mut alike = there.clone();
-        (alike.weight, alike.begins, alike.number) = (here.weight, here.begins, here.number);
+        // The order does not depend on the weight, and in an endless run not on the number of passes.
+        let mut compared = there.clone();
+        (compared.weight, compared.begins, compared.number) = (here.weight, here.begins, here.number);
         if matches!(self.run, EpochRange::EpochsFrom(_)) {
-            alike.repeats = here.repeats;
+            compared.repeats = here.repeats;
         }
-        alike.difference(here)
+        compared.difference(here)
     }
 
-    /// Gives each dataset that was in the job `there` the number that it had, and the new ones numbers that
-    /// no other dataset has.
+    /// Gives each dataset that was in the job `there` the number that it had there, and each new dataset a
+    /// number that no other dataset has.
     fn keep_numbers(&mut self, there: &JobHeader, matches: &[Option<usize>]) {
         let kept: Vec<Option<u64>> =
             matches.iter().map(|before| before.map(|before| there.number(before))).collect();
@@ -167,7 +166,11 @@ impl JobHeader {
         past.map_or_else(first, |change| change.weights.clone())
     }
 
-    /// For each dataset here, the number in the state of the same dataset, changed or not.
+    /// For each dataset of the job `here`, the number of the same dataset in this job, whether it has changed
+    /// or not.
+    ///
+    /// Datasets are the same if they have the same name. A dataset without a name is matched by its content,
+    /// and otherwise by its number.
     fn matches(&self, here: &JobHeader, changes: &Changes) -> Vec<Option<usize>> {
         let mut matches = vec![None; here.datasets.len()];
         let named = |header: &JobHeader, dataset: usize| header.datasets[dataset].name.is_some();
@@ -182,14 +185,14 @@ impl JobHeader {
         let rules: [&dyn Fn(usize, usize) -> bool; 3] = [&same_name, &same_content, &same_number];
         for rule in rules {
             for number in 0..here.datasets.len() {
-                // The caller says that they are two datasets.
-                let apart = |there: usize| {
+                // If the caller named one as added and the other as removed, they are different datasets.
+                let are_different = |there: usize| {
                     changes.added.contains(&here.name(number)) && changes.removed.contains(&self.name(there))
                 };
                 let mut free = (0..self.datasets.len()).filter(|there| !matches.contains(&Some(*there)));
                 if matches[number].is_none() {
-                    let found = free.find(|there| rule(*there, number) && !apart(*there));
-                    matches[number] = found;
+                    let same = free.find(|there| rule(*there, number) && !are_different(*there));
+                    matches[number] = same;
                 }
             }
         }
@@ -198,14 +201,15 @@ impl JobHeader {
 }
 
 impl State {
-    /// Whether [`changed`](State::changed) makes a state of the job `here`, if all changes are allowed.
+    /// Whether [`changed`](State::changed) can convert this state to the job `here` if all changes are
+    /// allowed.
     pub(crate) fn can_change(&self, here: &JobHeader) -> bool {
         let is_unchanged = |dataset: &DatasetChange| dataset.outcome == Outcome::Continues;
         let datasets = || self.outcomes(here, &self.header().matches(here, &Changes::new()));
         self.check_same_job(here).is_ok() && (self.is_endless() || datasets().iter().all(is_unchanged))
     }
 
-    /// Checks what no change can allow.
+    /// Refuses differences that no [`Changes`] can allow.
     fn check_same_job(&self, here: &JobHeader) -> Result<()> {
         let there = self.header();
         let job =
@@ -224,7 +228,7 @@ impl State {
         Ok(())
     }
 
-    /// The state of the job `here`, made from this state of another job.
+    /// Converts this state of another job to a state of the job `here`.
     pub(crate) fn changed(&self, here: JobHeader, changes: &Changes) -> Result<(State, ChangeReport)> {
         self.check_same_job(&here)?;
         let there = self.header();
@@ -250,21 +254,22 @@ impl State {
             };
         }
         header.keep_numbers(there, &matches);
-        let revived = datasets.iter().any(|dataset| anew(dataset) && dataset.number.is_some());
+        let has_new_items = datasets.iter().any(|dataset| anew(dataset) && dataset.number.is_some());
         let streams = self.carried(&header, &matches, &datasets);
-        let end = if revived { RunEnd::Open } else { self.end };
+        let end = if has_new_items { RunEnd::Open } else { self.end };
         let state = State { header: Arc::new(header), streams, end, ..self.clone() };
         state.check().map_err(misfit)?;
         Ok((state, ChangeReport { from, datasets, weights_before, weights, windows_anew }))
     }
 
-    /// What happens to each dataset here, and to those of the state that were removed.
+    /// What happens to each dataset of the job `here`, and to the removed datasets of the state.
     fn outcomes(&self, here: &JobHeader, matches: &[Option<usize>]) -> Vec<DatasetChange> {
         let (there, first) = (self.header(), self.header.run.epoch());
         let of = |dataset: usize| self.streams.iter().filter(move |at| at.dataset == dataset);
         let taken = |dataset| of(dataset).map(|at| at.digest.with_skipped()).fold(0, u64::saturating_add);
         let next = |dataset: usize| {
-            // With a stage that has memory, a state begins before the last returned item.
+            // With a stateful stage, the cursor is before the last returned item, so it may be at the
+            // beginning although the dataset has returned items.
             let has_begun =
                 |at: &StreamState| at.cursor.pass > 0 || at.cursor.taken > 0 || at.digest.with_skipped() > 0;
             let begun = of(dataset).filter(|at| has_begun(at)).map(|at| &at.cursor);
@@ -300,7 +305,7 @@ impl State {
     fn check_allowed(&self, here: &JobHeader, datasets: &[DatasetChange], changes: &Changes) -> Result<()> {
         let Changes { added, removed, restarted } = changes;
         let mut wrong = Vec::new();
-        let mut found = [BTreeSet::new(), BTreeSet::new(), BTreeSet::new()];
+        let mut made = [BTreeSet::new(), BTreeSet::new(), BTreeSet::new()];
         for DatasetChange { name, number, outcome, .. } in datasets {
             let (kind, allowed, call, what) = match outcome {
                 Outcome::Continues => continue,
@@ -313,7 +318,10 @@ impl State {
                     });
                     let what = match renamed {
                         Some(was) => {
-                            format!("is new, and what `{}` was: keep that name to continue it", was.name)
+                            format!(
+                                "is new, but equal to `{}` of the state: keep that name to continue it",
+                                was.name
+                            )
                         }
                         None => "is new".into(),
                     };
@@ -332,15 +340,15 @@ impl State {
             } else if !allowed.contains(name) {
                 wrong.push(format!("dataset `{name}` {what}: allow it by `Changes::{call}(\"{name}\")`"));
             }
-            found[kind].insert(name);
+            made[kind].insert(name);
         }
         let names = |header: &JobHeader| {
             (0..header.datasets.len()).map(|number| header.name(number)).collect::<Vec<_>>()
         };
-        for ((given, found), call) in
-            [added, removed, restarted].into_iter().zip(&found).zip(["added", "removed", "restarted"])
+        for ((allowed, made), call) in
+            [added, removed, restarted].into_iter().zip(&made).zip(["added", "removed", "restarted"])
         {
-            for name in given.iter().filter(|name| !found.contains(name)) {
+            for name in allowed.iter().filter(|name| !made.contains(name)) {
                 let (there, here) = (names(&self.header).join(", "), names(here).join(", "));
                 wrong.push(format!(
                     "`Changes::{call}(\"{name}\")` is not what has changed: the datasets of the state are \
@@ -351,8 +359,8 @@ impl State {
         if wrong.is_empty() { Ok(()) } else { Err(misfit(wrong.join("; "))) }
     }
 
-    /// The streams of the datasets here. What datasets that do not continue have returned counts in the first
-    /// one.
+    /// The streams of the datasets of the job `here`. The counts of items from datasets that do not continue
+    /// are added to the first dataset.
     fn carried(
         &self,
         here: &JobHeader,
@@ -365,7 +373,7 @@ impl State {
         };
         let lost = |stream: usize| -> Digest {
             let lost = self.streams.iter().filter(|at| at.stream == stream && !kept(at.dataset));
-            // Gaps count as skipped.
+            // Gaps are counted as skipped samples.
             let lost_items = |at: &Arc<StreamState>| {
                 let mut digest = at.digest.merge(at.before);
                 digest.pass_over(at.empty);

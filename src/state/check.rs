@@ -1,7 +1,7 @@
 //! Checks that a document can be the state of a loader.
 //!
-//! Documents come from disks and from other people. A state that contradicts itself is refused when it is
-//! read, so that a loader cannot overflow a count, or search forever for a sequence number that no rank has
+//! A document may have been damaged or changed. A state that contradicts itself is refused when it is read.
+//! Otherwise a loader could overflow a count, or search endlessly for a sequence number that no rank has
 //! passed.
 
 use super::{Cursor, DatasetHeader, MAX_COUNT, Reached, State, StreamState};
@@ -34,20 +34,20 @@ impl State {
         if header.origin > Some(furthest) || header.datasets.iter().any(far) {
             return Err("its mixture or a dataset of it begins later than is possible".into());
         }
-        let mut taken = BTreeMap::new();
+        let mut consumed_by_stream = BTreeMap::new();
         for at in streams.iter() {
-            let whole = header.datasets.get(at.dataset).is_none_or(|dataset| dataset.stages.is_empty());
-            at.check(whole)
+            let one_to_one = header.datasets.get(at.dataset).is_none_or(|dataset| dataset.stages.is_empty());
+            at.check(one_to_one)
                 .map_err(|what| format!("dataset {}, stream {}: {what}", at.dataset, at.stream))?;
-            let sum: &mut u64 = taken.entry(at.stream).or_default();
+            let sum: &mut u64 = consumed_by_stream.entry(at.stream).or_default();
             *sum = sum.saturating_add(at.items_and_gaps());
         }
-        for (stream, taken) in taken {
+        for (stream, consumed) in consumed_by_stream {
             let most = furthest.saturating_sub(stream as u64).div_ceil(header.streams as u64);
-            if taken > most {
+            if consumed > most {
                 return Err(format!(
-                    "stream {stream}: {taken} items were taken, and {furthest} sequence numbers have {most} \
-                     for it"
+                    "stream {stream}: {consumed} items were taken, and {furthest} sequence numbers have \
+                     {most} for it"
                 ));
             }
         }
@@ -56,18 +56,18 @@ impl State {
 }
 
 impl StreamState {
-    /// `whole` says that no stage makes several items of a sample.
-    fn check(&self, whole: bool) -> Result<(), &'static str> {
+    /// Checks the state of a stream. `one_to_one` tells that every stage makes one item of a sample.
+    fn check(&self, one_to_one: bool) -> Result<(), &'static str> {
         let StreamState { dataset, stream, ref cursor, digest, empty, ref ledger, before } = *self;
         let counts = [empty, digest.samples(), digest.skipped(), before.samples(), before.skipped()];
         if counts.into_iter().chain(cursor.counts()).max() > Some(MAX_COUNT) {
             return Err("a number is larger than there can be samples");
         }
         ledger.check_stream(dataset, stream, MAX_COUNT)?;
-        if whole && (cursor.past > 0 || cursor.stage.is_some()) {
+        if one_to_one && (cursor.past > 0 || cursor.stage.is_some()) {
             return Err("outputs are to be made again, and no stage holds any");
         }
-        if whole && cursor.pass == 0 && cursor.taken < digest.with_skipped() {
+        if one_to_one && cursor.pass == 0 && cursor.taken < digest.with_skipped() {
             return Err("the samples of the digest are not those that were taken");
         }
         cursor.check()
@@ -75,7 +75,7 @@ impl StreamState {
 }
 
 impl Cursor {
-    /// The counts of samples and items.
+    /// All numbers that count passes, samples and items.
     fn counts(&self) -> impl Iterator<Item = u64> {
         let Cursor { pass, taken, length, ref open, past, failures, ref stage, given_pass } = *self;
         let stage = stage.iter().flat_map(|stage| [stage.inputs, stage.part]);
@@ -91,7 +91,7 @@ impl Cursor {
         if length.is_some_and(|length| length < taken) {
             return Err("more samples were taken than there were");
         }
-        // Of a pass of which everything was taken, no slice is needed.
+        // Once all samples of a pass have left the shuffle buffer, no slice of it is read again.
         if taken == 0 && !open.is_empty() || taken > 0 && open.is_empty() && length != Some(taken) {
             return Err("samples come from slices that were opened");
         }

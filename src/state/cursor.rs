@@ -1,66 +1,70 @@
-//! Where a restore starts to read a stream.
+//! `Cursor`: where a restore starts to read a stream.
 
 use super::zero::is_zero;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Where a restore starts to read a stream: before the oldest sample that anything behind the shuffle buffer
-/// still holds. What the samples from there on have given before the state was taken is not given again.
+/// Where a restore starts to read a stream.
 ///
-/// `loader/stages/input_log.rs` explains it.
+/// Stages after the shuffle buffer may hold samples when a state is taken. The cursor is before the oldest of
+/// these samples. A restore reads the samples from there on again, and drops the outputs that the job had
+/// already consumed. `loader/stages/input_log.rs` explains how.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Cursor {
     /// Number of passes that have ended.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) pass: u64,
-    /// Number of samples of this pass that had left the shuffle buffer.
+    /// Number of samples of the pass that had left the shuffle buffer at the cursor.
     pub(crate) taken: u64,
-    /// Number of samples of the pass, if its end had been reached by then.
+    /// Number of samples of the pass, if its end had been reached at the cursor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) length: Option<u64>,
-    /// The slices that had samples in the shuffle buffer, and the one that was being read, in their order.
+    /// In order, the slices that had samples in the shuffle buffer at the cursor, and the slice that was
+    /// being read.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub(crate) open: Arc<[OpenSlice]>,
-    /// Number of outputs of the threads, from there on, that nothing holds any more.
+    /// Number of outputs of the worker threads after the cursor that no stage holds any more. A restore drops
+    /// them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) past: u64,
-    /// Number of failures to read or map a sample, from there on, that were reported.
+    /// Number of reported failures to read or map samples after the cursor. A restore does not report them
+    /// again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) failures: u64,
-    /// What the stream stage needs, if there is one.
+    /// The record of the stream stage, if the stream has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stage: Option<StageRecord>,
-    /// The last pass that has returned an item, if that is a later one.
+    /// The last pass that has returned an item, if it is later than `pass`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) given_pass: u64,
 }
 
-/// What a stream stage needs to be restored.
+/// What is saved to restore a stream stage.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StageRecord {
-    /// Number of its last inputs that it gets again.
+    /// Number of the stage's last inputs that it must get again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) inputs: u64,
-    /// Its own numbers; of a stage that is run again, the number of results to drop.
+    /// The numbers that the stage saved. For a stage that is run again, the number of its results to drop.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) numbers: Vec<u64>,
-    /// Whether the stage does not save its state, and is run again.
+    /// Whether the stage cannot save its state and is run again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) rerun: bool,
-    /// Number of items that it had returned since the first input of its last sample.
+    /// Number of items that the stage had returned since the first input made from its last sample.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) part: u64,
 }
 
-/// A slice that has been opened.
+/// A slice from which samples are being read or are in the shuffle buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OpenSlice {
     /// The number of the slice in its stream.
     pub(crate) slice: usize,
-    /// Number of samples of the pass before it.
+    /// Number of samples of the pass before this slice.
     pub(crate) start: u64,
     /// The size of the stored object in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,23 +75,23 @@ pub(crate) struct OpenSlice {
 }
 
 impl Cursor {
-    /// Moves on to where this number of samples of a pass were taken.
+    /// Moves the cursor to the point at which `taken` samples of a pass had left the shuffle buffer.
     pub(crate) fn move_to(&mut self, pass: u64, taken: u64) {
         if self.pass != pass {
             (self.pass, self.length, self.open) = (pass, None, Arc::default());
         }
         self.taken = taken;
-        // A pass of which everything was taken is not read again.
+        // Once all samples of a pass have left the shuffle buffer, the pass is not read again.
         if self.length == Some(taken) {
             self.open = Arc::default();
         }
     }
 
-    /// Adds slices that were opened. All samples below number `oldest` have left the shuffle buffer.
+    /// Adds newly opened slices. All samples before number `oldest` have left the shuffle buffer.
     pub(crate) fn add_slices(&mut self, opened: Vec<OpenSlice>, oldest: u64) {
         let all: Vec<_> = self.open.iter().cloned().chain(opened).collect();
-        // Slices stay open until all their samples have left the buffer.
-        let gone = all.iter().skip(1).take_while(|next| next.start <= oldest).count();
-        self.open = all[gone..].into();
+        // A slice stays open until all its samples have left the buffer.
+        let closed = all.iter().skip(1).take_while(|next| next.start <= oldest).count();
+        self.open = all[closed..].into();
     }
 }

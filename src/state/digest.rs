@@ -1,20 +1,20 @@
-//! A hash of the consumed samples, which proves that two runs saw the same.
+//! `Digest`: a hash of the consumed samples, to compare two runs.
 
 use crate::sample::Position;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::iter::Sum;
 
-/// A hash of the samples that were consumed, and of their order.
+/// A hash of the consumed samples and of their order.
 ///
-/// Every sample adds two numbers: a hash of the sample (its dataset, epoch, shard and number), and a hash of
-/// the sample and its sequence number in the whole job. A sum does not depend on the order of its terms,
-/// so the digests of all ranks [add up](Digest::merge) to that of the job, for any number of ranks. Two jobs
-/// with the same [`order`](Digest::order) have seen the same samples in the same order. An epoch whose
-/// [`content`](Digest::content) is that of [`Dataset::digest`](crate::Dataset::digest) has seen each sample
-/// exactly once.
+/// Each sample adds a number to each of two sums: to [`content`](Digest::content), a hash of the sample (its
+/// dataset, epoch, shard and number); to [`order`](Digest::order), a hash of the sample and its sequence
+/// number in the whole job. A sum does not depend on the order of its terms, so the digests of all ranks [add
+/// up](Digest::merge) to the digest of the job, for any number of ranks. Two jobs with the same `order` have
+/// consumed the same samples in the same order. If the `content` of an epoch is equal to that of
+/// [`Dataset::digest`](crate::Dataset::digest), the epoch had each sample exactly once.
 ///
-/// A digest guards against mistakes, not against an adversary: it has sums of 64 bits, which are equal by
+/// Digests protect against mistakes, not against an adversary. Two different sums of 64 bits are equal by
 /// chance once in 10^19 cases.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,7 +29,7 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// The number of samples.
+    /// The number of consumed samples.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.samples
@@ -41,20 +41,20 @@ impl Digest {
         self.order
     }
 
-    /// A hash of the samples, in any order.
+    /// A hash of the samples that does not depend on their order.
     #[must_use]
     pub fn content(&self) -> u64 {
         self.content
     }
 
-    /// The number of samples that were not read because [steps were skipped](crate::State::skip). They are
-    /// not included in the other numbers.
+    /// The number of samples that were not read because [steps were skipped](crate::State::skip). The other
+    /// numbers do not include them.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// The number of samples, including those that were skipped.
+    /// The number of consumed and skipped samples.
     pub(crate) fn with_skipped(&self) -> u64 {
         self.samples.saturating_add(self.skipped)
     }
@@ -64,7 +64,7 @@ impl Digest {
         self.skipped = self.skipped.wrapping_add(samples);
     }
 
-    /// The digest of both: of what other ranks consumed, or of what was consumed before.
+    /// The digest of both together. `other` is the digest of another rank, or of earlier samples.
     #[must_use]
     pub fn merge(self, other: Digest) -> Digest {
         Digest {
@@ -75,11 +75,12 @@ impl Digest {
         }
     }
 
-    /// Adds a sample of the dataset of this number, with this sequence number.
+    /// Adds a sample of dataset `dataset` with the sequence number `number`.
     pub(crate) fn add(&mut self, number: u64, dataset: usize, position: Position) {
         let Position { epoch, shard, sample, part, .. } = position;
         let identity = hash([dataset as u64, epoch, shard, sample]);
-        // The hash of a whole sample is that of the first release.
+        // The hash of a sample that is not an output of a stage (`part` is 0) is the same as in the first
+        // release, which had no parts.
         let identity = if part == 0 { identity } else { hash([identity, part]) };
         self.samples += 1;
         self.content = self.content.wrapping_add(identity);
@@ -94,8 +95,8 @@ impl Sum for Digest {
 }
 
 impl fmt::Display for Digest {
-    /// Such as `1281167-9f86d081884c7d65-6b86b273ff34fce1`: number of samples, order, content. If samples
-    /// were skipped, `+skipped 512` follows.
+    /// Writes number of samples, order and content, such as `1281167-9f86d081884c7d65-6b86b273ff34fce1`. If
+    /// samples were skipped, `+skipped 512` follows.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{:016x}-{:016x}", self.samples, self.order, self.content)?;
         match self.skipped {
@@ -105,7 +106,7 @@ impl fmt::Display for Digest {
     }
 }
 
-/// The finalizer of SplitMix64 (Steele, Lea and Flood, 2014) over one number after the other.
+/// Hashes numbers one after the other, with the finalizer of SplitMix64 (Steele, Lea and Flood, 2014).
 fn hash<const N: usize>(numbers: [u64; N]) -> u64 {
     numbers.iter().fold(0, |state: u64, number| {
         let mut z = (state ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -141,9 +142,9 @@ mod tests {
         digest
     }
 
-    /// Digests are in checkpoints: they must never change.
+    /// Checkpoints contain digests, so the hash must never change.
     #[test]
-    fn golden() {
+    fn digests_and_hashes_never_change() {
         assert_eq!(digest(&[(0, 0), (1, 5), (2, 3)]).to_string(), "3-cc2350531e8f8688-7856f2b047010a65");
         assert_eq!(hash_texts(["train-000000.tar", "b", ""]), 3_523_717_017_800_035_896);
     }
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn order_and_content_are_told_apart() {
+    fn the_order_of_samples_changes_only_the_order_hash() {
         let (there, swapped) = (digest(&[(0, 7), (1, 8)]), digest(&[(0, 8), (1, 7)]));
         assert_eq!(there.content(), swapped.content());
         assert_ne!(there.order(), swapped.order());
@@ -175,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_add_up_in_any_order(
+        fn digests_of_parts_add_up_in_any_order(
             samples in prop::collection::vec((0u64..99, 0u64..99), 0..20),
             cut: prop::sample::Index,
         ) {

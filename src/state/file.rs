@@ -1,24 +1,24 @@
-//! States in files and in objects of buckets.
+//! Saves states to, and loads them from, files and objects of buckets.
 
 use super::{State, misfit};
 use crate::error::{Error, ErrorKind, Result, SizeLimit};
 use crate::store::{ObjectUrl, Store, write_to};
 use std::path::Path;
 
-/// Maximum number of bytes of a document. A state of five thousand open shards has 200 KB.
+/// Maximum size of a document in bytes. A state with five thousand open shards has 200 KB.
 const MAX_DOCUMENT: u64 = 1 << 30;
 
 impl State {
-    /// Saves the state in a local file, or at a URL such as `gs://bucket/run/state.json` whose feature is
-    /// enabled.
+    /// Saves the state in a local file, or at a URL such as `gs://bucket/run/state.json` if the feature for
+    /// that store is enabled.
     ///
-    /// The file is never there in part: it is written under another name in the same directory, synced to the
-    /// disk and renamed; an object appears when its upload is complete. An earlier state of the same name is
-    /// replaced. Missing directories are created. Blocks.
+    /// No reader ever sees a partial file: it is written under another name in the same directory, synced to
+    /// the disk, and then renamed. An object appears when its upload is complete. An earlier state with the
+    /// same name is replaced. Missing directories are created. Blocks.
     ///
-    /// Save the state of the step whose weights you save. Two files that belong together are best named after
-    /// their step, so that a job that is killed between the two still finds the earlier pair. Each rank has a
-    /// state of its own, and needs a file of its own: `format!("checkpoint-{}.json", topology.rank())`.
+    /// Save the state of the same step as the weights. Name both files after the step, so that a job that is
+    /// killed between the two saves still has the earlier pair. Each rank has its own state and needs its own
+    /// file: `format!("checkpoint-{}.json", topology.rank())`.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -42,18 +42,18 @@ impl State {
     ///
     /// # Errors
     ///
-    /// If the file or object cannot be written; then an earlier one is kept. A name that ends as those of
-    /// compressed files (`.gz`, `.zst`) is refused.
+    /// If the file or object cannot be written; an earlier one is then kept. Names with the suffixes of
+    /// compressed files (`.gz`, `.zst`) are refused.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         self.save_to(&Store::default(), url(path.as_ref())?)
     }
 
-    /// [`save`](State::save) through a store of your own: one with other options, or one that keeps the
+    /// Like [`save`](State::save), through your own store. A store can have other options, and keeps the
     /// connections and credentials of a bucket from one save to the next.
     ///
     /// # Errors
     ///
-    /// As for [`save`](State::save).
+    /// The same as for [`save`](State::save).
     pub fn save_to(&self, store: &Store, url: &str) -> Result<()> {
         let mut object = store.create_plain(url, false)?;
         let write = || {
@@ -63,26 +63,26 @@ impl State {
         write().map_err(|error: Error| error.in_shard(url))
     }
 
-    /// Loads a state that was [saved](State::save), or returns `None` if there is no file or object of this
-    /// name, as at the first start of a job. Blocks.
+    /// Loads a state that was [saved](State::save). Returns `None` if no file or object has this name, as at
+    /// the first start of a job. Blocks.
     ///
-    /// Everything else is an error, so that no fault restarts a job from its beginning: a file that may not
-    /// be read, an unreachable server, an empty or damaged document.
+    /// Any other problem is an error, so that a fault never restarts a job from its beginning: a file without
+    /// read permission, an unreachable server, an empty or damaged document.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::State`] for a document that is empty or damaged, which says at which line and column; the
-    /// errors of reading it. Some buckets deny access to an object that does not exist to those who may not
-    /// list them: that is [`ErrorKind::Denied`].
+    /// [`ErrorKind::State`] for an empty or damaged document, with line and column, and the errors of reading
+    /// the document. If the caller may not list a bucket, some stores return [`ErrorKind::Denied`] for an
+    /// object that does not exist.
     pub fn load(path: impl AsRef<Path>) -> Result<Option<Self>> {
         State::load_from(&Store::default(), url(path.as_ref())?)
     }
 
-    /// [`load`](State::load) through a store of your own. The store's cache is not used.
+    /// Like [`load`](State::load), through your own store. The store's cache is not used.
     ///
     /// # Errors
     ///
-    /// As for [`load`](State::load).
+    /// The same as for [`load`](State::load).
     pub fn load_from(store: &Store, url: &str) -> Result<Option<Self>> {
         let bytes = match read(store, url) {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) && !is_dangling(url) => {
@@ -113,8 +113,8 @@ fn read(store: &Store, url: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether `url` is a symbolic link to a file that does not exist: its target was lost or not mounted, so
-/// that this is not the first start.
+/// Whether `url` is a symbolic link to a file that does not exist. The target was probably lost or is not
+/// mounted, so this is not the first start of the job.
 fn is_dangling(url: &str) -> bool {
     let path = ObjectUrl::parse(url).local_path();
     path.ok().flatten().is_some_and(|path| path.symlink_metadata().is_ok())
@@ -144,7 +144,7 @@ mod tests {
             state(rank).save(&path).unwrap();
             assert_eq!(State::load(&path).unwrap(), Some(state(rank)));
         }
-        // Nothing is left of the files that were renamed.
+        // No temporary files are left.
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
         let url = format!("file://{}", path.display());
         assert_eq!(State::load(url).unwrap(), Some(state(1)));
@@ -162,9 +162,10 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
-    /// Each of these was a restart from zero in programs that took every error for "no file yet".
+    /// A program that treats every error as a missing file restarts its job from the beginning in these
+    /// cases.
     #[test]
-    fn only_a_missing_file_is_a_first_start() {
+    fn only_a_missing_file_is_loaded_as_none() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");
         let refused = |bytes: &[u8]| {
@@ -202,7 +203,7 @@ mod tests {
             state(0).save(&secret).unwrap();
             use std::os::unix::fs::PermissionsExt as _;
             fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
-            // The administrator may read everything.
+            // The superuser can read the file anyway.
             if fs::read(&secret).is_err() {
                 assert!(matches!(State::load(&secret).unwrap_err().kind(), ErrorKind::Denied(_)));
             }
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_a_bucket_are_replaced_and_never_taken_from_a_cache() {
+    fn a_state_in_a_bucket_is_replaced_and_never_read_from_the_cache() {
         let bucket: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::builder(dir.path()).revalidate(false).build().unwrap();

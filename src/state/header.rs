@@ -1,4 +1,4 @@
-//! The description of a job, in which a state and a loader must agree.
+//! `JobHeader`: the description of a job. A state can be restored only by a loader with the same description.
 
 use crate::plan::WeightChange;
 use serde::{Deserialize, Serialize};
@@ -12,10 +12,10 @@ pub(crate) struct JobHeader {
     #[serde(rename = "read")]
     pub(crate) run: EpochRange,
     pub(crate) datasets: Vec<DatasetHeader>,
-    /// The changes of the datasets' weights.
+    /// The scheduled changes of the datasets' weights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) schedule: Vec<WeightChange>,
-    /// The item of the job at which a restore changed the mixture last, and its windows started again.
+    /// The item of the job at which a restore last changed the mixture and restarted the windows of the mix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) origin: Option<u64>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct JobHeader {
 pub(crate) enum EpochRange {
     /// One epoch.
     Epoch(u64),
-    /// One epoch, and its beginning again to fill the last step.
+    /// One epoch. Samples from its beginning are repeated to fill the last step.
     EpochRepeated(u64),
     /// This epoch and all later ones.
     EpochsFrom(u64),
@@ -57,15 +57,16 @@ impl fmt::Display for EpochRange {
 #[serde(deny_unknown_fields)]
 pub(crate) struct DatasetHeader {
     pub(crate) seed: u64,
-    /// The number of the dataset in the mixture in which it began: part of the key of its random numbers.
+    /// The number that the dataset had in its first mixture. It is part of the key of the dataset's random
+    /// numbers.
     #[serde(default, skip_serializing_if = "super::is_zero")]
     pub(crate) number: u64,
     /// Number of shards that are read.
     pub(crate) shards: usize,
-    /// Hash of their names and numbers.
+    /// Hash of the names and numbers of these shards.
     #[serde(with = "super::hex")]
     pub(crate) names: u64,
-    /// Hash of the counts, sizes and versions in the index, if there is one.
+    /// Hash of the counts, sizes and versions in the index, if the dataset has an index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) index: Option<String>,
     pub(crate) order: ShardOrder,
@@ -76,13 +77,13 @@ pub(crate) struct DatasetHeader {
     pub(crate) shuffle: usize,
     pub(crate) weight: u32,
     pub(crate) repeats: u64,
-    /// The names of the stages that are not one to one.
+    /// The names of the stages that change the number of items.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) stages: Vec<String>,
-    /// The name that the caller gave it.
+    /// The name that the caller gave the dataset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
-    /// Number of epochs by which its first epoch is later than that of the run.
+    /// Number of epochs between the run's first epoch and the dataset's first epoch.
     #[serde(default, skip_serializing_if = "super::is_zero")]
     pub(crate) begins: u64,
     /// The sides that are joined to the samples.
@@ -94,18 +95,18 @@ pub(crate) struct DatasetHeader {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SideHeader {
-    /// Hash of the names of its shards.
+    /// Hash of the names of the side's shards.
     #[serde(with = "super::hex")]
     pub(crate) names: u64,
-    /// Hash of the counts, sizes and versions in its index, if there is one.
+    /// Hash of the counts, sizes and versions in the side's index, if it has an index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) index: Option<String>,
-    /// Whether keys are looked for in all of its shards.
+    /// Whether keys are looked up in all of the side's shards.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) keys: bool,
-    /// What happens to samples that it lacks.
+    /// What happens to samples that the side lacks.
     pub(crate) missing: String,
-    /// The prefix of its fields' names.
+    /// The prefix of the names of the side's fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prefix: Option<String>,
 }
@@ -136,7 +137,7 @@ impl fmt::Display for ShardOrder {
 }
 
 impl JobHeader {
-    /// The same job with what earlier restores have changed, which is not in the options.
+    /// The same job with the values that earlier restores set, which are not options of a loader.
     pub(crate) fn carrying(mut self, from: &JobHeader) -> Self {
         self.origin = from.origin;
         for (here, there) in self.datasets.iter_mut().zip(&from.datasets) {
@@ -145,23 +146,24 @@ impl JobHeader {
         self
     }
 
-    /// Number of epochs by which a dataset's first epoch is later than that of the run.
+    /// Number of epochs between the run's first epoch and the dataset's first epoch.
     pub(crate) fn begins(&self, dataset: usize) -> u64 {
         self.datasets.get(dataset).map_or(0, |dataset| dataset.begins)
     }
 
-    /// The number of a dataset in the mixture in which it began.
+    /// The number that a dataset had in its first mixture.
     pub(crate) fn number(&self, dataset: usize) -> u64 {
         self.datasets.get(dataset).map_or(0, |dataset| dataset.number)
     }
 
-    /// The first difference between this job, of a state, and the job `here`, in words.
+    /// Describes the first difference between this job, of a state, and the job `here`, of a loader.
     pub(crate) fn difference(&self, here: &JobHeader) -> Option<String> {
         let differs = |what: &str, there: &dyn fmt::Display, here: &dyn fmt::Display| {
             Some(format!("{what} {there} in the state, and {here} here"))
         };
         if self.streams != here.streams {
-            // Unless it is set, the number of streams follows from the order, which is what was changed then.
+            // The default number of streams depends on the order of shards. If the order has changed too,
+            // name that difference.
             let mut datasets = self.datasets.iter().zip(&here.datasets);
             let order = datasets.find_map(|(there, here)| there.order_difference(here));
             return order.or_else(|| differs("the number of streams is", &self.streams, &here.streams));

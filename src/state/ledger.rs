@@ -1,4 +1,4 @@
-//! The record of the failures that were skipped.
+//! `Ledger`: the record of skipped failures.
 
 use crate::error::{Error, Location};
 use crate::panic::catch;
@@ -9,20 +9,20 @@ use std::fmt;
 use std::iter::Sum;
 use std::sync::Arc;
 
-/// Number of skips of each stream that are kept in full: its first ones. The entries of all ranks together
-/// are then the same for any number of ranks.
+/// Number of skips of each stream that are kept in full, the first ones. The limit is per stream and not per
+/// rank, so that the entries of all ranks together are the same for any number of ranks.
 pub(super) const MAX_ENTRIES: usize = 16;
-/// Length limit in bytes of a message, and of each name.
+/// Largest length in bytes of a message, and of each name.
 const MAX_TEXT: usize = 300;
 /// Largest number of kinds of errors in a document.
 const MAX_KINDS: usize = 200;
 
-/// The failures that were skipped, and the number of slots of batches that were filled with other samples.
+/// The record of skipped failures, and of slots of batches that were filled with other samples.
 ///
-/// A loader that [skips failures](crate::loader::OnError) records each of them here;
-/// [`State::ledger`](crate::State::ledger) returns the record. The first 16 of each stream of each dataset
-/// are kept in full, and all are counted by [the name of their kind](crate::ErrorKind::name). Ledgers of
-/// ranks that read different streams [add up](Ledger::merge) to the ledger of the job, which is the same on
+/// A loader that [skips failures](crate::loader::OnError) records each failure in a ledger;
+/// [`State::ledger`](crate::State::ledger) returns it. The first 16 failures of each stream of each dataset
+/// are kept in full. All failures are counted by [the name of their kind](crate::ErrorKind::name). Ledgers of
+/// ranks that read different streams [add up](Ledger::merge) to the ledger of the job, which is the same for
 /// any number of ranks.
 ///
 /// `Display` shows the counts and the first entries, for a log at the end of an epoch; `{:#}` shows all
@@ -33,8 +33,8 @@ pub struct Ledger(Option<Arc<LedgerRecord>>);
 
 #[derive(Clone, Default, PartialEq, Eq)]
 struct LedgerRecord {
-    /// Sorted by dataset, epoch, stream and number. They are shared, because the counts are cloned at each
-    /// skip.
+    /// The entries, sorted by dataset, epoch, stream and number. They are shared: each skip clones the record
+    /// to change its counts.
     entries: Arc<[Skip]>,
     kinds: BTreeMap<Cow<'static, str>, u64>,
     padded: u64,
@@ -46,10 +46,11 @@ struct LedgerRecord {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Skip {
-    /// The number of the dataset among those that are mixed.
+    /// The number of the dataset in the mix.
     #[serde(default, skip_serializing_if = "super::is_zero")]
     pub dataset: usize,
-    /// The epoch of the dataset. For samples that fill slots at the end, the epoch of its last pass.
+    /// The epoch of the dataset. For samples that fill slots at the end, the epoch of the dataset's last
+    /// pass.
     pub epoch: u64,
     /// The logical stream.
     pub stream: usize,
@@ -69,7 +70,7 @@ pub struct Skip {
     pub key: Option<String>,
     /// The [name](crate::ErrorKind::name) of the error's kind.
     pub kind: String,
-    /// The error with its causes, cut to 300 bytes.
+    /// The error and its causes, truncated to 300 bytes.
     pub message: String,
 }
 
@@ -94,14 +95,14 @@ impl Ledger {
         self.0.is_none()
     }
 
-    /// Number of failures that were skipped. One failure may be the rest of a shard, with any number of
-    /// samples. A batch that failed as a whole counts once for each of its samples.
+    /// Number of skipped failures. One failure may lose the rest of a shard, with any number of samples. A
+    /// batch that failed as a whole counts once for each of its samples.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.by_kind().fold(0, |sum, (_, count)| sum.saturating_add(count))
     }
 
-    /// Number of failures that were skipped, by the [name](crate::ErrorKind::name) of their kind.
+    /// Number of skipped failures, by the [name](crate::ErrorKind::name) of their kind.
     pub fn by_kind(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().flat_map(|record| &record.kinds).map(|(kind, count)| (&**kind, *count))
     }
@@ -119,17 +120,17 @@ impl Ledger {
         self.0.as_deref().map_or(0, |record| record.padded)
     }
 
-    /// Number of slots at the end of an epoch that were filled with samples of its beginning, because streams
-    /// were shorter than in the index.
+    /// Number of slots at the end of an epoch that were filled with samples from the beginning of the epoch,
+    /// because streams were shorter than in the index.
     #[must_use]
     pub fn repeated(&self) -> u64 {
         self.0.as_deref().map_or(0, |record| record.repeated)
     }
 
-    /// The ledger of both, for ranks that read different streams, in any order.
+    /// The ledger of both together. The ranks must have read different streams; the order does not matter.
     ///
-    /// If several ranks read the same streams, [merge their states](crate::State::merge) instead: a state
-    /// counts each stream once.
+    /// If several ranks read the same streams, [merge their states](crate::State::merge) instead: that counts
+    /// each stream once.
     #[must_use]
     pub fn merge(self, other: Ledger) -> Ledger {
         [self, other].into_iter().sum()
@@ -140,28 +141,28 @@ impl Ledger {
         let number = self.skipped();
         self.change(|record| {
             if record.entries.len() < MAX_ENTRIES {
-                let skip = Skip::new((dataset, stream, epoch, number), error);
+                let skip = Skip::new(SkipPosition { dataset, stream, epoch, number }, error);
                 record.entries = record.entries.iter().cloned().chain([skip]).collect();
             }
             add(record.kinds.entry(error.kind().name().into()).or_default(), 1);
         });
     }
 
-    /// Records a number of slots that were filled with copies of another sample.
+    /// Records that `slots` slots were filled with copies of another sample.
     pub(crate) fn pad(&mut self, slots: u64) {
         if slots > 0 {
             self.change(|record| add(&mut record.padded, slots));
         }
     }
 
-    /// Records a number of slots that were filled with samples of the beginning of the epoch.
+    /// Records that `slots` slots were filled with samples from the beginning of the epoch.
     pub(crate) fn repeat(&mut self, slots: u64) {
         if slots > 0 {
             self.change(|record| add(&mut record.repeated, slots));
         }
     }
 
-    /// The same ledger, of a dataset whose number has changed.
+    /// The same ledger, with another number of the dataset.
     pub(super) fn of_dataset(mut self, dataset: usize) -> Ledger {
         if self.entries().iter().any(|skip| skip.dataset != dataset) {
             self.change(|record| {
@@ -175,20 +176,20 @@ impl Ledger {
         change(Arc::make_mut(self.0.get_or_insert_default()));
     }
 
-    /// Whether `other` can be the ledger of another rank that read the same. Messages may differ, since the
-    /// caller's own errors may contain anything.
+    /// Whether `other` can be the ledger of another rank that read the same samples. Messages may differ: an
+    /// error of the caller may contain, for example, a duration.
     pub(super) fn is_twin(&self, other: &Ledger) -> bool {
-        let alike = |(a, b): (&Skip, &Skip)| {
+        let is_same = |(a, b): (&Skip, &Skip)| {
             Skip { message: String::new(), ..a.clone() } == Skip { message: String::new(), ..b.clone() }
         };
         let sums = |ledger: &Ledger| (ledger.padded(), ledger.repeated(), ledger.entries().len());
         sums(self) == sums(other)
             && self.by_kind().eq(other.by_kind())
-            && self.entries().iter().zip(other.entries()).all(alike)
+            && self.entries().iter().zip(other.entries()).all(is_same)
     }
 
-    /// Keeps the ledger of the two whose messages are less, so that the result does not depend on the order
-    /// in which states are merged.
+    /// Replaces this ledger by `twin` if the messages of `twin` are first in alphabetical order. So the
+    /// result does not depend on the order in which states are merged.
     pub(super) fn keep_least(&mut self, twin: &Ledger) {
         fn messages(ledger: &Ledger) -> impl Iterator<Item = &str> {
             ledger.entries().iter().map(|skip| skip.message.as_str())
@@ -198,7 +199,7 @@ impl Ledger {
         }
     }
 
-    /// Checks that this can be the ledger of a stream of which at most `max` samples were read.
+    /// Checks that this can be the ledger of a stream from which at most `max` samples were read.
     pub(super) fn check_stream(&self, dataset: usize, stream: usize, max: u64) -> Result<(), &'static str> {
         let numbers = [self.skipped(), self.padded(), self.repeated()];
         if numbers.iter().any(|number| *number > max) {
@@ -243,9 +244,18 @@ fn add(count: &mut u64, more: u64) {
     *count = count.saturating_add(more);
 }
 
+/// Where a failure was skipped: see the fields of [`Skip`].
+struct SkipPosition {
+    dataset: usize,
+    stream: usize,
+    epoch: u64,
+    number: u64,
+}
+
 impl Skip {
-    fn new((dataset, stream, epoch, number): (usize, usize, u64, u64), error: &Error) -> Self {
-        // Causes may be the caller's types.
+    fn new(position: SkipPosition, error: &Error) -> Self {
+        let SkipPosition { dataset, stream, epoch, number } = position;
+        // Formatting a cause may call the caller's code, which may panic.
         let message = catch(|| error.message()).unwrap_or_else(|panic| panic.to_string());
         let location: &Location = error.location();
         let owned = |text: Option<&str>| text.map(line);
@@ -263,13 +273,13 @@ impl Skip {
         }
     }
 
-    /// The sort key of entries.
+    /// The key by which entries are sorted.
     fn sort_key(&self) -> (usize, u64, usize, u64) {
         (self.dataset, self.epoch, self.stream, self.number)
     }
 }
 
-/// The text in one line of at most [`MAX_TEXT`] bytes.
+/// Converts a text to one line of at most [`MAX_TEXT`] bytes.
 fn line(text: &str) -> String {
     const CUT: char = '…';
     let mut line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -292,18 +302,18 @@ impl From<Ledger> for LedgerDocument {
     }
 }
 
-/// A ledger that is too large or contradicts itself is an error.
+/// Refuses a ledger that is too large or contradicts itself.
 impl TryFrom<LedgerDocument> for Ledger {
     type Error = &'static str;
 
     fn try_from(document: LedgerDocument) -> Result<Self, Self::Error> {
         let LedgerDocument { entries, kinds, padded, repeated } = document;
         let is_line = |text: &String| line(text) == *text;
-        let is_sound = |skip: &Skip| {
+        let has_lines = |skip: &Skip| {
             let texts = [&skip.shard, &skip.member, &skip.key].into_iter().flatten();
             texts.chain([&skip.kind, &skip.message]).all(is_line)
         };
-        if !entries.iter().all(is_sound) || !kinds.keys().all(is_line) || kinds.len() > MAX_KINDS {
+        if !entries.iter().all(has_lines) || !kinds.keys().all(is_line) || kinds.len() > MAX_KINDS {
             return Err("a ledger has texts or kinds that are too long or too many");
         }
         if !entries.is_sorted_by_key(Skip::sort_key) {
@@ -370,7 +380,7 @@ impl fmt::Debug for Ledger {
     }
 }
 
-/// `epoch 0, stream 3: bad tar header checksum (shard s.tar, byte 512)`.
+/// Writes a skip like this: `epoch 0, stream 3: bad tar header checksum (shard s.tar, byte 512)`.
 impl fmt::Display for Skip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.dataset > 0 {

@@ -1,4 +1,4 @@
-//! Merges the states of all ranks.
+//! Merges the states of all ranks to one state of the job.
 
 use super::{Reached, RunEnd, State, StreamState, misfit};
 use crate::error::Result;
@@ -7,19 +7,19 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 impl State {
-    /// Merges the states of all ranks, in any order, to the state of the job. They must have been taken at
-    /// the same step: after the same number of batches, or after the last batch of a rank that has fewer,
-    /// because its run has ended: with nothing left, or with an error such as a network outage.
+    /// Merges the states of all ranks, in any order, to the state of the job. The states must have been taken
+    /// at the same step, that is after the same number of batches. A rank may have fewer batches if its run
+    /// has ended: because no samples are left for it, or with an error such as a network outage.
     ///
-    /// Ranks may have reached different sequence numbers, since a rank leaves out batches in which it
-    /// has nothing: each stream resumes at its own.
+    /// Ranks may have reached different sequence numbers, since a rank leaves out batches for which its
+    /// streams have no samples. Each stream resumes at its own sequence number.
     ///
-    /// Ranks that [read the same](crate::Topology::with_data_parallel) have the same streams. Their states
-    /// must agree, and each stream counts once; one of these states is enough.
+    /// Ranks that [read the same samples](crate::Topology::with_data_parallel) have the same streams. The
+    /// state of one such rank is enough. If there are several, they must agree; each stream is counted once.
     ///
     /// # Errors
     /// [`ErrorKind::State`](crate::ErrorKind::State) if the states are of different jobs or steps, if their
-    /// batches have different sizes, if two of them differ in a stream, or if a rank is missing.
+    /// batches have different sizes, if two states differ in a stream, or if a rank is missing.
     pub fn merge(states: impl IntoIterator<Item = State>) -> Result<State> {
         let states: Vec<State> = states.into_iter().collect();
         let Some(batches) = states.iter().map(|state| state.batches).max() else {
@@ -46,7 +46,7 @@ impl State {
             return Err(misfit(message));
         }
         for (number, state) in states.iter().enumerate() {
-            // A rank whose run has ended takes no further steps.
+            // A rank whose run has ended takes no further steps, so it may have fewer batches.
             if state.batches != batches && state.end == RunEnd::Open {
                 let message = format!(
                     "state {number} was taken after {} batches and before its end, another one after \
@@ -67,7 +67,7 @@ impl State {
                     Entry::Occupied(entry) => {
                         let (first, twin) = entry.into_mut();
                         if let Some(difference) = twin.difference(stream) {
-                            return Err(misfit(disagreement((*first, number), stream, &difference)));
+                            return Err(misfit(disagreement(*first, number, stream, &difference)));
                         }
                         Arc::make_mut(twin).ledger.keep_least(&stream.ledger);
                     }
@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    /// A stream that the state lacks.
+    /// The first stream that the state lacks.
     fn missing_stream(&self) -> Option<usize> {
         if self.is_whole() {
             return None;
@@ -100,8 +100,8 @@ impl State {
     }
 }
 
-/// The message for two states that differ in a stream.
-fn disagreement((first, second): (usize, usize), stream: &StreamState, difference: &str) -> String {
+/// The message for two states, with the numbers `first` and `second`, that differ in a stream.
+fn disagreement(first: usize, second: usize, stream: &StreamState, difference: &str) -> String {
     let StreamState { dataset, stream, .. } = stream;
     let dataset = if *dataset > 0 { format!("dataset {dataset}, ") } else { String::new() };
     format!(

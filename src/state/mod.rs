@@ -27,21 +27,21 @@ use std::str::FromStr;
 use std::sync::Arc;
 use zero::is_zero;
 
-/// Largest count that a state may have. No loader gets this far.
+/// Largest count that a state may have. No job consumes this many samples.
 const MAX_COUNT: u64 = 1 << 48;
 
-/// How far a loader's batches have been consumed.
+/// Records how far a job has consumed a loader's batches.
 ///
-/// A state counts the batches that were *taken*, not those that were prepared ahead;
-/// [`Loader::restore`](crate::Loader::restore) returns the rest. It has a few numbers for each logical stream
-/// and for each shard with samples in the shuffle buffer. It is cheap to take and to clone: every
-/// [`Batch`](crate::adapters::Batch) carries one. Save it with the weights of the model:
-/// [`save`](State::save) writes it to a file of its own and [`load`](State::load) reads that, `Display` and
-/// serde write it as one JSON document within another checkpoint.
+/// A state counts consumed batches, not batches that were prepared in advance.
+/// [`Loader::restore`](crate::Loader::restore) returns the batches after them. A state has a few numbers for
+/// each logical stream and for each shard with samples in the shuffle buffer. It is cheap to make and to
+/// clone: every [`Batch`](crate::adapters::Batch) has one. Save the state together with the weights of the
+/// model. [`save`](State::save) writes a file of its own, which [`load`](State::load) reads. `Display` and
+/// serde write one JSON document, for use within another checkpoint.
 ///
-/// Each rank has the state of its own streams: save it in a file of the rank's own. With the same number of
-/// ranks, each restores its own state. For another number, [merge](State::merge) the states, and restore the
-/// merged state on all ranks.
+/// Each rank has the state of its own streams and saves it in its own file. To resume with the same number of
+/// ranks, restore on each rank its own state. To resume with another number of ranks, [merge](State::merge)
+/// the states, and restore the merged state on all ranks.
 ///
 /// ```
 /// use shardstream::prelude::*;
@@ -69,45 +69,45 @@ const MAX_COUNT: u64 = 1 << 48;
 pub struct State {
     header: Arc<JobHeader>,
     reached: Reached,
-    /// Number of batches that were taken.
+    /// Number of consumed batches.
     batches: u64,
     end: RunEnd,
     /// Number of steps that a restore skips.
     skip: u64,
-    /// Sorted by dataset and stream. States share those that have given nothing in between: each batch has a
-    /// state, and a rank may have many streams.
+    /// The streams, sorted by dataset and number. Consecutive states share streams that have not changed:
+    /// each batch has a state, and a rank may have many streams.
     streams: Arc<[Arc<StreamState>]>,
 }
 
-/// Whether the run of a state's rank has ended, so that the rank takes no further step.
+/// Whether and how the run of a rank has ended. After its end, the rank takes no further step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum RunEnd {
     #[default]
     Open,
-    /// Nothing is left for the rank.
+    /// No samples are left for the rank.
     Ended,
-    /// An error has ended the run: a network outage, for example.
+    /// An error has ended the run, such as a network outage.
     Failed,
 }
 
-/// The sequence numbers of the job that have been passed.
+/// How far the sequence numbers of the job have been passed.
 ///
 /// Ranks may have reached different numbers: if the lengths of streams are unknown, a rank leaves out batches
-/// in which its own streams have nothing left, or skips gaps. The number of items taken of each stream says
-/// which of its numbers have not been passed.
+/// for which its streams have no samples left, or skips gaps. The number of items consumed from each stream
+/// tells which of its sequence numbers have not been passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reached {
-    /// The first number that not all ranks have passed.
+    /// The first sequence number that not all ranks have passed.
     pub(crate) next_number: u64,
-    /// The first number that the furthest rank has not passed; at least `next_number`.
+    /// The first sequence number that no rank has passed; at least `next_number`.
     pub(crate) furthest: u64,
-    /// Number of sequence numbers of a batch of all ranks. None if batches have several shapes, and so
-    /// several sizes.
+    /// Number of sequence numbers in a step (one batch on every rank). None if batches have several shapes
+    /// and therefore several sizes.
     pub(crate) step: Option<u64>,
 }
 
 impl Reached {
-    /// The same, before sequence number `next_number`.
+    /// The same with `next_number` as the next sequence number.
     pub(crate) fn at(self, next_number: u64) -> Self {
         Reached { next_number, furthest: self.furthest.max(next_number), ..self }
     }
@@ -136,8 +136,8 @@ struct StateDocument {
     streams: Arc<[Arc<StreamState>]>,
 }
 
-/// The version of the document. It is the first key, so that another version is reported before unknown keys
-/// are.
+/// The version of the document. It is the first key of the document, so that another version is reported
+/// before its unknown keys.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 struct Version;
@@ -175,17 +175,21 @@ impl State {
         State { header, reached, batches, end: RunEnd::Open, skip: 0, streams }
     }
 
-    /// The same state, resumed `steps` steps later, without reading the samples of these steps.
+    /// The same state with `steps` steps to skip: a restore resumes that many steps later, and does not read
+    /// the samples of these steps.
     ///
-    /// A step is one batch on every rank: a restore returns what it would have returned, without its first
-    /// `steps` batches. A rank that has fewer returns none. Calls add up. Skip steps of the
-    /// [merged](State::merge) state, or the same number of the state of each rank. The counts of this state
-    /// do not change: [`Loader::restore`](crate::Loader::restore) skips the steps, and from then on
-    /// [`Digest::skipped`] counts their samples. Since they are not read, a sample that would have failed
-    /// counts as taken. If samples of an earlier shard of the epoch could not be read, a restore refuses to
-    /// skip. Samples that the open shard has lost so far are unknown, and that many samples fewer are
-    /// skipped. If a dataset has sides, a restore may return the error of a missing key: then skip a few
-    /// steps more or less.
+    /// A step is one batch on every rank. A restore leaves out the first `steps` of its batches; a rank with
+    /// fewer batches returns none. Several calls add up. Skip steps of the [merged](State::merge) state, or
+    /// the same number of steps of every rank's state.
+    ///
+    /// The counts of this state do not change. [`Loader::restore`](crate::Loader::restore) skips the steps,
+    /// and from then on [`Digest::skipped`] includes their samples. Skipped samples are not read, so the
+    /// restore cannot know which of them would have failed, and counts them all.
+    ///
+    /// If samples of an earlier shard of the epoch could not be read, a restore refuses to skip. If samples
+    /// of the open shard could not be read, their number is unknown, and that many samples fewer are skipped.
+    /// If a dataset has sides, a restore may return the error of a missing key: then skip a few steps more or
+    /// less.
     ///
     /// ```
     /// use shardstream::State;
@@ -205,12 +209,12 @@ impl State {
         self.skip
     }
 
-    /// The same state, of a run that has ended like this.
+    /// The same state with this end of the run.
     pub(crate) fn ended(self, end: RunEnd) -> Self {
         State { end, ..self }
     }
 
-    /// Whether the run had ended when the state was taken.
+    /// Whether and how the run had ended when the state was taken.
     pub(crate) fn end(&self) -> RunEnd {
         if self.skip == 0 { self.end } else { RunEnd::Open }
     }
@@ -219,19 +223,20 @@ impl State {
         &self.header
     }
 
-    /// The first sequence number that not all ranks whose streams these are have passed.
+    /// The first sequence number that not all ranks of this state have passed.
     pub(crate) fn next_number(&self) -> u64 {
         self.reached.next_number
     }
 
-    /// The first sequence number that the furthest of them has not passed.
+    /// The first sequence number that no rank of this state has passed.
     pub(crate) fn furthest(&self) -> u64 {
         self.reached.furthest
     }
 
-    /// A number that differs after every batch, and between ranks.
+    /// A number that differs between batches and between ranks.
     pub(crate) fn batch_key(&self) -> u64 {
-        // With larger numbers some of these are equal, which breaks nothing.
+        // Beyond 2^20 streams or 2^44 sequence numbers, two batches may have the same key, which does no
+        // harm.
         let stream = self.streams.first().map_or(0, |first| first.stream as u64);
         (self.next_number() << 20) ^ stream
     }
@@ -241,39 +246,40 @@ impl State {
         self.streams.get(at.ok()?).map(Arc::as_ref)
     }
 
-    /// The epoch of the batches, or the first epoch if they continue without end.
+    /// The epoch of the batches; of an endless run, the first epoch.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.header.run.epoch()
     }
 
-    /// Whether the batches are those of all epochs from [`epoch`](State::epoch) on, without an end: see
+    /// Whether the run is endless: it has the batches of all epochs from [`epoch`](State::epoch) on. See
     /// [`Loader::epochs`](crate::Loader::epochs).
     #[must_use]
     pub fn is_endless(&self) -> bool {
         matches!(self.header.run, EpochRange::EpochsFrom(_))
     }
 
-    /// Number of batches that were taken on a rank, including those before a restore. This is the number of
-    /// the next batch, from 0.
+    /// Number of batches consumed on a rank, including those before a restore. It is also the number of the
+    /// next batch, counted from 0.
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.batches
     }
 
-    /// Number of samples that were taken, by the ranks whose streams these are.
+    /// Number of samples consumed by the ranks of this state: by one rank, or by all ranks for a merged
+    /// state.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.digest().samples()
     }
 
-    /// The digest of the samples that were taken, by the ranks whose streams these are.
+    /// The digest of the samples consumed by the ranks of this state.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.streams.iter().map(|stream| stream.digest.merge(stream.before)).sum()
     }
 
-    /// The failures that were skipped, by the ranks whose streams these are.
+    /// The failures skipped by the ranks of this state.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         self.streams.iter().map(|stream| stream.ledger.clone()).sum()
@@ -286,13 +292,13 @@ impl State {
     }
 }
 
-/// The error of a state that cannot be used.
+/// The error for a state that cannot be used.
 pub(crate) fn misfit(why: impl Into<String>) -> Error {
     ErrorKind::State(why.into()).into()
 }
 
 impl fmt::Display for State {
-    /// One line of JSON; indented with `{:#}`.
+    /// Writes JSON in one line, or indented with `{:#}`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text =
             if f.alternate() { serde_json::to_string_pretty(self) } else { serde_json::to_string(self) };
@@ -306,8 +312,8 @@ impl FromStr for State {
     fn from_str(text: &str) -> Result<Self> {
         if text.trim().is_empty() {
             return Err(misfit(
-                "it cannot be read: it is empty, as a file whose writing was interrupted; restore an earlier \
-                 state, or delete the file to begin the job anew",
+                "it cannot be read: it is empty, like a file whose writing was interrupted; restore an \
+                 earlier state, or delete the file to begin the job anew",
             ));
         }
         if let Some(size) = json::excess(text.as_bytes(), ParsedAs::Lists, json::limit_of(text.len() as u64))
@@ -366,7 +372,7 @@ impl<'de> Deserialize<'de> for State {
     }
 }
 
-/// Numbers of 64 bits as hexadecimal text, because many JSON parsers turn numbers into floats.
+/// Serializes numbers of 64 bits as hexadecimal text, because many JSON parsers convert numbers to floats.
 mod hex {
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;

@@ -1,4 +1,4 @@
-//! The state of one stream.
+//! `StreamState`: the state of one stream of one dataset.
 
 use super::zero::is_zero;
 use super::{Cursor, Digest, Ledger};
@@ -6,32 +6,32 @@ use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The state of one stream of one dataset.
+/// How far one stream of one dataset has been consumed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StreamState {
-    /// The number of the dataset among those that are mixed.
+    /// The number of the dataset in the mix.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) dataset: usize,
     pub(crate) stream: usize,
     /// Where a restore starts to read.
     pub(crate) cursor: Cursor,
-    /// The digest of all samples taken, in all passes.
+    /// The digest of all consumed samples of all passes.
     pub(crate) digest: Digest,
-    /// Number of gaps: no item had the shape of the step.
+    /// Number of gaps: sequence numbers without an item, because no item had the shape of the step.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) empty: u64,
-    /// The failures that were skipped, in all passes.
+    /// The skipped failures of all passes.
     #[serde(default, skip_serializing_if = "Ledger::is_empty")]
     pub(crate) ledger: Ledger,
-    /// The digest of what the stream returned of datasets that were removed or restarted since. It is stored
-    /// with the first dataset.
+    /// The digest of samples from datasets that were later removed or restarted. Only the streams of the
+    /// first dataset have it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) before: Digest,
 }
 
 impl StreamState {
-    /// A stream before its first sample was taken.
+    /// A stream before its first sample.
     pub(crate) fn new(dataset: usize, stream: usize) -> Self {
         StreamState {
             dataset,
@@ -44,25 +44,25 @@ impl StreamState {
         }
     }
 
-    /// Number of items and gaps of the stream that have been taken.
+    /// Number of the stream's sequence numbers that have been passed: consumed and skipped items, and gaps.
     pub(crate) fn items_and_gaps(&self) -> u64 {
         self.digest.with_skipped().saturating_add(self.before.with_skipped()).saturating_add(self.empty)
     }
 
-    /// The same stream, of a dataset whose number has changed.
+    /// The same stream, with another number of the dataset.
     pub(super) fn of_dataset(&self, dataset: usize) -> Self {
         StreamState { dataset, ledger: self.ledger.clone().of_dataset(dataset), ..self.clone() }
     }
 
-    /// Records that a failure in this epoch of the dataset was skipped.
+    /// Records a skipped failure in this epoch of the dataset.
     pub(crate) fn skip(&mut self, epoch: u64, error: &Error) {
-        // An item that waited for a step of its shape may fail in a later epoch; entries are in the order of
-        // epochs.
+        // An item that waited for a step of its shape may fail after failures of a later epoch. It is then
+        // recorded with the later epoch, since the epochs of entries must ascend.
         let epoch = self.ledger.entries().last().map_or(epoch, |last| epoch.max(last.epoch));
         self.ledger.skip(self.dataset, self.stream, epoch, error);
     }
 
-    /// How the same stream differs in another state, if it does.
+    /// Describes the first difference from the same stream in another state; none if there is none.
     pub(super) fn difference(&self, other: &StreamState) -> Option<String> {
         let StreamState { dataset: _, stream: _, cursor, digest, empty, ledger, before } = other;
         let differs = |what: &str, first: &dyn fmt::Display, second: &dyn fmt::Display| {

@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::{Value as Json, json};
 
-/// The state of a rank of two, of a job with two datasets and four streams.
+/// The state of one of two ranks, of a job with two datasets and four streams.
 fn document(rank: usize) -> Json {
     let dataset = json!({
         "seed": 42, "shards": 9, "names": "00000000000000ff", "order": "shuffled", "shuffle": 5,
@@ -32,7 +32,7 @@ pub(super) fn state(rank: usize) -> State {
     parse(&document(rank)).unwrap()
 }
 
-/// A rank's document with something else at a path.
+/// A rank's document with another value at a path.
 fn with(rank: usize, path: &str, value: Json) -> Json {
     let mut document = document(rank);
     let (parent, key) = path.rsplit_once('/').unwrap();
@@ -66,7 +66,7 @@ fn states_of_all_ranks_merge_in_any_order() {
 }
 
 #[test]
-fn what_does_not_belong_together_does_not_merge() {
+fn states_of_missing_ranks_or_different_steps_do_not_merge() {
     let merge = |ranks: &[Json]| error(State::merge(ranks.iter().map(|rank| parse(rank).unwrap())));
     assert!(merge(&[]).contains("no state to merge"));
     assert!(merge(&[document(0)]).contains("stream 1: a rank is missing"));
@@ -79,20 +79,20 @@ fn what_does_not_belong_together_does_not_merge() {
 }
 
 #[test]
-fn twins_merge_into_one() {
+fn states_of_ranks_that_read_the_same_count_once() {
     let whole = State::merge([state(0), state(1)]).unwrap();
     let groups = [[0, 1, 0, 1], [0, 0, 1, 1], [1, 1, 0, 0]];
     for ranks in groups {
         assert_eq!(State::merge(ranks.map(state)).unwrap(), whole, "{ranks:?}");
     }
     assert_eq!(State::merge([whole.clone(), whole.clone(), state(1)]).unwrap(), whole);
-    // They do not replace a rank that is missing.
+    // Two states of one rank do not replace a missing rank.
     assert!(error(State::merge([state(0), state(0)])).contains("stream 1: a rank is missing"));
     assert!(error(State::merge([state(1), state(1), state(1)])).contains("stream 0: a rank is missing"));
 }
 
 #[test]
-fn twins_that_differ_are_named_with_the_difference() {
+fn different_states_of_one_stream_are_an_error_with_the_difference() {
     let digest = |key: &str, value: Json| {
         let mut digest = document(0)["at"][1]["digest"].clone();
         digest[key] = value;
@@ -135,7 +135,7 @@ fn twins_that_differ_are_named_with_the_difference() {
 }
 
 #[test]
-fn twins_may_have_other_messages() {
+fn states_of_one_stream_may_differ_in_the_messages_of_skips() {
     let skipped = |rank: usize, message: &str| {
         let mut state = state(rank);
         let mut streams = state.streams.to_vec();
@@ -159,14 +159,14 @@ fn twins_may_have_other_messages() {
 }
 
 #[test]
-fn a_rank_that_has_ended_waits_for_nobody() {
+fn a_rank_whose_run_has_ended_may_have_fewer_batches() {
     for how in ["/ended", "/failed"] {
         let mut ended = with(0, how, json!(true));
         let mut later = with(1, "/next_number", json!(96));
         later["batches"] = json!(12);
         let later = parse(&later).unwrap();
         let whole = State::merge([parse(&ended).unwrap(), later.clone()]).unwrap();
-        // Samples that the first rank may have left keep their sequence numbers.
+        // `next_number` stays that of the first rank, which may have samples left.
         assert_eq!(
             (whole.next_number(), whole.furthest(), whole.batches(), whole.end),
             (24, 96, 12, RunEnd::Open)
@@ -183,7 +183,7 @@ fn a_rank_that_has_ended_waits_for_nobody() {
 }
 
 #[test]
-fn ranks_at_other_numbers_merge_and_those_with_other_batches_do_not() {
+fn ranks_may_differ_in_sequence_numbers_but_not_in_batch_sizes() {
     let with = |rank, next_number: u64, step: Option<u64>| {
         let mut document = document(rank);
         document["next_number"] = json!(next_number);
@@ -204,7 +204,7 @@ fn ranks_at_other_numbers_merge_and_those_with_other_batches_do_not() {
 }
 
 #[test]
-fn every_difference_between_jobs_is_named() {
+fn each_difference_between_jobs_is_an_error_that_names_it() {
     let dataset = "/of/datasets/1";
     let cases = [
         ("/of/streams".into(), json!(8), "the number of streams is 8 in the state, and 4 here"),
@@ -269,7 +269,7 @@ fn every_difference_between_jobs_is_named() {
 }
 
 #[test]
-fn what_is_not_known_is_refused() {
+fn unknown_versions_and_keys_are_errors() {
     let found = error(parse(&with(0, "/shardstream_state", json!(2))));
     assert!(found.contains("version 2, and this release knows version 1"), "{found}");
     let text = document(0).to_string().replacen("\"shardstream_state\":1", "\"later\":[]", 1);
@@ -295,7 +295,7 @@ fn what_is_not_known_is_refused() {
 }
 
 #[test]
-fn what_no_loader_can_have_seen_is_refused() {
+fn impossible_numbers_are_errors() {
     let huge = u64::MAX;
     let cases = [
         ("/at/0/stream", json!(2), "out of order"),
@@ -345,7 +345,8 @@ fn what_no_loader_can_have_seen_is_refused() {
             error(parse(&with(0, path, value.clone())));
         }
     }
-    // An empty job misses nothing, and checks do not loop over the largest number of streams.
+    // A job without datasets is complete. Checks do not loop over all streams, of which there may be
+    // `usize::MAX`.
     let none = json!({
         "shardstream_state": 1, "of": {"streams": usize::MAX, "read": {"epoch": 0}, "datasets": []},
         "next_number": 0, "batches": 0, "at": []
@@ -369,7 +370,7 @@ fn seeds_and_hashes_of_all_sizes_are_kept() {
     }
 }
 
-/// A document with the fields that few states have.
+/// A document with the keys that only few states have.
 fn extended() -> Json {
     let entry = |number: u64| {
         json!({
@@ -378,7 +379,7 @@ fn extended() -> Json {
     };
     let mut document = with(0, "/skip", json!(7));
     for at in 0..2 {
-        // Numbers of 0 are not written.
+        // The number 0 is not written.
         document["at"][at].as_object_mut().unwrap().remove("dataset");
     }
     document["of"]["datasets"][1]["stages"] = json!(["flat_map"]);
@@ -393,7 +394,7 @@ fn extended() -> Json {
 }
 
 #[test]
-fn what_was_skipped_is_saved_and_restored() {
+fn skips_and_stage_records_are_saved_and_restored() {
     let state = parse(&extended()).unwrap();
     let text = state.to_string();
     assert_eq!(text.parse::<State>().unwrap(), state);
@@ -442,7 +443,7 @@ fn steps_to_skip_add_up() {
 }
 
 #[test]
-fn a_record_that_no_loader_can_have_made_is_refused() {
+fn impossible_skips_and_stage_records_are_errors() {
     let huge = u64::MAX;
     let cases = [
         ("/skip", json!(huge), "steps to skip are more than there can be"),

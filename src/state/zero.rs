@@ -1,4 +1,4 @@
-//! Default values, which documents leave out.
+//! Tells default values, which documents leave out.
 
 pub(super) fn is_zero<T: PartialEq + Default>(value: &T) -> bool {
     *value == T::default()

@@ -1,8 +1,8 @@
-//! The end of an archive: two blocks of zeros, followed by padding only.
+//! Checks the end of an archive: two blocks of zeros, followed by padding only.
 //!
 //! Preallocated downloads, power failures and bad network file systems leave regions of zeros in files. A
-//! region that begins where a header should be looks like the end of the archive, and must not be mistaken
-//! for it.
+//! region of zeros that begins where a header should be looks like the end of the archive. These checks tell
+//! the two apart, so that overwritten samples are an error.
 
 use super::header::BLOCK;
 use crate::error::{Error, ErrorKind};
@@ -10,9 +10,9 @@ use std::iter;
 
 /// Size in bytes of the end-of-archive marker.
 const MARKER: u64 = 2 * BLOCK as u64;
-/// Size in bytes of a record: nearly all writers pad archives to a multiple of it.
+/// Size in bytes of a record: nearly all writers pad archives to a multiple of this size.
 const RECORD: u64 = 20 * BLOCK as u64;
-/// Size in bytes of the largest record to which padding is accepted.
+/// Size in bytes of the largest record: padding to a multiple of a larger one is refused.
 const MAX_RECORD: u64 = 1 << 20;
 
 /// An archive that ends with an end marker.
@@ -22,19 +22,19 @@ pub(super) struct ArchiveEnd {
     pub(super) first: u64,
     /// The offset at which the archive begins, if known.
     pub(super) archive: Option<u64>,
-    /// Largest number of zeros after the marker, if the caller has set it.
+    /// Largest accepted number of zeros after the marker, if the caller has set it.
     pub(super) max_padding: Option<u64>,
 }
 
 impl ArchiveEnd {
-    /// Checks that zeros up to the offset `end`, and perhaps beyond, can be padding.
+    /// Checks that zeros up to the offset `end` can be padding. More zeros may follow.
     pub(super) fn check_more(&self, end: u64) -> Result<(), Error> {
         let max = self.max_padding.unwrap_or(if self.is_empty() { RECORD } else { MAX_RECORD });
         if self.padding(end) <= max { Ok(()) } else { Err(self.too_long(end)) }
     }
 
-    /// Checks that zeros up to the offset `end`, where the input ends or the next archive begins, can be
-    /// padding.
+    /// Checks that zeros up to the offset `end` can be padding. The input ends or the next archive begins at
+    /// `end`.
     pub(super) fn check(&self, end: u64) -> Result<(), Error> {
         let padding = self.padding(end);
         let explained = match (self.max_padding, self.archive) {
@@ -45,7 +45,8 @@ impl ArchiveEnd {
         if explained { Ok(()) } else { Err(self.too_long(end)) }
     }
 
-    /// Whether `padding` bytes fill up a record of an archive of `length` bytes.
+    /// Whether `padding` bytes can complete the last record of an archive of `length` bytes, padding
+    /// included.
     fn is_padded(&self, length: u64, padding: u64) -> bool {
         let largest = if self.is_empty() { RECORD } else { MAX_RECORD };
         // A small archive may be a single record.
@@ -72,46 +73,46 @@ impl ArchiveEnd {
         let zeros = self.padding(end);
         let message = format!(
             "{zeros} bytes of zeros or more follow the end-of-archive marker, which no padding explains: \
-             members were probably overwritten with zeros (if the writer of the shard makes them, set \
-             `tar::Limits::padding`, `--limit padding=SIZE` in the program)"
+             members were probably overwritten with zeros (if the writer of the shard pads it that far, \
+             set `tar::Limits::padding`, `--limit padding=SIZE` in the program)"
         );
         Error::from(ErrorKind::ArchiveEnd(message)).at_offset(self.first)
     }
 }
 
-/// The error of a single block of zeros in place of a header.
+/// The error for a single block of zeros in place of a header.
 pub(super) fn lone_block() -> Error {
     let message = "a single block of zeros is in place of a header, where an end-of-archive marker has \
                    two: members were probably overwritten with zeros";
     ErrorKind::ArchiveEnd(message.into()).into()
 }
 
-/// The error of a block of zeros in place of a header, in a range that ends before the archive does.
+/// The error for a block of zeros in place of a header, in a range that ends before the archive does.
 pub(super) fn zeros_in_range() -> Error {
     let message = "zeros are in place of a header, in a part of the shard that ends before the archive \
                    does: members were probably overwritten with zeros, or the index is that of another shard";
     ErrorKind::ArchiveEnd(message.into()).into()
 }
 
-/// The error of an archive that ends before `reach`, up to which it has members.
+/// The error for an archive that ends before `reach`, although the index lists members up to there.
 pub(super) fn ends_too_early(reach: u64) -> Error {
     let message = format!(
-        "there are zeros where the index says that members reach up to byte {reach}: they were probably \
-         overwritten"
+        "there are zeros where the index says that members reach up to byte {reach}: the members were \
+         probably overwritten"
     );
     ErrorKind::ArchiveEnd(message).into()
 }
 
-/// The error of data after the end marker, whose zeros begin at `first`.
+/// The error for data after the end marker, whose zeros begin at `first`.
 pub(super) fn data_after(first: u64) -> Error {
     let message = format!(
         "data follows the end-of-archive marker, whose zeros begin at byte {first}: members were probably \
-         overwritten with zeros, or this was appended to the archive"
+         overwritten with zeros, or the data was appended to the archive"
     );
     ErrorKind::ArchiveEnd(message).into()
 }
 
-/// The error of another archive after the end marker, whose zeros begin at `first`.
+/// The error for another archive after the end marker, whose zeros begin at `first`.
 pub(super) fn archive_after(first: u64) -> Error {
     let message = format!(
         "a tar header follows the end-of-archive marker, whose zeros begin at byte {first}: members were \
@@ -127,18 +128,18 @@ mod tests {
 
     fn ends(members: u64, length: u64, max_padding: Option<u64>) -> bool {
         let end = ArchiveEnd { first: members, archive: Some(0), max_padding };
-        let found = end.check(length).is_ok();
-        assert!(!found || end.check_more(length).is_ok(), "{members} {length}");
-        found
+        let accepted = end.check(length).is_ok();
+        assert!(!accepted || end.check_more(length).is_ok(), "{members} {length}");
+        accepted
     }
 
     #[test]
-    fn padding_of_all_writers() {
+    fn padding_of_all_writers_is_accepted() {
         for members in [512, 1024, 10_240 - 1024, 10_240, 5_000_192] {
             let marked = members + MARKER;
-            // Without padding, as Go, Rust and libarchive write files.
+            // Go, Rust and libarchive write no padding.
             assert!(ends(members, marked, None), "{members}");
-            // GNU tar with `--blocking-factor`, and Python.
+            // GNU tar with `--blocking-factor`, and Python, pad to whole records.
             for factor in [1, 2, 4, 8, 10, 20, 40, 64, 128, 160, 256, 512, 640, 1024, 2048] {
                 assert!(ends(members, marked.next_multiple_of(factor * 512), None), "{members}, {factor}");
             }
@@ -146,8 +147,8 @@ mod tests {
     }
 
     #[test]
-    fn zeros_that_no_padding_explains() {
-        // A whole record more; a length that is no multiple of a record; a part of a block.
+    fn zeros_beyond_a_record_need_a_set_limit() {
+        // One or more records too many; a length that is no multiple of a record; part of a block.
         for (members, length) in [
             (205 * 10_240, 207 * 10_240),
             (205 * 10_240, 215 * 10_240),
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_without_members_is_small() {
+    fn an_archive_without_members_has_at_most_one_record() {
         for (length, expected) in [(1024, true), (10_240, true), (20_480, false), (1 << 20, false)] {
             assert_eq!(ends(0, length, None), expected, "{length}");
         }

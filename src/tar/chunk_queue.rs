@@ -1,15 +1,15 @@
-//! The chunks that were pushed and have not been consumed.
+//! A queue of pushed chunks, from which the walker takes pieces of any size.
 
 use crate::read_buffer::ReadBuffer;
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::ops::Deref;
 
-/// Bytes of memory that are reserved because of a header alone; more is reserved only as bytes arrive.
+/// Largest buffer in bytes that is reserved because a header claims a size. More is reserved only as bytes
+/// arrive.
 const MAX_RESERVED: usize = 1 << 20;
 
-/// A queue of chunks from which pieces are taken: slices if a piece is in one chunk, copies if it spans
-/// several.
+/// A queue of chunks. A piece taken from it is a slice if it is in one chunk, and a copy if it spans several.
 #[derive(Debug, Default)]
 pub(super) struct ChunkQueue {
     head: Bytes,
@@ -22,7 +22,7 @@ pub(super) struct ChunkQueue {
     gathered: ReadBuffer,
 }
 
-/// A piece of the input, of which parts can be shared without a copy.
+/// A piece of the input; its parts can be shared without a copy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SharedSlice<'a> {
     bytes: &'a [u8],
@@ -65,7 +65,7 @@ impl ChunkQueue {
         self
     }
 
-    /// The offset of the next byte that has not been taken, skipped or gathered for an incomplete piece.
+    /// The offset of the next byte that was not taken, skipped or gathered for an incomplete piece.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
@@ -75,8 +75,8 @@ impl ChunkQueue {
         &self.gathered
     }
 
-    /// Calls `look` with the next `size` bytes, and consumes them. Returns none until all of them have been
-    /// pushed; until then, call it with the same `size`.
+    /// Calls `look` with the next `size` bytes, and consumes them. Returns none if fewer bytes have been
+    /// pushed; the caller must then call again with the same `size`.
     pub(super) fn look<T>(&mut self, size: usize, look: impl FnOnce(SharedSlice<'_>) -> T) -> Option<T> {
         if self.gathered.is_empty() && self.head.len() >= size {
             let found = look(SharedSlice { bytes: &self.head[..size], chunk: &self.head });
@@ -88,8 +88,8 @@ impl ChunkQueue {
         Some(look(SharedSlice { bytes: &chunk, chunk: &chunk }))
     }
 
-    /// Takes the next `size` bytes as one piece. Returns none until all of them have been pushed; until then,
-    /// call it with the same `size`.
+    /// Takes the next `size` bytes as one piece. Returns none if fewer bytes have been pushed; the caller
+    /// must then call again with the same `size`.
     pub(super) fn take(&mut self, size: usize) -> Option<Bytes> {
         if self.gathered.is_empty() && self.head.len() >= size {
             let piece = self.head.split_to(size);
@@ -100,7 +100,8 @@ impl ChunkQueue {
             if self.head.is_empty() {
                 return None;
             }
-            // Not before there are bytes: the next piece may be another one, and in one chunk.
+            // The buffer is reserved only when there are bytes to gather: the piece may yet arrive in one
+            // chunk.
             if self.gathered.capacity() == 0 {
                 self.gathered = ReadBuffer::with_capacity(size.min(MAX_RESERVED.max(self.available)));
             }
@@ -112,8 +113,8 @@ impl ChunkQueue {
         Some(std::mem::take(&mut self.gathered).freeze())
     }
 
-    /// Takes the next bytes in one chunk, at most `size`. Returns none until some have been pushed. Nothing
-    /// may have been gathered.
+    /// Takes up to `size` bytes from the current chunk. Returns none if no bytes have been pushed. Must not
+    /// be called while bytes are gathered for an incomplete piece.
     pub(super) fn part(&mut self, size: u64) -> Option<Bytes> {
         if self.head.is_empty() {
             return None;
@@ -123,7 +124,7 @@ impl ChunkQueue {
         Some(part)
     }
 
-    /// Skips up to `size` bytes, and returns the number of bytes that are still to be skipped.
+    /// Skips up to `size` pushed bytes, and returns how many of them are still to be skipped.
     pub(super) fn skip(&mut self, mut size: u64) -> u64 {
         while size > 0 && !self.head.is_empty() {
             let part = usize::try_from(size).unwrap_or(usize::MAX).min(self.head.len());
@@ -134,7 +135,7 @@ impl ChunkQueue {
         size
     }
 
-    /// Advances past `size` bytes that will not be pushed. All pushed bytes must have been consumed.
+    /// Advances the offset by `size` bytes that will not be pushed. All pushed bytes must have been consumed.
     pub(super) fn leave_out(&mut self, size: u64) {
         debug_assert!(self.available == 0 && self.gathered.is_empty());
         self.offset = self.offset.saturating_add(size);
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_over_chunks_is_gathered() {
+    fn a_piece_that_spans_chunks_is_gathered() {
         let mut input = ChunkQueue::default();
         input.push(Bytes::from_static(b"abc"));
         assert_eq!(input.take(5), None);
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_that_is_looked_at_is_copied_only_over_chunks() {
+    fn look_copies_only_a_piece_that_spans_chunks() {
         let chunk = Bytes::from(vec![7u8; 100]);
         let mut input = ChunkQueue::default();
         input.push(chunk.clone());
@@ -192,9 +193,9 @@ mod tests {
         assert_eq!((input.offset(), input.gathered().len()), (102, 0));
     }
 
-    /// Memory that grows is neither aligned nor used again.
+    /// A buffer that was reallocated would be neither aligned nor reused.
     #[test]
-    fn a_gathered_piece_never_outgrows_its_memory() {
+    fn the_buffer_of_a_gathered_piece_is_never_reallocated() {
         let mut input = ChunkQueue::default();
         assert_eq!(input.take(512), None, "nothing is there yet");
         input.push(Bytes::from(vec![1; 40_000]));
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_claim_reserves_little() {
+    fn a_huge_claimed_size_reserves_little_memory() {
         let mut input = ChunkQueue::default();
         input.push(Bytes::from_static(b"abc"));
         assert_eq!(input.take(usize::MAX / 2), None);

@@ -1,4 +1,4 @@
-//! What a walker finds: members and their content.
+//! Events of a walker: members and their content.
 
 use super::header::EntryKind;
 use super::refusal::{MemberRefusal, NameKnown};
@@ -11,7 +11,7 @@ use bytes::Bytes;
 pub struct Entry {
     /// The name, with pax and GNU long names resolved. Usually UTF-8.
     pub name: Bytes,
-    /// What the member is.
+    /// The kind of member.
     pub kind: EntryKind,
     /// The size of its content in bytes.
     pub size: u64,
@@ -22,7 +22,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The error of this member, which names it if its name is known.
+    /// The error of this refused member. The error contains the member's name if the whole name is known.
     pub(super) fn refused(&self, refusal: MemberRefusal) -> Error {
         let error = Error::from(refusal.kind()).at_offset(self.offset);
         match refusal.name() {
@@ -36,19 +36,19 @@ impl Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// Nothing, until more bytes are [pushed](super::Walker::push) or the input is
-    /// [finished](super::Walker::finish).
+    /// The walker needs more bytes: [`push`](super::Walker::push) a chunk or call
+    /// [`finish`](super::Walker::finish).
     NeedInput,
-    /// A member. If it is a [file](EntryKind::File), its [`Body`](Event::Body) comes next, unless it is
-    /// [skipped](super::Walker::skip_body). A member that is refused is an error of
-    /// [`Walker::next`](super::Walker::next) instead.
+    /// A member. After a [file](EntryKind::File), the next event is its [`Body`](Event::Body), unless
+    /// [`skip_body`](super::Walker::skip_body) was called. For a refused member,
+    /// [`Walker::next`](super::Walker::next) returns an error instead.
     Entry(Entry),
-    /// The whole content of the file before: a slice of the pushed chunk, or a copy if it spans several
-    /// chunks.
+    /// The whole content of the last file: a slice of the pushed chunk, or a copy if the content spans
+    /// several chunks.
     Body(Bytes),
     /// An end-of-archive marker: two blocks of zeros. Another archive may follow if
     /// [`Limits::archives`](super::Limits::archives) allows it.
     EndOfArchive,
-    /// The end of the input, where it may end.
+    /// The end of the input, after a complete archive or after an error.
     End,
 }

@@ -18,12 +18,12 @@ use smol_str::SmolStr;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What is stored of a field: its content, or its place in the archive.
+/// The stored value of a field: its content, or its byte range in the archive.
 pub(super) trait FieldContent: Sized {
-    /// The value, if it follows from the header alone. The body is then skipped.
+    /// The value, if the header is enough to know it. The walker then skips the body.
     fn of_header(entry: &Entry) -> Option<Self>;
 
-    /// The value, if it needs the body.
+    /// The value made of the body, for types that need the body.
     fn of_body(body: Bytes) -> Option<Self>;
 }
 
@@ -37,8 +37,8 @@ impl FieldContent for Value {
     }
 }
 
-/// Drives a [`Walker`] and groups its members into samples. The parser and the outline share it, so that both
-/// find the same samples and the same errors.
+/// Drives a [`Walker`] and groups its members into samples. The parser and the outline share this type, so
+/// both find the same samples and the same errors.
 #[derive(Debug)]
 pub(super) struct Grouper<V> {
     pub(super) walker: Walker,
@@ -48,17 +48,17 @@ pub(super) struct Grouper<V> {
     /// The field whose content comes next.
     member: Option<ByteString>,
     sample: Option<Pending<V>>,
-    /// Whether the archive of the current sample has ended, so that no other member belongs to the sample.
+    /// Whether the archive of the current sample has ended. No other member then belongs to the sample.
     ended: bool,
-    /// The error of a sample, which is returned after the complete sample before it.
+    /// The error of a sample, to be returned after the complete sample before it.
     fault: Option<Error>,
-    /// The samples that may have more members, if members need not be adjacent.
+    /// The samples that may have more members; none if the members of a sample must be adjacent.
     held: Option<HeldSamples<V>>,
-    /// The beginnings of the names of refused members whose whole names are not known, until the next sample
-    /// begins, or to the end if members need not be adjacent.
+    /// For refused members with a name that is too long, the beginnings of their names. The list is cleared
+    /// when the next sample begins, or never if members need not be adjacent.
     unnamed: Vec<Bytes>,
     names: Interner,
-    /// The keys so far, to detect a repeated one.
+    /// The keys so far, to detect repeated keys.
     keys: SeenKeys,
 }
 
@@ -104,7 +104,8 @@ impl<V: FieldContent> Grouper<V> {
             }
             let whole = match self.walker.step().map_err(|error| self.damaged(error))? {
                 Event::NeedInput => return Ok(GroupEvent::NeedInput),
-                // Only now is it certain that this was the end marker, and that the last sample is complete.
+                // `Event::EndOfArchive` is not enough: zeros may have overwritten members. At the end of the
+                // input, the padding has been checked, and the last sample is complete.
                 Event::End => match (self.sample.take(), &mut self.held) {
                     (None, _) => return Ok(GroupEvent::End),
                     (last, None) => last,
@@ -129,21 +130,21 @@ impl<V: FieldContent> Grouper<V> {
         }
     }
 
-    /// Handles a member's header. A member of another key completes the sample before it, which is returned.
+    /// Handles a member's header. If the member has another key, the sample before is complete and is
+    /// returned.
     ///
-    /// The name is copied: it is a slice of the chunk that the header is in.
+    /// Key and field name are copied: a slice of the header's chunk would keep the whole chunk in memory.
     fn entry(&mut self, entry: Entry) -> Option<Pending<V>> {
         let refusal = self.walker.refused();
         if let Some(refusal) = refusal.filter(|refusal| refusal.name() == NameKnown::Beginning) {
             self.unnamed(entry.name.clone(), entry.refused(refusal));
             return None;
         }
-        // Only a file has a body, which is skipped unless the member is wanted.
         let skip_body = |grouper: &mut Self| grouper.walker.skip_body();
         let name = std::str::from_utf8(&entry.name);
         let is_text = name.is_ok();
         let name = name.map_or_else(|_| Cow::Owned(escaped(&entry.name)), Cow::Borrowed);
-        // `tar -cf x.tar .` writes it before every name.
+        // `tar -cf x.tar .` writes `./` before every name.
         let name = if self.held.is_some() { name.trim_start_matches("./") } else { &name };
         let split = if is_meta(name) { None } else { split_name(name) };
         let Some((key, field)) = split.filter(|_| entry.kind != EntryKind::Other) else {
@@ -216,7 +217,8 @@ impl<V: FieldContent> Grouper<V> {
             self.report(entry, kind);
         }
         if self.unnamed.iter().any(|name| may_belong(name, key)) {
-            let message = "the name of a member before it is too long to be read, and may be of this sample";
+            let message =
+                "the name of an earlier member is too long to be read; the member may belong to this sample";
             self.report(entry, ErrorKind::Header(message.into()));
         }
         if self.held.is_none() {
@@ -229,8 +231,8 @@ impl<V: FieldContent> Grouper<V> {
         self.held.as_ref().is_some_and(HeldSamples::is_mixed)
     }
 
-    /// Handles a member of which only the beginning of the name is known. The current sample is dropped if it
-    /// may be of that sample, and so is the next one.
+    /// Handles a refused member whose name is known only in part. Drops the current sample, the held samples
+    /// and later the next sample if their keys show that the member may belong to them.
     fn unnamed(&mut self, name: Bytes, error: Error) {
         let held = self.held.iter_mut().flat_map(HeldSamples::iter_mut);
         for pending in self.sample.iter_mut().chain(held).filter(|pending| may_belong(&name, pending.key())) {
@@ -240,7 +242,7 @@ impl<V: FieldContent> Grouper<V> {
         self.unnamed.push(name);
     }
 
-    /// The error if the current sample is too large with this member, which is counted.
+    /// Counts a member, and returns an error if the current sample is now too large.
     fn beyond_limits(&mut self, entry: &Entry) -> Option<ErrorKind> {
         let Limits { sample: limit, members, .. } = *self.walker.limits();
         let pending = self.sample.as_mut().filter(|pending| !pending.bad)?;
@@ -273,22 +275,23 @@ impl<V: FieldContent> Grouper<V> {
         }
     }
 
-    /// Adds the place to an error of the source of the bytes.
+    /// Adds shard, key and offset to an error of the source of the bytes.
     pub(super) fn broken(&mut self, error: Error) -> Error {
         let offset = self.walker.offset();
         self.lost(error, true).at_offset(offset)
     }
 
-    /// Adds the place to an error after which the archive can't be read further, and drops the current
-    /// sample, which may be incomplete. The error is of that sample if the bytes end in it; a damaged header
-    /// may be of any other one.
+    /// Adds shard and key to an error that ends the archive, and drops the current sample, which may be
+    /// incomplete. If the bytes end inside the sample, the error has its key. If a header is damaged, the
+    /// error has no key: the header may belong to another sample.
     fn damaged(&mut self, error: Error) -> Error {
         let is_header =
             matches!(error.kind(), ErrorKind::Checksum | ErrorKind::Header(_) | ErrorKind::TooLarge { .. });
         self.lost(error, !is_header)
     }
 
-    /// Drops the current sample, of which the error is if `is_named`.
+    /// Drops the current sample and the held samples. Adds the current sample's key to the error if
+    /// `is_named`.
     fn lost(&mut self, error: Error, is_named: bool) -> Error {
         self.member = None;
         if let Some(held) = &mut self.held {
@@ -302,13 +305,14 @@ impl<V: FieldContent> Grouper<V> {
     }
 }
 
-/// Whether a member whose name begins like this may be of the sample with this key.
+/// Whether a member whose name begins with `name` may belong to the sample with this key.
 fn may_belong(name: &[u8], key: &str) -> bool {
     let known = name.len().min(key.len());
     name[..known] == key.as_bytes()[..known] && name.get(known).is_none_or(|&next| next == b'.')
 }
 
-/// A name that is not UTF-8 as distinct text, so that its error concerns only the sample that it belongs to.
+/// Escapes a name that is not UTF-8, so that different names have different keys: the error of the name then
+/// affects only its own sample.
 fn escaped(name: &[u8]) -> String {
     let shown = name.utf8_chunks().map(|part| format!("{}{}", part.valid(), part.invalid().escape_ascii()));
     shown.collect()

@@ -1,7 +1,7 @@
 //! Parses a tar header block and the extension headers before it.
 //!
 //! Formats: POSIX ustar and pax (IEEE Std 1003.1, pax interchange format), GNU tar, and the v7 layout. The
-//! fields are read by the types of the `tar` crate.
+//! types of the `tar` crate read the fields.
 
 use super::chunk_queue::SharedSlice;
 use crate::error::{Error, ErrorKind, Result};
@@ -9,14 +9,15 @@ use bytes::Bytes;
 use tar::{EntryType, Header};
 
 pub(super) const BLOCK: usize = 512;
-/// The checksum field of a header, which counts as spaces in the sum.
+/// The checksum field of a header. The checksum is computed as if this field contained spaces.
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
-/// The flag in the header of a sparse member, and in a further block of its map, of a block that follows.
+/// Offset, in the header of a sparse member, of the flag that a block with more of its map follows.
 const SPARSE_CONTINUED: usize = 482;
+/// Offset, in such a block, of the flag that another one follows.
 const MAP_CONTINUED: usize = 504;
 
-/// What a tar member is.
+/// The kind of a tar member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EntryKind {
@@ -24,28 +25,29 @@ pub enum EntryKind {
     File,
     /// A hard or symbolic link: its content is elsewhere.
     Link,
-    /// Anything else that holds no data of a sample: a directory, a device, a volume label.
+    /// Anything else, which has no data of a sample: a directory, a device, a volume label.
     Other,
 }
 
-/// The values of extension headers for the next member. `None` means that they have none.
+/// The values that extension headers set for the next member; `None` for a value that they do not set.
 #[derive(Debug, Default)]
 pub(super) struct Extension {
-    /// Whether a pax header was among them.
+    /// Whether one of the extension headers is a pax header.
     pub(super) pax: bool,
     pub(super) path: Option<Bytes>,
     pub(super) size: Option<u64>,
-    /// Whether records say that the member is sparse, and its real name if they do.
+    /// Whether pax records say that the member is sparse.
     sparse: bool,
+    /// The name of a sparse member; its `path` is a made-up one.
     sparse_name: Option<Bytes>,
 }
 
-/// The map of a sparse member of GNU's older form.
+/// Where the map of a sparse member ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SparseMap {
-    /// It is in the header, or at the beginning of the content.
+    /// In the header, in pax records, or in the content.
     Whole,
-    /// More of it is in the block after the header.
+    /// In blocks between the header and the content, as in GNU's older form.
     Continued,
 }
 
@@ -62,7 +64,7 @@ pub(super) enum Block {
     GlobalPax { size: u64 },
     /// A GNU long name for the next member.
     LongName { size: u64 },
-    /// Something of that size that does not concern samples.
+    /// A header whose content, of this size, does not matter for samples.
     Ignored { size: u64 },
 }
 
@@ -77,7 +79,7 @@ pub(super) fn parse(block: SharedSlice<'_>, extension: &mut Extension, global: &
     let size = size(header)?;
     let kind = match header.entry_type() {
         EntryType::XHeader => return Ok(Block::Pax { size }),
-        // Solaris tar's pax headers, from before POSIX gave them a letter.
+        // Solaris tar's letter for pax headers, which is older than the one in POSIX.
         other if other.as_byte() == b'X' => return Ok(Block::Pax { size }),
         EntryType::XGlobalHeader => return Ok(Block::GlobalPax { size }),
         EntryType::GNULongName => return Ok(Block::LongName { size }),
@@ -134,8 +136,9 @@ fn name(block: SharedSlice<'_>, header: &Header) -> Bytes {
     [prefix, b"/", name].concat().into()
 }
 
-/// The size field: octal digits, or a base-256 number, of which the `tar` crate reads the last eight bytes
-/// only. GNU tar leaves it blank in volume labels.
+/// The size field: octal digits or a base-256 number. GNU tar leaves the field blank in volume labels.
+///
+/// Of a base-256 number, the `tar` crate reads only the last eight bytes; the others are checked here.
 fn size(header: &Header) -> Result<u64> {
     let field = &header.as_old().size;
     if let Some(size) = plain_octal(field) {
@@ -168,7 +171,7 @@ fn plain_octal(field: &[u8]) -> Option<u64> {
     octal_digits(&field[..end]).filter(|_| end > 0)
 }
 
-/// The number of these digits, all of which are looked at.
+/// Parses octal digits, without a branch per digit.
 fn octal_digits(digits: &[u8]) -> Option<u64> {
     let (mut number, mut others) = (0, 0);
     for byte in digits {
@@ -179,8 +182,8 @@ fn octal_digits(digits: &[u8]) -> Option<u64> {
     (others < 8).then_some(number)
 }
 
-/// The sum of a header's bytes: eight at a time, in four sums of 16 bits, which 64 words cannot overflow.
-/// A byte at a time took a quarter of the time of tests, which are not optimised.
+/// The sum of a header's bytes. Adds eight bytes at a time, in four sums of 16 bits, which 64 words cannot
+/// overflow. In unoptimised builds, adding byte by byte took a quarter of the time of all tests.
 fn sum(block: &[u8; BLOCK]) -> u32 {
     const EVERY_OTHER_BYTE: u64 = 0x00ff_00ff_00ff_00ff;
     let (words, _) = block.as_chunks::<8>();
@@ -192,7 +195,7 @@ fn sum(block: &[u8; BLOCK]) -> u32 {
     (0..4).map(|part| (sums >> (16 * part)) as u32 & 0xffff).sum()
 }
 
-/// Checks the header's checksum: the sum of its bytes, which some old archivers took as signed.
+/// Checks the header's checksum: the sum of its bytes. Some old archivers added them as signed numbers.
 fn verify(header: &Header, sum: u32) -> Result<()> {
     let block = header.as_bytes();
     let spaces = (b' ' as u32) * CHECKSUM.len() as u32;
@@ -244,7 +247,7 @@ impl Extension {
         Ok(())
     }
 
-    /// Reads the records of a later global pax header. Values that it does not have stay.
+    /// Reads the records of a later global pax header. Values that the later header does not set stay.
     pub(super) fn override_with(&mut self, records: SharedSlice<'_>) -> Result<()> {
         let mut later = Extension::default();
         later.read_pax(records)?;
@@ -254,8 +257,8 @@ impl Extension {
         Ok(())
     }
 
-    /// Reads a GNU long name. It ends with one NUL, which some writers leave out; more NULs are a part of the
-    /// name that was overwritten with zeros.
+    /// Reads a GNU long name. A long name ends with one NUL, which some writers leave out. Other NULs are an
+    /// error: part of the name was overwritten with zeros.
     pub(super) fn read_long_name(&mut self, name: SharedSlice<'_>) -> Result<()> {
         let text = name.strip_suffix(b"\0").unwrap_or(&name);
         if text.is_empty() || text.contains(&0) {
@@ -274,7 +277,7 @@ impl Extension {
 }
 
 /// The keywords and values of pax records, `LENGTH KEYWORD=VALUE\n`. Only the length tells where a record
-/// ends: a value may contain line breaks, which the `tar` crate takes for the end.
+/// ends: a value may contain line breaks. (The `tar` crate ends a record at the first line break.)
 fn pax_records(mut rest: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8])>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -308,7 +311,8 @@ fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((&text[..equals], &text[equals + 1..], after))
 }
 
-/// The error of two extended names: readers disagree on which one wins, so that neither can be trusted.
+/// The error for two extended names of one member: readers disagree on which one wins, so neither can be
+/// trusted.
 fn two_names() -> Error {
     invalid("two extended names for one member")
 }
@@ -328,7 +332,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn plain_numbers_are_what_the_tar_crate_reads(
+        fn plain_octal_agrees_with_the_tar_crate(
             field in prop::collection::vec(prop::sample::select(b"01789 \0\0x".to_vec()), 12),
         ) {
             let mut header = Header::new_old();
@@ -339,7 +343,7 @@ mod tests {
         }
 
         #[test]
-        fn the_sum_is_that_of_all_bytes(block in prop::collection::vec(any::<u8>(), BLOCK)) {
+        fn the_sum_adds_up_all_bytes(block in prop::collection::vec(any::<u8>(), BLOCK)) {
             let expected = block.iter().map(|&byte| u32::from(byte)).sum::<u32>();
             prop_assert_eq!(sum(Header::from_byte_slice(&block).as_bytes()), expected);
             prop_assert_eq!(sum(&[255; BLOCK]), 255 * BLOCK as u32);
@@ -347,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_as_most_writers_put_them_are_plain() {
+    fn plain_octal_reads_the_numbers_of_most_writers() {
         let fields: [(&[u8], _); 5] = [
             (b"00000001750\0", Some(1000)),
             (b"777777777777", Some((1 << 36) - 1)),

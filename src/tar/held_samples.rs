@@ -1,4 +1,4 @@
-//! Samples whose members need not be adjacent, while more of their members may follow.
+//! Incomplete samples of an archive whose members are in any order.
 
 use super::pending::Pending;
 use crate::error::{ErrorKind, SizeLimit};
@@ -6,17 +6,16 @@ use foldhash::quality::RandomState;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::BuildHasher;
 
-/// The samples that may have more members, if [`Limits::unsorted`](super::Limits::unsorted) allows them to be
-/// apart.
+/// Holds samples that may have more members, for [`Limits::unsorted`](super::Limits::unsorted).
 ///
-/// A sample is complete when the next member begins further from its first header than the limit, or when the
-/// archive ends. So what is held is in as many bytes of the archive, and samples are complete in the order of
-/// their first members, whatever the limit is.
+/// A sample is complete when a member begins further from the sample's first header than the limit, or when
+/// the archive ends. So the held samples take at most as many bytes as the limit, and samples become complete
+/// in the order of their first members, whatever the limit is.
 #[derive(Debug)]
 pub(super) struct HeldSamples<V> {
-    /// Largest accepted distance of a member from the first one of its sample, in bytes.
+    /// Largest accepted distance of a member from the first member of its sample, in bytes.
     limit: u64,
-    /// By the offset of the first header.
+    /// Incomplete samples by the offset of their first header.
     held: BTreeMap<u64, Pending<V>>,
     complete: VecDeque<Pending<V>>,
     hasher: RandomState,
@@ -47,8 +46,8 @@ impl<V> HeldSamples<V> {
         }
     }
 
-    /// Holds the sample before a member of another one at `offset`. Samples that are further away become
-    /// complete.
+    /// Holds `sample` when a member of another sample begins at `offset`. Samples that began more than the
+    /// limit before `offset` become complete.
     pub(super) fn hold(&mut self, sample: Option<Pending<V>>, offset: u64) {
         self.held.extend(sample.map(|sample| (sample.offset, sample)));
         let first = offset.saturating_sub(self.limit);
@@ -56,18 +55,18 @@ impl<V> HeldSamples<V> {
         self.complete.extend(std::mem::replace(&mut self.held, near).into_values());
     }
 
-    /// Ends the archive, whose last member is of `last`.
+    /// Ends the archive: all held samples and `last`, the sample of the last member, become complete.
     pub(super) fn complete_all(&mut self, last: Option<Pending<V>>) {
         self.held.extend(last.map(|sample| (sample.offset, sample)));
         self.complete.extend(std::mem::take(&mut self.held).into_values());
     }
 
-    /// Drops the samples that may have more members.
+    /// Drops the incomplete samples.
     pub(super) fn clear(&mut self) {
         self.held.clear();
     }
 
-    /// Takes back the sample of this key, of which a member follows.
+    /// Removes and returns the held sample with this key, to add a member to it.
     pub(super) fn resume(&mut self, key: &str) -> Option<Pending<V>> {
         let offset = self.offsets.get(&self.hasher.hash_one(key))?;
         self.held.get(offset).filter(|sample| sample.key() == key)?;
@@ -75,14 +74,14 @@ impl<V> HeldSamples<V> {
         self.held.remove(offset)
     }
 
-    /// Notes a new sample. Returns its error if there was one of the same key, which is complete.
+    /// Records a new sample. Returns an error if an earlier sample with the same key is already complete.
     pub(super) fn begin(&mut self, key: &str, offset: u64) -> Option<ErrorKind> {
         let before = self.offsets.insert(self.hasher.hash_one(key), offset)?;
         let (size, limit) = (offset.saturating_sub(before), self.limit);
         self.is_mixed = true;
         Some(match size > limit {
             true => ErrorKind::TooLarge { what: SizeLimit::MemberDistance, size, limit },
-            // They are in two concatenated archives.
+            // The two samples are in two concatenated archives.
             false => ErrorKind::ScatteredSample,
         })
     }

@@ -1,21 +1,21 @@
-//! Interns the names of fields, which nearly all samples share.
+//! Interns field names: nearly all samples of a shard have the same ones.
 
 use bytestring::ByteString;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Length in bytes from which on the process does not keep names forever.
+/// The process keeps only names shorter than this many bytes forever.
 const LONG_NAME: usize = 64;
 /// Number of names that the process keeps forever.
 const MAX_STATIC: usize = 1024;
 /// Number of names that a parser remembers.
 const MAX_KNOWN: usize = 256;
 
-/// Copies names that are likely to occur again.
+/// Copies each name once and returns the same copy when the name occurs again.
 #[derive(Debug, Default)]
 pub(super) struct Interner {
-    /// The first names of the shard: nearly all samples have the same.
+    /// The first names of the shard, in order of their first occurrence.
     known: Vec<ByteString>,
     /// The index in `known` at which the next name is expected.
     next: usize,
@@ -39,8 +39,9 @@ impl Interner {
     }
 }
 
-/// A copy of a name that is never freed, and so has no reference count: threads that change the count of one
-/// name at the same time wait for each other. None for names beyond the first ones, which may be an attack.
+/// Returns a copy of the name that is never freed and has no reference count. (Threads that change one
+/// reference count at the same time slow each other down.) Returns none for a long name, and once
+/// [`MAX_STATIC`] names are kept: a hostile shard could have any number of names.
 fn static_copy(name: &str) -> Option<&'static str> {
     static NAMES: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
     static FULL: AtomicBool = AtomicBool::new(false);

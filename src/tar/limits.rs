@@ -2,8 +2,8 @@
 
 use crate::error::{ErrorKind, Result};
 
-/// Limits on what is accepted of a shard: the sizes in its headers, the size of a sample, and the data after
-/// the end of the archive.
+/// Limits on a shard's contents: the sizes in its headers, the size of a sample, and the data after the end
+/// of the archive.
 ///
 /// ```
 /// use shardstream::tar::Limits;
@@ -15,15 +15,15 @@ use crate::error::{ErrorKind, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Size of the largest accepted member in bytes. The sample of a larger one is an error, and the next
-    /// sample follows. Default: 4 GiB.
+    /// Size of the largest accepted member in bytes. A larger member makes its sample an error; reading
+    /// continues with the next sample. Default: 4 GiB.
     pub member: u64,
-    /// Size of the largest accepted extension header (pax records or a GNU long name) in bytes. The sample of
-    /// a member with a larger one is an error, and the next sample follows. Default: 1 MiB.
+    /// Size of the largest accepted extension header (pax records or a GNU long name) in bytes. A member with
+    /// a larger one makes its sample an error; reading continues with the next sample. Default: 1 MiB.
     pub extension: u64,
     /// Size of the largest accepted sample: the bytes of all its members. A larger sample is an error, and is
-    /// not kept in memory. Default: 1 GiB, enough for long videos; a few MB of gzip can expand to more than
-    /// any machine has.
+    /// not kept in memory. Default: 1 GiB. That is enough for long videos, and protects the memory from a few
+    /// MB of gzip that expand to more than the machine has.
     pub sample: u64,
     /// Largest accepted number of members of a sample. A sample with more members is an error, and is not
     /// kept in memory. Default: 65 536.
@@ -32,31 +32,33 @@ pub struct Limits {
     /// zeros.
     ///
     /// Default: `None`, which accepts padding to whole records. Writers pad archives to a multiple of a
-    /// record: GNU tar, Python and this crate to one of 10 240 bytes. Accepted are records of `512 * 2^n` and
-    /// `5120 * 2^n` bytes up to 1 MiB; an archive of up to 1 MiB may be a single record, and one without
-    /// members has up to 10 240 bytes. More zeros have probably overwritten samples.
+    /// record size; GNU tar, Python and this crate use records of 10 240 bytes. Record sizes of `512 * 2^n`
+    /// and `5120 * 2^n` bytes up to 1 MiB are accepted. An archive of up to 1 MiB may be a single record; an
+    /// archive without members may have up to 10 240 bytes. More zeros are an error: they have probably
+    /// overwritten samples.
     pub padding: Option<u64>,
     /// Largest accepted number of concatenated archives in a shard, as made by `cat a.tar b.tar`. Default: 1.
     ///
-    /// If there may be several, a region of zeros that ends where a member begins can be mistaken for the end
-    /// of one archive and the beginning of the next.
+    /// With a larger value, a region of overwritten samples that is all zeros and ends where a member begins
+    /// can be mistaken for the end of one archive and the beginning of the next.
     pub archives: u64,
-    /// Largest accepted distance of a member from the first one of its sample: the bytes of the archive from
-    /// header to header. Default: 0, members of a sample are adjacent.
+    /// Largest accepted distance of a member from the first member of its sample, in bytes of the archive
+    /// from header to header. Default: 0, the members of a sample must be adjacent.
     ///
-    /// With more, archives are read that are not sorted by name, as `tar -cf x.tar .` and `find | tar` make
-    /// them. Samples are returned in the order of their first members, without a `./` at the beginning of
-    /// their keys, and up to this many bytes are held in memory: all samples of which a member may follow. If
-    /// the archive is damaged, these are lost. A member that is further away is an error, and its sample has
-    /// been returned without it.
+    /// A larger value reads archives that are not sorted by name, such as those that `tar -cf x.tar .` and
+    /// `find | tar` write. Samples are returned in the order of their first members, without a `./` at the
+    /// beginning of their keys. Samples that may have more members are held in memory: up to this many bytes.
+    /// If the archive is damaged, the held samples are lost. A member beyond the distance is an error; its
+    /// sample was already returned without it.
     ///
-    /// Samples whose members are mixed have no range of bytes, so a `Dataset` refuses this limit.
-    /// `shardstream reshard --limit unsorted=1GiB` writes such archives as shards that can be indexed.
+    /// A sample whose members are mixed with those of others has no byte range of its own, so a `Dataset`
+    /// refuses this limit. `shardstream reshard --limit unsorted=1GiB` rewrites such archives as shards that
+    /// can be indexed.
     pub unsorted: u64,
 }
 
 impl Limits {
-    /// Refuses limits that a dataset cannot keep.
+    /// Refuses limits that a dataset cannot use: a dataset needs the members of a sample to be adjacent.
     pub(crate) fn check_sorted(&self) -> Result<()> {
         if self.unsorted == 0 {
             return self.check();

@@ -1,40 +1,41 @@
-//! Reads an extension header that exceeds the limit, piece by piece, and keeps what says whose it is.
+//! Reads an extension header that exceeds the limit, piece by piece, and keeps the member's name and size.
 
 use super::chunk_queue::SharedSlice;
 use super::header::{Extension, invalid};
 use crate::error::Result;
 use bytes::Bytes;
 
-/// Number of bytes kept of a name that is too long to be kept.
+/// Number of bytes kept of a name that is too long to be kept whole.
 const MAX_NAME: usize = 4096;
-/// Number of bytes kept of pax records: a path and a size take less.
+/// Number of bytes kept of pax records: a usual path and a size take less.
 const MAX_KEPT: u64 = 64 << 10;
-/// Number of bytes in which the length of a record and a wanted keyword end.
+/// Largest number of bytes of a record's length and keyword: the keywords that matter are shorter.
 const MAX_HEAD: usize = 64;
 
-/// Keeps the name and size of a member from an extension header of any size, in bounded memory. Without the
-/// size of its content, the next member could not be found; without its name, the error could not say which
-/// sample is refused.
+/// Keeps the name and size of a member from an extension header of any size, in bounded memory. The walker
+/// needs the size to find the next member, and the name so that the error says which sample is refused.
 #[derive(Debug, Default)]
 pub(super) struct LongExtension {
-    /// Whole pax records that say the name or the size.
+    /// Whole pax records of the name or the size.
     kept: Vec<u8>,
     /// The beginning of a name that is too long.
     name: Vec<u8>,
     /// The beginning of the current record, up to its `=`.
     head: Vec<u8>,
-    /// Number of bytes left of the current record, and what happens to them.
+    /// Number of unread bytes of the current record's value.
     left: u64,
     use_of_value: UseOfValue,
     malformed: bool,
 }
 
+/// What to do with the value of the current record.
 #[derive(Debug, Default, Clone, Copy)]
 enum UseOfValue {
     #[default]
     Skip,
+    /// Keep the whole record.
     Keep,
-    /// It is the beginning of a name.
+    /// The value is a name that is too long: keep its beginning.
     Name,
 }
 
@@ -73,10 +74,10 @@ impl LongExtension {
         let head = std::mem::take(&mut self.head);
         let parts = head.iter().position(|&byte| byte == b' ').map(|space| head.split_at(space));
         let length = |digits: &[u8]| std::str::from_utf8(digits).ok()?.parse::<u64>().ok();
-        let found = parts.and_then(|(digits, key)| {
+        let left_and_key = parts.and_then(|(digits, key)| {
             Some((length(digits)?.checked_sub(head.len() as u64).filter(|left| *left > 0)?, &key[1..]))
         });
-        let Some((left, key)) = found else {
+        let Some((left, key)) = left_and_key else {
             (self.malformed, self.left, self.use_of_value) = (true, u64::MAX, UseOfValue::Skip);
             return;
         };
@@ -96,8 +97,8 @@ impl LongExtension {
         }
     }
 
-    /// Passes on what was kept, at the end of the header. Returns whether the name was too long to be kept:
-    /// then the extension has the beginning of it.
+    /// Writes the kept name and size to `extension`, at the end of the header. Returns whether the name was
+    /// too long: `extension` then has the beginning of the name.
     pub(super) fn finish(self, extension: &mut Extension) -> Result<bool> {
         if self.malformed || self.left > 0 || !self.head.is_empty() {
             return Err(invalid("a malformed pax record"));
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_or_repeated_without_end_is_refused() {
+    fn malformed_records_and_too_many_sizes_are_refused() {
         let many = record("size", "7").repeat(20_000);
         for text in ["7", "x path=a\n", "3 path=a\n", "9999 comment=x\n", &many, &"9".repeat(100)] {
             assert!(read(text, 100).is_err(), "{:?}", &text[..text.len().min(20)]);

@@ -1,8 +1,8 @@
 //! Parses samples from tar archives, without I/O.
 //!
 //! [`Walker`] turns bytes into tar members, [`SampleParser`] groups members by key into samples, and
-//! [`Outline`] finds the offsets of samples from headers alone. All are state machines that own no file,
-//! socket or thread. [`read`] drives the parser from an iterator or a stream of chunks.
+//! [`Outline`] finds the offsets of samples from headers alone. All three are state machines that own no
+//! file, socket or thread. [`read`] drives the parser from an iterator or a stream of chunks.
 
 mod archive_end;
 mod chunk_queue;

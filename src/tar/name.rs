@@ -1,11 +1,11 @@
 //! Splits a member's name into a sample's key and a field's name.
 
 /// Splits a member's name at the first dot of its last part: `dir/0001.seg.png` is the key `dir/0001` and the
-/// extension `seg.png`. Returns none for names that are not part of a sample: those without a dot, and hidden
+/// extension `seg.png`. Returns none for names that are not part of a sample: names without a dot, and hidden
 /// files.
 ///
-/// The rule is that of Python's `webdataset`, with one exception: there, hidden files in a directory (such as
-/// the `._0001.jpg` that macOS adds) all become one sample whose key is the directory.
+/// Python's `webdataset` uses the same rule, with one exception: all hidden files of a directory (such as
+/// the `._0001.jpg` that macOS adds) become one sample there, whose key is the directory.
 ///
 /// ```
 /// use shardstream::tar::split_name;
@@ -15,7 +15,7 @@
 /// ```
 #[must_use]
 pub fn split_name(name: &str) -> Option<(&str, &str)> {
-    // Names are short: the setup of a search for long texts would take longer than this loop.
+    // Names are short: setting up a vectorised search would take longer than this loop.
     let (mut base, mut dot) = (0, None);
     for (at, byte) in name.bytes().enumerate() {
         match byte {
@@ -28,8 +28,8 @@ pub fn split_name(name: &str) -> Option<(&str, &str)> {
     Some((&name[..dot], &name[dot + 1..]))
 }
 
-/// Whether a member is metadata: its first part begins and ends with two underscores, as in `__index__` or
-/// `__x__/y`.
+/// Whether a member is metadata: the first part of its name begins and ends with two underscores, as in
+/// `__index__` or `__x__/y`.
 pub(crate) fn is_meta(name: &str) -> bool {
     let first = || name.split('/').next().unwrap_or_default();
     name.starts_with("__") && first().len() >= 4 && first().ends_with("__")
@@ -58,7 +58,7 @@ mod tests {
             (".hidden", None),
             ("._a.jpg", None),
             ("..x", None),
-            // Unlike webdataset, where these are fields of a sample named "dir/".
+            // In webdataset, these are fields of a sample named "dir/".
             ("dir/.hidden.txt", None),
             ("dir/._a.jpg", None),
             ("d/..x", None),

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use bytestring::ByteString;
 use std::ops::Range;
 
-/// The place of a sample in its archive.
+/// Where a sample and its fields are in their archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SampleOutline {
@@ -38,8 +38,9 @@ impl FieldContent for Range<u64> {
 /// Finds the samples of a shard from the headers of its archive.
 ///
 /// An outline finds the same samples and the same errors as a [`SampleParser`](super::SampleParser), but does
-/// not read the content of members: the caller may leave it out. When it needs input, it needs no bytes
-/// before [`wanted`](Outline::wanted); [`skip_to`](Outline::skip_to) says which bytes are left out.
+/// not read the content of members, which the caller need not push. When the outline needs input, call
+/// [`wanted`](Outline::wanted) for the offset of the next byte that it needs, [`skip_to`](Outline::skip_to)
+/// to leave out the bytes before, and [`push`](Outline::push) the bytes from there on.
 ///
 /// ```
 /// use shardstream::tar::{Outline, Parsed};
@@ -79,7 +80,7 @@ impl Outline {
         Outline(Grouper::new(shard.into().shown()))
     }
 
-    /// Sets the limits on what is accepted of the shard.
+    /// Sets the limits on the shard's contents.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.0 = self.0.with_limits(limits);
@@ -96,22 +97,22 @@ impl Outline {
         self.0.walker.finish();
     }
 
-    /// The offset of the next byte that is needed. It may be beyond the end of a damaged archive.
+    /// The offset of the next byte that the outline needs. It may be beyond the end of a damaged archive.
     #[must_use]
     pub fn wanted(&self) -> u64 {
         self.0.walker.wanted()
     }
 
-    /// Says that the next pushed byte is at `offset` of the archive, which must not be beyond the
-    /// [wanted](Outline::wanted) one. If the archive ends before that, skip to its end at most, so that the
-    /// missing bytes are noticed.
+    /// Says that the next pushed byte is at `offset` of the archive, which must be at most
+    /// [`wanted`](Outline::wanted). If the archive is shorter than that, skip to the end of the archive: the
+    /// outline then reports it as truncated.
     pub fn skip_to(&mut self, offset: u64) {
         self.0.walker.skip_to(offset);
     }
 
-    /// Whether every sample so far can be read from its own offset, by [`SampleParser::starting`]. It cannot
-    /// if a global pax header sets the name or size of the members after it, or if members of several samples
-    /// are [mixed](Limits::unsorted).
+    /// Whether every sample so far can be read from its own offset, by [`SampleParser::starting`]. False if a
+    /// global pax header set the name or size of later members, or if members of several samples are
+    /// [mixed](Limits::unsorted).
     ///
     /// [`SampleParser::starting`]: super::SampleParser::starting
     #[must_use]
@@ -123,7 +124,7 @@ impl Outline {
     ///
     /// # Errors
     /// As [`SampleParser::next`](super::SampleParser::next).
-    #[allow(clippy::should_implement_trait)] // It asks for input in between, which no iterator can.
+    #[allow(clippy::should_implement_trait)] // An iterator could not ask for input in between.
     pub fn next(&mut self) -> Result<Parsed<SampleOutline>> {
         Ok(match self.0.next()? {
             GroupEvent::NeedInput => Parsed::NeedInput,
@@ -137,7 +138,7 @@ impl Outline {
         })
     }
 
-    /// Adds the place to an error of the source of the bytes.
+    /// Adds shard, key and offset to an error of the source of the bytes.
     pub(crate) fn broken(&mut self, error: Error) -> Error {
         self.0.broken(error)
     }

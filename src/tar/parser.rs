@@ -8,12 +8,13 @@ use crate::sample::{Position, Sample, Value};
 use crate::secret_url::SecretUrl;
 use bytes::Bytes;
 
-/// What the [`SampleParser`] found next; of an [`Outline`](super::Outline), samples without their content.
+/// The next result of a [`SampleParser`], or of an [`Outline`](super::Outline), whose samples have no
+/// content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Parsed<S = Sample> {
-    /// Nothing, until more bytes are [pushed](SampleParser::push) or the input is
-    /// [finished](SampleParser::finish).
+    /// The parser needs more bytes: [`push`](SampleParser::push) a chunk or call
+    /// [`finish`](SampleParser::finish).
     NeedInput,
     /// A whole sample.
     Sample(S),
@@ -23,14 +24,14 @@ pub enum Parsed<S = Sample> {
 
 /// Parses the samples of one shard, from chunks of any size.
 ///
-/// Like the [`Walker`](super::Walker) that it drives, it owns no file, socket or thread. Adjacent members
-/// with the same key are one sample. A sample is returned only when it is complete: when the next key or the
-/// end of the archive, with its padding, has been read. Fields are named by the extension in lower case and
-/// keep the order of the shard. Directories, hidden files, names without an extension and `__metadata__` are
-/// skipped.
+/// The parser owns no file, socket or thread; it drives a [`Walker`](super::Walker). Adjacent members with
+/// the same key are one sample. A sample is returned only when it is complete: when a member with another key
+/// was read, or the end of the archive and its padding. A field's name is the member's extension in lower
+/// case; fields keep the order of the shard. Directories, hidden files, members without an extension and
+/// `__metadata__` members are skipped.
 ///
-/// Raw fields are slices of the pushed chunks unless they span several: see [`Sample::compact`]. Keys and
-/// names are copies. The size of a sample is [limited](super::Limits).
+/// Field contents are slices of the pushed chunks, or copies if they span several chunks: see
+/// [`Sample::compact`]. Keys and field names are copies. The size of a sample is [limited](super::Limits).
 #[derive(Debug)]
 pub struct SampleParser(Grouper<Value>);
 
@@ -56,12 +57,12 @@ impl SampleParser {
     }
 
     /// Starts in the middle of a shard: the pushed bytes begin at `offset` of the archive, where sample
-    /// number `sample` begins. The samples' positions, and the offsets in errors, count from there.
+    /// number `sample` begins. Positions of samples and offsets in errors remain those of the whole shard.
     ///
-    /// An [`Outline`](super::Outline) has these offsets ([`SampleOutline::offset`](super::SampleOutline)),
-    /// and says whether samples of a shard can be read on their own
-    /// ([`Outline::seekable`](super::Outline::seekable)). A repeated key is found only among the samples that
-    /// are read.
+    /// An [`Outline`](super::Outline) finds these offsets ([`SampleOutline::offset`](super::SampleOutline)),
+    /// and whether samples of a shard can be read on their own
+    /// ([`Outline::seekable`](super::Outline::seekable)). The parser detects repeated keys only among the
+    /// samples that it reads.
     #[must_use]
     pub fn starting(mut self, sample: u64, offset: u64) -> Self {
         self.0.position.sample = sample;
@@ -69,25 +70,25 @@ impl SampleParser {
         self
     }
 
-    /// Lets the bytes end where a sample ends, before the end of the archive. No end marker is expected
-    /// there, and there may be none, except between [several archives](super::Limits::archives). An end
-    /// inside a member is still [`Truncated`](crate::ErrorKind::Truncated); missing members at the end of the
-    /// last sample are not noticed.
+    /// Accepts input that ends after a sample, before the end of the archive. End-of-archive markers are then
+    /// refused, except between [several archives](super::Limits::archives). Input that ends inside a member
+    /// is still [`Truncated`](crate::ErrorKind::Truncated). Missing members at the end of the last sample are
+    /// not detected.
     #[must_use]
     pub fn cut(mut self) -> Self {
         self.0.walker = self.0.walker.cut();
         self
     }
 
-    /// Says that there are members up to `offset`, according to an index. If the archive ends before, its
-    /// last members were overwritten with zeros.
+    /// Says that the archive has members up to `offset`, according to an index. If zeros end the archive
+    /// before, they have overwritten its last members, and the parser returns an error.
     #[must_use]
     pub(crate) fn reaching(mut self, offset: u64) -> Self {
         self.0.walker = self.0.walker.reaching(offset);
         self
     }
 
-    /// Sets the limits on what is accepted of the shard.
+    /// Sets the limits on the shard's contents.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.0 = self.0.with_limits(limits);
@@ -108,14 +109,14 @@ impl SampleParser {
     ///
     /// # Errors
     /// Damage to the archive, as from [`Walker::next`](super::Walker::next): the current sample is not
-    /// returned, and [`Parsed::End`] follows. The error names the current sample if the archive ends in it,
-    /// and no sample if a header is damaged, which may be of any.
+    /// returned, and the next call returns [`Parsed::End`]. The error names the current sample if the archive
+    /// ends inside it. An error of a damaged header names no sample, since the header may belong to another.
     ///
-    /// An error of one sample ([`DuplicateMember`](crate::ErrorKind::DuplicateMember),
+    /// An error of one sample: [`DuplicateMember`](crate::ErrorKind::DuplicateMember),
     /// [`ScatteredSample`](crate::ErrorKind::ScatteredSample), more bytes or members than the
-    /// [limits](super::Limits) allow, a sparse file, a link in place of a file, a name that is not UTF-8):
-    /// that sample is not returned, and the next one follows.
-    #[allow(clippy::should_implement_trait)] // It asks for input in between, which no iterator can.
+    /// [limits](super::Limits) allow, a sparse file, a link in place of a file, or a name that is not UTF-8.
+    /// That sample is not returned, and the next call returns the next sample.
+    #[allow(clippy::should_implement_trait)] // An iterator could not ask for input in between.
     pub fn next(&mut self) -> Result<Parsed> {
         Ok(match self.0.next()? {
             GroupEvent::NeedInput => Parsed::NeedInput,
@@ -128,7 +129,7 @@ impl SampleParser {
         self.0.walker.is_complete()
     }
 
-    /// Adds the place to an error of the source of the bytes.
+    /// Adds shard, key and offset to an error of the source of the bytes.
     pub(super) fn broken(&mut self, error: Error) -> Error {
         self.0.broken(error)
     }

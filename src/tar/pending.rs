@@ -4,21 +4,21 @@ use crate::sample::{Fields, SampleContent};
 use bytestring::ByteString;
 use std::collections::HashSet;
 
-/// Number of fields from which on a look-up in a set is faster than a search in the list.
+/// From this number of fields on, a look-up in a set is faster than a search in the list.
 pub(super) const MANY_FIELDS: usize = 32;
 
 /// A sample whose members are being collected.
 #[derive(Debug)]
 pub(super) struct Pending<V> {
     pub(super) content: Box<SampleContent<V>>,
-    /// The names of the fields, once there are [`MANY_FIELDS`].
-    #[expect(clippy::box_collection, reason = "it is seldom present, and moves with each sample")]
+    /// The set of field names; only samples of at least [`MANY_FIELDS`] fields have it.
+    #[expect(clippy::box_collection, reason = "few samples have a set, and every sample is moved")]
     pub(super) names: Option<Box<HashSet<ByteString>>>,
-    /// The total size of its members in bytes, according to their headers.
+    /// The total size of the sample's members in bytes, according to their headers.
     pub(super) size: u64,
-    /// The offset of the first header of its first member.
+    /// The offset of the first header of the sample's first member.
     pub(super) offset: u64,
-    /// Whether an error of the sample has been reported, so that it is not returned.
+    /// Whether an error of the sample has been reported. Such a sample is not returned.
     pub(super) bad: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Drives the parser of a shard: an iterator of samples from an iterator of chunks, a stream from a stream.
+//! Drives a shard parser: turns an iterator of chunks into an iterator of samples, and a stream into a
+//! stream.
 
 use super::parser::{Parsed, SampleParser};
 use super::shard_parser::ShardParser;
@@ -23,8 +24,8 @@ pub struct Read<C, P = SampleParser> {
 /// Reads the samples of one shard from its uncompressed bytes, in chunks of any size. The parser is a
 /// [`SampleParser`] for a tar archive, or a [`FormatParser`](crate::formats::FormatParser).
 ///
-/// After an error of one sample, the next sample follows. After damage to the archive or an error of the
-/// chunks, nothing follows.
+/// After an error of one sample, the next sample follows. Damage to the archive or an error of the chunks
+/// ends the iterator.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -41,19 +42,19 @@ pub fn read<C, P: ShardParser>(chunks: C, parser: P) -> Read<C, P> {
 }
 
 impl<C, P: ShardParser> Read<C, P> {
-    /// Whether the end of the archive was reached, and nothing after it is left: false before, and forever if
-    /// damage or an error of the chunks ended the reading.
+    /// Whether the whole archive was read, up to the end of the chunks. False until then, and if damage or an
+    /// error of the chunks ended the reading.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.parser.is_complete()
     }
 
-    /// The same reader, with the source of chunks replaced by what `face` makes of it.
-    pub(crate) fn map_chunks<D>(self, face: impl FnOnce(C) -> D) -> Read<D, P> {
-        Read { chunks: face(self.chunks), parser: self.parser, done: self.done }
+    /// The same reader, with the source of chunks replaced by `convert(chunks)`.
+    pub(crate) fn map_chunks<D>(self, convert: impl FnOnce(C) -> D) -> Read<D, P> {
+        Read { chunks: convert(self.chunks), parser: self.parser, done: self.done }
     }
 
-    /// The next sample; `poll` returns the next chunk.
+    /// The next sample; `poll` polls the source for the next chunk.
     pub(crate) fn poll_sample(
         &mut self,
         mut poll: impl FnMut(&mut C) -> Poll<Option<Result<Bytes>>>,
@@ -69,7 +70,7 @@ impl<C, P: ShardParser> Read<C, P> {
         }
     }
 
-    /// The parser's next item. `None` means that it needs a chunk.
+    /// The parser's next item. The outer `None` means that the parser needs a chunk.
     fn step(&mut self) -> Option<Option<Result<Sample>>> {
         if self.done {
             return Some(None);
@@ -85,7 +86,7 @@ impl<C, P: ShardParser> Read<C, P> {
         }
     }
 
-    /// Passes an item of the source of chunks to the parser.
+    /// Passes a chunk, the end or an error of the source to the parser.
     fn feed(&mut self, chunk: Option<Result<Bytes>>) -> Result<()> {
         match chunk {
             Some(Ok(chunk)) => self.parser.push(chunk),

@@ -1,23 +1,23 @@
-//! Why a member is refused although the archive can be read past it.
+//! Reasons to refuse one member of an archive that is otherwise readable.
 
 use crate::error::{ErrorKind, SizeLimit};
 
-/// Why a member is refused. It is an error of its sample alone: the next member follows.
+/// Why the walker refuses a member. Only the member's sample fails; the walker then returns the next member.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum MemberRefusal {
-    /// It is larger than the limit.
+    /// The member is larger than the limit.
     Size { size: u64, limit: u64 },
-    /// One of its extension headers is larger than the limit.
+    /// One of the member's extension headers is larger than the limit.
     Extension { size: u64, limit: u64, name: NameKnown },
-    /// It is sparse: its content is only the parts that are no holes.
+    /// The member is a sparse file: the archive stores only the parts between its holes.
     Sparse,
 }
 
-/// Whether the name of a member is known.
+/// How much of a member's name is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NameKnown {
     Whole,
-    /// Only its beginning is known, since it is longer than the limit.
+    /// Only the beginning, since the name is longer than the limit.
     Beginning,
 }
 

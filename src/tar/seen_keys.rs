@@ -1,4 +1,4 @@
-//! The keys of a shard so far, to detect a repeated one.
+//! The keys of a shard so far, to detect repeated keys.
 
 use foldhash::quality::RandomState;
 use std::collections::HashSet;
@@ -6,17 +6,17 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 
 /// The keys of a shard so far, as hashes.
 ///
-/// Most writers sort their samples. As long as each key is greater than the one before it, no key can be
-/// repeated, and its hash is appended to a list. A look-up in a set would miss the CPU cache for most keys of
-/// a large shard.
+/// Most writers sort their samples. As long as each key is greater than the previous key, no key can be
+/// repeated, and appending its hash to a list is enough. A look-up in a set would miss the CPU cache for most
+/// keys of a large shard.
 #[derive(Debug, Default)]
 pub(super) struct SeenKeys {
     hasher: RandomState,
-    /// The greatest key, while keys ascend.
+    /// The last and greatest key, while keys ascend.
     last: String,
-    /// The hashes of all keys, while keys ascend; empty once they are in the set.
+    /// The hashes of all keys, while keys ascend; empty afterwards.
     ascending: Vec<u64>,
-    /// The hashes of all keys, after the first one that was not greater than the one before.
+    /// The hashes of all keys, once a key was not greater than the previous key.
     any: Option<HashSet<u64, BuildHasherDefault<IdentityHasher>>>,
 }
 
@@ -37,7 +37,7 @@ impl SeenKeys {
     }
 }
 
-/// A hasher for numbers that are hashes already: it returns them unchanged.
+/// A hasher for numbers that already are hashes: it returns them unchanged.
 #[derive(Debug, Default)]
 struct IdentityHasher(u64);
 

@@ -1,4 +1,4 @@
-//! What a parser of a shard does, of any format: bytes in, samples out.
+//! The interface of a shard parser of any format: it takes bytes and returns samples.
 
 use super::parser::{Parsed, SampleParser};
 use crate::error::{Error, Result};
@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// Parses the samples of one shard, from chunks of any size. It owns no file, socket or thread.
 ///
-/// [`SampleParser`] is the one of tar archives. A format of one's own implements this trait and
+/// [`SampleParser`] parses tar archives. To add a format, implement this trait and
 /// [`ShardFormat`](crate::formats::ShardFormat), whose page has an example.
 pub trait ShardParser: fmt::Debug + Send {
     /// Gives the parser the next bytes of the shard.
@@ -17,31 +17,34 @@ pub trait ShardParser: fmt::Debug + Send {
     /// Says that no more bytes will come. [`next`](Self::next) then never returns [`Parsed::NeedInput`].
     fn finish(&mut self);
 
-    /// The next sample; [`Parsed::NeedInput`] if that takes more bytes; [`Parsed::End`] at the end, and ever
-    /// after.
+    /// The next sample; [`Parsed::NeedInput`] if the parser needs more bytes for it; [`Parsed::End`] at the
+    /// end of the shard and on every later call.
     ///
     /// # Errors
-    /// An error of one sample, with its [offset](Error::at_offset): the next sample follows. It counts as a
-    /// sample, so that those after it keep their numbers. Or damage, after which nothing can be read:
-    /// [`Parsed::End`] follows. [`ErrorKind::Format`](crate::ErrorKind::Format) is for what has no kind of
-    /// its own.
+    /// An error of one sample, with its [offset](Error::at_offset). The next call returns the next sample.
+    /// The failed sample is counted, so the numbers of later samples stay the same.
+    ///
+    /// Damage that makes the rest of the shard unreadable. The next call returns [`Parsed::End`].
+    ///
+    /// Use [`ErrorKind::Format`](crate::ErrorKind::Format) for errors that have no kind of their own.
     fn next(&mut self) -> Result<Parsed>;
 
-    /// Where the sample is that [`next`](Self::next) returned last. An index records it, so that reading
-    /// [starts](crate::formats::ParserStart) there. `None`, the default, if reading cannot start at a sample:
-    /// a restore then reads the shard from its beginning, and drops what was read before.
+    /// Where the sample that [`next`](Self::next) returned last is in the shard. An index records this place,
+    /// so that a later parser can [start](crate::formats::ParserStart) there. The default, `None`, means that
+    /// a parser cannot start in the middle of a shard: a restore then reads the shard from its beginning and
+    /// drops the samples that were consumed before.
     fn place(&self) -> Option<SamplePlace> {
         None
     }
 
-    /// Whether what was read is the whole shard, once [`Parsed::End`] was returned: false if damage ended it.
-    /// Default: true.
+    /// Whether the whole shard was read. Called after [`next`](Self::next) returned [`Parsed::End`]; false if
+    /// damage ended the shard early. Default: true.
     fn is_complete(&self) -> bool {
         true
     }
 
-    /// Adds the place to an error of the source of the bytes, such as the offset that was reached. Default:
-    /// the error as it is.
+    /// Adds the parser's position, such as the offset that it reached, to an error of the source of the
+    /// bytes. Default: returns the error unchanged.
     fn broken(&mut self, error: Error) -> Error {
         error
     }
@@ -51,16 +54,16 @@ pub trait ShardParser: fmt::Debug + Send {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SamplePlace {
-    /// Where a parser can start, so that this sample is the first one. Bytes from here up to the offset of
-    /// the next sample are read for this sample alone.
+    /// The offset at which a parser can start to read this sample first. A reader of this sample alone reads
+    /// the bytes from here up to the offset of the next sample.
     pub offset: u64,
-    /// The bytes of the content of each field, in the order of the sample's fields, at or after `offset`.
-    /// They must not overlap.
+    /// The byte range of each field's content, in the order of the sample's fields. Ranges begin at or after
+    /// `offset` and must not overlap.
     pub fields: Vec<Range<u64>>,
 }
 
 impl SamplePlace {
-    /// A place at this offset, with the bytes of each field.
+    /// A place at this offset, with the byte range of each field.
     #[must_use]
     pub fn new(offset: u64, fields: impl IntoIterator<Item = Range<u64>>) -> Self {
         SamplePlace { offset, fields: fields.into_iter().collect() }

@@ -14,11 +14,11 @@ use bytes::Bytes;
 /// Parses the members of a tar archive, from chunks of any size.
 ///
 /// A walker owns no file, socket or thread: [`push`](Walker::push) bytes, call [`finish`](Walker::finish)
-/// when there are no more, and ask for the [`next`](Walker::next) event. It reads the v7, ustar, pax and GNU
-/// formats and verifies every header's checksum. It refuses an archive that ends inside a member or has no
-/// end marker, a lone block of zeros in place of a header, and anything but padding after the end marker. It
-/// allocates nothing per member, except for a name that is split over the ustar prefix field and for content
-/// that spans several chunks.
+/// when there are no more, and ask for the [`next`](Walker::next) event. A walker reads the v7, ustar, pax
+/// and GNU formats and verifies every header's checksum. It refuses an archive that ends inside a member or
+/// has no end marker, a lone block of zeros in place of a header, and anything but padding after the end
+/// marker. It allocates memory only for content that spans several chunks and for a name that uses the ustar
+/// prefix field.
 ///
 /// ```
 /// use shardstream::tar::{Event, Walker};
@@ -55,9 +55,9 @@ pub struct Walker {
     first_header: Option<u64>,
     extension: Extension,
     global: Extension,
-    /// What is kept of an extension header that exceeds the limit, while it is read.
+    /// The name and size from an extension header that exceeds the limit, while it is read.
     long: LongExtension,
-    /// Why the next member is refused, as its extension headers say.
+    /// Why the next member is refused: one of its extension headers exceeds the limit.
     next_refusal: Option<MemberRefusal>,
     /// Why the member of the last [`Event::Entry`] is refused.
     refused: Option<MemberRefusal>,
@@ -65,9 +65,9 @@ pub struct Walker {
     complete: bool,
     /// Whether a global pax header has set the name or size of a member.
     global_used: bool,
-    /// Whether the input ends where a member may begin, before the end of the archive.
+    /// Whether the input may end between members, before the end of the archive.
     cut: bool,
-    /// An offset up to which there are members.
+    /// The archive has members up to this offset, according to an index.
     reach: u64,
     /// Number of archives that have ended.
     ended: u64,
@@ -79,24 +79,24 @@ pub struct Walker {
 
 #[derive(Debug, Default)]
 enum WalkerState {
-    /// A header block comes next, and the archive may not end here.
+    /// A header block comes next; the input must not end here.
     #[default]
     Header,
-    /// A block of zeros was at this offset, in place of a header. If another one follows, both are the
-    /// end-of-archive marker.
+    /// A block of zeros was at this offset, in place of a header. If another block of zeros follows, both are
+    /// the end-of-archive marker.
     Zeros(u64),
-    /// The archive has ended, with zeros from this offset on. More zeros, another archive or nothing comes
-    /// next.
+    /// The archive has ended, with zeros from this offset on. More zeros, another archive or the end of the
+    /// input comes next.
     Ended(u64),
-    /// The content of an extension header comes next.
+    /// The content of an extension header comes next, of this size.
     Extension(ExtensionKind, u64),
-    /// The rest of an extension header that exceeds the limit comes next: the bytes left, and the padding.
+    /// The rest of an extension header that exceeds the limit comes next: `left` bytes, then padding.
     LongExtension { meaning: ExtensionKind, left: u64, padding: u64 },
     /// A block with more of the map of a sparse member comes next, and then content of this size.
     SparseMap(u64),
-    /// The content of a file comes next.
+    /// The content of a file comes next, of this size.
     Body(u64),
-    /// Content that is not wanted, and then padding, is skipped.
+    /// `left` bytes are skipped; the last `padding` bytes of them are padding.
     Skip { left: u64, padding: u64 },
     /// The input has ended, or is damaged.
     Done,
@@ -116,7 +116,7 @@ impl Walker {
         Self::default()
     }
 
-    /// Sets the limits on what is accepted.
+    /// Sets the limits on the archive's contents.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -147,25 +147,25 @@ impl Walker {
         self
     }
 
-    /// Lets the input end where a member may begin: that counts as an end-of-archive marker.
+    /// Accepts input that ends between members, as if an end-of-archive marker were there.
     pub(super) fn cut(mut self) -> Self {
         self.cut = true;
         self
     }
 
-    /// Says that there are members up to `offset`: zeros that begin before are no end marker.
+    /// Says that the archive has members up to `offset`: zeros that begin before it are not an end marker.
     pub(super) fn reaching(mut self, offset: u64) -> Self {
         self.reach = offset;
         self
     }
 
-    /// The offset of the next byte that is not skipped.
+    /// The offset of the next byte that the walker needs.
     pub(super) fn wanted(&self) -> u64 {
         let left = if let WalkerState::Skip { left, .. } = self.state { left } else { 0 };
         self.offset().saturating_add(left)
     }
 
-    /// Says that the input continues at `offset`. All bytes before it must be skipped ones.
+    /// Says that the input continues at `offset`. The walker must be about to skip all bytes before it.
     pub(super) fn skip_to(&mut self, offset: u64) {
         if let WalkerState::Skip { left, .. } = &mut self.state {
             let skipped = offset.saturating_sub(self.input.offset()).min(*left);
@@ -177,18 +177,19 @@ impl Walker {
         }
     }
 
-    /// Whether a global pax header has set the name or size of a member, which then cannot be read on its
-    /// own.
+    /// Whether a global pax header has set the name or size of a member. Such a member cannot be read without
+    /// the beginning of the archive.
     pub(super) fn global_used(&self) -> bool {
         self.global_used
     }
 
-    /// The limits on what is accepted.
+    /// The limits on the archive's contents.
     pub(super) fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Why the member of the last [`Event::Entry`] of [`step`](Walker::step) is refused. It has no body then.
+    /// Why the member of the last [`Event::Entry`] of [`step`](Walker::step) is refused, if it is. No body
+    /// follows a refused member.
     pub(super) fn refused(&mut self) -> Option<MemberRefusal> {
         self.refused.take()
     }
@@ -206,14 +207,15 @@ impl Walker {
     /// The next event.
     ///
     /// # Errors
-    /// A member that is refused, with its offset and name: [`ErrorKind::TooLarge`] if it or its extension
-    /// headers exceed the [limits](Limits), [`ErrorKind::Header`] if it is sparse. The next member follows.
+    /// A refused member, with its offset and name: [`ErrorKind::TooLarge`] if the member or its extension
+    /// headers exceed the [limits](Limits), [`ErrorKind::Header`] if it is sparse. The next call returns the
+    /// next member.
     ///
     /// Damage, with the byte offset: [`ErrorKind::Truncated`], [`ErrorKind::ArchiveEnd`],
-    /// [`ErrorKind::Checksum`] or [`ErrorKind::Header`]. [`ErrorKind::UnsupportedCompression`] for compressed
-    /// data in place of an archive, [`ErrorKind::NotAnArchive`] for anything else. The archive can't be read
-    /// further: the next event is [`Event::End`].
-    #[allow(clippy::should_implement_trait)] // It asks for input in between, which no iterator can.
+    /// [`ErrorKind::Checksum`] or [`ErrorKind::Header`]; [`ErrorKind::UnsupportedCompression`] for compressed
+    /// data in place of an archive, [`ErrorKind::NotAnArchive`] for other data. The rest of the archive
+    /// cannot be read: the next event is [`Event::End`].
+    #[allow(clippy::should_implement_trait)] // An iterator could not ask for input in between.
     pub fn next(&mut self) -> Result<Event> {
         match (self.step()?, self.refused()) {
             (Event::Entry(entry), Some(refusal)) => Err(entry.refused(refusal)),
@@ -385,21 +387,22 @@ impl Walker {
 
     /// The end of the current archive, whose end marker is at `first`.
     fn archive_end(&self, first: u64) -> ArchiveEnd {
-        // A reader that started in the middle of several archives does not know where the current one begins.
+        // A walker that started in the middle of several archives does not know where the current one begins.
         let known = self.start == 0 || self.limits.archives <= 1;
         ArchiveEnd { first, archive: self.archive.or(known.then_some(0)), max_padding: self.limits.padding }
     }
 
-    /// The offset of the next block, of which a part may have been consumed.
+    /// The offset of the next block. Part of the block may have been gathered already.
     fn block_offset(&self) -> u64 {
         self.input.offset() - self.input.gathered().len() as u64
     }
 
+    /// Begins an extension header of `size` bytes.
     fn extension(&mut self, meaning: ExtensionKind, size: u64) -> Result<()> {
         let limit = self.limits.extension;
         self.state = match (meaning, size > limit) {
             (_, false) => WalkerState::Extension(meaning, size),
-            // It may name all members that follow.
+            // A global header may name all later members, so none of them could be read.
             (ExtensionKind::GlobalPax, true) => {
                 return Err(ErrorKind::TooLarge { what: SizeLimit::ExtensionHeader, size, limit }.into());
             }
@@ -413,7 +416,7 @@ impl Walker {
         Ok(())
     }
 
-    /// Takes over what was kept of an extension header that exceeds the limit.
+    /// Ends an extension header that exceeds the limit: moves the kept name and size to `extension`.
     fn end_long_extension(&mut self) -> Result<()> {
         let is_cut = std::mem::take(&mut self.long).finish(&mut self.extension)?;
         if let (true, Some(MemberRefusal::Extension { name, .. })) = (is_cut, &mut self.next_refusal) {
@@ -422,7 +425,7 @@ impl Walker {
         Ok(())
     }
 
-    /// The offset at which the content of `size` bytes after the header at `at` ends, padding included.
+    /// The offset at which the content after the header at `at` ends, padding included.
     fn end_of(&self, at: u64, size: u64) -> Result<u64> {
         size.checked_next_multiple_of(BLOCK as u64)
             .and_then(|size| size.checked_add(at)?.checked_add(BLOCK as u64))
@@ -430,7 +433,8 @@ impl Walker {
             .ok_or_else(|| header::invalid("a size beyond what can be addressed"))
     }
 
-    /// Handles the lack of `wanted` bytes: asks for input, or ends.
+    /// Called when fewer than the next `wanted` bytes have been pushed. Asks for input, or ends the archive
+    /// if the input has ended.
     fn starved(&mut self, wanted: u64) -> Result<Event> {
         if !self.finished {
             return Ok(Event::NeedInput);
@@ -468,8 +472,8 @@ impl Walker {
     }
 }
 
-/// The state that skips content of `size` bytes and its padding. Sizes near `u64::MAX` are refused with their
-/// header.
+/// The state that skips content of `size` bytes and its padding. The addition cannot overflow: `end_of`
+/// refused headers with sizes near `u64::MAX`.
 fn skipped_body(size: u64) -> WalkerState {
     let left = size.next_multiple_of(BLOCK as u64);
     WalkerState::Skip { left, padding: left - size }

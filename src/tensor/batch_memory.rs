@@ -1,4 +1,4 @@
-//! Pinning the memory of batches for devices.
+//! Pins the memory of batches, so that devices can copy from it directly.
 
 use crate::error::{ErrorKind, Result};
 use crate::panic::{catch, drop_caught};
@@ -9,15 +9,17 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Slabs begin and end at multiples of this many bytes: the largest page that Linux is usually built with.
+/// Pinned memory begins and ends at multiples of this many bytes, the largest page size of usual Linux
+/// builds.
 const PAGE: usize = 64 << 10;
 
-/// Pins the memory of batches, so that devices copy from it directly, without a staging copy of the driver:
-/// by `cudaHostRegister`, `PJRT_Client_DmaMap` and the like.
+/// Pins the memory of batches with a driver function such as `cudaHostRegister` or `PJRT_Client_DmaMap`.
+/// Devices copy from pinned memory directly, without a staging copy in the driver.
 ///
-/// It is passed to [`Columns::memory`](crate::collate::Columns::memory), and is called once for each slab:
-/// the memory of one tensor of one batch, which later batches reuse. Tensors of a fixed shape are in slabs;
-/// ragged ones, and those that a column makes itself, are in memory that is not pinned.
+/// Pass an implementation to [`Columns::memory`](crate::collate::Columns::memory). [`pin`](BatchMemory::pin)
+/// is called once for each slab: the memory of one tensor of one batch, which later batches reuse. Only
+/// tensors of a fixed shape are in slabs. Ragged tensors, and tensors that a column allocates itself, are in
+/// memory that is not pinned.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -51,25 +53,26 @@ const PAGE: usize = 64 << 10;
 /// # Ok::<(), shardstream::Error>(())
 /// ```
 pub trait BatchMemory: Send + Sync {
-    /// Pins `memory`, which is whole pages, and returns a value that unpins it when it is dropped. The memory
-    /// stays allocated at this address until then, and threads of this process write to it meanwhile. The
-    /// value is dropped once the tensor and all bytes and rows made from it are no longer in use.
+    /// Pins `memory`, which consists of whole pages. Returns a guard that unpins the memory when it is
+    /// dropped. Until then, the memory stays allocated at this address, and threads of this process may write
+    /// to it. The guard is dropped when the tensor and all bytes and rows made from it are no longer in use.
     ///
-    /// Only this library calls it. Other callers must keep the memory allocated at its address until the
-    /// value is dropped: otherwise a device reads pages that are no longer theirs.
+    /// Only this library calls this function. Any other caller must keep the memory allocated at its address
+    /// until the guard is dropped: otherwise a device could read pages that have been freed.
     ///
     /// # Errors
-    /// Any error of the driver. A loader pins no more memory after the first one, even if there is memory
-    /// again later: make a new loader then. The error is logged as a warning, or is the error of the batches
-    /// if pinning [is required](BatchMemory::is_required). A panic counts as an error; a panic while memory
-    /// is unpinned is logged too.
+    /// Any error of the driver. After the first error, a loader pins no more memory, even if memory becomes
+    /// available later; a new loader tries again. The error is logged as a warning, or returned for every
+    /// batch if pinning [is required](BatchMemory::is_required). A panic counts as an error. A panic of the
+    /// guard is logged.
     fn pin(
         &self,
         memory: &[u8],
     ) -> std::result::Result<Box<dyn Any + Send + Sync>, Box<dyn std::error::Error + Send + Sync>>;
 
-    /// Whether batches must be pinned. If so, a batch whose memory cannot be pinned is an error of the kind
-    /// [`Config`](ErrorKind::Config), which no policy skips. By default, such batches are in ordinary memory.
+    /// Whether batches must be pinned. If true, a batch whose memory cannot be pinned is an error of the kind
+    /// [`Config`](ErrorKind::Config), which no policy skips. If false, such a batch is in ordinary memory.
+    /// Default: false.
     fn is_required(&self) -> bool {
         false
     }
@@ -81,15 +84,15 @@ type Pinned = Box<dyn Any + Send + Sync>;
 /// The pinned slabs of a pool.
 pub(super) struct Slabs {
     memory: Arc<dyn BatchMemory>,
-    /// By the address of the first byte.
+    /// The slabs by the address of their first byte.
     slabs: Mutex<HashMap<usize, Slab>>,
-    /// Why no more memory is pinned.
+    /// The first error of pinning. After it, no more memory is pinned.
     failed: OnceLock<PinFailure>,
 }
 
 struct PinFailure {
     error: String,
-    /// Whether it is the error of all batches.
+    /// Whether the error is returned for every batch.
     is_fatal: bool,
 }
 
@@ -106,16 +109,16 @@ impl Drop for PinGuard {
 
 /// A pinned slab, idle or in use.
 struct Slab {
-    // Dropped before the memory.
+    // The first field, so that the memory is unpinned before it is freed.
     pinned: PinGuard,
-    /// A part of the slab's allocation that nobody reads or writes. It keeps the allocation alive.
+    /// An unused part of the slab's allocation, which keeps the allocation alive.
     end: BytesMut,
 }
 
 impl Slab {
-    /// Whether no part of it is in use.
+    /// Whether no part of the slab is in use.
     fn is_abandoned(&mut self) -> bool {
-        // Only the last handle of an allocation can reclaim the memory before it.
+        // Reclaiming succeeds only if no other handle of the allocation exists.
         self.end.try_reclaim(self.end.capacity() + 1)
     }
 }
@@ -125,12 +128,13 @@ impl Slabs {
         Slabs { memory, slabs: Mutex::default(), failed: OnceLock::new() }
     }
 
-    /// The number of bytes that a slab of `size` bytes takes: whole pages, and one more to begin with a page.
+    /// The number of bytes that a slab of `size` bytes takes: whole pages, and one page more to align the
+    /// beginning.
     pub(super) fn bytes_of(size: usize) -> usize {
         size.next_multiple_of(PAGE) + PAGE
     }
 
-    /// Whether a slab begins where `buffer` does.
+    /// Whether a slab begins at the address of `buffer`.
     pub(super) fn contain(&self, buffer: &BytesMut) -> bool {
         self.slabs().contains_key(&buffer.as_ptr().addr())
     }
@@ -139,9 +143,10 @@ impl Slabs {
         self.slabs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a slab of `size` zeros; `None` if memory cannot be pinned.
+    /// Makes a slab of `size` zeros. Returns `None` if the memory cannot be pinned.
     pub(super) fn make(&self, size: usize) -> Option<BytesMut> {
-        // Frees the slabs of batches that were never completed, and without the lock: the driver unpins them.
+        // First free the slabs of batches that were never completed. They are dropped after the lock is
+        // released, since the driver unpins them.
         let abandoned: Vec<Slab> =
             self.slabs().extract_if(|_, slab| slab.is_abandoned()).map(|(_, slab)| slab).collect();
         drop(abandoned);
@@ -152,7 +157,7 @@ impl Slabs {
         let mut slab = BytesMut::zeroed(Slabs::bytes_of(size));
         let offset = slab.as_ptr().addr().wrapping_neg() % PAGE;
         drop(slab.split_to(offset));
-        // The error is the driver's: how it is shown is foreign code too.
+        // Formatting the driver's error calls foreign code too, so it is done inside `catch`.
         let pinned = catch(|| self.memory.pin(&slab[..pages]).map_err(|error| error.to_string()));
         match pinned.unwrap_or_else(|panic| Err(panic.to_string())) {
             Ok(pinned) => {
@@ -163,7 +168,7 @@ impl Slabs {
             Err(error) => {
                 let is_fatal = catch(|| self.memory.is_required()).unwrap_or(true);
                 let failure = PinFailure { error, is_fatal };
-                // Other threads may have failed at the same time: the first one is reported.
+                // Other threads may have failed at the same time: only the first error is reported.
                 if let Ok(()) = self.failed.set(failure)
                     && let Some(PinFailure { error, is_fatal: false }) = self.failed.get()
                 {
@@ -174,7 +179,7 @@ impl Slabs {
         }
     }
 
-    /// Fails if memory had to be pinned and could not be.
+    /// Fails if pinning is required and has failed.
     pub(super) fn check(&self) -> Result<()> {
         match self.failed.get() {
             Some(PinFailure { error, is_fatal: true }) => {
@@ -184,14 +189,14 @@ impl Slabs {
         }
     }
 
-    /// Registers a slab, of which `slab` is the beginning, up to its capacity.
+    /// Registers a slab. `slab` has the slab's used part as length, and the whole slab as capacity.
     pub(super) fn register(&self, slab: &mut BytesMut, pinned: PinGuard) {
         let begin = slab.as_ptr().addr();
         let end = slab.split_off(slab.len());
         self.slabs().insert(begin, Slab { pinned, end });
     }
 
-    /// Unregisters the slab that begins where `buffer` does, and returns what unpins it.
+    /// Unregisters the slab at the address of `buffer`, and returns the guard that unpins it.
     pub(super) fn release(&self, buffer: &BytesMut) -> Option<PinGuard> {
         self.slabs().remove(&buffer.as_ptr().addr()).map(|slab| slab.pinned)
     }
@@ -219,7 +224,7 @@ mod tests {
 
     type PinResult = std::result::Result<Pinned, Box<dyn std::error::Error + Send + Sync>>;
 
-    /// The ranges that are pinned, and the number of all that ever were.
+    /// The address ranges that are pinned now, and how many were ever pinned.
     #[derive(Default, Clone)]
     struct Recorded(Arc<Mutex<(Vec<Range<usize>>, usize)>>);
 
@@ -269,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_pinned_once_and_used_again() {
+    fn memory_is_pinned_once_and_reused() {
         let (pool, recorded) = pool(1000);
         for round in 0..100 {
             let batches: Vec<TensorBuffer> =
@@ -283,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_outlive_the_pool_are_pinned_as_long_as_somebody_has_them() {
+    fn bytes_that_outlive_the_pool_stay_pinned_until_they_are_dropped() {
         let (pool, recorded) = pool(100_000);
         let bytes = bytes::Bytes::from_owner(TensorBuffer::pooled(pool.take(), &pool));
         let part = bytes.slice(70_000..70_010);
@@ -298,7 +303,7 @@ mod tests {
         let (pool, recorded) = pool(1000);
         for _ in 0..50 {
             let mut slots = pool.take();
-            // The first sample fails: the rest does not begin where the slab does.
+            // The first sample fails, so the rest of the batch does not begin at the slab's address.
             drop(slots.split_to(256));
             let rest = TensorBuffer::pooled(slots, &pool);
             assert!(recorded.holds(rest.as_ref()));
@@ -307,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_batch_gives_its_whole_slab_back() {
+    fn the_whole_slab_of_a_short_batch_is_reused() {
         let (pool, recorded) = pool(1000);
         for _ in 0..20 {
             let mut slab = pool.take();
@@ -318,15 +323,15 @@ mod tests {
         assert_eq!((recorded.now(), recorded.ever()), (1, 1));
     }
 
-    /// Memory that is never pinned.
+    /// A driver that pins no memory.
     struct Refuses {
-        was_asked: AtomicBool,
+        was_called: AtomicBool,
         is_required: bool,
     }
 
     impl BatchMemory for Refuses {
         fn pin(&self, _: &[u8]) -> PinResult {
-            assert!(!self.was_asked.swap(true, Relaxed), "it is asked once");
+            assert!(!self.was_called.swap(true, Relaxed), "a second call after an error");
             Err("no device".into())
         }
 
@@ -336,11 +341,11 @@ mod tests {
     }
 
     fn refuses(is_required: bool) -> Arc<Refuses> {
-        Arc::new(Refuses { was_asked: AtomicBool::new(false), is_required })
+        Arc::new(Refuses { was_called: AtomicBool::new(false), is_required })
     }
 
     #[test]
-    fn batches_are_made_even_if_memory_cannot_be_pinned() {
+    fn batches_are_in_ordinary_memory_if_it_cannot_be_pinned() {
         let pool = TensorPool::pinned(1000, refuses(false));
         let [first, second] = [pool.take(), pool.take()];
         assert_eq!((first.len(), second.len()), (1000, 1000));
@@ -349,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_must_be_pinned_and_cannot_be_is_an_error() {
+    fn a_batch_in_memory_that_cannot_be_pinned_is_an_error_if_pinning_is_required() {
         use crate::Sample;
         use crate::collate::{Columns, Scalar};
 
@@ -360,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_the_same_in_pinned_memory() {
+    fn pinned_batches_have_the_same_content() {
         use crate::Sample;
         use crate::collate::{Columns, Scalar};
 
@@ -377,9 +382,9 @@ mod tests {
     }
 
     proptest! {
-        /// Memory is taken, split, dropped and returned in any order.
+        /// Memory is taken, split, dropped and returned in random order.
         #[test]
-        fn what_is_in_use_is_pinned_and_all_is_unpinned(
+        fn memory_in_use_is_pinned_and_finally_all_is_unpinned(
             size in 1_usize..200_000,
             steps in prop::collection::vec((0_u8..4, any::<prop::sample::Index>(), 0.0_f64..1.0), 1..60),
         ) {

@@ -1,4 +1,4 @@
-//! Export of tensors to other frameworks in the same process, by DLPack.
+//! Exports tensors to other frameworks in the same process, with DLPack.
 
 use super::Tensor;
 use crate::sample::{ArrayError, DType};
@@ -7,15 +7,16 @@ use dlpark::metadata::Dynamic;
 use dlpark::{Managed, ManagedTensorBase};
 
 impl Tensor {
-    /// Converts the tensor, without a copy, for any framework that supports
-    /// [DLPack](https://dmlc.github.io/dlpack): PyTorch, JAX, numpy, CuPy. The result is in CPU memory and
-    /// writable. Its deleter, which may be called on any thread, returns the memory to its pool.
+    /// Converts the tensor, without a copy, to a [DLPack](https://dmlc.github.io/dlpack) tensor, for PyTorch,
+    /// JAX, numpy, CuPy and other frameworks that support it. The result is in CPU memory and writable. Its
+    /// deleter may be called on any thread, and returns the memory to its pool.
     ///
-    /// Memory that is [pinned](super::BatchMemory) is CPU memory too (`kDLCPU`): PyTorch refuses
+    /// [Pinned](super::BatchMemory) memory is exported as CPU memory too (`kDLCPU`): PyTorch refuses
     /// `kDLCUDAHost`, and asks the driver whether memory is pinned.
     ///
-    /// The crate [`dlpark`] has both forms of it, `dlpark::versioned::Dlpack` and, for consumers that do not
-    /// support it yet, `dlpark::legacy::Dlpack`; with its feature `pyo3` they become Python capsules.
+    /// The crate [`dlpark`] has two forms of a DLPack tensor: `dlpark::versioned::Dlpack`, and
+    /// `dlpark::legacy::Dlpack` for frameworks that do not support versions yet. With the feature `pyo3` of
+    /// that crate, both convert to Python capsules.
     ///
     /// ```
     /// use shardstream::codec::DType;
@@ -38,11 +39,11 @@ impl Tensor {
             Err(_) => return Err(ArrayError::Shape { dtype, shape, bytes }),
         };
         made.set_data(data.cast()).set_device(DLDevice::CPU).set_dtype(data_type(dtype));
-        // SAFETY: `data` points to the buffer's bytes, which stay where they are until `owner` is dropped,
-        // and the deleter that `initialize_as` installed is what drops it. A tensor's buffer is as long as
-        // its type and shape say and begins where any number may be; the strides are those of row-major
-        // order; nobody else can read or write it, so that the flags are right when there is none.
-        #[allow(unsafe_code, reason = "it is for the producer to promise that its tensor is one")]
+        // SAFETY: `data` points to the buffer's bytes, which do not move until `owner` is dropped. Only the
+        // deleter that `initialize_as` installed drops `owner`. A tensor's buffer is exactly as long as its
+        // type and shape say, and aligned for every type of number. The strides are those of row-major order.
+        // No other reference to the buffer exists, so neither flag (read-only, copied) must be set.
+        #[allow(unsafe_code, reason = "DLPack lets the producer vouch for the tensor")]
         Ok(unsafe { made.finish() })
     }
 }
@@ -62,7 +63,7 @@ fn data_type(dtype: DType) -> DLDataType {
         DType::BF16 => DLDataType::BF16,
         DType::F32 => DLDataType::F32,
         DType::F64 => DLDataType::F64,
-        // Another crate defines the types; a test tries them all.
+        // `DType` is defined in another crate and non-exhaustive; a test covers all its types.
         other => unreachable!("{other} has no DLPack type"),
     }
 }
@@ -74,8 +75,8 @@ mod tests {
     use dlpark::{legacy, versioned};
 
     #[test]
-    #[allow(unsafe_code, reason = "it is for the consumer to say that the tensor is one")]
-    fn what_goes_in_is_what_others_see() {
+    #[allow(unsafe_code, reason = "DLPack lets the consumer vouch for the tensor")]
+    fn an_exported_tensor_has_the_same_memory_and_shape() {
         let mut tensor = Tensor::zeros(DType::I16, vec![2, 3]).unwrap();
         tensor.as_mut_slice::<i16>().unwrap().copy_from_slice(&[1, -2, 3, -4, 5, -6]);
         let address = tensor.as_bytes().as_ptr();
@@ -88,17 +89,17 @@ mod tests {
             // SAFETY: the tensor was made above.
             assert_eq!(unsafe { seen.cpu_slice::<i16>() }.unwrap(), [1, -2, 3, -4, 5, -6]);
         }
-        // SAFETY: nobody else has it.
+        // SAFETY: no other reference to the tensor exists.
         unsafe { dlpack.validate_mut().unwrap().cpu_slice_mut::<i16>().unwrap()[0] = 9 };
-        let through = versioned::Dlpack::into_raw(dlpack);
-        // SAFETY: it comes from `into_raw`.
-        let dlpack = unsafe { versioned::Dlpack::from_raw(through) }.unwrap();
+        let raw = versioned::Dlpack::into_raw(dlpack);
+        // SAFETY: `raw` comes from `into_raw`.
+        let dlpack = unsafe { versioned::Dlpack::from_raw(raw) }.unwrap();
         // SAFETY: the tensor was made above.
         assert_eq!(unsafe { dlpack.validate().unwrap().cpu_slice::<i16>() }.unwrap()[0], 9);
     }
 
     #[test]
-    fn the_memory_comes_back() {
+    fn the_deleter_returns_the_memory_to_the_pool() {
         let pool = TensorPool::new(64);
         let tensor = || Tensor::new(DType::F32, vec![16], TensorBuffer::pooled(pool.take(), &pool)).unwrap();
         let dlpack: legacy::Dlpack = tensor().into_dlpack().unwrap();
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_shapes() {
+    fn empty_and_huge_shapes_are_exported_or_refused() {
         for shape in [vec![], vec![0], vec![3, 0, 2]] {
             let dlpack: versioned::Dlpack =
                 Tensor::zeros(DType::BF16, shape.clone()).unwrap().into_dlpack().unwrap();

@@ -1,11 +1,10 @@
-//! Tensors: numbers for devices, in aligned memory that is reused.
+//! Tensors: the columns of batches, in aligned memory that later batches reuse.
 //!
-//! A [`Tensor`] is a column of a batch: row-major, in the machine's byte order, at an address that is a
-//! multiple of 256. It converts without a copy to what trainers take: a slice of numbers
-//! ([`as_slice`](Tensor::as_slice)), bytes ([`into_bytes`](Tensor::into_bytes)), an array of the crate
-//! `ndarray` (`view`, with the feature of that name), a tensor of another framework (`into_dlpack`, with the
-//! feature `dlpack`). When the tensor, or what it was converted to, is dropped, later batches reuse its
-//! memory.
+//! A [`Tensor`] has row-major order and the machine's byte order; its address is a multiple of 256. It
+//! converts without a copy to a slice of numbers ([`as_slice`](Tensor::as_slice)), to bytes
+//! ([`into_bytes`](Tensor::into_bytes)), to an array of the crate `ndarray` (`view`, feature `ndarray`) and
+//! to a tensor of another framework (`into_dlpack`, feature `dlpack`). When the tensor, or the value that it
+//! was converted to, is dropped, later batches reuse its memory.
 
 mod batch_memory;
 #[cfg(feature = "dlpack")]
@@ -25,7 +24,7 @@ use bytemuck::{CheckedBitPattern, NoUninit};
 use bytes::Bytes;
 use std::fmt;
 
-/// Numbers of one type with a shape.
+/// An array of numbers of one type, with a shape.
 ///
 /// ```
 /// use shardstream::tensor::Tensor;
@@ -46,7 +45,7 @@ impl Tensor {
     /// Makes a tensor of zeros.
     ///
     /// # Errors
-    /// [`ArrayError::Shape`] if the size exceeds any memory.
+    /// [`ArrayError::Shape`] if the tensor does not fit into the address space.
     pub fn zeros(dtype: DType, shape: impl Into<Vec<usize>>) -> Result<Self, ArrayError> {
         let shape = shape.into();
         match byte_len(&shape, dtype.size()).filter(|size| TensorPool::is_possible(*size)) {
@@ -55,7 +54,7 @@ impl Tensor {
         }
     }
 
-    /// Makes a tensor of a buffer, which must have its size.
+    /// Makes a tensor from a buffer, which must have the size that type and shape need.
     pub(crate) fn new(dtype: DType, shape: Vec<usize>, buffer: TensorBuffer) -> Result<Self, ArrayError> {
         let bytes = buffer.as_ref().len();
         if byte_len(&shape, dtype.size()) == Some(bytes) {
@@ -71,7 +70,7 @@ impl Tensor {
         self.dtype
     }
 
-    /// The length of each axis; the first is that of the batch.
+    /// The length of each axis. The first axis is the batch.
     #[must_use]
     pub fn shape(&self) -> &[usize] {
         &self.shape
@@ -80,7 +79,7 @@ impl Tensor {
     /// The numbers in row-major order.
     ///
     /// # Errors
-    /// [`ArrayError::Type`] when the tensor holds another type; nothing is converted.
+    /// [`ArrayError::Type`] if the tensor has another type: numbers are not converted.
     pub fn as_slice<T: Element + CheckedBitPattern>(&self) -> Result<&[T], ArrayError> {
         self.check_type::<T>()?;
         // Only the bytes 0 and 1 are valid as `bool`.
@@ -90,7 +89,7 @@ impl Tensor {
     /// The numbers in row-major order, mutably.
     ///
     /// # Errors
-    /// [`ArrayError::Type`] when the tensor holds another type; nothing is converted.
+    /// [`ArrayError::Type`] if the tensor has another type: numbers are not converted.
     pub fn as_mut_slice<T: Element + CheckedBitPattern + NoUninit>(
         &mut self,
     ) -> Result<&mut [T], ArrayError> {
@@ -111,19 +110,19 @@ impl Tensor {
         self.buffer.as_mut()
     }
 
-    /// Returns the bytes without a copy. The memory returns to its pool when the last clone and slice of them
-    /// is dropped.
+    /// Returns the bytes without a copy. The memory returns to its pool when all clones and slices of the
+    /// bytes are dropped.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
         Bytes::from_owner(self.buffer)
     }
 
-    /// Divides the rows into `parts` equal runs, one for each device of a host, and returns their bytes
-    /// without a copy. The memory returns to its pool when the last clone and slice of all of them is
-    /// dropped.
+    /// Divides the rows (the first axis) into `parts` equal parts, such as one for each device of a host.
+    /// Returns the bytes of each part without a copy. The memory returns to its pool when all clones and
+    /// slices of all parts are dropped.
     ///
     /// # Errors
-    /// [`ArrayError::Parts`] unless the first axis can be divided into this many parts of equal length.
+    /// [`ArrayError::Parts`] if the number of rows is not a multiple of `parts`, or `parts` is 0.
     pub fn into_rows(self, parts: usize) -> Result<Vec<Bytes>, ArrayError> {
         let rows = self.shape.first().copied().unwrap_or(0);
         if parts == 0 || !rows.is_multiple_of(parts) {
@@ -134,7 +133,7 @@ impl Tensor {
         Ok((0..parts).map(|at| bytes.slice(at * part..(at + 1) * part)).collect())
     }
 
-    /// The number of bytes of the numbers.
+    /// The size of the tensor in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.buffer.as_ref().len()
@@ -149,7 +148,7 @@ impl Tensor {
     }
 }
 
-/// A copy with memory of its own.
+/// Copies the tensor into new memory, outside of any pool.
 impl Clone for Tensor {
     fn clone(&self) -> Self {
         let mut buffer = TensorBuffer::zeroed(self.size());
@@ -184,7 +183,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn numbers_are_those_of_the_type() {
+    fn numbers_are_read_only_as_the_type_of_the_tensor() {
         let mut tensor = Tensor::zeros(DType::BF16, vec![2]).unwrap();
         tensor.as_mut_slice::<bf16>().unwrap()[1] = bf16::ONE;
         assert_eq!(tensor.as_slice::<bf16>().unwrap(), [bf16::ZERO, bf16::ONE]);
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_parts_of_the_same_memory() {
+    fn into_rows_splits_the_memory_without_a_copy() {
         let pool = TensorPool::new(24);
         let mut tensor =
             Tensor::new(DType::I32, vec![3, 2], TensorBuffer::pooled(pool.take(), &pool)).unwrap();
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_give_the_memory_back() {
+    fn dropped_bytes_return_the_memory_to_the_pool() {
         let pool = TensorPool::new(64);
         let tensor = |pool: &Arc<TensorPool>| {
             Tensor::new(DType::U8, vec![64], TensorBuffer::pooled(pool.take(), pool)).unwrap()

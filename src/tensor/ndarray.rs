@@ -19,7 +19,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`ArrayError::Type`] when the tensor holds another type; nothing is converted.
+    /// [`ArrayError::Type`] if the tensor has another type: numbers are not converted.
     pub fn view<T: Element + CheckedBitPattern>(&self) -> Result<ArrayViewD<'_, T>, ArrayError> {
         ArrayViewD::from_shape(IxDyn(&self.shape), self.as_slice()?).map_err(|_| self.too_large())
     }
@@ -35,7 +35,8 @@ impl Tensor {
         ArrayViewMutD::from_shape(shape, self.as_mut_slice()?).map_err(|_| too_large)
     }
 
-    /// The error for axes that no array of that crate can have, which needs an axis of length 0 beside them.
+    /// The error for a shape that `ndarray` refuses. Only a tensor without numbers can have such a shape: an
+    /// axis of length 0 beside a huge one.
     fn too_large(&self) -> ArrayError {
         ArrayError::Shape { dtype: self.dtype, shape: self.shape.clone(), bytes: self.size() }
     }
@@ -47,7 +48,7 @@ mod tests {
     use crate::sample::DType;
 
     #[test]
-    fn no_copy() {
+    fn a_view_shares_the_memory_of_the_tensor() {
         let mut tensor = Tensor::zeros(DType::F32, vec![2, 1, 3]).unwrap();
         tensor.view_mut::<f32>().unwrap()[[1, 0, 0]] = 2.5;
         assert_eq!(tensor.as_slice::<f32>().unwrap(), [0., 0., 0., 2.5, 0., 0.]);

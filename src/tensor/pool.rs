@@ -8,21 +8,21 @@ use bytes::BytesMut;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Number of idle buffers kept. If they have one size, more are kept up to `MAX_IDLE_BYTES`, because many
-/// batches of small samples are in flight.
+/// Number of idle buffers kept. A pool of one size keeps more buffers, up to `MAX_IDLE_BYTES`: many batches
+/// of small samples may be in flight.
 const MAX_IDLE: usize = 8;
 const MAX_IDLE_BYTES: usize = 64 << 20;
-/// Memory is reused for content that takes at least this fraction of it: one in `MAX_SPARE`.
+/// A buffer is reused for content of at least one `MAX_SPARE`-th of its size.
 const MAX_SPARE: usize = 4;
-/// Memory of up to `MAX_SPARE` times this size is reused for any content.
+/// A buffer of up to `MAX_SPARE` times this many bytes is reused for any content.
 const SMALL: usize = 64 << 10;
-/// Number of bytes of a buffer's overhead.
+/// Estimated memory overhead of a buffer in bytes.
 const OVERHEAD: usize = 512;
 
 /// A pool of buffers of one size, or of any size. Returned buffers are reused, with their old content.
 ///
-/// `BytesMut` makes slots safe and free of copies: a buffer is split into parts that threads own and write
-/// side by side, and adjacent parts are joined again.
+/// A buffer is a `BytesMut`, so that it can be split into slots without copies and without unsafe code:
+/// threads own and write different slots at the same time, and adjacent slots are then joined again.
 pub(crate) struct TensorPool {
     /// `None` if the size differs from batch to batch.
     size: Option<usize>,
@@ -62,15 +62,15 @@ impl TensorPool {
         self.free().or_else(made).unwrap_or_else(|| aligned::zeroed(size))
     }
 
-    /// Fails if the memory had to be pinned and could not be: what was taken is ordinary memory then.
+    /// Fails if pinning is required and has failed: buffers of this pool are then in ordinary memory.
     pub(crate) fn check_pinned(&self) -> Result<()> {
         self.slabs.as_ref().map_or(Ok(()), Slabs::check)
     }
 
-    /// Takes an empty buffer with room for `room` bytes, and for an eighth more if it is a new one: the next
-    /// batch may be larger.
+    /// Takes an empty buffer with room for `room` bytes. A new buffer has room for an eighth more, since the
+    /// next batch may be larger.
     pub(crate) fn take_empty(&self, room: usize) -> BytesMut {
-        // A buffer that is far larger than needed is freed.
+        // A buffer that is too small or far too large is freed.
         let fits =
             |free: &BytesMut| free.capacity() >= room && free.capacity() / MAX_SPARE <= room.max(SMALL);
         match self.free().filter(fits) {
@@ -97,14 +97,14 @@ impl TensorPool {
         free.iter().map(|buffer| self.bytes_of(buffer)).sum()
     }
 
-    /// The number of bytes that a buffer takes: those of its slab, if it is pinned.
+    /// The number of bytes that a buffer takes. A pinned buffer takes the bytes of its slab.
     fn bytes_of(&self, buffer: &BytesMut) -> u64 {
         let is_pinned = self.slabs.as_ref().is_some_and(|slabs| slabs.contain(buffer));
         let size = if is_pinned { self.size.map(Slabs::bytes_of) } else { None };
         size.unwrap_or(buffer.capacity()) as u64
     }
 
-    /// Whether any memory may have room for `size` bytes, rounded up to the alignment.
+    /// Whether `size` bytes, rounded up to the alignment, fit into the address space.
     pub(crate) fn is_possible(size: usize) -> bool {
         size < isize::MAX as usize / 2
     }
@@ -119,16 +119,17 @@ impl TensorPool {
         aligned::is_aligned(buffer)
     }
 
-    /// Takes a buffer back. It is freed if it has another size, or if a part of it is still in use.
+    /// Takes a buffer back. The buffer is freed if it has another size, if part of it is still in use, or if
+    /// the pool keeps enough idle buffers.
     fn give_back(&self, mut buffer: BytesMut) {
-        // Dropped before the buffer, unless it is kept.
+        // The guard is dropped before `buffer`, unless the pool keeps the buffer.
         let mut pinned = self.slabs.as_ref().and_then(|slabs| slabs.release(&buffer));
         let whole = match self.size.map(|size| size.saturating_sub(buffer.len())) {
             Some(missing) => missing == 0 || buffer.try_reclaim(missing),
             None => buffer.capacity() > 0,
         };
         if !whole {
-            // Another batch may still use the rest.
+            // Another batch may still use the rest of the slab, so the slab stays pinned.
             if let (Some(slabs), Some(pinned)) = (&self.slabs, pinned) {
                 slabs.register(&mut buffer, pinned);
             }
@@ -181,7 +182,7 @@ impl TensorBuffer {
         TensorBuffer { data: aligned::zeroed(size), pool: None }
     }
 
-    /// Wraps memory that was taken from a pool, or the beginning of it.
+    /// Wraps a buffer that was taken from a pool, or the beginning of such a buffer.
     pub(crate) fn pooled(data: BytesMut, pool: &Arc<TensorPool>) -> Self {
         let share = MemoryShare::of(&pool.in_use, pool.bytes_of(&data));
         TensorBuffer { data, pool: Some((Arc::clone(pool), share)) }
@@ -214,7 +215,7 @@ mod tests {
     use std::any::Any;
 
     #[test]
-    fn slots_are_joined_without_a_copy_and_the_memory_is_used_again() {
+    fn slots_are_joined_without_a_copy_and_the_memory_is_reused() {
         let pool = TensorPool::new(1000);
         let mut rest = pool.take();
         let begin = rest.as_ptr();
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_any_size_is_used_again_where_there_is_enough_of_it() {
+    fn a_pool_of_any_size_reuses_buffers_that_are_large_enough() {
         let pool = TensorPool::of_any_size();
         let written = |size: usize| {
             let mut buffer = pool.take_empty(size);

@@ -1,4 +1,4 @@
-//! The compression of a shard, by the suffix of its name.
+//! Compresses shards, as the suffix of their names tells.
 
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::shown;
@@ -16,11 +16,11 @@ pub(super) enum ShardCompression {
 }
 
 impl ShardCompression {
-    /// The compression that the suffix of a shard's name says.
+    /// The compression that the suffix of a shard's name tells.
     ///
     /// # Errors
-    /// [`ErrorKind::UnsupportedCompression`] if the compression is unknown or not compiled in, so that a name
-    /// never promises a compression that the content does not have.
+    /// [`ErrorKind::UnsupportedCompression`] if the compression is unknown or not compiled in. Writing an
+    /// uncompressed shard instead would contradict its name.
     pub(super) fn of(name: &str) -> Result<Self> {
         let unsupported =
             |why: &str| Err(ErrorKind::UnsupportedCompression(format!("{}: {why}", shown(name))).into());
@@ -41,7 +41,7 @@ impl ShardCompression {
     }
 }
 
-/// Compresses what is written to it. The same input makes the same output: headers have no time and no host.
+/// A writer that compresses. The same input makes the same output: headers contain no time and no host.
 pub(super) enum Compressor<W: Write> {
     None(W),
     #[cfg(feature = "gzip")]
@@ -62,15 +62,15 @@ impl<W: Write> Compressor<W> {
             #[cfg(feature = "zstd")]
             ShardCompression::Zstd => {
                 let mut encoder = zstd::Encoder::new(out, zstd::DEFAULT_COMPRESSION_LEVEL)?;
-                // Without a checksum, most flipped bits decompress to other bytes without an error. Gzip
-                // always has one.
+                // Without a checksum, data with a flipped bit usually decompresses to wrong bytes without an
+                // error. Gzip always has a checksum.
                 encoder.include_checksum(true)?;
                 Self::Zstd(encoder)
             }
         })
     }
 
-    /// Writes the rest of the compressed data, and returns the inner writer.
+    /// Writes the end of the compressed data, and returns the inner writer.
     pub(super) fn finish(self) -> io::Result<W> {
         match self {
             Self::None(out) => Ok(out),
@@ -98,7 +98,7 @@ impl<W: Write> Write for Compressor<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // `finish` writes the rest; an earlier flush would only make the compression worse.
+        // `finish` writes everything; flushing earlier would only make the compression worse.
         Ok(())
     }
 }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_the_end_of_the_name() {
+    fn the_suffix_tells_the_compression() {
         assert_eq!(ShardCompression::of("a.tar").unwrap(), ShardCompression::None);
         for name in ["a.tar.bz2", "a.tar.xz", "a.tar.lz4", "a.zip", "a", "a.gz", "tar"] {
             let error = ShardCompression::of(name).unwrap_err();

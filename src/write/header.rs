@@ -1,9 +1,9 @@
-//! The header blocks of a member.
+//! Writes the header blocks of a member.
 //!
-//! One ustar block if the name fits. Otherwise a PAX header comes first (two more blocks): with the `path` if
-//! the name is too long or not ASCII (ustar has no encoding of names, PAX has UTF-8), and with the `size`
-//! from 8 GiB on. With names of up to 100 ASCII characters, the headers are those of Python's `webdataset`
-//! under `mtime=0`, byte for byte.
+//! A member has one ustar header block if its name and size fit. Otherwise a PAX header (two or more blocks)
+//! precedes it. The PAX header has the `path` if the name is too long or not ASCII (ustar defines no encoding
+//! of names, PAX uses UTF-8), and the `size` from 8 GiB on. For names of up to 100 ASCII characters, the
+//! headers are byte for byte those that Python's `webdataset` writes with `mtime=0`.
 
 use super::options::TarOptions;
 use ::tar::{EntryType, Header};
@@ -11,7 +11,7 @@ use ::tar::{EntryType, Header};
 /// Size in bytes of a block of a tar archive.
 pub(super) const BLOCK: usize = 512;
 
-/// The largest number of eleven octal digits.
+/// The largest number that eleven octal digits can represent.
 const MAX_OCTAL_SIZE: u64 = 0o777_7777_7777;
 
 /// Appends the header blocks of the member `name` of `size` bytes.
@@ -37,7 +37,8 @@ pub(super) fn headers_length(name: &str, size: u64) -> u64 {
     (blocks * BLOCK) as u64
 }
 
-/// The name in its two ustar fields, if it fits, and the PAX records of what does not fit.
+/// Returns the two ustar fields of the name, or none if the name does not fit, and PAX records for the name
+/// and size if they do not fit.
 fn fitting(name: &str, size: u64) -> (Option<(&str, &str)>, Vec<u8>) {
     let fitting = if name.is_ascii() { split(name) } else { None };
     let mut records = Vec::new();
@@ -50,8 +51,8 @@ fn fitting(name: &str, size: u64) -> (Option<(&str, &str)>, Vec<u8>) {
     (fitting, records)
 }
 
-/// Splits a name that fits into the ustar fields: at most 155 bytes, a slash that is left out, at most 100
-/// bytes.
+/// Splits a name into the two ustar fields: a prefix of at most 155 bytes and a name of at most 100 bytes.
+/// The slash between them is left out. Returns none if the name does not fit.
 fn split(name: &str) -> Option<(&str, &str)> {
     if name.len() <= 100 {
         return Some(("", name));
@@ -61,7 +62,7 @@ fn split(name: &str) -> Option<(&str, &str)> {
     (!prefix.is_empty() && rest.len() <= 100).then_some((prefix, rest))
 }
 
-/// The name that tools without PAX support see.
+/// The beginning of a long name, for the ustar header: tools without PAX support show it.
 fn shortened(name: &str) -> &str {
     let end = (0..=name.len().min(100)).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
     &name[..end]
@@ -93,7 +94,7 @@ fn push_header(out: &mut Vec<u8>, name: (&str, &str), size: u64, kind: EntryType
     put(&mut ustar.gname, "bigdata");
     header.set_cksum();
     let sum = header.cksum().expect("the checksum was set just now");
-    // The form that POSIX tools write: six digits, NUL, space.
+    // POSIX tools write the checksum as six digits, NUL, space.
     header.as_old_mut().cksum.copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     out.extend_from_slice(header.as_bytes());
 }
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn pax_only_where_needed() {
+    fn names_that_do_not_fit_get_a_pax_header() {
         let dir = "d".repeat(155);
         for (name, blocks) in [
             ("a.jpg".to_owned(), 1),
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_counts_its_own_length() {
+    fn the_length_of_a_pax_record_includes_itself() {
         for length in [0, 1, 89, 90, 91, 92, 988, 989, 990, 991, 992, 4096] {
             let mut record = Vec::new();
             push_record(&mut record, "path", &"v".repeat(length));
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_beyond_eight_gibibytes() {
+    fn sizes_from_eight_gibibytes_get_a_pax_header() {
         assert_eq!(read("a.bin", MAX_OCTAL_SIZE), ("a.bin".into(), MAX_OCTAL_SIZE, BLOCK));
         assert_eq!(read("a.bin", MAX_OCTAL_SIZE + 1), ("a.bin".into(), MAX_OCTAL_SIZE + 1, 3 * BLOCK));
         assert_eq!(read("a.bin", 1 << 50), ("a.bin".into(), 1 << 50, 3 * BLOCK));

@@ -1,21 +1,21 @@
-//! Checks that the names of members read back as they are.
+//! Checks that a reader splits the name of a member into the same key and field.
 
 use crate::error::{ErrorKind, Result};
 use crate::tar::{is_meta, split_name};
 
-/// Length limit of a name in bytes: that of a path on most systems.
+/// Largest length of a name in bytes, the same as that of a path on most systems.
 const MAX_NAME: usize = 4096;
 
-/// The name of the member that holds `field` of the sample `key`.
+/// The name of the member for `field` of the sample `key`.
 ///
 /// # Errors
-/// [`ErrorKind::Unwritable`] if a reader would see another key or field, or none.
+/// [`ErrorKind::Unwritable`] if a reader would find another key or field in the name, or skip the member.
 pub(super) fn member_name(key: &str, field: &str) -> Result<String> {
     let name = format!("{key}.{field}");
     if let Some(fault) = key_fault(key).or_else(|| field_fault(field)).or_else(|| name_fault(&name)) {
         return Err(ErrorKind::Unwritable(fault.into()).into());
     }
-    debug_assert_eq!(split_name(&name), Some((key, field)), "the rules here cover those of the reader");
+    debug_assert_eq!(split_name(&name), Some((key, field)), "the checks above cover the rules of the reader");
     Ok(name)
 }
 
@@ -27,7 +27,7 @@ fn key_fault(key: &str) -> Option<&'static str> {
     } else if relative.split('/').any(|part| matches!(part, "" | "." | "..")) {
         Some("the key has an empty part, or a part `.` or `..`")
     } else if last.contains('.') {
-        Some("the key has a dot in its last part, where a reader would end it")
+        Some("the key has a dot in its last part, where a reader would end the key")
     } else {
         None
     }
@@ -41,7 +41,7 @@ fn field_fault(field: &str) -> Option<&'static str> {
     } else if field.starts_with("__") {
         Some("the name of a field starts with `__`, as only metadata does")
     } else if field.to_lowercase() != field {
-        Some("the name of a field is not in lower case, as a reader would make it")
+        Some("the name of a field is not in lower case: a reader would convert it")
     } else {
         None
     }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_read_back() {
+    fn names_that_read_back_unchanged_are_accepted() {
         for (key, field) in [
             ("0001", "jpg"),
             ("a/b/c", "seg.png"),
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_do_not() {
+    fn names_that_would_read_back_differently_are_refused() {
         let long = "k".repeat(4093);
         for (key, field, why) in [
             ("", "jpg", "empty"),

@@ -4,9 +4,9 @@ use crate::codec::Encoder;
 use crate::error::{ErrorKind, Result};
 use crate::tar::Limits;
 
-/// How members are written.
+/// Options for the members of an archive.
 ///
-/// Owner and group are `bigdata` with the ids 0, as Python's `webdataset` writes them.
+/// Owner and group are always `bigdata` with id 0, the same as in Python's `webdataset`.
 #[derive(Debug, Clone)]
 pub struct TarOptions {
     pub(super) mtime: u64,
@@ -16,15 +16,15 @@ pub struct TarOptions {
 }
 
 impl TarOptions {
-    /// Modification time 0, mode `0o444`, the [standard encoder](Encoder::new), the [limits](Limits::default)
-    /// that readers have by default.
+    /// The default options: modification time 0, mode `0o444`, the [standard encoder](Encoder::new), and the
+    /// [default limits](Limits::default) of readers.
     #[must_use]
     pub fn new() -> Self {
         TarOptions { mtime: 0, mode: 0o444, encoder: Encoder::new(), limits: Limits::default() }
     }
 
-    /// The modification time of every member, in seconds since 1970. It is fixed so that the same samples
-    /// make the same archive.
+    /// The modification time of every member, in seconds since 1970. All members have the same time, so that
+    /// the same samples make the same archive.
     #[must_use]
     pub fn mtime(mut self, seconds: u64) -> Self {
         self.mtime = seconds;
@@ -38,14 +38,14 @@ impl TarOptions {
         self
     }
 
-    /// Turns the values of fields that are not raw bytes into bytes.
+    /// The encoder for field values that are not raw bytes.
     #[must_use]
     pub fn encoder(mut self, encoder: Encoder) -> Self {
         self.encoder = encoder;
         self
     }
 
-    /// Checks the options before the first sample.
+    /// Checks the options; called before the first sample is written.
     pub(super) fn check(&self) -> Result<()> {
         let bad = |what: String| Err(ErrorKind::Config(what).into());
         if self.mode > 0o7777 {
@@ -65,8 +65,8 @@ impl TarOptions {
         self.encoder.check()
     }
 
-    /// The limits of the readers of the archive: a sample with more bytes or fields is refused. If you raise
-    /// them, raise those of the readers too
+    /// The limits of the archive's readers: a sample with more bytes or fields is refused. If you raise these
+    /// limits, raise the limits of the readers too
     /// ([`DatasetBuilder::limits`](crate::dataset::DatasetBuilder::limits)).
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {

@@ -1,11 +1,11 @@
-//! The names of a series of shards: a pattern with a placeholder for the number.
+//! The pattern that names a series of shards, with a placeholder for the number.
 
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::SecretUrl;
 use std::fmt;
 
-/// The names of a series of shards: a pattern with exactly one number. The number is `%d`, or `%06d` for at
-/// least six digits with leading zeros. `%%` is a percent sign.
+/// The pattern that names a series of shards. It has exactly one placeholder for the shard's number: `%d`, or
+/// `%06d` for at least six digits with leading zeros. `%%` is a percent sign.
 ///
 /// ```
 /// use shardstream::write::ShardPattern;
@@ -27,8 +27,8 @@ impl ShardPattern {
     /// Parses a pattern.
     ///
     /// # Errors
-    /// [`ErrorKind::Pattern`] unless there is exactly one number, and if anything else follows a percent
-    /// sign.
+    /// [`ErrorKind::Pattern`] unless the pattern has exactly one placeholder, and if a percent sign begins
+    /// neither a placeholder nor `%%`.
     pub fn new(pattern: &str) -> Result<Self> {
         let fault = |position: usize, message: &str| {
             Err(ErrorKind::Pattern { pattern: pattern.into(), position, message: message.into() }.into())
@@ -48,7 +48,7 @@ impl ShardPattern {
                 return fault(position, "expected `%d`, `%06d` (zeros and a width of 1 to 20) or `%%`");
             };
             if number.is_some() {
-                return fault(position, "there is a number already; a pattern has exactly one");
+                return fault(position, "the pattern already has a number; it must have exactly one");
             }
             number = Some((std::mem::take(&mut text), width));
             rest = after;
@@ -56,20 +56,20 @@ impl ShardPattern {
         text.push_str(rest);
         match number {
             Some((before, width)) => Ok(ShardPattern { before, width, after: text }),
-            None => fault(pattern.len(), "there is no place for the number of the shard: use `%06d`"),
+            None => fault(pattern.len(), "the pattern has no number of the shard: add `%06d`"),
         }
     }
 
-    /// The name of the shard of this number.
+    /// The name of the shard with this number.
     #[must_use]
     pub fn name(&self, number: u64) -> String {
         format!("{}{number:0width$}{}", self.before, self.after, width = self.width)
     }
 
-    /// The name of the series without numbers and suffix, for documents beside the shards.
+    /// The name of the series without number and suffix, to name documents beside the shards.
     ///
-    /// It is the text before the number, without zeros and separators at its end; `shards` in the same
-    /// directory if nothing is left.
+    /// The stem is the text before the number, without zeros and separators at its end. If no file name is
+    /// left, the stem is `shards` in the same directory.
     ///
     /// Returns `None` if the number is in the name of a directory.
     ///
@@ -91,7 +91,7 @@ impl ShardPattern {
         Some(format!("{stem}{name}"))
     }
 
-    /// The number of the shard of this name; `None` for a name that no shard of the series has.
+    /// The number of the shard with this name; `None` if no shard of the series has this name.
     #[must_use]
     pub fn number(&self, name: &str) -> Option<u64> {
         let number = name.strip_prefix(&*self.before)?.strip_suffix(&*self.after)?.parse().ok()?;
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_printf() {
+    fn names_are_formatted_like_printf() {
         for (pattern, number, name) in [
             ("train-%06d.tar", 7, "train-000007.tar"),
             ("train-%06d.tar", 12_345_678, "train-12345678.tar"),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn stems() {
+    fn the_stem_is_the_text_before_the_number() {
         for (pattern, stem) in [
             ("train-%06d.tar", Some("train")),
             ("gs://b/d.1/v2_x_%d.tar", Some("gs://b/d.1/v2_x")),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_other_series() {
+    fn names_of_other_series_have_no_number() {
         let pattern = ShardPattern::new("d/a-%03d.tar").unwrap();
         for name in [
             "",
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_an_error_at_its_place() {
+    fn a_bad_pattern_is_an_error_with_the_position() {
         for (pattern, at) in [
             ("train.tar", 9),
             ("", 0),

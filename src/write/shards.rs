@@ -16,7 +16,7 @@ use std::io::{self, Write};
 type OnShardWritten = Box<dyn FnMut(&ShardInfo) + Send>;
 type BeforeShardAppears = Box<dyn FnMut(u32) -> Result<()> + Send>;
 
-/// A shard that was written. `Debug` shows its URL without [secrets](SecretUrl).
+/// A written shard. `Debug` shows its URL without [secrets](SecretUrl).
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShardInfo {
@@ -30,7 +30,7 @@ pub struct ShardInfo {
     pub archive_bytes: u64,
     /// The CRC-32C of the stored object.
     pub crc32c: u32,
-    /// The index of the shard. Collect them to an [`Index`] of the series: `infos.iter().collect::<Index>()`.
+    /// The index of the shard. `infos.iter().collect::<Index>()` makes an [`Index`] of the whole series.
     pub index: ShardIndex,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Debug for ShardInfo {
     }
 }
 
-/// The index of the shards that were written.
+/// Collects the indexes of written shards.
 impl<'a> FromIterator<&'a ShardInfo> for Index {
     fn from_iter<I: IntoIterator<Item = &'a ShardInfo>>(shards: I) -> Self {
         shards.into_iter().map(|shard| shard.index.clone()).collect()
@@ -57,10 +57,10 @@ impl<'a> FromIterator<&'a ShardInfo> for Index {
 
 /// Writes samples into a numbered series of shards.
 ///
-/// A new shard is started when one is full: before the write that would exceed the limits. A shard appears
-/// under its name when it is complete. If the writer is dropped without [`finish`](ShardWriter::finish), the
-/// unfinished shard never appears, which is logged (feature `tracing`), and the shards before it stay. No
-/// empty shard is written. Existing shards are replaced.
+/// The writer starts a new shard when the next sample would exceed the limits of the current one. A shard
+/// appears under its name only when it is complete. If the writer is dropped without
+/// [`finish`](ShardWriter::finish), the unfinished shard never appears, earlier shards stay, and a warning is
+/// logged (feature `tracing`). Empty shards are not written. Existing shards are replaced.
 ///
 /// ```
 /// use shardstream::{Sample, write::ShardWriter};
@@ -103,8 +103,8 @@ pub struct ShardWriterBuilder {
 }
 
 impl ShardWriter {
-    /// Begins a series of shards named by `pattern`, a path or a URL of an object store. The number of the
-    /// shard replaces `%06d` (at least six digits) or `%d`; `%%` is a percent sign. The suffix says the
+    /// Options for a series of shards named by `pattern`, a path or a URL of an object store. The number of
+    /// the shard replaces `%06d` (at least six digits) or `%d`; `%%` is a percent sign. The suffix tells the
     /// compression: `.tar`, `.tar.gz` or `.tgz` (feature `gzip`), `.tar.zst` or `.tzst` (feature `zstd`).
     #[doc(alias = "new")]
     pub fn builder(pattern: impl Into<String>) -> ShardWriterBuilder {
@@ -123,12 +123,12 @@ impl ShardWriter {
         }
     }
 
-    /// Writes a sample into the current shard, or into a new one when that is full.
+    /// Writes a sample into the current shard, or into a new shard if the current one is full.
     ///
     /// # Errors
-    /// [`ErrorKind::Unwritable`] if the sample would not read back as it is, or its key is in the current
-    /// shard already, and [`ErrorKind::Encode`] if a value cannot be encoded: nothing is written, and the
-    /// next sample can be. Any other error leaves a gap in the series, and every later call fails too.
+    /// [`ErrorKind::Unwritable`] if the sample would not read back unchanged, or if the current shard already
+    /// has its key; [`ErrorKind::Encode`] if a value cannot be encoded. Nothing is written then, and the next
+    /// sample can be written. After any other error, the series lacks a shard, and every later call fails.
     pub fn write(&mut self, sample: &Sample) -> Result<()> {
         self.check()?;
         let encoded = self.settings.options.encode(sample)?;
@@ -146,7 +146,7 @@ impl ShardWriter {
         result
     }
 
-    /// Finishes the last shard, and returns all shards that were written.
+    /// Finishes the last shard, and returns all written shards.
     ///
     /// # Errors
     /// If the last shard cannot be published, or an earlier call failed.
@@ -164,9 +164,9 @@ impl ShardWriter {
     }
 
     fn next_shard(&mut self) -> Result<OpenShard> {
-        // A repeated number would overwrite the shard before.
+        // A number that wrapped around would overwrite an earlier shard.
         let number = self.settings.start_shard.checked_add(self.done.len() as u64).ok_or_else(|| {
-            ErrorKind::Config("`start_shard`: the next shard has no number, make it smaller".into())
+            ErrorKind::Config("`start_shard` is too large: the next shard has no number, lower it".into())
         })?;
         let url = SecretUrl::from(self.pattern.name(number));
         let created = self.settings.store.create_if(url.expose_secret(), self.settings.condition.clone());
@@ -191,7 +191,7 @@ impl ShardWriter {
         Ok(())
     }
 
-    /// Saves the index beside a shard, which must have been published: the index contains its version.
+    /// Saves the index beside a published shard. Not before: the index contains the shard's version.
     fn save_index(&self, info: &ShardInfo) -> Result<()> {
         match index::beside(&info.url).filter(|_| self.settings.index) {
             Some(place) => index::save_sidecar(&self.settings.store, &place, &info.index),
@@ -200,7 +200,7 @@ impl ShardWriter {
     }
 }
 
-/// A shard that was not finished never appears, which is logged: nobody would miss it.
+/// Logs a warning if the last shard is not finished: nothing else would tell that it does not appear.
 impl Drop for ShardWriter {
     fn drop(&mut self) {
         if let Some(shard) = &self.current {
@@ -215,16 +215,16 @@ impl Drop for ShardWriter {
 }
 
 impl ShardWriterBuilder {
-    /// Saves the index of each shard beside it, at the shard's URL with `.index.json` added, where an
-    /// [`IndexBuilder`](crate::index::IndexBuilder::beside) looks for it. Default: no.
+    /// Saves the index of each shard beside the shard, under the shard's URL with `.index.json` added. There,
+    /// an [`IndexBuilder`](crate::index::IndexBuilder::beside) finds it. Default: no.
     pub fn index(mut self, beside: bool) -> Self {
         self.index = beside;
         self
     }
 
-    /// Records the CRC-32C of each sample in the indexes of the shards ([`ShardInfo::index`] and those
-    /// [beside](ShardWriterBuilder::index) them), so that [a dataset can compare
-    /// them](crate::dataset::DatasetBuilder::checksums): the bodies in a tar archive have no other checksum.
+    /// Records the CRC-32C of each sample in the indexes of the shards ([`ShardInfo::index`] and the indexes
+    /// saved [beside](ShardWriterBuilder::index) the shards). [A dataset can then verify the samples that it
+    /// reads](crate::dataset::DatasetBuilder::checksums). A tar archive itself has no checksums of contents.
     /// An index takes 8 more bytes for each sample. Default: no.
     pub fn checksums(mut self, checksums: bool) -> Self {
         self.checksums = checksums;
@@ -238,20 +238,20 @@ impl ShardWriterBuilder {
     }
 
     /// Largest size of a shard's archive in bytes, before compression, including headers and padding. A
-    /// single larger sample gets a shard of its own. Default: 3 GB.
+    /// sample that is larger on its own gets a shard of its own. Default: 3 GB.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self
     }
 
-    /// The number of the first shard. Let ranks that write one series in parallel start far apart. Default:
-    /// 0.
+    /// The number of the first shard. If several ranks write one series in parallel, let their first numbers
+    /// be far apart. Default: 0.
     pub fn start_shard(mut self, number: u64) -> Self {
         self.start_shard = number;
         self
     }
 
-    /// How members are written and values encoded.
+    /// Options for the members of the archives, and the encoder of values.
     pub fn options(mut self, options: TarOptions) -> Self {
         self.options = options;
         self
@@ -263,21 +263,21 @@ impl ShardWriterBuilder {
         self
     }
 
-    /// Calls `call` for each shard when it is published: to log or list it.
+    /// Calls `call` after each shard is published, for example to log the shard.
     pub fn on_shard(mut self, call: impl FnMut(&ShardInfo) + Send + 'static) -> Self {
         self.on_shard = Box::new(call);
         self
     }
 
-    /// What must be at the URL of each shard when it appears. Default: anything.
+    /// The condition on which each shard is published, such as that no object has its URL. Default: none.
     #[doc(hidden)]
     pub fn condition(mut self, condition: PutCondition) -> Self {
         self.condition = condition;
         self
     }
 
-    /// Calls `call` with the CRC-32C of each shard when all of its bytes are written, before it appears. If
-    /// `call` fails, it does not.
+    /// Calls `call` with the CRC-32C of each shard when all of its bytes are written, before the shard is
+    /// published. If `call` fails, the shard is not published.
     #[doc(hidden)]
     pub fn before_shard(mut self, call: impl FnMut(u32) -> Result<()> + Send + 'static) -> Self {
         self.before_shard = Box::new(call);
@@ -295,7 +295,7 @@ impl ShardWriterBuilder {
         let compression = ShardCompression::of(self.pattern.expose_secret())?;
         for (name, limit) in [("max_count", self.max_count), ("max_bytes", self.max_bytes)] {
             if limit == 0 {
-                let what = format!("`{name}` of 0: a shard holds nothing then, make it at least 1");
+                let what = format!("`{name}` is 0, so a shard could hold no sample: make it at least 1");
                 return Err(ErrorKind::Config(what).into());
             }
         }
@@ -389,7 +389,7 @@ impl OpenShard {
     }
 }
 
-/// The object of a shard, with the checksum of what was written to it.
+/// The object of a shard, and the CRC-32C of the bytes written to it.
 struct SummedObject {
     object: Box<dyn ObjectWriter>,
     crc32c: u32,

@@ -3,8 +3,8 @@
 use super::header::{BLOCK, headers_length};
 use super::tar::whole_archive;
 
-/// The size of an archive, computed from the names and sizes of its members: to cut a dataset into shards
-/// before it is read, or to check that a shard is complete.
+/// The size of an archive, computed from the names and sizes of its members. Use it to plan shards before the
+/// data is read, or to check that a shard is complete.
 ///
 /// ```
 /// use shardstream::{Sample, write::{ArchiveSize, TarWriter}};
@@ -38,9 +38,9 @@ impl ArchiveSize {
         self.members = self.members.saturating_add(head).saturating_add(body);
     }
 
-    /// Adds a member whose name is unknown by the length of its headers: 512 bytes, or more with a long name.
-    /// In an [`Index`](crate::Index), the headers of a member are the bytes before its
-    /// [content](crate::index::ShardIndex::members).
+    /// Adds a member of unknown name with `headers` bytes of headers: 512 bytes, or more if the name is long.
+    /// An [`Index`](crate::Index) tells the length of the headers: they end where the member's
+    /// [content](crate::index::ShardIndex::members) begins.
     pub fn add_member(&mut self, headers: u64, bytes: u64) {
         let round = |bytes: u64| bytes.checked_next_multiple_of(BLOCK as u64).unwrap_or(u64::MAX);
         self.members = self.members.saturating_add(round(headers)).saturating_add(round(bytes));
@@ -67,7 +67,7 @@ mod tests {
     use crate::write::TarWriter;
 
     #[test]
-    fn is_that_of_the_archive() {
+    fn the_computed_size_is_that_of_the_written_archive() {
         let long = format!("{}2", "d/".repeat(70));
         let mut writer = TarWriter::new(Vec::new());
         let mut size = ArchiveSize::default();
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_all_measure() {
+    fn huge_sizes_do_not_overflow() {
         let mut size = ArchiveSize::new();
         size.add("a", "bin", u64::MAX);
         size.add("b", "bin", u64::MAX);

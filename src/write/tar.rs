@@ -1,4 +1,4 @@
-//! Writes one archive.
+//! Writes one tar archive.
 
 use super::header::{BLOCK, push_headers};
 use super::name::member_name;
@@ -10,26 +10,26 @@ use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, Write};
 
-/// Size in bytes of a record: archives are padded to whole records, as some tools warn when the last one is
-/// short.
+/// Size in bytes of a record. Archives are padded to whole records: some tools warn about a short last
+/// record.
 const RECORD: u64 = 10_240;
 
 impl TarOptions {
-    /// Checks and encodes a sample. Writes nothing.
+    /// Checks and encodes a sample, without writing it.
     pub(super) fn encode<'a>(&self, sample: &'a Sample) -> Result<EncodedSample<'a>> {
         self.members(sample).map_err(|error| sample.locate(error))
     }
 
     fn members<'a>(&self, sample: &'a Sample) -> Result<EncodedSample<'a>> {
         if sample.is_empty() {
-            return Err(unwritable("it has no field"));
+            return Err(unwritable("the sample has no field"));
         }
         let mut fields: Vec<(&str, &Value)> = sample.fields().collect();
         fields.sort_unstable_by_key(|(field, _)| *field);
         let (limits, mut bytes) = (&self.limits, 0);
         if fields.len() as u64 > limits.members {
             let message = format!(
-                "it has {} fields, and readers take at most {}: see `TarOptions::limits`",
+                "the sample has {} fields, and readers accept at most {}: see `TarOptions::limits`",
                 fields.len(),
                 limits.members
             );
@@ -44,7 +44,7 @@ impl TarOptions {
             let largest = [(&*name, body.len() as u64, limits.member), ("the sample", bytes, limits.sample)];
             if let Some((what, size, limit)) = largest.iter().find(|(_, size, limit)| size > limit) {
                 let message = format!(
-                    "{what} has {size} bytes, and readers take at most {limit}: see `TarOptions::limits`"
+                    "{what} has {size} bytes, and readers accept at most {limit}: see `TarOptions::limits`"
                 );
                 return Err(unwritable(&message));
             }
@@ -61,7 +61,7 @@ impl TarOptions {
 pub(super) struct EncodedSample<'a> {
     key: &'a str,
     members: Vec<EncodedMember<'a>>,
-    /// Its size in the archive in bytes, with headers and padding.
+    /// Size of the sample in the archive in bytes, with headers and padding.
     pub(super) size: u64,
 }
 
@@ -82,7 +82,7 @@ impl EncodedSample<'_> {
         self.members.iter().map(|EncodedMember { field, body, .. }| (*field, &**body))
     }
 
-    /// The fields, and the offset and size of their content if the sample is written at offset `at`.
+    /// Each field with the offset and size of its content, for a sample that is written at offset `at`.
     pub(super) fn offsets(&self, mut at: u64) -> impl Iterator<Item = (&str, u64, u64)> {
         self.members.iter().map(move |EncodedMember { field, head, body, .. }| {
             let offset = at + head.len() as u64;
@@ -94,13 +94,13 @@ impl EncodedSample<'_> {
 
 /// Writes samples as a tar archive.
 ///
-/// A sample becomes one member `KEY.FIELD` per field, sorted by field. Raw bytes are written as they are;
-/// other values go through the [encoder](TarOptions::encoder). A sample that would not read back is refused:
-/// see [`write`](crate::write) for the rules. Until [`finish`](TarWriter::finish) is called, the archive has
-/// no end, and readers reject it as truncated.
+/// Each field of a sample becomes one member `KEY.FIELD`; members are sorted by field. Raw bytes are written
+/// unchanged; the [encoder](TarOptions::encoder) converts other values. A sample that would not read back
+/// unchanged is refused: [`write`](crate::write) lists the rules. Until [`finish`](TarWriter::finish) is
+/// called, the archive has no end marker, and readers refuse it as truncated.
 ///
-/// The writer remembers the keys of the archive to refuse a repeated key, which takes some 4 MB for 100 000
-/// keys of 20 bytes. It makes several small writes per member: wrap a file or socket in a
+/// To refuse repeated keys, the writer remembers all keys of the archive: about 4 MB for 100 000 keys of 20
+/// bytes. The writer makes several small writes per member, so wrap a file or socket in a
 /// [`BufWriter`](io::BufWriter).
 ///
 /// ```
@@ -147,9 +147,9 @@ impl<W: Write> TarWriter<W> {
     /// Writes a sample, and returns its size in the archive in bytes, with headers and padding.
     ///
     /// # Errors
-    /// [`ErrorKind::Unwritable`] if the sample would not read back as it is, and [`ErrorKind::Encode`] if a
-    /// value cannot be encoded: nothing is written, and the next sample can be. [`ErrorKind::Io`] if writing
-    /// fails: the archive is then damaged, and every later call fails too.
+    /// [`ErrorKind::Unwritable`] if the sample would not read back unchanged; [`ErrorKind::Encode`] if a
+    /// value cannot be encoded. Nothing is written then, and the next sample can be written.
+    /// [`ErrorKind::Io`] if writing fails: the archive is then damaged, and every later call fails.
     pub fn write(&mut self, sample: &Sample) -> Result<u64> {
         let encoded = self.options.encode(sample)?;
         self.append(&encoded).map_err(|error| error.with_key(sample.key()))
@@ -157,10 +157,10 @@ impl<W: Write> TarWriter<W> {
 
     /// Ends the archive, flushes, and returns the inner writer.
     ///
-    /// The archive is padded to a multiple of 10 240 bytes, as by other tools.
+    /// The archive is padded to a multiple of 10 240 bytes, the same as by GNU tar.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] if writing fails, or an earlier write failed.
+    /// [`ErrorKind::Io`] if writing fails, or if an earlier write failed.
     pub fn finish(mut self) -> Result<W> {
         let end = whole_archive(self.written) - self.written;
         self.guarded(|out| {
@@ -194,7 +194,7 @@ impl<W: Write> TarWriter<W> {
         Ok(encoded.size)
     }
 
-    /// Writes, unless an earlier write failed: nothing may follow a partial member.
+    /// Calls `write`, unless an earlier write failed: nothing may follow a partial member.
     fn guarded(&mut self, write: impl FnOnce(&mut W) -> io::Result<()>) -> Result<()> {
         if self.broken {
             return Err(io::Error::other("an earlier write failed, and the archive is damaged").into());
@@ -214,8 +214,8 @@ impl<W: Write> fmt::Debug for TarWriter<W> {
     }
 }
 
-/// The size of an archive with `members` bytes of members: with the end-of-archive marker of two blocks of
-/// zeros, padded to whole records.
+/// The size of an archive with `members` bytes of members, including the end-of-archive marker (two blocks of
+/// zeros) and the padding to whole records.
 pub(super) fn whole_archive(members: u64) -> u64 {
     let longest = u64::MAX - u64::MAX % RECORD;
     members.saturating_add(2 * BLOCK as u64).checked_next_multiple_of(RECORD).unwrap_or(longest)
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_sorted_and_plain() {
+    fn members_are_sorted_and_have_fixed_owner_mode_and_time() {
         let sample = Sample::new("d/0").with("txt", "hi").with("cls", 7).with("seg.png", b"p");
         let bytes = archive(std::slice::from_ref(&sample));
         assert_eq!(
@@ -268,14 +268,14 @@ mod tests {
     }
 
     #[test]
-    fn the_length_of_a_whole_archive() {
+    fn archives_are_padded_to_whole_records() {
         for (members, whole) in [(0, 10_240), (9_216, 10_240), (9_728, 20_480), (10_240, 20_480)] {
             assert_eq!(whole_archive(members), whole);
         }
     }
 
     #[test]
-    fn refusals_write_nothing() {
+    fn a_refused_sample_writes_nothing() {
         let mut writer = TarWriter::new(Vec::new());
         writer.write(&Sample::new("a").with("txt", "1")).unwrap();
         let before = writer.out.clone();
@@ -293,14 +293,18 @@ mod tests {
         writer.write(&Sample::new("b").with("txt", "1")).unwrap();
     }
 
-    /// Takes this many bytes, then fails.
+    /// A writer that accepts this many bytes, then fails.
     struct Full(usize);
 
     impl Write for Full {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let taken = bytes.len().min(self.0);
-            self.0 -= taken;
-            if taken == 0 && !bytes.is_empty() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(taken) }
+            let accepted = bytes.len().min(self.0);
+            self.0 -= accepted;
+            if accepted == 0 && !bytes.is_empty() {
+                Err(io::ErrorKind::StorageFull.into())
+            } else {
+                Ok(accepted)
+            }
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -309,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_follows_half_a_member() {
+    fn nothing_is_written_after_a_partial_member() {
         for room in [0, 1, 511, 512, 513, 1023, 1024, 1536] {
             let mut writer = TarWriter::new(Full(room));
             let error = writer.write(&Sample::new("a").with("cls", 1).with("txt", "1")).unwrap_err();
@@ -322,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readers_do_not_take_is_not_written() {
+    fn samples_beyond_the_limits_of_readers_are_refused() {
         let limits = Limits { sample: 10, members: 2, ..Limits::default() };
         let mut writer = TarWriter::with_options(Vec::new(), TarOptions::new().limits(limits)).unwrap();
         let fields = |key: &str, sizes: &[usize]| {
@@ -337,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn own_options() {
+    fn time_mode_and_encoder_can_be_set() {
         let encoder = Encoder::empty().with("cls", |_| Ok(Bytes::from_static(b"one")));
         let options = TarOptions::new().mtime(1_700_000_000).mode(0o644).encoder(encoder);
         let mut writer = TarWriter::with_options(Vec::new(), options).unwrap();

@@ -27,7 +27,7 @@ fn files(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn an_empty_writer_writes_nothing() {
+fn a_writer_without_samples_writes_no_shard() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(builder(dir.path(), "%d.tar").build().unwrap().finish().unwrap(), []);
     let mut writer = builder(dir.path(), "%d.tar").build().unwrap();
@@ -50,7 +50,7 @@ fn unfinished_shards_do_not_appear() {
     for i in 0..5 {
         writer.write(&sample(i, 10)).unwrap();
     }
-    assert_eq!(files(dir.path()).len(), 3, "two shards and a partial one");
+    assert_eq!(files(dir.path()).len(), 3, "two shards and a temporary file");
     drop(writer);
     assert_eq!(files(dir.path()), ["s-010.tar", "s-011.tar"]);
     let shards = shards.lock().unwrap();
@@ -60,7 +60,7 @@ fn unfinished_shards_do_not_appear() {
 }
 
 #[test]
-fn a_key_may_come_again_in_the_next_shard() {
+fn a_key_may_be_repeated_only_in_another_shard() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = builder(dir.path(), "%d.tar").max_count(2).build().unwrap();
     writer.write(&sample(0, 1)).unwrap();
@@ -76,7 +76,7 @@ fn a_key_may_come_again_in_the_next_shard() {
 
 #[test]
 #[cfg(feature = "gzip")]
-fn compressed_sizes_are_those_of_the_file() {
+fn sizes_and_checksum_of_a_compressed_shard_are_those_of_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str| {
         let mut writer = builder(dir.path(), name).build().unwrap();
@@ -88,7 +88,7 @@ fn compressed_sizes_are_those_of_the_file() {
         assert!(shard.bytes < 10_000);
         fs::read(&shard.url).unwrap()
     };
-    assert_eq!(write("a%d.tar.gz"), write("b%d.tgz"), "nothing of the time or the name is in it");
+    assert_eq!(write("a%d.tar.gz"), write("b%d.tgz"), "the bytes contain neither time nor name");
 }
 
 fn shown_bin(sample: &Sample) -> String {
@@ -105,7 +105,7 @@ fn read_back(store: &Store, shards: &[ShardInfo]) -> Vec<String> {
 }
 
 #[test]
-fn every_compression_and_store_reads_back() {
+fn shards_of_every_compression_and_store_read_back() {
     let dir = tempfile::tempdir().unwrap();
     let memory =
         Store::builder().with_object_store("mem://bucket", Arc::new(InMemory::new())).build().unwrap();
@@ -131,7 +131,7 @@ fn every_compression_and_store_reads_back() {
 }
 
 #[test]
-fn bad_options() {
+fn bad_options_are_errors() {
     let build = |pattern: &str| ShardWriter::builder(pattern).build();
     assert!(matches!(build("a.tar").unwrap_err().kind(), ErrorKind::Pattern { .. }));
     assert!(matches!(build("%d.tar.xz").unwrap_err().kind(), ErrorKind::UnsupportedCompression(_)));
@@ -142,7 +142,7 @@ fn bad_options() {
 }
 
 #[test]
-fn a_failed_shard_ends_the_series() {
+fn no_sample_can_be_written_after_a_failed_shard() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("place");
     fs::write(&place, "no directory").unwrap();
@@ -164,9 +164,9 @@ fn a_writer_moves_between_threads() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// No archive exceeds the cap, except of a single sample; none could have taken the next sample.
+    /// No archive exceeds the limits, unless it has a single sample. No archive has room for the next sample.
     #[test]
-    fn shards_are_full_and_within_the_cap(
+    fn shards_are_full_and_within_the_limits(
         sizes in prop::collection::vec(0usize..9_000, 1..40),
         max_bytes in 10_000u64..60_000,
         max_count in 1u64..12,

@@ -307,13 +307,13 @@ fn boxes_are_read_in_every_layout_and_encoding() {
     assert_eq!(kept(Boxes::new("b").raw(DType::F32), b"".into()), nothing);
     assert_eq!(kept(Boxes::new("b"), Array::from_vec(vec![0], Vec::<f64>::new()).unwrap().into()), nothing);
     for (boxes, value, wanted) in [
-        (Boxes::new("b"), Value::from("[[1, 2, 3]]"), "[1,2,3] is no box"),
-        (Boxes::new("b"), "[1, 2, 3, 4]".into(), "1 is no box"),
-        (Boxes::new("b"), "[[1, 2, 3, \"4\"]]".into(), "is no box: write a list of four numbers"),
-        (Boxes::new("b"), Array::from_vec(vec![4], numbers.to_vec()).unwrap().into(), "[4] is no boxes"),
+        (Boxes::new("b"), Value::from("[[1, 2, 3]]"), "[1,2,3] is not a box"),
+        (Boxes::new("b"), "[1, 2, 3, 4]".into(), "1 is not a box"),
+        (Boxes::new("b"), "[[1, 2, 3, \"4\"]]".into(), "is not a box: write a list of four numbers"),
+        (Boxes::new("b"), Array::from_vec(vec![4], numbers.to_vec()).unwrap().into(), "[4] cannot be boxes"),
         (Boxes::new("b"), boxes(&[[0., 0., f32::NAN, 1.]]).into(), "a number that is not finite"),
         (Boxes::new("b"), boxes(&[[f32::INFINITY, 0., 2., 1.]]).into(), "a number that is not finite"),
-        (Boxes::new("b").raw(DType::F32), b"12345678".into(), "[2] is no boxes"),
+        (Boxes::new("b").raw(DType::F32), b"12345678".into(), "[2] cannot be boxes"),
         (Boxes::new("b").raw(DType::Bool), b"1234".into(), "boxes of bool"),
         (Boxes::new("c"), "[]".into(), "no field \"c\""),
     ] {
@@ -359,7 +359,10 @@ fn boxes_outside_a_crop_are_dropped_with_their_labels() {
     assert_eq!(fixed["x.boxes.present"].as_slice::<bool>().unwrap(), [true, true, true, false]);
     assert_eq!(fixed["x.labels"].as_slice::<i64>().unwrap(), [11, 12, 14, 0]);
     let error = format!("{:#}", batch(all().fixed(2)).unwrap_err());
-    assert!(error.contains("3 boxes, and there is room for 2") && error.contains("\"boxes.npy\""), "{error}");
+    assert!(
+        error.contains("3 boxes, and the tensor has room for 2") && error.contains("\"boxes.npy\""),
+        "{error}"
+    );
     let cut = batch(all().fixed(2).truncate()).unwrap();
     assert_eq!(cut["x.labels"].as_slice::<i64>().unwrap(), [11, 12]);
     assert_eq!(cut["x.boxes.present"].as_slice::<bool>().unwrap(), [true, true]);
@@ -408,9 +411,9 @@ fn masks_are_read_in_every_form() {
     for (value, wanted) in [
         (Value::from(large), "256 does not fit uint8"),
         (other.into(), "the mask has 3 x 2 (height x width), and its picture has 2 x 3"),
-        (list.into(), "[6] is no mask"),
+        (list.into(), "[6] cannot be a mask"),
         (floats.into(), "float32"),
-        ("[[1, 2]]".into(), "a list is no mask"),
+        ("[[1, 2]]".into(), "a list cannot be a mask"),
         (b"\x89PNG\r\n\x1a\n".into(), "decode"),
         (colour.into(), "must be grey or have a palette"),
         (7.into(), "a whole number"),

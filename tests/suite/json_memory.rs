@@ -113,7 +113,7 @@ fn a_compact_index_takes_memory_in_proportion_to_what_is_stored() {
     let document = [b"\x89SHIDX\r\n\x01".to_vec(), frame(&[1]), frame(&shard)].concat();
     std::fs::write(&path, gzip(&document)).unwrap();
     let error = Index::load(&Store::default(), path.to_str().unwrap()).unwrap_err().to_string();
-    assert!(error.contains("it takes far more memory than what is stored of it"), "{error}");
+    assert!(error.contains("it takes far more memory than its stored size"), "{error}");
 }
 
 /// A dataset of an index that has only a number, whatever it is: nothing is made for each sample.

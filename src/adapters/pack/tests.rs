@@ -17,7 +17,7 @@ fn packed(lengths: &[usize], length: usize, look_ahead: usize, fit: Fit) -> Rows
 
 proptest! {
     #[test]
-    fn every_token_comes_once_and_documents_stay_together(
+    fn rows_have_every_token_once_and_whole_documents(
         lengths in prop::collection::vec(0usize..30, 0..60),
         length in 1usize..20,
         look_ahead in 1usize..20,
@@ -31,8 +31,8 @@ proptest! {
             let mut rest = row.tokens();
             for size in row.lengths() {
                 let (piece, after) = rest.split_at(*size);
-                // A document that fits is whole, and of a longer one all pieces but the last are as long
-                // as a row.
+                // A document that fits into a row is whole. All pieces of a longer document except the last
+                // are as long as a row.
                 let (number, first) = piece[0];
                 prop_assert_eq!(first % length, 0);
                 prop_assert_eq!(*size, (lengths[number] - first).min(length));
@@ -54,7 +54,7 @@ proptest! {
         prop_assert!(whole.iter().map(PackedRow::tokens).eq(all.chunks(length)));
         let pieces = |row: &PackedRow<_>| row.lengths().iter().sum::<usize>() == row.len();
         prop_assert!(whole.iter().all(pieces));
-        // After each row, a new stage continues with the inputs that the old one needs again.
+        // After each row, restore a new stage and push the inputs that the state asks for.
         let mut stage = Pack::new(length).fit(Fit::Contiguous);
         let mut given = 0;
         for (number, document) in documents(&lengths).enumerate() {
@@ -75,7 +75,7 @@ proptest! {
 }
 
 #[test]
-fn an_absurd_length_does_not_reserve_memory() {
+fn a_huge_length_does_not_reserve_memory() {
     for fit in [Fit::Best, Fit::First, Fit::Contiguous] {
         let rows = packed(&[3, 0, 2], usize::MAX, 2, fit);
         assert_eq!(rows.iter().map(PackedRow::len).sum::<usize>(), 5, "{fit:?}");
@@ -83,14 +83,15 @@ fn an_absurd_length_does_not_reserve_memory() {
 }
 
 #[test]
-fn best_fit_leaves_the_least_room() {
+fn best_fit_chooses_the_row_with_the_least_room() {
     let lengths = |rows: &[PackedRow<_>]| rows.iter().map(|row| row.lengths().to_vec()).collect::<Vec<_>>();
     let best = |sizes: &[usize], look_ahead| lengths(&packed(sizes, 10, look_ahead, Fit::Best));
-    // 7 leaves 3, 6 leaves 4, 4 fits there, 3 fits behind 7.
+    // 7 leaves room for 3, and 6 leaves room for 4. So 4 is placed after 6, and 3 after 7.
     assert_eq!(best(&[3, 6, 7, 4], 100), [vec![3, 7], vec![6, 4]]);
     assert_eq!(best(&[3, 6, 7, 4], 2), [vec![3, 6], vec![7], vec![4]]);
     assert_eq!(best(&[25, 0], 100), [vec![10], vec![10], vec![5]]);
-    // 6 leaves 4, 7 leaves 3: 2 goes where there is less room, or into the first one.
+    // 6 leaves room for 4, and 7 leaves room for 3. 2 is placed where less room is left, or, with first fit,
+    // in the first row.
     assert_eq!(best(&[6, 6, 7, 2], 100), [vec![6], vec![6], vec![7, 2]]);
     let first = lengths(&packed(&[6, 6, 5, 5, 2], 10, 100, Fit::First));
     assert_eq!(first, [vec![6, 2], vec![6], vec![5, 5]]);
@@ -98,9 +99,9 @@ fn best_fit_leaves_the_least_room() {
     assert_eq!(best, [vec![6, 3], vec![6, 2], vec![5]]);
 }
 
-/// Realistic lengths: log-normal, of mean 6 and deviation 1.
+/// The lengths have a realistic distribution: log-normal with mean 6 and deviation 1.
 #[test]
-fn little_is_padding() {
+fn more_than_99_percent_of_rows_is_filled() {
     let mut rng = Rng::new(7, 0, 0);
     let mut normal = || (0..12).map(|_| rng.below(1 << 30) as f64 / f64::from(1 << 30)).sum::<f64>() - 6.0;
     let lengths: Vec<usize> = (0..10_000).map(|_| (6.0 + normal()).exp() as usize + 1).collect();

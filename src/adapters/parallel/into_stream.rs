@@ -1,16 +1,16 @@
-//! `IntoStream`: the stream of an iterator whose items other threads prepare.
+//! `IntoStream`: a stream from an iterator whose items are prepared on other threads.
 
 use futures::Stream;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// An iterator whose items other threads prepare, as a [`Stream`] for any executor.
+/// A [`Stream`], for any executor, of the items of an iterator whose items are prepared on other threads.
 ///
-/// From `into_stream` of [`Background`](super::Background), [`Batches`](crate::loader::Batches) and
-/// [`Feed`](crate::Feed), which [`get_ref`](IntoStream::get_ref) and [`get_mut`](IntoStream::get_mut) give
-/// back: for its state and its reports, and to start it.
+/// `into_stream` of [`Background`](super::Background), [`Batches`](crate::loader::Batches) and
+/// [`Feed`](crate::Feed) returns it. [`get_ref`](IntoStream::get_ref) and [`get_mut`](IntoStream::get_mut)
+/// return that iterator, to ask for its state and reports, and to start it.
 ///
-/// Dropping it joins the threads, as dropping the iterator does, and blocks until they have ended.
+/// Dropping the stream drops the iterator, which joins the threads, and blocks until they have ended.
 ///
 /// ```
 /// use futures::{StreamExt as _, executor::block_on};
@@ -27,7 +27,7 @@ pub struct IntoStream<I>(I);
 
 /// An iterator that can be asked for its next item without blocking.
 pub trait PollItem: Iterator {
-    /// The next item. Wakes the task when there is one.
+    /// The next item, if it is ready. Otherwise, wakes the task when the item is ready.
     fn poll_item(&mut self, context: &mut Context<'_>) -> Poll<Option<Self::Item>>;
 }
 
@@ -48,7 +48,7 @@ impl<I> IntoStream<I> {
     }
 }
 
-/// Nothing in it is pinned: what is polled is boxed.
+/// The iterator is never pinned: it polls only boxed futures.
 impl<I> Unpin for IntoStream<I> {}
 
 impl<I: PollItem> Stream for IntoStream<I> {

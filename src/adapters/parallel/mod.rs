@@ -1,4 +1,4 @@
-//! Adapters that work on threads of their own, as iterators and as streams.
+//! Adapters that prepare items on other threads.
 
 mod into_stream;
 mod par_map;
@@ -21,20 +21,20 @@ use std::task::{Context, Poll, ready};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
-/// The largest number of items ahead.
+/// The largest number of items that are prepared in advance.
 const MAX_AHEAD: usize = 1 << 16;
 
-/// An [`Iterator`] over items that other threads prepare, in the order of the source.
+/// An [`Iterator`] whose items are prepared on other threads, in the order of the source.
 ///
-/// Made by [`prefetch`](super::Pipeline::prefetch) and [`par_map`](super::Pipeline::par_map).
+/// [`prefetch`](super::Pipeline::prefetch) and [`par_map`](super::Pipeline::par_map) return it.
 ///
-/// The threads start when the first item is asked for, or by [`start`](Background::start). Dropping this
-/// stops and joins them: waits inside this crate (for bytes of a store, for items of other threads) end with
-/// [`ErrorKind::Stopped`]; a call of the source or of the closure that is under way is waited for, and no
-/// other is made. Where such a call panics, its item is [`ErrorKind::Panicked`].
+/// The threads start when the first item is asked for, or by [`start`](Background::start). Dropping the
+/// iterator stops and joins the threads. Waits inside this crate (for bytes of a store, for items of other
+/// threads) then end with [`ErrorKind::Stopped`]. A running call of the source or the closure is completed,
+/// and no further call is made. If such a call panics, its item is [`ErrorKind::Panicked`].
 ///
-/// [`into_stream`](Background::into_stream) turns it into a [`Stream`](futures::Stream) for any executor. (If
-/// one type were both, every `next` and `pipeline` after it would be ambiguous.)
+/// [`into_stream`](Background::into_stream) converts it to a [`Stream`](futures::Stream) for any executor.
+/// (It is not itself a stream: if a type is both, calls of `next` and `pipeline` are ambiguous.)
 ///
 /// ```
 /// use shardstream::adapters::IteratorExt;
@@ -61,13 +61,13 @@ enum BackgroundState<T> {
 }
 
 impl<T> Background<T> {
-    /// `start` starts the threads, with the number of items that may be prepared ahead.
+    /// `start` starts the threads. Its argument is the number of items that may be prepared in advance.
     fn new(ahead: usize, start: impl FnOnce(usize) -> Result<ThreadedQueue<T>> + Send + 'static) -> Self {
         Background { state: BackgroundState::New(Box::new(start)), ahead }
     }
 
-    /// Sets the number of items that may be prepared ahead of the one that is asked for, which bounds the
-    /// memory: at least 1; more than 65536 counts as 65536.
+    /// Sets the number of items that may be prepared in advance, which bounds the memory. It must be at least
+    /// 1; a number above 65536 means 65536.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -81,9 +81,9 @@ impl<T> Background<T> {
         self
     }
 
-    /// Starts the threads before the first item is asked for: they prepare as many items as
-    /// [`ahead`](Background::ahead) allows, and then wait. Called again, it does nothing. If threads cannot
-    /// be started, the first item is the error.
+    /// Starts the threads before the first item is asked for. They prepare the number of items that
+    /// [`ahead`](Background::ahead) allows, and then wait. Further calls do nothing. If threads cannot be
+    /// started, the first item is the error.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -125,8 +125,8 @@ impl<T> Background<T> {
         IntoStream::new(self)
     }
 
-    /// Whether the next item, or the end, is ready: then asking for it does not wait. Behind `par_map`, an
-    /// item that is still being computed counts as well.
+    /// Whether the next item or the end is ready, so that asking for it does not wait. With `par_map`, this
+    /// is also true if the next item is still being computed.
     pub(crate) fn is_ready(&self) -> bool {
         match &self.state {
             BackgroundState::New(_) => false,
@@ -135,7 +135,7 @@ impl<T> Background<T> {
         }
     }
 
-    /// The queue of the threads, which are started if need be; none after the end.
+    /// The queue of the threads; none after the end. Starts the threads if they have not been started.
     fn queue(&mut self) -> Result<Option<&mut ThreadedQueue<T>>> {
         self.start();
         if matches!(self.state, BackgroundState::Failed(_))
@@ -149,7 +149,7 @@ impl<T> Background<T> {
         }
     }
 
-    /// Passes on what the threads sent, and drops them at the end.
+    /// Returns an item from the threads. At the end, drops the threads.
     fn received(&mut self, item: Option<Result<T>>) -> Option<Result<T>> {
         if item.is_none() {
             self.state = BackgroundState::Ended;
@@ -157,8 +157,8 @@ impl<T> Background<T> {
         item
     }
 
-    /// Passes on why this thread cannot wait, and ends: a caller that continues after errors would loop
-    /// forever.
+    /// Returns the error of a thread that may not wait, and ends the iteration: a caller that continues after
+    /// errors would otherwise loop forever.
     fn interrupted(&mut self, error: Error) -> Option<Result<T>> {
         self.state = BackgroundState::Ended;
         Some(Err(error))
@@ -218,21 +218,21 @@ impl<T> fmt::Debug for Background<T> {
     }
 }
 
-/// An entry of the queue, in the order of the source.
+/// An entry of the queue. Entries are in the order of the source.
 enum QueueEntry<T> {
-    /// The item is there.
+    /// The item.
     Ready(Result<T>),
-    /// A thread works on the item, and will send it here.
+    /// The channel through which a thread will send the item that it is computing.
     Promised(oneshot::Receiver<Result<T>>),
 }
 
-/// Threads that fill a queue, and are joined when this is dropped.
+/// Threads that fill a queue. Dropping it joins the threads.
 ///
-/// The queue is one that wakes its receiver without holding a lock: a thread that is woken under a lock runs
-/// at once, on the same core, and has to wait for that lock.
+/// The queue is a channel that wakes its receiver without holding a lock. If a thread is woken while a lock
+/// is held, it often runs at once, on the same core, and has to wait for that lock.
 struct ThreadedQueue<T> {
     entries: mpsc::Receiver<QueueEntry<T>>,
-    /// The first entry, if it had no item when it was polled.
+    /// The first entry, if its item was not ready when it was polled.
     front: Option<QueueEntry<T>>,
     threads: Threads,
 }
@@ -254,7 +254,7 @@ impl<T: Send + 'static> ThreadedQueue<T> {
 }
 
 impl<T> ThreadedQueue<T> {
-    /// Whether the queue has an entry, with its item or without.
+    /// Whether the queue has an entry, whose item may or may not be ready.
     fn is_ready(&self) -> bool {
         self.front.is_some() || !self.entries.is_empty()
     }
@@ -305,9 +305,10 @@ impl<T> ThreadedQueue<T> {
 
 impl<T> Drop for ThreadedQueue<T> {
     fn drop(&mut self) {
-        // The threads are joined after this, and must not wait for room any longer.
+        // After this function, `threads` is dropped and joins them. Threads must not wait for room any
+        // longer.
         self.entries.close();
-        // Items are the caller's: a panic when one is dropped is not the end of this thread.
+        // Dropping an item calls the caller's code. If it panics, the panic must not reach this thread.
         drop(drop_caught(self.front.take()));
         while let Ok(entry) = self.entries.try_recv() {
             drop(drop_caught(entry));
@@ -315,7 +316,8 @@ impl<T> Drop for ThreadedQueue<T> {
     }
 }
 
-/// The error for an item that its thread never sent, because dropping something panicked.
+/// The error for an item that its thread never sent, because the caller's code panicked when a value was
+/// dropped.
 fn lost<T>() -> Result<T> {
     Err(ErrorKind::Panicked("it ended without an answer".into()).into())
 }

@@ -1,8 +1,8 @@
 //! `par_map`: a map on several threads that keeps the order.
 //!
-//! A thread takes the next item of the source *and* the next entry of the queue under one lock, so that the
-//! queue has the order of the source. It maps the item outside the lock, and then fills its entry. The length
-//! of the queue bounds how far the threads run ahead.
+//! A thread takes the next item of the source and the next entry of the queue under one lock, so the queue
+//! has the order of the source. The thread maps the item after releasing the lock, and then sends it to its
+//! entry. The length of the queue bounds the number of items prepared in advance.
 
 use super::{Background, QueueEntry, ThreadedQueue};
 use crate::panic::{catch, drop_caught};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc::Sender;
 use tokio::sync::oneshot;
 
-/// Default number of items ahead, for each thread.
+/// Default number of items per thread that are prepared in advance.
 const AHEAD_PER_THREAD: usize = 4;
 
 pub(in crate::adapters) fn par_map<I, T, U, F>(source: I, threads: usize, f: F) -> Background<U>
@@ -35,13 +35,13 @@ where
 
 /// The source and the closure, shared by the threads.
 struct SharedMap<I, F> {
-    /// None once the source has ended or is no longer wanted.
+    /// None once the source has ended or the queue is closed.
     source: Mutex<Option<I>>,
     f: F,
 }
 
 impl<I, F> SharedMap<I, F> {
-    /// Maps items until none is left or nobody wants them.
+    /// Maps items until the source ends or the queue is closed.
     fn run<T, U>(&self, queue: &Sender<QueueEntry<U>>)
     where
         I: Iterator<Item = Result<T>>,
@@ -49,12 +49,12 @@ impl<I, F> SharedMap<I, F> {
     {
         while let Some((item, entry)) = self.take(queue) {
             let done = catch(|| (self.f)(item)).unwrap_or_else(Err);
-            // This fails only when nobody waits for the item any more.
+            // Sending fails only if the receiver was dropped together with the queue.
             let _ = entry.send(done);
         }
     }
 
-    /// Takes an item of the source, and its entry in the queue.
+    /// Takes an item of the source, and adds its entry to the queue.
     fn take<T, U>(&self, queue: &Sender<QueueEntry<U>>) -> Option<(T, oneshot::Sender<Result<U>>)>
     where
         I: Iterator<Item = Result<T>>,
@@ -66,7 +66,7 @@ impl<I, F> SharedMap<I, F> {
                 _ => Ok(None),
             };
             if !matches!(item, Ok(Some(_))) {
-                // Its panic must not take the place of the item.
+                // A panic of the dropped source must not replace the item or error.
                 drop(drop_caught(source.take()));
             }
             match item {
@@ -98,7 +98,7 @@ mod tests {
         (0..120).map(|n| if n % 17 == 16 { fault("bad") } else { Ok(n) })
     }
 
-    /// Takes longer for some items than for others, and fails for some.
+    /// A function that takes longer for some items than for others, and fails for some.
     fn slow(n: i32) -> Result<i32> {
         let mut rng = crate::Rng::new(n as u64, 0, 0);
         thread::sleep(Duration::from_micros(rng.below(1500)));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_does_not_depend_on_the_threads() {
+    fn the_order_does_not_depend_on_the_number_of_threads() {
         let expected = show(items().pipeline().map(slow));
         for threads in 1..=8 {
             assert_eq!(show(items().pipeline().par_map(threads, slow)), expected, "{threads} threads");
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_an_error_in_the_place_of_its_item() {
+    fn a_panic_of_the_function_replaces_its_item_by_an_error() {
         let map = || {
             oks(0..40).into_iter().pipeline().par_map(4, |n: i32| {
                 assert!(n % 20 != 7, "bad {n}");
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_joins_the_threads() {
+    fn dropping_the_iterator_joins_the_threads() {
         let alive = Arc::new(());
         for asked in [0, 1, 5] {
             let (in_source, in_map) = (Arc::clone(&alive), Arc::clone(&alive));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn is_lazy_and_bounded() {
+    fn items_are_prepared_only_after_the_first_call_and_up_to_the_bound() {
         let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let counter = Arc::clone(&asked);
         let source = (0..1000).map(move |n| {
@@ -194,15 +194,15 @@ mod tests {
     }
 
     #[test]
-    fn works_inside_of_another_executor() {
+    fn threads_work_inside_another_executor() {
         futures::executor::block_on(async {
             assert_eq!(oks(0..10).into_iter().pipeline().par_map(2, |n: i32| Ok(n)).count(), 10);
         });
     }
 
-    /// The item arrives after the stream has been polled for it.
+    /// The item arrives after the stream was polled for it, so it is dropped together with the stream.
     #[test]
-    fn an_item_that_panics_when_it_is_dropped_does_not_reach_who_drops_the_stream() {
+    fn a_panic_of_a_dropped_item_does_not_reach_the_code_that_drops_the_stream() {
         struct Bomb;
 
         impl Drop for Bomb {
@@ -215,7 +215,7 @@ mod tests {
         let (sent, is_sent) = mpsc::channel();
         let gone = Mutex::new(gone);
         let source = (0..2).map(Ok).inspect(move |n| {
-            // The only thread takes an item once it has sent the one before.
+            // The only thread takes an item after it has sent the previous one.
             if matches!(n, Ok(1)) {
                 sent.send(()).unwrap();
             }
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn no_threads_are_an_error() {
+    fn zero_threads_are_an_error() {
         let mut map = oks(0..3).into_iter().pipeline().par_map(0, |n: i32| Ok(n));
         assert!(matches!(map.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
         assert!(map.next().is_none());

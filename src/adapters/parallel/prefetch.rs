@@ -1,4 +1,4 @@
-//! `prefetch`: runs the source ahead on a thread.
+//! `prefetch`: runs the source in advance on another thread.
 
 use super::{Background, QueueEntry, ThreadedQueue};
 use crate::Result;
@@ -15,7 +15,7 @@ where
     })
 }
 
-/// Sends the items of the source until it ends or panics, or nobody wants them.
+/// Sends the items of the source until it ends or panics, or until the queue is closed.
 fn fill<T>(mut source: impl Iterator<Item = Result<T>>, queue: &Sender<QueueEntry<T>>) {
     while !queue.is_closed() {
         let (item, ended) = match catch(|| source.next()) {
@@ -39,7 +39,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn items_and_order_are_those_of_the_source() {
+    fn items_and_order_are_the_same_as_those_of_the_source() {
         let items = || [oks(0..50), vec![fault("bad")], oks(50..99)].into_iter().flatten();
         for ahead in [1, 2, 1000, usize::MAX] {
             assert_eq!(show(items().pipeline().prefetch(ahead)), show(items()));
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn is_lazy_and_bounded() {
+    fn items_are_prepared_only_after_the_first_call_and_up_to_the_bound() {
         let asked = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&asked);
         let source = (0..1000).map(move |n| {
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_before_the_first_item_is_asked_for() {
+    fn start_prepares_items_before_the_first_call() {
         let (sender, asked) = std::sync::mpsc::channel();
         let mut items = (0..1000).inspect(move |n| sender.send(*n).unwrap()).map(Ok).pipeline().prefetch(3);
         items.start();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_an_item_that_nobody_took_does_not_reach_the_caller() {
+    fn a_panic_of_a_dropped_item_does_not_reach_the_caller() {
         struct Panics;
         impl Drop for Panics {
             fn drop(&mut self) {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn no_room_is_an_error() {
+    fn zero_items_in_advance_are_an_error() {
         let mut items = oks(0..3).into_iter().pipeline().prefetch(0);
         assert!(matches!(items.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
         assert!(items.next().is_none());
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_the_last_item() {
+    fn a_panic_of_the_source_is_the_last_item() {
         let source = || oks(0..9).into_iter().inspect(|n| assert!(*n.as_ref().unwrap() < 3, "no {n:?}"));
         let out = show(source().pipeline().prefetch(2));
         assert_eq!(out[..3], [Ok(0), Ok(1), Ok(2)]);

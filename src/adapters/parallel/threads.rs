@@ -1,13 +1,13 @@
-//! Threads that are stopped and joined when their owner is dropped.
+//! `Threads`: threads that are stopped and joined when their owner is dropped.
 
 use crate::Result;
 use crate::wait::Interrupt;
 use std::thread::{self, JoinHandle};
 
-/// Threads with interruptible waits.
+/// Threads whose waits can be interrupted.
 ///
-/// Dropping it ends the waits inside this crate of all threads, and joins them. Whatever else they wait for
-/// must have ended before.
+/// Dropping it interrupts the waits of all threads inside this crate, and joins the threads. The owner must
+/// end their other waits before.
 #[derive(Debug, Default)]
 pub(crate) struct Threads(Vec<(JoinHandle<()>, Interrupt)>);
 
@@ -42,10 +42,10 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // All of them are interrupted before the first is joined: they may wait for each other.
+        // All threads are interrupted before the first one is joined, since they may wait for each other.
         self.0.iter().for_each(|(_, interrupt)| interrupt.interrupt());
         for (thread, _) in self.0.drain(..) {
-            // Threads send their panics as items; a panic that could not be sent has no receiver.
+            // Threads send panics as items. A panic that could not be sent is ignored here.
             let _ = thread.join();
         }
     }

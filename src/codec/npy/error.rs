@@ -1,15 +1,15 @@
-//! Why bytes are not an npy file.
+//! The error of reading an npy file.
 
-/// Maximum length of a header, the same as in numpy.
+/// Maximum length of a header in bytes, the same as in numpy.
 pub(super) const MAX_HEADER: usize = 10_000;
 
-/// Why bytes are not an npy file that can be read.
+/// Why an npy file cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NpyError {
-    /// The bytes do not begin as an npy file does.
+    /// The bytes do not begin with the magic number of an npy file.
     #[error("not an npy file")]
     Magic,
-    /// A version of the format that is not known.
+    /// The version of the format is unknown.
     #[error("unknown version {0}.{1} of the npy format")]
     Version(u8, u8),
     /// The file ends within its header.
@@ -26,7 +26,7 @@ pub(crate) enum NpyError {
         /// What is wrong.
         message: &'static str,
     },
-    /// The data is longer or shorter than the header says.
+    /// The data is longer or shorter than the shape and the type in the header need.
     #[error("the npy header says {expected} bytes of data, but there are {found}")]
     Length {
         /// The bytes that the shape and the type need.
@@ -34,13 +34,13 @@ pub(crate) enum NpyError {
         /// The bytes that follow the header.
         found: usize,
     },
-    /// The shape has more elements than memory has addresses.
+    /// The array would not fit into the address space.
     #[error("the shape {0:?} in the npy header is impossible")]
     Shape(Vec<usize>),
-    /// A type of elements that is not read, in numpy's notation: text, dates, structures, complex numbers.
+    /// An unsupported element type, in numpy's notation: text, dates, structures, complex numbers.
     #[error("arrays of type {0} are not supported: use bool, int, uint or float of up to 64 bits")]
     Unsupported(String),
-    /// The elements are Python objects, which are in the file as a pickle.
+    /// The elements are Python objects, which the file stores as a pickle.
     #[error("the array holds Python objects, stored as a pickle")]
     Pickle,
 }

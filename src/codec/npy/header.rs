@@ -1,4 +1,4 @@
-//! The dictionary in an npy file, and numpy's notation of types.
+//! Parses the dictionary in the header of an npy file, and numpy's notation of types.
 
 use super::error::NpyError;
 use crate::sample::DType;
@@ -9,7 +9,7 @@ use std::cell::RefCell;
 /// Maximum length of a header that is cached.
 const MAX_CACHED: usize = 256;
 
-/// The dictionary of an npy file, which describes its data.
+/// The dictionary of an npy file: it describes the file's data.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct NpyHeader {
     pub(super) dtype: DType,
@@ -19,8 +19,8 @@ pub(super) struct NpyHeader {
 }
 
 impl NpyHeader {
-    /// Parses the dictionary. The arrays of a dataset mostly have the same one, so each thread caches the
-    /// last.
+    /// Parses the dictionary. Most arrays of a dataset have the same header, so each thread caches its last
+    /// one.
     pub(super) fn parse(text: &[u8]) -> Result<Self, NpyError> {
         thread_local!(static LAST: RefCell<Option<(Vec<u8>, NpyHeader)>> = const { RefCell::new(None) });
         let known = |last: &RefCell<Option<(Vec<u8>, NpyHeader)>>| {
@@ -38,9 +38,9 @@ impl NpyHeader {
     }
 }
 
-/// Reads numpy's notation of a type. Returns the type, and whether it is big-endian. Without a byte order,
-/// numpy assumes that of its machine; here it is little-endian, as on all machines that the files are likely
-/// to be from.
+/// Reads numpy's notation of a type. Returns the type, and whether it is big-endian. If the notation has no
+/// byte order, numpy uses that of its machine. This function uses little-endian, the byte order of nearly all
+/// machines that write such files.
 fn parse_descr(text: &str) -> Result<(DType, bool), NpyError> {
     let (order, code) = match text.as_bytes().first() {
         Some(order @ (b'<' | b'>' | b'|' | b'=')) => (*order, &text[1..]),
@@ -62,7 +62,7 @@ fn parse_descr(text: &str) -> Result<(DType, bool), NpyError> {
         _ if code.starts_with('O') => return Err(NpyError::Pickle),
         _ => return Err(NpyError::Unsupported(text.into())),
     };
-    // It says that byte order does not apply.
+    // `|` means that byte order does not apply.
     if order == b'|' && dtype.size() > 1 {
         return Err(NpyError::Unsupported(text.into()));
     }
@@ -120,7 +120,7 @@ impl<'a> NpyHeaderParser<'a> {
     fn descr(&mut self) -> Result<(DType, bool), NpyError> {
         self.skip_space();
         if self.text.get(self.at) == Some(&b'[') {
-            // A structure: it may hold objects, but that cannot be seen without reading on.
+            // A list describes a structure. The structure may contain objects, but the parser does not look.
             return Err(NpyError::Unsupported("structure".into()));
         }
         parse_descr(self.string()?)
@@ -198,9 +198,9 @@ impl<'a> NpyHeaderParser<'a> {
 
     fn accept(&mut self, byte: u8) -> bool {
         self.skip_space();
-        let found = self.text.get(self.at) == Some(&byte);
-        self.at += usize::from(found);
-        found
+        let matches = self.text.get(self.at) == Some(&byte);
+        self.at += usize::from(matches);
+        matches
     }
 
     fn skip_space(&mut self) {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn dictionaries() {
+    fn dictionaries_with_exactly_the_three_keys_are_accepted() {
         let good = [
             "{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }   \n",
             "{'shape':(2,),'descr':\"|u1\",'fortran_order':True}",
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn types() {
+    fn numbers_are_supported_and_objects_are_a_pickle() {
         let of = |descr: &str| {
             let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (1,)}}");
             NpyHeader::parse(text.as_bytes()).map(|header| (header.dtype, header.big_endian))
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes() {
+    fn shapes_are_tuples_of_a_limited_number_of_axes() {
         for (text, shape) in [("()", &[][..]), ("(3,)", &[3]), ("(3, 4)", &[3, 4]), ("(0, 4,)", &[0, 4])] {
             let text = format!("{{'descr': '|u1', 'fortran_order': True, 'shape': {text}}}");
             assert_eq!(NpyHeader::parse(text.as_bytes()).unwrap().shape[..], *shape);

@@ -1,7 +1,7 @@
 //! The npy format, versions 1 to 3: a Python dictionary that describes the array, and its bytes.
 //!
-//! The format is described in the manual of `numpy.lib.format`. Python evaluates the dictionary; here it is
-//! read by a parser that knows the three keys and nothing else.
+//! The manual of `numpy.lib.format` describes the format. Python evaluates the dictionary as an expression;
+//! the parser here knows only its three keys.
 
 mod error;
 mod header;
@@ -17,10 +17,10 @@ use header::NpyHeader;
 use smallvec::SmallVec;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// The alignment of the data, as in numpy.
+/// The alignment of the data in the file, in bytes, the same as in numpy.
 const ALIGN: usize = 64;
 
-/// The contents of an npy file, without a copy.
+/// The contents of an npy file. The data is borrowed from the file.
 #[derive(Debug)]
 pub(crate) struct NpyView<'a> {
     pub(crate) dtype: DType,
@@ -69,11 +69,12 @@ impl<'a> NpyView<'a> {
 }
 
 impl Array {
-    /// Reads an npy file. Little-endian data in C order is not copied; anything else is converted to it.
+    /// Reads an npy file. Little-endian data in C order is not copied; other data is converted to
+    /// little-endian C order.
     ///
     /// # Errors
-    /// [`ErrorKind::Decode`] with the reason: the data must be exactly as long as the header says.
-    /// [`ErrorKind::Pickle`] for an array of Python objects.
+    /// [`ErrorKind::Decode`] if the file is not a valid npy file, or if its data is longer or shorter than
+    /// the header says. [`ErrorKind::Pickle`] for an array of Python objects.
     pub fn from_npy(file: &Bytes) -> crate::Result<Self> {
         Array::read_npy(file).map_err(|error| match error {
             NpyError::Pickle => ErrorKind::Pickle { field: "npy".into() }.into(),
@@ -95,7 +96,7 @@ impl Array {
         Ok(Array::new(dtype, shape.into_vec(), data).expect("the length was checked"))
     }
 
-    /// Writes an npy file, byte for byte as `numpy.save` does.
+    /// Writes an npy file, byte for byte the same as `numpy.save`.
     #[must_use]
     pub fn to_npy(&self) -> Bytes {
         let axes: Vec<String> = self.shape().iter().map(usize::to_string).collect();
@@ -105,7 +106,8 @@ impl Array {
             self.dtype().npy_descr(),
             axes.join(", ")
         );
-        // numpy leaves room to grow the first axis in place.
+        // Like numpy, leave room so that the length of the first axis can be overwritten with a longer
+        // number.
         if let Some(first) = axes.first() {
             header.extend(std::iter::repeat_n(' ', 21_usize.saturating_sub(first.len())));
         }
@@ -141,7 +143,7 @@ fn row_major(data: &[u8], shape: &[usize], item: usize) -> Vec<u8> {
     let mut at = 0;
     while out.len() < data.len() {
         out.extend_from_slice(&data[at..at + item]);
-        // The next index; the last axis changes fastest.
+        // Advance to the next index; the last axis changes fastest.
         for axis in (0..shape.len()).rev() {
             index[axis] += 1;
             at += strides[axis];
@@ -160,7 +162,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A version 1 file with this dictionary and data.
+    /// An npy file of version 1 with this dictionary and data.
     fn file(header: &str, data: &[u8]) -> Bytes {
         let length = u16::try_from(header.len()).unwrap().to_le_bytes();
         [MAGIC, &[1, 0], &length, header.as_bytes(), data].concat().into()
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_exact() {
+    fn the_data_must_be_as_long_as_the_header_says() {
         for (shape, fits) in
             [("()", false), ("(3,)", true), ("(1, 3)", true), ("(2,)", false), ("(4,)", false)]
         {
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_and_headers() {
+    fn unknown_versions_and_truncated_headers_are_errors() {
         assert_eq!(Array::read_npy(&Bytes::from_static(b"PK")), Err(NpyError::Magic));
         assert_eq!(Array::read_npy(&Bytes::from_static(b"\x93NUMPY\x01")), Err(NpyError::Truncated));
         assert_eq!(Array::read_npy(&Bytes::from_static(b"\x93NUMPY\x01\x01")), Err(NpyError::Version(1, 1)));
@@ -225,7 +227,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(axes in prop::collection::vec(0usize..5, 0..5), seed: u64) {
+        fn a_written_array_reads_back(axes in prop::collection::vec(0usize..5, 0..5), seed: u64) {
             let count: usize = axes.iter().product();
             let elements: Vec<u64> = (0..count as u64).map(|i| seed.wrapping_mul(i + 1)).collect();
             let array = Array::from_vec(axes, elements).unwrap();
@@ -235,14 +237,14 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+        fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
             let _ = Array::read_npy(&bytes.clone().into());
             let _ = Array::read_npy(&[MAGIC, &[1, 0], &bytes].concat().into());
             let _ = read(&String::from_utf8_lossy(&bytes), &bytes);
         }
 
         #[test]
-        fn no_damage_makes_it_panic(
+        fn a_damaged_file_is_read_without_a_panic(
             damage in prop::collection::vec((0usize..140, any::<u8>()), 1..4),
             cut in 0usize..140,
         ) {

@@ -1,4 +1,4 @@
-//! The compact form of an index: some 15 bytes for each shard, in addition to its layout.
+//! The compact form of an index: about 15 bytes for each shard, in addition to its layout.
 //!
 //! ```text
 //! 89 53 48 49 44 58 0d 0a   magic number
@@ -6,21 +6,21 @@
 //! frames                    up to the number of shards in the first frame
 //! ```
 //!
-//! A frame is the length and the CRC-32C of its content, as 4 bytes each (little-endian), and the content.
+//! A frame is the length and the CRC-32C of its content, in 4 bytes each (little-endian), and the content.
 //! The first frame contains the number of shards. The others contain whole shards, one after the other. All
-//! numbers are LEB128. A shard is
+//! numbers are LEB128. A shard is:
 //!
 //! - a byte of flags: 1 for a size, 2 for a version, 4 for a layout, 8 for a selection;
-//! - its URL, as the numbers of bytes that it shares with the beginning and the end of the previous URL in
-//!   the frame, and the bytes between them; then the number of samples, as the difference (zigzag) from the
-//!   previous one in the frame;
-//! - the parts in the flags: the size as the difference from the previous one in the frame, the version
-//!   encoded as the URL is, the parts of the [JSON document](super::Index) of the layout and of the
-//!   selection, each list with its length.
+//! - its URL: the number of bytes that it shares with the beginning of the frame's previous URL, the number
+//!   that it shares with the end, and the bytes between them;
+//! - its number of samples, as the (zigzag) difference from the previous number in the frame;
+//! - the parts that the flags announce: the size, as the difference from the previous size in the frame; the
+//!   version, encoded like the URL; the layout and the selection, with the same parts as in the [JSON
+//!   document](super::Index), each list with its length.
 //!
-//! Texts that share their ends could expand to any amount of memory. So their total length may be at most
-//! [`MAX_EXPANSION`] times the length of the frame's content up to there, and a writer shares nothing beyond
-//! that.
+//! Texts that share their ends could expand to any amount of memory. So the total length of the texts of a
+//! frame must be at most [`MAX_EXPANSION`] times the length of the frame's content so far. A writer stores a
+//! text in full if sharing would exceed this limit.
 
 mod reader;
 #[cfg(test)]
@@ -37,10 +37,10 @@ const VERSION: u8 = 1;
 /// Suffix of the names of documents in this form.
 pub(super) const SUFFIX: &str = ".shidx";
 
-/// Size in bytes of the longest frame: that of one shard with a layout of some hundred million samples.
+/// Size in bytes of the longest accepted frame: one shard with a layout of some hundred million samples.
 const MAX_FRAME: usize = 1 << 30;
 
-/// Limit on the length of expanded texts, relative to the frame's content before them.
+/// Limit on the total length of a frame's expanded texts, relative to the length of the frame's content.
 const MAX_EXPANSION: usize = 64;
 
 // The flags of a shard.
@@ -49,13 +49,13 @@ const VERSIONED: u8 = 2;
 const LAYOUT: u8 = 4;
 const SELECTION: u8 = 8;
 
-/// Values of the previous shard in the frame.
+/// Values of the previous shard in the frame, from which the next ones are encoded as differences.
 #[derive(Default)]
 struct Previous {
     url: Vec<u8>,
     version: Vec<u8>,
     samples: u64,
     bytes: u64,
-    /// Total length of the texts that may be shared.
+    /// Total length of the frame's expanded URLs and versions.
     expanded: usize,
 }

@@ -8,13 +8,13 @@ use super::{LAYOUT, MAGIC, MAX_EXPANSION, MAX_FRAME, Previous, SELECTION, SIZE, 
 use crate::error::{ErrorKind, Result};
 use std::fmt::Write as _;
 
-/// Number of shards for which memory is reserved at once, whatever the document claims.
+/// Largest number of shards for which memory is reserved at once. The document may claim any number.
 const MAX_RESERVED: usize = 1 << 20;
 
-/// Memory of a shard's entry, beside its texts and its layout.
+/// Estimated memory of a shard's entry in bytes, without its texts and its layout.
 const ENTRY_MEMORY: usize = 200;
 
-/// Reads the document in chunks, as they arrive.
+/// Reads a document chunk by chunk.
 pub(in crate::index) struct CompactReader {
     /// Bytes of an incomplete frame.
     pending: Vec<u8>,
@@ -23,34 +23,34 @@ pub(in crate::index) struct CompactReader {
     /// The number of shards, once the first frame has been read.
     count: Option<usize>,
     shards: Vec<ShardIndex>,
-    /// Number of bytes of memory that the shards may still take.
     memory: MemoryBudget,
 }
 
-/// Number of bytes of memory that were taken, and that may be: checked before they are.
+/// Counts the memory of the shards in bytes, and limits it.
 #[derive(Debug, Clone, Copy, Default)]
 struct MemoryBudget {
-    taken: u64,
+    used: u64,
     limit: u64,
 }
 
 impl MemoryBudget {
     fn left(&self) -> u64 {
-        self.limit.saturating_sub(self.taken)
+        self.limit.saturating_sub(self.used)
     }
 
-    fn take(&mut self, count: usize, each: usize) -> FrameResult<()> {
-        let taken = self.taken.saturating_add((count as u64).saturating_mul(each as u64));
-        if taken > self.limit {
-            return Err("it takes far more memory than what is stored of it: load it uncompressed");
+    /// Counts `count` values of `each` bytes, before they are allocated.
+    fn reserve(&mut self, count: usize, each: usize) -> FrameResult<()> {
+        let used = self.used.saturating_add((count as u64).saturating_mul(each as u64));
+        if used > self.limit {
+            return Err("it takes far more memory than its stored size: load it uncompressed");
         }
-        self.taken = taken;
+        self.used = used;
         Ok(())
     }
 }
 
 impl CompactReader {
-    /// A reader of a document.
+    /// A reader at the beginning of a document.
     pub(in crate::index) fn new() -> Self {
         CompactReader {
             pending: Vec::new(),
@@ -61,8 +61,8 @@ impl CompactReader {
         }
     }
 
-    /// Takes the next chunk. So far, the document may take `limit` bytes of memory. `resolve` gives a shard
-    /// the URL that its entry means.
+    /// Reads the next chunk. The document read so far may take `limit` bytes of memory. `resolve` replaces
+    /// the URL of a shard, which may be relative to the document.
     pub(in crate::index) fn push(
         &mut self,
         bytes: &[u8],
@@ -86,7 +86,7 @@ impl CompactReader {
                     );
                     return Err(ErrorKind::Index(what).into());
                 }
-                None => return damaged("it does not begin as one"),
+                None => return damaged("it does not begin like one"),
             }
             (self.begun, rest) = (true, after);
         }
@@ -130,7 +130,10 @@ impl CompactReader {
             }
             self.count = Some(count);
             self.shards.reserve_exact(count.min(MAX_RESERVED));
-            return content.is_empty().then_some(()).ok_or_else(|| "more than a number of shards".into());
+            if !content.is_empty() {
+                return Err("the first frame has more than a number of shards".into());
+            }
+            return Ok(());
         };
         if content.is_empty() {
             return Err("an empty frame".into());
@@ -138,7 +141,7 @@ impl CompactReader {
         let mut previous = Previous::default();
         while !content.is_empty() {
             if self.shards.len() == count {
-                return Err("more shards than it says".into());
+                return Err("more shards than the first frame says".into());
             }
             self.shards.push(resolve(content.shard(&mut previous)?.try_into()?));
         }
@@ -207,8 +210,8 @@ impl<'a> FrameReader<'a> {
 
     fn numbers(&mut self) -> FrameResult<Vec<u64>> {
         let length = self.length(1)?;
-        // A run or a size takes as much again in the layout.
-        self.memory.take(length, 16)?;
+        // 8 bytes here, and 8 more in the layout that is made from the document.
+        self.memory.reserve(length, 16)?;
         (0..length).map(|_| self.number()).collect()
     }
 
@@ -228,7 +231,7 @@ impl<'a> FrameReader<'a> {
         let [start, end] =
             [self.number()?, self.number()?].map(|shared| usize::try_from(shared).unwrap_or(usize::MAX));
         if start.checked_add(end).is_none_or(|shared| shared > previous.len()) {
-            return Err("a text shares more than there is");
+            return Err("a text shares more bytes than the previous text has");
         }
         let length = self.length(1)?;
         let middle = self.bytes(length)?;
@@ -236,7 +239,7 @@ impl<'a> FrameReader<'a> {
         if *expanded > self.at.saturating_mul(MAX_EXPANSION) {
             return Err("texts that are too long for their frame");
         }
-        self.memory.take(start + length + end, 1)?;
+        self.memory.reserve(start + length + end, 1)?;
         let mut text = Vec::with_capacity(start + length + end);
         text.extend_from_slice(&previous[..start]);
         text.extend_from_slice(middle);
@@ -248,10 +251,10 @@ impl<'a> FrameReader<'a> {
     fn shard(&mut self, previous: &mut Previous) -> FrameResult<ShardEntry> {
         let flags = self.byte()?;
         if flags > SIZE | VERSIONED | LAYOUT | SELECTION {
-            return Err("a flag that is not known");
+            return Err("an unknown flag");
         }
         let has = |flag: u8| flags & flag != 0;
-        self.memory.take(1, ENTRY_MEMORY)?;
+        self.memory.reserve(1, ENTRY_MEMORY)?;
         let url = self.shared(&mut previous.url, &mut previous.expanded)?;
         let nsamples = self.difference(&mut previous.samples)?;
         let filesize = has(SIZE).then(|| self.difference(&mut previous.bytes)).transpose()?;
@@ -265,13 +268,13 @@ impl<'a> FrameReader<'a> {
     fn layout(&mut self) -> FrameResult<LayoutDocument> {
         let flags = self.byte()?;
         if flags > 7 {
-            return Err("a flag that is not known");
+            return Err("an unknown flag");
         }
         let fields = self.length(1)?;
-        self.memory.take(fields, 48)?;
+        self.memory.reserve(fields, 48)?;
         let fields = (0..fields).map(|_| self.text().map(Into::into)).collect::<FrameResult<_>>()?;
         let shapes = self.length(1)?;
-        self.memory.take(shapes, 96)?;
+        self.memory.reserve(shapes, 96)?;
         let shapes = (0..shapes).map(|_| self.numbers()).collect::<FrameResult<_>>()?;
         let (runs, sizes) = (self.numbers()?, self.numbers()?);
         let crc32c = (flags & 2 != 0).then(|| self.checksums()).transpose()?;
@@ -296,5 +299,5 @@ impl<'a> FrameReader<'a> {
 }
 
 fn utf8(bytes: &[u8]) -> FrameResult<&str> {
-    std::str::from_utf8(bytes).map_err(|_| "a text that is no UTF-8")
+    std::str::from_utf8(bytes).map_err(|_| "a text that is not UTF-8")
 }

@@ -1,4 +1,4 @@
-use super::super::document::tests::ask_everything;
+use super::super::document::tests::call_all_getters;
 use super::super::selection::SelectionBuilder;
 use super::super::shard_entry::ShardEntry;
 use super::super::{Index, LayoutBuilder, ShardIndex};
@@ -17,7 +17,7 @@ fn written(index: &Index) -> Vec<u8> {
     bytes
 }
 
-/// A document of these frames, with the checksums that they should have.
+/// A document of these frames, with correct checksums.
 fn document(frames: &[&[u8]]) -> Vec<u8> {
     let mut bytes = [MAGIC, &[VERSION]].concat();
     for content in frames {
@@ -40,18 +40,21 @@ fn frames(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     frames
 }
 
-fn said(bytes: &[u8]) -> String {
+/// The message of the error of reading a document.
+fn read_error(bytes: &[u8]) -> String {
     let error = Index::from_compact(bytes, "").unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Index(_)), "{error}");
     error.to_string()
 }
 
+/// A shard of a test.
 #[derive(Debug, Clone)]
 struct Made {
     name: String,
     version: Option<String>,
-    /// The sizes of the fields of each sample, with its checksum and whether it is selected.
+    /// For each sample: the sizes of its fields, its checksum, and whether it is selected.
     samples: Vec<(Vec<u64>, u32, bool)>,
+    /// Whether the index has a layout, checksums, a selection and the size of the shard.
     known: [bool; 4],
 }
 
@@ -93,7 +96,7 @@ fn index(made: &[Made]) -> Index {
 
 proptest! {
     #[test]
-    fn json_and_the_compact_form_say_the_same(
+    fn json_and_the_compact_form_have_the_same_content(
         shards in prop::collection::vec(made(), 0..12),
         cut in 1usize..50,
     ) {
@@ -103,25 +106,25 @@ proptest! {
         let json: Vec<String> = index.iter().map(|shard| serde_json::to_string(shard).unwrap()).collect();
         let json = format!(r#"{{"wids_version":1,"shardlist":[{}]}}"#, json.join(","));
         prop_assert_eq!(written(&Index::from_json(json.as_bytes(), "").unwrap()), bytes.clone());
-        // In chunks of any size.
+        // The chunks may have any size.
         let mut reader = CompactReader::new();
         bytes.chunks(cut).try_for_each(|piece| reader.push(piece, u64::MAX, |shard| shard)).unwrap();
         prop_assert_eq!(reader.finish().unwrap().into_iter().collect::<Index>(), index);
     }
 
     #[test]
-    fn any_damage_is_found(
+    fn a_cut_or_a_flipped_bit_is_an_error(
         shards in prop::collection::vec(made(), 1..5), at in any::<prop::sample::Index>(), bit in 0u8..8,
     ) {
         let mut bytes = written(&index(&shards));
         let at = at.index(bytes.len());
-        said(&bytes[..at]);
+        read_error(&bytes[..at]);
         bytes[at] ^= 1 << bit;
-        said(&bytes);
+        read_error(&bytes);
     }
 
     #[test]
-    fn what_anybody_writes_is_an_error_or_sound(
+    fn changed_frames_with_correct_checksums_are_an_error_or_consistent(
         shards in prop::collection::vec(made(), 1..5),
         damage in prop::collection::vec((any::<prop::sample::Index>(), 0u8..3, any::<u8>()), 1..4),
     ) {
@@ -140,13 +143,13 @@ proptest! {
         }
         let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
         if let Ok(index) = Index::from_compact(&document(&frames), "") {
-            ask_everything(&index);
+            call_all_getters(&index);
         }
     }
 }
 
 #[test]
-fn what_no_writer_writes_is_refused() {
+fn malformed_documents_are_errors() {
     let shard = b"\0\0\0\x01a\0";
     assert_eq!(Index::from_compact(&document(&[b"\x01", shard]), "d").unwrap().shards()[0], "d/a");
     for (bytes, expected) in [
@@ -160,30 +163,30 @@ fn what_no_writer_writes_is_refused() {
         (document(&[b"\xff\xff\xff\x7f"]), "10 million"),
         (document(&[b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"]), "64 bits"),
         (document(&[b"\x01", b""]), "empty frame"),
-        (document(&[b"\x01", b"\x10\0\0\x01a\0"]), "a flag"),
+        (document(&[b"\x01", b"\x10\0\0\x01a\0"]), "an unknown flag"),
         (document(&[b"\x01", b"\0\x01\0\x01a\0"]), "shares more"),
         (document(&[b"\x01", b"\0\0\0\x09a\0"]), "longer than its frame"),
         (document(&[b"\x01", b"\0\0\0\x01\xff\0"]), "UTF-8"),
         (document(&[b"\x01", b"\0\0\0\0\0"]), "URL is empty"),
         ([&document(&[b"\x01"])[..], &[0xff; 8]].concat(), "too long"),
     ] {
-        let said = said(&bytes);
-        assert!(said.contains(expected), "{said} for {expected}");
+        let error = read_error(&bytes);
+        assert!(error.contains(expected), "{error} for {expected}");
     }
     // Two entries of one shard that disagree.
-    assert!(said(&document(&[b"\x02", b"\0\0\0\x01a\x02\0\x01\0\0\x02"])).contains("disagree"));
+    assert!(read_error(&document(&[b"\x02", b"\0\0\0\x01a\x02\0\x01\0\0\x02"])).contains("disagree"));
 }
 
-/// A text of a thousand bytes that each of a thousand shards repeats in five.
+/// In the document, a thousand shards repeat a text of a thousand bytes, in five bytes each.
 #[test]
-fn texts_cannot_be_made_to_fill_memory() {
+fn shared_texts_are_limited_by_the_size_of_their_frame() {
     let mut content = b"\0\0\0\xe8\x07".to_vec();
     content.extend([b'a'; 1000]);
     content.push(0);
     for _ in 0..1000 {
         content.extend(b"\0\xe8\x07\0\0\0");
     }
-    assert!(said(&document(&[b"\xe9\x07", &content])).contains("too long for their frame"));
+    assert!(read_error(&document(&[b"\xe9\x07", &content])).contains("too long for their frame"));
     // A writer stays below the limit.
     let long = "x".repeat(5000);
     let shards = |number: usize| {
@@ -197,7 +200,7 @@ fn texts_cannot_be_made_to_fill_memory() {
 }
 
 #[test]
-fn a_shard_takes_few_bytes() {
+fn a_shard_without_layout_takes_less_than_18_bytes() {
     const SHARDS: usize = 20_000;
     let shard = |number: usize| {
         let url = format!("gs://bucket/datasets/train/shard-{number:07}-of-1000000.tar");

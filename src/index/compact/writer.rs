@@ -5,10 +5,10 @@ use super::super::shard_entry::ShardEntry;
 use super::{LAYOUT, MAGIC, MAX_EXPANSION, MAX_FRAME, Previous, SELECTION, SIZE, VERSION, VERSIONED};
 use crate::error::{ErrorKind, Result, SizeLimit};
 
-/// Size in bytes at which a frame is closed.
+/// A frame is ended when it has at least this many bytes.
 const MAX_OPEN_FRAME: usize = 64 << 10;
 
-/// Writes the document in pieces.
+/// Writes the document: calls `out` with its bytes, piece by piece.
 pub(in crate::index) fn write(
     count: usize,
     shards: impl Iterator<Item = ShardEntry>,
@@ -121,15 +121,15 @@ impl FrameWriter {
         self.content.extend(text.as_bytes());
     }
 
-    /// A text that may share its ends with the previous one.
+    /// Writes a text, without the bytes that it shares with the beginning and the end of the previous text.
     fn shared(&mut self, text: &str, previous: &mut Vec<u8>, expanded: &mut usize) {
         let text = text.as_bytes();
-        let alike = |(a, b): &(&u8, &u8)| a == b;
-        let start = text.iter().zip(previous.iter()).take_while(alike).count();
-        let rest = (&text[start..], &previous[start..]);
-        let end = rest.0.iter().rev().zip(rest.1.iter().rev()).take_while(alike).count();
+        let is_same = |(a, b): &(&u8, &u8)| a == b;
+        let start = text.iter().zip(previous.iter()).take_while(is_same).count();
+        let (text_rest, previous_rest) = (&text[start..], &previous[start..]);
+        let end = text_rest.iter().rev().zip(previous_rest.iter().rev()).take_while(is_same).count();
         *expanded += text.len();
-        // The three numbers take at least a byte each.
+        // The three numbers take at least one byte each.
         let max = (self.content.len() + 3 + text.len() - start - end).saturating_mul(MAX_EXPANSION);
         let (start, end) = if *expanded <= max { (start, end) } else { (0, 0) };
         self.number(start as u64);

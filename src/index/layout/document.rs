@@ -1,4 +1,4 @@
-//! A layout in JSON.
+//! Converts layouts to and from JSON.
 
 use super::{BLOCK, SampleShape, ShapeRun, ShardLayout, padded};
 use serde::{Deserialize, Serialize};
@@ -7,19 +7,19 @@ use std::collections::HashSet;
 /// A [`ShardLayout`] in JSON.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::index) struct LayoutDocument {
-    /// Left out if true.
+    /// Omitted from the document if true.
     #[serde(default = "default_seekable", skip_serializing_if = "is_true")]
     pub(in crate::index) seekable: bool,
-    /// 512, the block of a tar archive, which is left out, or 1.
+    /// 512, the block size of tar archives, or 1. Omitted from the document if 512.
     #[serde(default = "tar_block", skip_serializing_if = "is_tar_block")]
     pub(in crate::index) block: u64,
     pub(in crate::index) fields: Vec<Box<str>>,
-    /// For each shape: its lead, then the number of the field and the gap of each member.
+    /// For each shape: its lead, and for each member the number of its field and its gap.
     pub(in crate::index) shapes: Vec<Vec<u64>>,
-    /// The number of a shape and the number of samples of it, in turn.
+    /// For each run: the number of its shape, and its number of samples.
     pub(in crate::index) runs: Vec<u64>,
     pub(in crate::index) sizes: Vec<u64>,
-    /// Eight hexadecimal digits for each sample, in one text.
+    /// The checksums of all samples in one text, eight hexadecimal digits each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::index) crc32c: Option<Box<str>>,
 }
@@ -66,8 +66,8 @@ impl From<&ShardLayout> for LayoutDocument {
 impl TryFrom<LayoutDocument> for ShardLayout {
     type Error = &'static str;
 
-    /// Checks the document and computes the offsets. This takes memory in proportion to the length of the
-    /// document, since every sample has a field, and every field a size.
+    /// Checks the document and computes the offsets. The memory is proportional to the length of the
+    /// document, since every sample has at least one field, and the document has the size of each field.
     fn try_from(document: LayoutDocument) -> Result<Self, Self::Error> {
         let LayoutDocument { seekable, block, fields, shapes, runs: pairs, sizes, crc32c } = document;
         if ![1, BLOCK].contains(&block) {
@@ -80,7 +80,7 @@ impl TryFrom<LayoutDocument> for ShardLayout {
         let (pairs, []) = pairs.as_chunks::<2>() else { return Err("half a run") };
         for &[shape, count] in pairs {
             let number = usize::try_from(shape).unwrap_or(usize::MAX);
-            let shape = shapes.get(number).ok_or("a run of a shape that is not there")?;
+            let shape = shapes.get(number).ok_or("a run of an unknown shape")?;
             runs.push(ShapeRun { shape: number, sample: offsets.len(), size: sizes.len() - left.len() });
             for _ in 0..count {
                 let overflow = "an offset beyond what can be addressed";
@@ -121,7 +121,7 @@ impl SampleShape {
         let mut seen = HashSet::new();
         let member = |&[field, gap]: &[u64; 2]| {
             let field = usize::try_from(field).ok().filter(|field| *field < fields);
-            let field = field.ok_or("a field that is not there")?;
+            let field = field.ok_or("an unknown field")?;
             if seen.insert(field) { Ok((field, gap)) } else { Err("a sample with a field twice") }
         };
         let members: Vec<_> = members.iter().map(member).collect::<Result<_, _>>()?;
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checksums_that_are_none_are_refused() {
+    fn malformed_or_missing_checksums_are_errors() {
         let read = |crc32c: &str| {
             let document = format!(
                 r#"{{"fields":["a"],"shapes":[[0,0,512]],"runs":[0,2],"sizes":[1,1],"crc32c":"{crc32c}"}}"#

@@ -1,9 +1,9 @@
-//! The offsets and sizes of the samples of one archive and of their fields, in few bytes.
+//! `ShardLayout`: the offsets and sizes of the samples of one archive and of their fields, in few bytes.
 //!
-//! Most samples of a shard have the same fields, in the same order, behind headers of the same length. Such a
-//! *shape* is stored once, and the samples of it as *runs*. The sizes are stored for each sample. All offsets
-//! follow from these, so that a document takes little more than the digits of the sizes: see the numbers at
-//! [`Index::save`](super::Index::save).
+//! Most samples of a shard have the same fields, in the same order, with headers of the same length. Such a
+//! *shape* is stored once. Consecutive samples with the same shape are stored as one *run*. Only the sizes of
+//! fields are stored for each sample; all offsets can be computed from shapes, runs and sizes. So a document
+//! takes little more than the digits of the sizes: [`Index::save`](super::Index::save) gives numbers.
 
 mod document;
 
@@ -26,32 +26,34 @@ pub(crate) struct ShardLayout {
     sizes: Vec<u64>,
     /// The offset of the first header of each sample.
     offsets: Vec<u64>,
-    /// The checksum of each sample; empty if unknown.
+    /// The checksum of each sample; empty if the checksums are unknown.
     checksums: Vec<u32>,
     /// The offset at which the last sample's last member ends, padding included.
     end: u64,
-    /// The content of a member is padded to a multiple of this: a block of a tar archive, or 1 in other
+    /// The contents of members are padded to a multiple of this many bytes: 512 in tar archives, 1 in other
     /// formats.
     block: u64,
+    /// Whether samples can be read from their own offsets.
     seekable: bool,
 }
 
-/// What samples of the same fields and headers have in common.
+/// The fields and the lengths of the headers of a sample. Many samples have the same ones.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct SampleShape {
-    /// The bytes between the end of the sample before and the first header.
+    /// The number of bytes between the end of the previous sample and the first header.
     lead: u64,
-    /// The number of each field, and the bytes between the end of the member before (or the first header) and
-    /// its content.
+    /// For each member, the number of its field, and the gap before its content: the number of bytes from the
+    /// end of the previous member, or from the first header.
     members: Vec<(usize, u64)>,
 }
 
-/// Samples of the same shape, one after the other.
+/// Consecutive samples with the same shape.
 #[derive(Debug, PartialEq, Eq)]
 struct ShapeRun {
     shape: usize,
-    /// The number of the first sample, and the index of its first size.
+    /// The number of the run's first sample.
     sample: usize,
+    /// The index, in `sizes`, of that sample's first size.
     size: usize,
 }
 
@@ -70,8 +72,8 @@ impl ShardLayout {
         self.end
     }
 
-    /// The bytes from the first header of the first sample to that of the sample after the last. `end` is the
-    /// size of the archive.
+    /// The range of bytes from the first header of the first sample to the first header of the sample after
+    /// the last. `end` is the size of the archive.
     pub(super) fn range(&self, samples: Range<u64>, end: u64) -> Option<Range<u64>> {
         let at = |sample: u64| match usize::try_from(sample).ok()? {
             sample if sample == self.offsets.len() => Some(end),
@@ -88,7 +90,7 @@ impl ShardLayout {
     pub(super) fn members(&self, sample: u64) -> Option<impl Iterator<Item = (&str, Range<u64>)>> {
         let (shape, sizes, mut at) = self.find(sample)?;
         Some(shape.members.iter().zip(sizes).map(move |(&(field, gap), &size)| {
-            // All sums were checked when the layout was made.
+            // The checks when the layout was made rule out an overflow.
             let offset = at.saturating_add(gap);
             at = padded(offset, size, self.block).unwrap_or(u64::MAX);
             (self.fields.get(field).map_or("", |name| name), offset..offset.saturating_add(size))
@@ -116,7 +118,7 @@ impl ShardLayout {
         Some(shape.members.iter().zip(sizes).map(move |(&(field, _), &size)| (name(field), size)))
     }
 
-    /// The shape of a sample, its sizes, and its offset.
+    /// The shape of a sample, the sizes of its fields, and its offset.
     fn find(&self, sample: u64) -> Option<(&SampleShape, &[u64], u64)> {
         let sample = usize::try_from(sample).ok()?;
         let offset = *self.offsets.get(sample)?;
@@ -127,7 +129,7 @@ impl ShardLayout {
     }
 }
 
-/// The offset at which a member ends whose content of `size` bytes begins at `offset`.
+/// The offset at which a member ends, padding included. Its content of `size` bytes begins at `offset`.
 fn padded(offset: u64, size: u64, block: u64) -> Option<u64> {
     offset.checked_add(size)?.checked_next_multiple_of(block)
 }
@@ -156,7 +158,7 @@ pub(crate) struct LayoutBuilder {
 }
 
 impl Default for LayoutBuilder {
-    /// For a tar archive.
+    /// A builder for a tar archive.
     fn default() -> Self {
         let layout = ShardLayout {
             fields: Vec::new(),
@@ -174,14 +176,13 @@ impl Default for LayoutBuilder {
 }
 
 impl LayoutBuilder {
-    /// For a shard of another format, where contents are not padded.
+    /// A builder for a shard of another format, where contents are not padded.
     pub(super) fn unpadded() -> Self {
         let builder = LayoutBuilder::default();
         LayoutBuilder { layout: ShardLayout { block: 1, ..builder.layout }, ..builder }
     }
 
-    /// Adds the next sample, with the offset of its first header, and the names, offsets and sizes of its
-    /// fields.
+    /// Adds the next sample: the offset of its first header, and the name, offset and size of each field.
     pub(crate) fn push<'a>(&mut self, offset: u64, members: impl IntoIterator<Item = (&'a str, u64, u64)>) {
         let layout = &mut self.layout;
         let lead = offset.saturating_sub(layout.end);
@@ -233,7 +234,7 @@ impl LayoutBuilder {
         self.push(sample.offset, members);
     }
 
-    /// The layout; `seekable` says whether samples can be read from their own offsets.
+    /// The layout. `seekable` tells whether samples can be read from their own offsets.
     pub(crate) fn finish(self, seekable: bool) -> ShardLayout {
         let mut layout = ShardLayout { seekable, ..self.layout };
         if !layout.has_checksums() {
@@ -248,7 +249,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Samples as (lead, members of (field, gap, size)), in units that are small.
+    /// For each sample, its lead and its members (field, gap, size). Leads and gaps are in blocks.
     type Samples = Vec<(u64, Vec<(usize, u64, u64)>)>;
 
     fn samples() -> impl Strategy<Value = Samples> {
@@ -263,7 +264,7 @@ mod tests {
     /// The members of a sample: field, offset, size.
     type Placed = Vec<(&'static str, u64, u64)>;
 
-    /// With the checksum 7 i for sample i.
+    /// The layout, the members and the offsets of these samples. Sample i has the checksum 7 i.
     fn built(samples: &Samples) -> (ShardLayout, Vec<Placed>, Vec<u64>) {
         let mut builder = LayoutBuilder::default();
         let (mut at, mut members, mut offsets) = (0, Vec::new(), Vec::new());
@@ -315,7 +316,7 @@ mod tests {
         }
 
         #[test]
-        fn a_document_reads_back_as_it_was(
+        fn a_document_reads_back_as_the_same_layout(
             samples in samples(),
             seekable in any::<bool>(),
             checksums in any::<bool>(),
@@ -330,7 +331,7 @@ mod tests {
         }
 
         #[test]
-        fn no_numbers_panic(
+        fn any_document_is_read_without_a_panic(
             shapes in prop::collection::vec(
                 prop::collection::vec(prop_oneof![0u64..4, any::<u64>()], 0..6),
                 0..3,
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn alike_samples_take_nothing_but_their_sizes() {
+    fn samples_of_one_shape_take_only_their_sizes() {
         let samples = (0..1000).map(|i| (0, vec![(0, 1, 1), (1, 1, 1000 + i)])).collect();
         let mut layout = built(&samples).0;
         layout.checksums.clear();

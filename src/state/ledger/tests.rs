@@ -48,7 +48,7 @@ fn a_skip_is_recorded_with_its_position_and_its_cause() {
 }
 
 #[test]
-fn the_first_of_each_stream_are_kept_and_all_are_counted() {
+fn the_first_skips_of_a_stream_are_kept_and_all_are_counted() {
     let ledger = ledger(0, 2, 40);
     assert_eq!(ledger.skipped(), 40);
     assert_eq!(
@@ -58,7 +58,7 @@ fn the_first_of_each_stream_are_kept_and_all_are_counted() {
     let numbers: Vec<_> = ledger.entries().iter().map(|skip| skip.number).collect();
     assert_eq!(numbers, (0..MAX_ENTRIES as u64).collect::<Vec<_>>());
     assert_eq!(ledger.check_stream(0, 2, 40), Ok(()));
-    assert!(ledger.check_stream(0, 2, 39).is_err(), "more than there were");
+    assert!(ledger.check_stream(0, 2, 39).is_err(), "more skips than samples");
     assert!(ledger.check_stream(0, 1, 40).is_err(), "of another stream");
     assert!(ledger.check_stream(1, 2, 40).is_err(), "of another dataset");
     let text = ledger.to_string();
@@ -71,7 +71,7 @@ fn the_first_of_each_stream_are_kept_and_all_are_counted() {
 }
 
 #[test]
-fn an_empty_ledger_is_nothing() {
+fn an_empty_ledger_has_no_entries_and_an_empty_document() {
     let empty = Ledger::default();
     assert!(empty.is_empty() && empty.entries().is_empty());
     assert_eq!((empty.skipped(), empty.padded(), empty.repeated()), (0, 0, 0));
@@ -86,7 +86,7 @@ fn an_empty_ledger_is_nothing() {
 }
 
 #[test]
-fn slots_that_were_filled_are_counted_apart() {
+fn padded_and_repeated_slots_are_counted_separately() {
     let mut ledger = ledger(0, 0, 1);
     ledger.pad(2);
     ledger.pad(3);
@@ -116,7 +116,7 @@ fn long_texts_are_cut_between_characters() {
 }
 
 #[test]
-fn clones_do_not_see_what_comes_later() {
+fn a_clone_does_not_change_with_the_original() {
     let mut now = ledger(0, 0, 3);
     let then = now.clone();
     now.skip(0, 0, 9, &failure(3));
@@ -155,7 +155,7 @@ fn documents_that_contradict_themselves_are_refused() {
 }
 
 proptest! {
-    /// Streams in any order, on any number of ranks, are the same ledger.
+    /// The ledgers of all streams add up to the same ledger in any order and on any number of ranks.
     #[test]
     fn ledgers_add_up_in_any_order(
         streams in prop::collection::vec((0u64..30, 0usize..3), 0..8),

@@ -1,16 +1,16 @@
-//! Damage is an error, and loses no sample silently.
+//! Damage to an archive is an error: no sample is lost silently.
 
 use super::*;
 
 #[test]
-fn empty_archives() {
+fn an_archive_without_members_is_valid_and_no_bytes_are_not() {
     assert!(parse_whole(&END).is_empty());
     assert!(parse_whole(&[0; 10_240]).is_empty());
     assert!(matches!(only_error(parse_whole(b"")).kind(), ErrorKind::Truncated { missing: 512 }));
 }
 
 #[test]
-fn what_is_no_archive_is_refused() {
+fn data_that_is_no_archive_is_refused() {
     let error = only_error(parse_whole(&[b'x'; 2000]));
     assert!(matches!(error.kind(), ErrorKind::NotAnArchive { .. }), "{error}");
     assert_eq!(error.location().offset(), Some(0));
@@ -21,9 +21,9 @@ fn what_is_no_archive_is_refused() {
     assert_eq!(error.location().offset(), Some(2048));
 }
 
-/// Compressed data is an error that names the compression and its suffix, at any length.
+/// The error says what to do: the suffix for a supported compression, or another compression.
 #[test]
-fn compressed_data_is_named() {
+fn compressed_data_of_any_length_is_recognised() {
     for (magic, hint) in [
         (&b"\x1f\x8b\x08\0"[..], ".tar.gz"),
         (b"\x28\xb5\x2f\xfd", ".tar.zst"),
@@ -84,9 +84,9 @@ fn hostile_headers_are_refused() {
     }
 }
 
-/// A header that claims more than there is: the archive ends in its content.
+/// The headers claim more bytes than the archive has, so the archive ends inside the content.
 #[test]
-fn claims_beyond_the_limits_are_refused_and_then_truncated() {
+fn a_claimed_size_beyond_the_limits_is_refused_and_then_truncated() {
     let extension = raw(&header("e", EntryType::XHeader, 1 << 30), b"");
     let error = only_error(parse_whole(&[extension, END.to_vec()].concat()));
     assert!(matches!(error.kind(), ErrorKind::Truncated { missing } if *missing > 1 << 29), "{error}");
@@ -107,9 +107,8 @@ fn members_beyond_the_limit_are_refused() {
     assert!(matches!(error.kind(), ErrorKind::TooLarge { size: 11, limit: 10, .. }));
 }
 
-/// An archive cut at any byte is an error.
 #[test]
-fn a_cut_anywhere_is_an_error() {
+fn an_archive_cut_at_any_byte_is_an_error() {
     let bytes = [
         extended(EntryType::XHeader, &pax("mtime", "1.5")),
         raw(&header("a.txt", EntryType::Regular, 3), b"aaa"),
@@ -133,9 +132,8 @@ fn a_cut_anywhere_is_an_error() {
     }
 }
 
-/// A flip of any bit of any header is an error, or changes nothing.
 #[test]
-fn a_flipped_bit_in_a_header_is_noticed() {
+fn a_flipped_bit_in_a_header_is_an_error_or_changes_nothing() {
     let bytes = archive(&[("a.txt", b"1"), ("a.cls", b"2"), ("b.txt", b"3")]);
     let whole = shown(&parse_whole(&bytes));
     for header in [0, 1024, 2048] {
@@ -150,7 +148,7 @@ fn a_flipped_bit_in_a_header_is_noticed() {
 }
 
 #[test]
-fn an_error_of_the_source_says_where_and_loses_nothing_before_it() {
+fn an_error_of_the_source_has_offset_and_key_and_keeps_earlier_samples() {
     let bytes = archive(&[("a.txt", b"1"), ("b.txt", b"2"), ("c.txt", b"3")]);
     let chunks =
         [Ok(Bytes::copy_from_slice(&bytes[..2100])), Err(ErrorKind::Checksum.into()), Ok(Bytes::new())];

@@ -1,4 +1,4 @@
-//! Headers of all archivers are read as their archivers mean them.
+//! Headers of different archivers: each is read as its archiver defines it.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn reads_every_dialect_of_names() {
     let bytes = [
         raw(&v7, b"1"),
         raw(&base256, b"2"),
-        // Prefix field; GNU long name; pax path; each over 100 characters.
+        // Names of more than 100 characters: in the prefix field, as GNU long name, as pax path.
         archive(&[(&format!("{long}.txt"), b"3")])[..1024].to_vec(),
         extended(EntryType::GNULongName, format!("{longer}.txt\0").as_bytes()),
         raw(&header("short", EntryType::Regular, 1), b"4"),
@@ -32,10 +32,10 @@ fn reads_every_dialect_of_names() {
     }
 }
 
-/// A pax size over a smaller ustar size: readers that ignore it see the inner header as a member
-/// (CVE-2025-62518).
+/// The pax header gives a larger size than the ustar header. A reader that ignores the pax size takes the
+/// header inside the content for a member (CVE-2025-62518).
 #[test]
-fn a_pax_size_hides_what_it_covers() {
+fn a_pax_size_wins_over_the_size_in_the_header() {
     let inner = raw(&header("evil.txt", EntryType::Regular, 4), b"evil");
     for claimed in [0, 512] {
         let bytes = [
@@ -50,9 +50,9 @@ fn a_pax_size_hides_what_it_covers() {
     }
 }
 
-/// Only the length tells where a pax record ends: a line break in a value neither hides nor makes a record.
+/// Only the length tells where a pax record ends: a line break in a value neither ends nor begins a record.
 #[test]
-fn pax_values_may_hold_line_breaks() {
+fn pax_values_may_contain_line_breaks() {
     let comment = pax("comment", "\n\n18 path=evil.txt\n");
     for records in [[comment.clone(), pax("path", "good.txt")], [pax("path", "good.txt"), comment]] {
         let bytes = [
@@ -82,7 +82,7 @@ fn global_pax_headers_last_to_the_end_of_their_archive() {
     assert_eq!(sizes, [2, 1, 3]);
 }
 
-/// Python's `tarfile` refuses it.
+/// Python's `tarfile` refuses such an archive.
 #[test]
 fn a_global_pax_header_may_be_the_last_one() {
     let global = extended(EntryType::XGlobalHeader, &pax("comment", "git"));
@@ -91,9 +91,9 @@ fn a_global_pax_header_may_be_the_last_one() {
     assert!(parse_whole(&[global, END.to_vec()].concat()).is_empty());
 }
 
-/// As Python's `tarfile` reads it; the name in a header keeps its slash, and names no field.
+/// Python's `tarfile` does the same. A name in the header itself keeps its slash, and then names no field.
 #[test]
-fn a_slash_after_a_pax_path_is_left_out() {
+fn trailing_slashes_of_a_pax_path_are_removed() {
     let bytes = [
         extended(EntryType::XHeader, &pax("path", "d/a.txt//")),
         raw(&header("short", EntryType::Regular, 1), b"1"),
@@ -107,7 +107,7 @@ fn a_slash_after_a_pax_path_is_left_out() {
 }
 
 #[test]
-fn other_members_are_passed_over() {
+fn members_that_are_no_files_are_skipped() {
     let bytes = [
         raw(&header("dir.d/", EntryType::Directory, 0), b""),
         // A directory has no data, whatever its size field says.
@@ -121,9 +121,9 @@ fn other_members_are_passed_over() {
     assert_eq!(keys(&parse_whole(&bytes)), ["a"]);
 }
 
-/// A volume label, as GNU tar writes it for `--label`.
+/// GNU tar writes a volume label with a blank size for `--label`.
 #[test]
-fn a_blank_size_is_none() {
+fn a_blank_size_means_zero() {
     for blank in [[0; 12], [b' '; 12], *b"          \0\0"] {
         let mut label = header("volume.x", EntryType::new(b'V'), 0);
         label.as_old_mut().size = blank;
@@ -133,7 +133,7 @@ fn a_blank_size_is_none() {
 }
 
 #[test]
-fn solaris_pax_headers_count() {
+fn solaris_pax_headers_are_read() {
     let bytes = [
         extended(EntryType::new(b'X'), &pax("path", "long.txt")),
         raw(&header("short.txt", EntryType::Regular, 1), b"1"),
@@ -145,7 +145,7 @@ fn solaris_pax_headers_count() {
 
 /// Only GNU's own header has other fields in place of the prefix of a ustar header.
 #[test]
-fn a_prefix_counts_in_any_version_of_ustar() {
+fn the_prefix_is_read_in_any_version_of_ustar() {
     for (magic, expected) in [
         (b"ustar\x0000", "dir/a"),
         (b"ustar\0\0\0", "dir/a"),
@@ -162,7 +162,7 @@ fn a_prefix_counts_in_any_version_of_ustar() {
 }
 
 #[test]
-fn global_pax_headers_add_up() {
+fn a_later_global_pax_header_keeps_values_that_it_does_not_set() {
     let bytes = [
         extended(EntryType::XGlobalHeader, &pax("size", "1")),
         extended(EntryType::XGlobalHeader, &pax("comment", "no size")),

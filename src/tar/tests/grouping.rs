@@ -40,7 +40,7 @@ fn bodies_in_one_chunk_are_not_copied() {
 }
 
 #[test]
-fn a_link_spoils_its_sample_only() {
+fn a_link_is_an_error_of_its_sample_only() {
     let mut link = header("a.jpg", EntryType::Link, 0);
     link.set_link_name("x.jpg").unwrap();
     let bytes = [
@@ -57,7 +57,7 @@ fn a_link_spoils_its_sample_only() {
 }
 
 #[test]
-fn a_duplicate_spoils_its_sample_only() {
+fn a_duplicate_field_is_an_error_of_its_sample_only() {
     let samples = parse_whole(&archive(&[
         ("z.txt", b""),
         ("a.TXT", b"1"),
@@ -74,9 +74,8 @@ fn a_duplicate_spoils_its_sample_only() {
     assert_eq!(samples[2].as_ref().unwrap().position().sample, 2);
 }
 
-/// Any of 100 fields may be repeated, anywhere.
 #[test]
-fn a_duplicate_among_many_is_found() {
+fn a_duplicate_among_100_fields_is_found() {
     let names: Vec<String> = (0..100).map(|at| format!("a.{at}")).collect();
     let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b""[..])).collect();
     assert_eq!(parse_whole(&archive(&members))[0].as_ref().unwrap().len(), 100);
@@ -91,7 +90,7 @@ fn a_duplicate_among_many_is_found() {
 }
 
 #[test]
-fn a_key_that_comes_back_is_an_error() {
+fn a_key_repeated_after_another_key_is_an_error() {
     let samples =
         parse_whole(&archive(&[("a.txt", b"1"), ("b.txt", b"2"), ("a.cls", b"3"), ("c.txt", b"4")]));
     assert_eq!(keys(&samples[..2]), ["a", "b"]);
@@ -109,9 +108,9 @@ fn a_name_that_is_not_utf8_is_an_error_of_that_member() {
     assert_eq!(samples[1].as_ref().unwrap().key(), "a");
 }
 
-/// Each error loses one sample; its neighbours are complete.
+/// Each error loses one sample; the samples before and after it are complete.
 #[test]
-fn names_that_are_not_utf8_spoil_their_samples_only() {
+fn names_that_are_not_utf8_are_errors_of_their_samples_only() {
     let file = |name: &[u8], kind| {
         let mut header = header("", kind, 0);
         header.as_old_mut().name[..name.len()].copy_from_slice(name);
@@ -142,7 +141,7 @@ fn names_that_are_not_utf8_spoil_their_samples_only() {
 }
 
 #[test]
-fn archives_may_be_concatenated_where_that_is_said() {
+fn archives_may_be_concatenated_if_the_limit_allows_it() {
     let one = archive(&[("a.txt", b"1"), ("b.txt", b"2")]);
     let two = archive(&[("c.txt", b"3")]);
     let three = archive(&[("d.txt", b"4")]);

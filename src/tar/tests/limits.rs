@@ -1,4 +1,4 @@
-//! A sample takes no more memory than its limits allow, for any archive.
+//! No archive makes a sample take more memory than the limits allow.
 
 use super::*;
 use crate::error::SizeLimit;
@@ -47,7 +47,7 @@ fn a_sample_of_too_many_bytes_is_an_error_of_that_sample() {
     assert_eq!(found[2].as_ref().unwrap().position().sample, 2);
 }
 
-/// A header can claim any size, and a few MB of compressed zeros can have it.
+/// A header can claim any size, and a few MB of compressed zeros can expand to that size.
 #[test]
 fn by_default_a_sample_has_up_to_a_gibibyte() {
     const GIB: usize = 1 << 30;
@@ -63,7 +63,7 @@ fn by_default_a_sample_has_up_to_a_gibibyte() {
         }
         Ok(())
     };
-    assert!(claims(&[700 << 20, 324 << 20]).is_ok(), "a long film, and what belongs to it");
+    assert!(claims(&[700 << 20, 324 << 20]).is_ok(), "two members of 1 GiB in total");
     for sizes in [vec![GIB + 1], vec![2_200_000_000], vec![400 << 20; 3]] {
         let error = claims(&sizes).unwrap_err();
         let ErrorKind::TooLarge { what: SizeLimit::Sample, limit, .. } = error.kind() else {
@@ -107,7 +107,7 @@ fn a_sample_of_too_many_members_is_an_error_of_that_sample() {
     assert_eq!(found[2].as_ref().unwrap().key(), "c");
 }
 
-/// Bytes that are counted until they are dropped.
+/// The memory of a chunk. While it is alive, it holds a reference to the counter.
 #[derive(Debug)]
 struct Chunk(Vec<u8>, #[allow(dead_code)] Arc<()>);
 
@@ -125,7 +125,7 @@ impl Chunk {
 
 /// The fields of a sample that is too large are dropped before the rest of it is skipped.
 #[test]
-fn a_sample_beyond_its_limits_is_let_go() {
+fn a_sample_beyond_its_limits_is_dropped_at_once() {
     let bytes = archive(&[("a.x", &[1; 600]), ("a.y", &[2; 600])]);
     for limits in [Limits { sample: 1000, ..Limits::default() }, Limits { members: 1, ..Limits::default() }] {
         let held = Arc::new(());
@@ -139,9 +139,8 @@ fn a_sample_beyond_its_limits_is_let_go() {
     }
 }
 
-/// Neither the key of a sample nor the names of its fields keep a chunk in memory.
 #[test]
-fn names_keep_no_chunk() {
+fn keys_and_names_keep_no_chunk_in_memory() {
     let long = format!("{}.txt", "k".repeat(300));
     let bytes = [
         archive(&[("a.cls", b""), ("a.JPG", b""), ("a.é", b""), ("b.cls", b"")])[..2048].to_vec(),

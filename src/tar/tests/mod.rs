@@ -1,4 +1,4 @@
-//! Parses archives that are made by hand.
+//! Parses archives that the tests build byte by byte.
 
 mod damage;
 mod dialects;

@@ -1,11 +1,12 @@
-//! Reads shards in pieces, and from their headers alone.
+//! Reads ranges of samples of a shard, and outlines from headers alone.
 
 use super::properties::{built, chunks, members};
 use super::*;
 use proptest::prelude::*;
 use std::ops::Range;
 
-/// The outline, read in steps of these sizes, skipping unwanted bytes where `jumps` is true.
+/// The samples of the outline and whether it is seekable. Pushes chunks of the sizes `steps`. Before each
+/// chunk, skips the bytes that the outline does not need if the next of `jumps` is true.
 fn outlined(bytes: &[u8], steps: &[usize], jumps: &[bool]) -> (Vec<Result<SampleOutline>>, bool) {
     let mut outline = Outline::new("s.tar").with_limits(several());
     let (mut steps, mut jumps) = (steps.iter().cycle(), jumps.iter().cycle());
@@ -31,7 +32,7 @@ fn outlined(bytes: &[u8], steps: &[usize], jumps: &[bool]) -> (Vec<Result<Sample
     }
 }
 
-/// The samples that an outline describes.
+/// The samples that an outline describes, with their content from `bytes`.
 fn filled(bytes: &[u8], found: &[Result<SampleOutline>]) -> Vec<String> {
     let sample = |outline: &SampleOutline| {
         let content = |field: &Range<u64>| &bytes[field.start as usize..field.end as usize];
@@ -53,7 +54,7 @@ fn read_whole(bytes: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Reads the samples from number `from` up to number `to` from their own bytes.
+/// Reads the samples from number `from` up to number `to`, from the bytes of these samples alone.
 fn piece(bytes: &[u8], starts: &[u64], from: usize, to: usize, cuts: &[usize]) -> Vec<Result<Sample>> {
     let start = starts.get(from).map_or(bytes.len(), |&start| start as usize);
     let parser = SampleParser::new("s.tar").with_limits(several()).starting(from as u64, start as u64);
@@ -95,7 +96,7 @@ fn motley() -> Vec<u8> {
 }
 
 #[test]
-fn every_piece_of_a_motley_archive() {
+fn every_range_of_samples_can_be_read_alone() {
     let bytes = motley();
     let whole = shown(&parse_with(several(), [Bytes::copy_from_slice(&bytes)]));
     let starts = starts(&bytes);
@@ -107,9 +108,9 @@ fn every_piece_of_a_motley_archive() {
     }
 }
 
-/// A piece may lack the end marker, and nothing else.
+/// A range of samples may lack the end marker, and nothing else.
 #[test]
-fn a_piece_ends_where_it_may() {
+fn the_bytes_of_a_range_may_end_only_between_members() {
     let bytes = motley();
     let starts = starts(&bytes);
     let (start, end) = (starts[0] as usize, starts[2] as usize);
@@ -126,8 +127,8 @@ fn a_piece_ends_where_it_may() {
         read([Ok(Bytes::copy_from_slice(&bytes[start..cut]))].into_iter(), parser)
             .any(|sample| sample.is_err())
     };
-    // Within headers, bodies and paddings; between an extension header and its member; but not where a member
-    // begins.
+    // A cut within a header, body or padding, or between an extension header and its member, is an error. A
+    // cut between members is not.
     let fine: Vec<usize> = (start..end).filter(|cut| !truncated(*cut)).map(|cut| cut - start).collect();
     let member = 1024 + 512 + 1024;
     let next = member + (512 + 1024) + 1024 + 1024;
@@ -135,7 +136,7 @@ fn a_piece_ends_where_it_may() {
 }
 
 #[test]
-fn faults_in_a_piece_know_their_place() {
+fn errors_and_positions_in_a_range_are_those_of_the_shard() {
     let bytes = archive(&[("a.txt", b"1"), ("b.txt", b"2"), ("b.TXT", b"3"), ("c.txt", b"4")]);
     let parser = SampleParser::new("s.tar").at(2, 7).starting(1, 1024).at(2, 7);
     let samples: Vec<_> = read([Ok(Bytes::copy_from_slice(&bytes[1024..]))].into_iter(), parser).collect();
@@ -151,7 +152,7 @@ fn faults_in_a_piece_know_their_place() {
 }
 
 #[test]
-fn a_global_name_or_size_ties_samples_to_what_is_before() {
+fn an_archive_with_a_global_name_or_size_is_not_seekable() {
     for (record, seekable) in
         [(pax("comment", "x"), true), (pax("size", "1"), false), (pax("path", "a.txt"), false)]
     {
@@ -169,7 +170,7 @@ fn a_global_name_or_size_ties_samples_to_what_is_before() {
 
 /// The archive is cut at every byte.
 #[test]
-fn a_cut_in_what_is_jumped_over_is_noticed() {
+fn a_cut_in_skipped_content_is_noticed() {
     let bytes = motley();
     for cut in 0..bytes.len() {
         let (found, _) = outlined(&bytes[..cut], &[512], &[true]);
@@ -178,7 +179,7 @@ fn a_cut_in_what_is_jumped_over_is_noticed() {
 }
 
 #[test]
-fn faults_are_found_in_the_outline() {
+fn the_outline_finds_the_errors_of_the_parser() {
     let mut link = header("d.jpg", EntryType::Link, 0);
     link.set_link_name("x.jpg").unwrap();
     let mut foreign = header("e.txt", EntryType::Regular, 1);
@@ -199,7 +200,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn pieces_are_the_whole(
+    fn ranges_of_samples_make_up_the_whole_shard(
         members in members(),
         cuts in prop::collection::vec(any::<usize>(), 0..6),
         ends in (any::<prop::sample::Index>(), any::<prop::sample::Index>()),
@@ -221,7 +222,7 @@ proptest! {
     }
 
     #[test]
-    fn the_outline_is_what_reading_gives(
+    fn the_outline_agrees_with_the_parser(
         members in members(),
         steps in prop::collection::vec(1usize..3000, 1..20),
         jumps in prop::collection::vec(any::<bool>(), 1..20),

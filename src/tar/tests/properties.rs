@@ -1,10 +1,10 @@
-//! Properties of every archive, in any chunks.
+//! Properties of all archives, whatever chunks their bytes come in.
 
 use super::*;
 use futures::executor::block_on_stream;
 use proptest::prelude::*;
 
-/// A few samples with names and contents of all sorts.
+/// Up to eight members, with names in every form of header and contents of up to 1500 bytes.
 pub(super) fn members() -> impl Strategy<Value = Vec<(String, Vec<u8>)>> {
     let name = prop_oneof!["[a-c]{1,2}", "[a-c]/[a-c]{1,3}", "[a-z]{120,130}", "[é-í]{1,3}/[x-z]"];
     let extension = prop_oneof!["[a-c]{1,3}", Just("SEG.png".into())];
@@ -28,9 +28,9 @@ pub(super) fn built(members: &[(String, Vec<u8>)]) -> Vec<u8> {
     archive(&members.iter().map(|(name, content)| (&**name, &**content)).collect::<Vec<_>>())
 }
 
-/// An archive with every kind of header in two chunks, cut at every byte.
+/// The archive has every kind of header. It is cut into two chunks at every byte.
 #[test]
-fn two_chunks_are_the_same_as_one() {
+fn two_chunks_give_the_same_samples_as_one() {
     let bytes = [
         extended(EntryType::XGlobalHeader, &pax("comment", "a commit")),
         extended(EntryType::XHeader, &[pax("mtime", "1.5"), pax("path", "d/long.txt")].concat()),
@@ -56,7 +56,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn however_it_is_cut(members in members(), cuts in prop::collection::vec(any::<usize>(), 0..30)) {
+    fn any_chunks_give_the_same_samples_as_one(
+        members in members(),
+        cuts in prop::collection::vec(any::<usize>(), 0..30),
+    ) {
         let bytes = built(&members);
         let whole = shown(&parse_whole(&bytes));
         prop_assert_eq!(shown(&parse(chunks(&bytes, &cuts))), whole.clone());
@@ -66,19 +69,19 @@ proptest! {
     }
 
     #[test]
-    fn byte_by_byte(members in members()) {
+    fn chunks_of_one_byte_give_the_same_samples_as_one(members in members()) {
         let bytes = built(&members);
         let single: Vec<Bytes> = bytes.iter().map(|&byte| Bytes::copy_from_slice(&[byte])).collect();
         prop_assert_eq!(shown(&parse(single)), shown(&parse_whole(&bytes)));
     }
 
     #[test]
-    fn any_bytes_end_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..4096)) {
+    fn any_bytes_are_parsed_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..4096)) {
         parse_whole(&bytes);
     }
 
     #[test]
-    fn any_damage_ends_without_a_panic(
+    fn any_damage_is_parsed_without_a_panic(
         members in members(),
         damage in prop::collection::vec((any::<usize>(), any::<u8>()), 1..20),
         fix in any::<bool>(),
@@ -88,7 +91,7 @@ proptest! {
             let at = at % bytes.len();
             bytes[at] = byte;
             if fix {
-                // With its checksum corrected, the damage gets past the first check.
+                // With a correct checksum, the damaged header passes the first check.
                 let at = at / 512 * 512;
                 let mut header = Header::from_byte_slice(&bytes[at..at + 512]).clone();
                 header.set_cksum();

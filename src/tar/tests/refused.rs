@@ -1,4 +1,4 @@
-//! A member that is refused is an error of its own sample: the samples before and after it are returned.
+//! A refused member is an error of its own sample: the samples before and after it are returned.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn base_256(mut header: Header, size: u64) -> Header {
     header
 }
 
-/// The archive before and after a member with a body of `zeros` zeros, in chunks that share their memory.
+/// The chunks `before`, a body of `zeros` zeros, and `after`. The chunks of the body share their memory.
 fn around(before: Vec<u8>, zeros: u64, after: Vec<u8>) -> Vec<Bytes> {
     let chunk = Bytes::from(vec![0; 64 << 20]);
     let mut chunks = vec![Bytes::from(before)];
@@ -40,9 +40,10 @@ fn outlined(chunks: &[Bytes]) -> Vec<String> {
     }
 }
 
-/// Sample 001 is refused with this kind, and its neighbours are returned. The outline finds the same.
+/// Asserts that sample 001 is refused with this kind of error, and that samples 000 and 002 are returned, by
+/// the parser and by the outline.
 #[track_caller]
-fn only_the_middle(chunks: &[Bytes], kind: &str) {
+fn assert_only_the_middle_is_refused(chunks: &[Bytes], kind: &str) {
     let found = parse(chunks.iter().cloned());
     let shown: Vec<String> = found
         .iter()
@@ -71,7 +72,7 @@ fn last() -> Vec<u8> {
 }
 
 #[test]
-fn a_member_above_its_limit_costs_its_own_sample_alone() {
+fn a_member_above_its_limit_is_an_error_of_its_sample_only() {
     const LARGE: u64 = (8 << 30) + 512;
     let gnu = raw(&base_256(header("001.mp4", EntryType::Regular, 0), LARGE), b"");
     let posix = [
@@ -79,15 +80,17 @@ fn a_member_above_its_limit_costs_its_own_sample_alone() {
         raw(&header("001.mp4", EntryType::Regular, 0), b""),
     ];
     for middle in [gnu, posix.concat()] {
-        only_the_middle(&around([first(), middle].concat(), LARGE, last()), "too_large");
+        assert_only_the_middle_is_refused(&around([first(), middle].concat(), LARGE, last()), "too_large");
     }
     for size in [3 << 29, 5 << 30] {
         let middle = raw(&header("001.mp4", EntryType::Regular, size), b"");
-        only_the_middle(&around([first(), middle].concat(), size as u64, last()), "too_large");
+        assert_only_the_middle_is_refused(
+            &around([first(), middle].concat(), size as u64, last()),
+            "too_large",
+        );
     }
 }
 
-/// A member of a sample that has other members: none of them is returned.
 #[test]
 fn a_sample_with_a_refused_member_is_not_returned_in_part() {
     let bytes = archive(&[("a.x", b"1"), ("a.y", &[0; 20]), ("a.z", b"3"), ("b.x", b"4")]);
@@ -99,7 +102,7 @@ fn a_sample_with_a_refused_member_is_not_returned_in_part() {
 }
 
 #[test]
-fn an_extension_header_above_its_limit_costs_its_own_sample_alone() {
+fn an_extension_header_above_its_limit_is_an_error_of_its_sample_only() {
     let long = "x".repeat(2 << 20);
     let comment = pax("comment", &long);
     let body = raw(&header("001.mp4", EntryType::Regular, 700), &[1; 700]);
@@ -114,14 +117,15 @@ fn an_extension_header_above_its_limit_costs_its_own_sample_alone() {
         let bytes = [first(), middle, last()].concat();
         for size in [512, 5000, bytes.len()] {
             let chunks: Vec<Bytes> = bytes.chunks(size).map(Bytes::copy_from_slice).collect();
-            only_the_middle(&chunks, "too_large");
+            assert_only_the_middle_is_refused(&chunks, "too_large");
         }
     }
 }
 
-/// Without its whole name, the error names no key; a sample that the member may be of is not returned.
+/// Without the member's whole name, the error has no key. A sample that the member may belong to is not
+/// returned.
 #[test]
-fn a_name_above_the_limit_is_of_no_sample_that_is_returned() {
+fn a_name_above_the_limit_drops_the_samples_that_it_may_belong_to() {
     let named = |name: String| {
         let long = extended(EntryType::GNULongName, &[name.as_bytes(), b"\0"].concat());
         [long, raw(&header("cut", EntryType::Regular, 3), b"abc")].concat()
@@ -140,9 +144,9 @@ fn a_name_above_the_limit_is_of_no_sample_that_is_returned() {
     assert_eq!(parse(format!("002.{long}")), ["000"]);
 }
 
-/// The condensed content of a sparse member is never returned, and the next member is found behind it.
+/// The condensed content of a sparse member is never returned; the walker finds the next member after it.
 #[test]
-fn a_sparse_member_costs_its_own_sample_alone() {
+fn a_sparse_member_is_an_error_of_its_sample_only() {
     let gnu = header("001.mp4", EntryType::GNUSparse, 600);
     let mut continued = header("001.mp4", EntryType::GNUSparse, 600);
     continued.as_mut_bytes()[482] = 1;
@@ -159,11 +163,12 @@ fn a_sparse_member_costs_its_own_sample_alone() {
         [extended(EntryType::XHeader, &pax_0_0), raw(&header("001.mp4", EntryType::Regular, 600), &[1; 600])]
             .concat(),
     ] {
-        only_the_middle(&[[first(), middle, last()].concat().into()], "header");
+        assert_only_the_middle_is_refused(&[[first(), middle, last()].concat().into()], "header");
     }
 }
 
-/// A damaged header may be of any sample: its error names none, and the sample before is not returned.
+/// A damaged header may belong to any sample, so the error has no key, and the sample before the header,
+/// which may be incomplete, is not returned.
 #[test]
 fn a_damaged_header_names_no_sample() {
     let mut bytes = archive(&[("a.x", b"1"), ("b.x", b"2"), ("c.x", b"3")]);

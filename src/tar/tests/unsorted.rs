@@ -52,7 +52,7 @@ fn parsed(samples: &[Result<Sample>]) -> Vec<String> {
     samples.iter().map(|sample| sample.as_ref().map_or_else(ToString::to_string, shown)).collect()
 }
 
-/// An archive of files that hold their names. `tar::Builder` would drop the `./`.
+/// An archive of files whose content is their name. Not made by `tar::Builder`, which would drop the `./`.
 fn dotted(names: &[&str]) -> Vec<u8> {
     let file = |name: &&str| raw(&header(name, EntryType::Regular, name.len()), name.as_bytes());
     names.iter().map(file).chain([END.to_vec()]).collect::<Vec<_>>().concat()
@@ -60,7 +60,7 @@ fn dotted(names: &[&str]) -> Vec<u8> {
 
 /// `tar -cf x.tar .` writes members in the order of the directory, each with a `./` before its name.
 #[test]
-fn members_of_a_sample_are_collected_in_the_order_of_the_first_ones() {
+fn samples_are_returned_in_the_order_of_their_first_members() {
     let names = ["./b.txt", "./a.txt", "./__MACOSX/b.cls", "./c.txt", "./a.cls", "./d/e.txt", "./b.CLS"];
     let bytes = dotted(&names);
     let samples = parse_unsorted(1 << 20, &bytes);
@@ -78,14 +78,14 @@ fn members_of_a_sample_are_collected_in_the_order_of_the_first_ones() {
     assert_eq!(without[0].as_ref().unwrap().key(), "./b", "as webdataset reads it");
     let error = without.iter().find_map(|sample| sample.as_ref().err()).unwrap();
     assert!(error.to_string().contains("`shardstream reshard --limit unsorted=1GiB`"), "{error}");
-    assert!(!outlined(unsorted(1 << 20), &bytes).1, "mixed members have no ranges");
-    // Archives that are sorted have ranges, whatever the limit.
+    assert!(!outlined(unsorted(1 << 20), &bytes).1, "mixed samples have no byte ranges");
+    // Samples of a sorted archive have byte ranges, whatever the limit.
     assert!(outlined(unsorted(1 << 20), &dotted(&["./a.cls", "./a.txt", "./b.cls"])).1);
 }
 
 #[test]
 fn a_member_beyond_the_distance_is_an_error_that_names_the_option() {
-    // Each member takes 1024 bytes, and `a.cls` is 2048 behind `a.txt`.
+    // Each member takes 1024 bytes: `a.cls` begins 2048 bytes after `a.txt`, and `a.npy` 4096.
     let bytes =
         archive(&[("a.txt", b"1"), ("b.txt", b"2"), ("a.cls", b"3"), ("c.txt", b"4"), ("a.npy", b"5")]);
     assert_eq!(by_key(&parse_unsorted(4096, &bytes))["a"].len(), 3);
@@ -100,13 +100,13 @@ fn a_member_beyond_the_distance_is_an_error_that_names_the_option() {
     assert_eq!((at.shard(), at.member(), at.key()), (Some("s.tar"), Some("a.npy"), Some("a")));
     assert_eq!(at.offset(), Some(4096));
     assert!(error.to_string().contains("--limit unsorted=SIZE"), "{error}");
-    // The members of a sample that are adjacent may be as large as others may.
+    // Adjacent members of a sample may be larger than the distance.
     let large = archive(&[("a.txt", &[1; 5000]), ("a.cls", &[2; 5000]), ("a.npy", b"3"), ("b.txt", b"4")]);
     assert_eq!(by_key(&parse_unsorted(1, &large))["a"].len(), 3);
 }
 
 #[test]
-fn no_more_is_held_than_the_distance() {
+fn samples_are_held_only_within_the_distance() {
     let names: Vec<String> = (0..100).map(|n| format!("{n}.txt")).collect();
     let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b"1"[..])).collect();
     let mut parser = SampleParser::new("s.tar").with_limits(unsorted(10 * 1024));
@@ -121,7 +121,7 @@ fn no_more_is_held_than_the_distance() {
 }
 
 #[test]
-fn a_key_of_another_archive_is_another_sample() {
+fn a_key_repeated_in_another_archive_is_an_error() {
     let bytes = [archive(&[("a.txt", b"1"), ("b.txt", b"2")]), archive(&[("a.cls", b"3"), ("c.txt", b"4")])];
     let limits = Limits { archives: 2, ..unsorted(1 << 20) };
     let samples = parse_with(limits, [bytes.concat().into()]);
@@ -130,7 +130,7 @@ fn a_key_of_another_archive_is_another_sample() {
 }
 
 #[test]
-fn a_name_that_is_too_long_spoils_the_samples_that_it_may_be_of() {
+fn a_name_that_is_too_long_drops_only_samples_that_it_may_belong_to() {
     let name = format!("{}.jpg", "k".repeat(90_000));
     let limits = Limits { extension: 1000, ..unsorted(1 << 20) };
     let plain = |name: &str| raw(&header(name, EntryType::Regular, 1), b"1");
@@ -150,9 +150,8 @@ fn a_name_that_is_too_long_spoils_the_samples_that_it_may_be_of() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The samples are those of the archive that `sort` makes of it.
     #[test]
-    fn the_samples_are_those_of_the_sorted_archive(
+    fn an_unsorted_archive_has_the_samples_of_the_sorted_one(
         (members, shuffled) in members().prop_flat_map(|members| {
             (Just(members.clone()), Just(members).prop_shuffle())
         }),
@@ -164,7 +163,7 @@ proptest! {
         let expected = parse_whole(&built(&sorted));
         let bytes = built(&shuffled);
         let samples = parse_unsorted(1 << 20, &bytes);
-        // Members of one name twice are an error of their sample in both.
+        // A repeated member is an error of its sample in both archives.
         prop_assert_eq!(by_key(&samples), by_key(&expected));
         let pieces = parse_with(unsorted(1 << 20), chunks(&bytes, &cuts));
         prop_assert_eq!(shown(&pieces), shown(&samples));
@@ -174,9 +173,9 @@ proptest! {
         }
     }
 
-    /// No sample is returned of which a member is missing.
+    /// No returned sample lacks a member.
     #[test]
-    fn a_cut_archive_gives_whole_samples(members in members().prop_shuffle(), cut in any::<usize>()) {
+    fn a_cut_archive_returns_only_whole_samples(members in members().prop_shuffle(), cut in any::<usize>()) {
         let bytes = built(&members);
         let whole = by_key(&parse_unsorted(1 << 20, &bytes));
         let samples = parse_unsorted(1 << 20, &bytes[..cut % bytes.len()]);

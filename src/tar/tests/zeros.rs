@@ -6,12 +6,12 @@ use std::ops::Range;
 
 const BLOCK: usize = 512;
 
-/// A member of more than a mebibyte that belongs to no sample: an archive with it is no single record.
+/// A member of more than a mebibyte that belongs to no sample. With it, an archive is larger than any record.
 fn large_member() -> Vec<u8> {
     raw(&header("README", EntryType::Regular, 1 << 20), &[7; 1 << 20])
 }
 
-/// Samples behind every kind of header, with bodies of no, one and more blocks, and no padding after the end
+/// An archive with every kind of header, with bodies of no, one and more blocks, and no padding after the end
 /// marker.
 fn motley() -> Vec<u8> {
     let long = format!("{}/b.txt", "d".repeat(600));
@@ -49,7 +49,8 @@ fn shapes(samples: &[Result<Sample>]) -> Vec<String> {
     samples.iter().filter_map(|sample| sample.as_ref().ok()).map(shape).collect()
 }
 
-/// The outline and its error, read in windows of two blocks, skipping unwanted bytes.
+/// The samples and the error of the outline. It reads two blocks at a time and skips the bytes that it does
+/// not need.
 fn outlined(limits: Limits, bytes: &[u8]) -> (Vec<String>, Option<String>) {
     let mut outline = Outline::new("s.tar").with_limits(limits);
     let mut found = Vec::new();
@@ -72,7 +73,7 @@ fn outlined(limits: Limits, bytes: &[u8]) -> (Vec<String>, Option<String>) {
     }
 }
 
-/// Reads in every way, and checks that all results are the same.
+/// Reads in one chunk, in small chunks, from a stream and as an outline, and checks that the results agree.
 fn read_in_every_way(limits: Limits, bytes: &[u8]) -> Vec<Result<Sample>> {
     let found = parse_with(limits, [Bytes::copy_from_slice(bytes)]);
     let expected = shown(&found);
@@ -89,15 +90,16 @@ fn read_in_every_way(limits: Limits, bytes: &[u8]) -> Vec<Result<Sample>> {
     found
 }
 
-/// A run of zeros at every block, of every length, gives all samples, or those before it and an error.
+/// Overwrites every range of blocks with zeros. The result must be all samples, or the samples before the
+/// zeros and an error.
 #[test]
-fn a_run_of_zeros_anywhere_loses_nothing_without_a_word() {
-    // Without padding, zeros before the end marker are not mistaken for padding after it.
+fn zeros_in_any_blocks_lose_no_sample_silently() {
+    // With no padding allowed, zeros before the end marker cannot be mistaken for padding after it.
     let (bytes, limits) = (motley(), Limits { padding: Some(0), ..Limits::default() });
     let whole = shapes(&parse_whole(&bytes));
     assert_eq!(whole.len(), 4);
     let blocks = bytes.len() / BLOCK;
-    let (mut unseen, mut ends) = (0, 0);
+    let (mut undetected, mut ends) = (0, 0);
     for from in 0..blocks {
         for to in from + 1..=blocks {
             let zeros = from * BLOCK..to * BLOCK;
@@ -106,7 +108,7 @@ fn a_run_of_zeros_anywhere_loses_nothing_without_a_word() {
             assert_eq!(good, whole[..good.len()], "{zeros:?}");
             let Some(error) = found.iter().find_map(|item| item.as_ref().err()) else {
                 assert_eq!(good.len(), whole.len(), "{zeros:?}");
-                unseen += 1;
+                undetected += 1;
                 continue;
             };
             assert!(
@@ -118,15 +120,15 @@ fn a_run_of_zeros_anywhere_loses_nothing_without_a_word() {
             assert!((zeros.start.saturating_sub(2048)..=zeros.end).contains(&offset), "{zeros:?}: {error}");
         }
     }
-    // Bodies (2 blocks of `a.txt`, 1 of `a.cls`, 2 of `c.txt`, 1 of `d.txt`), and the end marker itself.
-    assert_eq!(unseen, 3 + 1 + 3 + 1 + 3);
+    // The ranges within bodies (2 blocks of `a.txt`, 1 of `a.cls`, 2 of `c.txt`, 1 of `d.txt`) and within the
+    // end marker.
+    assert_eq!(undetected, 3 + 1 + 3 + 1 + 3);
     assert!(ends > 100, "{ends}");
 }
 
-/// The same in an archive padded to whole records: only a run that reaches the end marker can pass for
-/// padding.
+/// In an archive padded to whole records, only zeros that reach the end marker can be mistaken for padding.
 #[test]
-fn a_run_of_zeros_in_a_padded_archive() {
+fn zeros_in_any_blocks_of_a_padded_archive_are_noticed() {
     let mut bytes = motley();
     let marker = bytes.len() - END.len();
     bytes.resize(20_480, 0);
@@ -139,7 +141,7 @@ fn a_run_of_zeros_in_a_padded_archive() {
             assert!(noticed || shapes(&found) == whole || zeros.end == marker, "{zeros:?}");
         }
     }
-    // In a large archive, most runs that reach its end fit no record, and are an error.
+    // In a large archive, zeros that reach the end are mostly too long for any record, and are an error.
     let last = raw(&header("e.bin", EntryType::Regular, 30_000), &[5; 30_000]);
     let mut bytes = [&large_member()[..], &motley()[..marker], &last].concat();
     let marker = bytes.len();
@@ -151,9 +153,9 @@ fn a_run_of_zeros_in_a_padded_archive() {
     }
 }
 
-/// A region of zeros behind the end marker, as in a file that was preallocated and never filled.
+/// A file that was preallocated and never filled ends in such zeros.
 #[test]
-fn a_long_tail_of_zeros_is_an_error() {
+fn more_zeros_after_the_end_marker_than_a_record_are_an_error() {
     let bytes = [large_member(), motley()].concat();
     let marker = bytes.len() - END.len();
     let with_tail = |tail: usize| {
@@ -180,25 +182,24 @@ fn a_long_tail_of_zeros_is_an_error() {
     }
 }
 
-/// At most a mebibyte of endless zeros is read.
 #[test]
-fn endless_zeros_end() {
+fn at_most_a_mebibyte_of_endless_zeros_is_read() {
     for (before, most) in [(motley(), 1 << 20), (Vec::new(), 10_240)] {
-        let taken = std::cell::Cell::new(0);
+        let consumed = std::cell::Cell::new(0);
         let zeros = std::iter::repeat_with(|| {
-            taken.set(taken.get() + 4096);
+            consumed.set(consumed.get() + 4096);
             Bytes::from_static(&[0; 4096])
         });
         let samples = parse([Bytes::from(before)].into_iter().chain(zeros));
         let error = only_error(samples);
         assert!(matches!(error.kind(), ErrorKind::ArchiveEnd(_)), "{error}");
-        assert!(taken.get() <= most + 2 * 4096, "{}", taken.get());
+        assert!(consumed.get() <= most + 2 * 4096, "{}", consumed.get());
     }
 }
 
 /// In a range of a shard that ends before the archive does, zeros are no end marker.
 #[test]
-fn a_run_of_zeros_in_a_part_is_an_error() {
+fn zeros_in_a_range_of_a_shard_are_an_error() {
     let bytes = archive(&[("a.x", b"1"), ("a.y", b"2"), ("b.x", b"3"), ("b.y", b"4"), ("c.x", b"5")]);
     let part = 1024..4096;
     let whole = |bytes: &[u8]| {
@@ -216,9 +217,8 @@ fn a_run_of_zeros_in_a_part_is_an_error() {
     }
 }
 
-/// Zeros between archives must be an end marker and padding, too.
 #[test]
-fn zeros_between_archives() {
+fn zeros_between_archives_must_be_an_end_marker_and_padding() {
     let mut padded = [large_member(), archive(&[("a.txt", b"1"), ("a.cls", b"1")])].concat();
     padded.resize(padded.len().next_multiple_of(10_240), 0);
     let joined = |parts: &[&[u8]]| parse_with(several(), [Bytes::from(parts.concat())]);

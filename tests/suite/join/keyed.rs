@@ -189,7 +189,7 @@ fn keys_that_are_older_than_the_index_of_the_side_are_an_error() {
     let all = index().build_keys(&shards).unwrap();
     let first = keys[0].clone();
     let some = index().select("some", move |sample: &Sample| sample.key() != first).build(&shards).unwrap();
-    assert!(refused(side(all.clone()).index(some)).contains("is of other samples of this shard"));
+    assert!(refused(side(all.clone()).index(some)).contains("has other samples of this shard"));
     let whole = side(all).index(index().build(&shards).unwrap());
     assert_eq!(pair.primary().join(whole).build().unwrap().samples(0).count(), 3);
 }

@@ -68,7 +68,10 @@ fn bad_options_of_columns_are_errors() {
         column(PackedTokens::<i32>::new("bin", 4, 4).raw(stored), &words);
         column(Ragged::<i32>::new("bin").raw(stored), &words);
     }
-    column(Ragged::<f32>::new("bin").raw(DType::F64), &["`raw`", "float64", "float32", "floats not at all"]);
+    column(
+        Ragged::<f32>::new("bin").raw(DType::F64),
+        &["`raw`", "float64", "float32", "floats are not converted"],
+    );
 
     for length in [0, 1 << 31, usize::MAX] {
         column(Tokens::<i32>::new("bin", length), &["the length", &length.to_string(), "make it from 1"]);
