@@ -110,7 +110,7 @@ impl Retries {
             pause_ms = pause.as_millis(),
             error = why
         );
-        let _pausing = meter.pause(url, range, (self.tries, why));
+        let _pausing = meter.pause(url, range, self.tries, why);
         tokio::time::sleep(pause).await;
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Retries {
         }
         let pause = left + spread(left);
         let why = "the server has asked all requests to wait".to_owned();
-        let _pausing = meter.pause(url, range, (self.tries, why));
+        let _pausing = meter.pause(url, range, self.tries, why);
         tokio::time::sleep(pause).await;
         self.exclude(pause);
     }
