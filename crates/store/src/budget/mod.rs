@@ -38,8 +38,8 @@ use tuner::ConcurrencyTuner;
 /// A range that a reader waits for is requested even if the budget is used up, one range for each reader, so
 /// that readers never wait for each other. If little memory is left, such a range has an eighth of the rest,
 /// but at least 64 KiB. So at most `bytes`, and 64 KiB for each reader, are requested and not read. A reader
-/// that reads nothing while others do keeps its ranges, but no more are requested ahead for it. Requests ahead
-/// of readers leave an eighth of the memory to readers that begin later.
+/// that reads nothing while others do keeps its ranges, but no more are requested ahead for it. Requests
+/// ahead of readers leave an eighth of the memory to readers that begin later.
 ///
 /// `Report::memory` says how much of the budget each loader uses.
 ///

@@ -59,16 +59,15 @@ impl Link {
         let (mut rates, mut intervals) = (Vec::new(), Vec::new());
         for request in requests {
             let (Some(first_byte), 1..) = (request.first_byte, request.bytes) else { continue };
-            let (begin, end_response) = (request.start + first_byte, request.start + request.duration);
-            let (begin, end_response) =
-                (begin.as_secs_f64(), end_response.as_secs_f64().max(begin.as_secs_f64() + 1e-6));
-            let rate = request.bytes as f64 / (end_response - begin);
+            let (begin, end) = (request.start + first_byte, request.start + request.duration);
+            let (begin, end) = (begin.as_secs_f64(), end.as_secs_f64().max(begin.as_secs_f64() + 1e-6));
+            let rate = request.bytes as f64 / (end - begin);
             rates.push(rate);
-            let last = (end_response / INTERVAL) as usize;
+            let last = (end / INTERVAL) as usize;
             intervals.resize(intervals.len().max(last + 1), 0.0);
             for (number, bytes) in intervals.iter_mut().enumerate() {
                 let at = number as f64 * INTERVAL;
-                *bytes += rate * (end_response.min(at + INTERVAL) - begin.max(at)).max(0.0);
+                *bytes += rate * (end.min(at + INTERVAL) - begin.max(at)).max(0.0);
             }
         }
         rates.sort_by(f64::total_cmp);
@@ -159,7 +158,7 @@ impl<'a> Replay<'a> {
             reader.unread.push_back((id, range.clone(), false));
             reader.is_waiting &= id.number != reader.object;
             let wait = self.wait();
-            let left = (range.end_response - range.start) as f64;
+            let left = (range.end - range.start) as f64;
             self.flights.push(Flight { id, range, response_at: self.now + wait.time, wait, left });
         }
     }
@@ -207,14 +206,14 @@ impl<'a> Replay<'a> {
         self.state.record_first_byte(Duration::from_secs_f64(wait.time));
         if range.start == 0 {
             // The first response has the size of the object.
-            self.state.schedule.extend(id, range.end_response..OBJECT, usize::MAX);
+            self.state.schedule.extend(id, range.end..OBJECT, usize::MAX);
         }
     }
 
     /// Handles the end of a response.
     fn end_response(&mut self, flight: &Flight) {
         let time = Duration::from_secs_f64(self.now - flight.response_at);
-        self.state.completed(flight.range.end_response - flight.range.start, time);
+        self.state.completed(flight.range.end - flight.range.start, time);
         self.state.schedule.received();
         let reader = &mut self.readers[flight.id.queue as usize];
         let (_, _, is_done) = reader
@@ -228,8 +227,8 @@ impl<'a> Replay<'a> {
             && reader.unread[at].2
             && let Some((id, range, _)) = reader.unread.remove(at)
         {
-            self.state.schedule.read(id, range.end_response - range.start);
-            if range.end_response == OBJECT {
+            self.state.schedule.read(id, range.end - range.start);
+            if range.end == OBJECT {
                 self.state.schedule.remove(id);
                 reader.object += 1;
                 add(&mut self.state, ObjectId { number: id.number + 1 + AHEAD, ..id });

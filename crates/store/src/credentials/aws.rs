@@ -267,8 +267,8 @@ impl Sso {
         Ok(Sso {
             profile: profile.name.clone(),
             place: profile.place(),
-            start_url: profile.of_session("sso_start_url")?,
-            region: profile.of_session("sso_region")?,
+            start_url: profile.sso_setting("sso_start_url")?,
+            region: profile.sso_setting("sso_region")?,
             account: profile.text("sso_account_id")?,
             role: profile.text("sso_role_name")?,
         })
