@@ -238,7 +238,7 @@ impl StoreBuilder {
         for (at, (prefix, _)) in self.registered.iter().enumerate() {
             if prefix.expose_secret().starts_with(':') {
                 return bad(
-                    "`with_source` for the prefix \"\": give at least a scheme, as in \"mem://\"".into()
+                    "`with_source` for the prefix \"\": give a scheme or more, as in \"mem://\"".into()
                 );
             }
             if self.registered[..at].iter().any(|(other, _)| other == prefix) {

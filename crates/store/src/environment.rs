@@ -158,7 +158,7 @@ pub(super) fn certificate_hint() -> String {
             (false, "SSL_CERT_DIR") => ", which is not a directory".into(),
             _ => match certificates() {
                 Ok(true) => String::new(),
-                Ok(false) => ", which has no PEM certificate".into(),
+                Ok(false) => ", which has no certificate in PEM".into(),
                 Err(error) => format!(", which cannot be read: {error}"),
             },
         };

@@ -84,7 +84,7 @@ impl HeaderRule {
         let url =
             url.map_err(|_| bad("it is not a URL; give the beginning of one, as in https://host/path"))?;
         if !may_get_secrets(&url) {
-            return Err(bad("headers are secrets, and are only sent over https"));
+            return Err(bad("headers are secrets, and are sent over https only"));
         }
         let mut map = HeaderMap::new();
         for (name, text) in &headers.headers {

@@ -118,12 +118,12 @@ fn bad_options_of_transforms_are_errors() {
         refused(RandomErasing::new(p), &words("RandomErasing"));
     }
     for bad in [-0.1, f64::NAN, f64::INFINITY] {
-        refused(ColorJitter::new(bad, 0.0, 0.0, 0.0), &["ColorJitter", "brightness", "make it from 0"]);
-        refused(ColorJitter::new(0.0, bad, 0.0, 0.0), &["ColorJitter", "contrast", "make it from 0"]);
-        refused(ColorJitter::new(0.0, 0.0, bad, 0.0), &["ColorJitter", "saturation", "make it from 0"]);
-        refused(ColorJitter::new(0.0, 0.0, 0.0, bad), &["ColorJitter", "hue", "make it from 0 to 0.5"]);
+        refused(ColorJitter::new(bad, 0.0, 0.0, 0.0), &["ColorJitter", "brightness", "choose one from 0"]);
+        refused(ColorJitter::new(0.0, bad, 0.0, 0.0), &["ColorJitter", "contrast", "choose one from 0"]);
+        refused(ColorJitter::new(0.0, 0.0, bad, 0.0), &["ColorJitter", "saturation", "choose one from 0"]);
+        refused(ColorJitter::new(0.0, 0.0, 0.0, bad), &["ColorJitter", "hue", "choose one from 0 to 0.5"]);
     }
-    refused(ColorJitter::new(0.0, 0.0, 0.0, 0.51), &["ColorJitter", "hue", "make it from 0 to 0.5"]);
+    refused(ColorJitter::new(0.0, 0.0, 0.0, 0.51), &["ColorJitter", "hue", "choose one from 0 to 0.5"]);
     let jitter = || ColorJitter::new(0.0, 0.0, 0.0, 0.0).unwrap();
     for range in [-1.0..=1.0, f64::NAN..=1.0, reversed] {
         refused(jitter().brightness(range.clone()), &["the brightness of ColorJitter", "make it"]);
@@ -141,8 +141,8 @@ fn bad_options_of_transforms_are_errors() {
         refused(TrivialAugmentWide::new().num_magnitude_bins(bins), &words);
     }
     for filter in [Filter::Bicubic, Filter::Lanczos] {
-        refused(augment().filter(filter), &["filter", "take Nearest or Bilinear"]);
-        refused(TrivialAugmentWide::new().filter(filter), &["filter", "take Nearest or Bilinear"]);
+        refused(augment().filter(filter), &["filter", "choose Nearest or Bilinear"]);
+        refused(TrivialAugmentWide::new().filter(filter), &["filter", "choose Nearest or Bilinear"]);
     }
 }
 

@@ -213,8 +213,8 @@ impl CacheBuilder {
     pub fn build(self) -> Result<Cache> {
         let CacheBuilder { directory, max_bytes, prefetch, revalidate, block_size } = self;
         if max_bytes == 0 {
-            let why = "`max_bytes` of a cache is 0: set it to more than the size of a shard, or leave out \
-                       the cache";
+            let why = "`max_bytes` of a cache is 0: set it to more than the size of a shard, or leave the \
+                       cache out";
             return Err(ErrorKind::Config(why.into()).into());
         }
         if !BLOCK_SIZES.contains(&block_size) {

@@ -128,7 +128,7 @@ impl Document {
         let url = url::Url::parse(&text).map_err(|_| self.wrong(field, "is not a URL"))?;
         match may_get_secrets(&url) {
             true => Ok(text),
-            false => Err(self.wrong(field, "is not an https URL, and secrets are only sent over https")),
+            false => Err(self.wrong(field, "is not an https URL, and secrets are sent over https only")),
         }
     }
 }

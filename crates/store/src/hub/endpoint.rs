@@ -195,7 +195,7 @@ fn environment_token(origin: Arc<Mutex<TokenOrigin>>, is_safe: bool) -> BearerTo
         *origin.lock().unwrap_or_else(PoisonError::into_inner) = found;
         match token.is_some() && !is_safe {
             true => {
-                let what = "the Hub's URL (HF_ENDPOINT) is not https, and tokens are only sent over https: \
+                let what = "the Hub's URL (HF_ENDPOINT) is not https, and tokens are sent over https only: \
                             change the URL, or unset HF_TOKEN and log out";
                 Err(Error::from(ErrorKind::Config(what.into())))
             }
