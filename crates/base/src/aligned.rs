@@ -1,8 +1,8 @@
 //! Memory that begins at an aligned address, for tensors and for reading.
 //!
-//! The allocator of glibc takes large allocations from `mmap`, and returns an address 16 bytes behind the
+//! The allocator of glibc takes large allocations from `mmap`, and returns an address 16 bytes after the
 //! beginning of a page. The kernel copies from page to page, and on AMD's Zen a copy whose destination begins
-//! a few bytes behind its source, modulo the size of a page, is slower: up to three times on Zen 3
+//! a few bytes after its source, modulo the size of a page, is slower: up to three times on Zen 3
 //! (`docs/benchmarks/2026-11-alignment.md`). So this module aligns memory into which the kernel copies.
 
 use bytes::BytesMut;

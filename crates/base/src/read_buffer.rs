@@ -294,7 +294,7 @@ fn give_back(memory: BufferMemory) {
 mod tests {
     use super::*;
 
-    /// Nobody else takes buffers from the pool while this is held: all tests of it have one.
+    /// Held by each test of the pool, so that no other test takes buffers from it.
     fn alone() -> MutexGuard<'static, ()> {
         static ALONE: Mutex<()> = Mutex::new(());
         ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(ReadBuffer::take().capacity(), size());
     }
 
-    /// Memory behind the beginning of a page by a few bytes is slow to copy into.
+    /// Memory a few bytes after the beginning of a page is slow to copy into.
     #[test]
     fn buffers_begin_where_the_kernel_copies_fast() {
         let _alone = alone();

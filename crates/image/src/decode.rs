@@ -157,7 +157,7 @@ pub(super) fn read_jpeg(file: &[u8], memory: MemoryLimit) -> Result<RawImage, Im
 }
 
 /// Reads a PNG with the crate `png` directly: through `image`, a damaged transparency palette would be
-/// skipped, and the data behind the pixels ignored.
+/// skipped, and damage after the pixels would be ignored.
 pub(super) fn read_png(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
     let mut decoder = png_decoder(file, Transformations::EXPAND);
     decoder.set_limits(png::Limits { bytes: memory.limit });

@@ -145,8 +145,8 @@ impl Shrink {
     /// with a palette becomes RGB. Default: no, because such files may be masks, and the average of two class
     /// numbers is another class.
     ///
-    /// A mask that is an RGB PNG cannot be told from a photograph, and is always resized: don't apply
-    /// `Shrink` to such files. The masks of COCO panoptic and ADE20K are of this kind.
+    /// A mask that is an RGB PNG cannot be distinguished from a photograph, and is always resized: don't
+    /// apply `Shrink` to such files. The masks of COCO panoptic and ADE20K are of this kind.
     pub fn grey_and_palette(self, are_resized: bool) -> Self {
         Shrink { grey_and_palette: are_resized, ..self }
     }

@@ -1,4 +1,4 @@
-//! Converts between keys of buckets and paths of [`object_store`], which has rules of its own.
+//! Converts between keys of buckets and paths of [`object_store`], which has its own rules.
 //!
 //! In a bucket, `a//b`, `a/` and `a/./b` are keys like any other. `object_store` refuses to parse such keys,
 //! and rejects a whole page of a listing that contains one. It can however join a path with an empty part.

@@ -81,7 +81,7 @@ impl ObjectVersion {
     ///   strong version is read in one response. If that breaks off, the object is requested again, and the
     ///   bytes that were received before must have the same checksum.
     /// - Reused only if the result is `Same`, and otherwise made again: a block of the cache, an index that
-    ///   was saved beside a shard or by an earlier job, and earlier results that `index build --update`,
+    ///   was saved next to a shard or by an earlier job, and earlier results that `index build --update`,
     ///   `verify --resume`, `cp --resume` and `sync` find.
     /// - Accepted unless the result is `Different`: a shard for its index, for a saved state, for slices that
     ///   were read earlier in the epoch, and for a [range](super::Store::open_range) that was chosen for a

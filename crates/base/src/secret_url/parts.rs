@@ -11,7 +11,7 @@ pub(super) fn scheme_start(text: &str, colon: usize) -> usize {
     text[..colon].trim_end_matches(is_scheme_char).len()
 }
 
-/// The scheme of a URL in lower case, and the position behind the slashes that follow it. A known scheme may
+/// The scheme of a URL in lower case, and the position after the slashes that follow it. A known scheme may
 /// lack slashes: the secrets of a misspelt URL are hidden too.
 fn scheme(url: &str) -> Option<(String, usize)> {
     let colon = url.find(':').filter(|colon| *colon > 1 && scheme_start(url, *colon) == 0)?;
@@ -49,7 +49,7 @@ pub(super) fn secrets(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The secrets of one URL, or of a pattern without `::`: the one before the path, and the one behind it.
+/// The secrets of one URL, or of a pattern without `::`: the one before the path, and the one after it.
 fn secrets_of_one(url: &str) -> impl Iterator<Item = Range<usize>> {
     let [user, query] = if is_command(url) {
         [None, Some(PIPE.len()..url.len())]
@@ -103,7 +103,7 @@ fn secrets_after(url: &str, scheme: &str, start: usize) -> [Option<Range<usize>>
 }
 
 /// The start of the port in `host`, if it is not a valid port and may therefore be a password. A bucket has
-/// no port, so that any text behind a `:` counts.
+/// no port, so that any text after a `:` counts.
 fn odd_port(host: &str, is_bucket: bool) -> Option<usize> {
     let address = host.rfind(']').map_or(0, |end| end + 1);
     let port = address + host[address..].find(':')? + 1;

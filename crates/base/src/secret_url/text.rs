@@ -5,7 +5,7 @@ use super::{HIDDEN, shown};
 use std::borrow::Cow;
 
 /// Hides what looks like a secret in foreign text: the secrets of URLs, queries of paths, values of
-/// parameters whose name is that of a secret, and the word behind `Basic` or `Bearer`.
+/// parameters whose name is that of a secret, and the word after `Basic` or `Bearer`.
 pub fn redact_text(text: &str) -> String {
     each_word(text, |before, word| match hidden_in_word(before, word) {
         Some(at) => format!("{}{HIDDEN}", &word[..at]).into(),

@@ -54,7 +54,7 @@ unsafe impl Send for Handle {}
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: the instance is alive, and nobody uses it after this.
+        // SAFETY: the instance is alive, and is not used after this.
         unsafe { tj::tj3Destroy(self.0.as_ptr()) }
     }
 }

@@ -24,7 +24,7 @@ use std::cell::Cell;
 use zune_jpeg::zune_core::bytestream::{ZByteIoError, ZByteReaderTrait, ZSeekFrom};
 
 /// 64 1-bits, as encoded in image data. One symbol takes up to 32 of them, and the next symbol is then
-/// invalid. So the decoder reads too many of them before it reaches the marker behind.
+/// invalid. So the decoder reads too many of them before it reaches the next marker.
 const ONES: [u8; 16] = [0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0];
 /// A fill byte before the marker, in place of the 1-bits.
 const OPEN: &[u8] = b"\xff";

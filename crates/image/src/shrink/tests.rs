@@ -26,7 +26,7 @@ fn grey(pixels: u32) -> Image {
     Image::new(ImageMode::L8, pixels, vec![7; (pixels * pixels) as usize]).unwrap()
 }
 
-/// Inserts these segments into a JPEG, behind its first marker.
+/// Inserts these segments into a JPEG, after its first marker.
 fn with_segments(file: &[u8], segments: &[(u8, Vec<u8>)]) -> Vec<u8> {
     let segments = segments.iter().flat_map(|(marker, content)| {
         [&[0xff, *marker], &(content.len() as u16 + 2).to_be_bytes()[..], content].concat()

@@ -22,7 +22,7 @@ pub(crate) struct CachedRead {
     is_scattered: bool,
     eviction: Eviction,
     opening: Option<Task<CacheReader>>,
-    /// Dropped when the reader comes to this object, which ends the prefetch.
+    /// Dropped when the reader reaches this object, which ends the prefetch.
     prefetching: Option<oneshot::Sender<()>>,
 }
 
@@ -55,9 +55,9 @@ impl CachedRead {
         self.eviction = Eviction::Unused;
     }
 
-    /// Looks up the object, and starts to fetch the blocks that are not in the cache, for a reader that comes
-    /// later; the fetch waits until the budget allows it. Later calls do nothing. The fetch stops when this
-    /// value, or the stream made from it, is dropped.
+    /// Looks up the object, and starts to fetch the blocks that are not in the cache, for a later reader. The
+    /// fetch waits until the budget allows it. Later calls do nothing. The fetch stops when this value, or
+    /// the stream made from it, is dropped.
     pub(crate) fn begin_ahead(&mut self) -> Result<()> {
         let is_part = self.is_scattered || is_small(&self.cache, &self.target, self.known.as_ref());
         if self.opening.is_none() && self.cache.prefetch.max_bytes() > 0 && !is_part {

@@ -9,9 +9,9 @@
 //! A loader opens the next shards of each stream, and the memory of the budget has room for some of their
 //! bytes. Each object requests a range from the budget, and waits for the grant. When a range is granted, the
 //! next missing blocks, of as many bytes as the range, are fetched into memory for the reader. Meanwhile, and
-//! when the reader has [`MAX_AHEAD`] such fetches, the blocks behind them are fetched into the directory, in
+//! when the reader has [`MAX_AHEAD`] such fetches, the blocks after them are fetched into the directory, in
 //! runs of up to [`RUN`] bytes. Each cache fetches one run at a time, for the object that will be read first.
-//! When the reader comes, it fetches the blocks that are still missing.
+//! When the reader reaches the object, it fetches the blocks that are still missing.
 //!
 //! Example: the memory has room for the shard A and the beginning of B; C is open too. While the trainer
 //! computes, the other blocks of B are fetched into the directory, and then those of C. After A, the reader
@@ -38,8 +38,8 @@ use tokio::sync::oneshot;
 /// Maximum number of bytes of a run. After each run, the next one may be of another object.
 const RUN: u64 = 32 << 20;
 
-/// Opens an object ahead of its reader, and returns when the reader comes. Until then, fetches the blocks for
-/// which the budget has memory, and prefetches the blocks behind them.
+/// Opens an object ahead of its reader, and returns when the reader reaches the object. Until then, fetches
+/// the blocks for which the budget has memory, and prefetches the blocks after them.
 pub(super) async fn open_ahead(
     mut reader: CacheReader,
     known: Option<ObjectVersion>,

@@ -157,7 +157,7 @@ impl CacheState {
         let mut file = local::private_file().create(true).truncate(true).write(true).open(&partial)?;
         file.write_all(&salt)?;
         fs::rename(&partial, &path)?;
-        // If two processes create a salt at the same time, the later one wins.
+        // If two processes create a salt at the same time, the later one is kept.
         Ok(saved().unwrap_or(salt))
     }
 

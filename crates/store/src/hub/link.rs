@@ -139,7 +139,7 @@ fn policy_end(policy: &str) -> Option<u64> {
     digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// What is known of the location of a file.
+/// What is known about the location of a file.
 #[derive(Debug, Default)]
 pub(super) enum FileHost {
     #[default]

@@ -1,7 +1,7 @@
 //! Datasets of the Hugging Face Hub: `hf://datasets/OWNER/NAME[@REVISION]/path`.
 //!
 //! **One commit.** A [`HubSource`] reads one repository at one revision. It requests the commit of the
-//! revision once, and then lists and reads that commit. If a branch moves meanwhile, this store still reads
+//! revision once, and then lists and reads that commit. If the branch changes later, this store still reads
 //! the same commit. The version of a file is the hash of its content (`X-Linked-ETag`), so it is the same in
 //! all commits that have the same file.
 //!

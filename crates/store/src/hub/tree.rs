@@ -15,7 +15,7 @@ pub(super) struct TreeEntry {
     size: u64,
     /// Git's hash.
     oid: Option<String>,
-    /// The file behind a pointer of Git LFS.
+    /// The file to which a pointer of Git LFS refers.
     lfs: Option<LargeFile>,
 }
 
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_file_is_the_one_behind_its_pointer() {
+    fn a_large_file_has_the_size_and_hash_of_git_lfs() {
         let entries: Vec<TreeEntry> = serde_json::from_str(
             r#"[{"type":"directory","oid":"d","size":0,"path":"a"},
                 {"type":"file","oid":"g","size":7,"path":"a/b.txt","lastCommit":null},
