@@ -177,7 +177,7 @@ fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> St
     match code {
         // From Google Cloud Storage.
         "UserProjectMissing" if has_user_project() => {
-            "; the requester pays, and GOOGLE_USER_PROJECT is sent only for gs:// URLs: read this object by \
+            "; the requester pays, and GOOGLE_USER_PROJECT is sent for gs:// URLs alone: read this object by \
              its \
              gs:// URL"
                 .into()

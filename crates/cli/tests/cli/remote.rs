@@ -162,7 +162,7 @@ fn a_project_that_is_billed_and_not_sent_is_named() {
     let server = Server::start(|_| Reply::new(400, "<Error><Code>UserProjectMissing</Code></Error>"));
     let (url, project) = (server.url("/bucket/a.tar"), [("GOOGLE_USER_PROJECT", "payer")]);
     let error = refused(dir.path(), &url, &project);
-    assert!(error.contains("GOOGLE_USER_PROJECT is sent only for gs:// URLs"), "{error}");
+    assert!(error.contains("GOOGLE_USER_PROJECT is sent for gs:// URLs alone"), "{error}");
     let error = refused(dir.path(), &url, &[]);
     assert!(error.contains("set GOOGLE_USER_PROJECT"), "{error}");
 }

@@ -48,13 +48,12 @@ impl Store {
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
     /// use shardstream::store::Store;
     ///
-    /// # let directory = tempfile::tempdir()?;
-    /// # let path = directory.path().join("note.txt");
-    /// # let path = path.to_str().unwrap();
+    /// let directory = tempfile::tempdir()?;
+    /// let path = format!("{}/note.txt", directory.path().display());
     /// let store = Store::default();
-    /// store.put(path, b"whole or not at all")?;
-    /// assert_eq!(store.open(path)?.read_all()?, "whole or not at all");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// store.put(&path, b"whole or not at all")?;
+    /// assert_eq!(store.open(&path)?.read_all()?, "whole or not at all");
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     ///
     /// # Errors
@@ -70,15 +69,14 @@ impl Store {
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
     /// use shardstream::store::{PutCondition, Store, WriteOptions};
     ///
-    /// # let directory = tempfile::tempdir()?;
-    /// # let path = directory.path().join("note.txt");
-    /// # let path = path.to_str().unwrap();
+    /// let directory = tempfile::tempdir()?;
+    /// let path = format!("{}/note.txt", directory.path().display());
     /// let store = Store::default();
     /// let new = || WriteOptions { condition: PutCondition::Absent, ..WriteOptions::default() };
-    /// store.put_with(path, b"first", new())?;
-    /// assert!(store.put_with(path, b"second", new()).is_err());
-    /// assert_eq!(store.open(path)?.read_all()?, "first");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// store.put_with(&path, b"first", new())?;
+    /// assert!(store.put_with(&path, b"second", new()).is_err());
+    /// assert_eq!(store.open(&path)?.read_all()?, "first");
+    /// # Ok::<(), shardstream::Error>(())
     /// ```
     #[doc(hidden)]
     pub fn put_with(&self, url: &str, bytes: &[u8], options: WriteOptions) -> Result<ObjectInfo> {
