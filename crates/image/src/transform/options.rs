@@ -61,7 +61,9 @@ pub(super) fn area_fractions(
     if start <= 1.0 && end > 0.0 {
         Ok(range)
     } else {
-        Err(config_error(format!("{what} from {start} to {end}: include a number above 0 and at most 1")))
+        Err(config_error(format!(
+            "{what} from {start} to {end}: choose a range with a number above 0 and at most 1"
+        )))
     }
 }
 

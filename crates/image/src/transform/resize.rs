@@ -58,8 +58,8 @@ impl Resize {
                 Ok(Resize { to: ResizeTarget::Shorter { side, longest: Some(longest) }, ..self })
             }
             ResizeTarget::Shorter { side, .. } => Err(config_error(format!(
-                "Resize to a shorter side of {side} with a max_size of {longest}: the max_size must exceed \
-                 the shorter side"
+                "Resize to a shorter side of {side} with a max_size of {longest}: the max_size must be more \
+                 than the shorter side"
             ))),
             ResizeTarget::Exact(_) => {
                 Err(config_error("Resize to an exact size with a max_size: leave out the max_size".into()))
