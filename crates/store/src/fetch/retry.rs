@@ -126,7 +126,7 @@ impl Retries {
             return;
         }
         let pause = left + random_delay(left);
-        let why = "the server requested_pause for a pause of all requests".to_owned();
+        let why = "the server asked for a pause of all requests".to_owned();
         let _pausing = meter.pause(url, range, self.tries, why);
         tokio::time::sleep(pause).await;
         self.exclude(pause);
