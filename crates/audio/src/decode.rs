@@ -18,26 +18,28 @@ impl Audio {
         Audio::decode_within(file, DEFAULT_LIMIT)
     }
 
-    /// Decodes sound whose samples take at most `limit` bytes. The format is detected by the first bytes.
-    /// Values are from -1 to 1; those of a file of floats are as they are. Whole numbers are divided by the
-    /// largest power of two of their type, as in libsndfile and torchaudio.
+    /// Decodes sound whose samples take at most `limit` bytes. The first bytes of the file tell its format.
     ///
-    /// The samples that an MP3 encoder added at the beginning and the end are left out if the file says how
-    /// many.
+    /// A sample stored as an integer is divided by the largest power of two of its type, as in libsndfile and
+    /// torchaudio, so that values are from -1 to 1. Samples stored as floats are returned unchanged.
     ///
-    /// While it works, sound of several channels takes twice the memory of its samples, and up to four
-    /// times if the file does not say how many frames it has. The codebooks of Vorbis take at most 16 MiB.
+    /// Samples that an MP3 encoder added at the beginning and the end are removed, if the file gives their
+    /// numbers.
+    ///
+    /// During decoding, sound of several channels takes twice the memory of its samples, and up to four times
+    /// as much if the file does not give the number of its frames. The codebooks of Vorbis take at most 16
+    /// MiB.
     ///
     /// # Errors
-    /// See [`AudioError`]. The end of the file must be there: the number of frames that WAV and FLAC give,
-    /// the last page of Ogg, and the frames that the first one of an MP3 announces, if it does. FLAC has a
-    /// checksum of the sound, Ogg one of each page.
+    /// See [`AudioError`]. A truncated file is an error: WAV and FLAC must have the number of frames that
+    /// their header gives, Ogg its last page, and MP3 the number of frames that its first frame announces, if
+    /// it announces one. Checksums are verified: that of the sound in FLAC, that of each page in Ogg.
     ///
-    /// A WAV that was written to a pipe does not say its length (it is 4 GiB - 1), and is an error. A FLAC
-    /// that was has neither a number of frames nor a checksum of them: a block of frames that is lost is an
-    /// error, but not the end of the file between two blocks.
+    /// A WAV that was written to a pipe is an error: its header has the placeholder 4 GiB - 1 for the length.
+    /// A FLAC that was written to a pipe has neither a number of frames nor a checksum of the sound. In such
+    /// a FLAC a missing block of frames is an error, but truncation between two blocks is not detected.
     pub fn decode_within(file: &[u8], limit: usize) -> Result<Self, AudioError> {
-        // Some damaged files make the decoders panic, which is an error.
+        // Some damaged files make the decoders panic. The panic becomes an error.
         catch_unwind(AssertUnwindSafe(|| read(file, limit)))
             .unwrap_or_else(|_| Err(decode_error("the decoder panicked")))
     }
@@ -56,17 +58,18 @@ fn read(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
             ogg::check_last_page(file)?;
             Box::new(OggReader::try_new(stream, options).map_err(decode_error)?)
         }
-        // The synchronization word, and a layer that exists.
+        // An MPEG frame: the synchronization word, and a valid layer.
         [0xff, second, ..] if second & 0xe0 == 0xe0 && second & 0x06 != 0 => {
-            // In a stream that can seek, the reader estimates the number of frames by the first few of them,
-            // and takes it for the file's own: some files would be cut short, others refused.
+            // With a seekable stream, the reader estimates the number of frames from the first few frames,
+            // and treats the estimate as exact: it would truncate some files and reject others. So the stream
+            // is not seekable.
             let stream = MediaSourceStream::new(Box::new(ReadOnlySource::new(file)), Default::default());
             Box::new(MpaReader::try_new(stream, options).map_err(decode_error)?)
         }
         _ => return Err(AudioError::Format),
     };
     let track =
-        reader.default_track(TrackType::Audio).ok_or_else(|| decode_error("there is no sound in it"))?;
+        reader.default_track(TrackType::Audio).ok_or_else(|| decode_error("the file has no audio track"))?;
     let (id, wanted) = (track.id, track.num_frames);
     let parameters = track.codec_params.as_ref().and_then(|parameters| parameters.audio());
     let parameters = parameters.ok_or_else(|| decode_error("its codec is unknown"))?;
@@ -85,14 +88,15 @@ fn read(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
         if packet.track_id != id {
             continue;
         }
-        // The reader passes over damaged frames of FLAC, and without their number nothing else reveals it.
+        // The reader silently skips damaged frames of FLAC. If the file gives no number of frames, only a gap
+        // in the time stamps shows that.
         if file.starts_with(b"fLaC") && wanted.is_none() && packet.pts.get() != sound.frames() as i64 {
             return Err(AudioError::Checksum);
         }
         let buffer = decoder.decode(&packet).map_err(decode_error)?;
         let spec = buffer.spec();
         let channels = spec.channels().count();
-        // Not more than the limit allows, whatever the file says.
+        // Reserves no more than the limit allows, whatever number the file claims.
         let frames = wanted.map(|frames| (frames as usize).min(limit / size_of::<f32>() / channels.max(1)));
         sound.begin(channels, spec.rate(), frames.unwrap_or_default())?;
         within_limit(sound.planes.len(), (sound.frames() + buffer.frames()) as u64, limit)?;
@@ -111,7 +115,7 @@ fn read(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
     }
 }
 
-/// The sound as far as it is decoded.
+/// The sound that has been decoded so far.
 struct Sound {
     planes: Vec<Vec<f32>>,
     rate: u32,
@@ -122,8 +126,8 @@ impl Sound {
         self.planes.first().map_or(0, Vec::len)
     }
 
-    /// Checks that each part has the channels and the rate of the first one, which finds the memory for all
-    /// frames, if their number is known.
+    /// Checks that a decoded packet has the same channels and sample rate as the first one. The first call
+    /// reserves memory for `frames` frames in each channel.
     fn begin(&mut self, channels: usize, rate: u32, frames: usize) -> Result<(), AudioError> {
         if self.planes.is_empty() {
             self.rate = checked_rate(rate)?;
@@ -132,13 +136,13 @@ impl Sound {
         if (self.planes.len(), self.rate) == (channels, rate) && channels > 0 {
             return Ok(());
         }
-        Err(decode_error("the number of its channels or its sample rate changes"))
+        Err(decode_error("the number of channels or the sample rate changes within the file"))
     }
 
     fn finish(self) -> Result<Audio, AudioError> {
         let channels = self.planes.len();
         let mut planes = self.planes.into_iter();
-        let mut samples = planes.next().ok_or_else(|| decode_error("there is no sound in it"))?;
+        let mut samples = planes.next().ok_or_else(|| decode_error("the audio track is empty"))?;
         samples.reserve_exact((channels - 1) * samples.len());
         planes.for_each(|plane| samples.extend(plane));
         samples.shrink_to_fit();
@@ -146,10 +150,10 @@ impl Sound {
     }
 }
 
-/// The file without ID3 tags before and behind the sound, which MP3 and some FLAC files have.
+/// The file without ID3 tags before and after the sound, which MP3 and some FLAC files have.
 fn without_tags(mut file: &[u8]) -> &[u8] {
     while let [b'I', b'D', b'3', _, _, flags, a, b, c, d, ..] = file {
-        // Seven bits of each byte.
+        // Each byte holds seven bits of the length.
         let length = [a, b, c, d].into_iter().fold(0, |length, byte| length << 7 | usize::from(byte & 0x7f));
         let footer = if flags & 0x10 > 0 { 10 } else { 0 };
         file = file.get(10 + length + footer..).unwrap_or_default();
@@ -160,7 +164,7 @@ fn without_tags(mut file: &[u8]) -> &[u8] {
     }
 }
 
-/// Wraps an error of the decoder, or says what is missing.
+/// Wraps the error of a decoder, or a message.
 fn decode_error(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> AudioError {
     AudioError::Decode(cause.into())
 }

@@ -37,8 +37,8 @@ pub struct Audio {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AudioError {
-    /// The content is not of a supported format.
-    #[error("not sound of a known format: WAV, FLAC, MP3 and Ogg Vorbis are read")]
+    /// The file does not have a supported format.
+    #[error("not sound of a known format: WAV, FLAC, MP3 and Ogg Vorbis are supported")]
     Format,
     /// The file ends before the end of the sound.
     #[error("the sound is truncated: it has {found} frames of {wanted}")]
@@ -51,8 +51,8 @@ pub enum AudioError {
     /// The last page of an Ogg file is missing.
     #[error("the sound is truncated: the last page of the Ogg file is missing")]
     Unfinished,
-    /// The sound does not have the checksum that the file gives for it.
-    #[error("the sound is damaged: it has another checksum than the file gives")]
+    /// The checksum of the decoded sound differs from the one in the file.
+    #[error("the sound is damaged: its checksum differs from the one in the file")]
     Checksum,
     /// The sound would take too much memory.
     #[error(
@@ -67,22 +67,22 @@ pub enum AudioError {
         limit: usize,
     },
     /// The sample rate is 0 or unusually high.
-    #[error("a sample rate of {0}: make it from 1 to 768000 per second")]
+    #[error("a sample rate of {0} per second is not supported: choose one from 1 to 768000")]
     Rate(u32),
     /// The samples do not fill the channels.
-    #[error("{samples} samples do not make {channels} channels of equal length")]
+    #[error("{samples} samples cannot be divided into {channels} channels of equal length")]
     Samples {
         /// The number of samples.
         samples: usize,
         /// The number of channels.
         channels: usize,
     },
-    /// The sound is damaged, or of a kind that the decoder does not support.
+    /// The sound is damaged, or the decoder does not support its encoding.
     #[error("cannot decode the sound")]
     Decode(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// So that `?` works in a function that is mapped over samples.
+/// Lets `?` convert the error in a function that is mapped over samples.
 impl From<AudioError> for Error {
     fn from(error: AudioError) -> Self {
         Error::step(error)
@@ -107,12 +107,12 @@ fn within_limit(channels: usize, frames: u64, limit: usize) -> Result<(), AudioE
 }
 
 impl Audio {
-    /// Makes sound of its samples per second, the number of its channels, and its samples: all of the first
-    /// channel, then those of the next one.
+    /// Makes sound from its sample rate in samples per second, the number of its channels, and its samples:
+    /// all samples of the first channel, then those of the next one.
     ///
     /// # Errors
-    /// [`AudioError::Rate`], and [`AudioError::Samples`] if the samples are not the same number for each
-    /// channel, or there are no channels.
+    /// [`AudioError::Rate`] for an unsupported rate, and [`AudioError::Samples`] if `channels` is 0 or does
+    /// not divide the number of samples.
     pub fn new(sample_rate: u32, channels: usize, samples: Vec<f32>) -> Result<Self, AudioError> {
         let sample_rate = checked_rate(sample_rate)?;
         if samples.len().checked_rem(channels) == Some(0) {
@@ -140,7 +140,7 @@ impl Audio {
         self.samples.len() / self.channels
     }
 
-    /// The samples of a channel; none if it does not exist.
+    /// The samples of a channel; empty if there is no such channel.
     #[must_use]
     pub fn channel(&self, channel: usize) -> &[f32] {
         let frames = self.frames();

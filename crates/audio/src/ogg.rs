@@ -1,18 +1,20 @@
-//! What the decoder of Ogg Vorbis does not check.
+//! Checks that symphonia's decoder of Ogg Vorbis does not make.
 
 use super::AudioError;
 use symphonia::core::checksum::Crc32;
 use symphonia::core::errors::Result;
 use symphonia::core::io::{BitReaderRtl, Monitor, ReadBitsRtl};
 
-/// Number of bytes that the codebooks of a file may take: many times those that encoders write.
+/// Limit of the memory of a file's codebooks, in bytes: many times what encoders write.
 const MAX_CODEBOOKS: u64 = 16 << 20;
 
-/// Checks that the last page of an Ogg file is complete, has its checksum, and ends its stream: the decoder
-/// passes over damaged pages, and takes the number of frames from the last one that it finds.
+/// Checks that the last page of an Ogg file is complete, matches its checksum, and is marked as the end of
+/// the stream. The decoder itself skips damaged pages, and takes the number of frames from the last page that
+/// it finds.
 pub(super) fn check_last_page(file: &[u8]) -> std::result::Result<(), AudioError> {
     let last = memchr::memmem::rfind(file, b"OggS").map(|at| &file[at..]).unwrap_or_default();
-    // The flags are at 5, the checksum at 22, the number of segments at 26, and their lengths behind it.
+    // The flags are at byte 5, the checksum is at 22, the number of segments at 26, and the lengths of the
+    // segments follow it.
     let page = || {
         let count = usize::from(*last.get(26)?);
         let lengths = last.get(27..27 + count)?;
@@ -21,17 +23,17 @@ pub(super) fn check_last_page(file: &[u8]) -> std::result::Result<(), AudioError
     };
     let mut page = page().ok_or(AudioError::Unfinished)?.to_vec();
     let wanted = u32::from_le_bytes([page[22], page[23], page[24], page[25]]);
-    // The checksum is that of the page with zeros in its place.
+    // The checksum is computed with zeros in its own bytes.
     page[22..26].fill(0);
     let mut checksum = Crc32::new(0);
     checksum.process_buf_bytes(&page);
     if checksum.crc() == wanted { Ok(()) } else { Err(AudioError::Checksum) }
 }
 
-/// Checks the memory that the decoder will allocate for its codebooks, by the packets of identification and
-/// setup: 20 bytes of a file can ask for 16 MB, 256 times.
+/// Limits the memory that the decoder will allocate for codebooks. `packets` are the identification and the
+/// setup packet. Without this check, 20 bytes of a file can claim 16 MB, up to 256 times.
 pub(super) fn check_codebooks(packets: &[u8]) -> std::result::Result<(), AudioError> {
-    // The identification has 30 bytes; the setup begins with its number and "vorbis".
+    // The identification packet has 30 bytes; the setup packet begins with its 1-byte type and "vorbis".
     let size = codebook_bytes(packets.get(37..).unwrap_or_default());
     match size.map_err(|error| AudioError::Decode(error.into()))? {
         0..=MAX_CODEBOOKS => Ok(()),
@@ -47,7 +49,7 @@ fn codebook_bytes(setup: &[u8]) -> Result<u64> {
     let mut bits = BitReaderRtl::new(setup);
     let mut size = 0;
     for _ in 0..=bits.read_bits_leq32(8)? {
-        // The mark of a codebook.
+        // The synchronization pattern of a codebook.
         bits.ignore_bits(24)?;
         let dimensions = bits.read_bits_leq32(16)?;
         let entries = bits.read_bits_leq32(24)?;
@@ -56,7 +58,7 @@ fn codebook_bytes(setup: &[u8]) -> Result<u64> {
             bits.ignore_bits(5)?;
             let mut left = entries;
             while left > 0 {
-                // Too many are an error of the decoder.
+                // If there are too many lengths, the decoder itself fails.
                 left = left.saturating_sub(bits.read_bits_leq32(u32::BITS - left.leading_zeros())?);
             }
         } else {
@@ -67,16 +69,17 @@ fn codebook_bytes(setup: &[u8]) -> Result<u64> {
                 }
             }
         }
-        // The length of a code, the code, the entry, and its place in the table that finds it.
+        // Bytes for each entry: the length of its code, the code, the entry itself, and its slot in the
+        // lookup table.
         size += 24 * u64::from(entries);
         let numbers = match bits.read_bits_leq32(4)? {
             0 => continue,
-            // As the decoder computes it, so that both read the next codebook at the same bit.
+            // Computed as the decoder does, so that both find the next codebook at the same bit.
             1 => (entries as f32).powf(1.0 / dimensions as f32).floor() as u32,
             _ => entries.saturating_mul(dimensions),
         };
         size += size_of::<f32>() as u64 * u64::from(entries) * u64::from(dimensions);
-        // The least number and the distance between two.
+        // The minimum value and the step between two values.
         bits.ignore_bits(64)?;
         let width = bits.read_bits_leq32(4)? + 1;
         bits.ignore_bits(1)?;

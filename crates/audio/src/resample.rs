@@ -1,35 +1,37 @@
-//! Change of the sample rate.
+//! Changes the sample rate of sound.
 
 use super::{Audio, AudioError, DEFAULT_LIMIT, checked_rate, within_limit};
 
-/// The number of zero crossings of the sinc to each side: torchaudio's `lowpass_filter_width`.
+/// The number of the sinc's zero crossings on each side: torchaudio's `lowpass_filter_width`.
 const WIDTH: f64 = 6.0;
-/// The highest frequency that remains, as a share of half of the lower rate: torchaudio's `rolloff`.
+/// The highest frequency that passes the filter, as a fraction of half the lower rate: torchaudio's
+/// `rolloff`.
 const ROLLOFF: f64 = 0.99;
-/// The largest number of weights that are kept: 4 MiB. Two rates whose ratio needs more are unusual, and
-/// their weights are calculated for each sample.
+/// Maximum number of weights in the precomputed table (4 MiB). Pairs of rates that need more are unusual;
+/// their weights are computed again for each sample.
 const MAX_WEIGHTS: u64 = 1 << 20;
 
-/// Changes the sample rate by a sinc in a Hann window. It is the formula of torchaudio's `resample` with its
-/// defaults (a filter width of 6 and a roll-off of 0.99), whose results differ by rounding.
+/// Changes the sample rate with a Hann-windowed sinc filter: torchaudio's `resample` with its defaults (a
+/// filter width of 6 and a roll-off of 0.99). The results differ from torchaudio's only by rounding.
 ///
-/// Each sample is calculated from its place alone, and its sum has the same order on every processor: a part
-/// of the sound has the same bits as the whole.
+/// Each output sample depends only on its position, and its terms are added in the same order on every
+/// processor. So resampling a part of the sound gives exactly the same samples as resampling all of it.
 #[derive(Debug, Clone)]
 pub struct AudioResampler {
-    /// The rates without common factors.
+    /// The two rates, divided by their greatest common divisor.
     from: u64,
     to: u64,
-    /// The lower rate less the roll-off, in the same unit.
+    /// The lower of the two, multiplied by the roll-off.
     base: f64,
-    /// The number of weights of a sample.
+    /// The number of weights for one output sample.
     taps: usize,
-    /// The weights of each of the `to` places that a sample can have between two of the source.
+    /// The weights for each of the `to` positions that an output sample can have between two input samples;
+    /// `None` if there are too many.
     weights: Option<Vec<f32>>,
 }
 
 impl AudioResampler {
-    /// From a sample rate to another one.
+    /// Makes a resampler from the rate `from` to the rate `to`, in samples per second.
     ///
     /// # Errors
     /// [`AudioError::Rate`].
@@ -38,7 +40,7 @@ impl AudioResampler {
         let common = greatest_common_divisor(from, to);
         let (from, to) = (from / common, to / common);
         let base = from.min(to) as f64 * ROLLOFF;
-        // Between the ends of the window, and one more where they are not at a sample.
+        // The samples between the ends of the window, and one more for ends that lie between two samples.
         let taps = (2.0 * WIDTH * from as f64 / base).ceil() as usize + 1;
         let mut resampler = AudioResampler { from, to, base, taps, weights: None };
         if from != to && to * taps as u64 <= MAX_WEIGHTS {
@@ -52,15 +54,15 @@ impl AudioResampler {
         Ok(resampler)
     }
 
-    /// The number of frames at the other rate of sound with `frames` frames, rounded up.
+    /// The number of output frames for `frames` input frames, rounded up.
     #[must_use]
     pub fn frames(&self, frames: usize) -> usize {
         let frames = (frames as u128 * u128::from(self.to)).div_ceil(u128::from(self.from));
         usize::try_from(frames).unwrap_or(usize::MAX)
     }
 
-    /// Writes the samples of one channel at the other rate to `part`, from number `start` on. Beyond its ends
-    /// the sound is silent.
+    /// Resamples one channel, and writes the output samples from number `start` on to `part`. The channel
+    /// counts as silent before its beginning and after its end.
     pub fn resample(&self, channel: &[f32], start: usize, part: &mut [f32]) {
         if self.from == self.to {
             let rest = channel.get(start..).unwrap_or_default();
@@ -74,7 +76,7 @@ impl AudioResampler {
             let phase = (place % u128::from(self.to)) as u64;
             let whole = i64::try_from(place / u128::from(self.to)).unwrap_or(i64::MAX);
             let first = whole.saturating_add(self.first(phase));
-            // The part of the window that has sound.
+            // The part of the window that is inside of the channel.
             let skip = usize::try_from(first.saturating_neg()).unwrap_or(0).min(self.taps);
             let begin = usize::try_from(first.max(0)).unwrap_or(usize::MAX);
             let sound = channel.get(begin..).unwrap_or_default();
@@ -89,14 +91,14 @@ impl AudioResampler {
         }
     }
 
-    /// The first sample of the source in the window of this phase, relative to the one at or before its
-    /// place.
+    /// The first input sample in the window of this phase, relative to the input sample at or before the
+    /// output sample.
     fn first(&self, phase: u64) -> i64 {
         let place = phase as f64 / self.to as f64;
         (place - WIDTH * self.from as f64 / self.base).ceil() as i64
     }
 
-    /// The weight of the sample `at` of the source for the place of a phase.
+    /// The weight of input sample `at` for an output sample of this phase.
     fn weight(&self, phase: u64, at: i64) -> f32 {
         let place = at as f64 / self.from as f64 - phase as f64 / (self.from as f64 * self.to as f64);
         let t = place * self.base;
@@ -114,8 +116,8 @@ impl Audio {
     /// The same sound with another sample rate: see [`AudioResampler`].
     ///
     /// # Errors
-    /// [`AudioError::Rate`]; and [`AudioError::TooLarge`] for more than 512 MiB, which a small file of few
-    /// samples per second would make.
+    /// [`AudioError::Rate`], and [`AudioError::TooLarge`] if the result exceeds 512 MiB, as a small file with
+    /// a very low sample rate could.
     pub fn resampled(&self, rate: u32) -> Result<Audio, AudioError> {
         let resampler = AudioResampler::new(self.sample_rate, rate)?;
         let frames = resampler.frames(self.frames());
@@ -128,7 +130,7 @@ impl Audio {
     }
 }
 
-/// The sum of products in eight partial sums, whatever the processor has.
+/// The dot product, by eight partial sums on every processor, so that rounding is the same everywhere.
 fn dot(samples: &[f32], weights: &[f32]) -> f32 {
     let weights = &weights[..samples.len()];
     let (samples, last) = samples.as_chunks::<8>();
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tone_stays_the_same_tone() {
+    fn a_tone_keeps_its_frequency() {
         for (from, to) in
             [(44_100, 16_000), (16_000, 44_100), (48_000, 48_000), (8_000, 7_999), (767_999, 768_000)]
         {
@@ -167,18 +169,18 @@ mod tests {
             let mut part = vec![0.0; frames];
             resampler.resample(&channel, 0, &mut part);
             let wanted = tone(to, frames, f64::from(from.min(to)) / 20.0);
-            // Not at the ends, beyond which the sound is silent.
+            // The ends differ, because the sound is silent beyond them.
             let margin = frames / 10;
             let inside = part.iter().zip(&wanted).enumerate().take(frames - margin).skip(margin);
             for (at, (ours, wanted)) in inside {
-                let apart = (ours - wanted).abs();
-                assert!(apart < 5e-3, "{from} to {to}: {apart} at {at}");
+                let difference = (ours - wanted).abs();
+                assert!(difference < 5e-3, "{from} to {to}: {difference} at {at}");
             }
         }
     }
 
     #[test]
-    fn what_is_too_high_for_the_lower_rate_is_filtered_out() {
+    fn frequencies_above_half_the_lower_rate_are_filtered_out() {
         let resampler = AudioResampler::new(48_000, 16_000).unwrap();
         let mut part = vec![0.0; 900];
         resampler.resample(&tone(48_000, 3_000, 12_000.0), 0, &mut part);
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_has_the_bits_of_the_whole() {
+    fn a_resampled_part_is_exactly_that_of_the_whole() {
         let channel = tone(44_100, 2_000, 440.0);
         for to in [16_000, 96_000, 44_100, 767_999] {
             let resampler = AudioResampler::new(44_100, to).unwrap();

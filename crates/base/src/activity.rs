@@ -1,7 +1,7 @@
-//! The current activity of each thread of a pipeline, in a mark that other threads can read.
+//! The current activity of each thread of a pipeline, in a [`ThreadMark`] that other threads can read.
 //!
-//! The thread itself only stores numbers, which is cheap enough for every sample. Times come from reading the
-//! marks at intervals, as a sampling profiler does.
+//! The thread itself only stores numbers, which is cheap enough for every sample. Another thread reads the
+//! marks at intervals, as a sampling profiler does, and estimates times from them.
 
 use serde::Serialize;
 use std::cell::OnceCell;
@@ -29,17 +29,17 @@ pub enum Activity {
     Shuffle,
     /// It runs the stages of a pipeline, and writes samples into tensors.
     Map,
-    /// It runs a stage that sees one item after the other, or a function behind one.
+    /// It runs a stream stage, which sees the items one by one in order, or a function behind such a stage.
     Stage,
     /// It collects items and makes batches.
     Collect,
     /// It has nothing to do.
     Idle,
-    /// It waits for bytes of one stream, or of any.
+    /// It waits for bytes of one stream or of any stream.
     AwaitBytes,
     /// It waits for a stream that no other thread reads.
     AwaitStream,
-    /// It waits until ready items are taken.
+    /// It waits until the collecting thread takes ready items.
     AwaitRoom,
     /// It waits for the next items of one stream.
     AwaitItems,

@@ -1,18 +1,17 @@
 //! Memory that begins at an aligned address, for tensors and for reading.
 //!
-//! The allocator of glibc takes large allocations from `mmap`, and returns the address 16 bytes behind the
+//! The allocator of glibc takes large allocations from `mmap`, and returns an address 16 bytes after the
 //! beginning of a page. The kernel copies from page to page, and on AMD's Zen a copy whose destination begins
-//! a few bytes behind its source, modulo the size of a page, is slower: up to three times on Zen 3
-//! (`docs/benchmarks/2026-11-alignment.md`). So memory into which the kernel copies begins at an aligned
-//! address.
+//! a few bytes after its source, modulo the size of a page, is slower: up to three times on Zen 3
+//! (`docs/benchmarks/2026-11-alignment.md`). So this module aligns memory into which the kernel copies.
 
 use bytes::BytesMut;
 
-/// The alignment in bytes: what DLPack requires of producers, more than any device's copy engine does, and
-/// enough for the kernel's copies.
+/// The alignment in bytes. DLPack requires 256 bytes of producers; copy engines of devices and the kernel's
+/// copies need no more.
 pub const ALIGNMENT: usize = 256;
 
-/// Makes a buffer of zeros, aligned for any type of number.
+/// Makes a buffer of zeros, aligned for any element type.
 pub fn zeroed(size: usize) -> BytesMut {
     let mut buffer = BytesMut::zeroed(size + ALIGNMENT - 1);
     let offset = offset(&buffer);
@@ -21,8 +20,8 @@ pub fn zeroed(size: usize) -> BytesMut {
     buffer
 }
 
-/// Makes an empty, aligned buffer with room for `room` bytes. It is not cleared, which would take as long as
-/// writing it.
+/// Makes an empty, aligned buffer with room for `room` bytes. The memory is not cleared, since that would
+/// take as long as filling it.
 pub fn with_room(room: usize) -> BytesMut {
     let mut buffer = BytesMut::with_capacity(room + ALIGNMENT - 1);
     let offset = offset(&buffer);

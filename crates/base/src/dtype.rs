@@ -26,8 +26,8 @@ pub enum DType {
     U64,
     /// 16-bit floating-point number.
     F16,
-    /// bfloat16: 16-bit floating-point number with the exponent range of `f32`. numpy and npy files have no
-    /// such type.
+    /// bfloat16: 16-bit floating-point number with the exponent range of `f32`. numpy has no such type, and
+    /// neither have npy files.
     BF16,
     /// 32-bit floating-point number.
     F32,
@@ -99,7 +99,8 @@ impl DType {
             DType::U32 => "<u4",
             DType::U64 => "<u8",
             DType::F16 => "<f2",
-            // What numpy writes for the bfloat16 of the package ml_dtypes, and does not read back.
+            // numpy writes this for the bfloat16 of the package ml_dtypes, but does not read it back as
+            // bfloat16.
             DType::BF16 => "<V2",
             DType::F32 => "<f4",
             DType::F64 => "<f8",

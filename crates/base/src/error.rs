@@ -1,8 +1,8 @@
 //! The error type of the crate: what went wrong, where, and what to do about it.
 //!
-//! [`Error`] and [`ErrorKind`] are here, since each may contain the other. What they consist of is in
-//! `location`, `size_limit` and `value_type`; what is done with them in `context`, `display`, `name` and
-//! `failure_class`.
+//! [`Error`] and [`ErrorKind`] are both in this file, since each may contain the other. The types of their
+//! fields are in `location`, `size_limit` and `value_type`; their methods are in `context`, `display`, `name`
+//! and `failure_class`.
 
 mod context;
 mod display;
@@ -34,10 +34,10 @@ type ErrorSource = Box<dyn std::error::Error + Send + Sync>;
 /// shard, the byte offset in it, the tar member and the sample key, as far as they are known.
 ///
 /// As usual, `{}` shows this error alone, and [`source`](std::error::Error::source) returns its cause. `{:#}`
-/// shows the error with all causes in one line, for logs, and so does `{:?}`, which is shown if `main`
+/// shows the error with all causes in one line, for logs, and so does `{:?}`, which Rust prints if `main`
 /// returns an error.
 ///
-/// None of them shows user information or queries of URLs: see [`SecretUrl`].
+/// None of these forms shows user information or queries of URLs: see [`SecretUrl`].
 ///
 /// ```
 /// # use shardstream_base as shardstream;
@@ -54,7 +54,7 @@ struct ErrorDetails {
     kind: ErrorKind,
     location: Location,
     attempts: Option<Attempts>,
-    /// The secrets that its text may repeat, if it is the error of a custom source.
+    /// For an error of a custom source: the secrets that were sent to it, which its text may repeat.
     repeats: Option<SentSecrets>,
 }
 
@@ -141,8 +141,8 @@ pub enum ErrorKind {
     Decompress {
         /// The compression: "gzip" or "zstd".
         compression: &'static str,
-        /// Number of bytes of the object that the decoder had consumed without an error. Damage that is found
-        /// by a checksum at the end of the data may be before.
+        /// Number of compressed bytes that the decoder had consumed without an error. If a checksum at the
+        /// end of the data found the damage, the damage may be anywhere before.
         offset: u64,
         /// The decoder's own error.
         #[source]
@@ -172,9 +172,9 @@ pub enum ErrorKind {
          `--without-versions`)"
     )]
     Stale {
-        /// Its size and version, or number of samples, then.
+        /// Its size and version, or its number of samples, when it was indexed or the state was taken.
         then: String,
-        /// The same now.
+        /// The current ones.
         now: String,
     },
     /// The operating system or the network reported an error.
@@ -186,7 +186,7 @@ pub enum ErrorKind {
     /// The store asks its clients to slow down, or is temporarily unavailable.
     #[error("the store is busy{}", pause(*retry_after))]
     Busy {
-        /// The time that the store asks to wait before the next try.
+        /// The pause that the store asks for before the next try.
         retry_after: Option<Duration>,
         /// The error of the store.
         source: ErrorSource,
@@ -213,8 +213,8 @@ pub enum ErrorKind {
         /// The checksum of the bytes that were read.
         received: u32,
     },
-    /// A file of a `Cache` does not contain the bytes that were written to it, and
-    /// neither did the file before it. None of these bytes have been returned.
+    /// A file of a `Cache` does not contain the bytes that were written to it, although the cache has fetched
+    /// it twice. None of these bytes have been returned.
     #[error(
         "the cache file {} was damaged again after it was refetched: the checksum of a block should be \
          {expected} and is {received}; check the disk, or use another disk for the cache",
@@ -228,8 +228,7 @@ pub enum ErrorKind {
         /// The checksum of the bytes that were read.
         received: String,
     },
-    /// Reading was stopped before the end: by a `Stopper`, or because its consumer
-    /// was dropped.
+    /// Reading was stopped before its end, by a `Stopper` or because its consumer was dropped.
     #[error("the reading was stopped")]
     Stopped,
     /// The shard ends inside a member, or has no end-of-archive marker.
@@ -238,9 +237,9 @@ pub enum ErrorKind {
         /// Number of missing bytes, at least.
         missing: u64,
     },
-    /// The end of a tar archive is in the wrong place, or is followed by data or too many zeros: a region of
-    /// the shard was probably overwritten with zeros, and samples are missing. The offset is that of the
-    /// first byte at fault.
+    /// The end-of-archive marker of a tar archive is in the wrong place, or data or too many zeros follow it:
+    /// a region of the shard was probably overwritten with zeros, and samples are missing.
+    /// [`Location::offset`] is that of the first wrong byte.
     #[error("bad end of the tar archive: {0}")]
     ArchiveEnd(String),
     /// A tar header's checksum does not match its bytes.
@@ -249,23 +248,24 @@ pub enum ErrorKind {
     /// A tar header or extension is malformed.
     #[error("bad tar header: {0}")]
     Header(String),
-    /// The file is no shard of its format, or is not compressed as its name says. No policy skips this, since
-    /// it is no damage: a pattern matches another file, or the shards were never fetched.
+    /// The file is not a shard of its format, or is not compressed as its name says. No policy skips this
+    /// error, since the shard is not damaged: a pattern matches an unrelated file, or the shards were never
+    /// fetched.
     #[error("this is {found}, and no {expected}{remedy}; it begins with `{beginning}`")]
     NotAnArchive {
         /// What the file seems to be, such as "a Git LFS pointer".
         found: &'static str,
         /// What it should be: "tar archive", "JSON lines", "gzip data" or "zstd data".
         expected: &'static str,
-        /// What to do, behind a colon; may be empty.
+        /// What to do, beginning with a colon; may be empty.
         remedy: &'static str,
-        /// The first line or bytes, escaped and shortened, without what may be a secret.
+        /// The first line or bytes, escaped and shortened, with possible secrets removed.
         beginning: String,
     },
-    /// A document is no index of shards, or contradicts itself.
+    /// A document is not an index of shards, or contradicts itself.
     #[error("bad index of shards: {0}")]
     Index(String),
-    /// A length in the input exceeds a limit of the reader.
+    /// A size in the input exceeds a limit of the reader.
     #[error("{what} of {size} bytes exceeds the limit of {limit} bytes{}", what.hint())]
     TooLarge {
         /// What is too large.
@@ -290,7 +290,7 @@ pub enum ErrorKind {
         /// The field (extension) that occurs twice.
         field: String,
     },
-    /// A shard is not as its format says: an error that has no kind of its own. For formats other than tar.
+    /// A shard of a format other than tar violates its format, in a way that has no kind of its own.
     #[error("bad data in the shard: {0}")]
     Format(String),
     /// The members of one sample are not adjacent in the shard.
@@ -302,7 +302,7 @@ pub enum ErrorKind {
     /// A `dataset::Side` has no sample of this key.
     #[error("the joined shard has no sample of this key{}", missing_sample_hint(*damaged))]
     MissingSample {
-        /// Whether the side's shard is damaged, so that the sample may be in the part that cannot be read.
+        /// Whether the side's shard is damaged: the sample may be in the part that cannot be read.
         damaged: bool,
     },
     /// No sample has the key that was looked up.
@@ -341,7 +341,7 @@ pub enum ErrorKind {
     MissingTensor {
         /// The tensor asked for.
         name: String,
-        /// The tensors that the batch has, without those that were taken out.
+        /// The tensors that the batch has now; those that were taken out of it are gone.
         available: String,
     },
     /// The value of a field has another type than the requested one.
@@ -385,17 +385,17 @@ pub enum ErrorKind {
     /// An array has another type or shape than the requested one.
     #[error("{0}")]
     Array(ErrorSource),
-    /// A sample was not written, because it would not read back as it is.
+    /// A sample was not written, because reading it back would give a different sample.
     #[error("this sample would not read back as it is: {0}")]
     Unwritable(String),
     /// A step supplied by the caller failed.
     #[error("a pipeline step failed")]
     Step(#[source] ErrorSource),
-    /// A thread of the pipeline panicked: in a step supplied by the caller.
+    /// A step supplied by the caller panicked on a thread of the pipeline.
     #[error("a pipeline thread panicked: {0}")]
     Panicked(String),
-    /// A task that reads, lists or writes objects panicked: in a `Source` of the
-    /// caller's, or by a mistake in this crate. It is not about one sample, and no policy skips it.
+    /// A task that reads, lists or writes objects panicked, in the caller's `Source` or by a bug in this
+    /// crate. No policy skips this error, since it does not concern a single sample.
     #[error("reading or writing objects panicked, in a `Source` or in shardstream itself: {0}")]
     SourcePanicked(String),
     /// More failures would have been skipped than an `OnError` allows.
@@ -414,7 +414,7 @@ pub enum ErrorKind {
     },
 }
 
-/// The time that a store asks to wait, for the end of a message.
+/// The pause that a store asks for, as the end of a message.
 fn pause(time: Option<Duration>) -> String {
     time.map_or_else(String::new, |time| format!(": it asks to wait {time:?}"))
 }
@@ -431,10 +431,10 @@ impl From<std::io::Error> for Error {
     }
 }
 
-/// The hint of a missing sample of a side, for the end of a message.
+/// What to do about a missing sample of a side, as the end of a message.
 fn missing_sample_hint(damaged: bool) -> &'static str {
     match damaged {
-        true => ": it is damaged, as an earlier error says, and the rest of it cannot be read",
+        true => ": the shard is damaged, as an earlier error says, and the rest of it cannot be read",
         false => ": write it there, or choose by `Side::missing` what happens to this sample",
     }
 }

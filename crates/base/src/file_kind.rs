@@ -1,4 +1,4 @@
-//! Tells by its first bytes what a file is that is no shard, or is not compressed as its name says.
+//! Recognises files that are not shards, or are not compressed as their name says, by their first bytes.
 
 use crate::error::{Error, ErrorKind};
 use crate::secret_url::redact_text;
@@ -6,14 +6,14 @@ use crate::secret_url::redact_text;
 /// Number of bytes that identify a file: those of a tar header.
 pub const HEAD: usize = 512;
 
-/// Number of characters shown of the first line.
+/// Number of characters of the first line that a message shows.
 const MAX_SHOWN: usize = 80;
-/// Number of bytes shown of a file that is no text.
+/// Number of bytes of a binary file that a message shows.
 const MAX_BINARY: usize = 16;
-/// A word of at least this length with letters and digits may be a secret, and is not shown.
+/// A word of at least this length that has letters and digits may be a secret, and is hidden.
 const MIN_SECRET: usize = 20;
 
-/// A kind of file: its first bytes, what it is, and what to do.
+/// A kind of file: its first bytes, its name, and what to do about it.
 type Signature = (&'static [u8], &'static str, &'static str);
 
 const COMPRESSED: [Signature; 5] = [
@@ -28,7 +28,7 @@ const REPACK: &str = ": unpack it and write its files to tar shards";
 const CONVERT: &str = ": only tar shards are read, so convert it";
 const DOWNLOAD: &str = ": a server sent it in place of the shard, so look at it, and fetch the shard again";
 const SINGLE: &str = ": shards are tar archives of such files";
-const NO_SHARD: &str = ": if it lies beside shards, leave it out of their pattern";
+const NO_SHARD: &str = ": if it is in the directory of the shards, leave it out of their pattern";
 
 const LFS: Signature =
     (b"version https://git-lfs", "a Git LFS pointer", ": run `git lfs pull` to fetch the file itself");
@@ -50,8 +50,8 @@ const BINARY: [Signature; 14] = [
     (b"\x7fELF", "a program", NO_SHARD),
 ];
 
-/// The error of a file with these first bytes, which are no tar header, unless it may be a damaged or cut
-/// tar archive.
+/// The error of a file whose first bytes, `head`, are not a tar header. `None` if the file may be a damaged
+/// or truncated tar archive.
 pub fn not_a_tar(head: &[u8]) -> Option<Error> {
     if let Some((_, name, hint)) = find(&COMPRESSED, head) {
         let message = format!(
@@ -65,17 +65,17 @@ pub fn not_a_tar(head: &[u8]) -> Option<Error> {
     }
     let (found, remedy) = match kind(head) {
         Some(kind) => kind,
-        // A name may be all that is left of a header.
+        // The file may be cut within the name of its first header.
         None if head.len() < HEAD && !is_text(head, 100) => return None,
         None if is_text(head, 0) => ("a text", NO_SHARD),
-        // A shard whose beginning is damaged: the rest of it may be sound.
+        // The beginning of the shard may be damaged, and the rest intact.
         None => return None,
     };
     Some(no(found, "tar archive", remedy, head))
 }
 
-/// The error of a file with these first bytes whose name says that it is compressed by `compression`, if it
-/// is something else that is known.
+/// The error of a file whose name says that it is compressed by `compression`, if its first bytes, `head`,
+/// are those of another known kind of file.
 pub fn not_compressed(head: &[u8], compression: &'static str) -> Option<Error> {
     let is_skippable =
         compression == "zstd" && head.len() >= 4 && head[0] >> 4 == 5 && head[1..4] == *b"\x2a\x4d\x18";
@@ -100,11 +100,11 @@ pub fn not_compressed(head: &[u8], compression: &'static str) -> Option<Error> {
     Some(no(found, expected, remedy, head))
 }
 
-/// The error of a file whose first line that is not empty is this, or begins with this, and whose name says
-/// that it has JSON lines, if it is something else that is known.
+/// The error of a file whose name says that it has JSON lines, if `line`, the first line that is not empty or
+/// its beginning, is that of another known kind of file.
 pub fn not_json_lines(line: &[u8]) -> Option<Error> {
     let head = &line[..line.len().min(HEAD)];
-    // A text may have `ustar` in its place, but no zeros.
+    // A text may have `ustar` at the same offset, but no zeros.
     let is_tar = head.get(257..262) == Some(b"ustar") && head.contains(&0);
     let (found, remedy) = match find(&COMPRESSED, head) {
         Some((_, "gzip", _)) => ("gzip data", ": rename it to end in .jsonl.gz"),
@@ -124,14 +124,14 @@ fn find<'a>(signatures: &'a [Signature], head: &[u8]) -> Option<&'a Signature> {
     signatures.iter().find(|(magic, ..)| head.starts_with(magic))
 }
 
-/// What a file is, and what to do about it.
+/// The name of a kind of file, and what to do about it.
 fn kind(head: &[u8]) -> Option<(&'static str, &'static str)> {
     let is_json = || matches!(text_of(head), [b'{' | b'[', ..]) && is_text(head, 0);
     let json = ("JSON", ": if it is an index or a list, leave it out of the pattern of shards");
     foreign(head).or_else(|| is_json().then_some(json))
 }
 
-/// The same for a file that is no JSON either.
+/// As [`kind`], but does not recognise JSON.
 fn foreign(head: &[u8]) -> Option<(&'static str, &'static str)> {
     let known = |&(_, found, remedy): &Signature| (found, remedy);
     if head.starts_with(LFS.0) {
@@ -154,7 +154,7 @@ fn text_of(head: &[u8]) -> &[u8] {
     head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start()
 }
 
-/// Whether these bytes may be those of a damaged header: `ustar` is in its place, or all numbers are octal.
+/// Whether these bytes may be a damaged tar header: `ustar` is at its offset, or all numbers are octal.
 fn may_be_tar(head: &[u8]) -> bool {
     let is_octal = |byte: &u8| matches!(byte, b'0'..=b'7' | b' ' | 0);
     let numbers = head.get(100..156).unwrap_or_default();
@@ -163,9 +163,9 @@ fn may_be_tar(head: &[u8]) -> bool {
             || numbers.iter().all(is_octal) && numbers.iter().any(u8::is_ascii_digit))
 }
 
-/// Whether these bytes are text of several lines, or of one line of more than `long` bytes.
+/// Whether these bytes are text that has a line break or more than `long` bytes.
 fn is_text(head: &[u8], long: usize) -> bool {
-    // The last character may be cut.
+    // `head` may end within a character.
     let valid = match std::str::from_utf8(head) {
         Ok(text) => text,
         Err(error) if error.error_len().is_none() => {
@@ -177,7 +177,7 @@ fn is_text(head: &[u8], long: usize) -> bool {
     !valid.contains(is_control) && (valid.contains('\n') || valid.len() > long)
 }
 
-/// The first line as it can be shown: control characters are escaped, and what may be a secret is left out.
+/// The first line for a message: control characters are escaped, and possible secrets are hidden.
 fn beginning(head: &[u8]) -> String {
     if !is_text(head, 0) {
         return head[..head.len().min(MAX_BINARY)].escape_ascii().to_string();
@@ -205,7 +205,7 @@ fn beginning(head: &[u8]) -> String {
     shown
 }
 
-/// A character, escaped if it could control a terminal.
+/// A character, escaped if it is not printable: it could control a terminal.
 fn escaped(c: char) -> impl Iterator<Item = char> {
     let is_plain = matches!(c, '"' | '\'' | '\\');
     is_plain.then_some(c).into_iter().chain((!is_plain).then(|| c.escape_debug()).into_iter().flatten())
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_people_have_are_named() {
+    fn common_files_that_are_no_shards_are_recognised() {
         check(
             b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 12345\n",
             &["a Git LFS pointer", "`git lfs pull`", "version https://git-lfs.github.com/spec/v1"],
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_bounded_and_has_no_secrets() {
+    fn the_shown_beginning_is_bounded_and_has_no_secrets() {
         let long = format!("{}\n", "é\u{1b}[31m ".repeat(300));
         check(long.replace('\u{1b}', "e").as_bytes(), &["…"]);
         for secret in [
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_and_cut_archives_are_archives() {
+    fn damaged_and_truncated_archives_get_no_error() {
         let mut header = [0; HEAD];
         header[..5].copy_from_slice(b"a.txt");
         header[100..108].copy_from_slice(b"0000644\0");
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_no_json_lines_are_named() {
+    fn files_that_are_not_json_lines_are_recognised() {
         let tar = [&b"a.txt"[..], &[0; 252], b"ustar"].concat();
         for (line, expected) in [
             (&b"\x1f\x8b\x08\0"[..], "this is gzip data, and no JSON lines"),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn compressions_are_compared_with_the_name() {
+    fn a_compression_other_than_the_name_says_is_an_error() {
         assert!(not_compressed(b"\x1f\x8b\x08\0", "gzip").is_none());
         assert!(not_compressed(b"\x52\x2a\x4d\x18", "zstd").is_none());
         assert!(not_compressed(b"\x9f\x8b\x08\0", "gzip").is_none(), "damage");

@@ -1,6 +1,6 @@
 //! The parts that the crates of [shardstream](https://docs.rs/shardstream) share: one error with a location,
-//! URLs that show no secret, one portable random generator, types of numbers, waits that a drop ends, and
-//! counters of what threads and memory do, and buffers for reading.
+//! URLs that show no secret, one portable random generator, numeric element types, blocking waits that
+//! another thread can interrupt, counters of memory and of threads' activities, and read buffers.
 //!
 //! Its API is not stable, and most of it is hidden: use `shardstream`, which exports what is for users.
 #![cfg_attr(docsrs, feature(doc_cfg))]

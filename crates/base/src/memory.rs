@@ -13,7 +13,7 @@ impl Gauge {
     }
 }
 
-/// Bytes of a [`Gauge`] that has several holders. They are subtracted on drop.
+/// One holder's bytes in a [`Gauge`] that several holders share. Dropping this subtracts them.
 #[derive(Debug, Default)]
 pub struct MemoryShare {
     gauge: Gauge,
@@ -44,8 +44,8 @@ impl Drop for MemoryShare {
     }
 }
 
-/// Bytes of a [`Gauge`] that has only this holder. They are subtracted on drop. A change is a plain store,
-/// which is cheap enough for each sample.
+/// The bytes of a [`Gauge`] with a single holder. Dropping this sets the gauge to 0. A change is a plain
+/// store, which is cheap enough to make for each sample.
 #[derive(Debug, Default)]
 pub struct Level(Gauge);
 
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_counted_until_their_holder_is_dropped() {
+    fn bytes_count_until_their_holder_is_dropped() {
         let gauge = Gauge::default();
         let (mut one, other) = (MemoryShare::of(&gauge, 10), MemoryShare::of(&gauge, 5));
         assert_eq!(gauge.bytes(), 15);

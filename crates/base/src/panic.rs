@@ -1,9 +1,9 @@
-//! Panics as errors: the one rule for calls of foreign code.
+//! Turns panics of foreign code into errors.
 //!
-//! Whatever is not ours (functions and stages, columns, `Clone`, `Drop` and `Display` of the caller's types,
-//! drivers that pin memory) is called through [`catch`], where it is called, and never while a lock is held
-//! that other threads need. The loops of threads are caught once more as a whole, so that a panic of a place
-//! that was forgotten ends the run with an error instead of leaving others waiting.
+//! Each call of foreign code (the caller's functions, stages and columns; `Clone`, `Drop` and `Display` of
+//! the caller's types; drivers that pin memory) goes through [`catch`], and holds no lock that other threads
+//! need. The loop of each thread is also wrapped in [`catch`] as a whole: if a call was forgotten, its panic
+//! ends the run with an error instead of leaving other threads waiting.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::secret_url::redact_urls;
@@ -20,7 +20,7 @@ pub fn catch<T>(call: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(call)).map_err(panicked)
 }
 
-/// Drops a value of the caller's. A value without a `Drop` of the caller's needs no such care.
+/// Drops a value whose type, or a part of it, is the caller's and may panic in `drop`.
 ///
 /// # Errors
 /// As [`catch`].
@@ -28,7 +28,7 @@ pub fn drop_caught<T>(value: T) -> Result<()> {
     catch(|| drop(value))
 }
 
-/// The error for a caught panic of a thread of the pipeline.
+/// The error for a panic that was caught on a thread of the pipeline.
 pub fn panicked(payload: Box<dyn Any + Send>) -> Error {
     ErrorKind::Panicked(message(payload)).into()
 }
@@ -38,14 +38,15 @@ pub fn message(payload: Box<dyn Any + Send>) -> String {
     let message = payload.downcast_ref::<&str>().copied();
     let message = message.or_else(|| payload.downcast_ref().map(String::as_str));
     let message = redact_urls(message.unwrap_or("no message"));
-    // A payload may be any type, whose drop may panic with such a payload again.
+    // A payload may be of any type. Its drop may panic too; the payload of that panic is leaked.
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(again);
     }
     message
 }
 
-/// Shows an error, whose causes may be the caller's types: a panic of one of them is shown in its place.
+/// Shows an error whose causes may be of the caller's types. If one of them panics, the message of the panic
+/// is shown instead.
 pub struct Shown<'a>(pub &'a dyn fmt::Display);
 
 impl fmt::Debug for Shown<'_> {
@@ -75,7 +76,7 @@ mod tests {
         assert_eq!(catch(|| 7).unwrap(), 7);
     }
 
-    /// A value that panics when it is dropped, and when it is shown.
+    /// A value that panics when it is dropped or shown.
     struct Bomb;
 
     impl Drop for Bomb {

@@ -1,4 +1,5 @@
-//! A pool of read buffers. Touching fresh memory costs more than the copy into it.
+//! A pool of read buffers. The first access to fresh memory costs more than the copy into it, so buffers are
+//! reused.
 
 use crate::aligned::{self, ALIGNMENT};
 use bytes::{Bytes, BytesMut};
@@ -15,9 +16,10 @@ const MIN_SIZE: usize = 64 << 10;
 /// Size of a buffer in bytes where the size of the cache is unknown.
 const DEFAULT_SIZE: usize = 128 << 10;
 
-/// Size of a buffer in bytes: a quarter of a core's L2 cache, so that the bytes are still in the cache when
-/// they are parsed, together with the memory from which they were copied. Where memory is busy, a copy takes
-/// three times as long if the buffer does not fit; if it is much smaller, large samples straddle two buffers.
+/// Size of a buffer in bytes: a quarter of a core's L2 cache, so that both the bytes and the memory from
+/// which they were copied are still in the cache when the bytes are parsed. On a machine whose memory is
+/// busy, a copy takes three times as long if the buffer does not fit into the cache. If the buffer is much
+/// smaller, large samples span two buffers.
 pub fn size() -> usize {
     static SIZE: OnceLock<usize> = OnceLock::new();
     *SIZE.get_or_init(|| l2_cache().map_or(DEFAULT_SIZE, size_for_cache))
@@ -29,7 +31,7 @@ fn size_for_cache(cache: usize) -> usize {
     1 << quarter.ilog2()
 }
 
-/// Size of the L2 cache of the first core in bytes, where the system exposes it.
+/// Size in bytes of the first core's L2 cache, if the system exposes it.
 fn l2_cache() -> Option<usize> {
     let caches = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?;
     let read = |path: PathBuf| fs::read_to_string(path).ok();
@@ -47,10 +49,10 @@ fn parse_kibibytes(text: &str) -> Option<usize> {
 /// Maximum number of bytes in idle buffers.
 const MAX_IDLE: usize = 64 << 20;
 
-/// Smallest and largest capacity in bytes of an idle buffer that is kept.
+/// Smallest and largest capacity in bytes of the idle buffers that the pool keeps.
 const MIN_KEPT: usize = 32 << 10;
 const MAX_KEPT: usize = 1 << 20;
-/// Number of capacities that are kept: the powers of two from `MIN_KEPT` to `MAX_KEPT`.
+/// Number of different capacities in the pool: the powers of two from `MIN_KEPT` to `MAX_KEPT`.
 const CLASSES: usize = (MAX_KEPT / MIN_KEPT).ilog2() as usize + 1;
 /// Idle buffers by capacity.
 static POOLS: [Mutex<Vec<BufferMemory>>; CLASSES] = [const { Mutex::new(Vec::new()) }; CLASSES];
@@ -58,7 +60,7 @@ static POOLS: [Mutex<Vec<BufferMemory>>; CLASSES] = [const { Mutex::new(Vec::new
 /// Number of bytes in idle buffers.
 static IDLE: AtomicUsize = AtomicUsize::new(0);
 
-/// The idle buffers of exactly this capacity, if that capacity is kept.
+/// The idle buffers of exactly this capacity; `None` if the pool does not keep this capacity.
 fn pool(capacity: usize) -> Option<MutexGuard<'static, Vec<BufferMemory>>> {
     let is_kept = capacity.is_power_of_two() && (MIN_KEPT..=MAX_KEPT).contains(&capacity);
     let pool = POOLS.get((capacity / MIN_KEPT).checked_ilog2()? as usize).filter(|_| is_kept)?;
@@ -70,7 +72,7 @@ static IN_USE: AtomicU64 = AtomicU64::new(0);
 /// Buffers with a smaller capacity in bytes are neither counted nor aligned.
 const MIN_COUNTED: usize = 16 << 10;
 
-/// Number of bytes in the read buffers of this process: in those in use, and in idle ones.
+/// Number of bytes in this process's read buffers: in those in use, and in idle ones.
 pub fn read_buffers() -> (u64, u64) {
     (IN_USE.load(Relaxed), IDLE.load(Relaxed) as u64)
 }
@@ -79,7 +81,7 @@ pub fn read_buffers() -> (u64, u64) {
 #[derive(Debug, Default)]
 struct BufferMemory {
     bytes: BytesMut,
-    /// The capacity that was asked for.
+    /// The requested capacity.
     room: usize,
 }
 
@@ -96,9 +98,10 @@ impl BufferMemory {
         BufferMemory { bytes, room: length }
     }
 
-    /// The number of bytes for which it has room.
+    /// The number of bytes for which the memory has room.
     fn capacity(&self) -> usize {
-        // It may have grown; if not, there may be some more bytes, depending on where its memory began.
+        // The alignment may leave up to `ALIGNMENT - 1` more bytes than requested: they do not count. Any
+        // other capacity means that the buffer has grown.
         match self.bytes.capacity() {
             capacity if (self.room..self.room + ALIGNMENT).contains(&capacity) => self.room,
             capacity => capacity,
@@ -126,10 +129,10 @@ impl Drop for InUse {
     }
 }
 
-/// A buffer from the pool. Its capacity is [`size`], or less for few bytes. It should not grow, since the
-/// pool does not keep other capacities. The default has no memory.
+/// A buffer from the pool. Its capacity is [`size`], or less if fewer bytes were requested. It should not
+/// grow, since the pool does not keep other capacities. The default buffer has no memory.
 ///
-/// Unless it is small, it begins at an [aligned](crate::aligned) address, where the kernel copies fast.
+/// Unless it is small, it begins at an [aligned](crate::aligned) address, where the kernel's copies are fast.
 #[derive(Debug, Default)]
 pub struct ReadBuffer(BufferMemory, InUse);
 
@@ -146,9 +149,9 @@ impl ReadBuffer {
         ReadBuffer::new(memory)
     }
 
-    /// Makes an empty buffer with room for `bytes` bytes, or for [`size`] if that is less. For fewer bytes,
-    /// the capacity is exactly `bytes`: each reader may have small objects, and ends of large ones, that are
-    /// unread.
+    /// Makes an empty buffer with room for `bytes` bytes, or for [`size`] if that is less. If `bytes` is less
+    /// than [`size`], the capacity is exactly `bytes`: many readers may each hold small objects, or ends of
+    /// large ones, that are still unread.
     pub fn with_room(bytes: u64) -> Self {
         match usize::try_from(bytes) {
             Ok(bytes) if bytes < size() => ReadBuffer::new(BufferMemory::with_room(bytes)),
@@ -156,8 +159,8 @@ impl ReadBuffer {
         }
     }
 
-    /// Makes an empty buffer with room for `bytes` bytes, however many. For bytes that are joined from
-    /// several chunks.
+    /// Makes an empty buffer with room for `bytes` bytes, without an upper bound: for bytes that are joined
+    /// from several chunks.
     pub fn with_capacity(bytes: usize) -> Self {
         let capacity = bytes.checked_next_power_of_two().unwrap_or(bytes);
         let idle = pool(capacity).map(|mut pool| pool.pop());
@@ -173,13 +176,13 @@ impl ReadBuffer {
     /// Makes a buffer of [`size`] bytes with arbitrary content, to be overwritten.
     pub fn full() -> Self {
         let mut memory = take_idle().unwrap_or_else(|| BufferMemory::zeroed(size()));
-        // Does nothing if the buffer was full when it was used before.
+        // Does nothing if the buffer was full at its last use.
         memory.bytes.resize(size(), 0);
         ReadBuffer::new(memory)
     }
 
     /// Makes a buffer of `bytes` bytes with arbitrary content, or of [`size`] bytes if that is less. As for
-    /// [`with_room`](ReadBuffer::with_room), the capacity is exactly `bytes` for fewer bytes.
+    /// [`with_room`](ReadBuffer::with_room), the capacity is exactly `bytes` if that is less than [`size`].
     pub fn with_length(bytes: u64) -> Self {
         match usize::try_from(bytes) {
             Ok(bytes) if bytes < size() => ReadBuffer::new(BufferMemory::zeroed(bytes)),
@@ -291,7 +294,7 @@ fn give_back(memory: BufferMemory) {
 mod tests {
     use super::*;
 
-    /// Nobody else takes buffers from the pool while this is held: all tests of it have one.
+    /// Held by each test of the pool, so that no other test takes buffers from it.
     fn alone() -> MutexGuard<'static, ()> {
         static ALONE: Mutex<()> = Mutex::new(());
         ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -388,7 +391,7 @@ mod tests {
         assert_eq!(ReadBuffer::take().capacity(), size());
     }
 
-    /// Memory behind the beginning of a page by a few bytes is slow to copy into.
+    /// Memory a few bytes after the beginning of a page is slow to copy into.
     #[test]
     fn buffers_begin_where_the_kernel_copies_fast() {
         let _alone = alone();

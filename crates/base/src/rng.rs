@@ -1,8 +1,8 @@
 //! Random numbers that are the same on every platform, thread and release.
 //!
-//! The generator is ChaCha8. Its key is the seed, the epoch, the stream or sample, the purpose of the numbers
-//! and, in a mixture, the number of the dataset. The bounded draw and the shuffle are the crate's own,
-//! because those of `rand` have changed between releases; golden tests pin all of them.
+//! The generator is ChaCha8. Its key consists of the seed, the epoch, the number of the stream or sample, the
+//! purpose of the numbers and, in a mixture, the number of the dataset. The bounded draw and the shuffle are
+//! the crate's own, because those of `rand` have changed between releases; golden tests pin all of them.
 
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng as _, SeedableRng, TryRng};
@@ -26,9 +26,9 @@ pub enum Purpose {
     Batch = 6,
     /// The shapes of the steps of a job.
     Buckets = 7,
-    /// The number that a name adds to a seed.
+    /// The number that the [`salt`] of a name combines with a seed.
     Name = 8,
-    /// The permutation of the shards that a stream keeps.
+    /// The permutation of the shards that a stream keeps in all epochs.
     KeptShards = 9,
     /// The numbers that the caller's own code draws.
     Caller = 10,
@@ -103,10 +103,10 @@ impl Rng {
         (low + (high - low) * self.unit()).clamp(*low, *high)
     }
 
-    /// Draws a number of `range` whose logarithm is uniform. Both ends must be greater than 0.
+    /// Draws a number of `range` whose logarithm is uniformly distributed. Both ends must be greater than 0.
     ///
     /// The result is `low * (high / low) ^ unit`. It is computed from square roots, which are the same on
-    /// every platform; logarithms are not.
+    /// every platform, unlike logarithms.
     #[doc(hidden)]
     pub fn log_between(&mut self, range: &RangeInclusive<f64>) -> f64 {
         let (low, high) = (range.start(), range.end());
@@ -171,16 +171,17 @@ impl Rng {
     }
 }
 
-/// What a name adds to a seed, by XOR, for numbers that are unrelated to those of other names.
+/// The number that a caller combines with a seed by XOR, so that the random numbers of different names are
+/// unrelated.
 pub fn salt(name: &str) -> u64 {
-    // FNV-1a, whose result ChaCha mixes.
+    // FNV-1a; ChaCha then mixes the weak hash.
     let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = name.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, fold);
     Rng::keyed(Purpose::Name, hash, name.len() as u64, 0).0.next_u64()
 }
 
-/// The natural logarithm of a number greater than 0, by operations that are the same on every platform,
-/// unlike that of the standard library.
+/// The natural logarithm of a number greater than 0. Unlike the standard library's, it uses only operations
+/// that give the same result on every platform.
 fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
     // Splits `x` into a power of 2 and a factor from 1 to 2, then from √½ to √2.
@@ -223,24 +224,24 @@ mod tests {
     use super::*;
 
     /// The generator of a shuffle buffer, whose numbers are pinned.
-    fn of_buffer(seed: u64, epoch: u64, stream: u64) -> Rng {
+    fn buffer_rng(seed: u64, epoch: u64, stream: u64) -> Rng {
         Rng::keyed(Purpose::Shuffle, seed, epoch, stream)
     }
 
     #[test]
-    fn golden() {
+    fn integers_shuffles_and_salts_are_pinned() {
         let drawn = |mut rng: Rng| [(); 8].map(|()| rng.below(1000));
         let mut order: Vec<u32> = (0..10).collect();
-        of_buffer(0, 0, 0).shuffle(&mut order);
-        assert_eq!(drawn(of_buffer(42, 1, 7)), [267, 350, 154, 636, 124, 934, 72, 784]);
+        buffer_rng(0, 0, 0).shuffle(&mut order);
+        assert_eq!(drawn(buffer_rng(42, 1, 7)), [267, 350, 154, 636, 124, 934, 72, 784]);
         assert_eq!(drawn(Rng::new(42, 1, 7)), [399, 553, 192, 190, 115, 959, 870, 182]);
         assert_eq!(order, [8, 3, 0, 4, 5, 7, 2, 9, 6, 1]);
         assert_eq!([salt(""), salt("local")], [17790235469989966439, 13537953509379323356]);
     }
 
     #[test]
-    fn golden_ranges() {
-        let mut rng = of_buffer(42, 1, 7);
+    fn ranges_are_pinned() {
+        let mut rng = buffer_rng(42, 1, 7);
         let drawn: Vec<f64> = (0..4).map(|_| rng.between(&(-2.0..=6.0))).collect();
         assert_eq!(drawn, [0.14261311204353433, 0.803388968182329, -0.7651201479557868, 3.0898068810947033]);
         let drawn: Vec<f64> = (0..4).map(|_| rng.log_between(&(0.75..=4.0 / 3.0))).collect();
@@ -291,15 +292,15 @@ mod tests {
     }
 
     #[test]
-    fn golden_distributions() {
-        let mut rng = of_buffer(42, 1, 7);
+    fn distributions_are_pinned() {
+        let mut rng = buffer_rng(42, 1, 7);
         let drawn: Vec<f64> = [0.2, 1.0, 5.0].into_iter().map(|alpha| rng.beta(alpha)).collect();
         assert_eq!(drawn, [0.9450236913782344, 0.06253096525174949, 0.37285629099234546]);
         assert_eq!(rng.normal(), -0.33115864752354934);
     }
 
     #[test]
-    fn logarithms_and_powers() {
+    fn logarithms_and_exponentials_are_accurate() {
         for at in 1..2000 {
             let x = f64::from(at) * 0.37;
             for x in [x, 1.0 / x, x * 1e-200, x * 1e200] {
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn beta_has_its_distribution() {
+    fn beta_follows_its_cumulative_distribution() {
         let arcsine = |x: f64| 2.0 / std::f64::consts::PI * x.sqrt().asin();
         let distributions: [(f64, &dyn Fn(f64) -> f64); 4] =
             [(0.5, &arcsine), (1.0, &|x| x), (2.0, &|x| x * x * (3.0 - 2.0 * x)), (0.01, &|_| 0.5)];
@@ -323,12 +324,12 @@ mod tests {
             assert!(drawn.iter().all(|x| (0.0..=1.0).contains(x)));
             drawn.sort_by(f64::total_cmp);
             let middle = if alpha == 0.01 { count / 2 - 300..count / 2 + 300 } else { 0..count };
-            let far =
+            let distance =
                 middle.map(|at| (cumulative(drawn[at]) - (at as f64 + 0.5) / f64::from(count as u32)).abs());
             // Kolmogorov–Smirnov test: one seed in a thousand exceeds the bound.
             let bound = if alpha == 0.01 { 0.016 } else { 1.95 / f64::from(count as u32).sqrt() };
-            let far = far.fold(0.0, f64::max);
-            assert!(far < bound, "{alpha}: {far}");
+            let distance = distance.fold(0.0, f64::max);
+            assert!(distance < bound, "{alpha}: {distance}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Events and spans through `tracing`, and metrics through `metrics`. Without these features the macros do
-//! nothing. The crates that call them need neither the features nor the dependencies.
+//! Macros for events and spans of `tracing`, and for metrics of `metrics`. Without these features the macros
+//! do nothing. The crates that call the macros need neither the features nor the dependencies.
 
 #[cfg(feature = "metrics")]
 pub use metrics;
@@ -30,8 +30,8 @@ macro_rules! log {
     }};
 }
 
-/// `span!("what", field = number)` enters a span on this thread until the guard is dropped. For work that
-/// stays on one thread.
+/// `span!("name", field = number)` enters a span on this thread until the returned guard is dropped. Only for
+/// work that stays on one thread.
 #[cfg(feature = "tracing")]
 #[doc(hidden)]
 #[macro_export]
@@ -51,12 +51,13 @@ macro_rules! span {
     }};
 }
 
-/// Replaces a span without the feature `tracing`.
+/// Takes the place of a span if the feature `tracing` is off.
 #[cfg(not(feature = "tracing"))]
 #[derive(Debug)]
 pub struct NoSpan;
 
-/// A span can be dropped before its scope ends. This makes the same code valid without the feature.
+/// Callers may `drop` a span before its scope ends. This impl keeps clippy from objecting to that if the
+/// feature is off.
 #[cfg(not(feature = "tracing"))]
 impl Drop for NoSpan {
     fn drop(&mut self) {}

@@ -14,13 +14,13 @@ use std::thread;
 thread_local! {
     /// The interrupt of this thread, if it has one.
     static INTERRUPT: OnceCell<Interrupt> = const { OnceCell::new() };
-    /// What wakes the current wait of this thread when the process is interrupted.
+    /// Wakes the current wait of this thread when the process is interrupted.
     static PROCESS_WAKER: OnceCell<Arc<AtomicWaker>> = const { OnceCell::new() };
-    /// Whether this thread runs I/O tasks. It must not block on one of them.
+    /// Whether this thread runs I/O tasks. Then it must not block on one of them.
     static RUNS_IO: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Ends the waits of one thread from another: the current one, and all later ones.
+/// Ends the current and all later waits of one thread, from another thread.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt(Arc<InterruptState>);
 
@@ -44,13 +44,13 @@ impl Interrupt {
     }
 }
 
-/// Whether all waits of the process are to end.
+/// Whether the process was interrupted, so that all waits end.
 static PROCESS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// The wakers of all threads that have waited.
 static PROCESS_WAKERS: Mutex<Vec<Weak<AtomicWaker>>> = Mutex::new(Vec::new());
 
-/// Ends the waits of all threads of the process: the current ones, and all later ones. For a program that is
-/// about to end: there is no way back.
+/// Ends the waits of all threads of the process: the current ones, and all later ones. It cannot be undone:
+/// call it in a program that is about to exit.
 pub fn interrupt_process() {
     PROCESS_INTERRUPTED.store(true, Ordering::Release);
     let wakers = PROCESS_WAKERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +59,7 @@ pub fn interrupt_process() {
 
 /// Whether the process has been interrupted. If not, the interrupt will wake the task of `cx`.
 fn poll_process_interrupted(cx: &Context<'_>) -> bool {
-    // A thread that is exiting waits no more.
+    // A thread that is exiting has lost its waker, and no longer waits.
     let _ = PROCESS_WAKER.try_with(|waker| waker.get_or_init(new_process_waker).register(cx.waker()));
     PROCESS_INTERRUPTED.load(Ordering::Acquire)
 }
@@ -67,7 +67,7 @@ fn poll_process_interrupted(cx: &Context<'_>) -> bool {
 fn new_process_waker() -> Arc<AtomicWaker> {
     let waker = Arc::new(AtomicWaker::new());
     let mut wakers = PROCESS_WAKERS.lock().unwrap_or_else(PoisonError::into_inner);
-    // Those of threads that have ended.
+    // Drops the wakers of threads that have ended.
     wakers.retain(|waker| waker.strong_count() > 0);
     wakers.push(Arc::downgrade(&waker));
     waker
@@ -91,7 +91,7 @@ pub fn poll_interrupted(cx: &Context<'_>) -> bool {
 
 fn with_interrupt(check: impl FnOnce(&InterruptState) -> bool) -> bool {
     let checked = INTERRUPT.try_with(|current| current.get().is_some_and(|interrupt| check(&interrupt.0)));
-    // A thread that is exiting has no interrupt any more.
+    // A thread that is exiting has lost its interrupt.
     checked.unwrap_or(false)
 }
 
@@ -100,13 +100,13 @@ pub fn mark_io_thread() -> bool {
     !RUNS_IO.replace(true)
 }
 
-/// Returns an error on a thread that runs I/O tasks. It must not block: the task that it would wait for may
-/// need this very thread.
+/// Returns an error on a thread that runs I/O tasks. Such a thread must not block: the task that it would
+/// wait for may need this same thread.
 pub fn may_block() -> Result<()> {
     if !RUNS_IO.try_with(Cell::get).unwrap_or(false) {
         return Ok(());
     }
-    let what = "a blocking call on a thread of shardstream's own I/O runtime, which the call would wait for; \
+    let what = "a blocking call on a thread of shardstream's I/O runtime would wait for this same thread; \
                 in a `Source`, use the asynchronous face, such as `Body::into_stream`, or make the call in \
                 `tokio::task::spawn_blocking`";
     Err(ErrorKind::Unsupported(what.into()).into())
@@ -114,16 +114,16 @@ pub fn may_block() -> Result<()> {
 
 /// Waits for `future` on this thread.
 ///
-/// Unlike the `block_on` of an executor, this never panics inside another executor, so that the blocking API
-/// can be used from within an asynchronous function if need be.
+/// Unlike the `block_on` of tokio, this function does not panic inside an executor, so that an asynchronous
+/// function can call the blocking API.
 ///
 /// # Errors
 ///
 /// [`ErrorKind::Stopped`] when the thread or the [process](interrupt_process) is [interrupted](Interrupt),
 /// and [`ErrorKind::Unsupported`] on a thread that runs I/O tasks, if the future is not ready at once.
 pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
-    /// Wakes the thread. The flag keeps a wake-up that arrives while something inside `poll` parks the thread
-    /// for its own reasons.
+    /// Wakes the thread. If code inside `poll` parks the thread itself, it may use up the wake-up; the flag
+    /// preserves it.
     struct Parked {
         thread: thread::Thread,
         woken: AtomicBool,
@@ -142,15 +142,16 @@ pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
     let parked = Arc::new(Parked { thread: thread::current(), woken: AtomicBool::new(false) });
     let waker = Arc::clone(&parked).into();
     let mut context = Context::from_waker(&waker);
-    // Within a tokio task, tokio's futures are pending after a while to make the task yield, which this
-    // function never does.
+    // Within a tokio task, tokio's futures return `Pending` now and then to make the task yield. This
+    // function never yields, so it switches that off.
     let mut future = pin!(tokio::task::unconstrained(future));
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return Ok(output);
         }
         may_block()?;
-        // Registered in each round: the future may have blocked on this thread itself, with another waker.
+        // Registers the waker in each round: the future may itself have blocked on this thread, with another
+        // waker.
         if poll_interrupted(&context) {
             return Err(ErrorKind::Stopped.into());
         }
@@ -161,15 +162,15 @@ pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
     }
 }
 
-/// Polls a future, for a stream that any executor may poll.
+/// Polls a future without tokio's cooperative yielding, for a stream that any executor may poll.
 ///
-/// Within a tokio task, tokio's futures are pending after a while to make the task yield. An executor that
-/// blocks the task, such as `futures::executor::block_on_stream`, would then wait forever.
+/// Within a tokio task, tokio's futures return `Pending` now and then to make the task yield. An executor
+/// that blocks inside the task, such as `futures::executor::block_on_stream`, would then wait forever.
 pub fn poll_unconstrained<F: Future>(future: F, context: &mut Context<'_>) -> Poll<F::Output> {
     pin!(tokio::task::unconstrained(future)).poll(context)
 }
 
-/// Waits for `future`, and holds a guard that `make_guard` returns while it is pending.
+/// Waits for `future`. While the future is pending, a guard from `make_guard` is held.
 ///
 /// The guard is dropped when the future is woken, not when it is polled again: the task may have other work
 /// by then.
@@ -211,14 +212,14 @@ mod tests {
         let guard = Arc::new(());
         let clone = Arc::clone(&guard);
         let mut waiting = Box::pin(until_woken(receiver, move || Arc::clone(&clone)));
-        // Without this one, and the one that the closure holds.
+        // Without `guard` itself and the clone in the closure.
         let guards = || Arc::strong_count(&guard) - 2;
         assert_eq!(guards(), 0);
         let mut context = Context::from_waker(Waker::noop());
         assert!(waiting.as_mut().poll(&mut context).is_pending() && guards() == 1);
         assert!(waiting.as_mut().poll(&mut context).is_pending() && guards() == 1);
         sender.send(7).unwrap();
-        assert_eq!(guards(), 0, "nobody has polled the future since");
+        assert_eq!(guards(), 0, "the guard is dropped before the future is polled again");
         assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(Ok(7)));
         let (_sender, receiver) = futures::channel::oneshot::channel::<()>();
         let clone = Arc::clone(&guard);

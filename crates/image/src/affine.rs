@@ -2,7 +2,7 @@
 
 use super::{Filter, Size};
 
-/// Maps the centre (X, Y) of each pixel of the new picture to its place (x, y) in the old one: `x = a X + b Y
+/// Maps the centre (X, Y) of each pixel of the new picture to the point (x, y) of the old one: `x = a X + b Y
 /// + c`, `y = d X + e Y + f`. (0, 0) is the upper left corner of the upper left pixel.
 pub(super) type Affine = [f64; 6];
 
@@ -36,12 +36,12 @@ pub(super) fn rotate(degrees: f64, (x, y): (f64, f64)) -> Affine {
     [cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y]
 }
 
-/// A rotation about the centre of the picture, counter-clockwise, and the size of a picture that shows all of
-/// the old one.
+/// A counter-clockwise rotation about the centre of the picture, and the size of the smallest picture that
+/// shows all of the rotated one.
 pub(super) fn rotate_expanded(degrees: f64, size: Size) -> (Affine, Size) {
     let [a, b, _, d, e, _] = rotate(degrees, (0.0, 0.0));
     let (x, y) = centre(size);
-    // So that rounding adds no pixel to a rotation by 90 degrees, 1e-4 of a pixel may be cut off.
+    // Ignores 1e-4 of a pixel, so that rounding errors add no pixel to a rotation by 90 degrees.
     let side = |along: f64, across: f64, half: f64| {
         let reach = along.abs() + across.abs() - 1e-4;
         ((half + reach).ceil() - (half - reach).floor()).max(1.0) as u32
@@ -51,8 +51,8 @@ pub(super) fn rotate_expanded(degrees: f64, size: Size) -> (Affine, Size) {
     ([a, b, x - a * right - b * down, d, e, y - d * right - e * down], after)
 }
 
-/// A rotation (clockwise, in degrees), a scale and a shear (in degrees along both axes) about a point, and
-/// then a translation.
+/// A rotation (clockwise, in degrees), a scale and a shear (in degrees along both axes) about a point,
+/// followed by a translation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct AffineParameters {
     pub(super) angle: f64,
@@ -78,8 +78,8 @@ impl AffineParameters {
     }
 }
 
-/// The projection that takes four points (x, y) of a picture to four others; `None` if there is none, as
-/// where three of them are on a line.
+/// The projection that maps four points (x, y) of a picture to four others; `None` if there is none, such as
+/// for three points on a line.
 pub(super) fn perspective(start: [(f64, f64); 4], end: [(f64, f64); 4]) -> Option<Projection> {
     let mut rows = [[0.0; 9]; 8];
     for (at, ((x, y), (u, v))) in start.into_iter().zip(end).enumerate() {
@@ -104,34 +104,30 @@ pub(super) fn perspective(start: [(f64, f64); 4], end: [(f64, f64); 4]) -> Optio
     solution.iter().all(|number| number.is_finite()).then_some(solution)
 }
 
-/// Draws a picture whose rows have `across` pixels. Pixels from outside of the old one are `fill`.
-pub(super) fn draw<const N: usize>(
-    from: &[u8],
-    (width, height): (usize, usize),
-    (matrix, across): (Projection, usize),
-    filter: Filter,
-    fill: [u8; N],
-    to: &mut [u8],
-) {
+/// A projection, and the sizes of the pictures that it maps.
+#[derive(Clone, Copy)]
+pub(super) struct Warp {
+    pub(super) matrix: Projection,
+    pub(super) before: Size,
+    pub(super) after: Size,
+}
+
+/// Draws the new picture `to`. Pixels from outside of the old picture are `fill`.
+pub(super) fn draw<const N: usize>(from: &[u8], warp: Warp, filter: Filter, fill: [u8; N], to: &mut [u8]) {
     let (pixels, to) = (from.as_chunks::<N>().0, to.as_chunks_mut::<N>().0);
-    let from = Picture { pixels, width, height, fill };
+    let from = Picture::new(pixels, warp.before, fill);
     if filter == Filter::Nearest {
-        from.draw(matrix, across, to, |x, y| from.pixel(x.floor() as i64, y.floor() as i64));
+        from.draw(warp, to, |x, y| from.pixel(x.floor() as i64, y.floor() as i64));
     } else {
-        from.draw(matrix, across, to, |x, y| from.between(x - 0.5, y - 0.5));
+        from.draw(warp, to, |x, y| from.between(x - 0.5, y - 0.5));
     }
 }
 
-/// As [`draw`] with the nearest pixel, for pixels of any type. Pixels that `from` lacks are `fill`.
-pub(super) fn nearest<P: Copy>(
-    from: &[P],
-    (width, height): (usize, usize),
-    (matrix, across): (Projection, usize),
-    fill: P,
-    to: &mut [P],
-) {
-    let from = Picture { pixels: from, width, height, fill };
-    from.draw(matrix, across, to, |x, y| from.pixel(x.floor() as i64, y.floor() as i64));
+/// As [`draw`] with the nearest pixel, for pixels of any type. If `from` is too short, the missing pixels are
+/// `fill`.
+pub(super) fn nearest<P: Copy>(from: &[P], warp: Warp, fill: P, to: &mut [P]) {
+    let from = Picture::new(from, warp.before, fill);
+    from.draw(warp, to, |x, y| from.pixel(x.floor() as i64, y.floor() as i64));
 }
 
 struct Picture<'a, P> {
@@ -141,10 +137,15 @@ struct Picture<'a, P> {
     fill: P,
 }
 
-impl<P: Copy> Picture<'_, P> {
-    /// Draws each pixel from the place of its centre in this picture.
-    fn draw(&self, matrix: Projection, width: usize, to: &mut [P], pixel: impl Fn(f64, f64) -> P) {
-        let [a, b, c, d, e, f, g, h] = matrix;
+impl<'a, P: Copy> Picture<'a, P> {
+    fn new(pixels: &'a [P], size: Size, fill: P) -> Self {
+        Picture { pixels, width: size.width as usize, height: size.height as usize, fill }
+    }
+
+    /// Draws each pixel: `pixel` gets the point of this picture to which the matrix maps the pixel's centre.
+    fn draw(&self, warp: Warp, to: &mut [P], pixel: impl Fn(f64, f64) -> P) {
+        let [a, b, c, d, e, f, g, h] = warp.matrix;
+        let width = warp.after.width as usize;
         let is_affine = g == 0.0 && h == 0.0;
         for (row, to) in to.chunks_exact_mut(width.max(1)).enumerate() {
             let down = row as f64 + 0.5;
@@ -194,14 +195,20 @@ mod tests {
 
     const PICTURE: [u8; 6] = [1, 2, 3, 4, 5, 6];
 
+    /// A warp that keeps the size of [`PICTURE`].
+    fn warp(matrix: Projection) -> Warp {
+        let size = Size { height: 2, width: 3 };
+        Warp { matrix, before: size, after: size }
+    }
+
     fn drawn(matrix: Affine, filter: Filter) -> [u8; 6] {
         let mut to = [99; 6];
-        draw::<1>(&PICTURE, (3, 2), (projection(matrix), 3), filter, [0], &mut to);
+        draw::<1>(&PICTURE, warp(projection(matrix)), filter, [0], &mut to);
         to
     }
 
     #[test]
-    fn whole_pixels() {
+    fn moves_by_whole_pixels_are_exact() {
         for filter in [Filter::Nearest, Filter::Bilinear] {
             assert_eq!(drawn(translate(0.0, 0.0), filter), PICTURE);
             assert_eq!(drawn(translate(1.0, 0.0), filter), [0, 1, 2, 0, 4, 5]);
@@ -216,7 +223,8 @@ mod tests {
         let (matrix, after) = rotate_expanded(90.0, size);
         assert_eq!((after.height, after.width), (4, 2));
         let (from, mut to) = ([1, 2, 3, 4, 5, 6, 7, 8], [99; 8]);
-        draw::<1>(&from, (4, 2), (projection(matrix), 2), Filter::Nearest, [0], &mut to);
+        let warp = Warp { matrix: projection(matrix), before: size, after };
+        draw::<1>(&from, warp, Filter::Nearest, [0], &mut to);
         assert_eq!(to, [4, 8, 3, 7, 2, 6, 1, 5]);
         let (_, after) = rotate_expanded(f64::NAN, size);
         assert!(after.pixels() > 0);
@@ -232,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_perspective_takes_points_to_points() {
+    fn a_perspective_maps_its_points() {
         let start = [(0.0, 0.0), (9.0, 0.0), (9.0, 7.0), (0.0, 7.0)];
         let end = [(1.0, 2.0), (8.0, 0.0), (9.0, 6.0), (0.0, 5.0)];
         let [a, b, c, d, e, f, g, h] = perspective(start, end).unwrap();
@@ -250,7 +258,7 @@ mod tests {
             for filter in [Filter::Nearest, Filter::Bilinear] {
                 drawn([number; 6], filter);
                 drawn(rotate(number, (1.5, 1.0)), filter);
-                draw::<1>(&PICTURE, (3, 2), ([number; 8], 3), filter, [0], &mut [0; 6]);
+                draw::<1>(&PICTURE, warp([number; 8]), filter, [0], &mut [0; 6]);
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::{ImageMode, Pixels};
 use crate::dtype::DType;
 
-/// The pixels of a file, with the numbers that it has.
+/// The pixels of a file, with the file's own depth.
 pub(super) enum RawPixels {
     U8(Vec<u8>),
     U16(Vec<u16>),
@@ -92,7 +92,7 @@ pub(super) fn cmyk_to_rgb(pixels: &mut [u8]) {
     for at in 0..count {
         let [c, m, y, k] = std::array::from_fn(|ink| pixels[4 * at + ink]);
         for (to, ink) in pixels[3 * at..][..3].iter_mut().zip([c, m, y]) {
-            // As Pillow rounds it.
+            // Rounded as in Pillow.
             let product = u32::from(255 - ink) * u32::from(k) + 128;
             *to = k - (((product >> 8) + product) >> 8) as u8;
         }
@@ -124,7 +124,7 @@ pub(super) fn luma([r, g, b]: [u8; 3]) -> u8 {
     ((u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16) as u8
 }
 
-/// The same of 16-bit values.
+/// As [`luma`], for 16-bit values.
 fn wide_luma([r, g, b]: [u16; 3]) -> u16 {
     ((u64::from(r) * 19595 + u64::from(g) * 38470 + u64::from(b) * 7471 + 0x8000) >> 16) as u16
 }

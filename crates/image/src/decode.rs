@@ -16,19 +16,20 @@ use std::io::Cursor;
 pub struct FrameOptions {
     /// A mode of 8 or 16 bits without opacity.
     pub mode: ImageMode,
-    /// Whether files of 16 bits keep them in a mode of 8 bits, until a transform asks for pixels of 8 bits.
+    /// In a mode of 8 bits: whether a file of 16 bits keeps its precision until a transform asks for 8 bits.
     pub keep_wide: bool,
     /// Whether the EXIF orientation is applied.
     pub apply_orientation: bool,
     /// A JPEG may be decoded at a reduced scale that is still at least this many times the requested size.
     pub reducing_gap: f64,
-    /// Whether the image data of a JPEG must be complete with nothing left over, also where it is not needed.
+    /// Whether the image data of a JPEG must be complete, with nothing after it, also in parts that no crop
+    /// needs.
     pub verify: bool,
     /// Maximum number of bytes of the decoded picture.
     pub limit: usize,
 }
 
-/// The pixels of a file with the file's own channels and numbers.
+/// The decoded pixels of a file, with the channels and the depth that it has.
 pub(super) struct RawImage {
     pub(super) width: u32,
     pub(super) height: u32,
@@ -38,7 +39,8 @@ pub(super) struct RawImage {
     pub(super) orientation: Orientation,
 }
 
-/// The memory limit of an image, for the pixels of the file as well as for those converted to `mode`.
+/// The memory limit of an image. It applies to the pixels as the file has them, and to those converted to
+/// `mode`.
 #[derive(Clone, Copy)]
 pub(super) struct MemoryLimit {
     pub(super) mode: ImageMode,
@@ -46,8 +48,8 @@ pub(super) struct MemoryLimit {
 }
 
 impl Image {
-    /// Reads the size of the picture in a file from its header alone. It is the size as stored, without the
-    /// EXIF orientation.
+    /// Reads the size of the picture in a file from its header alone. The EXIF orientation is not applied to
+    /// it.
     ///
     /// # Errors
     /// [`ImageError::Format`] for other formats, and [`ImageError::Decode`] for a damaged header.
@@ -90,12 +92,13 @@ pub(super) struct OpenedImage {
     pub(super) jpeg: Option<jpeg::JpegHeaders>,
     /// Whether the decoded pixels have 16 bits.
     pub(super) is_wide: bool,
-    /// Width and height as stored.
+    /// Width and height before the EXIF orientation is applied.
     pub(super) size: (u32, u32),
     pub(super) orientation: Orientation,
 }
 
-/// Reads the headers of a JPEG. A file of another format is decoded, and its pixels are written to `to`.
+/// Reads the headers of a JPEG. A file of another format is decoded at once, and its pixels are written to
+/// `to`.
 pub(super) fn open(file: &[u8], options: FrameOptions, to: &mut Vec<u8>) -> Result<OpenedImage, ImageError> {
     if let Ok(ImageFormat::Jpeg) = image::guess_format(file) {
         let headers = jpeg::JpegHeaders::open(file)?;
@@ -153,8 +156,8 @@ pub(super) fn read_jpeg(file: &[u8], memory: MemoryLimit) -> Result<RawImage, Im
     Ok(RawImage { width, height, channels, pixels, orientation: headers.orientation(file) })
 }
 
-/// Reads a PNG with the crate `png` and not through `image`, which skips a damaged transparency palette and
-/// ignores what follows the pixels.
+/// Reads a PNG with the crate `png` directly: through `image`, a damaged transparency palette would be
+/// skipped, and damage after the pixels would be ignored.
 pub(super) fn read_png(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
     let mut decoder = png_decoder(file, Transformations::EXPAND);
     decoder.set_limits(png::Limits { bytes: memory.limit });
@@ -188,7 +191,7 @@ pub(super) fn png_decoder(file: &[u8], transformations: Transformations) -> png:
     decoder
 }
 
-/// Reads a format whose decoder in `image` refuses damaged and missing data.
+/// Reads a format whose decoder in the crate `image` detects damaged and missing data.
 fn read_generic(mut decoder: impl ImageDecoder, memory: MemoryLimit) -> Result<RawImage, ImageError> {
     let (width, height) = decoder.dimensions();
     let color = decoder.color_type();

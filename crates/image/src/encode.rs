@@ -12,8 +12,8 @@ impl Image {
     /// Encodes the image as PNG.
     ///
     /// # Errors
-    /// See [`ImageError`]. Values of type `f32` must be from 0 to 1, and are rounded to 8 bits. Those of 16
-    /// bits are written in 16 bits, which the other formats refuse with [`ImageError::Mode`].
+    /// See [`ImageError`]. Values of type `f32` must be from 0 to 1, and are rounded to 8 bits. Values of 16
+    /// bits are written with 16 bits; for the other formats, they are an [`ImageError::Mode`].
     pub fn to_png(&self) -> Result<Vec<u8>, ImageError> {
         let mut file = Vec::new();
         self.write(PngEncoder::new(&mut file))?;
@@ -23,8 +23,8 @@ impl Image {
     /// Encodes the image as JPEG with a quality from 1 to 100, without chroma subsampling.
     ///
     /// # Errors
-    /// As [`to_png`](Image::to_png), [`ImageError::Quality`] for another quality, and [`ImageError::Mode`]
-    /// for pixels with opacity, which JPEG cannot store.
+    /// As [`to_png`](Image::to_png), [`ImageError::Quality`] for a quality that is not from 1 to 100, and
+    /// [`ImageError::Mode`] for pixels with opacity, which JPEG cannot store.
     pub fn to_jpeg(&self, quality: u8) -> Result<Vec<u8>, ImageError> {
         self.require(&[1, 3], "JPEG")?;
         if !(1..=100).contains(&quality) {
@@ -49,7 +49,7 @@ impl Image {
     /// Encodes a colour image as PPM.
     ///
     /// # Errors
-    /// As [`to_png`](Image::to_png), and [`ImageError::Mode`] for other pixels.
+    /// As [`to_png`](Image::to_png), and [`ImageError::Mode`] for an image that is not RGB.
     pub fn to_ppm(&self) -> Result<Vec<u8>, ImageError> {
         self.require(&[3], "PPM")?;
         let mut file = Vec::new();
@@ -60,7 +60,7 @@ impl Image {
     /// Encodes a grey image as PGM.
     ///
     /// # Errors
-    /// As [`to_png`](Image::to_png), and [`ImageError::Mode`] for other pixels.
+    /// As [`to_png`](Image::to_png), and [`ImageError::Mode`] for an image that is not grey.
     pub fn to_pgm(&self) -> Result<Vec<u8>, ImageError> {
         self.require(&[1], "PGM")?;
         let mut file = Vec::new();
@@ -89,7 +89,7 @@ impl Image {
             .map_err(|error| ImageError::Encode(error.into()))
     }
 
-    /// The values in 8 bits, or in 16 if they have as many.
+    /// The values as bytes: two each (native byte order) for 16 bits, else one each.
     fn numbers(&self) -> Result<Cow<'_, [u8]>, ImageError> {
         match &self.pixels {
             Pixels::U8(pixels) => Ok(Cow::Borrowed(pixels)),

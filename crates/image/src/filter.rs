@@ -2,18 +2,18 @@
 
 /// The interpolation filter of a resize.
 ///
-/// All but [`Nearest`](Filter::Nearest) widen when the size is reduced, as in Pillow (and in torchvision with
-/// `antialias=True`), so that every pixel contributes.
+/// All filters except [`Nearest`](Filter::Nearest) are widened when the size is reduced, as in Pillow (and in
+/// torchvision with `antialias=True`), so that every pixel contributes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Filter {
-    /// The nearest pixel: the one that contains the centre of the new one. If the centre is between two, the
-    /// one that Pillow takes. Masks are resized alike.
+    /// The nearest pixel: the old pixel that contains the centre of the new one. A centre exactly between two
+    /// pixels is rounded as in Pillow. Label images are always resized like this.
     Nearest,
-    /// A triangle, the usual choice for training.
+    /// A triangle filter, the usual choice for training.
     #[default]
     Bilinear,
-    /// Cubic, with a = -0.5.
+    /// A cubic filter, with a = -0.5.
     Bicubic,
     /// A windowed sinc over three pixels to each side.
     Lanczos,
@@ -21,7 +21,8 @@ pub enum Filter {
 
 /// For each of `to` pixels of an axis, the nearest of `from` pixels; 0 if there is none.
 ///
-/// Pillow adds up the positions in `f64`, which decides where a centre is between two pixels.
+/// As in Pillow, positions are added up in `f64`: its rounding errors decide the cases in which a centre is
+/// between two pixels.
 pub(super) fn nearest_pixels(from: usize, to: u32) -> impl Iterator<Item = usize> {
     let (last, step) = (from.saturating_sub(1), from as f64 / f64::from(to.max(1)));
     let mut at = 0.5 * step;

@@ -1,4 +1,4 @@
-//! Formats whose decoders are those of the crate `image`: all but JPEG and PNG.
+//! The formats that the crate `image` decodes: all except JPEG and PNG.
 
 use super::checks::decode_error;
 use super::{ImageError, webp};
@@ -9,7 +9,7 @@ use image::codecs::{bmp::BmpDecoder, gif::GifDecoder, qoi::QoiDecoder, tiff::Tif
 use image::{ImageDecoder, ImageFormat};
 use std::io::Cursor;
 
-/// Opens a file of this format, whose header is read. The decoder refuses damaged and missing data.
+/// Returns a decoder that has read the header of the file. It returns an error for damaged and missing data.
 pub(super) fn decoder(file: &[u8], format: ImageFormat) -> Result<Box<dyn ImageDecoder + '_>, ImageError> {
     let reader = Cursor::new(file);
     Ok(match format {
@@ -36,16 +36,17 @@ pub(super) fn decoder(file: &[u8], format: ImageFormat) -> Result<Box<dyn ImageD
     })
 }
 
-/// Walks over the blocks of a GIF to its trailer: the decoder stops behind the first picture, and would not
-/// notice that the file ends early. The first picture must cover the canvas: decoders do not agree on the
-/// colour beside it.
+/// Walks over the blocks of a GIF to its trailer, because the decoder stops after the first picture and would
+/// not notice that the file ends early. The first picture must cover the canvas: decoders disagree on the
+/// colour of the uncovered part.
 #[cfg(feature = "image-formats")]
 fn check_gif(file: &[u8]) -> Result<(), ImageError> {
     /// Whether the first picture covers the canvas; `None` if the file ends early.
-    fn rest(file: &[u8]) -> Option<bool> {
-        // The number of bytes of a palette, whose flags are these.
+    fn first_picture_covers_canvas(file: &[u8]) -> Option<bool> {
+        // The number of bytes of the palette that these flags describe.
         let palette = |flags: u8| if flags & 0x80 > 0 { 3 << ((flags & 7) + 1) } else { 0 };
-        // Behind the signature are the size of the canvas, flags, the background and the ratio of pixels.
+        // 13 bytes: the signature, the size of the canvas, flags, the background and the aspect ratio of
+        // pixels.
         let mut at = 13 + palette(*file.get(10)?);
         let number = |at: usize| Some(u16::from_le_bytes([*file.get(at)?, *file.get(at + 1)?]));
         let canvas = (number(6)?, number(8)?);
@@ -53,18 +54,18 @@ fn check_gif(file: &[u8]) -> Result<(), ImageError> {
         loop {
             at += match file.get(at)? {
                 0x3b => return Some(is_covered.unwrap_or(true)),
-                // A picture: its place, its size, flags, its palette, the size of its codes.
+                // A picture: its corner, its size, flags, its palette, the size of its codes.
                 0x2c => {
-                    let begins_there = (number(at + 1)?, number(at + 3)?) == (0, 0);
+                    let is_at_origin = (number(at + 1)?, number(at + 3)?) == (0, 0);
                     let (width, height) = (number(at + 5)?, number(at + 7)?);
-                    is_covered.get_or_insert(begins_there && width >= canvas.0 && height >= canvas.1);
+                    is_covered.get_or_insert(is_at_origin && width >= canvas.0 && height >= canvas.1);
                     11 + palette(*file.get(at + 9)?)
                 }
                 // An extension: its kind.
                 0x21 => 2,
                 _ => return None,
             };
-            // Blocks, each behind its length, up to an empty one.
+            // Blocks, each preceded by its length, up to an empty one.
             loop {
                 let length = usize::from(*file.get(at)?);
                 at += 1 + length;
@@ -74,7 +75,7 @@ fn check_gif(file: &[u8]) -> Result<(), ImageError> {
             }
         }
     }
-    match rest(file) {
+    match first_picture_covers_canvas(file) {
         Some(true) => Ok(()),
         Some(false) => {
             Err(ImageError::Decode("the first picture of the GIF does not cover its whole canvas".into()))
@@ -83,8 +84,8 @@ fn check_gif(file: &[u8]) -> Result<(), ImageError> {
     }
 }
 
-/// Checks that no field of a TIFF's first directory has more values than the file has bytes: the decoder
-/// allocates 32 bytes for each value that a field claims, before it reads them.
+/// Checks that no field of a TIFF's first directory claims more values than the file has bytes: the decoder
+/// allocates 32 bytes for each claimed value before it reads any.
 #[cfg(feature = "image-formats")]
 fn check_tiff(file: &[u8]) -> Result<(), ImageError> {
     fn counts_fit(file: &[u8]) -> Option<bool> {
@@ -96,7 +97,7 @@ fn check_tiff(file: &[u8]) -> Result<(), ImageError> {
         };
         let directory = number(4, 4)?;
         for field in 0..number(directory, 2)? {
-            // Behind the tag and the type, of two bytes each.
+            // The count follows the tag and the type, of two bytes each.
             if number(directory + 2 + 12 * field + 4, 4)? > file.len() {
                 return Some(false);
             }
@@ -106,7 +107,7 @@ fn check_tiff(file: &[u8]) -> Result<(), ImageError> {
     match counts_fit(file) {
         Some(true) => Ok(()),
         Some(false) => {
-            Err(ImageError::Decode("a field of the TIFF has more values than the file has bytes".into()))
+            Err(ImageError::Decode("a field of the TIFF claims more values than the file has bytes".into()))
         }
         None => Err(ImageError::Truncated),
     }

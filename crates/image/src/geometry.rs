@@ -1,7 +1,7 @@
-//! How transforms move the pixels of a picture, for boxes and label images that follow it.
+//! Records how transforms move the pixels of a picture, to move its boxes and label images likewise.
 
 use super::Size;
-use super::affine::{Projection, nearest};
+use super::affine::{Projection, Warp, nearest};
 use super::filter::nearest_pixels;
 use super::padding::PaddingMode;
 use super::rectangle::Rect;
@@ -28,11 +28,11 @@ pub(crate) enum GeometryStep {
     FlipHorizontal,
     /// Top becomes bottom.
     FlipVertical,
-    /// The picture is drawn into a larger one of this size. Its upper left corner goes to that of `part`, and
-    /// it is cut off at the borders of `part`. `mode` says what is around it.
+    /// The picture is drawn into one of this size. Its upper left corner is placed at that of `part`, and
+    /// what exceeds `part` is cut off. `mode` says what the border shows.
     Pad { part: Rect, size: Size, mode: PaddingMode },
-    /// The matrix maps the centre of each pixel of the new picture, which has this size, to its place in the
-    /// old one.
+    /// The new picture has this size. The matrix maps the centre of each of its pixels to a point of the old
+    /// one.
     Warp { matrix: Projection, size: Size },
     /// A transform has redrawn the picture in an unknown way.
     Unknown,
@@ -46,10 +46,10 @@ pub type Corners = [f64; 4];
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct VisiblePart {
-    /// The part of it that is in the picture.
+    /// The part of the rectangle that is inside of the picture.
     pub corners: Corners,
-    /// Its share of the area that the rectangle would have if nothing had been cut off; 0 if a perspective
-    /// takes some of the rectangle to infinity.
+    /// The area of that part divided by the area that the rectangle would have if nothing had been cut off; 0
+    /// if a perspective maps some of the rectangle to infinity.
     pub share: f64,
 }
 
@@ -74,23 +74,23 @@ impl Geometry {
         self.known
     }
 
-    /// The size of the picture before the first step, after the EXIF orientation if that is applied.
+    /// The size of the picture before the first step, and after the EXIF orientation if that is applied.
     pub fn before(&self) -> Size {
         self.before
     }
 
-    /// The size after the last step.
+    /// The size of the picture after the last step.
     pub fn after(&self) -> Size {
         self.after
     }
 
-    /// Moves a rectangle of the original picture to the final one, and returns the part of it that is visible
-    /// there; `None` if nothing of it is, or it has no area.
+    /// Moves a rectangle of the original picture to the final one, and returns its visible part; `None` if no
+    /// part is visible, or the rectangle has no area.
     pub fn visible(&self, corners: Corners) -> Option<VisiblePart> {
         let mut size = self.before;
-        let mut seen = clipped(corners, Rect::all(size.width, size.height));
-        // The same rectangle if nothing were cut off; `None` if a perspective takes some of it to infinity.
-        let mut whole = Some(seen);
+        let mut visible_corners = clipped(corners, Rect::all(size.width, size.height));
+        // The same rectangle as if nothing were cut off; `None` if a perspective maps some of it to infinity.
+        let mut whole = Some(visible_corners);
         for step in &self.steps {
             let next = step.size(size);
             let mut view = Rect::all(next.width, next.height);
@@ -98,16 +98,16 @@ impl Geometry {
                 view = *part;
             }
             whole = whole.and_then(|whole| step.moved(whole, size));
-            seen = clipped(step.moved(seen, size)?, view);
+            visible_corners = clipped(step.moved(visible_corners, size)?, view);
             size = next;
         }
-        let visible = area(seen);
+        let visible = area(visible_corners);
         let share = whole.map_or(0.0, |whole| (visible / area(whole)).min(1.0));
-        (visible > 0.0).then_some(VisiblePart { corners: seen, share })
+        (visible > 0.0).then_some(VisiblePart { corners: visible_corners, share })
     }
 
     /// Moves a label image, which has the size of the original picture, and writes it to `to`. Each label is
-    /// that of the nearest pixel; those from outside of the picture are `fill`.
+    /// taken from the nearest pixel. Labels from outside of the picture are `fill`.
     pub fn move_labels<T: Copy>(&self, labels: &[T], fill: T, to: &mut [T]) {
         let mut lookup = AxisLookup::new(self.before);
         let mut redrawn: Option<Vec<T>> = None;
@@ -116,10 +116,8 @@ impl Geometry {
             let next = step.size(size);
             if let GeometryStep::Warp { matrix, .. } = step {
                 let from = lookup.gathered(redrawn.as_deref().unwrap_or(labels), fill);
-                let (across, down) = (next.width as usize, next.height as usize);
-                let mut drawn = vec![fill; across * down];
-                let before = (size.width as usize, size.height as usize);
-                nearest(&from, before, (*matrix, across), fill, &mut drawn);
+                let mut drawn = vec![fill; next.width as usize * next.height as usize];
+                nearest(&from, Warp { matrix: *matrix, before: size, after: next }, fill, &mut drawn);
                 (lookup, redrawn) = (AxisLookup::new(next), Some(drawn));
             } else {
                 lookup.step(*step);
@@ -142,7 +140,8 @@ impl GeometryStep {
         }
     }
 
-    /// Where a rectangle is after the step, even outside of the picture; `None` if that is not known.
+    /// Moves a rectangle by the step, even to outside of the picture; `None` if the step is unknown or maps
+    /// some of it to infinity.
     fn moved(self, [left, top, right, bottom]: Corners, size: Size) -> Option<Corners> {
         let shifted = |x: f64, y: f64| [left + x, top + y, right + x, bottom + y];
         Some(match self {
@@ -165,7 +164,7 @@ impl GeometryStep {
                 let [across, down, depth] = inverse(matrix)?;
                 let corners = [(left, top), (right, top), (left, bottom), (right, bottom)];
                 let at = |[a, b, c]: [f64; 3], (x, y): (f64, f64)| a * x + b * y + c;
-                // What is behind the viewer of a perspective has no place in the picture.
+                // A point behind the viewer of a perspective has no position in the picture.
                 if corners.iter().any(|corner| at(depth, *corner) <= 0.0) {
                     return None;
                 }
@@ -183,8 +182,8 @@ impl GeometryStep {
     }
 }
 
-/// The rows of the inverse matrix, which maps places of the old picture to the new one; `None` if there is
-/// none.
+/// The rows of the inverse matrix, which maps points of the old picture to the new one; `None` if the matrix
+/// has no inverse.
 fn inverse([a, b, c, d, e, f, g, h]: Projection) -> Option<[[f64; 3]; 3]> {
     let determinant = a * (e - f * h) - b * (d - f * g) + c * (d * h - e * g);
     let inverse = [
@@ -196,7 +195,7 @@ fn inverse([a, b, c, d, e, f, g, h]: Projection) -> Option<[[f64; 3]; 3]> {
     inverse.iter().flatten().all(|number| number.is_finite()).then_some(inverse)
 }
 
-/// The part of a rectangle that is in another one.
+/// The part of a rectangle that is inside of `view`.
 fn clipped([left, top, right, bottom]: Corners, view: Rect) -> Corners {
     let across = |x: f64| x.clamp(f64::from(view.x), f64::from(view.right()));
     let down = |y: f64| y.clamp(f64::from(view.y), f64::from(view.bottom()));
@@ -208,8 +207,8 @@ fn area([left, top, right, bottom]: Corners) -> f64 {
     (right - left).max(0.0) * (bottom - top).max(0.0)
 }
 
-/// The column of the old picture for each column of the new one, and likewise the rows. Crops, flips, borders
-/// and resizes to the nearest pixel act on each axis separately.
+/// For each column of the new picture the column of the old one, and likewise for rows. This suffices for
+/// crops, flips, borders and resizes to the nearest pixel, which act on each axis separately.
 struct AxisLookup {
     across: Vec<usize>,
     down: Vec<usize>,
@@ -279,7 +278,7 @@ fn cut(axis: &mut Vec<usize>, at: u32, length: u32) {
     axis.drain(..(at as usize).min(axis.len()));
 }
 
-/// Resizes to the nearest pixel, as pictures are.
+/// Resizes one axis to the nearest pixels, as [`Filter::Nearest`](super::Filter) resizes pictures.
 fn resized(axis: &[usize], to: u32) -> Vec<usize> {
     nearest_pixels(axis.len(), to).map(|at| axis.get(at).copied().unwrap_or(OUTSIDE)).collect()
 }
@@ -315,7 +314,7 @@ mod tests {
     const PICTURE: [u8; 6] = [1, 2, 3, 4, 5, 6];
 
     #[test]
-    fn each_step() {
+    fn each_step_moves_boxes_and_labels() {
         let part = Rect { x: 1, y: 0, width: 2, height: 2 };
         let border = Rect { x: 1, y: 1, width: 3, height: 1 };
         for (step, wanted, corners, share) in [
@@ -347,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_does_not_come_back() {
+    fn a_part_that_was_cut_off_stays_cut_off() {
         let crop = GeometryStep::Crop(Rect { x: 0, y: 0, width: 1, height: 2 });
         let part = Rect { x: 0, y: 0, width: 1, height: 2 };
         let pad = GeometryStep::Pad { part, size: size(2, 3), mode: PaddingMode::Constant };
@@ -390,7 +389,7 @@ mod tests {
         let labels = labels(&moved, &[1; 16]);
         assert_eq!(labels[..4], [99, 1, 1, 99]);
         assert_eq!(labels[12..], [1; 4]);
-        // Rows from 2 on are behind the viewer.
+        // Rows from number 2 on are behind the viewer.
         let matrix = [1., 0., 0., 0., 1., 0., 0., 0.5];
         let behind = GeometryStep::Warp { matrix, size: size(4, 4) };
         let whole = geometry(size(4, 4), &[behind]);

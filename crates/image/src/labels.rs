@@ -6,7 +6,7 @@ use super::{ImageError, Size};
 use crate::dtype::DType;
 use png::{BitDepth, ColorType, Transformations};
 
-/// A label image with the numbers of its file: no palette is applied, and nothing is scaled.
+/// A label image with the numbers that its file stores: no palette is applied, and no value is scaled.
 #[doc(hidden)]
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelImage {
@@ -19,7 +19,7 @@ pub struct LabelImage {
 }
 
 impl LabelImage {
-    /// Whether a file begins like a label image.
+    /// Whether a file has the signature of a PNG.
     pub fn has_signature(file: &[u8]) -> bool {
         file.starts_with(b"\x89PNG\r\n\x1a\n")
     }
@@ -28,7 +28,7 @@ impl LabelImage {
     /// than 8 bits, or the palette indices.
     ///
     /// # Errors
-    /// Those of decoding, [`ImageError::TooLarge`], and [`ImageError::Decode`] for colours and transparency.
+    /// [`ImageError::TooLarge`], and [`ImageError::Decode`] for a damaged file, colours or transparency.
     pub fn read(file: &[u8], limit: usize) -> Result<Self, ImageError> {
         catch_panic(|| {
             let mut decoder = png_decoder(file, Transformations::IDENTITY);
@@ -62,14 +62,15 @@ impl LabelImage {
     }
 }
 
-/// Unpacks numbers of `BITS` bits, the first one of a byte in its upper bits. Each row begins with a new
-/// byte.
+/// Unpacks numbers of `BITS` bits. The first number of a byte is in its highest bits, and each row begins
+/// with a new byte.
 fn unpacked<const BITS: usize>(data: &[u8], width: u32, height: u32) -> Vec<u8> {
-    let (each, width) = (8 / BITS, width as usize);
+    let (per_byte, width) = (8 / BITS, width as usize);
     let mut labels = Vec::with_capacity(width * height as usize);
-    for row in data.chunks_exact(width.div_ceil(each).max(1)).take(height as usize) {
-        labels
-            .extend((0..width).map(|at| row[at / each] >> (8 - BITS - at % each * BITS) & ((1 << BITS) - 1)));
+    for row in data.chunks_exact(width.div_ceil(per_byte).max(1)).take(height as usize) {
+        labels.extend(
+            (0..width).map(|at| row[at / per_byte] >> (8 - BITS - at % per_byte * BITS) & ((1 << BITS) - 1)),
+        );
     }
     labels
 }
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_those_of_the_file() {
+    fn labels_are_the_numbers_that_the_file_stores() {
         let read = |color, depth, data: &[u8]| LabelImage::read(&file(color, depth, data), 1 << 10).unwrap();
         let bytes: Vec<u8> = (0..10).collect();
         for color in [ColorType::Grayscale, ColorType::Indexed] {
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_refused() {
+    fn files_that_are_no_label_images_are_errors() {
         let error = |file: &[u8], limit| {
             LabelImage::read(file, limit).unwrap_err().to_string()
                 + &format!("{:?}", LabelImage::read(file, limit))

@@ -1,5 +1,5 @@
-//! Pictures for training. `shardstream::image` is this crate: its API is stable there, and hidden here are
-//! the parts that only columns of pictures use.
+//! Pictures for training. `shardstream::image` is this crate: its API is stable there. The items that only
+//! shardstream's picture columns use are hidden from the documentation.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod affine;
@@ -126,14 +126,14 @@ impl fmt::Debug for Pixels {
     }
 }
 
-/// Why an image could not be read or written.
+/// Why an image could not be read, changed or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// The content is not of a supported format.
+    /// The file does not have a supported format.
     #[error(
-        "not an image of a known format: JPEG, PNG, WebP and PNM are read, and BMP, GIF, TIFF and QOI with \
-         the feature `image-formats`"
+        "not an image of a known format: JPEG, PNG, WebP and PNM are supported, and BMP, GIF, TIFF and QOI \
+         with the feature `image-formats`"
     )]
     Format,
     /// The file ends before the end of the image.
@@ -149,14 +149,14 @@ pub enum ImageError {
     },
     /// A JPEG whose scans would take too long to decode.
     #[error(
-        "a JPEG of {size} whose scans would read each of its pixels more than 16 times: write it \
-         anew, such as by `jpegtran`"
+        "a JPEG of {size} whose scans visit each pixel more than 16 times, which would take too long: \
+         rewrite the file, for example with `jpegtran`"
     )]
     TooManyScans {
         /// The size in pixels.
         size: Size,
     },
-    /// The image is damaged, or of a kind that the decoder does not support.
+    /// The image is damaged, or the decoder does not support its kind.
     #[error("cannot decode the image")]
     Decode(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The format cannot store such an image.
@@ -184,8 +184,8 @@ pub enum ImageError {
     },
     /// A picture does not have the size of the batch's slots.
     #[error(
-        "the picture has {found}, and the slots of the batch have {wanted}: end the transforms with one that \
-         makes it so, such as `Resize` or `CenterCrop`"
+        "the picture has {found}, and the slots of the batch have {wanted}: end the transforms with one \
+         that makes this size, such as `Resize` or `CenterCrop`"
     )]
     Size {
         /// The size of the picture in pixels.
@@ -193,44 +193,44 @@ pub enum ImageError {
         /// The size of the slots in pixels.
         wanted: Size,
     },
-    /// A transform works on pixels of 8 bits, and the picture has 16.
+    /// A transform works only on pixels of 8 bits, and the picture has pixels of 16 bits.
     #[error(
-        "a transform of pixels of 8 bits, and the mode {0} has 16: crop, resize and flip, use \
-         `Frame::pixels_u16` in a transform of your own, or choose a mode of 8 bits"
+        "this transform needs pixels of 8 bits, and the mode {0} has 16 bits: use only crops, resizes and \
+         flips, use `Frame::pixels_u16` in a transform of your own, or choose a mode of 8 bits"
     )]
     Depth(ImageMode),
-    /// No perspective takes the given points to each other.
+    /// No perspective maps the first four points to the other four.
     #[error(
-        "no perspective takes the points to each other: give the corners of a quadrilateral, of which no \
-         three are on a line"
+        "no perspective maps the first four points to the other four: make both the corners of a \
+         quadrilateral, no three of them on one line"
     )]
     Perspective,
     /// A JPEG quality that is not from 1 to 100.
-    #[error("a JPEG of the quality {0}: make it from 1 to 100")]
+    #[error("a JPEG quality of {0}: choose one from 1 to 100")]
     Quality(u8),
     /// The image could not be encoded.
     #[error("cannot encode the image")]
     Encode(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The pixels do not fill the size, or do not have the type of the mode.
-    #[error("{pixels:?} do not make {size} pixels of the mode {mode}: {}", wants(*mode, *size))]
+    #[error("{pixels:?} do not fill {size} pixels of the mode {mode}: {}", wants(*mode, *size))]
     Pixels {
         /// The mode of the image.
         mode: ImageMode,
         /// The size in pixels.
         size: Size,
-        /// What was given.
+        /// The given pixels.
         pixels: Pixels,
     },
 }
 
-/// So that `?` works in a function that is mapped over samples.
+/// Lets `?` convert the error in a function that is mapped over samples.
 impl From<ImageError> for crate::Error {
     fn from(error: ImageError) -> Self {
         Self::step(error)
     }
 }
 
-/// The number and the type of an image's values, for messages.
+/// The number and the type of the values that an image needs, for messages.
 fn wants(mode: ImageMode, size: Size) -> String {
     let numbers = u128::from(size.height) * u128::from(size.width) * mode.channels() as u128;
     let number = match mode.number() {
@@ -238,14 +238,14 @@ fn wants(mode: ImageMode, size: Size) -> String {
         DType::U16 => "U16",
         _ => "U8",
     };
-    format!("it takes {numbers} numbers of {number}")
+    format!("this takes {numbers} numbers of {number}")
 }
 
 impl Image {
     /// Makes an image from its pixels. The size is `(height, width)`, or a number for a square.
     ///
     /// # Errors
-    /// [`ImageError::Pixels`] if they do not fill the size, or do not have the type of the mode.
+    /// [`ImageError::Pixels`] if the pixels do not fill the size, or do not have the type of the mode.
     pub fn new(
         mode: ImageMode,
         size: impl Into<Size>,
@@ -341,14 +341,14 @@ mod tests {
     #[test]
     fn an_error_says_what_the_pixels_should_be() {
         let error = Image::new(ImageMode::RgbF32, (2, 3), vec![0_u8; 12]).unwrap_err();
-        let told = "U8(12 numbers) do not make 2 x 3 (height x width) pixels of the mode rgb: it takes 18 \
-                    numbers of F32";
-        assert_eq!(error.to_string(), told);
-        assert_eq!(format!("{:#}", crate::Error::from(error)), format!("a pipeline step failed: {told}"));
+        let message = "U8(12 numbers) do not fill 2 x 3 (height x width) pixels of the mode rgb: this takes \
+                       18 numbers of F32";
+        assert_eq!(error.to_string(), message);
+        assert_eq!(format!("{:#}", crate::Error::from(error)), format!("a pipeline step failed: {message}"));
     }
 
     #[test]
-    fn pixels_must_fit() {
+    fn pixels_must_fill_the_size_and_have_the_type_of_the_mode() {
         assert!(Image::new(ImageMode::Rgb8, 2, vec![0u8; 12]).is_ok());
         assert!(Image::new(ImageMode::Rgb8, 2, vec![0u8; 11]).is_err());
         assert!(Image::new(ImageMode::RgbF32, 2, vec![0u8; 12]).is_err());

@@ -1,21 +1,22 @@
 //! Reduction in linear light.
 //!
-//! The numbers of a picture are not proportional to light: black and white in equal parts look like 188 from
-//! afar, not like 128. A filter that averages the numbers darkens fine detail, so they are converted to
-//! linear light by the curve of sRGB (IEC 61966-2-1), resized in 16 bits, and converted back.
+//! The pixel values of a picture are not proportional to light: from afar, a pattern of black and white
+//! pixels in equal parts looks like the value 188, not 128. A filter that averages the values darkens fine
+//! detail. So this module converts the values to linear light by the sRGB curve (IEC 61966-2-1), resizes them
+//! in 16 bits, and converts them back.
 
 use super::resizer::{self, Format, Kernel, Part, PixelMemory};
 use super::{ImageError, Size};
 use crate::convert::to_8_bits;
 use std::sync::OnceLock;
 
-/// Number of rows that are in 16 bits at a time before their width is reduced.
+/// Number of rows that are converted to 16 bits at a time, to bound the memory before the width is reduced.
 const STRIP: usize = 64;
 
 /// The curve of sRGB and its inverse.
 struct Curve {
     to_linear: [u16; 256],
-    /// For each of the 65,536 linear values.
+    /// The sRGB value for each of the 65,536 linear values.
     to_encoded: Vec<u8>,
 }
 
@@ -43,7 +44,7 @@ impl Curve {
         })
     }
 
-    /// Converts pixels to linear light, with colours multiplied by the opacity, if there is one.
+    /// Converts pixels to linear light. Colours are multiplied by the opacity, if the pixels have one.
     fn decode(&self, from: &[u8], channels: usize, to: &mut [u16]) {
         for (from, to) in from.chunks_exact(channels).zip(to.chunks_exact_mut(channels)) {
             for (from, to) in from.iter().zip(to.iter_mut()) {
@@ -59,7 +60,7 @@ impl Curve {
         }
     }
 
-    /// The inverse of [`Curve::decode`]. What is wholly transparent becomes black.
+    /// The inverse of [`Curve::decode`]. Wholly transparent pixels become black.
     fn encode(&self, from: &[u16], channels: usize) -> Vec<u8> {
         if channels % 2 == 1 {
             return from.iter().map(|linear| self.to_encoded[usize::from(*linear)]).collect();
@@ -77,8 +78,8 @@ impl Curve {
     }
 }
 
-/// Reduces a picture of 1 to 4 channels of 8 bits, of which the second of two and the last of four is
-/// opacity, by a Lanczos filter over three pixels to each side, as Pillow's `LANCZOS`.
+/// Reduces a picture of 1 to 4 channels of 8 bits with Pillow's `LANCZOS` filter, which spans three pixels to
+/// each side. The last of 2 or 4 channels is opacity.
 pub(super) fn reduce(pixels: &[u8], size: Size, channels: usize, to: Size) -> Result<Vec<u8>, ImageError> {
     let curve = Curve::srgb();
     let row = |width: u32| width as usize * channels;
@@ -123,16 +124,16 @@ mod tests {
     }
 
     #[test]
-    fn light_is_averaged_and_not_numbers() {
+    fn the_average_is_of_light_and_not_of_pixel_values() {
         let board: Vec<u8> =
             (0..128 * 128).map(|at| if (at / 128 + at % 128) % 2 == 0 { 255 } else { 0 }).collect();
         let reduced = reduce(&board, 128.into(), 1, 32.into()).unwrap();
         assert!(reduced.iter().all(|grey| (184..=192).contains(grey)), "{reduced:?}");
     }
 
-    /// A transparent pixel's colour must not show.
+    /// The colour of a transparent pixel must not appear in the result.
     #[test]
-    fn colours_count_by_their_opacity() {
+    fn colours_are_weighted_by_their_opacity() {
         let stripes: Vec<u8> = (0..64 * 64)
             .flat_map(|at| if at % 2 == 0 { [200, 10, 30, 255] } else { [0, 255, 255, 0] })
             .collect();

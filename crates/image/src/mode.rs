@@ -21,8 +21,8 @@ pub enum ImageMode {
     RgbF32,
     /// `rgba`: colour and opacity, 0 to 1.
     RgbaF32,
-    /// `l16`: grey, 0 to 65535, as in depth and medical pictures. Files of 16 bits keep their values; those
-    /// of fewer bits are scaled, white becomes 65535. Not a name of webdataset.
+    /// `l16`: grey, 0 to 65535, as in depth and medical pictures. Files of 16 bits keep their values; values
+    /// of fewer bits are scaled so that white becomes 65535. webdataset has no such mode.
     L16,
     /// `rgb16`: colour, 0 to 65535, as [`L16`](ImageMode::L16).
     Rgb16,
@@ -74,7 +74,7 @@ impl ImageMode {
         }
     }
 
-    /// The name in webdataset, if it has the mode.
+    /// The name of the mode: webdataset's, where it has the mode.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

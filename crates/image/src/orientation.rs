@@ -3,7 +3,7 @@
 use super::rectangle::Rect;
 use image::metadata::Orientation as ExifOrientation;
 
-/// How a stored picture has to be oriented: it is transposed (rows become columns), and then mirrored.
+/// How a stored picture has to be oriented: first transposed (rows become columns), then mirrored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Orientation {
     pub(crate) transpose: bool,
@@ -23,7 +23,8 @@ impl Orientation {
         if self.transpose { (height, width) } else { (width, height) }
     }
 
-    /// Where a part of the oriented picture, which has this width and height, is in the stored one.
+    /// The part of the stored picture that corresponds to `part` of the oriented picture, which has this
+    /// width and height.
     pub(crate) fn stored_part(self, part: Rect, (width, height): (u32, u32)) -> Rect {
         let x = if self.flip_x { width - part.right() } else { part.x };
         let y = if self.flip_y { height - part.bottom() } else { part.y };
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_eight_exif_orientations() {
+    fn the_eight_exif_orientations_are_applied() {
         let table = [
             (1, (3, 2), [1, 2, 3, 4, 5, 6]),
             (2, (3, 2), [3, 2, 1, 6, 5, 4]),
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_found_where_it_was() {
+    fn a_part_maps_to_the_same_pixels_of_the_stored_picture() {
         for exif in 1..=8 {
             let orientation = Orientation::from(ExifOrientation::from_exif(exif).unwrap());
             let (size, pixels) = oriented(exif);

@@ -1,6 +1,6 @@
-//! What is around a picture that is padded.
+//! What the border of a padded picture shows.
 
-/// What the border of a padded picture shows, named as torchvision's `padding_mode`.
+/// What the border of a padded picture shows, with the names of torchvision's `padding_mode`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PaddingMode {
@@ -10,20 +10,21 @@ pub enum PaddingMode {
     /// The pixels at the edge.
     Edge,
     /// The picture mirrored at its edge, without repeating the pixels of the edge: `3 2 | 1 2 3 | 2 1`. A
-    /// border that is wider than the picture mirrors again at the other edge, as NumPy's `pad`.
+    /// border that is wider than the picture is mirrored again at the other edge, as by NumPy's `pad`.
     Reflect,
-    /// As [`Reflect`](PaddingMode::Reflect), with the pixels of the edge: `2 1 | 1 2 3 | 3 2`.
+    /// As [`Reflect`](PaddingMode::Reflect), but repeating the pixels of the edge: `2 1 | 1 2 3 | 3 2`.
     Symmetric,
 }
 
 impl PaddingMode {
-    /// For each of `to` pixels of an axis the pixel that it shows of the `length` pixels that begin at
-    /// `start`; `None` for a colour.
+    /// For each of the `to` pixels of a padded axis, the number of the pixel that it shows; `None` if it
+    /// shows the fill colour. The picture's `length` pixels begin at pixel `start` of the padded axis.
     pub(crate) fn sources(self, start: u32, length: u32, to: u32) -> impl Iterator<Item = Option<usize>> {
         (0..i64::from(to)).map(move |at| self.source(at - i64::from(start), i64::from(length)))
     }
 
-    /// The pixel of `length` that is shown at `at`, where 0 is the first one.
+    /// The number of the pixel that position `at` shows; position 0 is the first of the picture's `length`
+    /// pixels.
     pub(crate) fn source(self, at: i64, length: i64) -> Option<usize> {
         let (mirrored, last) = (|at: i64, period: i64| at.rem_euclid(period), length - 1);
         let pixel = match self {

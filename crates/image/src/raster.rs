@@ -2,10 +2,10 @@
 
 use super::rectangle::Rect;
 
-/// The part of a picture that the pixels in memory show, and its scale.
+/// Which part of a picture is in memory, and at which scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Raster {
-    /// The factor by which the part is reduced in memory.
+    /// The factor by which the part was reduced.
     pub(crate) shrink: u32,
     /// The part, in pixels of the picture.
     pub(crate) part: Rect,

@@ -15,8 +15,8 @@ impl Rect {
         Rect { x: 0, y: 0, width, height }
     }
 
-    /// The rectangle `part`, which is relative to the corner of this one, in absolute coordinates; `None` if
-    /// it is not inside or has no pixels.
+    /// Converts `part`, which is relative to the corner of this rectangle, to absolute coordinates; `None` if
+    /// it is not inside of this rectangle or has no pixels.
     pub(crate) fn part(self, part: Rect) -> Option<Self> {
         let right = part.x.checked_add(part.width)?;
         let bottom = part.y.checked_add(part.height)?;

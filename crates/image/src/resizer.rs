@@ -1,7 +1,7 @@
-//! The resizer: [`fast_image_resize`] for grey and RGB pixels of 8 or 16 bits, and for opacity in 16 bits.
+//! The resizer: [`fast_image_resize`] for grey and RGB pixels of 8 or 16 bits, with opacity only in 16 bits.
 //!
-//! `fast_image_resize` is generic over pixels and images. One type of image and six of pixels keep small
-//! what is compiled of it.
+//! `fast_image_resize` is generic over pixels and images. This module instantiates it for one image type and
+//! six pixel types, which keeps the compiled code small.
 
 use crate::ImageError;
 use fast_image_resize::images::TypedImage;
@@ -46,9 +46,8 @@ pub(crate) struct PixelMemory<'a> {
     pub(crate) width: u32,
     /// Number of rows.
     pub(crate) height: u32,
-    /// At least as many bytes as the pixels have, aligned for the numbers. Those of the source are only read.
-    /// They are borrowed for writing as well so that source and result have the same type, and the resizer is
-    /// compiled once.
+    /// At least as many bytes as the pixels have, aligned for their values. The source is only read; it is
+    /// borrowed mutably so that source and result have the same type, and the resizer is compiled once.
     pub(crate) bytes: &'a mut [u8],
 }
 
@@ -75,12 +74,13 @@ pub(crate) struct Part {
     pub(crate) height: f64,
 }
 
-/// The numbers of a pixel.
+/// The format of a pixel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Format {
-    /// 1 (grey) or 3 (RGB); with 16 bits also 2 or 4, with opacity, by which the others are multiplied.
+    /// 1 (grey) or 3 (RGB). With 16 bits also 2 or 4: the last channel is opacity, and the others are already
+    /// multiplied by it.
     pub(crate) channels: usize,
-    /// Whether numbers have 16 bits, in the memory's byte order, and not 8.
+    /// Whether values have 16 bits (in native byte order) instead of 8.
     pub(crate) wide: bool,
 }
 
@@ -89,8 +89,8 @@ pub(crate) struct Format {
 /// At the borders of the part, the filter also reads pixels of `from` outside of the part.
 ///
 /// # Errors
-/// If an image has too little memory, the number of channels is not supported, or the part is not inside of
-/// `from`.
+/// [`ImageError::Decode`] if an image has too little memory, the number of channels is not supported, or the
+/// part is not inside of `from`.
 pub(crate) fn resize(
     format: Format,
     from: PixelMemory<'_>,

@@ -1,4 +1,4 @@
-//! Smaller pictures for shards: files in, files out.
+//! Makes picture files smaller before they are written to shards.
 
 use super::checks::{catch_panic, decode_error};
 use super::convert::RawPixels;
@@ -12,31 +12,31 @@ use png::{BitDepth, ColorType, Transformations};
 use std::borrow::Cow;
 use std::fmt;
 
-/// The quality of JPEG files, unless another one is set.
+/// The default quality of JPEG files.
 const QUALITY: u8 = 90;
 
-/// Maximum number of bytes of a decoded picture, as of [`Image::decode`](crate::Image::decode).
+/// Maximum number of bytes of a decoded picture, as in [`Image::decode`](crate::Image::decode).
 const LIMIT: usize = 512 << 20;
 
-/// Makes the pictures of a dataset smaller, before they are stored: fewer pixels to decode in each epoch, and
-/// fewer bytes to read.
+/// Makes the pictures of a dataset smaller before they are stored, so that each epoch reads fewer bytes and
+/// decodes fewer pixels.
 ///
-/// A JPEG stays a JPEG, and a PNG a PNG. The ratio of the sides is kept, and pictures are never enlarged: a
-/// file that is small enough, or that cannot be written anew without a loss of another kind, is
-/// [kept](KeptReason) as it is.
+/// A JPEG stays a JPEG, and a PNG a PNG. The ratio of the sides is kept, and pictures are never enlarged. A
+/// file that is small enough is [kept](KeptReason) unchanged, and so is a file that would lose more than
+/// pixels if it were rewritten.
 ///
-/// - The filter is Lanczos, over three pixels to each side, as Pillow's `LANCZOS`: sharper than a triangle or
-///   the average of areas. It averages linear light by the curve of sRGB, so that fine detail keeps its
+/// - The filter is Pillow's `LANCZOS`, which spans three pixels to each side and is sharper than a triangle
+///   or an average of areas. It averages linear light (by the sRGB curve), so that fine detail keeps its
 ///   brightness.
 /// - The EXIF orientation is applied. EXIF and other metadata are not in the result.
-/// - An ICC profile is kept, byte by byte, and so are the colour space and the curve that a PNG names. They
-///   are not used: the light of another curve than that of sRGB is averaged slightly differently, and areas
-///   of one colour keep it exactly. A profile that lacks a part is left out of a JPEG.
-/// - Colours count by their opacity, which is resized as well.
+/// - An ICC profile is kept, byte by byte, and so are the colour space and the curve that a PNG names. The
+///   averaging ignores them: with a curve other than sRGB, light is averaged slightly wrongly, but areas of
+///   one colour keep it exactly. A JPEG whose profile lacks a part loses the profile.
+/// - Colours are weighted by their opacity, which is resized as well.
 /// - A JPEG is written in one sequential scan, with chroma of half the width and height (4:2:0).
 ///
-/// The result depends on nothing but the file and the options, except that the features `turbojpeg` and the
-/// default decode a JPEG to numbers that may differ by 1 or 2.
+/// The result depends only on the file and the options. Exception: the decoder of the feature `turbojpeg` and
+/// the default one give pixel values of a JPEG that may differ by 1 or 2.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
@@ -57,38 +57,38 @@ pub struct Shrink {
     grey_and_palette: bool,
 }
 
-/// The number of pixels that a side of a picture may have.
+/// The maximum number of pixels of a side of a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SideLimit {
     Longer(u32),
     Shorter(u32),
 }
 
-/// What [`Shrink::apply`] made of a file.
+/// The result of [`Shrink::apply`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shrunk {
     /// A smaller picture of the same format.
     Resized(Vec<u8>),
-    /// Nothing: the file is to be stored as it is.
+    /// No new file: store the old one unchanged.
     Kept(KeptReason),
 }
 
-/// Why a file is kept as it is.
+/// Why a file is kept unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum KeptReason {
-    /// The picture has no more pixels than it may have.
+    /// The side of the picture is within the limit.
     Small,
     /// It is neither a JPEG nor a PNG: there is no encoder for lossy WebP, for GIF and others.
     Format,
     /// It is an animated PNG.
     Animated,
-    /// It is a JPEG in CMYK, which would lose its colours' meaning.
+    /// It is a JPEG in CMYK: writing it as RGB would change its colours.
     Cmyk,
-    /// It is a PNG of 16 bits: a depth map or a medical picture, whose numbers are measurements.
+    /// It is a PNG of 16 bits: perhaps a depth map or a medical picture, whose values are measurements.
     Wide,
-    /// It is a PNG that is grey, with or without opacity, or has a palette, and so perhaps a mask, whose
-    /// numbers are classes.
+    /// It is a PNG that is grey (with or without opacity) or has a palette: perhaps a mask, whose values are
+    /// class numbers.
     Labels,
 }
 
@@ -106,7 +106,7 @@ impl fmt::Display for KeptReason {
 }
 
 impl Shrink {
-    /// Reduces pictures whose longer side has more pixels than `side`, as FFCV's `max_resolution`.
+    /// Reduces pictures whose longer side has more than `side` pixels, as FFCV's `max_resolution`.
     ///
     /// # Errors
     /// [`Config`](ErrorKind::Config) for 0.
@@ -114,8 +114,8 @@ impl Shrink {
         Shrink::new(SideLimit::Longer(side), side)
     }
 
-    /// Reduces pictures whose shorter side has more pixels than `side`, as torchvision's `Resize(side)`,
-    /// which rounds the longer one down and not to the nearest.
+    /// Reduces pictures whose shorter side has more than `side` pixels, as torchvision's `Resize(side)`. But
+    /// the longer side is rounded to the nearest pixel, where torchvision rounds it down.
     ///
     /// # Errors
     /// [`Config`](ErrorKind::Config) for 0.
@@ -125,15 +125,15 @@ impl Shrink {
 
     fn new(limit: SideLimit, side: u32) -> Result<Self> {
         match side {
-            0 => Err(ErrorKind::Config("Shrink to a side of 0 pixels: make it at least 1".into()).into()),
+            0 => Err(ErrorKind::Config("Shrink to a side of 0 pixels: choose at least 1".into()).into()),
             _ => Ok(Shrink { limit, quality: QUALITY, grey_and_palette: false }),
         }
     }
 
-    /// Sets the quality of JPEG files, from 1 to 100; 90 unless it is set.
+    /// Sets the quality of JPEG files, from 1 to 100. Default: 90.
     ///
     /// # Errors
-    /// [`ImageError::Quality`] for another one.
+    /// [`ImageError::Quality`] for another quality.
     pub fn quality(self, quality: u8) -> Result<Self, ImageError> {
         match quality {
             1..=100 => Ok(Shrink { quality, ..self }),
@@ -141,24 +141,24 @@ impl Shrink {
         }
     }
 
-    /// Whether PNG files that are grey (with or without opacity) or have a palette are resized as well. They
-    /// are not unless it is set: masks are stored so, and averages of class numbers are other classes. One
-    /// with a palette becomes RGB.
+    /// Whether PNG files that are grey (with or without opacity) or have a palette are resized too. A picture
+    /// with a palette becomes RGB. Default: no, because such files may be masks, and the average of two class
+    /// numbers is another class.
     ///
-    /// Masks in RGB look like photographs, and are resized in any case: leave them out. Those of COCO
-    /// panoptic and ADE20K are such files, whose colours are numbers.
+    /// A mask that is an RGB PNG cannot be distinguished from a photograph, and is always resized: don't
+    /// apply `Shrink` to such files. The masks of COCO panoptic and ADE20K are of this kind.
     pub fn grey_and_palette(self, are_resized: bool) -> Self {
         Shrink { grey_and_palette: are_resized, ..self }
     }
 
     /// Makes a file smaller.
     ///
-    /// Of a file that is kept, only the headers are read. The memory is that of the decoded picture, which is
-    /// at most 512 MiB, and beside it at most twice as much if the sides are halved, or less than five times
-    /// as much if they are hardly reduced.
+    /// Only the headers of a kept file are read. A resized picture takes the memory of the decoded picture
+    /// (at most 512 MiB), and in addition at most twice as much if the sides are halved, or less than five
+    /// times as much if they are hardly reduced.
     ///
     /// # Errors
-    /// See [`ImageError`]. A picture that has to be resized must be sound to its last byte.
+    /// See [`ImageError`]. A picture that has to be resized must be undamaged to its last byte.
     pub fn apply(&self, file: &[u8]) -> Result<Shrunk, ImageError> {
         catch_panic(|| match image::guess_format(file) {
             Ok(ImageFormat::Jpeg) => self.jpeg(file),
@@ -182,15 +182,15 @@ impl Shrink {
         let is_grey = mode == ImageMode::L8;
         encoder.set_sampling_factor(if is_grey { SamplingFactor::F_1_1 } else { SamplingFactor::F_2_2 });
         encoder.set_chroma_subsampling_method(ChromaSubsamplingMethod::Average);
-        // With tables of its own it would write a scan for each component, which decoders read as a whole,
-        // and the default one refuses.
+        // With optimized tables, this encoder writes one scan for each component. Decoders hold such a file
+        // in memory as a whole, and the default decoder does not support it.
         encoder.set_optimized_huffman_tables(false);
         let failed = |error: jpeg_encoder::EncodingError| ImageError::Encode(error.into());
         if let Some(profile) = icc_profile(file) {
             encoder.add_icc_profile(&profile).map_err(failed)?;
         }
         let color = if is_grey { JpegColor::Luma } else { JpegColor::Rgb };
-        // Both are less than those of the file, which have 16 bits.
+        // Both are less than the sides of the old file, which have 16 bits.
         let (width, height) = (picture.width as u16, picture.height as u16);
         encoder.encode(&picture.pixels, width, height, color).map_err(failed)?;
         Ok(Shrunk::Resized(written))
@@ -203,15 +203,15 @@ impl Shrink {
         let Some(to) = self.limit.apply(Size { height, width }) else {
             return Ok(Shrunk::Kept(KeptReason::Small));
         };
-        // Up to the pixels.
+        // Reads everything before the pixels.
         let reader = decoder.read_info().map_err(decode_error)?;
         let info = reader.info();
-        // A palette has one sample.
-        let is_label = info.color_type.samples() < 3;
+        // A pixel of a palette picture has one sample.
+        let may_be_labels = info.color_type.samples() < 3;
         let kept = match info.bit_depth {
             _ if info.animation_control.is_some() => Some(KeptReason::Animated),
             BitDepth::Sixteen => Some(KeptReason::Wide),
-            _ if is_label && !self.grey_and_palette => Some(KeptReason::Labels),
+            _ if may_be_labels && !self.grey_and_palette => Some(KeptReason::Labels),
             _ => None,
         };
         if let Some(reason) = kept {
@@ -236,7 +236,7 @@ impl Shrink {
             .and_then(|it| it.write_header())
             .map_err(failed)?;
         if let Some(points) = info.coding_independent_code_points {
-            // The encoder leaves it out.
+            // The encoder does not write the cICP chunk itself.
             let numbers = [
                 points.color_primaries,
                 points.transfer_function,
@@ -251,7 +251,7 @@ impl Shrink {
 }
 
 impl SideLimit {
-    /// The size for a picture of this size; `None` if it is within the limit.
+    /// The new size for a picture of this size; `None` if the picture is within the limit.
     fn apply(self, size: Size) -> Option<Size> {
         let (limit, side) = match self {
             SideLimit::Longer(limit) => (limit, size.height.max(size.width)),
@@ -259,14 +259,14 @@ impl SideLimit {
         };
         let scaled = |pixels: u32| {
             let (pixels, limit, side) = (u64::from(pixels), u64::from(limit), u64::from(side));
-            // Less than the number of pixels.
+            // Fits, because it is less than `pixels`.
             ((2 * pixels * limit + side) / (2 * side)).max(1) as u32
         };
         (side > limit).then(|| Size { height: scaled(size.height), width: scaled(size.width) })
     }
 }
 
-/// A picture that was made smaller and oriented.
+/// A picture that has been reduced and oriented.
 struct Reduced {
     width: u32,
     height: u32,
@@ -278,7 +278,7 @@ impl Reduced {
     fn new(raw: RawImage, to: Size) -> Result<Self, ImageError> {
         let RawImage { width, height, channels, pixels, orientation } = raw;
         let RawPixels::U8(pixels) = pixels else {
-            return Err(ImageError::Decode("a picture of 16 bits is not resized".into()));
+            return Err(ImageError::Decode("pictures of 16 bits are not resized".into()));
         };
         let pixels = linear_light::reduce(&pixels, Size { height, width }, channels, to)?;
         let stored = (to.width, to.height);
@@ -294,7 +294,8 @@ impl Reduced {
 
 /// The ICC profile of a JPEG; `None` if there is none, or a part of it is missing.
 ///
-/// It is divided among APP2 segments, each with its number, from 1, and their count (ICC.1:2022, annex B.4).
+/// A profile is divided among APP2 segments. Each contains its number, from 1 on, and the count of segments
+/// (ICC.1:2022, annex B.4).
 fn icc_profile(file: &[u8]) -> Option<Vec<u8>> {
     let mut parts: Vec<Option<&[u8]>> = Vec::new();
     let mut rest = file.get(2..)?;

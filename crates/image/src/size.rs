@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The size of a picture in pixels. A function that takes one also takes a number, for a square, or a pair
-/// `(height, width)`, ordered as in torchvision and in the shape of an array.
+/// The size of a picture in pixels. A function that takes a size also accepts a number, for a square, or a
+/// pair `(height, width)`, in the order of torchvision and of array shapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Size {
     /// The number of rows.
@@ -16,7 +16,7 @@ impl Size {
     /// The number of pixels.
     #[doc(hidden)]
     pub fn pixels(self) -> u64 {
-        // Both are less than 2^32.
+        // Cannot overflow: both are less than 2^32.
         u64::from(self.height) * u64::from(self.width)
     }
 

@@ -1,19 +1,18 @@
-//! The headers of a WebP that claim the size of its picture.
+//! Checks that the headers of a WebP agree about the size of its picture.
 
 use super::{ImageError, Size};
 
 const CONTRADICTS: &str = "the WebP file contradicts itself about its size";
 
-/// Checks that every coded picture is as large as the canvas or the frame that it belongs to. The decoder
-/// allocates memory for the size of the coded picture, and only that of the canvas is checked against a
-/// limit.
+/// Checks that every coded picture is as large as its canvas or frame. The decoder allocates memory for the
+/// coded picture, but checks only the size of the canvas against the limit.
 pub(super) fn check_frames(file: &[u8]) -> Result<(), ImageError> {
     let Some(mut rest) = file.get(12..) else { return Ok(()) };
     let mut canvas = None;
     while let Some((chunk, behind)) = next_chunk(rest) {
         match chunk {
             (b"VP8X", [_, _, _, _, size @ ..]) => canvas = size_of(size).or(canvas),
-            // Where the frame is, its size, its duration and flags, and the chunks of the frame.
+            // The content: the frame's position, its size, its duration and flags, and its chunks.
             (b"ANMF", [_, _, _, _, _, _, size @ ..]) => {
                 let frame = size_of(size);
                 let mut inside = size.get(10..).unwrap_or_default();
@@ -29,7 +28,7 @@ pub(super) fn check_frames(file: &[u8]) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// The name and the content of a chunk. The last one of a file may be cut off.
+/// The name and the content of a chunk. The content of the last chunk of a file may be truncated.
 type RiffChunk<'a> = (&'a [u8; 4], &'a [u8]);
 
 fn next_chunk(file: &[u8]) -> Option<(RiffChunk<'_>, &[u8])> {
@@ -55,7 +54,7 @@ fn check_picture((name, content): RiffChunk<'_>, expected: Option<Size>) -> Resu
     }
 }
 
-/// Two numbers of 24 bits: width and height less 1.
+/// Reads two numbers of 24 bits: width - 1 and height - 1.
 fn size_of(bytes: &[u8]) -> Option<Size> {
     let &[w0, w1, w2, h0, h1, h2, ..] = bytes else { return None };
     let number = |bytes: [u8; 3]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]) + 1;

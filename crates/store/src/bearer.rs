@@ -1,4 +1,4 @@
-//! A bearer token that is kept, and asked for again where a server refuses it.
+//! Caches a bearer token, and requests a new one if a server refuses it.
 
 use crate::{Error, ErrorKind, Result};
 use futures::future::BoxFuture;
@@ -6,55 +6,56 @@ use http::HeaderValue;
 use std::fmt;
 use tokio::sync::Mutex;
 
-/// Gives a token; `None` where there is none.
-type GiveToken = dyn Fn() -> BoxFuture<'static, Result<Option<String>>> + Send + Sync;
+/// Returns a token; `None` if there is none.
+type RequestToken = dyn Fn() -> BoxFuture<'static, Result<Option<String>>> + Send + Sync;
 
-/// Keeps a token as the header that it is sent in.
+/// Caches a token, as the value of the header in which it is sent.
 pub(super) struct BearerToken {
-    give: Box<GiveToken>,
-    /// What was given last; `None` before the first request.
-    kept: Mutex<Option<Option<HeaderValue>>>,
+    request: Box<RequestToken>,
+    /// The last token; the outer `None` before the first request.
+    cached: Mutex<Option<Option<HeaderValue>>>,
 }
 
 impl BearerToken {
     pub(super) fn new(
-        give: impl Fn() -> BoxFuture<'static, Result<Option<String>>> + Send + Sync + 'static,
+        request: impl Fn() -> BoxFuture<'static, Result<Option<String>>> + Send + Sync + 'static,
     ) -> Self {
-        BearerToken { give: Box::new(give), kept: Mutex::const_new(None) }
+        BearerToken { request: Box::new(request), cached: Mutex::const_new(None) }
     }
 
-    /// The header `Authorization`, if there is a token.
+    /// The value of the header `Authorization`, if there is a token.
     pub(super) async fn header(&self) -> Result<Option<HeaderValue>> {
-        // All who need it wait for one answer.
-        let mut kept = self.kept.lock().await;
-        match &*kept {
+        // Concurrent callers wait for the same request.
+        let mut cached = self.cached.lock().await;
+        match &*cached {
             Some(header) => Ok(header.clone()),
-            None => Ok(kept.insert(self.ask().await?).clone()),
+            None => Ok(cached.insert(self.request_header().await?).clone()),
         }
     }
 
-    /// The header after a server refused `refused`; `None` if there is no other one.
+    /// A new value of the header after a server refused the value `refused`; `None` if there is no other
+    /// token.
     pub(super) async fn renewed(&self, refused: Option<&HeaderValue>) -> Result<Option<HeaderValue>> {
-        let mut kept = self.kept.lock().await;
-        // Another request may have renewed it meanwhile.
-        if kept.as_ref().is_none_or(|kept| kept.as_ref() == refused) {
-            *kept = Some(self.ask().await?);
+        let mut cached = self.cached.lock().await;
+        // Another request may have renewed the token meanwhile.
+        if cached.as_ref().is_none_or(|cached| cached.as_ref() == refused) {
+            *cached = Some(self.request_header().await?);
         }
-        Ok(kept.clone().flatten().filter(|header| Some(header) != refused))
+        Ok(cached.clone().flatten().filter(|header| Some(header) != refused))
     }
 
-    async fn ask(&self) -> Result<Option<HeaderValue>> {
-        (self.give)().await?.map(|token| header(&token)).transpose()
+    async fn request_header(&self) -> Result<Option<HeaderValue>> {
+        (self.request)().await?.map(|token| header(&token)).transpose()
     }
 }
 
-/// The header that a token is sent in. Files and programs may end it with a line break.
+/// The value of the header for a token. A token from a file or program may end with a line break.
 fn header(token: &str) -> Result<HeaderValue> {
     let token = token.trim();
     let is_sendable = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
     let value = is_sendable.then(|| HeaderValue::from_str(&format!("Bearer {token}")).ok()).flatten();
     let mut value = value.ok_or_else(|| {
-        let what = "a bearer token is empty or has characters that no header can have";
+        let what = "a bearer token is empty or has characters that are not allowed in a header";
         Error::from(ErrorKind::Denied(what.into()))
     })?;
     value.set_sensitive(true);
@@ -76,9 +77,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn a_token_is_asked_for_once_and_again_where_it_is_refused() {
-        let asked = std::sync::Arc::new(AtomicUsize::new(0));
-        let count = asked.clone();
+    fn a_token_is_requested_once_and_again_after_it_is_refused() {
+        let requests = std::sync::Arc::new(AtomicUsize::new(0));
+        let count = requests.clone();
         let token = BearerToken::new(move || {
             let number = count.fetch_add(1, Ordering::SeqCst).min(1);
             future::ready(Ok(Some(format!("t{number}\n")))).boxed()
@@ -88,14 +89,14 @@ mod tests {
         assert_eq!(block_on(token.header()).unwrap(), first);
         let second = block_on(token.renewed(first.as_ref())).unwrap();
         assert_eq!(second.as_ref().unwrap(), "Bearer t1");
-        // One that was refused a second time does not ask again.
+        // If an old token is refused again, no new request is made.
         assert_eq!(block_on(token.renewed(first.as_ref())).unwrap(), second);
-        assert_eq!(asked.load(Ordering::SeqCst), 2);
+        assert_eq!(requests.load(Ordering::SeqCst), 2);
         assert_eq!(block_on(token.renewed(second.as_ref())).unwrap(), None, "it is the same again");
     }
 
     #[test]
-    fn a_token_that_no_header_can_have_is_not_shown() {
+    fn an_unsendable_token_is_an_error_that_does_not_show_it() {
         for bad in ["", " ", "s3cret\nX: y", "s3cret é"] {
             let error = header(bad).unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::Denied(_)) && !error.to_string().contains("s3cret"));

@@ -1,4 +1,4 @@
-//! The bytes of one object, as a blocking iterator or as an asynchronous stream.
+//! `Body`: the bytes of one object, as a blocking iterator or an asynchronous stream.
 
 use super::cache::CachedRead;
 use super::decompress::{Decompressor, Expansion};
@@ -20,9 +20,9 @@ use std::task::{Context, Poll};
 
 /// The bytes of an object, decompressed, in order, in chunks of any size above zero.
 ///
-/// It is a blocking iterator, and [`into_stream`](Body::into_stream) turns it into a stream for any executor.
-/// Nothing is read before the first chunk is requested. After an error no chunk follows; a body that ends
-/// without an error is whole.
+/// A body is a blocking iterator; [`into_stream`](Body::into_stream) turns it into a stream for any executor.
+/// Nothing is read before the first chunk is requested. No chunk follows an error; a body that ends without
+/// an error is complete.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -41,7 +41,7 @@ pub struct Body {
     /// The offset in the object at which the body begins.
     start: u64,
     object: ObjectCell,
-    /// The version that the object should have.
+    /// The version that the object must have.
     expected: Option<ObjectVersion>,
     stop: Arc<StopFlag>,
 }
@@ -52,18 +52,18 @@ enum BodyState {
     Taken,
 }
 
-/// The thread on which sources that may block are read.
+/// The thread that reads sources that may block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadOn {
-    /// The thread that polls.
+    /// The polling thread.
     Caller,
-    /// The thread that polls, until a read takes long; from then on a thread of its own.
+    /// The polling thread, until reads turn out to be slow; then a separate thread.
     CallerWhileQuick,
-    /// A thread of its own.
+    /// A separate thread.
     OwnThread,
 }
 
-/// Where the chunks of a body come from.
+/// The source of a body's chunks.
 pub(super) enum ChunkSource {
     /// An iterator that may block.
     Blocking(Box<dyn Iterator<Item = Result<Bytes>> + Send>),
@@ -89,8 +89,7 @@ impl Body {
         }
     }
 
-    /// Makes a body of the caller's chunks: for tests, and for bytes that are in memory. The iterator may
-    /// block.
+    /// Makes a body from the caller's chunks: for tests, and for bytes in memory. The iterator may block.
     pub fn from_chunks<I>(chunks: I) -> Self
     where
         I: IntoIterator<Item = Result<Bytes>>,
@@ -99,7 +98,7 @@ impl Body {
         Body::new(ChunkSource::Blocking(Box::new(chunks.into_iter())))
     }
 
-    /// Makes a body of the caller's stream of chunks. It is polled by the consumer of the body.
+    /// Makes a body from the caller's stream of chunks. The consumer of the body polls the stream.
     pub fn from_stream(chunks: impl Stream<Item = Result<Bytes>> + Send + 'static) -> Self {
         Body::new(ChunkSource::Stream(chunks.boxed()))
     }
@@ -114,25 +113,27 @@ impl Body {
         self
     }
 
-    /// Begins to request the bytes, as far as the budget allows, so that they have arrived when they are
-    /// read. Returns the number of objects behind this one that should begin too.
+    /// Begins to request the bytes, as far as the budget allows, ahead of reading them. Returns the number of
+    /// following objects that should begin too.
     #[doc(hidden)]
     pub fn begin(&mut self) -> usize {
         match &mut self.state {
-            // The budget decides what is requested: enough objects that even small ones fill the line.
+            // The budget limits the requests. 16 objects are enough for small ones to saturate the
+            // connection.
             BodyState::Idle(ChunkSource::Fetch(chunks)) => {
                 chunks.begin();
                 16
             }
-            // What is not in the cache is fetched. An error here occurs again when the body is read.
+            // Fetches the blocks that are not in the cache. An error is ignored, because it occurs again when
+            // the body is read.
             BodyState::Idle(ChunkSource::Cached(cached)) => cached.begin_ahead().map_or(0, |()| 16),
             // Local files are not read ahead.
             _ => 0,
         }
     }
 
-    /// Sets the version that the reader accepts, before it [begins](Body::begin). A cache that has this
-    /// version need not ask for the current one.
+    /// Sets the version that the reader accepts. Call it before the body [begins](Body::begin). If the cache
+    /// has this version, it needs no request for the current one.
     #[doc(hidden)]
     pub fn set_known_version(&mut self, object: ObjectVersion) {
         if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
@@ -140,8 +141,8 @@ impl Body {
         }
     }
 
-    /// Sets that nothing around this range will be read, before it [begins](Body::begin). A cache fetches no
-    /// more than the range.
+    /// Declares that no bytes around this range will be read, so that a cache fetches only the range. Call it
+    /// before the body [begins](Body::begin).
     #[doc(hidden)]
     pub fn set_scattered(&mut self) {
         if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
@@ -149,8 +150,8 @@ impl Body {
         }
     }
 
-    /// Sets that each epoch reads the same bytes, before it [begins](Body::begin). A cache that has no room
-    /// for all of them keeps those that it has.
+    /// Declares that each epoch reads the same bytes: a cache without room for all of them keeps those that
+    /// it has. Call it before the body [begins](Body::begin).
     #[doc(hidden)]
     pub fn set_repeated(&mut self) {
         if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
@@ -158,19 +159,19 @@ impl Body {
         }
     }
 
-    /// Sets the offset in the object at which the body begins, and the cell that its chunks fill with the
-    /// object's version.
+    /// Sets the offset in the object at which the body begins, and the cell that receives the object's
+    /// version.
     pub(super) fn part_of(mut self, object: ObjectCell, start: u64) -> Self {
         self.object = object;
         self.start = start;
         self
     }
 
-    /// Refuses an object that is [different](ObjectVersion::compare) from this one, before any of its bytes
-    /// is returned: for reading an object that was looked up or read in part before.
+    /// Requires that the object is not [different](ObjectVersion::compare) from this one: for an object that
+    /// was looked up or partly read before.
     ///
-    /// The body's first item is then [`ErrorKind::Changed`], which names both versions. An object whose
-    /// version is not known is not refused.
+    /// If it is different, the body's first item is [`ErrorKind::Changed`], which names both versions, and no
+    /// bytes are returned. An object of unknown version is accepted.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -193,10 +194,10 @@ impl Body {
         self
     }
 
-    /// The size (as stored) and version of the object that is read. The body may be a range of it.
+    /// The stored size and the version of the object that is read, even if the body is only a range of it.
     ///
-    /// `None` before the first chunk, and where nothing is known: pipes, sources that do not say, and bodies
-    /// of the caller's own chunks.
+    /// `None` before the first chunk, and if neither is known: for pipes, for sources that report neither,
+    /// and for bodies of the caller's own chunks.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -216,7 +217,7 @@ impl Body {
         self.object_cell().get()
     }
 
-    /// The cell that holds [`object`](Body::object), for use when the body has become a stream.
+    /// The cell that holds [`object`](Body::object), for use after the body has been turned into a stream.
     #[doc(hidden)]
     pub fn object_cell(&self) -> ObjectCell {
         self.object.clone()
@@ -224,8 +225,8 @@ impl Body {
 
     /// Turns the body into an asynchronous stream of the same chunks.
     ///
-    /// Any executor can poll it. What takes CPU time or blocks, such as decompression and reading local
-    /// files, runs on a thread of its own, a few chunks ahead.
+    /// Any executor can poll it. Work that takes CPU time or blocks, such as decompression and reading local
+    /// files, runs on a separate thread, a few chunks ahead.
     pub fn into_stream(mut self) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + 'static {
         self.start(ReadOn::OwnThread)
     }
@@ -243,11 +244,11 @@ impl Body {
         }
     }
 
-    /// Reads all bytes, of which there may be at most `limit`. For documents of a size that is not known.
+    /// Reads the rest of the body, at most `limit` bytes, into one buffer. For documents of unknown size.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TooLarge`] if there are more, and the first error of the chunks.
+    /// [`ErrorKind::TooLarge`] if there are more bytes, and the first error of the body.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -274,8 +275,8 @@ impl Body {
         Ok(if chunks.len() == 1 { chunks.remove(0) } else { chunks.concat().into() })
     }
 
-    /// Polls for the next chunk, for callers that have other work while the network is slow. May block while
-    /// a chunk is read from a file or decompressed.
+    /// Polls for the next chunk, for callers that have other work while they wait for the network. May block
+    /// while a chunk is read from a file or decompressed.
     #[doc(hidden)]
     pub fn poll_here(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
         let mut running = self.start(ReadOn::CallerWhileQuick);
@@ -290,7 +291,7 @@ impl Body {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// Takes the running body, after starting it if it is idle: `read_on` counts only then.
+    /// Takes the running body. Starts it first if it is idle; `read_on` matters only then.
     fn start(&mut self, read_on: ReadOn) -> RunningBody {
         let may_block = read_on != ReadOn::OwnThread;
         let decoded = self.compression.is_some();
@@ -353,7 +354,7 @@ struct RunningBody {
     position: u64,
     url: Option<SecretUrl>,
     object: ObjectCell,
-    /// The version that the object should have, until it has been compared.
+    /// The version that the object must have; `None` after it has been compared.
     expected: Option<ObjectVersion>,
     stop: Arc<StopFlag>,
 }
@@ -373,7 +374,7 @@ impl RunningBody {
         }
     }
 
-    /// Compares the object with the expected one, once it is known.
+    /// Compares the object with the expected version, once the object's version is known.
     fn check_version(&mut self) -> Result<()> {
         let Some((expected, found)) = self.expected.as_ref().zip(self.object.get()) else { return Ok(()) };
         if expected.compare(&found).is_different() {
@@ -425,8 +426,8 @@ impl Stream for RunningBody {
 /// Stops the reading of a [`Body`] from another thread.
 ///
 /// After [`stop`](Stopper::stop), a waiting or later read returns [`ErrorKind::Stopped`] once, and the body
-/// ends. It is an error so that half an object is never taken for a whole one. A read of a local file is not
-/// interrupted, but it is the last.
+/// ends. It is an error, so that a part of an object is never mistaken for the whole. A read of a local file
+/// that is in progress is not interrupted, but no other read follows.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<StopFlag>);
 

@@ -1,4 +1,4 @@
-//! A bucket and its client: reads, and writes that depend on what is there.
+//! A bucket and its client: reads, and conditional writes.
 
 use super::checksum::Checksum;
 #[cfg(feature = "cloud")]
@@ -29,23 +29,23 @@ use object_store::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time in which the object of an upload whose end is not known is compared with what was sent, and the
-/// number of its bytes for which a second more is given.
+/// Time limit for comparing the stored object with the sent bytes after an upload whose result is unknown.
 const COMPARE_TIME: Duration = Duration::from_secs(60);
+/// Each this many bytes of the object extend that limit by a second.
 const MIN_COMPARE_RATE: u64 = 4 << 20;
-/// Time between two readings of the credentials.
+/// Minimum time between two reads of the credentials.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Makes the client of a bucket from its URL; `None` where there is none for such URLs.
+/// Makes the client of a bucket from its URL; `None` if the crate has no client for such URLs.
 pub(super) type MakeClient = fn(&str, &FetchLimits) -> Result<Option<BucketClient>>;
 pub(super) type BucketClient = Arc<dyn ObjectStore>;
 
 pub(super) struct Bucket {
     pub(super) base: SecretUrl,
-    /// The account or container that the client names, and the endpoint that the environment names.
+    /// The account or container of the client, and the endpoint in the environment.
     pub(super) place: String,
     client: Mutex<RenewableClient>,
-    /// How a new client is made, unless the client is the caller's own.
+    /// How to make a new client; `None` if the client is the caller's own.
     pub(super) make: Option<(MakeClient, FetchLimits)>,
 }
 
@@ -74,8 +74,8 @@ impl Bucket {
         Arc::clone(&self.lock().client)
     }
 
-    /// Replaces the client `refused`, whose credentials are not valid any more: the new one reads them again
-    /// from their source. `None` if they were read a moment ago, or if the client is the caller's own.
+    /// Replaces the client `refused`, whose credentials have expired, by a new one that reads the credentials
+    /// again. `None` if they were read a moment ago, or if the client is the caller's own.
     pub(super) fn renew(&self, refused: &BucketClient) -> Option<BucketClient> {
         let mut current = self.lock();
         if Arc::ptr_eq(&current.client, refused) {
@@ -89,8 +89,8 @@ impl Bucket {
         Some(Arc::clone(&current.client))
     }
 
-    /// The key as a path of `object_store`. Keys appear in URLs as they are, without percent-encoding, as in
-    /// all tools for `gs://` and `s3://`.
+    /// The object's key as a path of `object_store`. Keys appear in URLs without percent-encoding, as in all
+    /// tools for `gs://` and `s3://`.
     pub(super) fn path(&self, url: &str) -> Result<Path> {
         key::path(self.key(url))
     }
@@ -132,7 +132,8 @@ impl Bucket {
             None => {}
         }
         let result = result.map_err(|error| match error {
-            // A client that the crate made and that has not sent the request could not sign it.
+            // If one of the crate's own clients fails before it sends the request, it could not sign the
+            // request.
             #[cfg(feature = "cloud")]
             object_store::Error::Generic { .. } if self.make.is_some() => {
                 let why = format!(
@@ -147,8 +148,7 @@ impl Bucket {
         let mut response = GetResponse::new(stream::empty().boxed()).with_size(result.meta.size);
         response.version = result.meta.e_tag.clone();
         response.range = range.is_some().then(|| result.range.clone());
-        // The caller's store repeats requests by itself; the reader of ranges continues a body that breaks
-        // off.
+        // The caller's store retries requests itself. If a body breaks off, `fetch` requests the rest.
         let url = url.to_owned();
         response.body = result.into_stream().map_err(move |error| body_fault(&url, &error)).boxed();
         Ok(response)
@@ -156,12 +156,12 @@ impl Bucket {
 }
 
 impl Bucket {
-    /// The version of the object if it is `sent`, after the last request of an upload has failed. The request
-    /// is repeated if its response is lost, and the answer to the second one is that there is no such upload,
-    /// although the first one has made the object.
+    /// After the last request of an upload has failed: the version of the stored object, if it has the `sent`
+    /// bytes. If the response to that request was lost, the request was repeated, and the second response
+    /// says that there is no such upload, although the first request has created the object.
     ///
-    /// The bytes are compared, by a checksum of the store if it has one: an earlier object of this name may
-    /// have the same size.
+    /// The bytes are compared, by a checksum of the store if it has one, because an earlier object with this
+    /// name may have the same size.
     pub(super) async fn stored(
         &self,
         client: &dyn ObjectStore,
@@ -169,7 +169,7 @@ impl Bucket {
         path: &Path,
         sent: SentBytes,
     ) -> Option<Option<String>> {
-        let comparing = async {
+        let compare = async {
             let response = self.get(client, url, path, &GetOptions::default()).await.ok()?;
             let GetResponse { size, version, checksum, mut body, .. } = response;
             if size.is_some_and(|size| size != sent.size) {
@@ -185,13 +185,13 @@ impl Bucket {
             (found == sent).then_some(version)
         };
         let time = COMPARE_TIME + Duration::from_secs(sent.size / MIN_COMPARE_RATE);
-        tokio::time::timeout(time, comparing).await.ok()?
+        tokio::time::timeout(time, compare).await.ok()?
     }
 }
 
-/// Writes that depend on what is there.
+/// Conditional writes.
 impl Bucket {
-    /// The size and version of the object; `None` if there is none.
+    /// The size and version of the object; `None` if there is no object.
     async fn find(&self, client: &dyn ObjectStore, url: &str, path: &Path) -> Result<Option<ObjectMeta>> {
         match client.head(path).await.map_err(|error| failed(url, error)) {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Ok(None),
@@ -199,7 +199,7 @@ impl Bucket {
         }
     }
 
-    /// Checks the condition in a request of its own.
+    /// Checks the condition with a separate request.
     pub(super) async fn check(
         &self,
         client: &dyn ObjectStore,
@@ -213,7 +213,8 @@ impl Bucket {
         }
     }
 
-    /// The condition as `object_store` has it, checked before where it can have none.
+    /// Converts the condition to `object_store`'s mode. If no mode expresses it, checks the condition first
+    /// with a separate request.
     async fn mode(
         &self,
         client: &dyn ObjectStore,
@@ -233,7 +234,7 @@ impl Bucket {
         if ObjectUrl::parse(self.base.expose_secret()).scheme() != Some("gs") {
             return Ok(PutMode::Update(UpdateVersion { e_tag: Some(tag), version: None }));
         }
-        // Google Cloud Storage compares generations, and reading names only the ETag.
+        // Google Cloud Storage compares generations, but `expected` has only an ETag.
         let found = self.find(client, url, path).await?;
         condition.check(found.as_ref().map(version).as_ref())?;
         Ok(match found.and_then(|found| found.version) {
@@ -242,7 +243,7 @@ impl Bucket {
         })
     }
 
-    /// Writes a whole object in one request, under this condition. Returns its version.
+    /// Writes a whole object in one request, if the condition is met. Returns its version.
     pub(super) async fn put_whole(
         &self,
         url: &str,
@@ -263,7 +264,7 @@ impl Bucket {
         };
         let is_refused = is_refused(&error);
         let error = failed(url, error);
-        // S3 answers so if the object is gone that should be replaced.
+        // S3 responds with `NotFound` if the object to be replaced no longer exists.
         let is_gone = matches!((condition, error.kind()), (PutCondition::Version(_), ErrorKind::NotFound(_)));
         if !is_refused && !is_gone {
             return Err(error);
@@ -273,8 +274,8 @@ impl Bucket {
         self.stored_or_refused(&*client, url, path, sent, condition, error).await
     }
 
-    /// The version of the object if it is `sent`, after the condition was not met: the response to a request
-    /// may be lost, and the answer to the repeated one is about the object that the first one has made.
+    /// After the condition was not met: the version of the stored object, if it has the `sent` bytes. If the
+    /// response to a request was lost, the repeated request finds the object that the first one has created.
     pub(super) async fn stored_or_refused(
         &self,
         client: &dyn ObjectStore,
@@ -291,8 +292,8 @@ impl Bucket {
         Err(error)
     }
 
-    /// Completes an upload in parts under this condition: in one step where the store is S3, else after a
-    /// look at what is there.
+    /// Completes an upload in parts, if the condition is met. S3 checks the condition in the same step; for
+    /// other stores it is checked only before.
     pub(super) async fn complete(
         &self,
         url: &str,
@@ -308,7 +309,7 @@ impl Bucket {
         completing.await.map(|result| result.e_tag)
     }
 
-    /// The header that S3 compares when it completes an upload in parts.
+    /// The header with the condition for S3 to complete an upload in parts.
     #[cfg(feature = "cloud")]
     fn completion(&self, condition: &PutCondition) -> Result<Option<(HeaderName, HeaderValue)>> {
         let is_s3 = ObjectUrl::parse(self.base.expose_secret()).scheme() == Some("s3");
@@ -327,7 +328,7 @@ impl Bucket {
         })
     }
 
-    /// Copies an object to another key, under this condition.
+    /// Copies an object to another key, if the condition is met.
     pub(super) async fn copy(
         &self,
         from: &Path,
@@ -339,7 +340,7 @@ impl Bucket {
         if matches!(condition, PutCondition::Absent) {
             let options = CopyOptions::new().with_mode(CopyMode::Create);
             match client.copy_opts(from, to, options).await {
-                // S3 copies only unconditionally.
+                // S3 has no conditional copy: the condition is checked before.
                 Err(
                     object_store::Error::NotImplemented { .. } | object_store::Error::NotSupported { .. },
                 ) => {}
@@ -356,12 +357,12 @@ fn version(found: &ObjectMeta) -> ObjectVersion {
     ObjectVersion { size: Some(found.size), version: found.e_tag.clone() }
 }
 
-/// Whether the store has compared, and not written.
+/// Whether the store refused to write because the condition was not met.
 fn is_refused(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. })
 }
 
-/// The number of some bytes and their CRC-32C.
+/// The number and the CRC-32C of bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct SentBytes {
     pub(super) size: u64,

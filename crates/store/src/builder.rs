@@ -51,7 +51,7 @@ impl Default for Store {
 }
 
 impl Store {
-    /// Begins a store with options.
+    /// Returns a builder of a store with options.
     pub fn builder() -> StoreBuilder {
         StoreBuilder {
             limits: FetchLimits::default(),
@@ -83,11 +83,11 @@ impl StoreBuilder {
     }
 
     /// Sends headers with each request for a URL that begins with `prefix`, such as
-    /// `https://data.example.com/private`, or with a longer part of its path. The longest prefix counts
-    /// alone.
+    /// `https://data.example.com/private`. If several prefixes match, only the headers of the longest are
+    /// sent.
     ///
-    /// The values are [secrets](HttpHeaders). They are sent over https only (or to this machine), and to no
-    /// other server: a redirect to another host or port goes without them.
+    /// The values are [secrets](HttpHeaders). They are sent only over https (or to this machine), and to no
+    /// other server: a request that is redirected to another host or port has none of them.
     #[cfg(feature = "http")]
     #[cfg_attr(docsrs, doc(cfg(feature = "http")))]
     pub fn headers(mut self, prefix: &str, headers: HttpHeaders) -> Self {
@@ -95,9 +95,9 @@ impl StoreBuilder {
         self
     }
 
-    /// The server of `hf://` URLs, such as `https://hub.example.com`; unless set, it is that of the variable
-    /// `HF_ENDPOINT`, or the public one. [`headers`](StoreBuilder::headers) for this server are sent to it,
-    /// and a token among them is used in place of that of the environment.
+    /// The server of `hf://` URLs, such as `https://hub.example.com`. Default: the server in the variable
+    /// `HF_ENDPOINT`, or else the public one. [`headers`](StoreBuilder::headers) for this server are sent to
+    /// it, and a token among them takes precedence over the token in the environment.
     #[cfg(feature = "http")]
     #[cfg_attr(docsrs, doc(cfg(feature = "http")))]
     pub fn hub_endpoint(mut self, url: &str) -> Self {
@@ -105,8 +105,8 @@ impl StoreBuilder {
         self
     }
 
-    /// The connections and the memory that reading may use; the budget of the [process](Budget::process)
-    /// unless set.
+    /// The connections and the memory that reading may use. Default: the budget of the
+    /// [process](Budget::process).
     pub fn budget(mut self, budget: Budget) -> Self {
         self.budget = Some(budget);
         self
@@ -118,72 +118,72 @@ impl StoreBuilder {
         self
     }
 
-    /// Number of bytes that one request asks for. Unless set it is 8 to 32 MiB, so that the time until a
-    /// response begins is short compared with the rest of it; less where many objects share little memory. A
-    /// size that is set holds unless the [budget](StoreBuilder::budget) has little memory left: a reader that
-    /// waits then asks for less at a time, 64 KiB at least.
+    /// Number of bytes of one request. Default: 8 to 32 MiB, so that the time until a response begins is
+    /// short compared with the time to receive it; less if many objects share little memory. If the
+    /// [budget](StoreBuilder::budget) has little memory left, a waiting reader requests fewer bytes than
+    /// this, but at least 64 KiB.
     pub fn range_size(mut self, bytes: u64) -> Self {
         self.limits.range_size = Some(bytes);
         self
     }
 
-    /// Maximum number of requests of one object in flight, or answered and not read yet; as many as the
-    /// [budget](StoreBuilder::budget) allows unless set.
+    /// Maximum number of requests for one object that are in flight, or whose responses have not been read.
+    /// Default: as many as the [budget](StoreBuilder::budget) allows.
     pub fn ranges_in_flight(mut self, requests: usize) -> Self {
         self.limits.ranges_in_flight = requests;
         self
     }
 
-    /// Number of times that a request, or the rest of a range, is retried after a fault that may pass; 16
-    /// unless set, which takes two minutes or more. It holds for reading, and for listings, uploads and
-    /// deletions in a bucket.
+    /// Number of times that a request, or the rest of a range, is retried after a temporary fault. Default:
+    /// 16, which takes two minutes or more. It applies to reading, and to listings, uploads and deletions in
+    /// a bucket.
     ///
-    /// Tries and [time](StoreBuilder::retry_timeout) are counted anew when a response has brought 256 KiB. A
-    /// response that is whole but shorter than requested counts as a failed try if it brings less than 16 KiB
-    /// and less than a sixteenth of what was requested.
+    /// Tries and [time](StoreBuilder::retry_timeout) are counted anew after a response has delivered 256 KiB.
+    /// A complete response that is shorter than the requested range counts as a failed try if it has less
+    /// than 16 KiB and less than a sixteenth of the range.
     pub fn retries(mut self, retries: u32) -> Self {
         self.limits.retries = retries;
         self
     }
 
-    /// Time for which a request, or the rest of a range, is retried without progress, pauses included; 5
-    /// minutes unless set. Time in which a reader rests does not count. The last try may end up to one
-    /// [`stall_timeout`](StoreBuilder::stall_timeout) later.
+    /// Time for which a request, or the rest of a range, is retried without progress, including pauses.
+    /// Default: 5 minutes. Time in which the reader does not ask for data does not count. The last try may
+    /// end up to one [`stall_timeout`](StoreBuilder::stall_timeout) later.
     ///
-    /// A server that has never answered is given up sooner: after 2 seconds if it refuses connections or its
-    /// name has no address, and after a minute of silence.
+    /// A server that has never responded gets less time: 2 seconds if it refuses connections or its name has
+    /// no address, and a minute if it is silent.
     pub fn retry_timeout(mut self, time: Duration) -> Self {
         self.limits.retry_timeout = time;
         self
     }
 
-    /// Pause before the first retry; 100 ms unless set. It doubles with each retry, up to 30 s, and is
-    /// shortened at random by up to a half. A store that asks for more time (`Retry-After`) gets it, up to
-    /// the end of the [time](StoreBuilder::retry_timeout) for all tries, when the request is sent once more.
+    /// Pause before the first retry. Default: 100 ms. The pause doubles with each retry, up to 30 s, and is
+    /// shortened at random by up to half. If a store asks for a longer pause (`Retry-After`), it gets that
+    /// pause. If that exceeds the [time](StoreBuilder::retry_timeout) for all tries, the request is sent once
+    /// more at the end of that time.
     pub fn retry_pause(mut self, pause: Duration) -> Self {
         self.limits.pause = pause;
         self
     }
 
-    /// Time without a byte of a response after which it is given up and the rest is requested again; 20 s
-    /// unless set, and never longer than [`retry_timeout`](StoreBuilder::retry_timeout). Less than 1 KiB per
-    /// second over this time counts as nothing.
+    /// Time without a byte of a response after which the response is dropped and the rest is requested again.
+    /// Default: 20 s, but at most [`retry_timeout`](StoreBuilder::retry_timeout). A response that delivers
+    /// less than 1 KiB per second over this time counts as silent.
     pub fn stall_timeout(mut self, time: Duration) -> Self {
         self.limits.stall = time;
         self
     }
 
-    /// Sends a second request for a range of up to 8 MiB when the first is answered later than nearly all
-    /// others were, and takes the response that comes first. `share` is the maximum share of all bytes that
-    /// may be requested twice: 0.05 for a twentieth. Unless set it is 0: no second requests.
+    /// Sends a second request for a range of up to 8 MiB if the response to the first takes longer than
+    /// nearly all others did, and uses the response that arrives first. `share` is the maximum fraction of
+    /// all bytes that may be requested twice, such as 0.05. Default: 0, no second requests.
     pub fn hedge(mut self, share: f64) -> Self {
         self.limits.hedge = share;
         self
     }
 
-    /// Whether the received bytes are compared with the checksum that a store gives with an object, where the
-    /// whole object is read; true unless set. CRC-32C costs next to nothing; MD5, where a store has nothing
-    /// else, some 2 ns per byte.
+    /// Whether the bytes of an object that is read whole are compared with the checksum that the store sends.
+    /// Default: true. CRC-32C takes almost no time; MD5, if the store has only that, about 2 ns per byte.
     pub fn checksums(mut self, compare: bool) -> Self {
         self.limits.checksums = compare;
         self
@@ -195,8 +195,8 @@ impl StoreBuilder {
         self
     }
 
-    /// Maximum number of decompressed bytes for each byte of a compressed object, beyond the first 64 MiB;
-    /// 1000 unless set. Archives hardly reach that unless they were made to.
+    /// Maximum number of decompressed bytes for each byte of a compressed object, beyond the first 64 MiB.
+    /// Default: 1000, which archives hardly reach unless they were made to exhaust memory.
     ///
     /// An object that expands further ends with [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge).
     pub fn max_expansion(mut self, ratio: u32) -> Self {
@@ -208,8 +208,8 @@ impl StoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] for options that make no sense, such as requests of 0 bytes or two sources of
-    /// one prefix.
+    /// [`ErrorKind::Config`] for invalid options, such as requests of 0 bytes or two sources with the same
+    /// prefix.
     pub fn build(self) -> Result<Store> {
         self.check()?;
         Ok(self.build_unchecked())
@@ -219,19 +219,19 @@ impl StoreBuilder {
         let bad = |what: String| Err(ErrorKind::Config(what).into());
         let FetchLimits { range_size, ranges_in_flight, stall, hedge, .. } = self.limits;
         if range_size == Some(0) {
-            return bad("`range_size` of 0 bytes: make it at least 1".into());
+            return bad("`range_size` of 0 bytes: set it to at least 1".into());
         }
         if ranges_in_flight == 0 {
-            return bad("`ranges_in_flight` of 0: make it at least 1".into());
+            return bad("`ranges_in_flight` of 0: set it to at least 1".into());
         }
         if stall.is_zero() {
-            return bad("`stall_timeout` of 0 s: give a response some time".into());
+            return bad("`stall_timeout` of 0 s: set it to more than 0".into());
         }
         if !(0.0..=1.0).contains(&hedge) {
-            return bad(format!("`hedge` of {hedge}: make it a share from 0 to 1"));
+            return bad(format!("`hedge` of {hedge}: set it to a fraction from 0 to 1"));
         }
         if self.budget.as_ref().is_some_and(|budget| budget.connections() == 0) {
-            return bad("`budget` of 0 connections: make it at least 1".into());
+            return bad("`budget` of 0 connections: allow at least 1".into());
         }
         #[cfg(feature = "http")]
         self.web.check()?;
@@ -277,7 +277,8 @@ impl fmt::Debug for StoreBuilder {
     }
 }
 
-/// The part before `/key` of the URLs of a prefix: `mem:/` for `mem` and `mem://`, `gs://bucket` for itself.
+/// The part of URLs before `/key` for a prefix: `mem:/` for `mem` and `mem://`, and `gs://bucket` for
+/// `gs://bucket`.
 fn base_of(prefix: &str) -> SecretUrl {
     let prefix = prefix.trim_end_matches('/');
     match prefix.contains('/') {

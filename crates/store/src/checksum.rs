@@ -1,15 +1,15 @@
-//! Checksums that stores keep of whole objects, verified while the objects are read.
+//! Verifies the checksums that stores keep of whole objects, while the objects are read.
 
 use crate::{ErrorKind, Result};
 use std::fmt;
 
-/// A checksum of a whole object as stored.
+/// A checksum of the stored bytes of a whole object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Checksum {
-    /// CRC-32C (Castagnoli). Google Cloud Storage keeps it of every object.
+    /// CRC-32C (Castagnoli). Google Cloud Storage has it for every object.
     Crc32c(u32),
-    /// MD5 (RFC 1321). Azure keeps it of many objects.
+    /// MD5 (RFC 1321). Azure has it for many objects.
     Md5([u8; 16]),
 }
 

@@ -1,4 +1,4 @@
-//! The HTTP clients, of the crate `reqwest`. They are built here alone.
+//! Builds all HTTP clients, with the crate `reqwest`.
 //!
 //! None of them follows redirects: [`RequestTarget`](super::transport::RequestTarget) decides for every
 //! request where it is sent next and with which headers.
@@ -22,15 +22,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// # Errors
 ///
-/// [`ErrorKind::Config`] if a variable of the environment names a proxy that is none.
+/// [`ErrorKind::Config`] if a variable of the environment does not have the URL of a proxy.
 fn builder() -> Result<ClientBuilder> {
     check_proxies()?;
     Ok(Client::builder()
         .redirect(Policy::none())
         // A `Referer` would show a signed URL to the next server.
         .referer(false)
-        // Another crate may enable the features of decompression, which would turn a range into bytes that
-        // are not in the object.
+        // Another crate may enable reqwest's features for decompression. A decompressed range would not have
+        // the bytes of the object.
         .no_gzip()
         .no_brotli()
         .no_zstd()
@@ -38,7 +38,7 @@ fn builder() -> Result<ClientBuilder> {
         .user_agent(USER_AGENT))
 }
 
-/// Builds two clients with the same settings.
+/// Builds two clients with the same settings: one that reuses connections, and one that does not.
 fn built(settings: impl Fn() -> Result<ClientBuilder>) -> Result<HttpClients> {
     let build = |builder: ClientBuilder| {
         builder.build().map_err(|error| Error::from(ErrorKind::Store(Failure::boxed(&error.without_url()))))
@@ -49,22 +49,22 @@ fn built(settings: impl Fn() -> Result<ClientBuilder>) -> Result<HttpClients> {
 /// Builds clients for web servers. They use the proxies that the environment names.
 #[cfg(feature = "http")]
 pub(super) fn web() -> Result<HttpClients> {
-    // Many connections carry more than many streams of one.
+    // Many connections have a higher throughput than many HTTP/2 streams of one connection.
     built(|| {
         let builder = builder()?.connect_timeout(CONNECT_TIMEOUT).http1_only();
         Ok(builder.dns_resolver(Arc::new(RotatingResolver)))
     })
 }
 
-/// The `READ_TIMEOUT` of a cloud: the time for which a request may be unanswered, or a body silent. It is not
-/// set on the client, because `reqwest` would count the time in which a request is sent, and sending a part
-/// of an upload over a slow line takes long.
+/// The option `READ_TIMEOUT` of a cloud: the maximum time without a response, or without a byte of its body.
+/// It is not set on the `reqwest` client, which would also count the time in which a request is sent: a part
+/// of an upload takes long over a slow line.
 #[cfg(feature = "cloud")]
 pub(super) fn read_timeout(options: &ClientOptions) -> Result<Option<Duration>> {
     parsed(options, ClientConfigKey::ReadTimeout, |text| humantime::parse_duration(text).ok())
 }
 
-/// Builds clients for a cloud, with the options that `object_store` read from the environment, but for the
+/// Builds clients for a cloud, with the options that `object_store` read from the environment, except the
 /// [`READ_TIMEOUT`](read_timeout).
 #[cfg(feature = "cloud")]
 pub(super) fn cloud(options: &ClientOptions) -> Result<HttpClients> {
@@ -145,7 +145,7 @@ fn parsed<T>(
     parse(&text).map(Some).ok_or_else(|| bad().into())
 }
 
-/// Resolves names so that each connection begins with another address of its host.
+/// Resolves names such that each new connection tries another address of its host first.
 struct RotatingResolver;
 
 impl Resolve for RotatingResolver {

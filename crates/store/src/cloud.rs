@@ -1,4 +1,4 @@
-//! Clients for buckets, configured from the environment as the tools of each cloud are.
+//! Clients for buckets, configured by the environment variables of each cloud's tools.
 
 #[cfg(feature = "cloud")]
 use super::connector::Connector;
@@ -46,7 +46,7 @@ fn gcs(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
     check_proxies()?;
-    // `object_store` reads these by itself.
+    // `object_store` reads these variables itself.
     for name in ["GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP"] {
         variable(name)?;
     }
@@ -69,15 +69,15 @@ fn gcs(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
         builder = builder
             .with_base_url(server_url(&emulator).trim_end_matches('/'))
             .with_skip_signature(true)
-            // Writes need a token all the same; without this one they would request it from the machine's
-            // metadata server.
+            // Writes need a token anyway; without this one they would request one from the machine's metadata
+            // server.
             .with_bearer_token("emulator")
             .with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
     }
-    let of_credentials = Connector::for_credentials(GOOGLE, limits);
-    let signing = built(builder.clone().with_http_connector(of_credentials).build(), GOOGLE)?;
+    let credential_connector = Connector::for_credentials(GOOGLE, limits);
+    let signing = checked_store(builder.clone().with_http_connector(credential_connector).build(), GOOGLE)?;
     let builder = builder.with_credentials(Arc::clone(signing.credentials()));
-    Ok(built(builder.with_http_connector(connector).build(), GOOGLE)?)
+    Ok(checked_store(builder.with_http_connector(connector).build(), GOOGLE)?)
 }
 
 #[cfg(feature = "s3")]
@@ -96,10 +96,10 @@ fn s3(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     for (key, value) in options {
         builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
     }
-    let of_credentials = Connector::for_credentials(AMAZON, limits);
-    let signing = built(builder.clone().with_http_connector(of_credentials).build(), AMAZON)?;
+    let credential_connector = Connector::for_credentials(AMAZON, limits);
+    let signing = checked_store(builder.clone().with_http_connector(credential_connector).build(), AMAZON)?;
     let builder = builder.with_credentials(Arc::clone(signing.credentials()));
-    Ok(built(builder.with_http_connector(Connector::for_bucket(AMAZON, limits)).build(), AMAZON)?)
+    Ok(checked_store(builder.with_http_connector(Connector::for_bucket(AMAZON, limits)).build(), AMAZON)?)
 }
 
 #[cfg(feature = "azure")]
@@ -107,7 +107,7 @@ fn azure(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
     check_proxies()?;
-    // `object_store` reads these by itself.
+    // `object_store` reads these variables itself.
     for name in ["AZURITE_BLOB_STORAGE_URL", "IDENTITY_HEADER"] {
         variable(name)?;
     }
@@ -121,20 +121,24 @@ fn azure(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     for (key, value) in options {
         builder = builder.with_config(AzureConfigKey::Client(key), value);
     }
-    let of_credentials = Connector::for_credentials(MICROSOFT, limits);
-    let signing = built(builder.clone().with_http_connector(of_credentials).build(), MICROSOFT)?;
+    let credential_connector = Connector::for_credentials(MICROSOFT, limits);
+    let signing =
+        checked_store(builder.clone().with_http_connector(credential_connector).build(), MICROSOFT)?;
     let builder = builder.with_credentials(Arc::clone(signing.credentials()));
-    Ok(built(builder.with_http_connector(Connector::for_bucket(MICROSOFT, limits)).build(), MICROSOFT)?)
+    Ok(checked_store(
+        builder.with_http_connector(Connector::for_bucket(MICROSOFT, limits)).build(),
+        MICROSOFT,
+    )?)
 }
 
 #[cfg(feature = "cloud")]
-fn built<T: ObjectStore>(store: object_store::Result<T>, hint: &str) -> Result<Arc<T>> {
+fn checked_store<T: ObjectStore>(store: object_store::Result<T>, hint: &str) -> Result<Arc<T>> {
     match store {
         Ok(store) => Ok(Arc::new(store)),
         Err(error) => {
             let failure = Failure::new(&error);
             let text = failure.to_string();
-            // Missing credentials have no kind of their own in `object_store`.
+            // `object_store` has no error kind for missing credentials.
             match ["redential", "AccessKey", "service account", "Account must be specified"]
                 .iter()
                 .any(|word| text.contains(word))
@@ -146,14 +150,14 @@ fn built<T: ObjectStore>(store: object_store::Result<T>, hint: &str) -> Result<A
     }
 }
 
-/// The error for credentials that there are, and that cannot be used.
+/// The error for credentials that exist and cannot be used.
 #[cfg(any(feature = "gcs", feature = "s3"))]
 fn unusable(error: &crate::Error, hint: &str) -> crate::Error {
     ErrorKind::Denied(format!("{error:#}; {hint}").into()).into()
 }
 
-/// How `object_store` retries the one failure that only it sees: an S3 response with a status of success
-/// whose body is an error. The clients of the [`Connector`] have retried all others.
+/// How `object_store` retries the only failure that its clients cannot see: an S3 response with a success
+/// status and an error in its body. The clients of the [`Connector`] have retried all other failures.
 #[cfg(feature = "cloud")]
 fn retry(limits: &FetchLimits) -> RetryConfig {
     RetryConfig {
@@ -163,7 +167,7 @@ fn retry(limits: &FetchLimits) -> RetryConfig {
     }
 }
 
-/// The variables to set where there are no credentials for the bucket that `base` names.
+/// What to set if there are no credentials for the bucket that `base` names, for messages.
 #[cfg(feature = "cloud")]
 pub(super) fn hint(base: &str) -> &'static str {
     match ObjectUrl::parse(base).scheme() {
@@ -184,9 +188,9 @@ const AMAZON: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_S
 const MICROSOFT: &str = "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or \
                          AZURE_STORAGE_SAS_KEY; for a public container, set AZURE_SKIP_SIGNATURE=true";
 
-/// The options that differ from the defaults of `object_store`, unless the environment sets them: no limit on
-/// the time of a whole body, which slow lines would exceed, but one on the silence in it; and HTTP without
-/// TLS for endpoints that name it.
+/// The options that differ from the defaults of `object_store`, unless the environment sets them: a long
+/// timeout for a whole body, since a slow network needs long, and a short one for a time without bytes; and
+/// HTTP without TLS for endpoints whose URL says so.
 #[cfg(feature = "cloud")]
 fn client_options<K: FromStr>(
     prefix: &str,

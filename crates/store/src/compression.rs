@@ -15,7 +15,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// The compression that the name of the object says; `None` if it says none of these.
+    /// The compression, by the suffix of the object's name; `None` for any other name.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -27,8 +27,9 @@ impl Compression {
     #[must_use]
     pub fn of(url: &str) -> Option<Self> {
         let name = ObjectUrl::parse(url).file_name().to_ascii_lowercase();
-        let says = |compression: &Self| compression.suffixes().iter().any(|suffix| name.ends_with(suffix));
-        [Compression::Gzip, Compression::Zstd].into_iter().find(says)
+        let has_suffix =
+            |compression: &Self| compression.suffixes().iter().any(|suffix| name.ends_with(suffix));
+        [Compression::Gzip, Compression::Zstd].into_iter().find(has_suffix)
     }
 
     fn suffixes(self) -> [&'static str; 2] {
@@ -55,7 +56,7 @@ pub fn shard_stem(name: &str) -> Option<&str> {
     SHARD_SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix))
 }
 
-/// Whether this is the name of a file of JSON lines, compressed or not, in upper or lower case.
+/// Whether this is the name of a file of JSON lines, compressed or not. Case does not matter.
 #[doc(hidden)]
 #[must_use]
 pub fn is_json_lines_name(name: &str) -> bool {
@@ -64,7 +65,7 @@ pub fn is_json_lines_name(name: &str) -> bool {
     plain.ends_with(".jsonl") || plain.ends_with(".ndjson")
 }
 
-/// Whether this is the name of a tar shard, in upper or lower case.
+/// Whether this is the name of a tar shard. Case does not matter.
 #[doc(hidden)]
 pub fn is_shard_name(name: &str) -> bool {
     shard_stem(&name.to_ascii_lowercase()).is_some()

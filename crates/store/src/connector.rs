@@ -1,33 +1,33 @@
-//! The HTTP clients that `object_store` is given for a bucket: it signs each request and says where it goes,
-//! they send it, through `reqwest`.
+//! The HTTP clients that `object_store` uses for a bucket. `object_store` makes and signs each request; these
+//! clients send it through `reqwest`. **The invariant.** Each request is retried in one place, which knows
+//! the server's status and `Retry-After`, and returns errors of this crate. The errors of `object_store` have
+//! neither, so it must not retry: the errors that these clients return to it are [`HttpErrorKind::Unknown`],
+//! which it does not retry. It retries only an S3 response with a success status and an error in its body.
 //!
-//! **The invariant.** Each request is retried in one place, which knows the server's status and
-//! `Retry-After`, and whose errors are of this crate. `object_store` keeps neither the status nor the time in
-//! its errors, so it gets none that it would retry: they have [`HttpErrorKind::Unknown`]. Only an S3 response
-//! with a status of success and an error in its body is left for it to retry.
-//!
-//! - **Bytes of an object** are requested by `CloudClient::get`, once, through a [`BodyClient`]:
-//!   [`mark_bytes_request`] says which requests these are. The response passes through `object_store` as it
-//!   is, as [`Carried::Response`], and the reader of ranges (`fetch`) retries.
+//! - **Bytes of an object** are requested by `CloudClient::get`, once, through a [`BodyClient`]. These
+//!   requests are marked by [`mark_bytes_request`]. The response is returned through `object_store`
+//!   unchanged, as [`Carried::Response`], and the reader of ranges (`fetch`) retries.
 //! - **All other requests** (listings, uploads, deletions, tokens) are sent and retried by
-//!   `CloudClient::execute`. Its final error passes through `object_store` as [`Carried::Error`], so that a
-//!   listing fails as reading does.
+//!   `CloudClient::execute`. Its final error is returned through `object_store` as [`Carried::Error`], so
+//!   that a listing has the same errors as reading.
 //!
-//! Example: the server answers 503 with `Retry-After: 2`.
-//! - To a request for bytes: `CloudClient` returns the response in an error to `object_store`, which gives
-//!   up. `object.rs` takes it out of that error, reads it as [`ErrorKind::Busy`], and the reader of ranges
-//!   waits for 2.0 to 2.5 s and repeats the request.
-//! - To a listing: the `AttemptPolicy` makes the same error of it, to be retried for 300 s by default.
+//! Example: the server responds with 503 and `Retry-After: 2`.
+//! - To a request for bytes: `CloudClient` returns the response in an error to `object_store`, which does not
+//!   retry. `object.rs` takes the response out of that error and makes it [`ErrorKind::Busy`]; the reader of
+//!   ranges waits for 2.0 to 2.5 s and sends the request again.
+//! - To a listing: `AttemptPolicy` makes the same error of it, which is retried for up to 300 s by default.
 //!   `execute` waits for 2.0 to 2.5 s and sends the request again, at most 16 times. `object_store` only
-//!   waits. In the page that it gets in the end, [`PageRequest`] has marked the keys that it cannot read.
+//!   waits. In the page that it receives, [`PageRequest`] has marked the keys that `object_store` cannot
+//!   read.
 //!
-//! **Which server.** A [`Connector`] makes clients for the servers of one kind. `cloud.rs` builds a store
-//! twice: first with the connector [for credentials](Connector::for_credentials), of which only the provider
-//! of credentials is kept, and then, with that provider, with the one
-//! [for the bucket](Connector::for_bucket). The kinds differ in what silence means: a server of credentials
-//! that has never answered is given up after 5 s, for there may be none on this machine.
+//! **Two kinds of servers.** A [`Connector`] makes clients for servers of one kind. `cloud.rs` builds each
+//! store twice. The first one has the connector [for credentials](Connector::for_credentials), and only its
+//! credential provider is kept. The second one has this provider and the connector [for the
+//! bucket](Connector::for_bucket). The kinds differ in their timeouts: a credential server that has never
+//! sent a response is tried for 5 s only, since this machine may have none.
 //!
-//! Data flows one way: this file sends, `attempt_policy` judges what comes back and never sends.
+//! Data flows one way: this file sends requests; `attempt_policy` decides what their results mean, and sends
+//! nothing.
 
 mod attempt_policy;
 mod carried_error;
@@ -67,12 +67,12 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 tokio::task_local! {
-    /// The condition under which an upload in parts is completed.
+    /// The condition for completing an upload in parts.
     static COMPLETION: (header::HeaderName, header::HeaderValue);
 }
 
-/// Sends the request that completes an upload in parts with a header, which `object_store` has no way to add.
-/// It is not signed: signatures of S3 need not cover it.
+/// Adds a header to the request that completes an upload in parts, which `object_store` cannot do. The header
+/// is not signed; S3 does not require that.
 pub(super) async fn completing<T>(
     condition: Option<(header::HeaderName, header::HeaderValue)>,
     request: impl Future<Output = T>,
@@ -83,20 +83,20 @@ pub(super) async fn completing<T>(
     }
 }
 
-/// Marks a request as one for bytes of an object, in its extensions.
+/// Marks a request for bytes of an object, in its extensions.
 #[derive(Debug, Clone, Copy)]
 struct BytesRequest;
 
-/// Marks a request as one for bytes of an object: its response comes back as [`Carried::Response`].
+/// Marks a request for bytes of an object, so that its response is returned as [`Carried::Response`].
 pub(super) fn mark_bytes_request(options: &mut GetOptions) {
     options.extensions.insert(BytesRequest);
 }
 
-/// Makes the clients of one bucket, or those of the servers that give credentials for it.
+/// Makes the clients of one bucket, or those of its credential servers.
 #[derive(Debug)]
 pub(super) struct Connector {
-    of_bucket: bool,
-    /// The variables to set where there are no credentials, for messages.
+    is_for_bucket: bool,
+    /// What to set if there are no credentials, for messages.
     hint: &'static str,
     /// Sent with each signed request.
     headers: HeaderMap,
@@ -105,11 +105,11 @@ pub(super) struct Connector {
 
 impl Connector {
     pub(super) fn for_bucket(hint: &'static str, limits: &FetchLimits) -> Self {
-        Connector { of_bucket: true, hint, headers: HeaderMap::new(), limits: *limits }
+        Connector { is_for_bucket: true, hint, headers: HeaderMap::new(), limits: *limits }
     }
 
     pub(super) fn for_credentials(hint: &'static str, limits: &FetchLimits) -> Self {
-        Connector { of_bucket: false, ..Connector::for_bucket(hint, limits) }
+        Connector { is_for_bucket: false, ..Connector::for_bucket(hint, limits) }
     }
 
     /// Sends a header with each signed request, if it has a value.
@@ -135,7 +135,7 @@ impl HttpConnector for Connector {
 }
 
 impl Connector {
-    /// Makes a client for servers of credentials.
+    /// Makes a client for credential servers.
     #[cfg(any(feature = "gcs", feature = "s3"))]
     pub(super) fn credential_client(&self, options: &ClientOptions) -> Result<CredentialClient> {
         Ok(CredentialClient(self.client(options)?))
@@ -143,15 +143,15 @@ impl Connector {
 
     fn client(&self, options: &ClientOptions) -> Result<CloudClient> {
         let clients = client::cloud(options)?;
-        let of_proxies = proxy_secrets(options.get_config_value(&ClientConfigKey::ProxyUrl));
+        let proxy_secrets = proxy_secrets(options.get_config_value(&ClientConfigKey::ProxyUrl));
         Ok(CloudClient {
-            bodies: BodyClient::new(clients.clone(), Arc::clone(&of_proxies)),
-            of_proxies,
+            bodies: BodyClient::new(clients.clone(), Arc::clone(&proxy_secrets)),
+            proxy_secrets,
             clients,
             allow_http: is_set(options, ClientConfigKey::AllowHttp),
             headers: self.headers.clone(),
             policy: AttemptPolicy {
-                of_bucket: self.of_bucket,
+                is_for_bucket: self.is_for_bucket,
                 hint: self.hint,
                 limits: self.limits,
                 read_timeout: client::read_timeout(options)?.unwrap_or(READ_TIMEOUT),
@@ -162,18 +162,18 @@ impl Connector {
     }
 }
 
-/// A client for servers of credentials.
+/// A client for credential servers.
 #[cfg(any(feature = "gcs", feature = "s3"))]
 #[derive(Debug)]
 pub(super) struct CredentialClient(CloudClient);
 
 #[cfg(any(feature = "gcs", feature = "s3"))]
 impl CredentialClient {
-    /// Sends a request until it is answered, or has been tried often or long enough. Returns the body.
+    /// Sends a request, and retries it up to the limits. Returns the body.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Denied`] if the server refuses, or the fault of the network.
+    /// [`ErrorKind::Denied`] if the server refuses the request, or the fault of the network.
     pub(super) async fn send(&self, request: HttpRequest) -> Result<Bytes> {
         let response = self.0.execute(request).await.map_err(|error| match carried_error(&error) {
             Some(error) => error,
@@ -182,15 +182,15 @@ impl CredentialClient {
         match response.status() {
             status if status.is_success() => Ok(response.into_body()),
             status => {
-                let cause = ErrorKind::Store(format!("the server answered {status}").into());
+                let cause = ErrorKind::Store(format!("the server responded with {status}").into());
                 Err(self.0.policy.no_credentials(cause.into()))
             }
         }
     }
 }
 
-/// The options of a client for servers of credentials, from those of the bucket. The machine's own server has
-/// no TLS.
+/// The options of a client for credential servers, from those of the bucket. The machine's own credential
+/// server has no TLS.
 #[cfg(any(feature = "gcs", feature = "s3"))]
 pub(super) fn client_options(value: impl Fn(ClientConfigKey) -> Option<String>) -> ClientOptions {
     let keys = [
@@ -216,8 +216,8 @@ struct CloudClient {
     clients: HttpClients,
     /// Sends requests for bytes of objects.
     bodies: BodyClient,
-    /// The secrets that proxies get.
-    of_proxies: Arc<SentSecrets>,
+    /// The secrets that are sent to proxies.
+    proxy_secrets: Arc<SentSecrets>,
     /// Whether requests for bytes may be sent without TLS.
     allow_http: bool,
     /// Sent with each signed request to the bucket.
@@ -234,7 +234,7 @@ impl HttpService for CloudClient {
     {
         async move {
             let is_for_bytes = request.extensions_mut().remove::<BytesRequest>().is_some();
-            if self.policy.of_bucket && request.headers().contains_key(header::AUTHORIZATION) {
+            if self.policy.is_for_bucket && request.headers().contains_key(header::AUTHORIZATION) {
                 request.headers_mut().extend(self.headers.clone());
             }
             let is_completion = *request.method() == Method::POST
@@ -269,16 +269,16 @@ impl CloudClient {
     /// Requests bytes, once.
     async fn get(&self, request: HttpRequest) -> Result<Response> {
         if request.uri().scheme_str() != Some("https") && !self.allow_http {
-            let why = "the endpoint is not https: set ALLOW_HTTP for this cloud if that is meant";
+            let why = "the endpoint is not https: to read without TLS, set ALLOW_HTTP for this cloud";
             return Err(ErrorKind::Config(why.into()).into());
         }
         let (parts, _) = request.into_parts();
         let response = self.bodies.get(parts.uri, parts.headers).await?;
-        self.policy.contact.set_answered();
+        self.policy.contact.set_responded();
         Ok(response)
     }
 
-    /// Sends any other request until it is answered, or has been tried often or long enough.
+    /// Sends any other request, and retries it up to the limits.
     async fn execute(&self, request: HttpRequest) -> Result<http::Response<Bytes>, HttpError> {
         let mut retries = Retries::new(&self.policy.limits);
         loop {
@@ -297,7 +297,8 @@ impl CloudClient {
     async fn attempt(&self, request: &HttpRequest) -> Result<http::Response<Bytes>, AttemptError> {
         let time = self.policy.response_timeout(request.body().content_length());
         let mut target = self.target(request);
-        // Nothing in a page of a listing, or in a token, shows that it is the response to this request.
+        // Nothing in a page of a listing, or in a token, shows that it belongs to this request. (On a new
+        // connection it must.)
         let client = match *request.method() {
             Method::GET => &self.clients.single_use,
             _ => &self.clients.pooled,
@@ -308,8 +309,8 @@ impl CloudClient {
             sent.headers_mut().clone_from(&target.headers);
             let response = timeout(time, HttpService::call(client, sent)).await;
             let response = response.unwrap_or_else(|_| Err(timed_out(time)));
-            let response = response.map_err(|error| self.policy.unanswered(&target, &error))?;
-            self.policy.contact.set_answered();
+            let response = response.map_err(|error| self.policy.no_response(&target, &error))?;
+            self.policy.contact.set_responded();
             match target.follow(request.method(), response.status(), response.headers()) {
                 Ok(true) => {}
                 Ok(false) => return self.policy.checked(request.method(), response, target).await,
@@ -319,18 +320,18 @@ impl CloudClient {
     }
 
     fn target(&self, request: &HttpRequest) -> RequestTarget {
-        let mut more = Arc::clone(&self.of_proxies);
-        if !self.policy.of_bucket
+        let mut secrets = Arc::clone(&self.proxy_secrets);
+        if !self.policy.is_for_bucket
             && let Some(form) = request.body().as_bytes()
         {
-            // Servers of credentials get secrets in forms and in JSON documents.
-            Arc::make_mut(&mut more).add_form(&String::from_utf8_lossy(form));
+            // Credential servers receive secrets in forms and in JSON documents.
+            Arc::make_mut(&mut secrets).add_form(&String::from_utf8_lossy(form));
         }
-        RequestTarget::new(request.uri().clone(), request.headers().clone(), more)
+        RequestTarget::new(request.uri().clone(), request.headers().clone(), secrets)
     }
 }
 
-/// The error of a request that was not answered in time.
+/// The error of a request that had no response in time.
 fn timed_out(time: Duration) -> HttpError {
     let why = format!("no response within {time:?}");
     HttpError::new(HttpErrorKind::Timeout, io::Error::new(io::ErrorKind::TimedOut, why))

@@ -1,4 +1,4 @@
-//! Sources of the caller's own: their errors enter the crate here.
+//! Wraps the caller's own sources, to mark their errors.
 
 use super::put_condition::PutCondition;
 use super::source::{GetOptions, GetResponse, ObjectInfo, Source};
@@ -9,7 +9,7 @@ use futures::future::{BoxFuture, FutureExt, TryFutureExt};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use std::sync::Arc;
 
-/// A source of the caller's own. The text of its errors is foreign: it may repeat the URL that it was given.
+/// A source of the caller's own. The texts of its errors may repeat the URL, whose secrets must not be shown.
 #[derive(Debug)]
 pub(super) struct CustomSource(pub(super) Arc<dyn Source>);
 
@@ -20,10 +20,10 @@ fn repeating(url: &str) -> impl Fn(Error) -> Error + Send + 'static {
 
 impl Source for CustomSource {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
-        let (of_head, of_body) = (repeating(url), repeating(url));
-        let response = self.0.get(url, options).map_err(of_head);
+        let (mark_head, mark_body) = (repeating(url), repeating(url));
+        let response = self.0.get(url, options).map_err(mark_head);
         let checked = response.map_ok(|GetResponse { size, range, version, checksum, body }| {
-            let body = body.map_err(of_body).boxed();
+            let body = body.map_err(mark_body).boxed();
             GetResponse { size, range, version, checksum, body }
         });
         checked.boxed()
@@ -55,8 +55,8 @@ impl Source for CustomSource {
     }
 
     fn copy(&self, from: &str, to: &str, condition: PutCondition) -> BoxFuture<'static, Result<()>> {
-        let (of_source, of_copy) = (repeating(from), repeating(to));
-        self.0.copy(from, to, condition).map_err(of_source).map_err(of_copy).boxed()
+        let (mark_source, mark_copy) = (repeating(from), repeating(to));
+        self.0.copy(from, to, condition).map_err(mark_source).map_err(mark_copy).boxed()
     }
 
     fn delete(&self, url: &str) -> BoxFuture<'static, Result<()>> {

@@ -1,4 +1,4 @@
-//! Decompression of shards. The suffix of a URL says how a shard is compressed.
+//! Decompresses shards. The suffix of a URL determines the compression.
 
 use super::compression::Compression;
 use crate::{Error, ErrorKind, Result};
@@ -7,7 +7,7 @@ use futures::stream::BoxStream;
 #[cfg(any(feature = "gzip", feature = "zstd"))]
 use shardstream_base::file_kind::{HEAD, not_compressed};
 
-/// A decompressor of a format that can be read.
+/// A decompressor. There is one for each enabled feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decompressor {
     #[cfg(feature = "gzip")]
@@ -16,13 +16,13 @@ pub(super) enum Decompressor {
     Zstd,
 }
 
-/// Limit on the decompressed size, given the compressed size. No archive of samples exceeds it, but a few
-/// crafted bytes (a decompression bomb) could keep a reader busy for days.
+/// Limit on the decompressed size, given the compressed size. No archive of samples exceeds the limit, but a
+/// few crafted bytes (a decompression bomb) could keep a reader busy for days.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expansion {
     /// Number of decompressed bytes per compressed byte.
     pub(super) ratio: u32,
-    /// Number of decompressed bytes beyond that.
+    /// Number of additional decompressed bytes that are always allowed.
     #[cfg_attr(
         not(any(feature = "gzip", feature = "zstd")),
         allow(dead_code, reason = "nothing is decompressed")
@@ -36,7 +36,7 @@ impl Default for Expansion {
     }
 }
 
-/// Suffixes of known formats that cannot be read.
+/// Suffixes of known compressions that are not supported.
 const UNREADABLE: [&str; 9] = [".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".lzma", ".lz4", ".br", ".z"];
 
 impl Decompressor {
@@ -45,7 +45,8 @@ impl Decompressor {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::UnsupportedCompression`] for other formats, and for those whose feature is disabled.
+    /// [`ErrorKind::UnsupportedCompression`] for unsupported compressions, and for those whose feature is
+    /// disabled.
     pub(super) fn of(url: &str) -> Result<Option<Self>> {
         match Compression::of(url) {
             Some(Compression::Gzip) => return gzip().map(Some),
@@ -70,7 +71,7 @@ impl Decompressor {
         }
     }
 
-    /// Decompresses `chunks`. The work is done by whoever polls the result.
+    /// Decompresses `chunks`, on the thread that polls the result.
     #[cfg(any(feature = "gzip", feature = "zstd"))]
     pub(super) fn decode(
         self,
@@ -84,8 +85,8 @@ impl Decompressor {
         let compressed = compressed.map_err(std::io::Error::other).into_async_read();
         let (compressed, consumed) = reader::CountedReader::new(compressed);
         let limit = |compression| reader::ExpansionLimit::new(compression, expansion, consumed);
-        // Without `multiple_members` both decoders end after the first of several concatenated members or
-        // frames.
+        // Without `multiple_members`, both decoders would end after the first of several concatenated members
+        // or frames.
         match self {
             #[cfg(feature = "gzip")]
             Self::Gzip => {
@@ -102,7 +103,7 @@ impl Decompressor {
         }
     }
 
-    /// Without a compiled-in format, this type has no values.
+    /// Without any feature for a compression, this type has no values.
     #[cfg(not(any(feature = "gzip", feature = "zstd")))]
     pub(super) fn decode(
         self,
@@ -113,7 +114,7 @@ impl Decompressor {
     }
 }
 
-/// The same chunks, or an error if they begin like something else than data of this compression.
+/// Returns the same chunks, or an error if their first bytes are not those of data with this compression.
 #[cfg(any(feature = "gzip", feature = "zstd"))]
 fn checked_beginning(
     mut chunks: BoxStream<'static, Result<Bytes>>,
@@ -122,21 +123,21 @@ fn checked_beginning(
     use futures::stream::{self, StreamExt};
 
     let first = async move {
-        let (mut head, mut taken) = (Vec::new(), Vec::new());
+        let (mut head, mut received) = (Vec::new(), Vec::new());
         while head.len() < HEAD
             && let Some(chunk) = chunks.next().await
         {
             let Ok(bytes) = &chunk else {
-                taken.push(chunk);
+                received.push(chunk);
                 break;
             };
             head.extend_from_slice(&bytes[..bytes.len().min(HEAD - head.len())]);
-            taken.push(chunk);
+            received.push(chunk);
         }
         if let Some(error) = not_compressed(&head, compression) {
-            taken = vec![Err(error.at_offset(0))];
+            received = vec![Err(error.at_offset(0))];
         }
-        stream::iter(taken).chain(chunks)
+        stream::iter(received).chain(chunks)
     };
     stream::once(first).flatten().boxed()
 }
@@ -182,7 +183,7 @@ mod reader {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use std::task::{Context, Poll};
 
-    /// A reader of compressed bytes that counts the bytes consumed.
+    /// A reader of compressed bytes that counts the consumed bytes.
     pub(super) struct CountedReader<R> {
         bytes: R,
         consumed: Arc<AtomicU64>,
@@ -220,7 +221,7 @@ mod reader {
         }
     }
 
-    /// Compares the number of decompressed bytes with the number of compressed ones.
+    /// Limits the number of decompressed bytes, by the number of compressed bytes consumed so far.
     pub(super) struct ExpansionLimit {
         compression: &'static str,
         expansion: Expansion,
@@ -233,8 +234,8 @@ mod reader {
             ExpansionLimit { compression, expansion, consumed, produced: 0 }
         }
 
-        /// Converts an error of the decoder: to the error of the compressed stream if that caused it, and to
-        /// [`ErrorKind::Decompress`] if not, since the data is damaged.
+        /// Converts an error of the decoder. If an error of the compressed stream caused it, returns that
+        /// one. Otherwise the data is damaged: [`ErrorKind::Decompress`].
         fn convert_error(&self, error: io::Error) -> Error {
             let (compression, offset) = (self.compression, self.consumed.load(Relaxed));
             let damaged = |source| ErrorKind::Decompress { compression, offset, source }.into();
@@ -264,8 +265,8 @@ mod reader {
             let mut buffer = unused.unwrap_or_else(ReadBuffer::full);
             let length = decoder.read(&mut buffer).await.map_err(|error| limit.convert_error(error))?;
             limit.add(length)?;
-            // Short reads are common when compressed bytes come slowly. Copying them lets the next read use
-            // the same buffer.
+            // Short reads are common when compressed bytes arrive slowly. Copying their bytes lets the next
+            // read use the same buffer.
             let (chunk, unused) = match length < size() / 8 {
                 true => (Bytes::copy_from_slice(&buffer[..length]), Some(buffer)),
                 false => (buffer.freeze_first(length), None),

@@ -1,8 +1,8 @@
-//! What the clients of a store take from the environment, and the check of each value.
+//! Reads and checks the variables of the environment that configure the clients of a store.
 //!
-//! `object_store` and `reqwest` parse these values late, some within a request, where a bad one panics or is
-//! passed over. So each is checked here, when a client is made, and a bad one is an error with the name of
-//! its variable. A variable without content is one that is not set.
+//! `object_store` and `reqwest` parse some of these values late, within a request, where a bad value causes a
+//! panic or is ignored. So this module checks each value when a client is made. A bad value is an error that
+//! names its variable. An empty variable counts as not set.
 
 #[cfg(feature = "cloud")]
 use crate::Error;
@@ -18,12 +18,12 @@ use std::ffi::OsString;
 #[cfg(feature = "cloud")]
 use std::str::FromStr;
 
-/// The variables that name proxies, which are read in lower case as well.
+/// The variables that name proxies. Their lower-case names are read as well.
 const PROXIES: [&str; 3] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
-/// The schemes of proxies.
+/// The supported schemes of proxies.
 const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
 
-/// The variables of one cloud, with the keys that `object_store` has for them.
+/// The variables of one cloud, with `object_store`'s configuration keys.
 #[cfg(feature = "cloud")]
 pub(super) struct CloudVariables<K>(Vec<CloudVariable<K>>);
 
@@ -36,8 +36,8 @@ struct CloudVariable<K> {
 
 #[cfg(feature = "cloud")]
 impl<K: FromStr> CloudVariables<K> {
-    /// Reads the variables whose names begin with `prefix` (`AWS_`), and the one named `other`, as far as
-    /// `object_store` knows them.
+    /// Reads the variables that `object_store` knows and whose names begin with `prefix` (`AWS_`), and the
+    /// variable `other`.
     ///
     /// # Errors
     ///
@@ -53,31 +53,31 @@ impl<K: FromStr> CloudVariables<K> {
             if !name.starts_with(prefix) && name != other {
                 continue;
             }
-            // What is not known is for other programs.
+            // Unknown variables are for other programs.
             let Ok(key) = name.to_ascii_lowercase().parse() else { continue };
             let value = text(&name, value)?;
             check(&name, name.strip_prefix(prefix).unwrap_or(&name), &value)?;
             found.push(CloudVariable { name, key, value });
         }
-        // Of several names of one option, the last one counts: AWS_ENDPOINT_URL before AWS_ENDPOINT, and any
-        // name with the prefix before SERVICE_ACCOUNT.
+        // If one option has several names, the last in this order wins: AWS_ENDPOINT_URL over AWS_ENDPOINT,
+        // and any name with the prefix over SERVICE_ACCOUNT.
         found.sort_by_cached_key(|variable| (variable.name != "SERVICE_ACCOUNT", variable.name.clone()));
         Ok(CloudVariables(found))
     }
 
-    /// The value of the first of these variables that is set.
+    /// The value of the first set variable in `names`.
     pub(super) fn first(&self, names: &[&str]) -> Option<&str> {
         let value = |name: &&str| self.0.iter().find(|variable| variable.name == **name);
         names.iter().find_map(value).map(|variable| variable.value.as_str())
     }
 
-    /// Whether the variable that sets this option of a client is set.
+    /// Whether the variable for this client option is set.
     pub(super) fn has(&self, prefix: &str, option: ClientConfigKey) -> bool {
         let name = format!("{prefix}{}", option.as_ref().to_ascii_uppercase());
         self.first(&[&name]).is_some()
     }
 
-    /// Gives all values to a builder of `object_store`.
+    /// Passes all values to a builder of `object_store`.
     pub(super) fn configure<B>(self, builder: B, with_config: impl Fn(B, K, String) -> B) -> B {
         self.0
             .into_iter()
@@ -85,8 +85,7 @@ impl<K: FromStr> CloudVariables<K> {
     }
 }
 
-/// The value of a variable that `object_store` reads by itself, or does not know; `None` if it has no
-/// content.
+/// The value of a variable that is not among the [`CloudVariables`]; `None` if it is not set or empty.
 ///
 /// # Errors
 ///
@@ -98,7 +97,7 @@ pub(super) fn variable(name: &str) -> Result<Option<String>> {
     check(name, name, &value).map(|()| Some(value))
 }
 
-/// The URL of a server that a variable names, without a slash at its end; `None` if it has no content.
+/// The URL of a server in a variable, without a slash at its end; `None` if the variable is not set or empty.
 ///
 /// # Errors
 ///
@@ -117,7 +116,7 @@ pub(super) fn endpoint_variable(name: &str) -> Result<Option<String>> {
     }
 }
 
-/// Checks the variables that name proxies. Returns whether there are any.
+/// Checks the variables that name proxies. Returns whether any of them is set.
 pub(super) fn check_proxies() -> Result<bool> {
     let names = proxies();
     for name in &names {
@@ -126,26 +125,28 @@ pub(super) fn check_proxies() -> Result<bool> {
     Ok(!names.is_empty())
 }
 
-/// The names of the variables that name a proxy.
+/// The names of the proxy variables that are set.
 fn proxies() -> Vec<String> {
     let names = PROXIES.into_iter().flat_map(|name| [name.to_owned(), name.to_ascii_lowercase()]);
     names.filter(|name| env::var_os(name).is_some_and(|value| !value.is_empty())).collect()
 }
 
-/// The proxies that the environment names, for any URL.
+/// The values of the proxy variables that are set.
 pub(super) fn proxy_urls() -> impl Iterator<Item = String> {
     proxies().into_iter().filter_map(env::var_os).map(|value| value.to_string_lossy().into_owned())
 }
 
-/// The end of a message about a connection that failed; empty if the environment names no proxy.
+/// A hint for the end of a message about a failed connection: the proxy variables that are set. Empty if
+/// there are none.
 pub(super) fn proxy_hint() -> String {
     match proxies() {
         names if names.is_empty() => String::new(),
-        names => format!(" (it may have been a connection to the proxy of {})", names.join(", ")),
+        names => format!(" (it may have been the connection to the proxy in {})", names.join(", ")),
     }
 }
 
-/// The end of a message about a certificate that is not trusted, if the environment names the trusted ones.
+/// A hint for the end of a message about an untrusted certificate: the variables that name the trusted
+/// certificates. Empty if there are none.
 pub(super) fn certificate_hint() -> String {
     let names = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
     let values = names.map(|name| (name, env::var_os(name).filter(|value| !value.is_empty())));
@@ -154,7 +155,7 @@ pub(super) fn certificate_hint() -> String {
         let certificates = || std::fs::read_to_string(&path).map(|text| text.contains("BEGIN CERTIFICATE"));
         let fault = match (path.is_dir(), name) {
             (true, "SSL_CERT_DIR") => String::new(),
-            (false, "SSL_CERT_DIR") => ", which is no directory".into(),
+            (false, "SSL_CERT_DIR") => ", which is not a directory".into(),
             _ => match certificates() {
                 Ok(true) => String::new(),
                 Ok(false) => ", which has no certificate in PEM".into(),
@@ -166,11 +167,11 @@ pub(super) fn certificate_hint() -> String {
     let found: Vec<String> = found.collect();
     match found.is_empty() {
         true => String::new(),
-        false => format!(" (the trusted certificates are those of {})", found.join(" and ")),
+        false => format!(" (trusted are only the certificates in {})", found.join(" and ")),
     }
 }
 
-/// Whether the requests of `gs://` URLs name a project that is billed.
+/// Whether the environment sets the project that is billed for requests of `gs://` URLs.
 pub(super) fn has_user_project() -> bool {
     env::var_os("GOOGLE_USER_PROJECT").is_some_and(|project| !project.is_empty())
 }
@@ -181,7 +182,8 @@ fn text(name: &str, value: OsString) -> Result<String> {
 
 /// The error for a variable. `value` is shown unless it may contain a secret.
 fn bad(name: &str, value: Option<&str>, needs: &str) -> crate::Error {
-    // A user and password need no scheme before them in the name of a proxy.
+    // A value with an `@` may have a password: the URL of a proxy may lack a scheme, by which `shown` would
+    // recognise it.
     let value = value.filter(|value| !value.contains('@')).map(|value| format!(" is {:?} and", shown(value)));
     ErrorKind::Config(format!("the environment variable {name}{} {needs}", value.unwrap_or_default())).into()
 }
@@ -194,7 +196,7 @@ fn check(name: &str, option: &str, value: &str) -> Result<()> {
     let is_label =
         |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     match option {
-        // Names of files, documents, and the bucket, in whose place is that of the URL.
+        // Paths, documents, and the bucket, which the URL overrides.
         "WEB_IDENTITY_TOKEN_FILE"
         | "CONTAINER_AUTHORIZATION_TOKEN_FILE"
         | "FEDERATED_TOKEN_FILE"
@@ -275,9 +277,9 @@ fn check(name: &str, option: &str, value: &str) -> Result<()> {
         "HTTP2_MAX_FRAME_SIZE" | "POOL_MAX_IDLE_PER_HOST" if value.parse::<u32>().is_err() => {
             Err(bad(name, shown, "must be a number"))
         }
-        // All others are sent in headers or in URLs. They may be secrets, and are not shown.
+        // All other values are sent in headers or URLs. They may be secrets, and are not shown.
         _ if value.trim() != value => {
-            Err(bad(name, None, "begins or ends with a space or a line break: take that out"))
+            Err(bad(name, None, "begins or ends with a space or a line break: remove it"))
         }
         _ if !value.bytes().all(|byte| matches!(byte, b' '..=b'~')) => {
             Err(bad(name, None, "contains a character that cannot be sent to a server"))
@@ -286,7 +288,7 @@ fn check(name: &str, option: &str, value: &str) -> Result<()> {
     }
 }
 
-/// The value of a boolean, by the words that `object_store` accepts.
+/// Parses a boolean, in the words that `object_store` accepts.
 #[cfg(feature = "cloud")]
 pub(super) fn flag(value: &str) -> Option<bool> {
     match &*value.to_ascii_lowercase() {
@@ -329,15 +331,15 @@ fn check_proxy(name: &str, value: &str) -> Result<()> {
     }
 }
 
-/// What is wrong with the URL of a server. It must be one for both parsers that will read it: `url` passes
-/// over spaces around it, and `http` over a port that is none.
+/// What is wrong with the URL of a server; `None` if it is valid. Two parsers will read it, and both must
+/// accept it: `url` ignores spaces around a URL, and `http` ignores an invalid port.
 fn url_fault(value: &str) -> Option<String> {
     if value.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Some("there is a space or a line break in it".into());
     }
     match url::Url::parse(value) {
         Err(error) => Some(error.to_string()),
-        Ok(url) if url.host_str().is_none_or(str::is_empty) => Some("it names no host".into()),
+        Ok(url) if url.host_str().is_none_or(str::is_empty) => Some("it has no host".into()),
         Ok(_) => value.parse::<http::Uri>().err().map(|error| error.to_string()),
     }
 }
@@ -352,8 +354,8 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_no_client_can_use_names_its_variable() {
-        for (option, value, said) in [
+    fn an_unusable_value_is_an_error_that_names_its_variable() {
+        for (option, value, expected) in [
             ("ENDPOINT_URL", "minio:9000", "begins with http:// or https://, such as http://minio:9000"),
             ("ENDPOINT_URL", "minio", "such as http://minio"),
             ("ENDPOINT_URL", "http://", "empty host"),
@@ -384,7 +386,7 @@ mod tests {
             ("USER_AGENT", "a\u{7}b", "cannot be sent"),
         ] {
             let text = fault("THE_VARIABLE", option, value).unwrap_or_else(|| panic!("{option}={value:?}"));
-            assert!(text.contains("THE_VARIABLE") && text.contains(said), "{option}={value:?}: {text}");
+            assert!(text.contains("THE_VARIABLE") && text.contains(expected), "{option}={value:?}: {text}");
             assert!(!text.contains("s3cr"), "{text}");
         }
     }
@@ -421,7 +423,7 @@ mod tests {
         }
     }
 
-    /// A key of every name, which is enough for the rules of names.
+    /// A configuration key for any name, to test the rules for names without a cloud.
     #[derive(Debug)]
     struct Key(String);
 
@@ -435,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn names_without_a_value_are_not_set_and_others_come_in_an_order() {
+    fn empty_variables_are_not_set_and_later_names_win() {
         let of = |variables: &[(&str, &str)]| {
             let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
             CloudVariables::<Key>::of(variables.collect::<Vec<_>>().into_iter(), "AWS_", "SERVICE_ACCOUNT")
@@ -453,11 +455,11 @@ mod tests {
         assert_eq!(variables.first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]), Some("http://two"));
         assert!(variables.has("AWS_", ClientConfigKey::ReadTimeout));
         assert!(!variables.has("AWS_", ClientConfigKey::Timeout));
-        let given = variables.configure(Vec::new(), |mut given, key, value| {
-            given.push((key.0, value));
-            given
+        let configured = variables.configure(Vec::new(), |mut configured, key, value| {
+            configured.push((key.0, value));
+            configured
         });
-        let names = given.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>();
+        let names = configured.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>();
         assert_eq!(names, ["service_account", "aws_endpoint", "aws_endpoint_url", "aws_read_timeout"]);
         let error = of(&[("AWS_ENDPOINT", "x y")]).err().unwrap().to_string();
         assert!(error.contains("AWS_ENDPOINT"), "{error}");

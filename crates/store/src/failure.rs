@@ -1,5 +1,5 @@
-//! Errors of the crate `object_store` as errors of this one. Responses that a client of this crate received
-//! are in `response.rs`.
+//! Converts errors of the crate `object_store` to errors of this crate. Error responses that a client of this
+//! crate received are converted in `response.rs`.
 
 #[cfg(feature = "cloud")]
 use super::connector;
@@ -28,8 +28,8 @@ pub(super) fn failed(url: &str, error: object_store::Error) -> Error {
 /// Converts an error of a request for bytes of the object at `url`.
 pub(super) fn refusal(url: &str, error: object_store::Error, options: &GetOptions) -> Refusal {
     match error {
-        // The range may begin after the end, as every range of an empty object does, and some servers know no
-        // ranges at all. If the version is known, an earlier response has settled both.
+        // The range may begin after the end, as every range of an empty object does, or the server may not
+        // support ranges. If the version is known, an earlier response has ruled out both.
         object_store::Error::Generic { .. } if options.range.is_some() && options.if_version.is_none() => {
             Refusal::Beyond
         }
@@ -39,7 +39,7 @@ pub(super) fn refusal(url: &str, error: object_store::Error, options: &GetOption
     }
 }
 
-/// Converts an error in the body of the object at `url`: a fault that may pass.
+/// Converts an error in the body of the object at `url` to a temporary fault, which is retried.
 pub(super) fn body_fault(url: &str, error: &object_store::Error) -> Error {
     io::Error::other(Failure::of(url, error)).into()
 }

@@ -1,6 +1,7 @@
 //! Web servers: `http://` and `https://`, signed URLs included.
 //!
-//! [`object_store`] has a client for them too, but it drops the query of a URL and requires a length.
+//! [`object_store`] has a client for them too, but that drops the query of a URL, and requires that the
+//! server sends the length.
 
 use super::http_headers::{HeaderRule, HeaderRules};
 use super::http_time::parse_date;
@@ -16,11 +17,11 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// Minimum time between the modification of an object and a response for which the modification time
-/// identifies the bytes. The clocks of a server and its disks may differ by some seconds.
+/// Minimum age of an object whose modification time identifies its bytes, at the time of the response. The
+/// clocks of a server and its disks may differ by some seconds.
 const MIN_AGE: Duration = Duration::from_secs(60);
 
-/// Web servers, whose objects have URLs of their own.
+/// Web servers: each object has its own URL.
 #[derive(Debug, Clone)]
 pub(super) struct HttpSource {
     client: BodyClient,
@@ -28,13 +29,13 @@ pub(super) struct HttpSource {
 }
 
 impl HttpSource {
-    /// `rules` has the headers that the caller sends.
+    /// `rules` has the caller's headers.
     pub(super) fn new(rules: Arc<HeaderRules>) -> Result<Self> {
         Ok(HttpSource { client: web_client()?, rules })
     }
 
     async fn get(&self, url: &url::Url, options: &GetOptions) -> Result<GetResponse, Refusal> {
-        let Some(rule) = self.rules.of(url) else { return self.get_with(url, options, None, None).await };
+        let Some(rule) = self.rules.find(url) else { return self.get_with(url, options, None, None).await };
         let Some(bearer) = &rule.bearer else { return self.get_with(url, options, Some(rule), None).await };
         let token = bearer.header().await.map_err(Refusal::Other)?;
         match self.get_with(url, options, Some(rule), token.as_ref()).await {
@@ -57,7 +58,7 @@ impl HttpSource {
         let response = async {
             let mut headers = rule.map(|rule| rule.headers.clone()).unwrap_or_default();
             headers.extend(range_and_version(options)?);
-            if let Some(authorization) = user(url)?.or(token.cloned()) {
+            if let Some(authorization) = basic_authorization(url)?.or(token.cloned()) {
                 headers.insert(header::AUTHORIZATION, authorization);
             }
             self.client.get(request_uri(url.clone())?, headers).await
@@ -106,8 +107,8 @@ pub(super) fn range_and_version(options: &GetOptions) -> Result<HeaderMap> {
     Ok(headers)
 }
 
-/// The header of the user and password in a URL, if it has any.
-fn user(url: &url::Url) -> Result<Option<HeaderValue>> {
+/// The header for the user and password in a URL, if it has any.
+fn basic_authorization(url: &url::Url) -> Result<Option<HeaderValue>> {
     if url.username().is_empty() && url.password().is_none() {
         return Ok(None);
     }
@@ -123,8 +124,8 @@ pub(super) fn version(headers: &HeaderMap) -> Option<String> {
     response::etag(headers).or_else(|| modification_time(headers, SystemTime::now()))
 }
 
-/// The modification time, as the server sent it. It is marked as weak unless the object was much older than
-/// the response: it could have been written twice in the second that the time names (RFC 9110, 8.8.2.2).
+/// The modification time, as the server sent it. It is marked as weak unless the object is much older than
+/// the response, since the object could have been written twice in that second (RFC 9110, 8.8.2.2).
 fn modification_time(headers: &HeaderMap, now: SystemTime) -> Option<String> {
     let text = |name| headers.get(name)?.to_str().ok();
     let modified = text(header::LAST_MODIFIED)?;
@@ -136,7 +137,7 @@ fn modification_time(headers: &HeaderMap, now: SystemTime) -> Option<String> {
     })
 }
 
-/// The header that requests this version and no other (RFC 9110, 13.1).
+/// The name of the header that requests this version only (RFC 9110, 13.1).
 fn condition(version: &str) -> HeaderName {
     match version.starts_with('"') {
         true => header::IF_MATCH,
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_a_young_object_is_weak() {
+    fn the_modification_time_of_a_new_object_is_weak() {
         let modified = "Fri, 20 Nov 2020 12:00:00 GMT";
         let now = parse_date("Fri, 20 Nov 2020 13:00:00 GMT").unwrap();
         for (date, is_weak) in [

@@ -12,15 +12,15 @@ use std::sync::Arc;
 
 /// Headers for requests to a web server: see [`StoreBuilder::headers`](super::StoreBuilder::headers).
 ///
-/// All values count as secrets: `Debug` shows the names only, and no message has a value, even where a server
-/// repeats it.
+/// All values count as secrets: `Debug` shows only the names, and no message contains a value, even if a
+/// server repeats it.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
 /// use shardstream::store::{HttpHeaders, Store};
 ///
 /// let headers = HttpHeaders::new().with("X-Api-Key", "s3cret").bearer(|| async {
-///     // Such as a request to a server of tokens.
+///     // For example, a request to a token server.
 ///     Ok(std::env::var("DATA_TOKEN").unwrap_or_default())
 /// });
 /// assert!(!format!("{headers:?}").contains("s3cret"));
@@ -50,7 +50,7 @@ impl HttpHeaders {
     /// request, and again when the server answers 401; if it then returns another token, the request is sent
     /// once more. Its errors are those of the request: [`ErrorKind::Io`] and [`ErrorKind::Busy`] are retried.
     ///
-    /// A URL with a user and password is sent with those instead.
+    /// For a URL with a user and password, these are sent instead.
     pub fn bearer<F, T>(mut self, token: F) -> Self
     where
         F: Fn() -> T + Send + Sync + 'static,
@@ -81,13 +81,15 @@ impl HeaderRule {
     fn new(prefix: &SecretUrl, headers: &HttpHeaders) -> Result<Self> {
         let bad = |why: &str| Error::from(ErrorKind::Config(format!("`headers` for {prefix}: {why}")));
         let url = url::Url::parse(prefix.expose_secret());
-        let url = url.map_err(|_| bad("it is no URL; give the beginning of one, as in https://host/path"))?;
+        let url =
+            url.map_err(|_| bad("it is not a URL; give the beginning of one, as in https://host/path"))?;
         if !may_get_secrets(&url) {
             return Err(bad("headers are secrets, and are sent over https only"));
         }
         let mut map = HeaderMap::new();
         for (name, text) in &headers.headers {
-            let parsed = HeaderName::try_from(name).map_err(|_| bad(&format!("{name:?} is no header")))?;
+            let parsed =
+                HeaderName::try_from(name).map_err(|_| bad(&format!("{name:?} is not a header name")))?;
             if is_reserved(&parsed) {
                 return Err(bad(&format!("the header {name} is set by the store itself")));
             }
@@ -106,16 +108,16 @@ impl HeaderRule {
         self.prefix.path().trim_end_matches('/')
     }
 
-    fn serves(&self, url: &url::Url) -> bool {
-        let is_below = url.path().strip_prefix(self.path());
+    fn applies_to(&self, url: &url::Url) -> bool {
+        let rest = url.path().strip_prefix(self.path());
         self.prefix.origin() == url.origin()
-            && is_below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 }
 
-/// Whether the store decides about a header, or the protocol does.
+/// Whether a header is set by the store or by the protocol.
 fn is_reserved(name: &HeaderName) -> bool {
-    let framing = [
+    let by_protocol = [
         header::CONNECTION,
         header::CONTENT_LENGTH,
         header::HOST,
@@ -125,8 +127,8 @@ fn is_reserved(name: &HeaderName) -> bool {
         header::TRANSFER_ENCODING,
         header::UPGRADE,
     ];
-    let is_own = is_public(name) && ![header::ACCEPT, header::USER_AGENT].contains(name);
-    is_own || framing.contains(name)
+    let by_store = is_public(name) && ![header::ACCEPT, header::USER_AGENT].contains(name);
+    by_store || by_protocol.contains(name)
 }
 
 /// The headers of all prefixes.
@@ -143,18 +145,18 @@ impl HeaderRules {
         rules.sort_by_key(|rule| cmp::Reverse(rule.path().len()));
         if let Some(two) = rules.windows(2).find(|two| two[0].prefix == two[1].prefix) {
             let prefix = SecretUrl::from(two[0].prefix.as_str());
-            return Err(ErrorKind::Config(format!("`headers` twice for {prefix}")).into());
+            return Err(ErrorKind::Config(format!("`headers` has the prefix {prefix} twice")).into());
         }
         Ok(HeaderRules(rules))
     }
 
-    /// The headers of the longest prefix of a URL.
-    pub(super) fn of(&self, url: &url::Url) -> Option<&HeaderRule> {
-        self.0.iter().find(|rule| rule.serves(url))
+    /// The headers of the longest prefix that applies to a URL.
+    pub(super) fn find(&self, url: &url::Url) -> Option<&HeaderRule> {
+        self.0.iter().find(|rule| rule.applies_to(url))
     }
 }
 
-/// What the caller sets for web servers and the Hub.
+/// The caller's settings for web servers and the Hub.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WebOptions {
     /// The headers of prefixes.
@@ -184,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_prefix_of_whole_parts_wins() {
+    fn the_longest_prefix_of_whole_parts_applies() {
         let rules = ["https://host", "https://host/a", "https://host/a/b/", "http://localhost:80/"];
         let rules = rules.map(|prefix| (prefix.into(), HttpHeaders::new().with("X-Prefix", prefix)));
         let rules = HeaderRules::new(&rules).unwrap();
@@ -202,7 +204,7 @@ mod tests {
             ("https://evil/https://host/a", None),
         ] {
             let found =
-                rules.of(&url.parse().unwrap()).map(|rule| rule.headers["x-prefix"].to_str().unwrap());
+                rules.find(&url.parse().unwrap()).map(|rule| rule.headers["x-prefix"].to_str().unwrap());
             assert_eq!(found, expected, "{url}");
         }
     }

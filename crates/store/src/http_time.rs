@@ -1,8 +1,8 @@
-//! Times as servers write them.
+//! Parses the times that servers send.
 
 use std::time::{Duration, SystemTime};
 
-/// Parses a date of HTTP, `Sun, 06 Nov 1994 08:49:37 GMT`. The two older forms are not read.
+/// Parses a date of HTTP, such as `Sun, 06 Nov 1994 08:49:37 GMT`. The two older formats are not supported.
 pub(super) fn parse_date(text: &str) -> Option<SystemTime> {
     const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
     let (_, text) = text.split_once(", ")?;
@@ -19,9 +19,9 @@ pub(super) fn parse_date(text: &str) -> Option<SystemTime> {
     epoch_time([year, month, day], [hours, minutes, seconds])
 }
 
-/// The time of a date of the Gregorian calendar, in UTC.
+/// The time of a date and time of day in UTC, in the Gregorian calendar.
 fn epoch_time([year, month, day]: [u64; 3], [hours, minutes, seconds]: [u64; 3]) -> Option<SystemTime> {
-    // Years begin with March here, so that a leap day is the last day of its year.
+    // Here a year begins in March, so that a leap day is its last day.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1;
     // 1 January 1970 is 719,468 days after 1 March of the year 0.
@@ -29,7 +29,7 @@ fn epoch_time([year, month, day]: [u64; 3], [hours, minutes, seconds]: [u64; 3])
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
-/// Parses a time of ISO 8601 in UTC, in its short form `20261126T120000Z` or with signs between the numbers.
+/// Parses a time of ISO 8601 in UTC, without separators as in `20261126T120000Z`, or with them.
 #[cfg(feature = "http")]
 pub(super) fn parse_iso_time(text: &str) -> Option<SystemTime> {
     let digits: String = text.strip_suffix('Z')?.chars().filter(|c| !matches!(c, '-' | ':' | 'T')).collect();
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_signatures_are_read_in_both_forms() {
+    fn iso_times_are_parsed_with_and_without_separators() {
         let expected = parse_date("Sun, 06 Nov 1994 08:49:37 GMT");
         for text in ["19941106T084937Z", "1994-11-06T08:49:37Z", "1994-11-06T08:49:37.000Z"] {
             assert_eq!(parse_iso_time(text), expected, "{text}");

@@ -1,8 +1,9 @@
-//! Converts between keys of buckets and paths of [`object_store`], which has rules of its own.
+//! Converts between keys of buckets and paths of [`object_store`], which has its own rules.
 //!
-//! In a bucket, `a//b`, `a/` and `a/./b` are keys like any other. `object_store` refuses to parse them, and
-//! rejects a whole page of a listing in which there is one. But it can join a path with an empty part. In the
-//! page of a listing, such parts get a mark before `object_store` parses it.
+//! In a bucket, `a//b`, `a/` and `a/./b` are keys like any other. `object_store` refuses to parse such keys,
+//! and rejects a whole page of a listing that contains one. It can however join a path with an empty part.
+//! For listings, this module inserts a mark into such parts of the page before `object_store` parses it, and
+//! removes the marks afterwards.
 
 use crate::secret_url::redact_text;
 use crate::{ErrorKind, Result};
@@ -23,22 +24,22 @@ pub(super) fn path(key: &str) -> Result<Path> {
     match path.as_ref() == key {
         true => Ok(path),
         false => {
-            Err(bad("keys that begin with / cannot be read or written; after the bucket, URLs have one /"))
+            Err(bad("keys that begin with / cannot be read or written; put a single / after the bucket"))
         }
     }
 }
 
-/// The mark: a code point that is no character. A part that could be confused with a marked one gets one
-/// more.
+/// The mark: a Unicode noncharacter. A part that could be confused with a marked one gets another mark in
+/// front.
 const MARK: char = '\u{10fffe}';
 
-/// Whether a path cannot have this part, or the part could be confused with a marked one.
+/// Whether the part must be marked: a path cannot have it, or it could be confused with a marked part.
 fn needs_mark(part: &str) -> bool {
     matches!(part.trim_start_matches(MARK), "" | "." | "..")
 }
 
-/// Marks the parts of keys that a path cannot have in the page of a listing. `tag` is the XML element of a
-/// key. Returns `None` if there is nothing to mark.
+/// Marks the parts of keys that a path cannot have, in the XML page of a listing. `tag` is the name of the
+/// XML element of a key. Returns `None` if no part needs a mark.
 #[cfg(any(feature = "cloud", test))]
 pub(super) fn mark_page(page: &str, tag: &str) -> Option<String> {
     let (begin, end) = (format!("<{tag}>"), format!("</{tag}>"));

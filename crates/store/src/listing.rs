@@ -1,4 +1,4 @@
-//! The objects of a listing, with bounds on what they take.
+//! Collects the objects of a listing, with a limit of memory.
 
 use super::source::ObjectInfo;
 use crate::error::{ErrorKind, Result, SizeLimit};
@@ -9,14 +9,15 @@ const MAX_BYTES: u64 = 512 << 20;
 
 /// Collects the objects of a listing.
 ///
-/// A source may be wrong, and list for ever: so the memory is bounded, and an object that comes again is an
+/// A faulty source may list forever. So the memory is bounded, and an object that is listed again is an
 /// error.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     objects: Vec<ObjectInfo>,
     bytes: u64,
-    /// The object with which later ones are compared. It moves to the last one whenever their number has
-    /// doubled, so that it is found again in any cycle, after about three rounds (Brent's algorithm).
+    /// The number of the object with which later ones are compared. It moves to the last object whenever the
+    /// number of objects has doubled (Brent's algorithm). So a cycle of any length is detected, after about
+    /// three rounds.
     mark: usize,
 }
 
@@ -25,8 +26,8 @@ impl Listing {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TooLarge`] if the listing takes too much memory, and [`ErrorKind::Store`] if it repeats
-    /// itself.
+    /// [`ErrorKind::TooLarge`] if the listing takes too much memory, and [`ErrorKind::Store`] if an object is
+    /// listed twice.
     pub(super) fn push(&mut self, object: ObjectInfo) -> Result<()> {
         let text = object.url.len() + object.version.as_ref().map_or(0, String::len);
         self.bytes += (size_of::<ObjectInfo>() + text) as u64;
@@ -36,7 +37,7 @@ impl Listing {
             );
         }
         if self.objects.get(self.mark).is_some_and(|mark| mark.url == object.url) {
-            let why = "the listing repeats itself: an object comes a second time";
+            let why = "the listing repeats itself: an object is listed a second time";
             return Err(ErrorKind::Store(why.into()).into());
         }
         self.objects.push(object);
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cycle_of_any_length_ends() {
+    fn a_cycle_of_any_length_is_an_error() {
         for (before, round) in [(0, 1), (0, 2), (3, 1), (5, 7), (100, 9), (9, 1000)] {
             let (mut listing, numbers) =
                 (Listing::default(), (0..before).chain((before..before + round).cycle()));

@@ -29,7 +29,7 @@ use std::time::{Instant, UNIX_EPOCH};
 /// The chunks of a file, or of a range of it. The first read opens the file.
 #[derive(Debug)]
 pub(super) struct FileChunks {
-    /// Bytes that have not been read yet.
+    /// The range of bytes that have not been read yet.
     range: Range<u64>,
     object: ObjectCell,
     state: FileState,
@@ -39,7 +39,7 @@ pub(super) struct FileChunks {
 #[derive(Debug)]
 enum FileState {
     Unopened(PathBuf),
-    /// The file, and its metadata when it was opened; `None` for pipes and devices.
+    /// The file, and its metadata from when it was opened; `None` for pipes and devices.
     Open(File, Option<Metadata>),
     Ended,
 }
@@ -56,7 +56,7 @@ impl FileChunks {
     }
 
     fn read_chunk(&mut self) -> Result<Option<Bytes>> {
-        let (_reading, begun) = (activity::during(Activity::ReadFile), Instant::now());
+        let (_reading, start_time) = (activity::during(Activity::ReadFile), Instant::now());
         if let FileState::Unopened(path) = &self.state {
             let (file, before) = open(path, self.range.start)?;
             self.meter.opened();
@@ -66,12 +66,12 @@ impl FileChunks {
         let FileState::Open(file, before) = &self.state else { return Ok(None) };
         let Range { start: at, end } = &mut self.range;
         let expected = before.as_ref().map(Metadata::len);
-        // At the end, tries to read one more byte, to notice a file that has grown.
+        // At the end of the file, tries to read one more byte, to detect that the file has grown.
         let left = expected.map_or(u64::MAX, |length| length.saturating_sub(*at).max(1)).min(*end - *at);
         let mut chunk = ReadBuffer::with_length(left);
         let read = read_full(file, &mut chunk)?;
         *at += read as u64;
-        self.meter.read(read, begun.elapsed());
+        self.meter.read(read, start_time.elapsed());
         if let Some(expected) = expected {
             let wrong = if read == 0 { *at < expected.min(*end) } else { *at > expected };
             if wrong {
@@ -99,29 +99,30 @@ fn read_full(mut file: &File, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// Opens the file at `path` for reading from byte `at`. Returns no metadata for pipes and devices, whose
-/// length is not known.
+/// Opens the file at `path` for reading from byte `at`. For pipes and devices, whose length is unknown,
+/// returns no metadata.
 fn open(path: &Path, at: u64) -> Result<(File, Option<Metadata>)> {
     check_no_pipe(path)?;
     let mut file = File::open(path).map_err(store_error)?;
-    let before = of_regular_file(file.metadata().map_err(store_error)?)?;
+    let before = regular_file_metadata(file.metadata().map_err(store_error)?)?;
     match &before {
-        // Seeks no further than the end: the system does not accept every offset.
+        // Seeks at most to the end, because the system does not accept every offset.
         Some(metadata) => file.seek(SeekFrom::Start(at.min(metadata.len())))?,
         None => io::copy(&mut (&file).take(at), &mut io::sink())?,
     };
     Ok((file, before))
 }
 
-/// Refuses a named pipe under the name of a shard: opening it would wait for a writer, perhaps for ever, and
-/// it could be read once. A pipe under another name, such as `/dev/stdin`, is read.
+/// Returns an error for a named pipe whose name is that of a shard: opening it would wait for a writer,
+/// perhaps forever, and it could be read only once. A pipe with another name, such as `/dev/stdin`, is
+/// accepted.
 #[cfg(unix)]
 fn check_no_pipe(path: &Path) -> Result<()> {
     use std::os::unix::fs::FileTypeExt;
 
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     if is_shard_name(&name) && fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo()) {
-        let what = "this is a named pipe, which can be read once: write the shard to a file";
+        let what = "this is a named pipe, which can be read only once: write the shard to a file";
         return Err(ErrorKind::Unsupported(what.into()).into());
     }
     Ok(())
@@ -132,25 +133,25 @@ fn check_no_pipe(_: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The metadata of a regular file; `None` for pipes and devices.
+/// Returns the metadata of a regular file; `None` for pipes and devices.
 ///
 /// # Errors
 ///
-/// If it is a directory.
-fn of_regular_file(metadata: Metadata) -> Result<Option<Metadata>> {
+/// For a directory.
+fn regular_file_metadata(metadata: Metadata) -> Result<Option<Metadata>> {
     match metadata.is_dir() {
         true => {
-            let what = "this is a directory and no shard: to read the shards in it, give it as a pattern";
+            let what = "this is a directory, not a shard: to read the shards in it, give it as a pattern";
             Err(io::Error::new(io::ErrorKind::IsADirectory, what).into())
         }
         false => Ok(metadata.is_file().then_some(metadata)),
     }
 }
 
-/// The size and version of the file at `path`. They are unknown for pipes and devices.
+/// The size and version of the file at `path`; both are unknown for pipes and devices.
 pub(super) fn stat(path: &Path) -> Result<ObjectVersion> {
     check_no_pipe(path)?;
-    let metadata = of_regular_file(fs::metadata(path).map_err(store_error)?)?;
+    let metadata = regular_file_metadata(fs::metadata(path).map_err(store_error)?)?;
     Ok(metadata.as_ref().map(version).unwrap_or_default())
 }
 
@@ -158,15 +159,15 @@ fn version(metadata: &Metadata) -> ObjectVersion {
     ObjectVersion { size: Some(metadata.len()), version: modified(metadata) }
 }
 
-/// Deletes the file at `path`. If it is a link, deletes the link.
+/// Deletes the file at `path`. Of a symbolic link, deletes the link.
 pub(super) fn delete(path: &Path) -> Result<()> {
     fs::remove_file(path).map_err(store_error)?;
     sync_directory(path);
     Ok(())
 }
 
-/// Makes the creation or deletion of a name durable, where directories can be synchronised. Elsewhere that is
-/// left to the system.
+/// Makes the creation or deletion of a directory entry durable. On systems that cannot synchronise
+/// directories, does nothing.
 fn sync_directory(path: &Path) {
     if let Ok(directory) = File::open(directory(path)) {
         let _ = directory.sync_all();
@@ -185,7 +186,7 @@ impl Iterator for FileChunks {
     }
 }
 
-/// Checks at the end of a file that nobody wrote to it while it was read.
+/// Checks, at the end of a file, that its size and modification time have not changed while it was read.
 fn check_unchanged(file: &File, before: Option<&Metadata>) -> Result<()> {
     let Some(before) = before else { return Ok(()) };
     let after = file.metadata()?;
@@ -199,7 +200,7 @@ fn check_unchanged(file: &File, before: Option<&Metadata>) -> Result<()> {
     }
 }
 
-/// Converts an I/O error to the error kind that stores use for it.
+/// Converts an I/O error to the kind that is used for the same error of a bucket.
 fn store_error(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound => ErrorKind::NotFound(Box::new(error)).into(),
@@ -220,8 +221,8 @@ fn info(url: String, metadata: &Metadata) -> ObjectInfo {
 
 /// The modification time as text, which is the version of a file.
 ///
-/// The inode number is not part of it: network and FUSE file systems may give the same file another one at
-/// each lookup.
+/// The inode number is not part of the version: network and FUSE file systems may give the same file another
+/// inode number at each lookup.
 fn modified(metadata: &Metadata) -> Option<String> {
     let time = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
     Some(format!("{}.{:09}", time.as_secs(), time.subsec_nanos()))
@@ -297,7 +298,7 @@ mod tests {
         assert!(chunks.next().unwrap().is_ok());
         let file = File::options().write(true).open(&path).unwrap();
         (&file).write_all(&vec![2; chunk() * 2]).unwrap();
-        // The clock of the file system may be too coarse to show the write.
+        // The clock of the file system may be too coarse for the write to change the time.
         file.set_modified(UNIX_EPOCH).unwrap();
         let error = chunks.find_map(Result::err).unwrap();
         assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error:?}");
@@ -335,7 +336,7 @@ mod tests {
             let file = File::options().write(true).open(&path).unwrap();
             let time = file.metadata().unwrap().modified().unwrap();
             file.set_len(length as u64).unwrap();
-            // The size or the time must show the change: the clock of the file system may be too coarse.
+            // Sets the time explicitly, since the clock of the file system may be too coarse for the change.
             file.set_modified(if length == 3 * chunk() { UNIX_EPOCH } else { time }).unwrap();
             let error = chunks.find_map(Result::err).unwrap();
             match error.kind() {

@@ -16,7 +16,7 @@ pub(super) fn missing(scheme: &str, feature: &str) -> Error {
     unsupported(scheme, format!("enable the feature `{feature}` of shardstream"))
 }
 
-/// Names of other tools for these schemes, and common typing errors.
+/// Names that other tools use for these schemes, and common typing errors.
 const MISSPELT: [(&str, &str); 13] = [
     ("gcs", "gs"),
     ("gcp", "gs"),
@@ -33,31 +33,33 @@ const MISSPELT: [(&str, &str); 13] = [
     ("httpss", "https"),
 ];
 
-/// The URL that was probably meant by one of an unknown scheme, without its secrets.
-pub(super) fn meant(url: &str) -> Option<String> {
-    // First of all: what is no secret in the suggestion may be one in the URL as it was written.
+/// The URL that was probably meant by `url`, which has an unknown scheme. Its secrets are removed.
+pub(super) fn suggestion(url: &str) -> Option<String> {
+    // Removes secrets first: text that is a secret in the original URL may not look like one in the
+    // suggestion.
     let url = shown(url);
     let (scheme, rest) = url.split_once(':')?;
     let scheme = scheme.to_ascii_lowercase();
     let known = SCHEMES.iter().find(|(known, _)| *known == scheme).map(|(known, _)| known);
-    let meant =
+    let suggestion =
         known.or_else(|| MISSPELT.iter().find(|(other, _)| *other == scheme).map(|(_, known)| known))?;
     match rest.starts_with("//") {
-        true => Some(format!("{meant}:{rest}")),
-        false => Some(format!("{meant}://{}", rest.trim_start_matches(['/', '\\']))),
+        true => Some(format!("{suggestion}:{rest}")),
+        false => Some(format!("{suggestion}://{}", rest.trim_start_matches(['/', '\\']))),
     }
 }
 
-/// Refuses a path that begins as a URL without its two slashes: `s3:/bucket/key`.
+/// Returns an error for a path that looks like a URL without its two slashes: `s3:/bucket/key`.
 pub(super) fn check_slashes(path: &str) -> Result<()> {
     let scheme = path.split(':').next().filter(|start| start.len() < path.len()).unwrap_or_default();
     let is_scheme = |known: &str| known.eq_ignore_ascii_case(scheme);
     let remote = SCHEMES.iter().map(|(known, _)| *known).filter(|known| *known != "file");
-    match meant(path).filter(|_| remote.chain(["gcs"]).any(is_scheme)) {
+    match suggestion(path).filter(|_| remote.chain(["gcs"]).any(is_scheme)) {
         None => Ok(()),
-        Some(meant) => {
+        Some(suggestion) => {
             let why = format!(
-                "two slashes follow the scheme of a URL: did you mean `{meant}`? A local file of this name \
+                "two slashes follow the scheme of a URL: did you mean `{suggestion}`? A local file of this \
+                 name \
                  is `./{}`",
                 shown(path)
             );
@@ -66,7 +68,7 @@ pub(super) fn check_slashes(path: &str) -> Result<()> {
     }
 }
 
-/// The text of another library's error and its causes, on one line, without the secrets of URLs.
+/// The text of another library's error with its causes, on one line, without the secrets of URLs.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Failure(String);
@@ -77,7 +79,7 @@ impl Failure {
         Self::of("", error)
     }
 
-    /// The text of an error of a request for `url`.
+    /// The text of an error of a request for `url`, without the secrets that were sent with it.
     pub(super) fn of(url: &str, error: &dyn StdError) -> Self {
         let mut text = error.to_string();
         let mut cause = error.source();
@@ -117,7 +119,7 @@ mod tests {
             ("C:\\x", None),
             ("x", None),
         ] {
-            assert_eq!(meant(url).as_deref(), expected, "{url}");
+            assert_eq!(suggestion(url).as_deref(), expected, "{url}");
         }
         for path in ["s3:/x", "GS:/x", "gcs:x", "https:/me:s3cret@host/x?s3cret", "http:x"] {
             let error = check_slashes(path).unwrap_err().to_string();

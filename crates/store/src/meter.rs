@@ -26,7 +26,7 @@ pub(super) struct SourceMeter {
     prefetch_hits: AtomicU64,
     /// Sum of the times to the first byte, in nanoseconds.
     first_bytes: AtomicU64,
-    /// Whether the server has ever answered anything.
+    /// Whether the server has ever sent a response.
     is_reached: AtomicBool,
     host_pause: HostPause,
     waits: Mutex<WaitingReaders>,
@@ -37,7 +37,7 @@ pub(super) struct SourceMeter {
     recording: Option<RequestRecording>,
 }
 
-/// The number of readers that wait, and the total time that readers have waited up to `at`.
+/// The number of waiting readers, and the total time that readers have waited up to `at`.
 #[derive(Debug, Default)]
 struct WaitingReaders {
     readers: u32,
@@ -46,7 +46,7 @@ struct WaitingReaders {
 }
 
 impl WaitingReaders {
-    /// The total time up to now.
+    /// Updates the total time up to now, and returns it.
     fn total(&mut self) -> Duration {
         let now = Instant::now();
         let passed = self.at.replace(now).map_or(Duration::ZERO, |at| now - at);
@@ -63,7 +63,7 @@ struct ActiveTime {
     total: Duration,
 }
 
-/// The time until a response begins: its smoothed mean and mean deviation (as in RFC 6298), in seconds.
+/// The smoothed mean and mean deviation (as in RFC 6298) of the time until a response begins, in seconds.
 #[derive(Debug, Default)]
 struct Latency {
     responses: u32,
@@ -73,25 +73,26 @@ struct Latency {
     hedged: u64,
 }
 
-/// The time that readers wait for an object, in seconds per megabyte, smoothed.
+/// The smoothed time that readers wait for an object, in seconds per megabyte.
 #[derive(Debug, Default)]
 struct ObjectWaits {
     seen: u32,
     usual: f64,
 }
 
-/// Number of objects after which the usual wait is known.
+/// Number of objects after which the usual wait counts as known.
 const MIN_OBJECTS: u32 = 8;
-/// An object is slow if readers wait for it this many times as long as usual, and at least [`SLOW_WAIT`].
+/// An object is slow if readers wait for it longer than this many times the usual wait, and at least
+/// [`SLOW_WAIT`].
 const SLOW_FACTOR: f64 = 8.0;
 /// Minimum wait for a slow object.
 const SLOW_WAIT: Duration = Duration::from_secs(2);
 
-/// A wait of less than this, in seconds per megabyte, counts as none.
+/// Lower bound of the usual wait, in seconds per megabyte, for the comparison.
 const MIN_PACE: f64 = 0.001;
 
 impl ObjectWaits {
-    /// Adds an object of `bytes` that was waited for. Returns whether it was slow.
+    /// Adds an object of `bytes` for which readers waited. Returns whether it was slow.
     fn is_slow(&mut self, bytes: u64, waited: Duration) -> bool {
         let pace = waited.as_secs_f64() / (bytes.max(1) as f64 / 1e6);
         let is_slow =
@@ -100,16 +101,16 @@ impl ObjectWaits {
         self.usual = match self.usual {
             _ if self.seen == 1 => pace,
             usual if pace < usual => (usual + pace) / 2.0,
-            // A slow object says little about the others.
+            // Limits the influence of a slow object, which says little about the others.
             usual => usual + (pace.min(2.0 * usual.max(MIN_PACE)) - usual) / 16.0,
         };
         is_slow
     }
 }
 
-/// Number of responses after which their latency is known.
+/// Number of responses after which the latency counts as known.
 const MIN_RESPONSES: u32 = 16;
-/// Minimum time after which a response is late, however fast others were.
+/// Minimum time after which a response counts as late, even if all others were faster.
 const MIN_LATE: Duration = Duration::from_millis(20);
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -122,8 +123,8 @@ impl SourceMeter {
         SourceMeter { recording, ..SourceMeter::default() }
     }
 
-    /// Notes that a request is sent: the `attempt` of its number, from 1. It is in flight until the returned
-    /// value is dropped.
+    /// Records that a request is sent. `attempt` is the number of the try, from 1. The request is in flight
+    /// until the returned value is dropped.
     pub(super) fn request(
         self: &Arc<Self>,
         url: &SecretUrl,
@@ -140,22 +141,23 @@ impl SourceMeter {
         RequestTimer { meter: Arc::clone(self), sent: Instant::now(), entry, record }
     }
 
-    /// Notes that a request has failed, and pauses until the returned entry is dropped.
+    /// Records that a request has failed `tries` times, and pauses until the returned entry is dropped.
     pub(super) fn pause(
         &self,
         url: &SecretUrl,
         range: Option<Range<u64>>,
-        (tries, error): (u32, String),
+        tries: u32,
+        error: String,
     ) -> RequestEntry {
         self.requests_in_flight.begin(url, range, RequestPhase::Pause { tries, error })
     }
 
-    /// Notes other work than a request for bytes, until the returned entry is dropped.
+    /// Records work other than a request for bytes, until the returned entry is dropped.
     pub(super) fn working(&self, url: &str, phase: RequestPhase) -> RequestEntry {
         self.requests_in_flight.begin(&url.into(), None, phase)
     }
 
-    /// Lists the requests in flight and in pauses, and other work.
+    /// Lists the requests in flight or in a pause, and other work.
     pub(super) fn requests(&self) -> Vec<RequestReport> {
         self.requests_in_flight.report()
     }
@@ -169,7 +171,7 @@ impl SourceMeter {
         self.wasted.fetch_add(bytes, Relaxed);
     }
 
-    /// Notes that bytes were read from the cache, and whether they had been prefetched.
+    /// Records that bytes were read from the cache, and whether they had been prefetched.
     pub(super) fn cached(&self, bytes: usize, were_prefetched: bool) {
         self.cached.fetch_add(bytes as u64, Relaxed);
         count!("shardstream_cached_bytes_total", bytes as u64);
@@ -193,15 +195,16 @@ impl SourceMeter {
         count!("shardstream_throttled_total", 1);
     }
 
-    /// Time after which a response is late: later than nearly all others. `None` before that is known.
+    /// The time after which a response counts as late: nearly all others were faster. `None` until enough
+    /// responses are known.
     pub(super) fn late(&self) -> Option<Duration> {
         let latency = self.latency();
         let late = Duration::from_secs_f64(latency.mean + 4.0 * latency.deviation);
         (latency.responses >= MIN_RESPONSES).then(|| late.max(MIN_LATE))
     }
 
-    /// Whether `bytes` may be requested a second time, if at most this `share` of all bytes may be. Counts
-    /// them if so.
+    /// Whether `bytes` may be requested a second time, without exceeding `share`, the allowed fraction of all
+    /// bytes. If so, counts them as hedged.
     pub(super) fn try_hedge(&self, bytes: u64, share: f64) -> bool {
         let mut latency = self.latency();
         let hedged = latency.hedged.saturating_add(bytes);
@@ -213,7 +216,8 @@ impl SourceMeter {
         may
     }
 
-    /// Notes that an object has been read, and for how long readers waited for it. Logs slow ones.
+    /// Records that an object has been read, and how long readers waited for it. Logs the object if it was
+    /// slow.
     pub(super) fn was_read(&self, url: &SecretUrl, bytes: u64, waited: Duration) {
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
         let usual = objects.usual;
@@ -231,7 +235,7 @@ impl SourceMeter {
         }
     }
 
-    /// Notes that a reader waits until the returned value is dropped.
+    /// Records that a reader waits, until the returned value is dropped.
     pub(super) fn wait(self: &Arc<Self>) -> ReaderWait {
         let mut waits = self.waits();
         waits.total();
@@ -243,7 +247,7 @@ impl SourceMeter {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the server has answered, with whatever status.
+    /// Records that the server has sent a response, with any status.
     pub(super) fn set_reached(&self) {
         self.is_reached.store(true, Relaxed);
     }
@@ -252,7 +256,7 @@ impl SourceMeter {
         self.is_reached.load(Relaxed)
     }
 
-    /// The time for which the server has asked to wait.
+    /// The pause that the server has asked for.
     pub(super) fn host_pause(&self) -> &HostPause {
         &self.host_pause
     }
@@ -298,19 +302,19 @@ pub(super) struct RequestTimer {
     record: RequestRecord,
 }
 
-/// What a recording holds of a request.
+/// The part of a recorded request that is known so far.
 #[derive(Debug, Default)]
 struct RequestRecord {
     range: Option<Range<u64>>,
     attempt: u32,
     first_byte: Option<Duration>,
     bytes: u64,
-    /// How and when it ended.
+    /// The outcome of the request, and its duration.
     end: Option<(RequestOutcome, Duration)>,
 }
 
 impl RequestTimer {
-    /// Notes that the response has begun. Returns the time that it took.
+    /// Records that the response has begun. Returns the time since the request was sent.
     pub(super) fn answered(&mut self) -> Duration {
         let time = self.sent.elapsed();
         self.record.first_byte = Some(time);
@@ -329,18 +333,18 @@ impl RequestTimer {
         time
     }
 
-    /// Notes that bytes of the body have arrived.
+    /// Records that bytes of the body have arrived.
     pub(super) fn received(&mut self, bytes: usize) {
         self.record.bytes += bytes as u64;
         self.entry.received(bytes);
     }
 
-    /// Notes that the body has ended.
+    /// Records that the body has ended.
     pub(super) fn done(&mut self) {
         self.record.end = Some((RequestOutcome::Done, self.sent.elapsed()));
     }
 
-    /// Notes that the request or its body has failed.
+    /// Records that the request or its body has failed.
     pub(super) fn failed(&mut self, error: &Error) {
         let outcome = match error.kind() {
             ErrorKind::Busy { .. } => RequestOutcome::Busy,
@@ -349,11 +353,11 @@ impl RequestTimer {
         self.record.end = Some((outcome, self.sent.elapsed()));
     }
 
-    fn recorded(&mut self) -> RecordedRequest {
+    fn take_record(&mut self) -> RecordedRequest {
         let RequestRecord { range, attempt, first_byte, bytes, end } = std::mem::take(&mut self.record);
         let (outcome, duration) = end.unwrap_or((RequestOutcome::Dropped, self.sent.elapsed()));
         RecordedRequest {
-            // The recording knows when it began.
+            // The recording sets this.
             start: Duration::ZERO,
             offset: range.as_ref().map_or(0, |range| range.start),
             size: range.map(|range| range.end.saturating_sub(range.start)),
@@ -369,7 +373,7 @@ impl RequestTimer {
 impl Drop for RequestTimer {
     fn drop(&mut self) {
         if let Some(recording) = self.meter.recording.clone() {
-            recording.add(self.sent, self.recorded());
+            recording.add(self.sent, self.take_record());
         }
         let mut active = self.meter.active();
         active.requests -= 1;
@@ -381,7 +385,7 @@ impl Drop for RequestTimer {
     }
 }
 
-/// A reader that waits for bytes, until this is dropped.
+/// A reader that waits for bytes. Dropping this ends the wait.
 #[derive(Debug)]
 pub(super) struct ReaderWait(Arc<SourceMeter>);
 
@@ -399,15 +403,15 @@ mod tests {
     use crate::StoreReport;
 
     #[test]
-    fn an_object_that_is_waited_for_much_longer_than_others_is_slow() {
+    fn an_object_with_a_much_longer_wait_than_others_is_slow() {
         let seconds = Duration::from_secs_f64;
         let mut objects = ObjectWaits::default();
         assert!(!objects.is_slow(1_000_000, seconds(60.0)), "nothing is known of others");
         assert!((0..40).all(|_| !objects.is_slow(1_000_000, seconds(0.1))));
         assert!(objects.is_slow(1_000_000, seconds(3.0)));
         assert!(!objects.is_slow(50_000_000, seconds(3.0)), "it is larger");
-        assert!(!objects.is_slow(1000, seconds(0.1)), "it is nothing to speak of");
-        // If all are slow, slow is usual.
+        assert!(!objects.is_slow(1000, seconds(0.1)), "the wait is short");
+        // If all objects are slow, that becomes the usual wait.
         let slow = (0..100).filter(|_| objects.is_slow(1_000_000, seconds(3.0))).count();
         assert!(slow < 30, "{slow}");
     }
@@ -421,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_report_less_an_earlier_one_is_what_came_between() {
+    fn since_returns_the_transfers_between_two_reports() {
         let meter = Arc::new(SourceMeter::default());
         let mut first = request(&meter);
         first.answered();
@@ -459,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_share_is_asked_for_twice() {
+    fn only_the_allowed_fraction_is_requested_twice() {
         let meter = Arc::new(SourceMeter::default());
         assert_eq!(meter.late(), None);
         for _ in 0..MIN_RESPONSES {

@@ -1,4 +1,4 @@
-//! Uploads in several parts, which are aborted unless they are completed.
+//! Uploads an object in several parts. An upload that is not completed is aborted.
 
 use super::failure::failed;
 use super::runtime::{panicked, spawn_cleanup};
@@ -15,7 +15,7 @@ const MAX_IN_FLIGHT: usize = 4;
 /// Time for which an abort waits for parts in flight.
 const ABORT_GRACE: Duration = Duration::from_secs(5);
 
-/// An upload in parts. Dropping it before it is complete aborts it, even while it begins.
+/// An upload in parts. Dropping it before it is completed aborts it, even during `begin`.
 #[derive(Debug)]
 pub(super) struct PartsUpload(Option<RunningUpload>);
 
@@ -30,16 +30,17 @@ struct RunningUpload {
 impl PartsUpload {
     /// Begins an upload. Must be polled on the crate's runtime.
     pub(super) async fn begin(store: Arc<dyn ObjectStore>, path: Path, url: &str) -> Result<Self> {
-        // In a task of its own: a request in flight may begin an upload even if its caller has gone away.
+        // Runs in a separate task: if the caller drops the future, a request in flight may still begin an
+        // upload, which must then be aborted.
         let at = SecretUrl::from(url);
         let beginning = tokio::spawn(async move {
             let upload = store.put_multipart_opts(&path, PutMultipartOptions::default()).await?;
             Ok(PartsUpload(Some(RunningUpload { url: at, upload, in_flight: JoinSet::new() })))
         });
-        BeginningUpload(Some(beginning)).begun(url).await
+        BeginningUpload(Some(beginning)).wait(url).await
     }
 
-    /// Sends a part, and waits until fewer than [`MAX_IN_FLIGHT`] are in flight.
+    /// Sends a part, and waits until fewer than [`MAX_IN_FLIGHT`] parts are in flight.
     pub(super) async fn put(&mut self, part: PutPayload) -> Result<()> {
         let RunningUpload { url, upload, in_flight } = self.running()?;
         in_flight.spawn(upload.put_part(part));
@@ -49,7 +50,7 @@ impl PartsUpload {
         Ok(())
     }
 
-    /// Completes the object from all parts.
+    /// Waits for all parts, and completes the object.
     pub(super) async fn complete(&mut self) -> Result<PutResult> {
         let RunningUpload { url, upload, in_flight } = self.running()?;
         while !in_flight.is_empty() {
@@ -60,7 +61,7 @@ impl PartsUpload {
         Ok(result)
     }
 
-    /// Aborts the upload. Dropping this future does not stop that.
+    /// Aborts the upload. Dropping this future does not stop the abort.
     pub(super) async fn abort(mut self) {
         if let Some(running) = self.0.take()
             && let Ok(cleanup) = spawn_cleanup(running.abort())
@@ -82,15 +83,15 @@ impl Drop for PartsUpload {
     }
 }
 
-/// An upload that is about to begin. If it is dropped before, the upload is aborted as soon as it has begun.
+/// An upload that is beginning. If this is dropped, the upload is aborted as soon as it has begun.
 struct BeginningUpload(Option<JoinHandle<object_store::Result<PartsUpload>>>);
 
 impl BeginningUpload {
-    async fn begun(mut self, url: &str) -> Result<PartsUpload> {
+    async fn wait(mut self, url: &str) -> Result<PartsUpload> {
         let Some(beginning) = &mut self.0 else { return Err(ErrorKind::Stopped.into()) };
-        let begun = beginning.await;
+        let wait = beginning.await;
         self.0 = None;
-        begun.map_err(panicked)?.map_err(|error| failed(url, error))
+        wait.map_err(panicked)?.map_err(|error| failed(url, error))
     }
 }
 
@@ -124,7 +125,8 @@ impl RunningUpload {
         in_flight.shutdown().await;
         let _ = upload.abort().await;
         if late {
-            // A slow server that had received all of a part may still store it. S3 advises to abort again.
+            // A slow server may still store a part that it had received completely. S3 recommends to abort
+            // again.
             tokio::spawn(async move {
                 tokio::time::sleep(ABORT_GRACE).await;
                 let _ = upload.abort().await;

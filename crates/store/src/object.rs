@@ -17,13 +17,13 @@ use object_store::{ObjectStoreExt, PutPayload};
 use std::fmt;
 use std::sync::Arc;
 
-/// Bytes in one part of an upload. S3 allows 10,000 parts, so objects can have 160 GiB.
+/// Number of bytes of one part of an upload. S3 allows 10,000 parts, so objects can have 160 GiB.
 pub(super) const PART_SIZE: usize = 16 << 20;
 
 /// A bucket, or another object store whose objects have URLs of the form `base/key`.
 pub(super) struct ObjectSource(Arc<Bucket>);
 
-/// Shows no client: clients have credentials.
+/// Leaves out the client, which has credentials.
 impl fmt::Debug for ObjectSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ObjectSource").field("base", &self.0.base).finish_non_exhaustive()
@@ -36,7 +36,7 @@ impl ObjectSource {
         ObjectSource(Arc::new(Bucket::new(base, client, None)))
     }
 
-    /// A bucket whose client is made anew when its credentials have expired.
+    /// A bucket with the crate's own client, which is rebuilt when a server rejects its credentials.
     pub(super) fn renewable(
         base: SecretUrl,
         client: BucketClient,
@@ -79,7 +79,7 @@ impl Source for ObjectSource {
         };
         let objects = self.0.client().list((!path.is_root()).then_some(&path));
         let prefix = prefix.to_owned();
-        // Only the crate's own clients mark keys that `object_store` could not read.
+        // Only the crate's own clients mark the keys that `object_store` cannot parse.
         let has_marks = self.0.make.is_some();
         objects
             .map_ok(move |meta| ObjectInfo {
@@ -127,8 +127,8 @@ impl Source for ObjectSource {
     }
 }
 
-/// Uploads a body: in one request if it fits into a part, else in several parts. Returns its size and
-/// version.
+/// Uploads a body, in one request if it is smaller than a part, else in several parts. Returns the object's
+/// size and version.
 async fn put(
     bucket: &Bucket,
     url: &str,
@@ -145,7 +145,7 @@ async fn put(
     let mut upload = PartsUpload::begin(Arc::clone(&store), path.clone(), url).await?;
     let mut sent = SentBytes::default();
     if let Err(error) = put_parts(&mut upload, first, body, &mut sent).await {
-        // The first error is the one to report.
+        // Reports this error, whether or not the abort succeeds.
         upload.abort().await;
         return Err(error);
     }
@@ -177,7 +177,7 @@ async fn put_parts(
     Ok(())
 }
 
-/// Takes the next [`PART_SIZE`] bytes or more. Returns them, and whether more may follow.
+/// Takes chunks until they have at least [`PART_SIZE`] bytes. Returns them, and whether more may follow.
 async fn next_part(body: &mut BoxStream<'static, Result<Bytes>>) -> Result<(PutPayload, bool)> {
     let mut part = Vec::new();
     let mut size = 0;

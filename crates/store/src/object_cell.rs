@@ -1,11 +1,11 @@
-//! What is known about an object while it is read.
+//! Facts about an object that become known while it is read.
 
 use super::checksum::Checksum;
 use super::object_version::ObjectVersion;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// What the first response says about an object, shared by its readers.
+/// Facts about an object from its first response, shared by its readers.
 #[doc(hidden)]
 #[derive(Debug, Clone, Default)]
 pub struct ObjectCell(Arc<ObjectFacts>);
@@ -23,8 +23,8 @@ impl ObjectCell {
         self.0.object.get().cloned()
     }
 
-    /// Whether the source returns the whole object for any range, so that each further range costs all bytes
-    /// before it.
+    /// Whether the source returns the whole object for any range: reading another range then means to receive
+    /// all bytes before it.
     pub fn is_unranged(&self) -> bool {
         self.0.is_unranged.load(Ordering::Acquire)
     }
@@ -33,7 +33,7 @@ impl ObjectCell {
         self.0.is_unranged.store(true, Ordering::Release);
     }
 
-    /// The checksum that the source has of the whole object, once it is known.
+    /// The source's checksum of the whole object, once it is known.
     pub(super) fn checksum(&self) -> Option<Checksum> {
         self.0.checksum.get().copied()
     }
@@ -42,7 +42,8 @@ impl ObjectCell {
         let _ = self.0.checksum.set(checksum);
     }
 
-    /// Sets the size and version; later calls do nothing. Readers check that the object stays the same.
+    /// Sets the size and version. Later calls do nothing: the readers check separately that the object does
+    /// not change.
     pub(super) fn set(&self, object: ObjectVersion) {
         if object.size.is_some() || object.version.is_some() {
             let _ = self.0.object.set(object);

@@ -1,6 +1,6 @@
-//! Checksums by which objects are compared without reading both.
+//! Compares objects by checksums, without reading both.
 //!
-//! | store | what it keeps | what it says |
+//! | store | what it keeps | what a comparison tells |
 //! |---|---|---|
 //! | Google Cloud Storage | CRC-32C of every object | equal or not |
 //! | Azure | MD5 of an object that was written in one request | equal or not |
@@ -13,18 +13,19 @@ use super::object_version::{ObjectVersion, VersionComparison};
 use md5::{Digest, Md5};
 use std::fmt::Write;
 
-/// Checksums of an object's bytes: those that its store keeps, or those of bytes that were read.
+/// Checksums of an object: either those that its store keeps, or those computed from its bytes.
 #[doc(hidden)]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectSums {
     pub crc32c: Option<u32>,
     md5: Option<[u8; 16]>,
-    /// ETags that S3 gives objects with these bytes.
+    /// The ETags that S3 gives to objects with these bytes.
     tags: Vec<String>,
 }
 
 impl ObjectSums {
-    /// The checksums that the store of `url` keeps: one in the headers of a response, or the ETag of S3.
+    /// The checksums that the store keeps: `checksum` from the headers of a response, and the ETag if `url`
+    /// is one of S3.
     pub(super) fn stored(url: &str, object: &ObjectVersion, checksum: Option<Checksum>) -> Self {
         let mut sums = ObjectSums::default();
         match checksum {
@@ -41,7 +42,7 @@ impl ObjectSums {
         sums
     }
 
-    /// Whether nothing is known.
+    /// Whether no checksum is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == ObjectSums::default()
@@ -65,17 +66,18 @@ impl ObjectSums {
         }
     }
 
-    /// Whether an ETag is one of an object in parts.
+    /// Whether one of the ETags belongs to an object that was uploaded in parts.
     fn has_parts(&self) -> bool {
         self.tags.iter().any(|tag| tag.contains('-'))
     }
 }
 
-/// An ETag of S3 that may be made of the content: an MD5, with the number of parts if there are parts.
+/// The ETag of S3, if it may be computed from the content: an MD5, followed by the number of parts if there
+/// are parts.
 fn content_tag(etag: &str) -> Option<String> {
     let tag = etag.trim_matches('"').to_ascii_lowercase();
     let (sum, parts) = tag.split_once('-').unwrap_or((&tag, "1"));
-    // Servers name a checksum of zeros for files whose checksum they do not know.
+    // Some servers send zeros for files whose checksum they do not know.
     let is_sum = sum.len() == 32
         && sum.bytes().all(|byte| byte.is_ascii_hexdigit())
         && sum.bytes().any(|byte| byte != b'0');
@@ -90,7 +92,7 @@ fn hex(sum: [u8; 16]) -> String {
 }
 
 /// Computes the checksums of an object from its bytes. MD5 takes several times as long as CRC-32C, so it is
-/// computed only where it can be compared.
+/// computed only if there is an MD5 to compare it with.
 #[doc(hidden)]
 #[derive(Debug, Clone, Default)]
 pub struct RunningSums {
@@ -100,13 +102,13 @@ pub struct RunningSums {
     parts: Option<PartSums>,
 }
 
-/// The MD5s of the parts in which this crate uploads an object.
+/// Computes the MD5s of the parts in which this crate uploads an object.
 #[derive(Debug, Clone, Default)]
 struct PartSums {
     current: Md5,
-    /// Number of bytes in it.
+    /// Number of bytes in the current part.
     size: usize,
-    /// MD5 over the MD5s of the parts before.
+    /// MD5 over the MD5s of the earlier parts.
     all: Md5,
     count: u64,
 }
@@ -139,8 +141,8 @@ impl PartSums {
 }
 
 impl RunningSums {
-    /// The checksums with which the store of `url` can compare an object of `size` bytes that this crate
-    /// uploads to it.
+    /// Computes the checksums that can be compared with those of the store, for an object of `size` bytes
+    /// that this crate uploads to `url`.
     #[must_use]
     pub fn for_upload(url: &str, size: Option<u64>) -> Self {
         let is_whole = size.is_some_and(|size| size < PART_SIZE as u64);
@@ -153,7 +155,7 @@ impl RunningSums {
         }
     }
 
-    /// The checksums that can be compared with these.
+    /// Computes the checksums that can be compared with `sums`.
     #[must_use]
     pub fn comparable_to(sums: &ObjectSums) -> Self {
         let needs_md5 = sums.crc32c.is_none() && !sums.is_empty();
@@ -198,13 +200,13 @@ mod tests {
         running.finish().0
     }
 
-    // Of "abc": RFC 1321 (A.5) and CRC-32C.
+    // The checksums of "abc", the MD5 from RFC 1321 (A.5).
     const MD5: [u8; 16] =
         [0x90, 0x01, 0x50, 0x98, 0x3c, 0xd2, 0x4f, 0xb0, 0xd6, 0x96, 0x3f, 0x7d, 0x28, 0xe1, 0x7f, 0x72];
     const CRC: u32 = 0x364b_3fb7;
 
     #[test]
-    fn a_checksum_of_zeros_is_none() {
+    fn a_checksum_of_zeros_is_ignored() {
         for tag in ["00000000000000000000000000000000-1", "00000000000000000000000000000000"] {
             let one = stored("s3://b/a", tag, None);
             assert_eq!(one.compare(&one), Unknown);
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_compared_with_what_their_store_keeps() {
+    fn bytes_are_compared_with_the_checksums_of_their_store() {
         let tag = "\"900150983cd24fb0d6963f7d28e17f72\"";
         for (name, kept, other) in [
             ("gs", stored("gs://b/a", "\"x\"", Some(Checksum::Crc32c(CRC))), Different),
@@ -229,9 +231,9 @@ mod tests {
         assert_eq!(s3.compare(&azure), Same);
     }
 
-    /// The ETag of an encrypted object, one of another server, and one that is weak.
+    /// Such as the ETag of an encrypted object, an ETag of another server, and a weak ETag.
     #[test]
-    fn an_etag_that_is_no_checksum_says_nothing() {
+    fn an_etag_that_is_no_checksum_is_ignored() {
         for (url, etag) in [
             ("s3://b/a", "\"17\""),
             ("s3://b/a", "W/\"900150983cd24fb0d6963f7d28e17f72\""),

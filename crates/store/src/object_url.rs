@@ -1,4 +1,4 @@
-//! URLs and paths in their parts.
+//! Splits URLs and paths into their parts.
 
 mod join;
 mod place;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[cfg(feature = "http")]
 pub(super) use repository::Repository;
 
-/// The known schemes, each with the one that it is an alias of, or with itself.
+/// The known schemes. Each one is followed by the scheme of which it is an alias, or by itself.
 pub(super) const SCHEMES: [(&str, &str); 12] = [
     ("file", "file"),
     ("gs", "gs"),
@@ -30,15 +30,15 @@ pub(super) const SCHEMES: [(&str, &str); 12] = [
     ("hf", "hf"),
 ];
 
-/// A URL or a path of a file, in its parts: scheme, authority and path.
+/// A URL or the path of a file, split into its parts: scheme, authority and path.
 ///
 /// Every text is one or the other, so parsing never fails. A URL begins with a scheme and `://`, or with
-/// `file:`. Everything else is a path, taken as it is; paths of Windows are not recognised. A known scheme
-/// may be in upper or lower case.
+/// `file:`. Everything else is a path, which is used unchanged; Windows paths are not recognised. A known
+/// scheme may be in upper or lower case.
 ///
-/// This is a view of a text that is kept elsewhere, mostly as a [`SecretUrl`]. `Display` and `Debug` leave
-/// out the secrets, as those of [`SecretUrl`] do. Two URLs may differ and name one object, so there is no
-/// `==`: see [`is_same_place`](ObjectUrl::is_same_place).
+/// This borrows the text, which is usually stored as a [`SecretUrl`]. Like those of [`SecretUrl`], `Display`
+/// and `Debug` omit the secrets. Two different URLs may name the same object, so there is no `==`: see
+/// [`is_same_place`](ObjectUrl::is_same_place).
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -54,7 +54,7 @@ pub(super) const SCHEMES: [(&str, &str); 12] = [
 pub struct ObjectUrl<'a> {
     text: &'a str,
     scheme: Option<&'a str>,
-    /// Where the authority begins and ends in the text.
+    /// Byte positions of the authority in the text.
     authority_start: usize,
     authority_end: usize,
 }
@@ -80,16 +80,15 @@ impl<'a> ObjectUrl<'a> {
         ObjectUrl { text, scheme: Some(scheme), authority_start, authority_end }
     }
 
-    /// The scheme, in lower case if it is known. Aliases are folded (`s3` for `s3a`, `az` for
-    /// `azure`, `adl`, `abfs` and `abfss`). `None` for a path.
+    /// The scheme, in lower case if it is known. Aliases are replaced (`s3` for `s3a`; `az` for `azure`,
+    /// `adl`, `abfs` and `abfss`). `None` for a path.
     #[must_use]
     pub fn scheme(&self) -> Option<&'a str> {
         self.scheme
     }
 
     /// The bucket, the container (`container@account.dfs.core.windows.net`), the repository and revision
-    /// (`datasets/owner/name@revision`), or the host and port, without the name and password of a user. Empty
-    /// for a path.
+    /// (`datasets/owner/name@revision`), or the host and port, without user and password. Empty for a path.
     #[must_use]
     pub fn authority(&self) -> &'a str {
         let authority = &self.text[self.authority_start..self.authority_end];
@@ -99,7 +98,7 @@ impl<'a> ObjectUrl<'a> {
         }
     }
 
-    /// The path: for a URL as it is written, beginning with `/` unless it is empty. The query and the
+    /// The path. That of a URL is not decoded, and begins with `/` unless it is empty. The query and the
     /// fragment of a web URL are not part of it.
     #[must_use]
     pub fn path(&self) -> &'a str {
@@ -107,13 +106,13 @@ impl<'a> ObjectUrl<'a> {
         if self.is_web() { path.split(['?', '#']).next().unwrap_or(path) } else { path }
     }
 
-    /// The byte of the text at which the path begins.
+    /// The byte position in the text at which the path begins.
     #[must_use]
     pub fn path_start(&self) -> usize {
         self.authority_end
     }
 
-    /// The text before the path, which is the same for all objects of a bucket. It may contain a password.
+    /// The text before the path, which all objects of a bucket have in common. It may contain a password.
     pub(super) fn base(&self) -> &'a str {
         &self.text[..self.authority_end]
     }
@@ -131,12 +130,12 @@ impl<'a> ObjectUrl<'a> {
         }
     }
 
-    /// The server that the environment names for the bucket, if it is not that of its cloud.
+    /// The server that the environment names for the bucket, if it does.
     pub(super) fn endpoint(&self) -> Option<String> {
         place::endpoint(self.scheme?)
     }
 
-    /// Whether this is a path, and no URL.
+    /// Whether this is a path and not a URL.
     #[must_use]
     pub fn is_path(&self) -> bool {
         self.scheme.is_none()
@@ -162,7 +161,7 @@ impl<'a> ObjectUrl<'a> {
 
     /// The path of a local file; `None` for other URLs.
     ///
-    /// A path is taken as it is. `file://` URLs (RFC 8089) and `file:` before a relative path are
+    /// A path is returned unchanged. `file://` URLs (RFC 8089) and `file:` before a relative path are
     /// percent-decoded.
     ///
     /// ```
@@ -194,10 +193,10 @@ impl<'a> ObjectUrl<'a> {
         if parsed.query().is_some() || parsed.fragment().is_some() {
             return Err(bad("write a ? or # in a file name as %3F or %23").into());
         }
-        Ok(Some(parsed.to_file_path().map_err(|()| bad("it names a file of another host, or none"))?))
+        Ok(Some(parsed.to_file_path().map_err(|()| bad("it names a file of another host, or no file"))?))
     }
 
-    /// Splits the text after its last slash, into its directory and its name. The query and the fragment of a
+    /// Splits the text after its last slash into the directory and the name. The query and the fragment of a
     /// web URL are in neither.
     ///
     /// ```
@@ -215,8 +214,8 @@ impl<'a> ObjectUrl<'a> {
         whole.split_at(whole.rfind('/').map_or(0, |slash| slash + 1))
     }
 
-    /// The last part, percent-decoded where its scheme has such an encoding. It has a slash for each `%2F`:
-    /// to create a file of this name, [`join`](ObjectUrl::join) it to a directory.
+    /// The last part, percent-decoded if its scheme uses this encoding. Each `%2F` becomes a slash, so to
+    /// create a file with this name, use [`join`](ObjectUrl::join) on its directory.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -234,14 +233,14 @@ impl<'a> ObjectUrl<'a> {
         }
     }
 
-    /// Whether both name the same object.
+    /// Whether both URLs name the same object.
     ///
-    /// Schemes count as what they are an alias of, and secrets do not count: a signature changes, and an
-    /// index is saved without it. URLs of the web servers of Google Cloud Storage, S3 and Azure are the
-    /// objects of their buckets; where a variable such as `AWS_ENDPOINT_URL` names another server, those of
-    /// that server are. `AZURE_STORAGE_ACCOUNT_NAME` is the account of a container without one. A local file
-    /// has the names of all symbolic links to its directory, and of all mounts of it; a link to the file
-    /// itself is another place, since writing there replaces the link.
+    /// Aliases of a scheme are equal to it. Secrets are ignored, since signatures change, and an index is
+    /// saved without them. A URL of a web server of Google Cloud Storage, S3 or Azure is the same as that of
+    /// the object in its bucket; if a variable such as `AWS_ENDPOINT_URL` names another server, this is true
+    /// for that server's URLs instead. `AZURE_STORAGE_ACCOUNT_NAME` is the account of a container without
+    /// one. Paths of a local file through symbolic links to its directory, or through several mounts of it,
+    /// are the same. A link to the file itself is another place, since writing to it replaces the link.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -261,22 +260,22 @@ impl<'a> ObjectUrl<'a> {
         one == two || self.is_local() && other.is_local() && place::is_same_mounted(&one, &two)
     }
 
-    /// A text that is equal for all spellings of one place, other than mounts of one directory.
+    /// A text that is the same for all URLs of one object, except through several mounts of a directory.
     #[doc(hidden)]
     #[must_use]
     pub fn place(&self) -> String {
         if let Ok(Some(path)) = self.local_path() {
-            return place::of_file(path);
+            return place::file_place(path);
         }
         if self.is_web()
-            && let Some(place) = place::of_web(self.text)
+            && let Some(place) = place::web_place(self.text)
         {
             return place;
         }
         let public = without_secrets(self.text);
         let public = ObjectUrl::parse(&public);
         match (public.scheme.unwrap_or_default(), public.authority(), public.path()) {
-            ("az", authority, path) => place::of_container(authority, path),
+            ("az", authority, path) => place::container_place(authority, path),
             ("hf", authority, path) => repository::place(authority, path),
             (scheme, authority, path) => format!("{}://{authority}{path}", scheme.to_ascii_lowercase()),
         }
@@ -327,7 +326,7 @@ mod tests {
         assert!(ObjectUrl::parse("gs://b/k").local_path().unwrap().is_none());
     }
 
-    /// Texts with much of what begins, separates and ends parts.
+    /// Texts with many of the characters and words that begin, separate and end parts.
     const TEXTS: &str = "(https?|FILE|s3a?|az|hf|odd|datasets/|refs/|file:|pipe:|://|:|/|//|[.]{2}|@|[?]|#|%|\
                          %41|[+]|é| |storage.googleapis.com|.s3.|amazonaws.com|.dfs.core.windows.net){0,12}";
 
@@ -345,13 +344,13 @@ mod tests {
         }
 
         #[test]
-        fn what_is_shown_is_parsed_to_the_same(
+        fn a_displayed_url_has_the_same_parts(
             start in "(gs|AZ|hf)://[a-z]{1,3}|(https?|HTTPS|odd)://[a-z]{1,3}(:[0-9]{1,4})?|file:|FILE://|",
             path in "(/[a-z%+. ]{0,4}){1,4}",
         ) {
             let whole = format!("{start}{path}");
             let url = ObjectUrl::parse(&whole);
-            prop_assert_eq!(url.to_string(), &*whole, "there is nothing to hide");
+            prop_assert_eq!(url.to_string(), &*whole, "there are no secrets");
             if url.is_web() {
                 let text = whole.replacen("://", "://me:S3CRET@", 1) + "?sig=S3CRET";
                 let signed = ObjectUrl::parse(&text);

@@ -1,4 +1,4 @@
-//! The size and version of an object, and the one comparison of them.
+//! The size and version of an object, and how they are compared.
 
 use crate::{Error, ErrorKind};
 use std::fmt;
@@ -10,21 +10,21 @@ use std::fmt;
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct ObjectVersion {
-    /// The size of the whole object in bytes, as stored: before decompression, and whatever range is read.
+    /// The stored size of the whole object in bytes, before decompression, even if only a range is read.
     pub size: Option<u64>,
-    /// The version of the object (an ETag, generation or modification time), if it is known. One that begins
-    /// with `W/` is weak: objects of the same weak version may have other bytes.
+    /// The version of the object (an ETag, generation or modification time), if it is known. A version that
+    /// begins with `W/` is weak: objects with the same weak version may have different bytes.
     pub version: Option<String>,
 }
 
-/// Whether two objects have the same bytes, as far as their sizes and versions say.
+/// Whether two objects have the same bytes, as far as their sizes and versions tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VersionComparison {
     /// Both have the same bytes.
     Same,
-    /// One is not the other.
+    /// They are different objects or versions.
     Different,
-    /// The versions do not say.
+    /// The sizes and versions do not tell.
     Unknown,
 }
 
@@ -49,14 +49,14 @@ impl ObjectVersion {
         ObjectVersion { size, version: version.map(Into::into) }
     }
 
-    /// An object of unknown size and version, so that any object is accepted as this one: for
+    /// An unknown size and version, as which any object is accepted: for
     /// [`Store::open_range`](super::Store::open_range).
     #[must_use]
     pub fn any() -> Self {
         ObjectVersion::default()
     }
 
-    /// Compares two objects, which are two versions of one object or copies of each other.
+    /// Compares two versions of one object, or two copies of an object.
     ///
     /// | sizes and versions | result |
     /// |---|---|
@@ -65,28 +65,28 @@ impl ObjectVersion {
     /// | ETags or generations, both strong | `Same` if equal, with or without quotes; else `Different` |
     /// | ETags, one or both weak (`W/"…"`) | `Unknown` if equal but for the mark, else `Different` |
     /// | modification times of files | `Same` if equal, else `Different` |
-    /// | such times in one second, one of them without a fraction of it | `Unknown` |
+    /// | modification times in the same second, one of them without a fraction | `Unknown` |
     /// | `Last-Modified` of web servers | as ETags; weak if it was less than a minute old |
     /// | an ETag or generation, and a time; a time of a server, and one of a file | `Unknown` |
     ///
-    /// By RFC 9110, equal strong ETags have equal bytes (8.8.1). Two objects of equal weak ETags need not
-    /// (8.8.3.2), nor need those with the same `Last-Modified`, which has whole seconds, unless it is older
-    /// than the response by enough time (8.8.2.2). Many tools that copy files keep only the seconds of their
-    /// times.
+    /// By RFC 9110, objects with equal strong ETags have equal bytes (8.8.1). Objects with equal weak ETags
+    /// need not (8.8.3.2), and neither need those with the same `Last-Modified`, which has whole seconds,
+    /// unless that time is well before the response (8.8.2.2). Many tools that copy files keep only whole
+    /// seconds of their times.
     ///
-    /// What `Unknown` means for those who compare:
+    /// How this crate treats `Unknown`:
     ///
-    /// - Joined only if they are `Same` (RFC 9110, 15.3.7.3): the ranges of a [`Body`](super::Body), what
-    ///   follows after a fault, and blocks of the [cache](super::Cache). An object without a
-    ///   strong version is read in one response; if that breaks, it is requested anew, and the bytes received
-    ///   before must have the same checksum.
-    /// - Used again only if they are `Same`, and otherwise made anew: a block of the cache, an index that
-    ///   was saved beside a shard or by an earlier job, and what `index build --update`, `verify --resume`,
-    ///   `cp --resume` and `sync` find.
-    /// - Accepted unless they are `Different`: a shard for its index, for a saved state, for the slices of an
-    ///   epoch that were read before, and for a [range](super::Store::open_range) that was chosen by an
-    ///   earlier look at the object; so also for `index check`, `verify`, `reshard`, `split` and `plan`. An
-    ///   index may have no versions, and its samples are compared as well.
+    /// - Combined only if the result is `Same` (RFC 9110, 15.3.7.3): the ranges of a [`Body`](super::Body),
+    ///   the bytes before and after a fault, and blocks of the [cache](super::Cache). An object without a
+    ///   strong version is read in one response. If that breaks off, the object is requested again, and the
+    ///   bytes that were received before must have the same checksum.
+    /// - Reused only if the result is `Same`, and otherwise made again: a block of the cache, an index that
+    ///   was saved next to a shard or by an earlier job, and earlier results that `index build --update`,
+    ///   `verify --resume`, `cp --resume` and `sync` find.
+    /// - Accepted unless the result is `Different`: a shard for its index, for a saved state, for slices that
+    ///   were read earlier in the epoch, and for a [range](super::Store::open_range) that was chosen for a
+    ///   version of the object; likewise in `index check`, `verify`, `reshard`, `split` and `plan`. An index
+    ///   may have no versions; its samples are compared as well.
     #[must_use]
     pub fn compare(&self, other: &ObjectVersion) -> VersionComparison {
         use VersionComparison::{Different, Same, Unknown};
@@ -116,7 +116,7 @@ impl ObjectVersion {
         }
     }
 
-    /// Whether the version identifies the bytes, so that several responses can be joined.
+    /// Whether the version identifies the bytes, so that several responses can be combined.
     #[doc(hidden)]
     #[must_use]
     pub fn is_strong(&self) -> bool {
@@ -128,7 +128,7 @@ impl ObjectVersion {
         self.version.as_deref().filter(|version| !is_weak(version))
     }
 
-    /// The error of a response, or of a later state of a file, that is not of this object.
+    /// The error if the object has become `after`.
     #[doc(hidden)]
     #[must_use]
     pub fn changed_to(&self, after: &ObjectVersion) -> Error {
@@ -141,15 +141,16 @@ impl ObjectVersion {
         ErrorKind::Changed { before, after }.into()
     }
 
-    /// Whether both have the same texts: that of a version says less than
-    /// [`compare`](ObjectVersion::compare).
+    /// Whether both have the same size and the same text of the version. Equal texts may be weak versions:
+    /// use [`compare`](ObjectVersion::compare) to compare objects.
     #[doc(hidden)]
     #[must_use]
     pub fn is_identical(&self, other: &ObjectVersion) -> bool {
         (self.size, &self.version) == (other.size, &other.version)
     }
 
-    /// The version without the mark of weak ones, for hashes: a `Last-Modified` is weak only at first.
+    /// The version without the mark of weak versions. For hashes, because a `Last-Modified` is weak only in
+    /// its first minute.
     #[doc(hidden)]
     #[must_use]
     pub fn unmarked(version: &str) -> &str {
@@ -157,7 +158,7 @@ impl ObjectVersion {
     }
 }
 
-/// The size and version, as far as they are known.
+/// Shows the size and version, as far as they are known.
 impl fmt::Display for ObjectVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.size, &self.version) {
@@ -169,16 +170,16 @@ impl fmt::Display for ObjectVersion {
     }
 }
 
-/// What begins a weak ETag. A `Last-Modified` that is weak gets the same mark.
+/// The prefix of a weak ETag. A weak `Last-Modified` gets the same mark.
 pub(super) const WEAK: &str = "W/";
 
 fn is_weak(version: &str) -> bool {
     version.starts_with(WEAK)
 }
 
-/// A version by its kind, without the mark of weak ones.
+/// A version, by its kind, without the mark of weak versions.
 enum Validator<'a> {
-    /// An ETag without its quotes, a generation, or whatever a source names its versions.
+    /// An ETag without its quotes, a generation, or another text that a source uses as version.
     Tag(&'a str),
     /// `Last-Modified`, as the server sent it.
     ServerTime(&'a str),

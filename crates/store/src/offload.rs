@@ -1,4 +1,4 @@
-//! Moves blocking or busy streams to threads of their own, which read ahead of the consumer.
+//! Moves blocking or busy streams to separate threads, which read ahead of the consumer.
 
 use super::runtime;
 use crate::read_buffer;
@@ -14,12 +14,14 @@ use std::time::{Duration, Instant};
 /// Number of bytes that are read ahead, if chunks are full buffers.
 const READ_AHEAD: usize = 512 << 10;
 
-/// A chunk that took longer than this was not in the page cache: from there it takes 20 to 50 microseconds.
+/// A read that takes longer than this was not served from the page cache, where it takes 20 to 50
+/// microseconds.
 const SLOW: Duration = Duration::from_millis(1);
-/// Number of slow chunks, less a quarter of the fast ones, after which a thread reads ahead.
+/// A thread begins to read ahead when the number of slow chunks, minus a quarter of the fast ones, reaches
+/// this.
 const MAX_SLOW: u32 = 3;
 
-/// Polls a stream that may block or be busy on a thread of its own, a few chunks ahead.
+/// Polls a stream that may block or be busy on a separate thread, a few chunks ahead.
 pub(super) fn offload(mut chunks: BoxStream<'static, Result<Bytes>>) -> BoxStream<'static, Result<Bytes>> {
     let reading = async move {
         let (sender, receiver) = async_channel::bounded(READ_AHEAD / read_buffer::size());
@@ -32,7 +34,7 @@ pub(super) fn offload(mut chunks: BoxStream<'static, Result<Bytes>>) -> BoxStrea
                 }
                 Ok(())
             };
-            // A chunk may never come: the thread ends when the receiver is gone.
+            // The next chunk may never come, so the thread also ends when the receiver is dropped.
             match wait::block_on(select(pin!(send), pin!(sender.closed())))? {
                 Either::Left((end, _)) => end,
                 Either::Right(_) => Ok(()),
@@ -52,16 +54,16 @@ fn with_task_error(
     receiver.map(Ok).chain(end).boxed()
 }
 
-/// Reads chunks in `poll_next`, which may block: from the page cache, that takes less time than a hand-over
-/// between threads. Once reads turn out to wait for a disk or a remote file system, moves them to a thread,
-/// so that the caller can do other work meanwhile.
+/// Reads chunks in `poll_next`, which may block: a read from the page cache takes less time than a hand-over
+/// between threads. If reads turn out to wait for a disk or a remote file system, moves them to a thread, so
+/// that the caller can do other work meanwhile.
 pub(super) fn offload_when_slow(
     chunks: Box<dyn Iterator<Item = Result<Bytes>> + Send>,
 ) -> impl Stream<Item = Result<Bytes>> + Send + Unpin {
     OffloadWhenSlow { reads: SlowReads::Inline(chunks), score: 0 }
 }
 
-/// Maximum number of files that a process reads ahead. No budget counts their memory.
+/// Maximum number of files that a process reads ahead, since no budget counts their memory.
 const MAX_FILES: usize = 64;
 
 /// Permission to read one file ahead.
@@ -86,7 +88,7 @@ impl Drop for OffloadPermit {
 /// See [`offload_when_slow`].
 struct OffloadWhenSlow {
     reads: SlowReads,
-    /// Four for each slow chunk, less one for each fast one.
+    /// Increases by 4 for each slow chunk, and decreases by 1 for each fast one.
     score: u32,
 }
 
@@ -106,9 +108,9 @@ impl Stream for OffloadWhenSlow {
             SlowReads::Inline(chunks) => chunks,
             SlowReads::Offloaded(chunks, _) => return chunks.poll_next_unpin(cx),
         };
-        let begun = Instant::now();
+        let start = Instant::now();
         let chunk = chunks.next();
-        this.score = match begun.elapsed() > SLOW {
+        this.score = match start.elapsed() > SLOW {
             true => this.score + 4,
             false => this.score.saturating_sub(1),
         };
@@ -141,7 +143,7 @@ mod tests {
             let found = block_on_stream(offload_when_slow(Box::new(chunks)));
             let found: Vec<u8> = found.map(|chunk| chunk.unwrap()[0]).collect();
             assert_eq!(found, (0..40).collect::<Vec<u8>>());
-            // On a busy machine, any chunk may be slow.
+            // Without a pause nothing is asserted: on a busy machine, any chunk may be slow.
             if moves {
                 assert_eq!(threads.iter().filter(|id| *id == here).count(), MAX_SLOW as usize);
             }

@@ -1,39 +1,39 @@
-//! What must be at the URL of an object for a new one to be written there.
+//! The condition on which an object is written: the object that is at its URL before.
 
 use super::object_version::ObjectVersion;
 use crate::{Error, Result};
 use std::io;
 
-/// What must be at a URL for an object to be written there.
+/// The condition on which an object is written: the object that must be at the URL before.
 ///
-/// Two processes that write the same objects then cannot overwrite each other's without noticing.
+/// With it, two processes that write the same object notice that, instead of overwriting each other's object.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub enum PutCondition {
-    /// Anything: an existing object is replaced.
+    /// No condition: an existing object is replaced.
     #[default]
     Any,
-    /// Nothing: an existing object is an error, of the kind
+    /// There must be no object: an existing one is an error of the kind
     /// [`AlreadyExists`](io::ErrorKind::AlreadyExists).
     Absent,
-    /// An object that is not [different](ObjectVersion::compare) from this version: no object, or another
-    /// one, is [`ErrorKind::Changed`](crate::ErrorKind::Changed).
+    /// There must be an object that is not [different](ObjectVersion::compare) from this version. Otherwise
+    /// the error is [`ErrorKind::Changed`](crate::ErrorKind::Changed).
     Version(ObjectVersion),
 }
 
 impl PutCondition {
-    /// The condition that the object is as it was seen: `None` if there was none.
+    /// The condition that the object has not changed since it was `seen`; `None` if there was no object.
     #[doc(hidden)]
     #[must_use]
     pub fn unchanged(seen: Option<ObjectVersion>) -> Self {
         seen.map_or(PutCondition::Absent, PutCondition::Version)
     }
 
-    /// Compares the condition with what is at the URL: `None` if nothing is there.
+    /// Compares the condition with the object that was found at the URL; `None` if there is none.
     ///
     /// # Errors
     ///
-    /// If the object may not be written.
+    /// If the condition is not met.
     pub(super) fn check(&self, found: Option<&ObjectVersion>) -> Result<()> {
         match (self, found) {
             (PutCondition::Absent, Some(_)) => Err(exists()),
@@ -51,7 +51,7 @@ pub(super) fn exists() -> Error {
     io::Error::new(io::ErrorKind::AlreadyExists, "it exists already").into()
 }
 
-/// The error for an object that was there, and is not any more.
+/// The error for an expected object that no longer exists.
 fn gone(expected: &ObjectVersion) -> Error {
     expected.changed_to(&ObjectVersion { size: expected.size, version: None })
 }
@@ -62,7 +62,7 @@ mod tests {
     use crate::ErrorKind;
 
     #[test]
-    fn an_object_is_written_where_nothing_else_is() {
+    fn conditions_accept_only_the_expected_object() {
         let version = |text| ObjectVersion::new(Some(1), Some(text));
         let (one, other, unknown) = (version("\"1\""), version("\"2\""), ObjectVersion::any());
         for condition in [PutCondition::Any, PutCondition::Absent, PutCondition::unchanged(None)] {

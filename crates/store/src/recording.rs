@@ -1,19 +1,21 @@
-//! Recordings of the times of requests, with which the tuning of connections can be tried without the network
-//! that they were made on.
+//! Records the times of requests. With a recording, the tuning of connections can be tested without the
+//! network on which it was made.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Maximum number of requests in a recording: some 16 MB of memory, and 1.6 TB of objects in the usual
-/// ranges.
+/// Maximum number of requests in a recording. They take about 16 MB of memory, and are enough for 1.6 TB of
+/// objects in ranges of the default size.
 const MAX_REQUESTS: usize = 200_000;
 
-/// Records how long each request of a store takes, to try the tuning of connections on a real network.
+/// Records how long each request of a store takes, to test the tuning of connections with data of a real
+/// network.
 ///
-/// It holds sizes, times and outcomes. It holds no name, URL or key of an object, bucket or account, so that
-/// it can be given away. Clones are the same recording. It takes up to 200,000 requests and counts the rest.
+/// A recording has sizes, times and outcomes. It has no name, URL or key of an object, bucket or account, so
+/// that it can be published. Clones share one recording. It stores up to 200,000 requests, and counts the
+/// rest.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -36,7 +38,7 @@ const MAX_REQUESTS: usize = 200_000;
 pub struct RequestRecording(Arc<RecordingInner>);
 
 struct RecordingInner {
-    begun: Instant,
+    start: Instant,
     recorded: Mutex<Recorded>,
 }
 
@@ -49,16 +51,16 @@ struct Recorded {
 /// One request for bytes of an object, from a [`RequestRecording`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RecordedRequest {
-    /// When it was sent, since the recording began.
+    /// The time at which it was sent, since the start of the recording.
     #[serde(rename = "start_us", with = "microseconds")]
     pub(crate) start: Duration,
-    /// Offset in its object of the first byte that was requested.
+    /// Offset in the object of the first requested byte.
     pub(crate) offset: u64,
-    /// Number of bytes that were requested; `None` for the whole object.
+    /// Number of requested bytes; `None` for the whole object.
     pub(crate) size: Option<u64>,
-    /// The number of this try, from 1, since the last progress.
+    /// The number of this try since the last progress, from 1.
     pub(crate) attempt: u32,
-    /// Time until the response began; `None` if none has.
+    /// Time until the response began; `None` if it never did.
     #[serde(rename = "first_byte_us", with = "optional_microseconds")]
     pub(crate) first_byte: Option<Duration>,
     /// Time until the last byte, or until the request failed or was dropped.
@@ -80,7 +82,7 @@ pub(crate) enum RequestOutcome {
     Busy,
     /// The request or its response failed.
     Failed,
-    /// The reader did not want the rest of the response.
+    /// The reader did not need the rest of the response.
     #[default]
     Dropped,
 }
@@ -90,7 +92,7 @@ pub(crate) enum RequestOutcome {
 struct RecordingHead {
     format: String,
     version: u32,
-    /// Number of requests that the recording had no room for.
+    /// Number of requests beyond the maximum.
     left_out: u64,
 }
 
@@ -110,19 +112,19 @@ impl RequestRecording {
         self.recorded().requests.clone()
     }
 
-    /// The recording as text: a line that names the format and its version, and one line for each request
-    /// that has ended, all of them JSON. `docs/network.md` explains the fields.
+    /// The recording as lines of JSON: one that names the format and its version, and one for each request
+    /// that has ended. `docs/network.md` explains the fields.
     #[must_use]
     pub fn to_json_lines(&self) -> String {
         let recorded = self.recorded();
         let head = RecordingHead { format: FORMAT.into(), version: VERSION, left_out: recorded.left_out };
         let lines = recorded.requests.iter().map(serde_json::to_string);
-        // Numbers and fixed names always serialise.
+        // Cannot fail: the lines have only numbers and fixed names.
         let lines = std::iter::once(serde_json::to_string(&head)).chain(lines).map(Result::unwrap_or_default);
         lines.map(|line| line + "\n").collect()
     }
 
-    /// Whether `text` begins as the text of a recording does.
+    /// Whether `text` begins like a recording.
     #[doc(hidden)]
     #[must_use]
     pub fn is_recording(text: &[u8]) -> bool {
@@ -130,9 +132,9 @@ impl RequestRecording {
         serde_json::from_slice::<RecordingHead>(line).is_ok_and(|head| head.format == FORMAT)
     }
 
-    /// Adds a request that was sent at `sent` and has ended.
+    /// Adds a request that has ended. It was sent at `sent`.
     pub(super) fn add(&self, sent: Instant, request: RecordedRequest) {
-        let start = sent.saturating_duration_since(self.0.begun);
+        let start = sent.saturating_duration_since(self.0.start);
         let mut recorded = self.recorded();
         match recorded.requests.len() < MAX_REQUESTS {
             true => recorded.requests.push(RecordedRequest { start, ..request }),
@@ -147,7 +149,7 @@ impl RequestRecording {
 
 impl Default for RequestRecording {
     fn default() -> Self {
-        RequestRecording(Arc::new(RecordingInner { begun: Instant::now(), recorded: Mutex::default() }))
+        RequestRecording(Arc::new(RecordingInner { start: Instant::now(), recorded: Mutex::default() }))
     }
 }
 
@@ -171,7 +173,7 @@ mod microseconds {
     }
 }
 
-/// Durations that may be absent.
+/// Durations that may be absent, as whole microseconds.
 mod optional_microseconds {
     use serde::{Deserialize, Deserializer, Serializer};
     use std::time::Duration;
@@ -193,7 +195,7 @@ mod optional_microseconds {
     }
 }
 
-/// The requests in the text of a recording.
+/// Parses the requests in the text of a recording.
 #[cfg(test)]
 pub(super) fn parse(text: &str) -> serde_json::Result<Vec<RecordedRequest>> {
     let mut lines = text.lines();
@@ -229,7 +231,7 @@ mod tests {
             outcome: RequestOutcome::Busy,
             ..request()
         };
-        let sent = recording.0.begun + Duration::from_millis(7);
+        let sent = recording.0.start + Duration::from_millis(7);
         recording.add(sent, request());
         recording.add(sent, failed);
         let text = recording.to_json_lines();
@@ -245,7 +247,7 @@ mod tests {
     #[test]
     fn requests_beyond_the_limit_are_counted() {
         let recording = RequestRecording::new();
-        (0..MAX_REQUESTS + 3).for_each(|_| recording.add(recording.0.begun, request()));
+        (0..MAX_REQUESTS + 3).for_each(|_| recording.add(recording.0.start, request()));
         assert_eq!(recording.requests().len(), MAX_REQUESTS);
         assert!(recording.to_json_lines().lines().next().unwrap().ends_with(r#""left_out":3}"#));
     }

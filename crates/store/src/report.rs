@@ -1,23 +1,22 @@
-//! Reports of what was transferred. The counters behind them are always on.
+//! Reports of the transfers of a store. Their counters are always active.
 
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
-/// What has been transferred since a [`Store`](super::Store) was made, or [since](StoreReport::since) an
-/// earlier report.
+/// The transfers since a [`Store`](super::Store) was made, or [since](StoreReport::since) an earlier report.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct StoreReport {
     /// One report for each bucket, registered prefix, or web server, sorted by name.
     pub sources: Vec<SourceReport>,
-    /// Local files that were read.
+    /// The reads of local files.
     pub files: FileReport,
     /// The [warning](super::Cache::warning) of the store's cache.
     pub cache_warning: Option<String>,
 }
 
-/// What has been read from local files.
+/// The reads of local files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FileReport {
@@ -30,7 +29,7 @@ pub struct FileReport {
     pub reading: Duration,
 }
 
-/// What has been transferred from one bucket or host.
+/// The transfers from one bucket or host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct SourceReport {
@@ -40,19 +39,20 @@ pub struct SourceReport {
     pub requests: u64,
     /// Number of responses that were not errors.
     pub responses: u64,
-    /// Number of bytes of objects that were received, including wasted ones: what a provider bills as egress.
+    /// Number of bytes of objects that were received, including wasted ones: the bytes that a provider bills
+    /// as egress.
     pub bytes: u64,
     /// Number of requests that were retries after a fault.
     pub retries: u64,
     /// Number of responses that asked to slow down (429, 503).
     pub throttled: u64,
-    /// Number of second requests for a range, sent because the first was late.
+    /// Number of second requests for a range, sent because the response to the first was late.
     pub hedges: u64,
-    /// Number of bytes that were received for nothing: twice, or before the requested range.
+    /// Number of received bytes that no reader needed: received twice, or before the requested range.
     pub wasted: u64,
     /// Number of bytes that were read from the cache instead of being requested.
     pub cached: u64,
-    /// Number of bytes that the cache has fetched before their readers came to them.
+    /// Number of bytes that the cache has fetched ahead of their readers.
     pub prefetched: u64,
     /// Number of bytes among `cached` that had been prefetched.
     pub prefetch_hits: u64,
@@ -77,7 +77,7 @@ impl SourceReport {
         }
     }
 
-    /// The part of all bytes for readers that came from the cache; 0 if there were none.
+    /// The fraction of all bytes for readers that came from the cache; 0 if there were no bytes.
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
         match self.cached.saturating_add(self.bytes.saturating_sub(self.prefetched)) {
@@ -86,7 +86,7 @@ impl SourceReport {
         }
     }
 
-    /// Combines each number with that of `other`, by addition or subtraction.
+    /// Combines each number with that of `other`, by `count` and `time`: addition or subtraction.
     fn combine(
         &mut self,
         other: &SourceReport,
@@ -119,7 +119,7 @@ impl SourceReport {
 }
 
 impl StoreReport {
-    /// Returns what has been transferred since `earlier`, a report of the same store.
+    /// Returns the transfers since `earlier`, a report of the same store.
     #[must_use]
     pub fn since(mut self, earlier: &StoreReport) -> StoreReport {
         for report in &mut self.sources {
@@ -131,7 +131,8 @@ impl StoreReport {
         self
     }
 
-    /// Returns the sum over all sources, without local files. Its `active` is the sum of theirs.
+    /// Returns the sum over all sources, without local files. Its `active` is the sum of the times of all
+    /// sources, which may overlap.
     #[must_use]
     pub fn total(&self) -> SourceReport {
         let mut total = SourceReport { source: "all".into(), ..SourceReport::default() };
@@ -141,7 +142,7 @@ impl StoreReport {
         total
     }
 
-    /// Returns the reports of two stores as one.
+    /// Returns one report for two stores.
     #[must_use]
     #[doc(hidden)]
     pub fn with(mut self, other: StoreReport) -> StoreReport {
@@ -245,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_leaves_out_what_is_zero() {
+    fn a_line_leaves_out_zeros() {
         let quiet = SourceReport { source: "mem:".into(), ..SourceReport::default() };
         assert_eq!(
             quiet.to_string(),
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_of_one_bucket_are_added() {
+    fn reports_of_the_same_bucket_are_added() {
         let of = |source: &str, bytes| StoreReport {
             sources: vec![SourceReport { source: source.into(), bytes, ..SourceReport::default() }],
             files: FileReport { opened: 1, bytes, ..FileReport::default() },

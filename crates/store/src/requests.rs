@@ -1,4 +1,4 @@
-//! The requests in flight, for diagnosis when nothing arrives.
+//! The table of requests in flight, to find out why no data arrives.
 
 use crate::SecretUrl;
 use serde::{Serialize, Serializer};
@@ -8,27 +8,27 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A request for bytes of an object that is in flight or pauses before a retry, or other work of a store;
-/// from
-/// [`Store::requests`](super::Store::requests).
+/// A request for bytes of an object, in flight or in a pause before a retry, or other work of a store.
+/// Returned by [`Store::requests`](super::Store::requests).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RequestReport {
     /// The URL of the object. It is serialised without its secrets.
     #[serde(serialize_with = "shown_url")]
     pub url: SecretUrl,
-    /// The range of bytes that was requested; `None` for the whole object.
+    /// The requested range of bytes; `None` for the whole object.
     pub range: Option<Range<u64>>,
     /// The phase of the request.
     #[serde(flatten)]
     pub phase: RequestPhase,
-    /// Time since the request was sent, or the pause began.
+    /// Time since the request was sent, or since the pause began.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub elapsed: Duration,
-    /// Time since the last bytes arrived, or since the request was sent if none have.
+    /// Time since the last bytes arrived; if none have, since the request was sent.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub idle: Duration,
-    /// Number of bytes of the body that have arrived, or of an upload that were sent.
+    /// Number of bytes of the response's body that have arrived; for an upload, number of bytes that were
+    /// sent.
     pub received: u64,
 }
 
@@ -41,9 +41,9 @@ fn shown_url<S: Serializer>(url: &SecretUrl, serializer: S) -> Result<S::Ok, S::
 #[non_exhaustive]
 #[serde(rename_all = "snake_case", tag = "phase")]
 pub enum RequestPhase {
-    /// The request was sent, and no response has begun.
+    /// The request was sent, and its response has not begun.
     AwaitsResponse,
-    /// A response has begun, and its body is being received.
+    /// The response has begun, and its body is being received.
     Body,
     /// The request failed, and is retried after a pause.
     Pause {
@@ -90,7 +90,7 @@ impl fmt::Display for RequestReport {
     }
 }
 
-/// All requests in flight to one bucket or host.
+/// The requests in flight to one bucket or host.
 #[derive(Debug, Default)]
 pub(super) struct Requests(Mutex<RequestTable>);
 
@@ -105,24 +105,24 @@ struct OpenRequest {
     url: SecretUrl,
     range: Option<Range<u64>>,
     phase: RequestPhase,
-    begun: Instant,
+    start: Instant,
     last: Instant,
     received: u64,
 }
 
 impl Requests {
-    /// Adds a request, until the entry is dropped.
+    /// Adds a request to the table, until the returned entry is dropped.
     pub(super) fn begin(
         self: &Arc<Self>,
         url: &SecretUrl,
         range: Option<Range<u64>>,
         phase: RequestPhase,
     ) -> RequestEntry {
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut table = self.lock();
         let number = table.next;
         table.next += 1;
-        let request = OpenRequest { url: url.clone(), range, phase, begun, last: begun, received: 0 };
+        let request = OpenRequest { url: url.clone(), range, phase, start, last: start, received: 0 };
         table.by_number.insert(number, request);
         RequestEntry { requests: Arc::clone(self), number }
     }
@@ -132,7 +132,7 @@ impl Requests {
             url: request.url.clone(),
             range: request.range.clone(),
             phase: request.phase.clone(),
-            elapsed: request.begun.elapsed(),
+            elapsed: request.start.elapsed(),
             idle: request.last.elapsed(),
             received: request.received,
         };
@@ -144,7 +144,7 @@ impl Requests {
     }
 }
 
-/// A request in the table.
+/// A request in the table. Dropping the entry removes it.
 #[derive(Debug)]
 pub(super) struct RequestEntry {
     requests: Arc<Requests>,
@@ -152,12 +152,12 @@ pub(super) struct RequestEntry {
 }
 
 impl RequestEntry {
-    /// Notes that the response has begun.
+    /// Records that the response has begun.
     pub(super) fn answered(&self) {
         self.change(|request| request.phase = RequestPhase::Body);
     }
 
-    /// Notes that bytes of the body have arrived.
+    /// Records that bytes of the body have arrived.
     pub(super) fn received(&self, bytes: usize) {
         self.change(|request| request.received += bytes as u64);
     }

@@ -1,5 +1,5 @@
-//! What an HTTP response means: an object or a range of it, or an error. Whichever client received it, it
-//! comes through here.
+//! Interprets HTTP responses, as an object, a range of an object, or an error. All clients of the crate use
+//! this module.
 
 use super::checksum::Checksum;
 use super::compression::Compression;
@@ -18,9 +18,9 @@ use std::io;
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
-/// Maximum number of bytes that are read of the body of an error response.
+/// Maximum number of bytes that are read from the body of an error response.
 const MAX_EXPLANATION: usize = 16 << 10;
-/// Time limit for reading it.
+/// Time limit for reading the body of an error response.
 const EXPLANATION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reads the head of a response to a request for the object at `url` with these options. `version` takes the
@@ -39,12 +39,13 @@ pub(super) async fn read(
         StatusCode::OK => (None, content_length(&headers)),
         StatusCode::PARTIAL_CONTENT => match content_range(&headers) {
             Some((range, size)) => (Some(range), size),
-            // Some emulators answer so for empty objects: `Content-Range` has no form for an empty range.
+            // Some emulators send this for empty objects, because `Content-Range` cannot express an empty
+            // range.
             None if options.range.is_some() && content_length(&headers) == Some(0) => {
                 return Err(Refusal::Beyond);
             }
             None => {
-                let why = "a partial response does not say which part it is";
+                let why = "the server sent a partial response without a valid Content-Range";
                 return Err(Refusal::Other(ErrorKind::Store(why.into()).into()));
             }
         },
@@ -52,13 +53,13 @@ pub(super) async fn read(
         StatusCode::PRECONDITION_FAILED => return Err(Refusal::changed(options, version(&headers))),
         _ => return Err(refused(Response { status, headers, body, target }, url).await),
     };
-    is_copied(&headers).map_err(Refusal::Other)?;
+    check_copy_status(&headers).map_err(Refusal::Other)?;
     let (version, checksum) = (version(&headers), checksum(&headers, range.is_none()));
     Ok(GetResponse { size, range, version, checksum, body })
 }
 
-/// Refuses a body with a content coding, which is not the bytes of the object: every request asks for the
-/// bytes as they are stored. Allowed is the coding in which the object is stored by its name.
+/// Returns an error for a body with a content coding, because such a body does not have the stored bytes that
+/// every request asks for. Allowed is only the compression that the object's name says.
 fn refuse_coding(headers: &HeaderMap, url: &str, sent: impl Fn() -> SentSecrets) -> Result<()> {
     let codings = headers.get_all(header::CONTENT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let codings: Vec<_> =
@@ -68,14 +69,15 @@ fn refuse_coding(headers: &HeaderMap, url: &str, sent: impl Fn() -> SentSecrets)
             "gzip" | "x-gzip" => Some(Compression::Gzip),
             "zstd" => Some(Compression::Zstd),
             "br" | "deflate" | "compress" | "x-compress" => None,
-            // No compression, or nothing that a reader could undo.
+            // `identity`, or values that are not compressions.
             _ => continue,
         };
         if codings.len() > 1 || compression.is_none() || compression != Compression::of(url) {
             let coding = sent().redact(coding);
             let why = format!(
-                "the body has the Content-Encoding {coding}, which was not asked for: store the object \
-                 without this header, or compressed under a name that says so (.gz, .zst)"
+                "the body has the Content-Encoding {coding}, which was not requested: store the object \
+                 without \
+                 this header, or with a name that says how it is compressed (.gz, .zst)"
             );
             return Err(ErrorKind::UnsupportedCompression(why).into());
         }
@@ -83,8 +85,8 @@ fn refuse_coding(headers: &HeaderMap, url: &str, sent: impl Fn() -> SentSecrets)
     Ok(())
 }
 
-/// Refuses an object that Azure still copies: its bytes may be those of nothing.
-fn is_copied(headers: &HeaderMap) -> Result<()> {
+/// Returns an error for an object that Azure has not finished copying, whose bytes may be undefined.
+fn check_copy_status(headers: &HeaderMap) -> Result<()> {
     match headers.get("x-ms-copy-status").and_then(|status| status.to_str().ok()) {
         Some("pending") => {
             let why = "the store has not finished copying this object".into();
@@ -116,8 +118,8 @@ fn content_range(headers: &HeaderMap) -> Option<(Range<u64>, Option<u64>)> {
     Some((first..last.checked_add(1)?, size))
 }
 
-/// Reads an error response to a request for `url`. Its text is foreign: it may repeat all that was sent,
-/// which is hidden here, before own text is added.
+/// Reads an error response to a request for `url`. The response's text may repeat secrets that were sent, so
+/// they are hidden before own text is added.
 pub(super) async fn refused(response: Response, url: &str) -> Refusal {
     let Response { status, headers, mut body, target } = response;
     let mut text = Vec::new();
@@ -129,7 +131,7 @@ pub(super) async fn refused(response: Response, url: &str) -> Refusal {
             }
         }
     };
-    // The status says most of it: the rest is not worth a long wait.
+    // The status says the most important part, so the text is not worth a long wait.
     let _ = tokio::time::timeout(EXPLANATION_TIMEOUT, reading).await;
     let text = String::from_utf8_lossy(&text);
     let explanation = explanation(&text);
@@ -158,7 +160,7 @@ pub(super) async fn refused(response: Response, url: &str) -> Refusal {
             ErrorKind::Busy { retry_after: retry_after(&headers, SystemTime::now()), source: message.into() }
         }
         StatusCode::REQUEST_TIMEOUT => ErrorKind::Io(io::Error::other(message)),
-        // The server cannot do what is asked, or a network asks for a log-in: trying again would not help.
+        // The server does not support the request, or a network requires a log-in: a retry would not help.
         StatusCode::NOT_IMPLEMENTED
         | StatusCode::HTTP_VERSION_NOT_SUPPORTED
         | StatusCode::NOT_EXTENDED
@@ -169,30 +171,31 @@ pub(super) async fn refused(response: Response, url: &str) -> Refusal {
     Refusal::Other(kind.into())
 }
 
-/// What to set where a cloud refuses for a reason, as the end of a message: its own text does not name the
-/// variables that users of this crate set.
+/// Advice for a code with which a cloud refuses a request, as the end of a message. The cloud's own text does
+/// not name the variables that users of this crate can set.
 fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> String {
     match code {
         // From Google Cloud Storage.
         "UserProjectMissing" if has_user_project() => {
-            "; the requester pays, and GOOGLE_USER_PROJECT is sent for gs:// URLs alone: read this object \
-             by its gs:// URL"
+            "; the requester pays, and GOOGLE_USER_PROJECT is sent for gs:// URLs alone: read this object by \
+             its \
+             gs:// URL"
                 .into()
         }
         "UserProjectAccessDenied" | "UserProjectInvalid" => {
-            "; GOOGLE_USER_PROJECT names the project that is billed for this request: name one that this \
-             account may use, or unset it if the requester does not pay"
+            "; GOOGLE_USER_PROJECT is the project that is billed for this request: set it to a project that \
+             this account may use, or unset it if the requester does not pay"
                 .into()
         }
         "UserProjectMissing" => {
             "; the requester pays: set GOOGLE_USER_PROJECT to the project that is billed".into()
         }
-        // From S3, which says no more where the requester pays.
+        // From S3, whose response does not mention that the requester pays.
         "AccessDenied" if headers.contains_key("x-amz-request-id") => {
             "; if the requester pays for this bucket, set AWS_REQUEST_PAYER=requester".into()
         }
         "NotImplemented" => {
-            "; if this server of S3 has no conditional writes, set AWS_CONDITIONAL_PUT=disabled".into()
+            "; if this S3 server does not support conditional writes, set AWS_CONDITIONAL_PUT=disabled".into()
         }
         "PermanentRedirect" | "TemporaryRedirect" | "AuthorizationHeaderMalformed" => {
             match (region(headers, sent), element(text, "Region")) {
@@ -208,8 +211,8 @@ fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> St
     }
 }
 
-/// Which variables name a proxy that may have answered in place of the server, as the end of a message. It
-/// can only if there is no TLS.
+/// Names the variables of a proxy that may have sent the response instead of the server, as the end of a
+/// message. Only without TLS can a proxy do that.
 fn proxy_advice(status: StatusCode, url: &str) -> String {
     let is_of_proxy = matches!(status.as_u16(), 403 | 407 | 502..=504) && url.starts_with("http://");
     match status {
@@ -219,7 +222,8 @@ fn proxy_advice(status: StatusCode, url: &str) -> String {
     }
 }
 
-/// The code and the message in the body of a cloud's error response: XML, or JSON from a server of tokens.
+/// The code and the message in the body of a cloud's error response, which is XML, or JSON from a token
+/// server.
 fn explanation(text: &str) -> [String; 2] {
     let document = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
     let error = &document["error"];
@@ -239,10 +243,10 @@ pub(super) fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
     Some(rest.split_once(&format!("</{name}>"))?.0.trim())
 }
 
-/// The time for which the server asks to wait: `Retry-After` in seconds, or until a date (RFC 9110, 10.2.3);
-/// or until a used-up rate limit ends. The longest counts.
+/// The pause that the server asks for: `Retry-After` in seconds or as a date (RFC 9110, 10.2.3), or the time
+/// until a used-up rate limit resets. The longest one counts.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let asked = || {
+    let retry_after = || {
         let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
         match value.parse() {
             Ok(seconds) => Some(Duration::from_secs(seconds)),
@@ -250,10 +254,10 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
         }
     };
     let limits = headers.get_all("ratelimit").iter().filter_map(|value| value.to_str().ok());
-    limits.flat_map(|value| value.split(',')).filter_map(limit_reset).chain(asked()).max()
+    limits.flat_map(|value| value.split(',')).filter_map(limit_reset).chain(retry_after()).max()
 }
 
-/// The time until a used-up rate limit begins anew: `"api";r=0;t=55` (draft-ietf-httpapi-ratelimit-headers).
+/// The time until a used-up rate limit resets: `"api";r=0;t=55` (draft-ietf-httpapi-ratelimit-headers).
 fn limit_reset(limit: &str) -> Option<Duration> {
     let parameter = |name: &str| {
         let mut parameters = limit.split(';').filter_map(|part| part.split_once('='));
@@ -262,8 +266,8 @@ fn limit_reset(limit: &str) -> Option<Duration> {
     (parameter("r")? == 0).then(|| parameter("t").map(Duration::from_secs))?
 }
 
-/// The checksum of the whole object, if the response has it. `is_whole` says whether the body is the whole
-/// object: some headers are checksums of what is sent, some of what is stored.
+/// The checksum of the whole object, if the response has one. `is_whole` says whether the body is the whole
+/// object: some headers have the checksum of the sent bytes, others of the stored object.
 fn checksum(headers: &HeaderMap, is_whole: bool) -> Option<Checksum> {
     let values = |name: &str| -> Vec<&str> {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
@@ -275,22 +279,23 @@ fn checksum(headers: &HeaderMap, is_whole: bool) -> Option<Checksum> {
         [value] => Some(value),
         _ => None,
     };
-    // An object that is stored compressed may be sent decompressed; these are checksums of what is stored.
+    // Google may decompress an object before it sends it; `x-goog-hash` has checksums of the stored bytes.
     let google =
         if is("x-goog-stored-content-encoding", "identity") { values("x-goog-hash") } else { Vec::new() };
-    let of_google = |name: &str| google.iter().find_map(|value| value.strip_prefix(name)?.strip_prefix('='));
+    let google_sum = |name: &str| google.iter().find_map(|value| value.strip_prefix(name)?.strip_prefix('='));
     // RFC 9530: `crc32c=:base64:`.
     let digests = values("repr-digest");
     let digest = |name: &str| {
         let value = digests.iter().find_map(|value| value.strip_prefix(name)?.strip_prefix("=:"));
         value.and_then(|value| value.strip_suffix(':'))
     };
-    // The checksum of an object that was uploaded in parts may be one over the checksums of its parts.
-    let of_parts = !values("x-amz-checksum-type").is_empty() && is("x-amz-checksum-type", "COMPOSITE");
-    let amazon = single("x-amz-checksum-crc32c").filter(|_| is_whole && !of_parts);
+    // For an object that was uploaded in parts, this may be a checksum of the parts' checksums.
+    let is_composite = !values("x-amz-checksum-type").is_empty() && is("x-amz-checksum-type", "COMPOSITE");
+    let amazon = single("x-amz-checksum-crc32c").filter(|_| is_whole && !is_composite);
     let sent = single("content-md5").filter(|_| is_whole);
-    let crc = of_google("crc32c").or(amazon).or_else(|| digest("crc32c"));
-    let md5 = of_google("md5").or_else(|| digest("md5")).or_else(|| single("x-ms-blob-content-md5")).or(sent);
+    let crc = google_sum("crc32c").or(amazon).or_else(|| digest("crc32c"));
+    let md5 =
+        google_sum("md5").or_else(|| digest("md5")).or_else(|| single("x-ms-blob-content-md5")).or(sent);
     let crc = crc.and_then(decode_base64).map(|sum| Checksum::Crc32c(u32::from_be_bytes(sum)));
     crc.or_else(|| md5.and_then(decode_base64).map(Checksum::Md5))
 }
@@ -315,7 +320,7 @@ mod tests {
 
     #[test]
     fn checksums_are_those_of_the_whole_object() {
-        // Of "123456789": CRC-32C e3069283, MD5 25f9e794323b453885f5181f1b624d0b.
+        // The checksums of "123456789": CRC-32C e3069283, MD5 25f9e794323b453885f5181f1b624d0b.
         let md5 = Some(Checksum::Md5(decode_base64("JfnnlDI7RTiF9RgfG2JNCw==").unwrap()));
         let both = "crc32c=4waSgw==,md5=JfnnlDI7RTiF9RgfG2JNCw==";
         let (goog, blob, amz) = ("x-goog-hash", "x-ms-blob-content-md5", "x-amz-checksum-crc32c");
@@ -343,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_come_as_seconds_or_as_a_date() {
+    fn retry_after_may_be_seconds_or_a_date() {
         let now = parse_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
         assert_eq!(now, SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777));
         for (value, expected) in [

@@ -1,7 +1,8 @@
 //! The tokio runtime of all network I/O of the process.
 //!
-//! It starts when the first object is read from a network, and lives as long as the process: so no caller
-//! needs a runtime, and none can be dropped during a read. Nothing that takes CPU time runs on it except TLS.
+//! It starts when the first object is read from a network, and lives as long as the process. So no caller
+//! needs a runtime of its own, and no runtime can be dropped during a read. Except for TLS, no work that
+//! takes much CPU time runs on it.
 
 use crate::panic;
 use crate::wait::{self, block_on};
@@ -37,13 +38,13 @@ fn start() -> io::Result<Runtime> {
     let counter = Arc::clone(&started);
     let runtime = Builder::new_multi_thread()
         .worker_threads(workers)
-        // Each local file that is open as a stream occupies one; beyond the limit they would wait for each
-        // other.
+        // Each local file that is open as a stream occupies a blocking thread. With too few, streams would
+        // wait for each other.
         .max_blocking_threads(1 << 16)
         .thread_name("shardstream-io")
         .on_thread_park(move || {
-            // Only threads that run tasks park. Which ones these are is not known when they start: each takes
-            // the next work, be it a loop that runs tasks, or blocking work, which may wait.
+            // Marks the threads that run tasks: only these park. When a thread starts, it is not known yet
+            // whether it will run tasks or blocking work, which may wait.
             if wait::mark_io_thread() {
                 counter.fetch_add(1, Ordering::Relaxed);
             }
@@ -63,7 +64,7 @@ pub(super) fn spawn<T: Send + 'static>(
     Ok(Task::new(runtime()?.spawn(future)))
 }
 
-/// Spawns blocking work on a thread of its own. The work is not cancelled when the task is dropped.
+/// Spawns blocking work on a separate thread. Dropping the task does not cancel the work.
 pub(super) fn spawn_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<Task<T>> {
@@ -107,8 +108,8 @@ impl<T> Task<T> {
     }
 
     /// Waits up to `end_timeout` for the task to end, then cancels it. Then waits up to `cleanup_timeout` for
-    /// all cleanups, which it may have left behind. On a thread that runs I/O tasks all this happens in the
-    /// background.
+    /// all cleanups, some of which the task may have started. On a thread that runs I/O tasks, the waiting
+    /// happens in the background.
     pub(super) fn end_within(mut self, end_timeout: Duration, cleanup_timeout: Duration) -> Result<()>
     where
         T: Send + 'static,
@@ -125,7 +126,7 @@ impl<T> Task<T> {
             Ok(())
         };
         spawn(ending)?.detach();
-        // Tasks of the runtime may be waiting for this very thread.
+        // On an I/O thread, blocking could wait for tasks that need this same thread.
         if wait::may_block().is_err() {
             return Ok(());
         }
@@ -166,16 +167,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_inside_other_executors() {
+    fn run_works_inside_other_executors() {
         let nested = || -> Result<_> { block_on(async { run(async { Ok(7) }) })? };
         assert_eq!(futures::executor::block_on(async { nested() }).unwrap(), 7);
         let tokio = Builder::new_current_thread().build().unwrap();
         assert_eq!(tokio.block_on(async { nested() }).unwrap(), 7);
     }
 
-    /// Tokio bounds what a task may do before it yields, and a blocking wait never yields.
+    /// Tokio limits the operations of a task before it yields, and a blocking wait never yields.
     #[test]
-    fn waits_any_number_of_times_in_one_task() {
+    fn one_task_may_call_run_any_number_of_times() {
         let (done, waited) = std::sync::mpsc::channel();
         thread::spawn(move || {
             let tokio = Builder::new_current_thread().build().unwrap();
@@ -184,10 +185,10 @@ mod tests {
             });
             done.send(()).unwrap();
         });
-        waited.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for ever");
+        waited.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits forever");
     }
 
-    /// On one core the task would wait for itself.
+    /// With a single worker thread, the task would wait for itself.
     #[test]
     fn a_task_may_not_wait_for_another_and_blocking_work_may() {
         let nested = || run(async { Ok(7) });
@@ -196,9 +197,9 @@ mod tests {
         assert_eq!(run(async move { spawn_blocking(nested)?.await }).unwrap(), 7);
     }
 
-    /// A thread of the runtime takes the next work, which may be other work than it was started for.
+    /// A thread of the runtime may take other work than the work for which it was started.
     #[test]
-    fn threads_that_run_tasks_are_known_however_soon_blocking_work_comes() {
+    fn threads_that_run_tasks_are_marked_even_if_blocking_work_comes_at_once() {
         for _ in 0..300 {
             let runtime = start().unwrap();
             let work = runtime.spawn_blocking(|| wait::may_block().is_ok());

@@ -1,4 +1,4 @@
-//! The trait of places that objects are read from, listed in and written to.
+//! The trait `Source`: reads, lists and writes objects of one storage system.
 
 use super::checksum::Checksum;
 use super::object_url::ObjectUrl;
@@ -12,50 +12,51 @@ use futures::stream::{self, BoxStream, StreamExt};
 use std::fmt;
 use std::ops::Range;
 
-/// A place that objects are read from, listed in and written to.
+/// A storage system: objects are read from it, listed in it and written to it.
 ///
 /// Implement it to read shards from a system of your own, and register it with
-/// [`StoreBuilder::with_source`](super::StoreBuilder::with_source). A source answers single requests; the
+/// [`StoreBuilder::with_source`](super::StoreBuilder::with_source). A source makes single requests; the
 /// [`Store`](super::Store) adds ranges, retries, checks of length and version, and decompression.
 ///
 /// Futures and streams of a source are polled on a tokio runtime of the crate, with timers and I/O enabled.
-/// It has few threads: a blocking call of this crate that would have to wait there, such as
-/// [`Body::read_all`](super::Body::read_all), is [`ErrorKind::Unsupported`]. Await
+/// The runtime has few threads, so a blocking call of this crate that would have to wait there, such as
+/// [`Body::read_all`](super::Body::read_all), fails with [`ErrorKind::Unsupported`]. Await
 /// [`Body::into_stream`](super::Body::into_stream), or make the call in `tokio::task::spawn_blocking`.
 ///
 /// The [`kind`](crate::Error::kind) of an error decides what happens next: a [`get`](Source::get) is retried
-/// after [`ErrorKind::Io`], a fault that may pass, and after [`ErrorKind::Busy`]; every other kind is final.
-/// So `get` need neither retry nor watch the time: a response of which nothing arrives for
-/// [`stall_timeout`](super::StoreBuilder::stall_timeout) is given up.
+/// after [`ErrorKind::Io`] (a temporary fault) and [`ErrorKind::Busy`]; every other kind is final. So `get`
+/// need neither retry nor limit its time: the store drops a response that is silent for
+/// [`stall_timeout`](super::StoreBuilder::stall_timeout).
 ///
-/// The other requests are made once, so sources retry them where that makes sense. [`list`](Source::list) is
-/// given up when no object arrives, and [`delete`](Source::delete) when it has not ended, for
-/// [`retry_timeout`](super::StoreBuilder::retry_timeout). A [`put`](Source::put) watches its own time, since
-/// only the source knows how fast it sends.
+/// The other methods are called once, so a source retries them itself where that makes sense. A
+/// [`list`](Source::list) fails if no object arrives for
+/// [`retry_timeout`](super::StoreBuilder::retry_timeout), and a [`delete`](Source::delete) if it takes longer
+/// than that. A [`put`](Source::put) must limit its own time, since only the source knows how fast it sends.
 pub trait Source: fmt::Debug + Send + Sync + 'static {
     /// Reads an object or a range of it. `url` is the whole URL, including the prefix under which the source
     /// is registered.
     ///
-    /// A range that begins at or after the end of the object is no error: the response has the size, and
-    /// holds the whole object or an empty range. So any range of an empty object can be read.
+    /// A range that begins at or after the end of the object is not an error. The response then has the size
+    /// of the object, and the whole object or an empty range as its body. So any range of an empty object can
+    /// be read.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if there is no such object. The URL is added to any error.
+    /// [`ErrorKind::NotFound`] if there is no such object. The store adds the URL to any error.
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>>;
 
-    /// Says where the objects are, as far as their URLs do not: the endpoint or account that this source was
-    /// given. A [cache](super::Cache) shares objects of one URL only between sources of one place, in all
-    /// processes. It is hashed and never shown.
+    /// Identifies the storage system, as far as URLs do not: the endpoint or account of this source. A
+    /// [cache](super::Cache) shares an object between two sources, of this or another process, only if both
+    /// its URL and the place are equal. The place is hashed and never shown.
     ///
-    /// The default says nothing.
+    /// The default is the empty string.
     fn place(&self) -> String {
         String::new()
     }
 
     /// Lists all objects under the directory `prefix`, at any depth and in any order.
     ///
-    /// The default says that this source cannot be listed.
+    /// The default returns [`ErrorKind::Unsupported`].
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<ObjectInfo>> {
         let error = unsupported("list", prefix, "name the shards one by one or by a brace pattern");
         stream::once(future::ready(Err(error))).boxed()
@@ -63,8 +64,8 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
 
     /// Writes an object from its bytes.
     ///
-    /// The object appears whole when the body ends, and never if the body returns an error or the future is
-    /// dropped. The default says that this source cannot be written to.
+    /// The whole object appears when the body ends. It must not appear if the body returns an error or the
+    /// future is dropped. The default returns [`ErrorKind::Unsupported`].
     fn put(
         &self,
         url: &str,
@@ -75,14 +76,14 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
         future::ready(Err(error)).boxed()
     }
 
-    /// Writes an object as [`put`](Source::put) does, if what is at the URL meets `condition`.
+    /// Writes an object as [`put`](Source::put) does, if the object that is at the URL now meets `condition`.
     ///
-    /// The default writes it whatever is there. Implement it where the store can compare and write in one
-    /// step.
+    /// The default ignores the condition. Implement this method if the storage system can compare and write
+    /// in one step.
     ///
     /// # Errors
     ///
-    /// Those of [`PutCondition`], if the object may not be written.
+    /// The errors of [`PutCondition`], if the condition is not met.
     fn put_if(
         &self,
         url: &str,
@@ -93,10 +94,10 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
         self.put(url, body)
     }
 
-    /// Copies an object of this source to another URL of it, if what is there meets `condition`. The store
-    /// does it: the bytes do not pass through this process. Whoever calls it compares the copy.
+    /// Copies an object to another URL of this source, if the object that is there now meets `condition`. The
+    /// storage system copies the bytes itself. The caller compares the copy with the original.
     ///
-    /// The default says that this source cannot copy.
+    /// The default returns [`ErrorKind::Unsupported`].
     fn copy(&self, from: &str, to: &str, condition: PutCondition) -> BoxFuture<'static, Result<()>> {
         drop(condition);
         let error = unsupported("copy within", from, "read the object and write it");
@@ -104,11 +105,11 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
         future::ready(Err(error)).boxed()
     }
 
-    /// Deletes an object. If there is none, returns `Ok` or [`ErrorKind::NotFound`]: both count as success.
+    /// Deletes an object. If there is no such object, `Ok` and [`ErrorKind::NotFound`] both count as success.
     ///
-    /// The default says that this source cannot delete.
+    /// The default returns [`ErrorKind::Unsupported`].
     fn delete(&self, url: &str) -> BoxFuture<'static, Result<()>> {
-        let error = unsupported("delete", url, "delete local files or what lies in an object store");
+        let error = unsupported("delete", url, "only files and objects of a bucket can be deleted");
         future::ready(Err(error)).boxed()
     }
 }
@@ -118,19 +119,19 @@ fn unsupported(action: &str, url: &str, hint: &str) -> Error {
     ErrorKind::Unsupported(format!("cannot {action} {scheme}:// URLs: {hint}")).into()
 }
 
-/// The range and version of an object that a request asks for. The default is the whole object as it is now.
+/// The range and the version that a request asks for. The default is the whole current object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GetOptions {
-    /// The range of bytes, which may reach beyond the end of the object. A source may return the whole object
-    /// instead.
+    /// The range of bytes; `None` for the whole object. It may reach beyond the end of the object. A source
+    /// may return the whole object instead.
     pub range: Option<Range<u64>>,
-    /// The only version that is accepted, never a weak one: [`ErrorKind::Changed`] if the object has another
-    /// one by now.
+    /// The only accepted version; never a weak one. The source returns [`ErrorKind::Changed`] if the object
+    /// has another version.
     pub if_version: Option<String>,
 }
 
-/// A source's response to a request: what it knows about the object, and the bytes.
+/// A source's response to a request: metadata of the object, and bytes.
 #[non_exhaustive]
 pub struct GetResponse {
     /// The size of the whole object in bytes, if the source knows it.
@@ -140,7 +141,7 @@ pub struct GetResponse {
     /// The version of the object (an ETag, generation or modification time), if it is known. An object
     /// without a version, or with a weak one, which begins with `W/`, is never read in more than one request.
     pub version: Option<String>,
-    /// The checksum of the whole object, whichever range the body holds, if it is known. It is compared where
+    /// The checksum of the whole object, whichever range the body holds, if it is known. It is verified if
     /// the whole object is read.
     pub checksum: Option<Checksum>,
     /// The bytes. The chunks become the [`Bytes`] that samples share: 64 KiB and more work best.
@@ -203,15 +204,15 @@ impl fmt::Debug for GetResponse {
 #[derive(Debug)]
 pub(super) enum Refusal {
     /// The range begins at the end of the object or after it, as every range of an empty object does. A
-    /// request for the whole object finds out its size.
+    /// request for the whole object then returns its size.
     Beyond,
-    /// The credentials are not valid, or not any more.
+    /// The credentials are invalid or have expired.
     Unauthenticated(Error),
     Other(Error),
 }
 
 impl Refusal {
-    /// The object has another version than the one that was asked for: `after`, if the server says so.
+    /// The refusal if the object has another version than the requested one: `after`, if the server names it.
     pub(super) fn changed(options: &GetOptions, after: Option<String>) -> Self {
         let before = options.if_version.clone().unwrap_or_default();
         let after = after.unwrap_or_else(|| "another one".into());
@@ -234,16 +235,16 @@ impl From<Refusal> for Error {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ObjectInfo {
-    /// The URL or path that opens the object: the whole text, including a password or signature.
+    /// The URL or path of the object: the whole text, including a password or signature.
     pub url: String,
-    /// The size in bytes, as stored: compressed objects are not looked into.
+    /// The stored size in bytes; for a compressed object, the compressed size.
     pub size: u64,
     /// The version of the object (an ETag or modification time), if it is known.
     pub version: Option<String>,
 }
 
 impl ObjectInfo {
-    /// Makes an object of unknown version.
+    /// Makes the information about an object of unknown version.
     pub fn new(url: impl Into<String>, size: u64) -> Self {
         Self { url: url.into(), size, version: None }
     }

@@ -1,4 +1,4 @@
-//! The source that serves a URL: one of the caller's, or a client that the store makes.
+//! Finds the source that serves a URL: one of the caller's, or a client that the store makes.
 
 use super::custom_source::CustomSource;
 use super::fetch::FetchLimits;
@@ -21,10 +21,10 @@ use std::{cmp, fmt};
 pub(super) struct SourceRegistry {
     /// The caller's sources with the prefixes of the URLs that they serve, longest first.
     registered: Vec<(SecretUrl, Arc<dyn Source>)>,
-    /// Clients made from the environment, by the part of the URL before the key.
+    /// Clients configured from the environment, by the part of the URL before the key.
     clients: Mutex<HashMap<SecretUrl, Arc<dyn Source>>>,
     limits: FetchLimits,
-    /// The headers that the caller sends to web servers, and the Hub that the caller names.
+    /// The headers that the caller has set for web servers.
     #[cfg(feature = "http")]
     headers: Arc<HeaderRules>,
     #[cfg(feature = "http")]
@@ -61,14 +61,15 @@ impl SourceRegistry {
         self.registered.iter().find(|(base, _)| serves(base.expose_secret()))
     }
 
-    /// The place to which `url` leads.
+    /// The location of the object at `url`.
     pub(super) fn location(&self, url: &str) -> Result<ObjectLocation> {
         if let Some((_, source)) = self.registered(url) {
             return Ok(ObjectLocation::Source(Arc::clone(source)));
         }
         if url.starts_with("pipe:") {
-            let hint =
-                "commands are not run; read the object by its own URL, or give the builder a source for it";
+            let hint = "commands are not run; use the URL of the object itself, or register a source for it \
+                        with \
+                        the builder";
             return Err(location::unsupported("pipe", hint));
         }
         let parsed = ObjectUrl::parse(url);
@@ -95,7 +96,8 @@ impl SourceRegistry {
             None => {
                 let known = "the schemes are file, gs, s3, az, hf, http and https; \
                              the builder can register sources for others";
-                let hint = location::meant(url).map(|meant| format!("did you mean `{meant}`? {known}"));
+                let hint = location::suggestion(url)
+                    .map(|suggestion| format!("did you mean `{suggestion}`? {known}"));
                 return Err(location::unsupported(
                     parsed.scheme().unwrap_or_default(),
                     hint.unwrap_or_else(|| known.into()),
@@ -130,7 +132,7 @@ impl fmt::Debug for SourceRegistry {
     }
 }
 
-/// The place to which a URL leads.
+/// The location of an object: a local file, or a URL of a source.
 pub(super) enum ObjectLocation {
     Local(PathBuf),
     Source(Arc<dyn Source>),

@@ -1,4 +1,4 @@
-//! Writing objects: blocking writers over the asynchronous `put` of a source.
+//! Writes objects, with blocking writers over the asynchronous `put` of a source.
 
 use super::put_condition::PutCondition;
 use super::requests::RequestEntry;
@@ -14,31 +14,30 @@ use std::time::Duration;
 
 /// A new object that is being written.
 ///
-/// It appears whole when [`finish`](ObjectWriter::finish) returns, and replaces an earlier object. If the
-/// writer is dropped without that, or a write has failed, it never appears: an upload to an object store is
-/// aborted, so that none of its parts is kept, and the drop waits for that up to 10 seconds. An upload that
-/// ends with its process, or that cannot be aborted in this time, may leave parts behind that cannot be seen
-/// but are billed: give the bucket a lifecycle rule that aborts incomplete multipart uploads.
+/// The complete object appears when [`finish`](ObjectWriter::finish) returns, and replaces an earlier object.
+/// It never appears if the writer is dropped before that, or a write has failed. Then an upload to an object
+/// store is aborted, which deletes its parts; the drop waits up to 10 seconds for that. An upload whose
+/// process is killed, or that cannot be aborted in this time, may leave parts that are invisible but billed:
+/// give the bucket a lifecycle rule that aborts incomplete multipart uploads.
 pub trait ObjectWriter: Write + Send {
     /// Completes the object.
     ///
     /// # Errors
     ///
-    /// If any byte could not be stored, or an earlier write failed. Then the object does not appear.
+    /// If a byte could not be stored, or an earlier write failed. Then the object does not appear.
     fn finish(self: Box<Self>) -> Result<ObjectInfo>;
 }
 
-/// How [`Store::put_with`](super::Store::put_with) writes an object. `private` and `sync` are for local
-/// files.
+/// Options of [`Store::put_with`](super::Store::put_with). `private` and `sync` apply to local files.
 #[doc(hidden)]
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
-    /// Only its owner can read the file, and its directory if that is created for it. Default: false.
+    /// Whether only the owner can read the file, and its directory if that is created for it. Default: false.
     pub private: bool,
-    /// Whether the content is on the disk before the file has its name, so that it survives a power failure.
-    /// That takes most of the time for small files. Default: true.
+    /// Whether to write the content to the disk before the file gets its name, so that it survives a power
+    /// failure. For small files, this takes most of the time. Default: true.
     pub sync: bool,
-    /// What must be at the URL. Default: anything.
+    /// The condition on which the object is written. Default: none.
     pub condition: PutCondition,
 }
 
@@ -48,22 +47,22 @@ impl Default for WriteOptions {
     }
 }
 
-/// Writes all of `bytes`. Returns the error of the upload itself, which [`Write`] wraps in an [`io::Error`],
-/// so that its kind is not [`ErrorKind::Io`].
+/// Writes all of `bytes`. Unlike [`Write`], which wraps the error of an upload in an [`io::Error`], this
+/// function returns the upload's own error with its kind.
 #[doc(hidden)]
 pub fn write_to(object: &mut dyn ObjectWriter, bytes: &[u8]) -> Result<()> {
     object.write_all(bytes).map_err(|error| error.downcast::<Error>().unwrap_or_else(Error::from))
 }
 
-/// Bytes that are passed to the upload at once.
+/// Number of bytes that are passed to the upload at once.
 const CHUNK_SIZE: usize = 1 << 20;
-/// Time for which an upload whose writer was dropped may take to notice that its body breaks off, before it
-/// is cancelled.
+/// Time for an upload to end by itself after its writer was dropped, because its body breaks off. After that
+/// it is cancelled.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for which a dropped writer waits for the abort of the upload after that.
+/// Time for which a dropped writer then waits for the abort of the upload.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(9);
 
-/// What a writer sends to its upload.
+/// A message from a writer to its upload.
 enum UploadMessage {
     Data(Bytes),
     /// The end of the object. A writer that is dropped without it abandons the object.
@@ -76,9 +75,9 @@ pub(super) struct UploadWriter {
     url: SecretUrl,
     buffer: BytesMut,
     messages: Sender<UploadMessage>,
-    /// `None` once it has ended.
+    /// The running upload; `None` after it has ended.
     upload: Option<Task<ObjectInfo>>,
-    /// The upload among the requests of the store.
+    /// The upload's entry in the store's table of requests.
     entry: Option<RequestEntry>,
 }
 
@@ -89,8 +88,8 @@ impl UploadWriter {
         Ok(UploadWriter { url: url.into(), buffer: BytesMut::new(), messages, upload, entry: None })
     }
 
-    /// Notes the bytes that are sent in this entry.
-    pub(super) fn noted_in(mut self, entry: RequestEntry) -> Self {
+    /// Records the sent bytes in this entry.
+    pub(super) fn with_entry(mut self, entry: RequestEntry) -> Self {
         self.entry = Some(entry);
         self
     }
@@ -104,7 +103,7 @@ impl UploadWriter {
                 Err(stopped())
             }
             Err(error) => {
-                // The chunk is lost. Without it there must be no object, whatever is written after it.
+                // The chunk is lost, so the object must not appear, even if more is written.
                 self.messages.close();
                 Err(error)
             }
@@ -131,7 +130,7 @@ impl UploadWriter {
         if end.is_ok() {
             self.upload = None;
         }
-        // If the wait was interrupted, the upload is left to the drop, which waits until it is aborted.
+        // If the wait was interrupted, `drop` aborts the upload and waits for that.
         end.and_then(|end| end).map_err(|error| error.in_shard(&self.url))
     }
 }
@@ -153,7 +152,7 @@ impl Write for UploadWriter {
         Ok(length)
     }
 
-    /// Does nothing: no part of an object is visible before it is whole.
+    /// Does nothing, because no part of an object is visible before it is complete.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -161,7 +160,7 @@ impl Write for UploadWriter {
 
 impl Drop for UploadWriter {
     fn drop(&mut self) {
-        // The source notices that the body breaks off, and cleans up. A process that is about to end, as
+        // Makes the body break off, so that the source cleans up. A process that is about to end, such as
         // after an error or a panic, must wait for that.
         self.messages.close();
         if let Some(upload) = self.upload.take() {
@@ -178,7 +177,7 @@ impl ObjectWriter for UploadWriter {
     }
 }
 
-/// The messages as a body, which ends without an error only after [`UploadMessage::End`].
+/// Turns the messages into a body, which ends without an error only after [`UploadMessage::End`].
 fn body(messages: Receiver<UploadMessage>) -> BoxStream<'static, Result<Bytes>> {
     stream::try_unfold(messages, async |messages| match messages.recv().await {
         Ok(UploadMessage::Data(chunk)) => Ok(Some((chunk, messages))),
@@ -199,7 +198,7 @@ mod tests {
     use std::time::Instant;
     use wait::Interrupt;
 
-    /// A source that begins an upload when it is notified, and ends it some time after its body has ended.
+    /// A source that begins an upload when it is notified, and ends it `time` after the end of the body.
     #[derive(Debug, Default)]
     struct Slow {
         begin: Arc<tokio::sync::Notify>,
@@ -235,9 +234,9 @@ mod tests {
         Box::new(UploadWriter::create(source, "slow://a", PutCondition::Any).unwrap())
     }
 
-    /// A thread may write again after a failed write, and another thread may finish the object.
+    /// One thread writes again after a failed write, and another thread finishes the object.
     #[test]
-    fn an_object_with_a_hole_does_not_appear() {
+    fn an_object_with_a_failed_write_does_not_appear() {
         for interrupts in [false, true] {
             let source = Slow::default();
             let mut writer = writer(&source);
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finish_that_is_interrupted_leaves_the_wait_to_the_drop() {
+    fn an_interrupted_finish_leaves_waiting_to_drop() {
         let source = Slow { time: Duration::from_millis(300), ..Slow::default() };
         source.begin.notify_one();
         let (mut writer, interrupt) = (writer(&source), Interrupt::default());
@@ -286,15 +285,15 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_is_dropped_on_an_io_thread_holds_it_up_for_no_time() {
-        // It never begins, so that nothing ends it but being cancelled.
+    fn dropping_a_writer_on_an_io_thread_does_not_block() {
+        // The upload never begins, so that it ends only if it is cancelled.
         let writer = writer(&Slow::default());
-        let begun = Instant::now();
+        let start = Instant::now();
         runtime::run(async move {
             drop(writer);
             Ok(())
         })
         .unwrap();
-        assert!(begun.elapsed() < END_TIMEOUT, "{:?}", begun.elapsed());
+        assert!(start.elapsed() < END_TIMEOUT, "{:?}", start.elapsed());
     }
 }

@@ -94,22 +94,22 @@ fn bad_options_of_transforms_are_errors() {
     refused(Resize::new(0), &["Resize", "at least 1"]);
     refused(Resize::new(u32::MAX), &["Resize", "2^32"]);
     refused(Resize::new(8).unwrap().max_size(8), &["Resize", "max_size", "more than"]);
-    refused(Resize::exact(8).unwrap().max_size(9), &["Resize", "max_size", "leave it out"]);
+    refused(Resize::exact(8).unwrap().max_size(9), &["Resize", "max_size", "leave out"]);
     let crop = || RandomResizedCrop::new(8).unwrap();
     for scale in [-0.1..=1.0, f64::NAN..=1.0, 0.1..=f64::INFINITY, 0.0..=0.0, 1.5..=2.0] {
-        refused(crop().scale(scale), &["the scale of RandomResizedCrop", "make"]);
+        refused(crop().scale(scale), &["the scale of RandomResizedCrop", "choose"]);
     }
     let reversed = 0.9..=0.1;
     let wanted = ["the scale of RandomResizedCrop", "does not end below its start"];
     refused(crop().scale(reversed.clone()), &wanted);
     for ratio in [0.0..=1.0, -1.0..=1.0, f64::NAN..=1.0, reversed.clone()] {
-        refused(crop().ratio(ratio.clone()), &["the ratio of RandomResizedCrop", "make it"]);
+        refused(crop().ratio(ratio.clone()), &["the ratio of RandomResizedCrop", "choose"]);
         let erasing = RandomErasing::new(0.5).unwrap();
-        refused(erasing.ratio(ratio), &["the ratio of RandomErasing", "make it"]);
+        refused(erasing.ratio(ratio), &["the ratio of RandomErasing", "choose"]);
     }
     for scale in [0.0..=0.0, 0.5..=1.5, f64::NAN..=1.0, reversed.clone()] {
         let erasing = RandomErasing::new(0.5).unwrap();
-        refused(erasing.scale(scale), &["the scale of RandomErasing", "make"]);
+        refused(erasing.scale(scale), &["the scale of RandomErasing", "choose"]);
     }
     for p in [-0.1, 1.1, f64::NAN] {
         let words = |name| [name, "probability", "from 0 to 1"];
@@ -118,18 +118,18 @@ fn bad_options_of_transforms_are_errors() {
         refused(RandomErasing::new(p), &words("RandomErasing"));
     }
     for bad in [-0.1, f64::NAN, f64::INFINITY] {
-        refused(ColorJitter::new(bad, 0.0, 0.0, 0.0), &["ColorJitter", "brightness", "make it from 0"]);
-        refused(ColorJitter::new(0.0, bad, 0.0, 0.0), &["ColorJitter", "contrast", "make it from 0"]);
-        refused(ColorJitter::new(0.0, 0.0, bad, 0.0), &["ColorJitter", "saturation", "make it from 0"]);
-        refused(ColorJitter::new(0.0, 0.0, 0.0, bad), &["ColorJitter", "hue", "make it from 0 to 0.5"]);
+        refused(ColorJitter::new(bad, 0.0, 0.0, 0.0), &["ColorJitter", "brightness", "choose one from 0"]);
+        refused(ColorJitter::new(0.0, bad, 0.0, 0.0), &["ColorJitter", "contrast", "choose one from 0"]);
+        refused(ColorJitter::new(0.0, 0.0, bad, 0.0), &["ColorJitter", "saturation", "choose one from 0"]);
+        refused(ColorJitter::new(0.0, 0.0, 0.0, bad), &["ColorJitter", "hue", "choose one from 0 to 0.5"]);
     }
-    refused(ColorJitter::new(0.0, 0.0, 0.0, 0.51), &["ColorJitter", "hue", "make it from 0 to 0.5"]);
+    refused(ColorJitter::new(0.0, 0.0, 0.0, 0.51), &["ColorJitter", "hue", "choose one from 0 to 0.5"]);
     let jitter = || ColorJitter::new(0.0, 0.0, 0.0, 0.0).unwrap();
     for range in [-1.0..=1.0, f64::NAN..=1.0, reversed] {
-        refused(jitter().brightness(range.clone()), &["the brightness of ColorJitter", "make it"]);
-        refused(jitter().contrast(range.clone()), &["the contrast of ColorJitter", "make it"]);
-        refused(jitter().saturation(range.clone()), &["the saturation of ColorJitter", "make it"]);
-        refused(jitter().hue(range), &["the hue of ColorJitter", "make it"]);
+        refused(jitter().brightness(range.clone()), &["the brightness of ColorJitter", "choose"]);
+        refused(jitter().contrast(range.clone()), &["the contrast of ColorJitter", "choose"]);
+        refused(jitter().saturation(range.clone()), &["the saturation of ColorJitter", "choose"]);
+        refused(jitter().hue(range), &["the hue of ColorJitter", "choose"]);
     }
     refused(RandAugment::new(2, 31), &["RandAugment", "magnitude 31", "from 0 to 30"]);
     refused(RandAugment::new(u32::MAX, 9), &["RandAugment", "operations", "at most 1000"]);
@@ -141,8 +141,8 @@ fn bad_options_of_transforms_are_errors() {
         refused(TrivialAugmentWide::new().num_magnitude_bins(bins), &words);
     }
     for filter in [Filter::Bicubic, Filter::Lanczos] {
-        refused(augment().filter(filter), &["filter", "take Nearest or Bilinear"]);
-        refused(TrivialAugmentWide::new().filter(filter), &["filter", "take Nearest or Bilinear"]);
+        refused(augment().filter(filter), &["filter", "choose Nearest or Bilinear"]);
+        refused(TrivialAugmentWide::new().filter(filter), &["filter", "choose Nearest or Bilinear"]);
     }
 }
 

@@ -212,7 +212,7 @@ fn bad_options_of_stores_are_errors() {
     let cases: [(Change, [&str; 2]); 7] = [
         (|store| store.range_size(0), ["`range_size`", "at least 1"]),
         (|store| store.ranges_in_flight(0), ["`ranges_in_flight`", "at least 1"]),
-        (|store| store.stall_timeout(Duration::ZERO), ["`stall_timeout`", "some time"]),
+        (|store| store.stall_timeout(Duration::ZERO), ["`stall_timeout`", "more than 0"]),
         (|store| store.hedge(f64::NAN), ["`hedge`", "from 0 to 1"]),
         (|store| store.hedge(-0.1), ["`hedge`", "from 0 to 1"]),
         (|store| store.hedge(5.0), ["`hedge`", "from 0 to 1"]),

@@ -259,10 +259,10 @@ fn errors_of_google_files_name_file_and_field_and_no_secret() {
         (with("client_id", json!("me")), vec!["`client_secret` is missing"]),
         (user, vec!["the refresh token", "400"]),
         (with("audience", Value::Null), vec!["`audience` is missing"]),
-        (with("audience", json!({"a": "s3cret"})), vec!["`audience` is no text"]),
+        (with("audience", json!({"a": "s3cret"})), vec!["`audience` is not a string"]),
         (with("token_url", json!("http://example.com/s3cret")), vec!["`token_url`", "https"]),
-        (with("token_url", json!("s3cret")), vec!["`token_url` is no URL"]),
-        (with("type", json!("s3cret")), vec!["`type` names no known kind", "impersonated_service_account"]),
+        (with("token_url", json!("s3cret")), vec!["`token_url` is not a URL"]),
+        (with("type", json!("s3cret")), vec!["`type` is not a known type", "impersonated_service_account"]),
         (with("type", Value::Null), vec!["`type` is missing"]),
         (with("type", json!("impersonated_service_account")), vec!["`source_credentials` is missing"]),
         (with("credential_source", Value::Null), vec!["`credential_source` is missing"]),
@@ -282,11 +282,11 @@ fn errors_of_google_files_name_file_and_field_and_no_secret() {
                 "credential_source",
                 json!({"file": subject, "format": {"type": "json", "subject_token_field_name": "a"}}),
             ),
-            vec!["/subject: this is no JSON object"],
+            vec!["/subject: this is not a JSON object"],
         ),
         (
             with("credential_source", json!({"file": subject, "format": {"type": "s3cret"}})),
-            vec!["`credential_source.format.type` is neither"],
+            vec!["`credential_source.format.type` must be"],
         ),
         (
             with(
@@ -295,7 +295,7 @@ fn errors_of_google_files_name_file_and_field_and_no_secret() {
             ),
             vec!["`credential_source.url`", "400"],
         ),
-        (json!("s3cret"), vec!["no JSON object"]),
+        (json!("s3cret"), vec!["not a JSON object"]),
     ] {
         let file = home.write("account.json", account.to_string());
         let says = gs_says(&server, &home, &file, &[]);
@@ -494,14 +494,14 @@ fn errors_of_profiles_name_the_setting_and_no_secret() {
     for (profile, words) in [
         ("unknown", &["no profile `unknown`", "AWS_PROFILE"][..]),
         ("mfa", &["`mfa_serial`"]),
-        ("circle", &["`source_profile` leads in a circle"]),
+        ("circle", &["`source_profile` leads to itself through other profiles"]),
         ("half", &["`aws_secret_access_key` is missing"]),
         ("lost", &["no profile `nowhere`", "source_profile"]),
         ("alone", &["`role_arn` needs `source_profile`"]),
         ("no-program", &["`credential_process`", "cannot be started"]),
-        ("bad-output", &["`credential_process`", "no JSON object"]),
-        ("no-session", &["`sso_session` names a section that is missing"]),
-        ("old-sso", &["has ended", "aws sso login --profile old-sso"]),
+        ("bad-output", &["`credential_process`", "not a JSON object"]),
+        ("no-session", &["`sso_session` names a section that does not exist"]),
+        ("old-sso", &["has expired", "aws sso login --profile old-sso"]),
         ("refused", &["`role_arn`", "403", "AccessDenied"]),
     ] {
         for text in s3_says(&server, &home, &[("AWS_PROFILE", profile)]) {

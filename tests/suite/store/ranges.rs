@@ -295,7 +295,7 @@ fn responses_of_a_few_bytes_are_an_error() {
         let (source, store) = capped(&content(1000), most);
         let error = store.open("test://a").unwrap().read_all().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Store(_)), "{error:?}");
-        assert!(format!("{error:#}").contains("bytes where"), "{error:#}");
+        assert!(format!("{error:#}").contains("requested bytes"), "{error:#}");
         assert_eq!(error.attempts().map(|attempts| attempts.tries), Some(3));
         assert_eq!(source.requests.lock().unwrap().len(), 3);
     }

@@ -1,12 +1,11 @@
-//! Makes errors, and adds to them what is known where they pass.
+//! Makes errors, and adds context to them on their way to the caller: shard, offset, member, key.
 
 use super::{Attempts, Error, ErrorKind, ErrorSource, Location};
 use crate::secret_url::{SecretUrl, SentSecrets};
 use std::time::Duration;
 
 impl Error {
-    /// Wraps the error of a step that the caller supplies, such as a closure given to
-    /// `map`.
+    /// Wraps the error of a step that the caller supplies, such as a closure given to `map`.
     pub fn step(source: impl Into<ErrorSource>) -> Self {
         ErrorKind::Step(source.into()).into()
     }
@@ -16,7 +15,8 @@ impl Error {
         ErrorKind::Decode { field: field.into(), source: source.into() }.into()
     }
 
-    /// An error of the type `E` that came out of a step is one of decoding `field`.
+    /// Turns a step's error of type `E` into the error of decoding `field`. Other errors are returned
+    /// unchanged.
     #[doc(hidden)]
     pub fn in_field<E: std::error::Error + 'static>(mut self, field: &str) -> Self {
         self.0.kind = match self.0.kind {
@@ -66,8 +66,8 @@ impl Error {
         self
     }
 
-    /// Marks the error of a custom source. Its text is foreign: it is shown without the secrets in it. Its
-    /// kind and its causes stay as the source made them.
+    /// Marks this as the error of a custom source, whose text may repeat the secrets in `sent`: `Display` and
+    /// `Debug` hide them. The kind and the causes stay as the source made them.
     #[must_use]
     #[doc(hidden)]
     pub fn repeating(mut self, sent: SentSecrets) -> Self {

@@ -5,7 +5,7 @@ use crate::secret_url::redact_urls;
 use std::fmt;
 
 impl Error {
-    /// The text of this error, or of one of its causes, as it may be shown.
+    /// `text`, a message of this error or of one of its causes, without secrets.
     fn shown(&self, text: &str) -> String {
         self.0.repeats.as_ref().map_or_else(|| redact_urls(text), |sent| sent.redact(text))
     }
@@ -36,7 +36,7 @@ impl fmt::Display for Error {
         let ErrorDetails { kind, location, attempts, repeats } = &*self.0;
         match (repeats, kind, location.offset) {
             (Some(sent), ..) => f.write_str(&sent.redact(&kind.to_string()))?,
-            // Nothing is there to be truncated.
+            // The file is empty rather than truncated.
             (None, ErrorKind::Truncated { .. }, Some(0)) => {
                 f.write_str(
                     "there is no data: the file is empty, and a tar archive has at least 1024 bytes",
@@ -79,7 +79,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// The message with all causes in one line, as it is shown if `main` returns an error.
+/// The message with all causes in one line: Rust prints this form if `main` returns an error.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:#}")

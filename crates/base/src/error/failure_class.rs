@@ -18,8 +18,8 @@ impl FailureClass {
 }
 
 impl ErrorKind {
-    /// The class of an error; none for one that is never skipped. The match has no wildcard, so that a new
-    /// kind must be classified.
+    /// The class of the error; `None` if no policy may skip it. The match has no wildcard, so that a new kind
+    /// must be classified.
     #[doc(hidden)]
     #[must_use]
     pub fn failure_class(&self) -> Option<FailureClass> {
@@ -45,13 +45,13 @@ impl ErrorKind {
             | ErrorKind::MissingField { .. }
             | ErrorKind::MissingTensor { .. }
             | ErrorKind::Pickle { .. } => Some(FailureClass::Decode),
-            // Reading has no errors of writing: a step of the caller's wrote.
+            // Reading never fails to encode or write: these come from a step of the caller's that writes.
             ErrorKind::Step(_) | ErrorKind::Encode { .. } | ErrorKind::Unwritable(_) => {
                 Some(FailureClass::Step)
             }
             ErrorKind::Panicked(_) => Some(FailureClass::Panic),
             ErrorKind::NotFound(_) => Some(FailureClass::MissingShard),
-            // Options and inputs of the job.
+            // Wrong options and inputs of the job.
             ErrorKind::Pattern { .. }
             | ErrorKind::MissingVariable { .. }
             | ErrorKind::NoShards(_)
@@ -66,7 +66,7 @@ impl ErrorKind {
             | ErrorKind::UnsupportedScheme { .. }
             | ErrorKind::Unsupported(_)
             | ErrorKind::UnsupportedCompression(_) => None,
-            // The network, the store and the disk: the shard may be sound.
+            // Errors of the network, the store and the disk: the shard may be intact.
             ErrorKind::Denied(_)
             | ErrorKind::Io(_)
             | ErrorKind::Store(_)

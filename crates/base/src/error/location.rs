@@ -9,8 +9,8 @@ use std::time::Duration;
 pub struct Attempts {
     /// The number of tries, including the first.
     pub tries: u32,
-    /// The time from the first try to the end of the last, without the time in which the reader did not ask
-    /// for data.
+    /// The time from the first try to the end of the last, less the time in which the reader did not ask for
+    /// data.
     pub elapsed: Duration,
 }
 
@@ -31,8 +31,7 @@ impl Location {
         self.shard.as_deref()
     }
 
-    /// The byte offset in the uncompressed shard: that of the tar header at fault, or of the first missing
-    /// byte.
+    /// The byte offset in the uncompressed shard: that of the wrong tar header, or of the first missing byte.
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
         self.offset

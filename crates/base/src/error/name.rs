@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_of_each() {
+    fn one_of_each_has_every_kind() {
         let names: BTreeSet<_> = one_of_each().iter().map(ErrorKind::name).collect();
         let arms: BTreeSet<_> = include_str!("name.rs")
             .lines()

@@ -1,4 +1,4 @@
-//! The sizes that are limited.
+//! The sizes that have a limit.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ pub enum SizeLimit {
     Member,
     /// An extension header of a tar archive: a long name, for example.
     ExtensionHeader,
-    /// The bytes of an archive between two members of a sample.
+    /// The distance in bytes between two members of a sample in an archive.
     MemberDistance,
-    /// The data that a compressed object becomes.
+    /// The decompressed data of an object.
     DecompressedData,
-    /// The data that a compressed field becomes.
+    /// The decompressed data of a field.
     DecompressedField,
     /// The memory of a JSON document that was parsed.
     ParsedJson,
@@ -28,7 +28,7 @@ pub enum SizeLimit {
     Index,
     /// The memory of an index that was parsed.
     ParsedIndex,
-    /// The part of one shard in an index in the compact form.
+    /// One shard's part of an index in the compact form.
     CompactShard,
     /// The text of a saved state.
     State,
@@ -38,7 +38,7 @@ pub enum SizeLimit {
     Document,
     /// The status and the headers of a response.
     ResponseHead,
-    /// A response that is read whole, and is no object.
+    /// A response that is not an object and is read whole: a listing, a credential, an error.
     Response,
 }
 
@@ -66,31 +66,29 @@ impl SizeLimit {
         }
     }
 
-    /// The option that sets the limit, for the end of a message.
+    /// The option that sets the limit, as the end of a message.
     pub(super) fn hint(self) -> &'static str {
         match self {
             SizeLimit::Sample => {
-                ": set `tar::Limits::sample` if the shard is to be trusted (`--limit sample=SIZE` in the \
+                ": set `tar::Limits::sample` if you trust the shard (`--limit sample=SIZE` in the \
                  program)"
             }
             SizeLimit::Member => {
-                ": set `tar::Limits::member` if the shard is to be trusted (`--limit member=SIZE` in the \
+                ": set `tar::Limits::member` if you trust the shard (`--limit member=SIZE` in the \
                  program)"
             }
             SizeLimit::ExtensionHeader => {
-                ": set `tar::Limits::extension` if the shard is to be trusted (`--limit extension=SIZE` in \
+                ": set `tar::Limits::extension` if you trust the shard (`--limit extension=SIZE` in \
                  the program)"
             }
             SizeLimit::MemberDistance => {
-                ": set `tar::Limits::unsorted`, which takes as much memory (`--limit unsorted=SIZE` in the \
+                ": raise `tar::Limits::unsorted`, which takes as much memory (`--limit unsorted=SIZE` in the \
                  program)"
             }
-            SizeLimit::DecompressedData => {
-                ": set `StoreBuilder::max_expansion` if the object is to be trusted"
-            }
-            SizeLimit::ParsedJson => ": if it is to be trusted, decode it with a larger `Decoder::max_size`",
-            SizeLimit::SideKeys => ": set `Side::key_bytes` if the shard is to be trusted",
-            SizeLimit::ParsedIndex => ": load it uncompressed if it is to be trusted",
+            SizeLimit::DecompressedData => ": set `StoreBuilder::max_expansion` if you trust the object",
+            SizeLimit::ParsedJson => ": if you trust it, decode it with a larger `Decoder::max_size`",
+            SizeLimit::SideKeys => ": set `Side::key_bytes` if you trust the shard",
+            SizeLimit::ParsedIndex => ": load it uncompressed if you trust it",
             SizeLimit::Listing => " of names in memory: list a directory below it",
             SizeLimit::DecompressedField
             | SizeLimit::SafetensorsHeader
@@ -103,7 +101,7 @@ impl SizeLimit {
         }
     }
 
-    /// Whether it is the size of a part of a shard, rather than that of something that belongs to no shard.
+    /// Whether the limited thing is part of a shard. If not, no policy skips the error.
     pub(super) fn is_of_shard(self) -> bool {
         match self {
             SizeLimit::Sample

@@ -2,7 +2,7 @@ use super::*;
 use std::time::Duration;
 
 #[test]
-fn shows_what_and_where() {
+fn the_message_has_the_kind_and_the_location() {
     let error = Error::from(ErrorKind::DuplicateMember { field: "jpg".into() })
         .in_shard("s.tar")
         .at_offset(512)
@@ -16,7 +16,7 @@ fn shows_what_and_where() {
 }
 
 #[test]
-fn shows_how_often_and_how_long() {
+fn the_message_has_the_number_and_the_duration_of_the_tries() {
     let error = Error::from(std::io::Error::other("refused")).after(5, Duration::from_millis(2040));
     assert_eq!(format!("{error:#}"), "input/output error (after 5 tries in 2.0 s): refused");
     assert_eq!(error.attempts(), Some(Attempts { tries: 5, elapsed: Duration::from_millis(2040) }));
@@ -67,7 +67,7 @@ fn secrets_of_shards_and_causes_are_not_shown() {
 }
 
 #[test]
-fn the_first_location_stays() {
+fn a_later_location_does_not_replace_the_first() {
     let error = Error::from(ErrorKind::Checksum).in_shard("inner").in_shard("outer");
     assert_eq!(error.location().shard(), Some("inner"));
 }
@@ -80,19 +80,19 @@ fn the_caret_points_at_the_character() {
 }
 
 #[test]
-fn is_small_and_crosses_threads() {
+fn an_error_is_one_pointer_and_crosses_threads() {
     fn crosses<T: Send + Sync + 'static>() {}
     crosses::<Error>();
     assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
 }
 
 #[test]
-fn what_is_too_large_names_its_option() {
+fn an_exceeded_limit_names_its_option() {
     let text = |what| ErrorKind::TooLarge { what, size: 2, limit: 1 }.to_string();
     assert_eq!(
         text(SizeLimit::Sample),
-        "a sample of 2 bytes exceeds the limit of 1 bytes: set `tar::Limits::sample` if the shard is to be \
-         trusted (`--limit sample=SIZE` in the program)"
+        "a sample of 2 bytes exceeds the limit of 1 bytes: set `tar::Limits::sample` if you trust the shard \
+         (`--limit sample=SIZE` in the program)"
     );
     assert_eq!(
         text(SizeLimit::Listing),
@@ -102,7 +102,7 @@ fn what_is_too_large_names_its_option() {
 }
 
 #[test]
-fn a_value_of_another_type_names_the_step_that_is_missing() {
+fn a_value_of_another_type_names_the_missing_step() {
     let text = |wanted, found| ErrorKind::WrongType { field: "a".into(), wanted, found }.to_string();
     for (wanted, found, expected) in [
         (

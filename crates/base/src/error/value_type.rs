@@ -22,7 +22,7 @@ pub enum ValueType {
     Image,
     /// A value of a type of the caller's own.
     Other,
-    /// A type that values are converted to, by its name in messages: "a whole number of 32 bits".
+    /// The type that a value should be converted to, by its name for messages: "a whole number of 32 bits".
     Named(&'static str),
 }
 
@@ -43,7 +43,7 @@ impl ValueType {
         }
     }
 
-    /// What to do about a field that holds `found` instead of this type, for the end of a message.
+    /// What to do about a field that holds `found` instead of this type, as the end of a message.
     pub(super) fn hint(self, found: ValueType) -> &'static str {
         match (self, found) {
             (ValueType::Image, ValueType::Bytes) => "; images are decoded by a `Decoder` with `images(…)`",

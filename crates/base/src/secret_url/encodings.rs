@@ -1,18 +1,18 @@
-//! The forms in which a value that was sent may return in foreign text.
+//! The encodings in which foreign text may repeat a value that was sent.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// All but what RFC 3986 calls unreserved.
+/// All characters except those that RFC 3986 calls unreserved.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// What forms and paths encode at most.
+/// The characters that encoders of paths escape: `/`, `:` and `@` stay as they are.
 const OF_PATH: &AsciiSet = &RESERVED.remove(b'/').remove(b':').remove(b'@');
 
-/// A value as it was sent, decoded, and in the encodings of URLs, JSON, XML, `Debug`, and base64.
+/// A value as it was sent, percent-decoded, and in the encodings of URLs, JSON, XML, `Debug`, and base64.
 pub(super) fn encodings(value: &str) -> Vec<String> {
     let decoded = percent_decode_str(value).decode_utf8_lossy().into_owned();
     let mut all = vec![value.to_owned()];
     for plain in [value, &decoded] {
-        // Base64 is also written without its padding.
+        // Base64 may also be written without padding.
         all.extend([plain.to_owned(), plain.trim_end_matches('=').to_owned()]);
         all.push(utf8_percent_encode(plain, RESERVED).to_string());
         all.push(utf8_percent_encode(plain, OF_PATH).to_string());
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_that_of_others() {
+    fn base64_agrees_with_rfc_4648() {
         for (text, expected) in
             [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy"), ("~~?", "fn4/")]
         {

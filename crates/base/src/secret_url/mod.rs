@@ -1,4 +1,4 @@
-//! URLs that may contain secrets, and what may be shown of them.
+//! URLs that may contain secrets, and texts from which the secrets are removed.
 
 mod encodings;
 mod parts;
@@ -52,7 +52,7 @@ impl SecretUrl {
         }
     }
 
-    /// Number of characters of the shown text that are before byte `position` of the whole text.
+    /// Number of characters of the shown text that precede byte `position` of the whole text.
     #[doc(hidden)]
     pub fn shown_before(&self, position: usize) -> usize {
         let mut hidden = 0;
@@ -142,7 +142,7 @@ pub fn shown(url: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// A URL without its secrets and their delimiters. It may be saved, and names the same object.
+/// A URL without its secrets and their delimiters. It names the same object, and can be saved to a file.
 pub fn without_secrets(url: &str) -> Cow<'_, str> {
     let secrets = secrets(url);
     if secrets.is_empty() {

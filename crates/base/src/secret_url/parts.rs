@@ -11,8 +11,8 @@ pub(super) fn scheme_start(text: &str, colon: usize) -> usize {
     text[..colon].trim_end_matches(is_scheme_char).len()
 }
 
-/// The scheme of a URL, in lower case, and the position behind its slashes. There may be too few slashes:
-/// secrets of a misspelt URL are hidden too.
+/// The scheme of a URL in lower case, and the position after the slashes that follow it. A known scheme may
+/// lack slashes: the secrets of a misspelt URL are hidden too.
 fn scheme(url: &str) -> Option<(String, usize)> {
     let colon = url.find(':').filter(|colon| *colon > 1 && scheme_start(url, *colon) == 0)?;
     let scheme = url[..colon].to_ascii_lowercase();
@@ -36,7 +36,9 @@ pub(super) fn secrets(text: &str) -> Vec<Range<usize>> {
     let mut start = 0;
     for (at, colons) in text.match_indices("::") {
         let next = at + colons.len();
-        // Here `::` begins another URL of a pattern. Elsewhere it is part of an address or a name.
+        // Before a scheme or a command, `::` separates two URLs of a pattern. Elsewhere it is part of an
+        // address or a
+        // name.
         if at >= start && (scheme(&text[next..]).is_some() || is_command(&text[next..])) {
             found
                 .extend(secrets_of_one(&text[start..at]).map(|range| range.start + start..range.end + start));
@@ -47,7 +49,7 @@ pub(super) fn secrets(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The secrets of one URL, or of a pattern of one piece: those before the path, and those behind it.
+/// The secrets of one URL, or of a pattern without `::`: the one before the path, and the one after it.
 fn secrets_of_one(url: &str) -> impl Iterator<Item = Range<usize>> {
     let [user, query] = if is_command(url) {
         [None, Some(PIPE.len()..url.len())]
@@ -59,7 +61,7 @@ fn secrets_of_one(url: &str) -> impl Iterator<Item = Range<usize>> {
     user.into_iter().chain(query)
 }
 
-/// The prefix of commands.
+/// The prefix of a command.
 const PIPE: &str = "pipe:";
 
 fn is_command(url: &str) -> bool {
@@ -76,20 +78,20 @@ fn secrets_after(url: &str, scheme: &str, start: usize) -> [Option<Range<usize>>
     let (user, host) =
         authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
     let port = odd_port(host, names);
-    // A password that contains a slash, or several alternatives in braces.
+    // The password contains a slash, or the braces of a pattern contain several authorities.
     if path.contains('@') && (port.is_some() || authority.contains(['{', '}', '$', '\\'])) {
         return [None, all];
     }
-    // The user information of these is the name of a container, which is no secret.
+    // In these schemes, the user information is the name of a container, which is not secret.
     let container = matches!(scheme, "az" | "azure" | "adl" | "abfs" | "abfss");
     let user = user.filter(|user| !container || user.contains(':')).map(|user| start..start + user.len());
-    // Where the host is missing, this is a name and password.
+    // An invalid port: the host is missing, and the text is `user:password`.
     let host_at = start + authority.len() - host.len();
     let port = port.map(|at| host_at + at..start + authority.len());
     let query = path.find(['?', '#']).filter(|_| !names);
     let path_at = start + authority.len();
     let shown_path = &path[..query.unwrap_or(path.len())];
-    // A URL in the path of another one.
+    // The path contains another URL, with user information.
     let inner =
         shown_path.find("://").filter(|at| !names && path[*at..].contains('@')).map(|at| at + "://".len());
     let behind = inner.or(query.map(|at| at + 1)).map(|at| path_at + at..url.len());
@@ -100,15 +102,16 @@ fn secrets_after(url: &str, scheme: &str, start: usize) -> [Option<Range<usize>>
     }
 }
 
-/// The start of the port in a host, if it is no valid port: then it may be a password. A bucket has no port.
+/// The start of the port in `host`, if it is not a valid port and may therefore be a password. A bucket has
+/// no port, so that any text after a `:` counts.
 fn odd_port(host: &str, is_bucket: bool) -> Option<usize> {
     let address = host.rfind(']').map_or(0, |end| end + 1);
     let port = address + host[address..].find(':')? + 1;
     (is_bucket || !host[port..].bytes().all(|byte| byte.is_ascii_digit())).then_some(port)
 }
 
-/// The secrets of a text that begins with no scheme: a path, or a pattern whose scheme is in a variable or in
-/// braces.
+/// The secrets of a text that does not begin with a scheme: a path, or a pattern whose scheme is in a
+/// variable or in braces.
 fn secrets_without_scheme(text: &str) -> [Option<Range<usize>>; 2] {
     let inner = text.find("://").map(|at| at + "://".len());
     let first = text.split('/').next().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Secrets that were sent with a request, and foreign text that may repeat them.
+//! The secrets that were sent with a request, and how to remove them from foreign text.
 //!
-//! Foreign text is what servers, proxies, libraries and custom sources say. It is searched once, where it
-//! enters ([`SentSecrets::redact`]). Text of this crate and of the user's functions is not:
+//! Foreign text comes from servers, proxies, libraries and custom sources. [`SentSecrets::redact`] searches
+//! it once, where it enters the crate. Text of this crate and of the user's functions is not searched:
 //! `AWS_SKIP_SIGNATURE=true` in a hint is no secret, and neither is `next_token=50257` in an error of a
 //! user's tokenizer.
 
@@ -10,19 +10,19 @@ use super::parts::secrets;
 use super::{HIDDEN, redact_text};
 use std::fmt;
 
-/// Minimum length of a value that is hidden within a word. Shorter ones are hidden where they are whole
-/// words, since they are part of many words by chance.
+/// Minimum length of a value that is hidden within a word. A shorter value is hidden only where it is a whole
+/// word, since many words contain it by chance.
 const MIN_IN_WORD: usize = 4;
-/// Minimum length of the part of a token that is hidden by itself.
+/// Minimum length of a part of a token for the part alone to be hidden.
 const MIN_PART: usize = 8;
-/// Minimum length of a user name that is hidden although a password follows it.
+/// Minimum length of a user name for it to be hidden although a password follows it.
 const MIN_USER: usize = 6;
 
-/// Ends of the names of parameters whose values are secrets, however short.
+/// A parameter whose name ends in one of these has a secret value, however short.
 const SECRET_NAMES: [&str; 9] =
     ["sig", "signature", "token", "secret", "password", "credential", "key", "assertion", "code"];
 
-/// Parameters with which buckets are listed and written, whose values are no secrets.
+/// Parameters of listing and writing requests, whose values are not secret.
 const PLAIN_PARAMETERS: [&str; 15] = [
     "comp",
     "continuation-token",
@@ -49,7 +49,7 @@ pub struct SentSecrets {
     values: Vec<String>,
 }
 
-/// Shows no secret.
+/// Shows no field, since all of them are secret.
 impl fmt::Debug for SentSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SentSecrets").finish_non_exhaustive()
@@ -83,8 +83,8 @@ impl SentSecrets {
         }
     }
 
-    /// Replaces the secrets in a foreign text: the values that were sent, in whatever encoding they return,
-    /// and what looks like a secret: the secrets of URLs, and values with the name of a secret.
+    /// Replaces the secrets in a foreign text: first the values that were sent, in any of the usual
+    /// encodings, then what looks like a secret ([`redact_text`]).
     pub fn redact(&self, text: &str) -> String {
         redact_text(&self.redact_values(text))
     }
@@ -94,7 +94,7 @@ impl SentSecrets {
         values.iter_mut().for_each(|value| value.make_ascii_lowercase());
         values.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         values.dedup();
-        // Servers change the case of names of hosts and headers.
+        // Compared in lower case, since servers change the case of host names and headers.
         let lower = text.to_ascii_lowercase();
         let mut shown = String::with_capacity(text.len());
         let mut at = 0;
@@ -137,7 +137,7 @@ impl SentSecrets {
     }
 }
 
-/// Whether no letter or digit is beside the bytes `start..end` of a text.
+/// Whether no letter or digit is next to the bytes `start..end` of a text.
 fn is_word(text: &str, start: usize, end: usize) -> bool {
     !text[..start].ends_with(char::is_alphanumeric) && !text[end..].starts_with(char::is_alphanumeric)
 }
@@ -147,7 +147,7 @@ fn is_secret_name(name: &str) -> bool {
     SECRET_NAMES.iter().any(|end| name.ends_with(end))
 }
 
-/// Adds what is secret in `user:password`, and the two as `Basic` authentication sends them.
+/// Adds the secrets of `user:password`, and the base64 of the pair, which `Basic` authentication sends.
 fn add_user(information: &str, all: &mut Vec<String>) {
     let (user, password) = information.split_once(':').unwrap_or((information, ""));
     let decoded = percent_encoding::percent_decode_str(information).decode_utf8_lossy().into_owned();
@@ -157,11 +157,11 @@ fn add_user(information: &str, all: &mut Vec<String>) {
     if password.is_empty() || user.len() >= MIN_USER {
         all.push(user.to_owned());
     }
-    // A password that contains what separates the parts of a URL.
+    // The parts of a password that contains delimiters of a URL.
     all.extend(password.split([':', '&', '/', '@']).filter(|part| part.len() >= MIN_USER).map(str::to_owned));
 }
 
-/// Adds the values of a query or fragment. The names of some parameters say that they are none.
+/// Adds the secret values of a query or fragment. Values of `PLAIN_PARAMETERS` are not secret.
 fn add_query(query: &str, all: &mut Vec<String>) {
     for pair in query.split(['&', '?', '#', ';', '@']) {
         let Some((name, value)) = pair.split_once('=') else {
@@ -173,7 +173,7 @@ fn add_query(query: &str, all: &mut Vec<String>) {
         }
         if value.len() >= MIN_IN_WORD || is_secret_name(name) {
             all.push(value.to_owned());
-            // A credential of a signature begins with the name of the key.
+            // A signature's credential begins with the name of the key: `AKIA…/20260101/us-east-1`.
             let decoded = percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned();
             all.extend(decoded.split_once('/').map(|(key, _)| key.to_owned()));
         }
@@ -183,8 +183,8 @@ fn add_query(query: &str, all: &mut Vec<String>) {
     }
 }
 
-/// Adds the value of a header, and its parts: a `Basic` pair, a token, the credential and the signature of a
-/// signed request, the values of cookies.
+/// Adds the value of a header, and the secrets in it: a `Basic` pair, a token, the credential and signature
+/// of a signed request, or the values of cookies.
 fn add_header(header: &str, all: &mut Vec<String>) {
     all.push(header.to_owned());
     // Cookies and bare tokens have no scheme.
@@ -203,13 +203,13 @@ fn add_header(header: &str, all: &mut Vec<String>) {
                 all.push(value.to_owned());
                 all.extend(value.split_once('/').map(|(key, _)| key.to_owned()));
             }
-            // The names of signed headers are behind a `;`.
+            // In a signed request, words without `=` are the names of signed headers, separated by `;`.
             None if scheme.starts_with("AWS4") || scheme.starts_with("GOOG4") => {}
             None => {
                 all.push(word.to_owned());
                 // The parts of a JSON Web Token, and of base64.
                 let parts = word.split(['.', '/', '+', '=']);
-                // The name of an account is before the signature of Azure.
+                // Azure's signature follows the name of the account and a `:`.
                 all.extend(word.split_once(':').map(|(_, signature)| signature.to_owned()));
                 all.extend(parts.filter(|part| part.len() >= MIN_PART).map(str::to_owned));
             }

@@ -1,10 +1,10 @@
-//! Secrets are hidden wherever they are in a URL.
+//! Tests that no form of a URL or text shows its secrets.
 
 use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn hides_secrets() {
+fn the_shown_url_has_no_secrets() {
     for (url, expected) in [
         ("https://host/a.tar?sig=s3cret&x=1", "https://host/a.tar?[redacted]"),
         ("https://me:s3cret@host:80/a@b.tar?sig=s3cret", "https://[redacted]@host:80/a@b.tar?[redacted]"),
@@ -16,7 +16,7 @@ fn hides_secrets() {
         ("https://host?a@b=s3cret", "https://host?[redacted]"),
         ("https://me:s3cret@host?a@b/c@s3cret", "https://[redacted]@host?[redacted]"),
         ("https://me:s3@cret@host/a.tar#s3cret", "https://[redacted]@host/a.tar#[redacted]"),
-        // Not as a URL should be.
+        // Malformed URLs.
         ("https://me:s3/cret@host/a.tar?s3cret", "https://[redacted]"),
         ("https://me:s3?cret@host/a.tar", "https://[redacted]"),
         ("https://me:s3cret", "https://me:[redacted]"),
@@ -31,7 +31,7 @@ fn hides_secrets() {
         ("https://proxy/https://me:s3cret@host/a", "https://proxy/https://[redacted]"),
         ("http://[::1]:80/a.tar?sig=s3cret", "http://[::1]:80/a.tar?[redacted]"),
         ("http://me:s3cret@[::1]/a.tar", "http://[redacted]@[::1]/a.tar"),
-        // Buckets, whose names have no `?`, and other places.
+        // Buckets, in whose keys a `?` is an ordinary character, and other stores.
         ("gs://bucket/why?.tar", "gs://bucket/why?.tar"),
         ("s3://bucket/a@b:c?d=e.tar", "s3://bucket/a@b:c?d=e.tar"),
         ("s3://AKIA:s3/cr:et@bucket/a.tar", "s3://[redacted]"),
@@ -69,13 +69,13 @@ fn hides_secrets() {
         ("https://me:s3cret\\@h/a", "https://[redacted]"),
     ] {
         assert_eq!(shown(url), expected, "{url}");
-        assert_eq!(shown(expected), expected, "what is shown is shown as it is");
+        assert_eq!(shown(expected), expected, "redacting twice changes nothing");
         assert_eq!(format!("{:#?}", SecretUrl::from(url)), format!("{expected:?}"));
     }
 }
 
 #[test]
-fn what_is_saved_names_the_same_place() {
+fn a_url_without_secrets_names_the_same_object() {
     for (url, expected) in [
         ("https://me:s3cret@h/a.tar?sig=x", "https://h/a.tar"),
         ("https://h/a.tar?", "https://h/a.tar"),
@@ -88,7 +88,7 @@ fn what_is_saved_names_the_same_place() {
 }
 
 #[test]
-fn texts_are_searched_for_urls() {
+fn secrets_in_texts_are_redacted() {
     for (text, expected) in [
         (
             "GET http://h/k?sig=s3cret failed, \"https://u:s3cret@h/\"",
@@ -115,15 +115,15 @@ fn texts_are_searched_for_urls() {
         sent.redact(text)
     };
     let url = "https://me:pass%2Fword@h/a?x=1&sig=abc%3Ddef%3D";
-    let told = "abc=def= and abc%3Ddef%3D of pass/word are no good: 1";
-    assert_eq!(redact(told, &["gs://b", url]), "[redacted] and [redacted] of [redacted] are no good: 1");
+    let message = "abc=def= and abc%3Ddef%3D of pass/word are no good: 1";
+    assert_eq!(redact(message, &["gs://b", url]), "[redacted] and [redacted] of [redacted] are no good: 1");
     let url = "https://me:c2VjcmV0cGFzcw==@h/a";
     assert_eq!(redact("token c2VjcmV0cGFzcw== is not valid", &[url]), "token [redacted] is not valid");
 }
 
-/// Whatever was sent is found in foreign text, in each encoding and however short it is.
+/// A value that was sent is found in foreign text in each encoding, however short the value is.
 #[test]
-fn what_was_sent_is_hidden_in_foreign_text() {
+fn sent_secrets_are_hidden_in_foreign_text() {
     let hidden = |sent: &SentSecrets, text: &str, secrets: &[&str]| {
         let shown = sent.redact(text);
         for secret in secrets {
@@ -140,7 +140,7 @@ fn what_was_sent_is_hidden_in_foreign_text() {
         &["abc4", "ABC4", "YWJj"],
     );
     assert!(shown.ends_with("is wrong, [redacted] too, as is x[redacted]x"), "{shown}");
-    // A short one is found where it is a word.
+    // A short value is hidden where it is a whole word.
     let one = SentSecrets::of_url("https://me:e@h/a.tar?sig=f");
     let shown = hidden(&one, "the password \"e\" and f are wrong", &["\"e\"", " f "]);
     assert_eq!(shown, "the password \"[redacted]\" and [redacted] are wrong");
@@ -187,12 +187,15 @@ fn own_texts_keep_all_but_the_secrets_of_urls() {
 }
 
 #[test]
-fn places_are_those_of_what_is_shown() {
+fn positions_are_converted_to_those_in_the_shown_text() {
     let url = SecretUrl::from("https://mé:s3cret@hé/{?s3cret");
     let shown = url.to_string();
     for at in ["hé", "{", "?"] {
-        let place = |text: &str| text.find(at).unwrap();
-        assert_eq!(url.shown_before(place(url.expose_secret())), shown[..place(&shown)].chars().count());
+        let position = |text: &str| text.find(at).unwrap();
+        assert_eq!(
+            url.shown_before(position(url.expose_secret())),
+            shown[..position(&shown)].chars().count()
+        );
     }
     assert_eq!(url.shown_before(10), 8);
 }

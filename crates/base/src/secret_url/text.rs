@@ -4,8 +4,8 @@ use super::parts::scheme_start;
 use super::{HIDDEN, shown};
 use std::borrow::Cow;
 
-/// Hides what looks like a secret in foreign text: the secrets of URLs, queries of paths, values with the
-/// name of a secret, and what is behind `Basic` or `Bearer`.
+/// Hides what looks like a secret in foreign text: the secrets of URLs, queries of paths, values of
+/// parameters whose name is that of a secret, and the word after `Basic` or `Bearer`.
 pub fn redact_text(text: &str) -> String {
     each_word(text, |before, word| match hidden_in_word(before, word) {
         Some(at) => format!("{}{HIDDEN}", &word[..at]).into(),
@@ -18,8 +18,8 @@ pub fn redact_urls(text: &str) -> String {
     each_word(text, |_, word| if word.contains("://") { shown(word) } else { word.into() })
 }
 
-/// Replaces each word of a text by what `show` returns for the word before it and for itself. A word that
-/// contains a URL is given from there.
+/// Replaces each word of a text by `show(previous word, word)`. If a word contains a URL, only the part from
+/// the URL on is passed and replaced.
 fn each_word(text: &str, show: impl for<'a> Fn(&str, &'a str) -> Cow<'a, str>) -> String {
     let is_end = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`');
     let mut shown_text = String::with_capacity(text.len());
@@ -35,8 +35,8 @@ fn each_word(text: &str, show: impl for<'a> Fn(&str, &'a str) -> Cow<'a, str>) -
     shown_text
 }
 
-/// The start of the secret in a word that is no URL: the query of a path, the value of an option whose name
-/// is that of a secret, or the word behind `Basic` or `Bearer` in an `Authorization`.
+/// The start of the secret in a word that is not a URL. The secret is the query of a path, the value of a
+/// parameter whose name is that of a secret, or the whole word if it follows `Basic` or `Bearer`.
 fn hidden_in_word(before: &str, word: &str) -> Option<usize> {
     if word.contains("://") {
         return None;

@@ -1,4 +1,5 @@
-//! A picture on its way from a file to a batch.
+//! A picture between its file and its slot in a batch: crops, flips and a resize are planned, and pixels
+//! decoded late.
 
 mod pixel_writer;
 mod plan;
@@ -19,11 +20,11 @@ use crate::resizer::Format;
 use plan::{FramePlan, PlannedResize};
 use std::fmt;
 
-/// The memory that frames work in, reused from one frame to the next.
+/// The working memory of frames, reused from one frame to the next.
 #[doc(hidden)]
 #[derive(Default)]
 pub struct FrameScratch {
-    /// Begins with the pixels of the current picture.
+    /// The pixels of the current picture, followed by unused bytes.
     pixels: Vec<u8>,
     /// The memory that the next step draws into.
     spare: Vec<u8>,
@@ -50,19 +51,19 @@ impl FrameScratch {
     }
 }
 
-/// A picture that [transforms](super::Transform) work on. Its size is known; its pixels are decoded when they
-/// are first needed.
+/// A picture that [transforms](super::Transform) change. Its size is known from the start; its pixels are
+/// decoded when they are first needed.
 ///
-/// Crops, flips and the first resize are only recorded. When pixels are needed, or all transforms are done,
-/// the remaining part is decoded, at the smallest scale that suffices.
+/// Crops, flips and the first resize are only recorded. When a transform needs pixels, or all transforms are
+/// done, only the part that remains is decoded, at the smallest scale that suffices.
 pub struct Frame<'a> {
     file: &'a [u8],
     options: FrameOptions,
     /// The headers of a JPEG that is not decoded yet; `None` if the pixels are in the scratch memory.
     jpeg: Option<jpeg::JpegHeaders>,
-    /// Whether pixels have 16 bits, in the memory's byte order.
+    /// Whether pixels have 16 bits, in native byte order.
     is_wide: bool,
-    /// Width and height of the picture as stored.
+    /// Width and height of the picture before `orientation` is applied.
     stored: (u32, u32),
     orientation: Orientation,
     plan: FramePlan,
@@ -126,7 +127,8 @@ impl<'a> Frame<'a> {
         let part = size.into();
         let rect = Rect { x: left, y: top, width: part.width, height: part.height };
         if self.plan.resize.is_some_and(|to| to.filter == Filter::Nearest) {
-            // The choice of the nearest pixel must not depend on how the position of the part is rounded.
+            // The nearest pixel must be chosen in the whole resized picture: in the part alone, positions
+            // would be rounded differently.
             self.draw()?;
         }
         let size = self.size();
@@ -140,8 +142,8 @@ impl<'a> Frame<'a> {
     /// Resizes the picture to `(height, width)`.
     ///
     /// # Errors
-    /// [`ImageError::Outside`] for a size of 0 pixels, and those of [`pixels`](Frame::pixels) if the picture
-    /// has been resized before.
+    /// [`ImageError::Outside`] for a size of 0 pixels, and the errors of [`pixels`](Frame::pixels) if the
+    /// picture has been resized before.
     pub fn resize(&mut self, size: impl Into<Size>, filter: Filter) -> Result<(), ImageError> {
         let part = size.into();
         let (before, Size { height, width }) = (self.size(), part);
@@ -152,7 +154,7 @@ impl<'a> Frame<'a> {
         if filter == Filter::Nearest
             && (self.plan.flip_x || self.plan.flip_y || !self.orientation.is_identity())
         {
-            // Of two pixels that are equally near, the plan would take the other one: it resizes first.
+            // The plan resizes before it flips, and would choose the other one of two equally near pixels.
             self.draw()?;
         }
         let resize = PlannedResize { width, height, filter };
@@ -176,17 +178,17 @@ impl<'a> Frame<'a> {
         self.geometry.push(GeometryStep::FlipHorizontal, self.size());
     }
 
-    /// Turns the picture upside down: top becomes bottom.
+    /// Mirrors the picture: top becomes bottom.
     pub fn flip_vertical(&mut self) {
         self.plan = self.plan.flip_vertical();
         self.geometry.push(GeometryStep::FlipVertical, self.size());
     }
 
-    /// The pixels: rows from the top, pixels from the left, the channels of a pixel together. A file of 16
-    /// bits is scaled to 8 bits here.
+    /// The pixels: rows from the top, pixels from the left, the channels of a pixel together. Calling this
+    /// scales a file of 16 bits to 8 bits.
     ///
     /// # Errors
-    /// Those of decoding, and [`ImageError::Depth`] in a mode of 16 bits.
+    /// The errors of decoding, and [`ImageError::Depth`] in a mode of 16 bits.
     pub fn pixels(&mut self) -> Result<&mut [u8], ImageError> {
         self.draw()?;
         self.narrow()?;
@@ -198,7 +200,7 @@ impl<'a> Frame<'a> {
     /// together.
     ///
     /// # Errors
-    /// Those of decoding, and [`ImageError::Mode`] in a mode of 8 bits.
+    /// The errors of decoding, and [`ImageError::Mode`] in a mode of 8 bits.
     pub fn pixels_u16(&mut self) -> Result<&mut [u16], ImageError> {
         let mode = self.options.mode;
         if !mode.is_wide() {
@@ -220,7 +222,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Scales drawn pixels to 8 bits, unless the mode has 16.
+    /// Scales the pixels in memory to 8 bits. An error in a mode of 16 bits.
     fn narrow(&mut self) -> Result<(), ImageError> {
         if self.options.mode.is_wide() {
             return Err(ImageError::Depth(self.options.mode));
@@ -234,13 +236,13 @@ impl<'a> Frame<'a> {
     }
 
     /// Replaces the picture by a new one of this size, `(height, width)`. `draw` gets the current pixels, and
-    /// memory with arbitrary content for those of the new picture.
+    /// memory with arbitrary content for the pixels of the new picture.
     ///
-    /// Boxes and masks cannot follow such a change: see `ImageColumn`.
-    /// For their sake, a change that moves no pixels, such as a blur, is made in [`pixels`](Frame::pixels).
+    /// Boxes and masks cannot follow such a change: see `ImageColumn`. So make a change that moves no pixels,
+    /// such as a blur, through [`pixels`](Frame::pixels) instead.
     ///
     /// # Errors
-    /// Those of decoding, and [`ImageError::TooLarge`].
+    /// The errors of decoding, and [`ImageError::TooLarge`].
     pub fn redraw(
         &mut self,
         size: impl Into<Size>,
@@ -249,7 +251,7 @@ impl<'a> Frame<'a> {
         self.redraw_as(Some(GeometryStep::Unknown), size.into(), draw)
     }
 
-    /// As [`redraw`](Frame::redraw), for a change that is known to move pixels by this step, or to move none.
+    /// As [`redraw`](Frame::redraw), for a change that moves pixels by a known step, or moves none (`None`).
     pub(super) fn redraw_as(
         &mut self,
         step: Option<GeometryStep>,
@@ -271,13 +273,13 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// How the transforms so far moved the pixels.
+    /// How the transforms so far have moved the pixels.
     #[doc(hidden)]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// The number of bytes of a picture of this size, which must be within the limit.
+    /// The number of bytes of a picture of this size. An error if it exceeds the limit.
     fn byte_len(&self, width: u32, height: u32) -> Result<usize, ImageError> {
         within_limit(Size { height, width }, self.pixel_size(), self.options.limit)
     }
@@ -291,7 +293,7 @@ impl<'a> Frame<'a> {
         Format { channels: self.channels(), wide: self.is_wide }
     }
 
-    /// Executes the plan: the pixels are in the scratch memory then, and the plan is empty.
+    /// Executes the plan. Afterwards the pixels are in the scratch memory, and the plan is empty.
     fn draw(&mut self) -> Result<(), ImageError> {
         let (raster, plan, orientation) = self.load()?;
         let (width, height) = (self.width(), self.height());
@@ -299,7 +301,7 @@ impl<'a> Frame<'a> {
             self.resample(raster, plan)?;
         }
         self.orient(plan, orientation)?;
-        // Only now: after an error the frame is unchanged, and another call returns the error again.
+        // Changed last: after an error the frame is unchanged, so that another call returns the same error.
         self.jpeg = None;
         (self.stored, self.orientation) = ((width, height), Orientation::default());
         self.plan = FramePlan::new(width, height);
@@ -327,8 +329,8 @@ impl<'a> Frame<'a> {
         writer.write(&self.scratch.pixels[..size], self.is_wide, orientation == mirror, slot)
     }
 
-    /// Decodes the pixels unless they are in memory. Returns the part of the picture that they show, and the
-    /// plan and the orientation to be applied to them.
+    /// Decodes the pixels unless they are in memory. Returns the part of the picture that is in memory, and
+    /// the plan and the orientation that are still to be applied.
     fn load(&mut self) -> Result<(Raster, FramePlan, Orientation), ImageError> {
         let (plan, orientation) = self.plan.for_stored(self.orientation, self.stored);
         let raster = match &self.jpeg {

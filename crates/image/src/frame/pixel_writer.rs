@@ -1,4 +1,4 @@
-//! Writing of pixels into slots, in any layout and type.
+//! Writes pixels into slots, in any layout and element type.
 
 use crate::dtype::DType;
 use crate::{ImageError, ImageMode, Size};
@@ -8,7 +8,7 @@ use half::{bf16, f16};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Layout {
-    /// Height, width, channels: the channels of a pixel together, as on TPUs and in TensorFlow.
+    /// Height, width, channels: the channels of a pixel are adjacent, as on TPUs and in TensorFlow.
     #[default]
     #[doc(alias = "NHWC")]
     #[doc(alias = "channels_last")]
@@ -20,9 +20,9 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// The layout of batches of pictures that are `NCHW`: [`Chw`](Layout::Chw) for each picture.
+    /// [`Chw`](Layout::Chw), by the name for batches.
     pub const NCHW: Layout = Layout::Chw;
-    /// The layout of batches of pictures that are `NHWC`: [`Hwc`](Layout::Hwc) for each picture.
+    /// [`Hwc`](Layout::Hwc), by the name for batches.
     pub const NHWC: Layout = Layout::Hwc;
 
     /// The shape of a picture.
@@ -36,9 +36,9 @@ impl Layout {
         }
     }
 
-    /// A picture of this shape as planes of rows of pixels: the number of planes, the height, the width, and
-    /// the number of values in a pixel of a plane. With the channels last there is one plane of larger
-    /// pixels.
+    /// Divides a picture of this shape into planes. Returns the number of planes, the height, the width, and
+    /// the number of values per pixel of a plane. With the channels last there is one plane, whose pixels
+    /// have all channels.
     #[doc(hidden)]
     #[must_use]
     pub fn planes(self, [first, second, third]: [usize; 3]) -> (usize, usize, usize, usize) {
@@ -57,16 +57,16 @@ pub struct PixelWriter {
     channels: usize,
     layout: Layout,
     tables: PixelTables,
-    /// Mean and deviation of each channel, for pixels of 16 bits.
+    /// Mean and standard deviation of each channel, for pixels of 16 bits.
     statistics: Vec<(f32, f32)>,
 }
 
-/// The values that are written, as a lookup table for each channel, with an entry for each of its 256 values.
-/// A table is as fast as arithmetic, and gives exactly the results of the usual arithmetic, in any type.
+/// The element type of the slots. For floats, each channel has a lookup table with the normalised result for
+/// each of its 256 values. A table is as fast as arithmetic, and gives exactly the results of torchvision's.
 #[derive(Debug, Clone)]
 enum PixelTables {
     U8,
-    /// Pixels of 16 bits as they are.
+    /// Pixels of 16 bits, written unchanged.
     U16,
     F32(Vec<[f32; 256]>),
     Bf16(Vec<[bf16; 256]>),
@@ -77,9 +77,9 @@ enum PixelTables {
 pub(super) type Statistics<'a> = (&'a [f32], &'a [f32]);
 
 impl PixelWriter {
-    /// Values of type `u8` are 0 to 255, those of `u16` 0 to 65535. Those of other types are 0 to 1, minus
+    /// Values of type `u8` are 0 to 255, and of `u16` 0 to 65535. Values of the float types are 0 to 1, minus
     /// the mean and divided by the deviation if `normalize` is given. Returns `None` for a type that pixels
-    /// cannot have.
+    /// of the mode cannot have.
     pub fn new(
         size: Size,
         mode: ImageMode,
@@ -100,7 +100,7 @@ impl PixelWriter {
         Some(PixelWriter { size, channels, layout, tables, statistics })
     }
 
-    /// Whether slots hold the pixels unchanged.
+    /// Whether the slots get the pixels unchanged.
     pub(super) fn is_plain(&self) -> bool {
         matches!(self.tables, PixelTables::U8) && (self.layout == Layout::Hwc || self.channels == 1)
     }
@@ -126,11 +126,19 @@ impl PixelWriter {
         mirror: bool,
         slot: &mut [u8],
     ) -> Result<(), ImageError> {
-        let shape = (self.size.width as usize, self.channels, self.layout, mirror);
-        if wide { self.write_wide(pixels, shape, slot) } else { self.write_narrow(pixels, shape, slot) }
+        let arrangement = Arrangement {
+            width: self.size.width as usize,
+            channels: self.channels,
+            layout: self.layout,
+            mirror,
+        };
+        match wide {
+            true => self.write_wide(pixels, arrangement, slot),
+            false => self.write_narrow(pixels, arrangement, slot),
+        }
     }
 
-    fn write_wide(&self, pixels: &[u8], shape: Arrangement, slot: &mut [u8]) -> Result<(), ImageError> {
+    fn write_wide(&self, pixels: &[u8], arrangement: Arrangement, slot: &mut [u8]) -> Result<(), ImageError> {
         let pixels: &[[u8; 2]] = pixels.as_chunks().0;
         let float = |channel: usize, number: [u8; 2]| {
             let (mean, deviation) = self.statistics.get(channel).copied().unwrap_or((0.0, 1.0));
@@ -139,18 +147,18 @@ impl PixelWriter {
         // Slots are aligned for any type.
         match &self.tables {
             PixelTables::U16 => {
-                arrange(pixels, shape, bytemuck::cast_slice_mut(slot), |_, number| {
+                arrange(pixels, arrangement, bytemuck::cast_slice_mut(slot), |_, number| {
                     u16::from_ne_bytes(number)
                 });
             }
-            PixelTables::F32(_) => arrange(pixels, shape, bytemuck::cast_slice_mut(slot), float),
+            PixelTables::F32(_) => arrange(pixels, arrangement, bytemuck::cast_slice_mut(slot), float),
             PixelTables::Bf16(_) => {
-                arrange(pixels, shape, bytemuck::cast_slice_mut(slot), |channel, number| {
+                arrange(pixels, arrangement, bytemuck::cast_slice_mut(slot), |channel, number| {
                     bf16::from_f32(float(channel, number))
                 })
             }
             PixelTables::F16(_) => {
-                arrange(pixels, shape, bytemuck::cast_slice_mut(slot), |channel, number| {
+                arrange(pixels, arrangement, bytemuck::cast_slice_mut(slot), |channel, number| {
                     f16::from_f32(float(channel, number))
                 })
             }
@@ -159,21 +167,26 @@ impl PixelWriter {
         Ok(())
     }
 
-    fn write_narrow(&self, pixels: &[u8], shape: Arrangement, slot: &mut [u8]) -> Result<(), ImageError> {
+    fn write_narrow(
+        &self,
+        pixels: &[u8],
+        arrangement: Arrangement,
+        slot: &mut [u8],
+    ) -> Result<(), ImageError> {
         match &self.tables {
-            PixelTables::U8 => arrange(pixels, shape, slot, |_, number| number),
+            PixelTables::U8 => arrange(pixels, arrangement, slot, |_, number| number),
             PixelTables::U16 => return Err(wrong_depth()),
-            PixelTables::F32(tables) => typed(pixels, shape, slot, tables),
-            PixelTables::Bf16(tables) => typed(pixels, shape, slot, tables),
-            PixelTables::F16(tables) => typed(pixels, shape, slot, tables),
+            PixelTables::F32(tables) => typed(pixels, arrangement, slot, tables),
+            PixelTables::Bf16(tables) => typed(pixels, arrangement, slot, tables),
+            PixelTables::F16(tables) => typed(pixels, arrangement, slot, tables),
         }
         Ok(())
     }
 }
 
-/// The error for pixels that the slots have no room for. The frame prevents it.
+/// The error if the slots have another depth than the pixels. `Frame` prevents it.
 fn wrong_depth() -> ImageError {
-    ImageError::Decode("the slots have another number of bits than the pixels".into())
+    ImageError::Decode("the slots have another depth than the pixels".into())
 }
 
 /// The mean and the deviation of a channel.
@@ -195,17 +208,23 @@ fn tables<T: Copy + Default>(
     (0..channels).map(table).collect()
 }
 
-/// Width, channels, layout, and whether the picture is mirrored.
-type Arrangement = (usize, usize, Layout, bool);
+/// How the pixels of a picture are arranged in a slot.
+#[derive(Clone, Copy)]
+struct Arrangement {
+    width: usize,
+    channels: usize,
+    layout: Layout,
+    mirror: bool,
+}
 
-fn typed<T: bytemuck::Pod>(pixels: &[u8], shape: Arrangement, slot: &mut [u8], tables: &[[T; 256]]) {
+fn typed<T: bytemuck::Pod>(pixels: &[u8], arrangement: Arrangement, slot: &mut [u8], tables: &[[T; 256]]) {
     // Slots are aligned for any type.
     let slot: &mut [T] = bytemuck::cast_slice_mut(slot);
     match tables {
-        [table] => arrange(pixels, shape, slot, |_, number| table[usize::from(number)]),
+        [table] => arrange(pixels, arrangement, slot, |_, number| table[usize::from(number)]),
         [r, g, b, ..] => {
             let tables = [r, g, b];
-            arrange(pixels, shape, slot, |channel, number| tables[channel][usize::from(number)]);
+            arrange(pixels, arrangement, slot, |channel, number| tables[channel][usize::from(number)]);
         }
         _ => {}
     }
@@ -213,7 +232,7 @@ fn typed<T: bytemuck::Pod>(pixels: &[u8], shape: Arrangement, slot: &mut [u8], t
 
 fn arrange<P: Copy, T>(
     pixels: &[P],
-    (width, channels, layout, mirror): Arrangement,
+    Arrangement { width, channels, layout, mirror }: Arrangement,
     slot: &mut [T],
     number: impl Fn(usize, P) -> T,
 ) {
@@ -283,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_and_mirrors() {
+    fn pixels_are_written_in_each_layout_and_mirrored() {
         assert_eq!(written(Layout::Hwc, false), PIXELS);
         let mirrored = [20, 21, 22, 10, 11, 12, 0, 1, 2, 50, 51, 52, 40, 41, 42, 30, 31, 32];
         assert_eq!(written(Layout::Hwc, true), mirrored);
@@ -294,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_normalized_to_the_last_bit_and_rounded() {
+    fn values_are_normalized_exactly_and_rounded() {
         let (mean, deviation) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
         let normal =
             |byte: u8, channel: usize| (f32::from(byte) / 255.0 - mean[channel]) / deviation[channel];
@@ -325,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn grey_has_one_layout() {
+    fn grey_pictures_have_the_same_bytes_in_both_layouts() {
         let writer =
             PixelWriter::new(Size::from((1, 2)), ImageMode::L8, Layout::Chw, DType::F32, None).unwrap();
         let mut slot = [0; 8];
@@ -334,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_of_another_size_is_refused() {
+    fn a_picture_of_another_size_is_an_error() {
         let writer =
             PixelWriter::new(Size::from((2, 3)), ImageMode::Rgb8, Layout::Hwc, DType::U8, None).unwrap();
         assert!(writer.check(Size::from((2, 3)), &[0; 18]).is_ok());

@@ -1,12 +1,12 @@
-//! The plan of a picture: its crops, flips and resize, collected before anything is decoded.
+//! The plan of a picture: its crops, flips and resize, collected before decoding.
 
 use crate::Filter;
 use crate::orientation::Orientation;
 use crate::raster::Raster;
 use crate::rectangle::Rect;
 
-/// A crop, a resize, another crop and flips: any sequence of crops and flips with at most one resize among
-/// them is equal to one of these.
+/// A crop, a resize, another crop and flips, in this order. Any sequence of crops and flips with at most one
+/// resize is equivalent to such a plan.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct FramePlan {
     /// The part that is resized. Pixels outside of it do not contribute.
@@ -28,7 +28,7 @@ pub(super) struct PlannedResize {
 }
 
 impl FramePlan {
-    /// The whole picture as it is.
+    /// The plan that keeps the whole picture unchanged.
     pub(super) fn new(width: u32, height: u32) -> Self {
         let all = Rect::all(width, height);
         FramePlan { window: all, resize: None, kept: all, flip_x: false, flip_y: false }
@@ -68,9 +68,9 @@ impl FramePlan {
         FramePlan { flip_y: !self.flip_y, ..self }
     }
 
-    /// Translates the plan to the picture as stored, before `orientation` is applied. The returned plan does
-    /// not mirror; the returned orientation, which is applied after it, does. `stored` is the width and
-    /// height before `orientation`.
+    /// Translates the plan to the stored picture, to which `orientation` has not been applied. `stored` is
+    /// its width and height. The returned plan has no flips: they are part of the returned orientation, which
+    /// is applied after the plan.
     pub(super) fn for_stored(self, orientation: Orientation, stored: (u32, u32)) -> (Self, Orientation) {
         let resized = self.resize.map_or((self.window.width, self.window.height), |to| (to.width, to.height));
         let resize = self.resize.map(|to| {
@@ -84,14 +84,15 @@ impl FramePlan {
         (plan, Orientation { flip_x, flip_y, ..orientation })
     }
 
-    /// Whether the pixels are already the result of the plan, apart from the orientation.
+    /// Whether the pixels in memory are already the result of the plan, apart from the orientation.
     pub(super) fn is_done(self, raster: Raster) -> bool {
         raster.shrink == 1 && self.resize.is_none() && self.window == raster.part
     }
 
-    /// The factor by which the resize reduces the picture, the smaller one of both directions, at least 1.
+    /// The factor by which the resize reduces the picture: the smaller one of its two axes, at least 1.
     pub(super) fn reduction(self) -> f64 {
-        // The nearest pixel is one of the file, not one of a reduced picture.
+        // Nearest pixels are chosen from the file's pixels, so that a picture must not be reduced while it is
+        // decoded.
         let Some(resize) = self.resize.filter(|to| to.filter != Filter::Nearest) else { return 1.0 };
         let times = |from: u32, to: u32| f64::from(from) / f64::from(to.max(1));
         times(self.window.width, resize.width).min(times(self.window.height, resize.height)).max(1.0)
@@ -125,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_plan_is_what_its_steps_do_one_after_the_other(
+        fn a_plan_gives_the_same_pixels_as_its_steps_in_order(
             (width, height) in (1..40u32, 1..40u32),
             steps in proptest::collection::vec(step(), 0..6),
         ) {
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_is_refused() {
+    fn a_crop_outside_of_the_picture_is_refused() {
         let plan = FramePlan::new(10, 10);
         for (x, y, width, height) in [(0, 0, 11, 1), (10, 0, 1, 1), (0, 0, 0, 1), (u32::MAX, 0, 2, 1)] {
             assert_eq!(plan.crop(Rect { x, y, width, height }), None);

@@ -1,4 +1,4 @@
-//! Resizing of the pixels in memory to the part that a plan keeps.
+//! Resizes the pixels in memory to the part that a plan keeps.
 
 use super::plan::FramePlan;
 use crate::Filter;
@@ -8,10 +8,10 @@ use crate::raster::{Raster, first_bytes};
 use crate::resizer::{Format, Kernel, Part, PixelMemory, resize};
 use std::ops::Range;
 
-/// Resizes pictures, and keeps its working memory from one to the next.
+/// Resizes pictures, and keeps its working memory from one picture to the next.
 ///
-/// The height is resized first, then the width, in two calls of the resizer, so that no filter sees a pixel
-/// outside of the window: the first call does not filter across, and the second gets only pixels of the
+/// The height is resized first, then the width, in two calls of the resizer. The first call does not filter
+/// across columns, and the second gets only columns of the window. So no filter uses a pixel outside of the
 /// window.
 #[derive(Default)]
 pub(super) struct Resampler {
@@ -27,8 +27,8 @@ impl Resampler {
         }
     }
 
-    /// Draws the part of a picture that `plan` keeps into `to`, which has the size of that part. `from` has
-    /// the pixels of `raster`, and is only read.
+    /// Draws the part of a picture that `plan` keeps into `to`, which has exactly the size of that part.
+    /// `from` has the pixels of `raster`. It is not changed.
     pub(super) fn draw(
         &mut self,
         from: &mut [u8],
@@ -44,7 +44,7 @@ impl Resampler {
         });
         let pixel = format.channels * if format.wide { 2 } else { 1 };
         let Some(kernel) = kernel(filter) else {
-            // No picture is reduced while it is decoded if its pixels are not averaged.
+            // With this filter, no picture is reduced while it is decoded: `raster.shrink` is 1.
             let across = nearest(window.x - raster.part.x, window.width, resized.0, kept.x..kept.right());
             let down = nearest(window.y - raster.part.y, window.height, resized.1, kept.y..kept.bottom());
             return gather(from, width as usize, pixel, (&across, &down), to);
@@ -83,7 +83,7 @@ impl Resampler {
 
 /// One direction of a resize, in pixels in memory.
 struct Axis {
-    /// The pixels that the filter sees: those of the window, as if it had been cropped before.
+    /// The pixels that the filter may use: those of the window, as if the picture had been cropped to it.
     view: Range<u32>,
     /// The start of the kept part, relative to `view`.
     start: f64,
@@ -92,7 +92,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// `window` is the part of `size` pixels that becomes `resized` pixels, of which `kept` are kept.
+    /// The part `window` of `size` pixels is resized to `resized` pixels, of which the range `kept` is kept.
     fn new(window: Range<f64>, size: u32, resized: u32, kept: Range<u32>) -> Self {
         let view = window.start.floor() as u32..(window.end.ceil() as u32).min(size);
         let step = (window.end - window.start) / f64::from(resized);
@@ -102,7 +102,7 @@ impl Axis {
         Axis { view, start, length: length.min(rest) }
     }
 
-    /// Whether the kept part is `kept` whole pixels, which are not resized.
+    /// Whether the kept part consists of exactly `kept` whole pixels, so that this axis needs no resize.
     fn is_whole(&self, kept: u32) -> bool {
         self.length == f64::from(kept) && self.start == self.start.round()
     }
@@ -116,7 +116,7 @@ impl Axis {
     }
 }
 
-/// The kernel of a filter; `None` if pixels are taken as they are.
+/// The kernel of a filter; `None` if the filter copies pixels.
 fn kernel(filter: Filter) -> Option<Kernel> {
     match filter {
         Filter::Nearest => None,
@@ -147,7 +147,7 @@ fn gather(
         6 => gather_pixels::<6>(from, width, (across, down), to),
         _ => None,
     }
-    .ok_or_else(|| ImageError::Decode("a part that is not in the decoded picture".into()))
+    .ok_or_else(|| ImageError::Decode("a part is not in the decoded picture".into()))
 }
 
 fn gather_pixels<const N: usize>(
@@ -178,7 +178,7 @@ mod tests {
     use crate::rectangle::Rect;
 
     #[test]
-    fn a_part_of_what_is_resized_is_that_part() {
+    fn resizing_a_part_gives_that_part_of_the_resized_whole() {
         let mut resampler = Resampler::default();
         let mut draw = |from: &[u8], plan: FramePlan| {
             let raster = Raster::whole((plan.window.width, plan.window.height));
@@ -189,7 +189,7 @@ mod tests {
         };
         for filter in [Filter::Bilinear, Filter::Bicubic, Filter::Lanczos] {
             for (width, resized) in (1..10).flat_map(|width| (1..28).map(move |resized| (width, resized))) {
-                // Rows that differ, so that a confusion of rows is noticed.
+                // The rows differ, so that a confusion of rows makes the test fail.
                 let from: Vec<u8> = (0..3 * width).map(|at| (at * 97 % 256) as u8).collect();
                 let resize = PlannedResize { width: resized, height: 2, filter };
                 let Some(plan) = FramePlan::new(width, 3).resize(resize) else { continue };

@@ -16,7 +16,7 @@ fn file(orientation: u8) -> Vec<u8> {
     [&jpeg[..2], &exif, &jpeg[2..]].concat()
 }
 
-/// The size and pixels of the picture, or of a part of it, mirrored.
+/// The size and pixels of the picture, or of a part of it, which is mirrored.
 fn drawn(file: &[u8], oriented: bool, part: Option<Rect>) -> ((u32, u32), Vec<u8>) {
     let options = FrameOptions {
         keep_wide: false,
@@ -36,15 +36,15 @@ fn drawn(file: &[u8], oriented: bool, part: Option<Rect>) -> ((u32, u32), Vec<u8
 }
 
 #[test]
-fn a_picture_is_turned_as_exif_says_when_that_is_wanted() {
-    let (_, lying) = drawn(&file(1), true, None);
+fn the_exif_orientation_is_applied_if_the_option_is_set() {
+    let (_, stored) = drawn(&file(1), true, None);
     for exif in 1..=8 {
         let file = file(exif);
-        assert_eq!(drawn(&file, false, None), (SIZE, lying.clone()), "{exif}");
+        assert_eq!(drawn(&file, false, None), (SIZE, stored.clone()), "{exif}");
         let orientation = Orientation::from(ExifOrientation::from_exif(exif).unwrap());
         let size = orientation.size(SIZE);
-        let mut oriented = vec![0; lying.len()];
-        orientation.apply(&lying, SIZE, 3, &mut oriented);
+        let mut oriented = vec![0; stored.len()];
+        orientation.apply(&stored, SIZE, 3, &mut oriented);
         assert_eq!(drawn(&file, true, None), (size, oriented.clone()), "{exif}");
 
         // A crop refers to the picture after its orientation is applied.

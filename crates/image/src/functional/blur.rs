@@ -3,14 +3,14 @@
 use crate::{Frame, ImageError, PaddingMode, Size};
 
 /// Blurs with a Gaussian kernel of this size, `(height, width)`, and this standard deviation in pixels.
-/// Beyond its edges the picture is mirrored ([`PaddingMode::Reflect`]). As torchvision's `gaussian_blur`,
-/// from which values differ by at most 1.
+/// Beyond its edges the picture is mirrored ([`PaddingMode::Reflect`]). The values differ by at most 1 from
+/// those of torchvision's `gaussian_blur`.
 ///
-/// The kernel's sides should be odd, and at most 65,535; of an even one, the last row or column has no
-/// weight. A deviation that is not positive, or no number, leaves the picture as it is.
+/// The kernel's sides should be odd, and at most 65,535; the last row or column of an even kernel has no
+/// weight. A deviation that is not positive, or NaN, leaves the picture unchanged.
 ///
 /// # Errors
-/// Those of [`Frame::pixels`].
+/// The errors of [`Frame::pixels`].
 pub fn gaussian_blur(
     frame: &mut Frame<'_>,
     kernel_size: impl Into<Size>,
@@ -24,7 +24,7 @@ pub fn gaussian_blur(
 /// The weights of a kernel's central pixel and of those to one side of it.
 fn half_kernel(side: u32, sigma: f64) -> Vec<f32> {
     let reach = if sigma > 0.0 { (side.clamp(1, 65_535) - 1) / 2 } else { 0 };
-    // Farther weights are 0 in `f32`: a large kernel costs no more than they need.
+    // Weights beyond 15 standard deviations are 0 in `f32`, so that a larger kernel costs no more time.
     let reach = f64::from(reach).min((sigma * 15.0).ceil()).max(0.0) as u32;
     let weight = |at: u32| (-0.5 * (f64::from(at) / sigma).powi(2)).exp();
     let weights: Vec<f64> = (0..=reach).map(|at| if at == 0 { 1.0 } else { weight(at) }).collect();
@@ -32,7 +32,7 @@ fn half_kernel(side: u32, sigma: f64) -> Vec<f32> {
     weights.into_iter().map(|weight| (weight / sum) as f32).collect()
 }
 
-/// Blurs each column, then each row, one row of the picture after the other.
+/// Blurs along the columns and then along the rows, one row of the result after the other.
 fn blur(from: &[u8], size: Size, channels: usize, (down, across): (&[f32], &[f32]), to: &mut [u8]) {
     let (width, stride) = (size.width as usize, size.width as usize * channels);
     let edge = across.len() - 1;
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_has_the_sum_1_and_no_more_weights_than_count() {
+    fn the_weights_of_a_kernel_add_up_to_1_and_omit_zeros() {
         for (side, sigma, weights) in
             [(1, 2.0, 1), (3, 0.1, 2), (23, 2.0, 12), (u32::MAX, 2.0, 31), (9, 0.0, 1)]
         {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn an_even_picture_stays_even() {
+    fn a_picture_of_one_colour_stays_unchanged() {
         let mut to = [0; 12];
         let kernel = half_kernel(99, 30.0);
         blur(&[200; 12], Size { height: 4, width: 1 }, 3, (&kernel, &kernel), &mut to);

@@ -1,6 +1,6 @@
 //! Colour adjustments of pixels, in place.
 //!
-//! Most use a lookup table of 256 entries, which are computed as they would be for each pixel.
+//! Most functions use a lookup table with 256 entries, computed like the values of single pixels would be.
 
 use crate::convert::luma;
 
@@ -46,8 +46,8 @@ pub(super) fn grey(pixels: &mut [u8]) {
     pixels.as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| *pixel = [luma(*pixel); 3]);
 }
 
-/// Shifts the hue by `turns` full turns: the largest and the smallest value of a pixel stay, the one in
-/// between changes.
+/// Shifts the hue by `turns` full turns. The largest and the smallest value of a pixel stay the same numbers,
+/// but may move to other channels; the value in between changes.
 pub(super) fn hue(pixels: &mut [u8], turns: f32) {
     // In sectors of a sixth of a turn, from 0 to 6.
     let turned = 6.0 * (turns - turns.floor());
@@ -123,8 +123,8 @@ pub(super) fn equalize(pixels: &mut [u8], channels: usize) {
     });
 }
 
-/// Applies a lookup table to each channel, which `table` makes from the channel's histogram; `None` leaves
-/// the channel unchanged.
+/// Applies a lookup table to each channel. `table` makes the table from the channel's histogram, or returns
+/// `None` to leave the channel unchanged.
 fn each_channel(pixels: &mut [u8], channels: usize, table: impl Fn([u64; 256]) -> Option<Table>) {
     match channels {
         3 => channels_of::<3>(pixels, table),
@@ -149,8 +149,8 @@ fn channels_of<const N: usize>(pixels: &mut [u8], table: impl Fn([u64; 256]) -> 
     }
 }
 
-/// Draws `from` with its difference from a smoothed copy multiplied by `factor`. Pixels at the border stay
-/// the same.
+/// Writes `from` to `to`, with each value's difference from a smoothed copy multiplied by `factor`. Pixels at
+/// the border stay the same.
 pub(super) fn sharpness(from: &[u8], width: usize, channels: usize, factor: f32, to: &mut [u8]) {
     to.copy_from_slice(from);
     let stride = width * channels;
@@ -166,7 +166,8 @@ pub(super) fn sharpness(from: &[u8], width: usize, channels: usize, factor: f32,
                 .flat_map(|row| [row[at - channels], row[at], row[at + channels]])
                 .map(u32::from)
                 .sum();
-            let smooth = (2 * (sum + 4 * u32::from(here[at])) + 13) / 26; // a thirteenth, rounded
+            // Divided by 13, the sum of the weights, and rounded.
+            let smooth = (2 * (sum + 4 * u32::from(here[at])) + 13) / 26;
             to[at] = blend(smooth as f32, here[at], factor);
         }
     }
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hue_turns_through_the_primaries() {
+    fn a_third_of_a_turn_maps_red_to_green() {
         let turned = |turns: f32| {
             let mut pixel = [200, 20, 20];
             hue(&mut pixel, turns);

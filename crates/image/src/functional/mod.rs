@@ -1,9 +1,9 @@
 //! The deterministic operations behind the [transforms](crate::Transform), for transforms of your own.
 //!
-//! Names and results are those of torchvision's `transforms.v2.functional`, on values from 0 to 255. Colour
-//! adjustments differ by at most 1 from both of its implementations (for `uint8` tensors and for Pillow
-//! images) for factors from 0 to 2, except for [`adjust_hue`], where Pillow rounds hue and saturation to 8
-//! bits. Grey is computed with Pillow's weights.
+//! Names and results are those of torchvision's `transforms.v2.functional`, on values from 0 to 255. For
+//! factors from 0 to 2, the values of colour adjustments differ by at most 1 from both of torchvision's
+//! implementations (for `uint8` tensors and for Pillow images). [`adjust_hue`] differs more from the latter,
+//! because Pillow rounds hue and saturation to 8 bits. Grey is computed with Pillow's weights.
 //!
 //! On a grey picture, operations on colours do nothing, and fill colours are converted to grey.
 //!
@@ -45,7 +45,7 @@ use super::{Frame, ImageError, PaddingMode, Size};
 /// `adjust_brightness`.
 ///
 /// # Errors
-/// Those of [`Frame::pixels`].
+/// The errors of [`Frame::pixels`].
 pub fn adjust_brightness(frame: &mut Frame<'_>, factor: f64) -> Result<(), ImageError> {
     color::brightness(frame.pixels()?, factor as f32);
     Ok(())
@@ -55,7 +55,7 @@ pub fn adjust_brightness(frame: &mut Frame<'_>, factor: f64) -> Result<(), Image
 /// the same picture. As torchvision's `adjust_contrast`.
 ///
 /// # Errors
-/// Those of [`Frame::pixels`].
+/// The errors of [`Frame::pixels`].
 pub fn adjust_contrast(frame: &mut Frame<'_>, factor: f64) -> Result<(), ImageError> {
     let channels = frame.channels();
     color::contrast(frame.pixels()?, channels, factor as f32);
@@ -66,7 +66,7 @@ pub fn adjust_contrast(frame: &mut Frame<'_>, factor: f64) -> Result<(), ImageEr
 /// picture. As torchvision's `adjust_saturation`.
 ///
 /// # Errors
-/// Those of [`Frame::pixels`].
+/// The errors of [`Frame::pixels`].
 pub fn adjust_saturation(frame: &mut Frame<'_>, factor: f64) -> Result<(), ImageError> {
     if frame.channels() == 3 {
         color::saturation(frame.pixels()?, factor as f32);
@@ -77,7 +77,7 @@ pub fn adjust_saturation(frame: &mut Frame<'_>, factor: f64) -> Result<(), Image
 /// Shifts the hue by `turns` full turns, usually -0.5 to 0.5. As torchvision's `adjust_hue` on tensors.
 ///
 /// # Errors
-/// Those of [`Frame::pixels`].
+/// The errors of [`Frame::pixels`].
 pub fn adjust_hue(frame: &mut Frame<'_>, turns: f64) -> Result<(), ImageError> {
     if frame.channels() == 3 {
         color::hue(frame.pixels()?, turns as f32);
@@ -89,7 +89,7 @@ pub fn adjust_hue(frame: &mut Frame<'_>, turns: f64) -> Result<(), ImageError> {
 /// the same picture. Pixels at the border stay the same. As torchvision's `adjust_sharpness`.
 ///
 /// # Errors
-/// Those of [`Frame::pixels`].
+/// The errors of [`Frame::pixels`].
 pub fn adjust_sharpness(frame: &mut Frame<'_>, factor: f64) -> Result<(), ImageError> {
     let (size, channels) = (frame.size(), frame.channels());
     frame.redraw_as(None, size, |from, to| {
@@ -100,7 +100,7 @@ pub fn adjust_sharpness(frame: &mut Frame<'_>, factor: f64) -> Result<(), ImageE
 /// Keeps the `bits` (0 to 8) most significant bits of each value. As torchvision's `posterize`.
 ///
 /// # Errors
-/// Those of [`Frame::pixels`].
+/// The errors of [`Frame::pixels`].
 pub fn posterize(frame: &mut Frame<'_>, bits: u32) -> Result<(), ImageError> {
     color::posterize(frame.pixels()?, bits);
     Ok(())
@@ -109,7 +109,7 @@ pub fn posterize(frame: &mut Frame<'_>, bits: u32) -> Result<(), ImageError> {
 /// Inverts the values that are `threshold` or more. As torchvision's `solarize`.
 ///
 /// # Errors
-/// Those of [`Frame::pixels`].
+/// The errors of [`Frame::pixels`].
 pub fn solarize(frame: &mut Frame<'_>, threshold: f64) -> Result<(), ImageError> {
     color::solarize(frame.pixels()?, threshold as f32);
     Ok(())
@@ -118,7 +118,7 @@ pub fn solarize(frame: &mut Frame<'_>, threshold: f64) -> Result<(), ImageError>
 /// Replaces each value by 255 minus the value. As torchvision's `invert`.
 ///
 /// # Errors
-/// Those of [`Frame::pixels`].
+/// The errors of [`Frame::pixels`].
 pub fn invert(frame: &mut Frame<'_>) -> Result<(), ImageError> {
     color::invert(frame.pixels()?);
     Ok(())
@@ -128,7 +128,7 @@ pub fn invert(frame: &mut Frame<'_>) -> Result<(), ImageError> {
 /// `autocontrast`.
 ///
 /// # Errors
-/// Those of [`Frame::pixels`].
+/// The errors of [`Frame::pixels`].
 pub fn autocontrast(frame: &mut Frame<'_>) -> Result<(), ImageError> {
     let channels = frame.channels();
     color::autocontrast(frame.pixels()?, channels);
@@ -139,7 +139,7 @@ pub fn autocontrast(frame: &mut Frame<'_>) -> Result<(), ImageError> {
 /// `equalize`.
 ///
 /// # Errors
-/// Those of [`Frame::pixels`].
+/// The errors of [`Frame::pixels`].
 pub fn equalize(frame: &mut Frame<'_>) -> Result<(), ImageError> {
     let channels = frame.channels();
     color::equalize(frame.pixels()?, channels);
@@ -149,7 +149,7 @@ pub fn equalize(frame: &mut Frame<'_>) -> Result<(), ImageError> {
 /// Converts the colours to grey; the number of channels stays the same. As torchvision's `rgb_to_grayscale`.
 ///
 /// # Errors
-/// Those of [`Frame::pixels`].
+/// The errors of [`Frame::pixels`].
 pub fn rgb_to_grayscale(frame: &mut Frame<'_>) -> Result<(), ImageError> {
     if frame.channels() == 3 {
         color::grey(frame.pixels()?);
@@ -158,13 +158,13 @@ pub fn rgb_to_grayscale(frame: &mut Frame<'_>) -> Result<(), ImageError> {
 }
 
 /// Crops to the rectangle of this size, `(height, width)`, whose upper left pixel is in the row `top` and the
-/// column `left`. It may reach outside of the picture: pixels there are `fill` (red, green, blue). As
-/// torchvision's `pad` and `crop`.
+/// column `left`. The rectangle may reach outside of the picture, where pixels become `fill` (red, green,
+/// blue). As torchvision's `pad` and `crop`.
 ///
 /// Only the part of a JPEG that remains is decoded.
 ///
 /// # Errors
-/// [`ImageError::Outside`] for a size of 0 pixels, and those of [`Frame::pixels`] if something has to be
+/// [`ImageError::Outside`] for a size of 0 pixels, and the errors of [`Frame::pixels`] if something has to be
 /// filled.
 pub fn crop(
     frame: &mut Frame<'_>,
@@ -184,8 +184,8 @@ pub fn crop(
     if width == 0 || height == 0 {
         return frame.crop(0, 0, size);
     }
-    // The picture is decoded even if nothing of it remains, so that a damaged one is an error and not a
-    // picture of `fill`.
+    // The picture is decoded even if nothing of it remains: a damaged picture must be an error, and not
+    // become a picture of `fill`.
     frame.crop(down.from, across.from, (keep_height, keep_width))?;
     let channels = frame.channels();
     let part = Rect { x: across.to, y: down.to, width: across.length, height: down.length };
@@ -206,19 +206,19 @@ pub fn crop(
 
 /// The overlap of a crop with the picture, along one axis.
 struct Overlap {
-    /// Where it begins in the picture.
+    /// The first pixel of the overlap, in the picture.
     from: u32,
-    /// Where it begins in the crop.
+    /// The first pixel of the overlap, in the crop.
     to: u32,
     length: u32,
 }
 
 impl Overlap {
-    /// The crop is the `length` pixels from `at` on.
+    /// `at` and `length` are those of the crop, `picture` is the length of the picture.
     fn new(at: i64, length: u32, picture: u32) -> Self {
         let start = at.clamp(0, i64::from(picture));
         let end = at.saturating_add(i64::from(length)).clamp(start, i64::from(picture));
-        // All of these are between 0 and the lengths.
+        // The casts are exact: all numbers are from 0 to one of the lengths.
         let overlap = (end - start) as u32;
         let to = if overlap == 0 { 0 } else { (start - at) as u32 };
         Overlap { from: (start as u32).min(picture.saturating_sub(1)), to, length: overlap }
@@ -230,7 +230,7 @@ impl Overlap {
 /// torchvision's `erase`.
 ///
 /// # Errors
-/// Those of [`Frame::pixels`].
+/// The errors of [`Frame::pixels`].
 pub fn erase(
     frame: &mut Frame<'_>,
     top: u32,

@@ -1,16 +1,17 @@
-//! Borders.
+//! Adds borders.
 
 use crate::geometry::GeometryStep;
 use crate::rectangle::Rect;
 use crate::{Frame, ImageError, PaddingMode, Size, functional};
 
-/// Adds borders of these numbers of pixels: left, top, right, bottom. With [`PaddingMode::Constant`] they are
-/// `fill` (red, green, blue). As torchvision's `pad`.
+/// Adds borders of these numbers of pixels: left, top, right, bottom. With [`PaddingMode::Constant`] the
+/// borders have the colour `fill` (red, green, blue). As torchvision's `pad`.
 ///
-/// A mask shows what the picture shows. A box is that of the picture, and not of its mirror images.
+/// Masks get the same borders as the picture. A box stays on its object in the picture; mirror images of the
+/// object get no box.
 ///
 /// # Errors
-/// Those of [`Frame::pixels`], and [`ImageError::TooLarge`].
+/// The errors of [`Frame::pixels`], and [`ImageError::TooLarge`].
 pub fn pad(
     frame: &mut Frame<'_>,
     [left, top, right, bottom]: [u32; 4],

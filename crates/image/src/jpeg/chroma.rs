@@ -1,12 +1,13 @@
-//! Chroma of pictures that are up to four pixels wide.
+//! Repeats the chroma samples of pictures that are up to four pixels wide, as libjpeg does.
 //!
-//! Where chroma has half the columns, libjpeg interpolates those in between, unless there are only one or
-//! two: then it repeats them, in both directions. `zune-jpeg` always interpolates. So the chroma samples of
-//! the file are recovered from its output, from columns and rows that mix a quarter of the previous sample
-//! with three quarters of their own, and are repeated.
+//! If chroma has half the columns, libjpeg interpolates the columns in between. But if there are only one or
+//! two columns of chroma, libjpeg repeats samples, in both directions. `zune-jpeg` always interpolates. So
+//! this module recovers the file's chroma samples from the output of `zune-jpeg`, and repeats them. It
+//! recovers a sample from a pixel in which three quarters of it are mixed with a quarter of the previous
+//! sample.
 
-/// Repeats the chroma samples of YCbCr pixels in rows of `width`, of which the file has half the columns and,
-/// if `both` is set, half the rows.
+/// Repeats the chroma samples of YCbCr pixels in rows of `width`. The file has half the columns of chroma
+/// and, if `both` is set, half the rows.
 pub(super) fn repeat_chroma(pixels: &mut [u8], width: usize, both: bool) {
     let height = pixels.len() / (3 * width);
     for color in 1..3 {
@@ -27,14 +28,14 @@ pub(super) fn repeat_chroma(pixels: &mut [u8], width: usize, both: bool) {
     }
 }
 
-/// The sample whose three quarters were mixed with a quarter of `before`. Rounding makes it uncertain by less
-/// than one.
+/// Recovers a sample from `mixed`, which is three quarters of it and a quarter of `before`. Because of
+/// rounding, the error is less than one.
 fn unmixed(before: u8, mixed: u8) -> u8 {
     let number = (8 * i32::from(mixed) - 2 * i32::from(before) + 2).div_euclid(6);
     number.clamp(0, 255) as u8
 }
 
-/// Converts YCbCr to RGB, by the matrix of JFIF.
+/// Converts YCbCr to RGB with the matrix of JFIF.
 pub(super) fn to_rgb(pixels: &mut [u8]) {
     for pixel in pixels.as_chunks_mut::<3>().0 {
         let [y, cb, cr] = pixel.map(f32::from);
@@ -49,12 +50,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colors_are_those_of_the_file() {
+    fn repeated_colours_are_those_of_the_file() {
         let colors = [[10_i32, 200, 90], [250, 3, 128]];
         for (width, both) in [(3, true), (4, true), (4, false), (1, true)] {
             let height = if both { 6 } else { 3 };
             let of = |x: usize, row: usize| colors[x % 2][row];
-            // As the filter computes: first over rows, if they are halved as well, then over columns.
+            // The interpolation of `zune-jpeg`: first over rows, if they are halved, then over columns.
             let row = |x: usize, y: usize| match (both, y % 2) {
                 (false, _) => of(x, y),
                 (true, 0) => (3 * of(x, y / 2) + of(x, (y / 2).saturating_sub(1)) + 2) >> 2,
@@ -66,11 +67,11 @@ mod tests {
                 2 => (3 * row(1, y) + row(0, y) + 2) >> 2,
                 _ => row(1, y),
             };
-            let places = || (0..height).flat_map(|y| (0..width).map(move |x| (x, y)));
+            let positions = || (0..height).flat_map(|y| (0..width).map(move |x| (x, y)));
             let mut pixels: Vec<u8> =
-                places().flat_map(|(x, y)| [7, column(x, y) as u8, column(x, y) as u8]).collect();
+                positions().flat_map(|(x, y)| [7, column(x, y) as u8, column(x, y) as u8]).collect();
             repeat_chroma(&mut pixels, width, both);
-            for ((x, y), pixel) in places().zip(pixels.chunks(3)) {
+            for ((x, y), pixel) in positions().zip(pixels.chunks(3)) {
                 let wanted = of(x / 2, if both { y / 2 } else { y }) as u8;
                 assert_eq!(pixel[0], 7);
                 assert!(pixel[1] == pixel[2] && pixel[1].abs_diff(wanted) <= 1, "{x} {y} {pixel:?} {wanted}");

@@ -1,8 +1,8 @@
-//! The headers of a JPEG, and those that the decoders would silently misread.
+//! Reads the headers of a JPEG, and detects those that the decoders would silently misread.
 
 use std::ops::Range;
 
-/// The contents of the segments before the image data.
+/// The contents of the segments before the image data, and the positions of the scans.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct JpegHeaders {
     pub(crate) width: u16,
@@ -11,20 +11,20 @@ pub(crate) struct JpegHeaders {
     pub(super) height_at: usize,
     /// The range of the EXIF segment's content in the file, after its name.
     pub(super) exif: Option<Range<usize>>,
-    /// Whether the file is sequential, and not progressive.
+    /// Whether the file is sequential rather than progressive.
     sequential: bool,
     pub(super) components: Vec<Component>,
     /// The number of components in the first scan.
     first_scan: usize,
     /// The offset of the first scan's marker.
     pub(super) scan_at: usize,
-    /// Empty before [`JpegHeaders::open`] has read them.
+    /// Empty until [`JpegHeaders::open`] has read the scans.
     pub(super) scans: Scans,
     jfif: bool,
-    /// Whether the headers have a value that no decoder needs but that libjpeg warns about.
+    /// Whether libjpeg warns about a value in the headers, although no decoder needs that value.
     odd: bool,
-    /// What libjpeg ignores in front of the first scan: bytes between segments, and Adobe segments that are
-    /// too short. It warns about the former, and the decoder in Rust refuses both.
+    /// Ranges before the first scan that libjpeg ignores: bytes between segments, and Adobe segments that are
+    /// too short. libjpeg warns about the former, and the decoder in Rust fails for both.
     ignored: Vec<Range<usize>>,
     /// The number of MCUs between two restart markers, by the headers before the first scan; 0 without
     /// restart markers.
@@ -33,14 +33,15 @@ pub(crate) struct JpegHeaders {
     adobe: Option<u8>,
 }
 
-/// The scans of a file. Their restart intervals are not listed: there may be tens of millions.
+/// The scans of a file. Their restart intervals are not stored, since a file may have tens of millions of
+/// them.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Scans {
     pub(super) list: Vec<Scan>,
     /// The number of runs of entropy-coded data of all scans.
     pub(super) runs: u64,
-    /// Whether they have all bits of all coefficients. The standard does not require it, but encoders write
-    /// them so.
+    /// Whether the scans contain all bits of all coefficients. The standard does not require that, but all
+    /// encoders write complete files.
     pub(super) complete: bool,
 }
 
@@ -51,7 +52,7 @@ pub(super) struct Scan {
     pub(super) at: usize,
     /// The offset of its entropy-coded data.
     pub(super) data: usize,
-    /// The offset of the marker after it, including the fill bytes before that.
+    /// The end of the entropy-coded data: the offset of the fill bytes and the marker that follow it.
     pub(super) end: usize,
     /// The number of MCUs; 0 if its header names no component of the picture.
     pub(super) units: u64,
@@ -67,7 +68,7 @@ pub(super) struct Component {
     vertical: u8,
 }
 
-/// Maximum number of parts of the headers that are ignored.
+/// Maximum number of ignored ranges; a file with more is not read.
 const MAX_IGNORED: usize = 64;
 
 impl JpegHeaders {
@@ -82,7 +83,7 @@ impl JpegHeaders {
             let marker = *rest.first()?;
             match marker {
                 0xff => continue,
-                // 0xff in bytes between segments, and markers without a segment.
+                // A 0xff among bytes between segments, or a marker without a segment.
                 0x00 | 0x01 | 0xd0..=0xd7 => {
                     rest = &rest[1..];
                     continue;
@@ -106,7 +107,8 @@ impl JpegHeaders {
                     headers.width = u16::from_be_bytes([w1, w2]);
                     headers.height_at = start + 1;
                     let (components, more) = components.as_chunks::<3>();
-                    // No decoder reads more components, and each of them adds to the work on a scan.
+                    // No decoder reads more than four components, and each component adds to the work on a
+                    // scan.
                     if !more.is_empty() || components.len() != usize::from(count) || !(1..=4).contains(&count)
                     {
                         return None;
@@ -136,7 +138,7 @@ impl JpegHeaders {
         }
     }
 
-    /// Records a part of the headers that decoders ignore; `None` if there are too many.
+    /// Records a range of the headers that decoders ignore; `None` if there are too many ranges.
     fn ignore(&mut self, part: Range<usize>) -> Option<()> {
         match self.ignored.last_mut() {
             _ if part.is_empty() => {}
@@ -146,7 +148,7 @@ impl JpegHeaders {
         (self.ignored.len() <= MAX_IGNORED).then_some(())
     }
 
-    /// The file without what decoders ignore; `None` if there is nothing of that kind.
+    /// A copy of the file without the ranges that decoders ignore; `None` if there are no such ranges.
     pub(super) fn without_ignored(&self, file: &[u8]) -> Option<Vec<u8>> {
         if self.ignored.is_empty() {
             return None;
@@ -160,13 +162,13 @@ impl JpegHeaders {
         Some(clean)
     }
 
-    /// The number of bytes of the coefficients, and of what is made of them, which decoders hold for a file
-    /// of several scans.
+    /// The memory in bytes that decoders need for the coefficients of a file of several scans, and for the
+    /// samples made of them.
     pub(super) fn coefficient_bytes(&self) -> u64 {
         if self.is_one_pass() { 0 } else { self.samples().saturating_mul(4) }
     }
 
-    /// The number of samples of all components, with those that fill up blocks.
+    /// The number of samples of all components, including those that pad blocks.
     pub(super) fn samples(&self) -> u64 {
         self.components.iter().map(|one| 64 * self.units(&[1, one.id])).fold(0, u64::saturating_add)
     }
@@ -182,8 +184,8 @@ impl JpegHeaders {
         }
     }
 
-    /// Why `zune-jpeg` would return other pixels than libjpeg (and so Pillow), or panic; `None` if it returns
-    /// the same.
+    /// Why `zune-jpeg` would panic, or return other pixels than libjpeg and Pillow; `None` if it returns the
+    /// same pixels.
     pub(super) fn unsupported(&self) -> Option<&'static str> {
         let first = self.components.first()?;
         let max = |factor: fn(&Component) -> u8| self.components.iter().map(factor).max().unwrap_or_default();
@@ -196,7 +198,7 @@ impl JpegHeaders {
                 "sequential JPEG files with subsampled components in separate scans are not supported",
             );
         }
-        // libjpeg takes the colour space from the JFIF segment, which means YCbCr, else from the Adobe
+        // A JFIF segment means YCbCr for libjpeg. Without one it takes the colour space from the Adobe
         // segment, else from the ids of the components.
         let ids: Vec<u8> = self.components.iter().map(|component| component.id).collect();
         let contradiction = match (ids.len(), self.jfif, self.adobe) {
@@ -208,18 +210,18 @@ impl JpegHeaders {
         contradiction.then_some("the JPEG file contradicts itself about its colour space")
     }
 
-    /// Whether libjpeg warns about the headers although the pixels are fine.
+    /// Whether libjpeg warns about the headers although the pixels are intact.
     #[cfg(feature = "turbojpeg")]
     pub(super) fn is_odd(&self) -> bool {
         self.odd
     }
 
-    /// Whether a single scan has all pixels.
+    /// Whether a single scan contains the whole picture.
     pub(super) fn is_one_pass(&self) -> bool {
         self.sequential && self.first_scan == self.components.len()
     }
 
-    /// Whether each scan has all coefficients of its components: the file is not progressive.
+    /// Whether the file is not progressive, so that each scan has all coefficients of its components.
     pub(super) fn is_sequential(&self) -> bool {
         self.sequential
     }
@@ -243,7 +245,7 @@ impl JpegHeaders {
             (u64::from(pixels) * u64::from(factor)).div_ceil(8 * u64::from(max))
         };
         match scan {
-            // The blocks of a single component, without those that pad the MCUs of several.
+            // A scan of one component consists of its blocks alone, without those that pad MCUs.
             [1, id, ..] => self.components.iter().find(|component| component.id == *id).map_or(0, |one| {
                 along(self.width, one.horizontal, horizontal) * along(self.height, one.vertical, vertical)
             }),
@@ -251,8 +253,8 @@ impl JpegHeaders {
         }
     }
 
-    /// `Some` if libjpeg repeats the chroma samples instead of interpolating them, because they have only one
-    /// or two columns; `true` if they have half the rows as well.
+    /// `Some` if libjpeg repeats the chroma samples instead of interpolating them, because chroma has only
+    /// one or two columns. The value says whether chroma has half the rows too.
     pub(super) fn repeats_chroma(&self) -> Option<bool> {
         let (horizontal, vertical) = self.factors();
         match &self.components[..] {
@@ -276,15 +278,15 @@ impl JpegHeaders {
         bytes.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
     }
 
-    /// The height to put into the header so that no more is decoded than `bottom` needs; `None` if that saves
-    /// nothing. The data below is not verified.
+    /// A smaller height for the header, with which a decoder stops after the rows above `bottom`; `None` if
+    /// that saves nothing. The data of the rows below is then not verified.
     pub(super) fn rows_above(&self, bottom: u32) -> Option<u16> {
-        // Every scan of another file covers the whole picture.
+        // In a file of several scans, every scan covers the whole picture.
         if !self.is_one_pass() {
             return None;
         }
         let unit = 8 * u32::from(self.factors().1);
-        // The chroma of the last row is interpolated with that of the row below it.
+        // One row more, since the chroma of the last row is interpolated with the chroma of the next row.
         let rows = (bottom + 1).div_ceil(unit) * unit;
         u16::try_from(rows).ok().filter(|rows| *rows < self.height)
     }
@@ -300,7 +302,7 @@ impl Component {
 mod tests {
     use super::*;
 
-    fn fault(file: &[u8]) -> Option<&'static str> {
+    fn unsupported(file: &[u8]) -> Option<&'static str> {
         JpegHeaders::read(file)?.unsupported()
     }
 
@@ -312,7 +314,7 @@ mod tests {
         [b"\xff\xee\0\x0eAdobe\0d\0\0\0\0", &[transform][..]].concat()
     }
 
-    /// The headers of a file whose first scan has this many of the components.
+    /// A file that ends after the header of its first scan, which has `scan` of the components.
     fn headers(extra: &[u8], kind: u8, components: &[(u8, u8)], scan: u8) -> Vec<u8> {
         let count = components.len() as u8;
         let mut file = [b"\xff\xd8", extra, &[0xff, kind, 0, 8 + 3 * count, 8, 0, 16, 0, 16, count]].concat();
@@ -331,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_that_would_be_misread_are_refused() {
+    fn layouts_that_would_be_misread_are_unsupported() {
         let table: [([u8; 3], u8, u8, bool); 9] = [
             ([0x22, 0x11, 0x11], SEQUENTIAL, 3, true),
             ([0x22, 0x11, 0x11], SEQUENTIAL, 1, false),
@@ -345,14 +347,18 @@ mod tests {
         ];
         for (factors, kind, scan, good) in table {
             let components = [(1, factors[0]), (2, factors[1]), (3, factors[2])];
-            assert_eq!(fault(&headers(b"", kind, &components, scan)).is_none(), good, "{factors:x?} {scan}");
+            assert_eq!(
+                unsupported(&headers(b"", kind, &components, scan)).is_none(),
+                good,
+                "{factors:x?} {scan}"
+            );
         }
-        // The sampling factors of a single component mean nothing.
-        assert_eq!(fault(&headers(b"", SEQUENTIAL, &[(1, 0x22)], 1)), None);
+        // The sampling factors of a single component have no effect.
+        assert_eq!(unsupported(&headers(b"", SEQUENTIAL, &[(1, 0x22)], 1)), None);
     }
 
     #[test]
-    fn contradictory_colour_spaces_are_refused() {
+    fn contradictory_colour_spaces_are_unsupported() {
         let both = |transform| [JFIF, &adobe(transform)].concat();
         for (extra, ids, good) in [
             (JFIF.to_vec(), &[1, 2, 3][..], true),
@@ -369,12 +375,12 @@ mod tests {
         ] {
             let components: Vec<(u8, u8)> = ids.iter().map(|id| (*id, 0x11)).collect();
             let file = headers(&extra, SEQUENTIAL, &components, ids.len() as u8);
-            assert_eq!(fault(&file).is_none(), good, "{}", file.escape_ascii());
+            assert_eq!(unsupported(&file).is_none(), good, "{}", file.escape_ascii());
         }
     }
 
     #[test]
-    fn what_libjpeg_ignores_is_left_out() {
+    fn ranges_that_libjpeg_ignores_are_removed() {
         let clean = headers(b"", PROGRESSIVE, &[(1, 0x11)], 1);
         let short = b"\xff\xee\0\x09Adobe\0d";
         for ignored in [&b"stray"[..], b"\xff\0", b"\xff\xff", b"\0\xff\x01\xff\xd3", short] {
@@ -390,11 +396,11 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_end_early_are_left_to_the_decoder() {
+    fn truncated_headers_are_not_called_unsupported() {
         let file = headers(&adobe(0), SEQUENTIAL, &[(1, 0x11), (2, 0x22), (3, 0x11)], 3);
-        assert!(fault(&file).is_some());
+        assert!(unsupported(&file).is_some());
         for end in 0..file.len() {
-            assert_eq!(fault(&file[..end]), None);
+            assert_eq!(unsupported(&file[..end]), None);
         }
     }
 }

@@ -21,9 +21,9 @@ use scans::ScanError;
 const INCOMPLETE: &str = "the JPEG file is damaged: it ends before its last scan";
 
 const NO_PICTURE: &str =
-    "the JPEG file has no picture, or one of an unsupported kind: lossless or arithmetic-coded";
+    "the JPEG file has no picture, or a picture of an unsupported kind: lossless or arithmetic-coded";
 
-/// The memory that decoders keep from file to file.
+/// The working memory of the decoders, reused from file to file.
 #[derive(Default)]
 pub(super) struct JpegScratch {
     portable: portable::FileCopy,
@@ -39,8 +39,8 @@ impl JpegScratch {
 }
 
 impl JpegHeaders {
-    /// Reads the headers and the positions of the scans. It is an error if the markers are inconsistent, or
-    /// if no decoder reads such a file correctly.
+    /// Reads the headers and the positions of the scans. Returns an error if the markers are inconsistent, or
+    /// if the decoder would not read such a file correctly.
     pub(super) fn open(file: &[u8]) -> Result<Self, ImageError> {
         let headers = JpegHeaders::read(file).filter(|headers| headers.width > 0 && headers.height > 0);
         let mut headers = match headers {
@@ -59,8 +59,8 @@ impl JpegHeaders {
         }
     }
 
-    /// Whether the decoder in Rust reads the file: libjpeg would warn about its headers, and such a warning
-    /// cannot be told from damage.
+    /// Whether the decoder in Rust decodes the file, because libjpeg would warn about its headers. Such a
+    /// warning cannot be distinguished from one about damage.
     #[cfg(feature = "turbojpeg")]
     fn uses_portable(&self) -> bool {
         self.is_odd()
@@ -109,12 +109,12 @@ pub(super) fn decode(
     if request.verify && !headers.scans.complete {
         return Err(ImageError::Decode(INCOMPLETE.into()));
     }
-    // Beside the pixels of a part, whose number is checked when the part is known.
-    let held = match headers.coefficient_bytes() {
+    // The decoder's memory besides the pixels of the decoded part, which are checked when the part is known.
+    let decoder_bytes = match headers.coefficient_bytes() {
         0 => 0,
         bytes => bytes.saturating_add(headers.size().value_count(request.channels).unwrap_or(u64::MAX)),
     };
-    if held.max(verify::added(headers)) > limit as u64 {
+    if decoder_bytes.max(verify::added(headers)) > limit as u64 {
         return Err(ImageError::TooLarge { size: headers.size(), limit });
     }
     #[cfg(feature = "turbojpeg")]
@@ -124,8 +124,8 @@ pub(super) fn decode(
     catch_panic(|| portable::decode(file, headers, request, limit, &mut scratch.portable, to))
 }
 
-/// Whether a file has an end marker outside of its segments. One inside belongs to an embedded preview, for
-/// example.
+/// Whether a file has an end marker outside of its segments. An end marker inside of a segment belongs to an
+/// embedded preview, for example.
 fn has_end_marker(file: &[u8]) -> bool {
     let mut rest = file;
     while let Some(at) = memchr::memchr(0xff, rest) {

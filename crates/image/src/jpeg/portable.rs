@@ -1,9 +1,9 @@
 //! The decoder in pure Rust.
 //!
-//! `zune-jpeg` is used directly and not through `image`, which makes it continue after damaged or missing
-//! data and fill the rest with grey. It can decode neither a region nor at a smaller scale. So if the rows
-//! below the window need not be verified, the height in the header is patched to stop it early. Image data
-//! that ends in or above the window is an error in any case.
+//! This module calls `zune-jpeg` directly. Through the crate `image`, it would continue after damaged or
+//! missing data and fill the rest with grey. `zune-jpeg` can decode neither a region nor a smaller scale. If
+//! the rows below the window need not be verified, this module patches the height in the header to stop the
+//! decoder early. Image data that ends in or above the window is always an error.
 
 use super::JpegHeaders;
 use super::chroma;
@@ -19,8 +19,8 @@ use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
-/// A copy of the file, with inserted bits that reveal where its data ends, and a patched height if the
-/// decoder stops early.
+/// A copy of the file with inserted bits that reveal where its data ends (see [`verify`]), and with a smaller
+/// height if the decoder is to stop early.
 pub(super) type FileCopy = Vec<u8>;
 
 pub(super) fn decode(
@@ -60,7 +60,7 @@ pub(super) fn decode(
     let pixels = width as usize * height as usize;
     let to = first_bytes(to, size);
     let size = pixels * channels;
-    // Pixels that the decoder leaves out must not show another picture.
+    // If the decoder leaves out pixels, they must not show an earlier picture.
     to[..size].fill(0);
     let decoded = decoder.decode_into(&mut to[..size]).map_err(decode_error);
     if let Some(fault) = fault.get() {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_never_shows_what_was_in_the_memory_before() {
+    fn damaged_files_never_show_earlier_content_of_the_memory() {
         let file = picture();
         let mut rng = Rng::new(6, 0, 0);
         let mut pictures = 0;
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn no_pixels_are_made_up_where_the_data_ends_early() {
+    fn data_that_ends_early_gives_an_error_or_the_right_pixels() {
         let file = picture();
         let scan = JpegHeaders::open(&file).unwrap().scans.list[0];
         let wanted = decoded(&file, 16, false, 0).unwrap();

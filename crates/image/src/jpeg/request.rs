@@ -2,17 +2,17 @@
 
 use crate::rectangle::Rect;
 
-/// What to decode of a JPEG file.
+/// The part and the scale of a JPEG to decode.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DecodeRequest {
     /// The part of the picture.
     pub(crate) window: Rect,
-    /// The factor by which it may be reduced.
+    /// The maximum factor by which the decoder may reduce the picture.
     #[cfg_attr(not(feature = "turbojpeg"), expect(dead_code, reason = "the decoder in Rust has no scales"))]
     pub(crate) reduction: f64,
     /// 1 for grey, 3 for colour.
     pub(crate) channels: usize,
-    /// Whether all image data is decoded, also below the window, and must be exactly as much as the picture
-    /// needs.
+    /// Whether the data of the whole picture is verified, also below the window: it must be exactly as much
+    /// as the picture needs.
     pub(crate) verify: bool,
 }

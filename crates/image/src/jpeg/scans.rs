@@ -1,36 +1,37 @@
-//! The image data of a JPEG: where its runs of entropy-coded data end, and whether its markers are
+//! Finds the runs of entropy-coded data in the image data of a JPEG, and checks that its markers are
 //! consistent.
 //!
 //! A run ends at a restart marker or at the marker after its scan. Restart markers are numbered from 0 to 7,
-//! over and over, and the size of a scan determines their number. So runs that are missing, surplus or of
-//! another picture are detected without decoding, and so are missing scans.
+//! over and over, and the size of a scan determines their number. So missing and surplus runs, runs of
+//! another picture and missing scans are detected without decoding.
 
 use super::headers::{JpegHeaders, Scan, Scans};
 
-/// Why the image data is not read.
+/// Why the image data is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScanError {
     /// There is no end marker.
     Truncated,
     Damaged(&'static str),
-    /// The scans would take too long.
+    /// The scans would take too long to decode.
     TooManyScans,
 }
 
 const MARKER: &str = "the JPEG file is damaged: there is a marker in the image data";
 const RESTART: &str = "the JPEG file is damaged: a restart marker is missing, surplus or out of order";
 
-/// The number of bits that each coefficient of a component still lacks: all before its first scan.
+/// The number of bits that each coefficient of a component still lacks; [`u8::MAX`] before its first scan.
 type MissingBits = [u8; 64];
 
-/// Number of times that the scans of a large file may read each of its samples. Encoders write up to about
-/// ten scans, each of which reads some of them.
-const MAX_READS: u64 = 16;
-/// Number of samples that the scans of any file may read.
-const SMALL_READS: u64 = 1 << 28;
+/// How often, on average, the scans of a large file may visit each sample. Encoders write up to about ten
+/// scans, each of which visits only some of the samples.
+const MAX_VISITS: u64 = 16;
+/// Number of samples that the scans of any file may visit, however small the file.
+const SMALL_VISITS: u64 = 1 << 28;
 
-/// Number of samples that a scan counts for at least, so that the scans of a file can be listed.
-const MIN_READS: u64 = SMALL_READS >> 16;
+/// Minimum number of samples that a scan counts for. It bounds the number of scans, and thereby the length of
+/// their list.
+const MIN_VISITS: u64 = SMALL_VISITS >> 16;
 
 /// Reads the scans of a file, from its first one to its end marker.
 pub(super) fn read(file: &[u8], headers: &JpegHeaders) -> Result<Scans, ScanError> {
@@ -38,18 +39,18 @@ pub(super) fn read(file: &[u8], headers: &JpegHeaders) -> Result<Scans, ScanErro
     let mut missing_bits = vec![[u8::MAX; 64]; headers.components.len()];
     let mut interval = headers.interval;
     let mut at = headers.scan_at;
-    let mut reads_left = headers.samples().saturating_mul(MAX_READS).max(SMALL_READS);
+    let mut visits_left = headers.samples().saturating_mul(MAX_VISITS).max(SMALL_VISITS);
     loop {
         let header = segment(file, at)?;
         let units = headers.units(header);
-        let reads = units.saturating_mul(headers.unit_samples(header)).max(MIN_READS);
-        reads_left = reads_left.checked_sub(reads).ok_or(ScanError::TooManyScans)?;
-        note(header, headers, &mut missing_bits);
+        let visits = units.saturating_mul(headers.unit_samples(header)).max(MIN_VISITS);
+        visits_left = visits_left.checked_sub(visits).ok_or(ScanError::TooManyScans)?;
+        record_scan(header, headers, &mut missing_bits);
         let data = at + 4 + header.len();
         let found = check_runs(file, data, units, interval)?;
         list.push(Scan { at, data, end: found.end, units, interval });
         all_runs += found.count;
-        // There may be segments between scans, if a scan has only a part of the picture.
+        // If a scan has only a part of the picture, segments may follow before the next scan.
         at = found.marker;
         loop {
             match file.get(at + 1).ok_or(ScanError::Truncated)? {
@@ -72,10 +73,11 @@ pub(super) fn read(file: &[u8], headers: &JpegHeaders) -> Result<Scans, ScanErro
     }
 }
 
-/// Records the bits that a scan with this header has.
-fn note(header: &[u8], headers: &JpegHeaders, missing_bits: &mut [MissingBits]) {
+/// Records in `missing_bits` which bits a scan with this header contains.
+fn record_scan(header: &[u8], headers: &JpegHeaders, missing_bits: &mut [MissingBits]) {
     let &[_, ref components @ .., first, last, approximation] = header else { return };
-    // A sequential scan has all coefficients, whatever the header says: some encoders write other numbers.
+    // A sequential scan has all coefficients. Its header may say otherwise: some encoders write other
+    // numbers.
     let (first, last, bits) =
         if headers.is_sequential() { (0, 63, 0) } else { (first, last, approximation & 15) };
     for [id, _] in components.as_chunks::<2>().0 {
@@ -86,16 +88,16 @@ fn note(header: &[u8], headers: &JpegHeaders, missing_bits: &mut [MissingBits]) 
     }
 }
 
-/// The runs of a scan.
+/// The runs of a scan, whose restart markers are in order.
 struct CheckedRuns {
     count: u64,
-    /// The offset of the marker after them, including the fill bytes before it.
+    /// The end of the last run: the offset of the fill bytes and the marker that follow it.
     end: usize,
     /// The offset of that marker.
     marker: usize,
 }
 
-/// Checks that a scan has the restart markers that its size needs, in their order.
+/// Checks that a scan has the restart markers that its size requires, in their order.
 fn check_runs(file: &[u8], data: usize, units: u64, interval: u16) -> Result<CheckedRuns, ScanError> {
     let needed = units.checked_sub(1).and_then(|units| units.checked_div(interval.into()));
     // Some encoders write a restart marker after the last interval too.
@@ -118,13 +120,13 @@ fn check_runs(file: &[u8], data: usize, units: u64, interval: u16) -> Result<Che
     }
 }
 
-/// Where the runs of a scan end: the offsets of the markers after them, including the fill bytes before
-/// these. The scan is one that [`read`] returned.
+/// The ends of the runs of a scan that [`read`] returned: for each, the offset of the fill bytes and the
+/// marker that follow it.
 pub(super) fn run_ends(file: &[u8], scan: Scan) -> impl Iterator<Item = usize> {
     let mut from = Some(scan.data);
     std::iter::from_fn(move || {
         let start = from?;
-        // Without restart markers the only run ends with the scan, and need not be searched again.
+        // Without restart markers, the only run ends with the scan: no search is needed.
         let (end, at) = if scan.interval == 0 { (scan.end, scan.end) } else { marker(file, start)? };
         from = (end < scan.end).then_some(at + 2);
         Some(end)
@@ -138,7 +140,8 @@ fn segment(file: &[u8], at: usize) -> Result<&[u8], ScanError> {
     file.get(at + 4..at + 2 + length).ok_or(ScanError::Truncated)
 }
 
-/// Finds the next marker from an offset on. Returns the offset of the fill bytes before it, and its own.
+/// Finds the next marker from an offset on. Returns the offset of the fill bytes before it, and the offset of
+/// the marker itself.
 fn marker(file: &[u8], mut from: usize) -> Option<(usize, usize)> {
     loop {
         let start = from + memchr::memchr(0xff, file.get(from..)?)?;
@@ -146,7 +149,7 @@ fn marker(file: &[u8], mut from: usize) -> Option<(usize, usize)> {
         if file[start + fill] != 0 {
             return Some((start, start + fill - 1));
         }
-        // A 0xff of the data.
+        // A 0xff in the data, which is followed by 0.
         from = start + fill + 1;
     }
 }
@@ -159,7 +162,7 @@ mod tests {
     fn file(interval: u8, data: &[u8]) -> Vec<u8> {
         let frame = [0xff, 0xc0, 0, 11, 8, 0, 8, 0, 24, 1, 1, 0x11, 0];
         let restarts = [0xff, 0xdd, 0, 4, 0, interval];
-        // The last coefficient is 0 and not 63, as some encoders write.
+        // The number of the last coefficient is 0 instead of 63: some encoders write such headers.
         let scan = [0xff, 0xda, 0, 8, 1, 1, 0, 0, 0, 0];
         [b"\xff\xd8", &frame[..], &restarts, &scan, data].concat()
     }
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn scans_read_each_sample_a_limited_number_of_times() {
+    fn scans_may_visit_each_sample_a_limited_number_of_times() {
         let read_scans = |count: usize, side: u16| {
             let [high, low] = side.to_be_bytes();
             let frame = [0xff, 0xc2, 0, 11, 8, high, low, high, low, 1, 1, 0x11, 0];

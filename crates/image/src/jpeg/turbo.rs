@@ -1,11 +1,11 @@
 //! The libjpeg-turbo decoder: only the requested window, at the smallest scale that suffices.
 //!
-//! Rows above the window are only skipped, and columns beside it are not transformed. Rows below it are
-//! decoded to verify that their data is complete, or ignored. The result is exactly the same as that part of
-//! the whole picture decoded at that scale.
+//! The decoder skips rows above the window, and does not transform columns beside it. It decodes rows below
+//! the window if they have to be verified, and ignores them otherwise. The result is exactly that part of the
+//! whole picture decoded at the same scale.
 //!
-//! libjpeg warns about damage and continues. Here every warning is an error, except for zeros after the last
-//! pixel, or for any bytes there if nothing is to be verified.
+//! libjpeg warns about damage and continues. Here every warning is an error, with one exception: zeros after
+//! the last pixel are allowed, and any bytes there if nothing has to be verified.
 #![allow(unsafe_code)]
 
 use super::JpegHeaders;
@@ -19,14 +19,13 @@ use std::ffi::{CStr, c_int, c_uint};
 use std::ptr::NonNull;
 use turbojpeg_sys as tj;
 
-/// Maximum number of scans of a progressive file: as many as the other decoder allows.
+/// Maximum number of scans of a progressive file, the same as in the decoder in Rust.
 const SCANS: c_int = 100;
 
-// The bindings are made for platforms where this holds (all but 64-bit Windows): elsewhere the calls would be
-// wrong.
+// The bindings assume this. It does not hold on 64-bit Windows, where the calls would be wrong.
 const _: () = assert!(size_of::<tj::size_t>() == size_of::<usize>(), "turbojpeg is not for this platform");
 
-/// Decodes one file after the other with the same TurboJPEG instance.
+/// Decodes files one after the other with the same TurboJPEG instance.
 #[derive(Default)]
 pub(super) struct TurboDecoder(Option<Handle>);
 
@@ -39,7 +38,7 @@ impl TurboDecoder {
         limit: usize,
         to: &mut Vec<u8>,
     ) -> Result<Raster, ImageError> {
-        // After an error the instance is not reused: it may still be in the middle of its file.
+        // After an error the instance is dropped: it may still be in the middle of its file.
         let mut handle = self.0.take().map_or_else(Handle::new, Ok)?;
         let raster = handle.decode(file, headers, request, limit, to)?;
         self.0 = Some(handle);
@@ -55,20 +54,22 @@ unsafe impl Send for Handle {}
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: the instance is alive, and nobody uses it after this.
+        // SAFETY: the instance is alive, and is not used after this.
         unsafe { tj::tj3Destroy(self.0.as_ptr()) }
     }
 }
 
 impl Handle {
     fn new() -> Result<Self, ImageError> {
-        // SAFETY: takes nothing but a number.
+        // SAFETY: the only argument is a number.
         let instance = unsafe { tj::tj3Init(tj::TJINIT_TJINIT_DECOMPRESS as c_int) };
-        let handle =
-            Handle(NonNull::new(instance).ok_or_else(|| failed("there is no memory for a decoder"))?);
+        let handle = Handle(
+            NonNull::new(instance)
+                .ok_or_else(|| failed("libjpeg-turbo cannot create a decoder: out of memory"))?,
+        );
         handle.set(tj::TJPARAM_TJPARAM_STOPONWARNING, 1)?;
         handle.set(tj::TJPARAM_TJPARAM_SCANLIMIT, SCANS)?;
-        // Colour profiles would be copied otherwise.
+        // Otherwise colour profiles would be copied.
         handle.set(tj::TJPARAM_TJPARAM_SAVEMARKERS, 0)?;
         Ok(handle)
     }
@@ -94,14 +95,14 @@ impl Handle {
             ));
         }
         if request.window.right() > width || request.window.bottom() > height {
-            return Err(failed("the requested part of the picture is not in it"));
+            return Err(failed("the requested part is not inside of the picture"));
         }
         let (format, channels) = match of(self.get(tj::TJPARAM_TJPARAM_COLORSPACE)) {
             tj::TJCS_TJCS_GRAY => (tj::TJPF_TJPF_GRAY, 1),
             tj::TJCS_TJCS_CMYK | tj::TJCS_TJCS_YCCK => (tj::TJPF_TJPF_CMYK, 4),
             _ => (tj::TJPF_TJPF_RGB, 3),
         };
-        // libjpeg keeps files of several scans in memory as a whole.
+        // libjpeg holds all coefficients of a file of several scans in memory.
         if !headers.is_one_pass() {
             checked_size(width, height, channels.max(request.channels), limit)?;
         }
@@ -114,8 +115,8 @@ impl Handle {
         self.checked(done)?;
         let all = Rect::all(width.div_ceil(shrink), height.div_ceil(shrink));
         let mut region = region(request.window, shrink, headers.unit_width(), all);
-        // libjpeg does not read the data below the region, except for files of several scans, which it reads
-        // completely before.
+        // libjpeg does not read the data below the region, except in files of several scans, all of which it
+        // reads first.
         if request.verify && headers.is_one_pass() {
             region.height = all.height - region.y;
         }
@@ -150,7 +151,7 @@ impl Handle {
         Ok(Raster { shrink, part: unscaled(region, shrink, width, height) })
     }
 
-    /// Limits decoding to a region. Returns whether that is possible for the file.
+    /// Limits decoding to a region. Returns whether the file permits that.
     fn crop(&self, region: Rect) -> bool {
         let region = tj::tjregion {
             x: region.x as c_int,
@@ -184,8 +185,9 @@ impl Handle {
         failed(self.message())
     }
 
-    /// The number of bytes between the last pixel and the end marker, if they are all that is wrong. Decoding
-    /// stops at the first warning, so there was none before, and all pixels have been written.
+    /// The number of bytes between the last pixel and the end marker, if the error is only a warning about
+    /// them. Decoding stops at the first warning, so that there was no earlier one, and all pixels have been
+    /// written.
     fn surplus(&self) -> Option<usize> {
         // SAFETY: the instance is alive.
         let code = unsafe { tj::tj3GetErrorCode(self.0.as_ptr()) };
@@ -202,8 +204,9 @@ impl Handle {
     }
 }
 
-/// The region to decode for a window, in the picture reduced by `shrink`, which is `all`. It starts where an
-/// MCU starts, and is larger than the window by the neighbours that chroma interpolation reads.
+/// The region to decode for a window, in the coordinates of the picture reduced by `shrink`, whose rectangle
+/// is `all`. The region starts at an MCU, and includes the neighbours of the window that chroma interpolation
+/// reads.
 fn region(window: Rect, shrink: u32, unit: u32, all: Rect) -> Rect {
     const NEIGHBOURS: u32 = 2;
     let unit = (unit / shrink).max(1);
@@ -214,7 +217,8 @@ fn region(window: Rect, shrink: u32, unit: u32, all: Rect) -> Rect {
     Rect { x: left, y: top, width: right - left, height: bottom - top }
 }
 
-/// The part of a picture of `width` x `height` pixels that a region of the reduced one shows.
+/// Converts a region of the reduced picture to the part of the full picture, which has `width` x `height`
+/// pixels.
 fn unscaled(region: Rect, shrink: u32, width: u32, height: u32) -> Rect {
     let (x, y) = (region.x * shrink, region.y * shrink);
     let right = (region.right() * shrink).min(width);

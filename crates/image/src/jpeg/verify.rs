@@ -1,42 +1,42 @@
-//! Makes `zune-jpeg` notice image data that ends early or is left over.
+//! Detects image data that ends early or is left over, which `zune-jpeg` itself accepts.
 //!
-//! When its bits run out, the decoder continues with zeros, which are valid codes; and it skips data that is
-//! left over after the last pixel. So it gets a copy of the file with one bits after each run of
-//! entropy-coded data, through a [`WatchedReader`] that watches how many of them it reads:
+//! When its bits run out, the decoder continues with zeros, which are valid codes. Data that is left over
+//! after the last pixel it skips. So it gets a copy of the file in which 1-bits follow each run of
+//! entropy-coded data, through a [`WatchedReader`] that watches how many of these bits the decoder reads:
 //!
-//! - A code of one bits alone is reserved (T.81, annex C), so a symbol that begins after the end of its run
-//!   is an error.
+//! - A code that consists only of 1-bits is reserved (T.81, annex C), so a symbol that begins after the end
+//!   of its run is an error.
 //! - Other bits, such as those that refine coefficients or the last bits of a symbol, may be ones. The
-//!   decoder reads 32 bits when it has fewer than 32. So it has used bits from after the end if it reads more
-//!   when it has already read four bytes of them.
+//!   decoder reads 32 bits when it has fewer than 32. So if it reads more after it has already read four
+//!   bytes of 1-bits, it has used some of them.
 //! - After a run, the decoder searches for the marker byte by byte, which it does nowhere else. The bytes
-//!   that it skips are left over.
+//!   that it skips are left-over data.
 //!
-//! One of several scans must end with a restart interval, or the decoder does not search for the marker after
-//! it: see [`closing_interval`].
+//! In a file of several scans, each scan must end with a restart interval, or the decoder does not search for
+//! the marker after it: see [`closing_interval`].
 //!
-//! Not noticed are missing bits of a run's last symbol that are ones, and up to seven left-over bytes, which
-//! are in the decoder's buffer by then.
+//! Two cases are not detected: missing bits of a run's last symbol that are ones, and up to seven left-over
+//! bytes, which are already in the decoder's buffer.
 
 use super::headers::JpegHeaders;
 use super::scans;
 use std::cell::Cell;
 use zune_jpeg::zune_core::bytestream::{ZByteIoError, ZByteReaderTrait, ZSeekFrom};
 
-/// 64 one bits, as encoded in image data. A symbol takes up to 32 of them before the next one is invalid, and
-/// the decoder does not reach the marker after them before it reads more than it may.
+/// 64 1-bits, as encoded in image data. One symbol takes up to 32 of them, and the next symbol is then
+/// invalid. So the decoder reads too many of them before it reaches the next marker.
 const ONES: [u8; 16] = [0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0];
-/// A fill byte before the marker: no one bits are there.
+/// A fill byte before the marker, in place of the 1-bits.
 const OPEN: &[u8] = b"\xff";
-/// The length of the rest of `ONES` when four of its eight data bytes have been read.
+/// The length of the rest of `ONES` after four of its eight data bytes have been read.
 const HALF: usize = ONES.len() / 2;
 
-/// The number of bytes that [`copy`] adds to a file, at most.
+/// The maximum number of bytes that [`copy`] adds to a file.
 pub(super) fn added(headers: &JpegHeaders) -> u64 {
     headers.scans.runs.saturating_mul(ONES.len() as u64)
 }
 
-/// Writes a copy of a file with one bits after each run, up to its end marker.
+/// Writes a copy of a file, up to its end marker, with 1-bits after each run.
 pub(super) fn copy(file: &[u8], headers: &JpegHeaders, to: &mut Vec<u8>) {
     to.clear();
     to.reserve(file.len() + added(headers) as usize);
@@ -55,7 +55,7 @@ pub(super) fn copy(file: &[u8], headers: &JpegHeaders, to: &mut Vec<u8>) {
         for at in scans::run_ends(file, *scan) {
             to.extend_from_slice(&file[copied..at]);
             to.extend_from_slice(if at == scan.end && ends_openly { OPEN } else { &ONES });
-            // The fill bytes before the marker are dropped.
+            // Leaves out the fill bytes before the marker.
             let fill = file[at..].iter().take_while(|byte| **byte == 0xff).count();
             copied = at + fill.saturating_sub(1);
         }
@@ -63,10 +63,11 @@ pub(super) fn copy(file: &[u8], headers: &JpegHeaders, to: &mut Vec<u8>) {
     to.extend_from_slice(b"\xff\xd9");
 }
 
-/// The restart interval that is written for one of several scans. After the first scan of a progressive file,
-/// and after every scan of a sequential one, the decoder must have met the next marker by itself, unless a
-/// restart interval ends with the scan: then it searches for a marker, and accepts any. A scan without
-/// intervals gets one as long as itself. A scan that cannot have one that ends with it gets no one bits.
+/// The restart interval that [`copy`] writes before a scan of a file of several scans. Where a restart
+/// interval ends with the scan, the decoder searches for the next marker, and accepts any. Otherwise, after
+/// the first scan of a progressive file and after every scan of a sequential one, it expects the marker at
+/// once. So a scan without restart intervals gets one interval as long as itself. A scan that is too long for
+/// that gets no 1-bits.
 fn closing_interval(units: u64, interval: u16) -> u16 {
     if interval > 0 { interval } else { u16::try_from(units).unwrap_or(0) }
 }
@@ -74,29 +75,29 @@ fn closing_interval(units: u64, interval: u16) -> u16 {
 const EARLY: &str = "the JPEG file is damaged: its image data ends before the picture does";
 const SURPLUS: &str = "the JPEG file is damaged: image data is left over";
 
-/// Feeds a file to the decoder, and watches what it reads.
+/// Feeds a file to the decoder, and watches how much the decoder reads.
 pub(super) struct WatchedReader<'a> {
     file: &'a [u8],
     at: usize,
-    /// Whether data that is left over is a fault.
-    to_its_end: bool,
-    /// Whether the decoder has just asked if the file has ended, as it does before each byte that it skips.
+    /// Whether left-over data is a fault.
+    verify_surplus: bool,
+    /// Whether the decoder has just called `is_eof`, as it does before each byte that it skips.
     skips: bool,
     fault: &'a Cell<Option<&'static str>>,
 }
 
 impl<'a> WatchedReader<'a> {
-    /// Sets `fault` to what is wrong with the image data of a file that [`copy`] wrote. Data that is left
-    /// over is a fault if the decoder reads it `to_its_end`.
-    pub(super) fn new(file: &'a [u8], to_its_end: bool, fault: &'a Cell<Option<&'static str>>) -> Self {
-        WatchedReader { file, at: 0, to_its_end, skips: false, fault }
+    /// Makes a reader of a file that [`copy`] wrote. The reader sets `fault` if the image data ends early, or
+    /// if some is left over and `verify_surplus` is set.
+    pub(super) fn new(file: &'a [u8], verify_surplus: bool, fault: &'a Cell<Option<&'static str>>) -> Self {
+        WatchedReader { file, at: 0, verify_surplus, skips: false, fault }
     }
 
     fn rest(&self) -> &'a [u8] {
         self.file.get(self.at..).unwrap_or_default()
     }
 
-    /// Whether no more than half of the one bits are left before a marker.
+    /// Whether at most half of the 1-bits are left before the marker.
     #[inline(never)]
     fn is_behind_the_end(&self) -> bool {
         let mut rest = &self.rest()[..self.rest().len().min(HALF + 2)];
@@ -126,12 +127,12 @@ impl ZByteReaderTrait for WatchedReader<'_> {
         };
         buffer.copy_from_slice(bytes);
         self.at += wanted;
-        // The decoder regularly fills its buffer with four bytes.
+        // Reads of four bytes fill the decoder's buffer as usual.
         if wanted != 4 {
-            // Zeros are allowed: cameras pad files with them.
+            // Zeros are allowed, since cameras pad files with zeros.
             let skipped = self.skips && wanted == 1 && !matches!(bytes, [0 | 0xff]);
             self.skips = false;
-            if skipped && self.to_its_end {
+            if skipped && self.verify_surplus {
                 self.fault.set(Some(SURPLUS));
             }
         }
@@ -168,7 +169,7 @@ impl ZByteReaderTrait for WatchedReader<'_> {
             ZSeekFrom::Current(offset) => (self.at, offset),
         };
         let at = isize::try_from(offset).ok().and_then(|offset| base.checked_add_signed(offset));
-        self.at = at.ok_or(ZByteIoError::SeekError("a place before the file"))?;
+        self.at = at.ok_or(ZByteIoError::SeekError("a position before the start of the file"))?;
         // The decoder has read four bytes, and seeks back because one of them is 0xff.
         if matches!(from, ZSeekFrom::Current(-4)) && self.is_behind_the_end() {
             self.fault.set(Some(EARLY));

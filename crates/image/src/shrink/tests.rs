@@ -1,4 +1,4 @@
-//! Files of all kinds, made smaller.
+//! Tests of `Shrink` with files of all kinds.
 
 use super::*;
 use crate::Image;
@@ -26,7 +26,7 @@ fn grey(pixels: u32) -> Image {
     Image::new(ImageMode::L8, pixels, vec![7; (pixels * pixels) as usize]).unwrap()
 }
 
-/// A JPEG with these segments behind its first marker.
+/// Inserts these segments into a JPEG, after its first marker.
 fn with_segments(file: &[u8], segments: &[(u8, Vec<u8>)]) -> Vec<u8> {
     let segments = segments.iter().flat_map(|(marker, content)| {
         [&[0xff, *marker], &(content.len() as u16 + 2).to_be_bytes()[..], content].concat()
@@ -55,23 +55,23 @@ fn to(side: u32) -> Shrink {
 #[test]
 fn the_ratio_is_kept_and_nothing_is_enlarged() {
     let size = |shrink: Result<Shrink>, height, width| shrink.unwrap().limit.apply(Size { height, width });
-    let found = |height, width| Some(Size { height, width });
+    let resized_to = |height, width| Some(Size { height, width });
     for (side, before, after) in [
-        (341, (375, 500), found(256, 341)),
-        (341, (500, 375), found(341, 256)),
+        (341, (375, 500), resized_to(256, 341)),
+        (341, (500, 375), resized_to(341, 256)),
         (341, (341, 341), None),
-        (341, (342, 10), found(341, 10)),
-        (10, (1, 60_000), found(1, 10)),
-        (1, (u32::MAX, u32::MAX), found(1, 1)),
+        (341, (342, 10), resized_to(341, 10)),
+        (10, (1, 60_000), resized_to(1, 10)),
+        (1, (u32::MAX, u32::MAX), resized_to(1, 1)),
         (u32::MAX, (u32::MAX, 1), None),
     ] {
         assert_eq!(size(Shrink::max_side(side), before.0, before.1), after, "{side} {before:?}");
     }
     for (side, before, after) in [
-        (256, (375, 500), found(256, 341)),
+        (256, (375, 500), resized_to(256, 341)),
         (256, (256, 5000), None),
         (256, (1, 5000), None),
-        (1, (2, u32::MAX), found(1, 1 << 31)),
+        (1, (2, u32::MAX), resized_to(1, 1 << 31)),
     ] {
         assert_eq!(size(Shrink::short_side(side), before.0, before.1), after, "{side} {before:?}");
     }
@@ -80,14 +80,15 @@ fn the_ratio_is_kept_and_nothing_is_enlarged() {
 }
 
 #[test]
-fn formats_and_channels_stay() {
+fn the_format_and_the_channels_stay_the_same() {
     let file = resized(to(30), &png((40, 60)));
     let image = Image::decode(&file, ImageMode::Rgb8).unwrap();
     assert!(file.starts_with(b"\x89PNG") && (image.height(), image.width()) == (20, 30));
     let file = resized(to(30), &jpeg((40, 60)));
     let image = Image::decode(&file, ImageMode::Rgb8).unwrap();
     assert!(file.starts_with(b"\xff\xd8") && (image.height(), image.width()) == (20, 30));
-    // One scan: of several, decoders read the whole, and the default one reads none.
+    // A single scan: the default decoder does not support several here, and others decode such a file only as
+    // a whole.
     assert_eq!(file.windows(2).filter(|bytes| *bytes == [0xff, 0xda]).count(), 1);
     let file = resized(to(30), &grey(60).to_jpeg(90).unwrap());
     assert_eq!(JpegHeaders::open(&file).unwrap().channels(), 1);
@@ -118,7 +119,7 @@ fn a_higher_quality_takes_more_bytes() {
 #[test]
 fn the_orientation_is_applied_once() {
     let file = jpeg((40, 60));
-    // The corner in which the stored picture's upper left one is, and whether the sides are exchanged.
+    // Where the stored picture's upper left corner is after the orientation: (at the bottom, at the right).
     let table = [(false, false), (false, true), (true, true), (true, false)];
     for exif in 1..=8_u8 {
         let (bottom, right) = table[usize::from((exif - 1) % 4)];
@@ -143,11 +144,11 @@ fn the_orientation_is_applied_once() {
 fn icc_profiles_are_kept() {
     let profile: Vec<u8> = (0..100_000_u32).map(|at| (at % 253) as u8).collect();
     let part = |number: u8, bytes: &[u8]| (0xe2, [b"ICC_PROFILE\0", &[number, 2][..], bytes].concat());
-    // The second part first.
+    // The parts in the wrong order.
     let parts = [part(2, &profile[60_000..]), part(1, &profile[..60_000])];
     let file = with_segments(&jpeg((40, 60)), &parts);
     assert_eq!(icc_profile(&resized(to(30), &file)), Some(profile.clone()));
-    // A part that is missing.
+    // The second part of two is announced but missing.
     let file = with_segments(&jpeg((40, 60)), &parts[..1]);
     assert_eq!(icc_profile(&resized(to(30), &file)), None);
 
@@ -168,7 +169,7 @@ fn icc_profiles_are_kept() {
 }
 
 #[test]
-fn what_must_not_be_averaged_or_cannot_be_written_is_kept() {
+fn files_that_would_lose_information_are_kept() {
     assert_eq!(kept(to(60), &png((40, 60))), KeptReason::Small);
     assert_eq!(kept(to(60), &jpeg((60, 40))), KeptReason::Small);
     for other in [&b"GIF89a"[..], b"", b"text", &grey(60).to_webp().unwrap(), &grey(60).to_pgm().unwrap()] {
@@ -210,11 +211,11 @@ fn what_must_not_be_averaged_or_cannot_be_written_is_kept() {
 }
 
 #[test]
-fn what_has_to_be_resized_must_be_sound() {
+fn damaged_files_are_errors_and_are_never_resized() {
     for file in [jpeg((40, 60)), png((40, 60))] {
         for end in 0..file.len() {
             match to(30).apply(&file[..end]) {
-                // Too short to have a format.
+                // Too short for its format to be recognised.
                 Ok(Shrunk::Kept(KeptReason::Format)) => assert!(end < 8),
                 Ok(other) => panic!("{end}: {other:?}"),
                 Err(_) => {}
@@ -233,7 +234,7 @@ fn what_has_to_be_resized_must_be_sound() {
 }
 
 #[test]
-fn sizes_that_no_memory_holds_are_refused() {
+fn huge_sizes_are_errors_before_memory_is_allocated() {
     let mut bomb = jpeg((40, 60));
     let at = bomb.windows(4).position(|bytes| bytes == [0, 40, 0, 60]).unwrap();
     bomb[at..at + 4].copy_from_slice(&[0xff; 4]);

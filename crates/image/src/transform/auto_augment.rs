@@ -25,7 +25,7 @@ impl DrawOptions {
         match filter {
             Filter::Nearest | Filter::Bilinear => Ok(DrawOptions { filter, ..self }),
             other => Err(config_error(format!(
-                "a geometric transform with the filter {other:?}: take Nearest or Bilinear"
+                "a geometric transform with the filter {other:?}: choose Nearest or Bilinear"
             ))),
         }
     }
@@ -53,7 +53,8 @@ impl DrawOptions {
     }
 }
 
-/// Draws an operation; then its magnitude, if `bin` draws one; then its sign, if it has one.
+/// Draws an operation; then the bin of its magnitude, by `bin`, if the operation has a magnitude; then its
+/// sign, if it has a random one.
 fn draw(
     space: AugmentationSpace,
     bins: u32,
@@ -62,27 +63,27 @@ fn draw(
     bin: impl FnOnce(&mut Rng) -> u32,
 ) -> (Op, f32) {
     let op = OPS[rng.below(OPS.len() as u64) as usize];
-    // Whether an operation has a magnitude does not depend on the bin.
-    if space.magnitude(op, (0, bins), size).is_none() {
+    // Any bin tells whether the operation has a magnitude.
+    if space.magnitude(op, 0, bins, size).is_none() {
         return (op, 0.0);
     }
-    match space.magnitude(op, (bin(rng), bins), size) {
+    match space.magnitude(op, bin(rng), bins, size) {
         Some((magnitude, true)) if rng.below(2) == 1 => (op, -magnitude),
         Some((magnitude, _)) => (op, magnitude),
         None => (op, 0.0),
     }
 }
 
-/// Applies several of fourteen operations, one after the other, all with one magnitude. As torchvision's
-/// `RandAugment`.
+/// Applies several random operations out of fourteen, one after the other, all with the same magnitude. As
+/// torchvision's `RandAugment`.
 ///
 /// The operations, all equally likely, and their magnitudes in the last bin: `Identity`; `ShearX`, `ShearY`
 /// (0.3 pixels for each pixel), `TranslateX`, `TranslateY` (150/331 of the picture's side), `Rotate` (30
 /// degrees), `Brightness`, `Color`, `Contrast`, `Sharpness` (a factor of 1 ± 0.9), all of these with a random
-/// sign; `Posterize` (4 bits are left), `Solarize` (everything is inverted), `AutoContrast`, `Equalize`. Bin
-/// 0 is no change, and the bins are equally spaced.
+/// sign; `Posterize` (keeps 4 bits), `Solarize` (inverts all values), `AutoContrast`, `Equalize`. Bin 0 is no
+/// change, and the bins are equally spaced.
 ///
-/// For each operation, its kind is drawn, and then its sign, if it has one.
+/// For each operation, its kind is drawn, and then its sign, if it has a random one.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
@@ -113,7 +114,8 @@ impl RandAugment {
     /// Sets the number of magnitude bins. Default: 31.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for less than 2, and if the magnitude is not one of them.
+    /// [`Config`](crate::ErrorKind::Config) for fewer than 2 bins, and if the magnitude is not one of the
+    /// bins.
     pub fn num_magnitude_bins(self, bins: u32) -> Result<Self> {
         RandAugment { bins: at_least_two(bins)?, ..self }.checked()
     }
@@ -122,14 +124,14 @@ impl RandAugment {
         if self.num_ops > 1000 {
             let operations = self.num_ops;
             return Err(config_error(format!(
-                "RandAugment with {operations} operations: take at most 1000, such as 2"
+                "RandAugment with {operations} operations: choose at most 1000, such as 2"
             )));
         }
         if self.magnitude < self.bins {
             return Ok(self);
         }
         let (magnitude, last) = (self.magnitude, self.bins - 1);
-        Err(config_error(format!("RandAugment with the magnitude {magnitude}: take one from 0 to {last}")))
+        Err(config_error(format!("RandAugment with the magnitude {magnitude}: choose one from 0 to {last}")))
     }
 
     /// Sets the interpolation of shears, translations and rotations: [`Filter::Nearest`] or
@@ -156,7 +158,7 @@ fn at_least_two(bins: u32) -> Result<u32> {
     if bins >= 2 {
         Ok(bins)
     } else {
-        Err(config_error(format!("num_magnitude_bins of {bins}: make it at least 2")))
+        Err(config_error(format!("num_magnitude_bins of {bins}: choose at least 2")))
     }
 }
 
@@ -174,16 +176,17 @@ impl Transform for RandAugment {
     }
 }
 
-/// Applies one of fourteen operations, with a random magnitude. As torchvision's `TrivialAugmentWide`.
+/// Applies one random operation out of fourteen, with a random magnitude. As torchvision's
+/// `TrivialAugmentWide`.
 ///
 /// The operations, all equally likely, and their magnitudes in the last bin: `Identity`; `ShearX`, `ShearY`
 /// (0.99 pixels for each pixel), `TranslateX`, `TranslateY` (32 pixels), `Rotate` (135 degrees),
 /// `Brightness`, `Color`, `Contrast`, `Sharpness` (a factor of 1 ± 0.99), all of these with a random sign;
-/// `Posterize` (2 bits are left), `Solarize` (everything is inverted), `AutoContrast`, `Equalize`. Bin 0 is
-/// no change, and the bins are equally spaced.
+/// `Posterize` (keeps 2 bits), `Solarize` (inverts all values), `AutoContrast`, `Equalize`. Bin 0 is no
+/// change, and the bins are equally spaced.
 ///
-/// The operation is drawn; then its bin, if it has a magnitude, all equally likely; then its sign, if it has
-/// one.
+/// First the operation is drawn; then its bin, if it has a magnitude, all bins equally likely; then its sign,
+/// if it has a random one.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
@@ -208,7 +211,7 @@ impl TrivialAugmentWide {
     /// Sets the number of magnitude bins. Default: 31.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for less than 2.
+    /// [`Config`](crate::ErrorKind::Config) for fewer than 2 bins.
     pub fn num_magnitude_bins(self, bins: u32) -> Result<Self> {
         Ok(TrivialAugmentWide { bins: at_least_two(bins)?, ..self })
     }
@@ -257,7 +260,7 @@ mod tests {
     use crate::rng::Purpose;
 
     #[test]
-    fn golden_draws() {
+    fn draws_are_pinned() {
         let mut rng = Rng::keyed(Purpose::Shuffle, 42, 0, 0);
         let augment = RandAugment::new(2, 9).unwrap();
         let drawn: Vec<(Op, f32)> =
@@ -290,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_options_are_refused() {
+    fn bad_options_are_errors() {
         assert!(RandAugment::new(2, 31).is_err());
         assert!(RandAugment::new(2, 30).unwrap().num_magnitude_bins(30).is_err());
         assert!(RandAugment::new(2, 0).unwrap().num_magnitude_bins(1).is_err());

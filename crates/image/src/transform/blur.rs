@@ -6,10 +6,10 @@ use crate::rng::Rng;
 use crate::{Frame, Result, Size, functional};
 use std::ops::RangeInclusive;
 
-/// Blurs the picture by a random amount. As torchvision's `GaussianBlur`; with a probability, as recipes of
-/// self-supervised learning blur, in [`RandomApply`](super::RandomApply).
+/// Blurs the picture by a random amount. As torchvision's `GaussianBlur`; to blur with a probability, as in
+/// recipes of self-supervised learning, wrap it in [`RandomApply`](super::RandomApply).
 ///
-/// The standard deviation of the Gaussian, in pixels, is drawn uniform in `sigma`.
+/// The standard deviation of the Gaussian, in pixels, is drawn uniformly from `sigma`.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
@@ -26,10 +26,10 @@ pub struct GaussianBlur {
 }
 
 impl GaussianBlur {
-    /// With a kernel of this size, which is odd, and a `sigma` of 0.1 to 2.
+    /// Blurs with a kernel of this size, whose sides must be odd, and a `sigma` of 0.1 to 2.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for an even size, and for one of more than 999.
+    /// [`Config`](crate::ErrorKind::Config) for an even side, and for one of more than 999.
     pub fn new(kernel_size: impl Into<Size>) -> Result<Self> {
         let kernel_size = kernel_size.into();
         let fits = |side: u32| side % 2 == 1 && side < 1000;

@@ -1,6 +1,7 @@
 //! Random colour adjustments.
 
 use super::Transform;
+use super::flip::transform_with_probability;
 use super::options::{self, FACTORS, config_error};
 use crate::Result;
 use crate::rng::Rng;
@@ -9,8 +10,8 @@ use std::ops::RangeInclusive;
 
 /// Changes brightness, contrast, saturation and hue, in a random order. As torchvision's `ColorJitter`.
 ///
-/// The order of the four is drawn first, then the factors of those that are enabled, in the order given here,
-/// each uniform in its range.
+/// The order of the four adjustments is drawn first. Then the factors of the enabled adjustments are drawn,
+/// in the order brightness, contrast, saturation, hue, each uniformly from its range.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
@@ -90,7 +91,7 @@ impl ColorJitter {
         Ok(ColorJitter { hue: Some(options::range("the hue of ColorJitter", turns, -0.5..=0.5)?), ..self })
     }
 
-    /// Draws the four adjustments in their order; `None` for those that are disabled.
+    /// Draws the four adjustments, in the order in which they are applied; `None` for disabled ones.
     pub(super) fn draw(&self, rng: &mut Rng) -> [Option<ColorStep>; 4] {
         let mut order = [0, 1, 2, 3];
         rng.shuffle(&mut order);
@@ -105,12 +106,12 @@ impl ColorJitter {
     }
 }
 
-/// Checks the amount of an adjustment, which is at most `max`.
+/// Checks that the amount of an adjustment is from 0 to `max`.
 fn amount(name: &str, amount: f64, max: f64) -> Result<f64> {
     if (0.0..max).contains(&amount) || amount == max {
         return Ok(amount);
     }
-    Err(config_error(format!("ColorJitter with a {name} of {amount}: make it from 0 to {max}")))
+    Err(config_error(format!("ColorJitter with a {name} of {amount}: choose one from 0 to {max}")))
 }
 
 fn factor(name: &str, factors: RangeInclusive<f64>) -> Result<Option<RangeInclusive<f64>>> {
@@ -135,37 +136,10 @@ impl Transform for ColorJitter {
     }
 }
 
-/// Converts the picture to grey, with a probability; the number of channels stays the same. As torchvision's
-/// `RandomGrayscale`.
-///
-/// One number is drawn, uniform from 0 to 1 (excluded): if it is less than the probability, the picture
-/// becomes grey.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RandomGrayscale {
-    p: f64,
-}
-
-impl RandomGrayscale {
-    /// With the probability `p`; torchvision's default is 0.1.
-    ///
-    /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for a probability that is not from 0 to 1.
-    pub fn new(p: f64) -> Result<Self> {
-        Ok(RandomGrayscale { p: options::probability("RandomGrayscale", p)? })
-    }
-}
-
-impl Transform for RandomGrayscale {
-    fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
-        if rng.unit() < self.p {
-            functional::rgb_to_grayscale(frame)?;
-        }
-        Ok(())
-    }
-
-    fn size_after(&self, before: Option<Size>) -> Option<Size> {
-        before
-    }
+transform_with_probability! {
+    /// Converts the picture to grey, with a probability; the number of channels stays the same. As
+    /// torchvision's `RandomGrayscale`.
+    RandomGrayscale, "0.1", frame => functional::rgb_to_grayscale(frame)?
 }
 
 #[cfg(test)]
@@ -174,7 +148,7 @@ mod tests {
     use crate::rng::Purpose;
 
     #[test]
-    fn golden_draws() {
+    fn draws_are_pinned() {
         let mut rng = Rng::keyed(Purpose::Shuffle, 42, 0, 0);
         let jitter = ColorJitter::new(0.4, 0.0, 2.0, 0.5).unwrap();
         let drawn: Vec<[Option<ColorStep>; 4]> = (0..2).map(|_| jitter.draw(&mut rng)).collect();
@@ -198,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_numbers_are_refused() {
+    fn bad_numbers_are_errors() {
         assert!(ColorJitter::new(-0.1, 0.0, 0.0, 0.0).is_err());
         assert!(ColorJitter::new(0.0, f64::NAN, 0.0, 0.0).is_err());
         assert!(ColorJitter::new(0.0, 0.0, f64::INFINITY, 0.0).is_err());

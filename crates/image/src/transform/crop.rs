@@ -1,4 +1,4 @@
-//! Crops.
+//! Crops at random positions and at the centre.
 
 use super::Transform;
 use super::options::{self, FACTORS, RATIOS, config_error};
@@ -8,14 +8,14 @@ use crate::{ErrorKind, Result};
 use crate::{Filter, Frame, PaddingMode, Size, functional};
 use std::ops::RangeInclusive;
 
-/// Crops a random part of the picture and resizes it, as most image networks are trained. As torchvision's
-/// `RandomResizedCrop`.
+/// Crops a random part of the picture and resizes it, as in the training of most image networks. As
+/// torchvision's `RandomResizedCrop`.
 ///
-/// Up to ten times, the area of the part is drawn, as a share of that of the picture, uniform in `scale`;
-/// then its width divided by its height, log-uniform in `ratio`. If such a part (sides rounded to whole
-/// pixels) has pixels and fits into the picture, its top and then its left are drawn, uniform over all
-/// places. If none of the ten fits, the part is the whole picture, cropped at its centre to the nearest
-/// allowed ratio.
+/// Up to ten times, two numbers are drawn: the area of the part divided by that of the picture, uniformly
+/// from `scale`; then its width divided by its height, log-uniformly from `ratio`. If a part of that shape
+/// (sides rounded to whole pixels) has pixels and fits into the picture, its top and then its left are drawn
+/// uniformly from all possible positions. If none of the ten fits, the part is the whole picture, cropped at
+/// its centre to the nearest allowed ratio.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
@@ -49,13 +49,13 @@ impl RandomResizedCrop {
         })
     }
 
-    /// Sets the range of the part's area, as a share of that of the picture.
+    /// Sets the range of the part's area, as a fraction of the area of the picture.
     ///
     /// # Errors
-    /// [`Config`](ErrorKind::Config) for negative shares, for a range that ends below its start, and for one
-    /// that no part can have.
+    /// [`Config`](ErrorKind::Config) for negative fractions, for a range that ends below its start, and for a
+    /// range that no part of a picture can have.
     pub fn scale(self, scale: RangeInclusive<f64>) -> Result<Self> {
-        let scale = options::shares("the scale of RandomResizedCrop", scale, FACTORS)?;
+        let scale = options::area_fractions("the scale of RandomResizedCrop", scale, FACTORS)?;
         Ok(RandomResizedCrop { scale, ..self })
     }
 
@@ -136,8 +136,8 @@ impl CenterCrop {
 
 impl Transform for CenterCrop {
     fn apply(&self, frame: &mut Frame<'_>, _: &mut Rng) -> Result<()> {
-        // Half of the pixels that are cut off is rounded to even; half of those that are added is rounded
-        // down.
+        // As in torchvision: half the number of pixels that are cut off is rounded to even, half the number
+        // of added pixels is rounded down.
         let start = |picture: u32, part: u32| match picture.checked_sub(part) {
             Some(room) => (f64::from(room) / 2.0).round_ties_even() as i64,
             None => -i64::from((part - picture) / 2),
@@ -152,9 +152,10 @@ impl Transform for CenterCrop {
     }
 }
 
-/// Crops the picture at a random place, after adding a border if one is set. As torchvision's `RandomCrop`
+/// Crops the picture at a random place, after adding a border if one is set. As torchvision's `RandomCrop`.
 ///
-/// The top and then the left of the part are drawn, uniform over all places of the picture with its border.
+/// The top and then the left of the part are drawn uniformly from all positions in the picture with its
+/// border.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
@@ -189,14 +190,15 @@ impl RandomCrop {
     }
 
     /// Adds a border of this number of pixels: one number for all four sides, or one for top and bottom and
-    /// one for left and right. It must be narrower than the part, which could miss the picture otherwise.
+    /// one for left and right. The border must be narrower than the part: otherwise the part could miss the
+    /// picture.
     #[must_use]
     pub fn padding(self, padding: impl Into<Size>) -> Self {
         RandomCrop { padding: padding.into(), ..self }
     }
 
-    /// Whether a picture that is too small gets a border on both sides, of as many pixels as it lacks.
-    /// Default: no, it is an error.
+    /// Whether a picture that is too small gets a border on both sides, each of as many pixels as the picture
+    /// lacks. Default: no, such a picture is an error.
     #[must_use]
     pub fn pad_if_needed(self, pad_if_needed: bool) -> Self {
         RandomCrop { pad_if_needed, ..self }
@@ -208,13 +210,13 @@ impl RandomCrop {
         RandomCrop { fill, ..self }
     }
 
-    /// Sets what the border shows. Default: a colour.
+    /// Sets what the border shows. Default: the fill colour.
     #[must_use]
     pub fn padding_mode(self, mode: PaddingMode) -> Self {
         RandomCrop { mode, ..self }
     }
 
-    /// Draws where the part begins along one axis; `None` if it does not fit.
+    /// Draws where the part begins along one axis; `None` if the picture is too small.
     fn start(&self, picture: u32, padding: u32, part: u32, rng: &mut Rng) -> Option<i64> {
         let (mut before, mut all) = (i64::from(padding), i64::from(picture) + 2 * i64::from(padding));
         let lacks = i64::from(part) - all;
@@ -226,7 +228,7 @@ impl RandomCrop {
         Some(rng.below(room + 1) as i64 - before)
     }
 
-    /// Draws the top and the left of the part; `None` if it does not fit.
+    /// Draws the top and the left of the part; `None` if the picture is too small.
     pub(super) fn draw(&self, picture: Size, rng: &mut Rng) -> Option<(i64, i64)> {
         let top = self.start(picture.height, self.padding.height, self.size.height, rng)?;
         Some((top, self.start(picture.width, self.padding.width, self.size.width, rng)?))
@@ -247,7 +249,7 @@ impl Transform for RandomCrop {
         if self.mode == PaddingMode::Constant {
             return Ok(functional::crop(frame, top, left, size, self.fill)?);
         }
-        // Only the border that the part shows. The sums are at most some paddings.
+        // Only the part of the border that is inside of the crop: at most a few times the padding.
         let before = |at: i64| at.min(0).unsigned_abs() as u32;
         let after =
             |at: i64, part: u32, picture: u32| (at + i64::from(part) - i64::from(picture)).max(0) as u32;
@@ -282,7 +284,7 @@ mod tests {
     use crate::rng::Purpose;
 
     #[test]
-    fn golden_draws() {
+    fn draws_are_pinned() {
         let mut rng = Rng::keyed(Purpose::Shuffle, 42, 0, 0);
         let crop = RandomResizedCrop::new(224).unwrap();
         let drawn: Vec<[u32; 4]> = (0..4)
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_never_fits_is_the_centre() {
+    fn a_part_that_never_fits_is_cropped_at_the_centre() {
         let mut rng = Rng::new(1, 1, 1);
         let crop = RandomResizedCrop::new(8).unwrap().scale(1.0..=1.0).unwrap();
         let part = crop.draw(Size::from((100, 400)), &mut rng);

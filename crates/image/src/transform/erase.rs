@@ -13,15 +13,15 @@ use std::ops::RangeInclusive;
 /// Erases a random rectangle, with a probability. As torchvision's `RandomErasing`, but on pixels from 0 to
 /// 255.
 ///
-/// One number is drawn, uniform from 0 to 1 (excluded). If it is less than the probability, a rectangle is
-/// drawn up to ten times: its area, as a share of that of the picture, uniform in `scale`; then its height
-/// divided by its width, log-uniform in `ratio`. If it is smaller than the picture in both directions (sides
-/// rounded to whole pixels), its top and then its left are drawn, uniform over all places. If none of the ten
-/// is, nothing is erased.
+/// One number is drawn, uniformly from 0 to 1 (excluded). If it is less than the probability, a rectangle is
+/// drawn up to ten times: its area divided by that of the picture, uniformly from `scale`; then its height
+/// divided by its width, log-uniformly from `ratio`. If the rectangle (sides rounded to whole pixels) is
+/// smaller than the picture in both directions, its top and then its left are drawn uniformly from all
+/// possible positions. If none of the ten rectangles is small enough, nothing is erased.
 ///
-/// torchvision's transform is mostly used after `Normalize`, where its 0 is the mean of all pictures. Here
-/// values are normalised last, so erasing to the mean, as in the example, has the same effect: the erased
-/// values become 0, except for the rounding to whole numbers.
+/// torchvision's transform usually follows `Normalize`, so that its default value 0 is the mean of all
+/// pictures. Here values are normalised after all transforms. Erasing to the mean, as in the example, has the
+/// same effect: the erased values become 0, apart from rounding to whole numbers.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
@@ -58,13 +58,16 @@ impl RandomErasing {
         Ok(RandomErasing { p, scale: 0.02..=0.33, ratio: 0.3..=3.3, value: EraseValue::Color([0; 3]) })
     }
 
-    /// Sets the range of the rectangle's area, as a share of that of the picture.
+    /// Sets the range of the rectangle's area, as a fraction of the area of the picture.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for shares that are not from 0 to 1, and for a range that ends
+    /// [`Config`](crate::ErrorKind::Config) for fractions that are not from 0 to 1, and for a range that ends
     /// below its start.
     pub fn scale(self, scale: RangeInclusive<f64>) -> Result<Self> {
-        Ok(RandomErasing { scale: options::shares("the scale of RandomErasing", scale, 0.0..=1.0)?, ..self })
+        Ok(RandomErasing {
+            scale: options::area_fractions("the scale of RandomErasing", scale, 0.0..=1.0)?,
+            ..self
+        })
     }
 
     /// Sets the range of the rectangle's height divided by its width.
@@ -132,7 +135,7 @@ mod tests {
     use crate::rng::Purpose;
 
     #[test]
-    fn golden_draws() {
+    fn draws_are_pinned() {
         let mut rng = Rng::keyed(Purpose::Shuffle, 42, 0, 0);
         let erasing = RandomErasing::new(0.7).unwrap();
         let drawn: Vec<Option<[u32; 4]>> = (0..5)
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tiny_picture_is_left_alone() {
+    fn a_picture_of_one_pixel_is_not_erased() {
         let erasing = RandomErasing::new(1.0).unwrap().scale(0.9..=1.0).unwrap().ratio(1.0..=1.0).unwrap();
         assert_eq!(erasing.draw(Size::from(1), &mut Rng::new(0, 0, 0)), None);
     }

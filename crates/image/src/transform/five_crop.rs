@@ -6,8 +6,8 @@ use crate::rng::Rng;
 use crate::{Frame, Result, Size};
 
 /// The transforms that crop the four corners of a picture and its centre to `size`: upper left, upper right,
-/// lower left, lower right, centre. As torchvision's `FiveCrop`, where one transform makes five pictures:
-/// here each is a picture of its own, such as in a `Stack`.
+/// lower left, lower right, centre. torchvision's `FiveCrop` makes five pictures at once; here each of the
+/// five transforms makes one picture, such as for a `Stack`.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
@@ -22,8 +22,8 @@ use crate::{Frame, Result, Size};
 /// ```
 ///
 /// # Errors
-/// [`Config`](crate::ErrorKind::Config) for a size without pixels. A picture that is smaller than the size is
-/// an error of its sample.
+/// [`Config`](crate::ErrorKind::Config) for a size without pixels. Applied to a picture that is smaller than
+/// the size, a transform returns an error.
 pub fn five_crop(size: impl Into<Size>) -> Result<[Transforms; 5]> {
     let size = options::size("five_crop", size)?;
     let corners = [(false, false), (false, true), (true, false), (true, true)];
@@ -32,8 +32,8 @@ pub fn five_crop(size: impl Into<Size>) -> Result<[Transforms; 5]> {
     Ok([a, b, c, d, Transforms::new().then(CenterCrop::new(size)?)])
 }
 
-/// The transforms of [`five_crop`], and the same of the mirrored picture: mirrored left to right, or top to
-/// bottom with `vertical_flip`. As torchvision's `TenCrop`.
+/// The transforms of [`five_crop`], then those that mirror the picture before the same crops: left to right,
+/// or top to bottom with `vertical_flip`. As torchvision's `TenCrop`.
 ///
 /// # Errors
 /// As [`five_crop`].

@@ -1,4 +1,4 @@
-//! Random flips, and any transform with a probability.
+//! Transforms that are applied with a probability: flips, and any other transform.
 
 use super::{Transform, options};
 use crate::Result;
@@ -6,82 +6,65 @@ use crate::rng::Rng;
 use crate::{Frame, Size};
 use std::fmt;
 
-/// Mirrors the picture with a probability: left becomes right. As torchvision's `RandomHorizontalFlip`.
-///
-/// One number is drawn, uniform from 0 to 1 (excluded): if it is less than the probability, the picture is
-/// mirrored.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RandomHorizontalFlip {
-    p: f64,
-}
-
-impl RandomHorizontalFlip {
-    /// With the probability `p`; torchvision's default is 0.5.
-    ///
-    /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for a probability that is not from 0 to 1.
-    pub fn new(p: f64) -> Result<Self> {
-        Ok(RandomHorizontalFlip { p: options::probability("RandomHorizontalFlip", p)? })
-    }
-}
-
-impl Transform for RandomHorizontalFlip {
-    fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
-        if rng.unit() < self.p {
-            frame.flip_horizontal();
+/// Defines a transform whose only option is its probability.
+macro_rules! transform_with_probability {
+    ($(#[$doc:meta])* $name:ident, $default:literal, $frame:ident => $change:expr) => {
+        $(#[$doc])*
+        ///
+        /// One number is drawn, uniformly from 0 to 1 (excluded). If it is less than the probability, the
+        /// picture is changed.
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct $name {
+            p: f64,
         }
-        Ok(())
-    }
 
-    fn size_after(&self, before: Option<Size>) -> Option<Size> {
-        before
-    }
-}
-
-/// Turns the picture upside down with a probability: top becomes bottom. As torchvision's
-/// `RandomVerticalFlip`.
-///
-/// One number is drawn, uniform from 0 to 1 (excluded): if it is less than the probability, the picture is
-/// turned.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RandomVerticalFlip {
-    p: f64,
-}
-
-impl RandomVerticalFlip {
-    /// With the probability `p`; torchvision's default is 0.5.
-    ///
-    /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for a probability that is not from 0 to 1.
-    pub fn new(p: f64) -> Result<Self> {
-        Ok(RandomVerticalFlip { p: options::probability("RandomVerticalFlip", p)? })
-    }
-}
-
-impl Transform for RandomVerticalFlip {
-    fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
-        if rng.unit() < self.p {
-            frame.flip_vertical();
+        impl $name {
+            #[doc = concat!("With the probability `p`; torchvision's default is ", $default, ".")]
+            ///
+            /// # Errors
+            /// [`Config`](crate::ErrorKind::Config) for a probability that is not from 0 to 1.
+            pub fn new(p: f64) -> Result<Self> {
+                Ok($name { p: options::probability(stringify!($name), p)? })
+            }
         }
-        Ok(())
-    }
 
-    fn size_after(&self, before: Option<Size>) -> Option<Size> {
-        before
-    }
+        impl Transform for $name {
+            fn apply(&self, $frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
+                if rng.unit() < self.p {
+                    $change;
+                }
+                Ok(())
+            }
+
+            fn size_after(&self, before: Option<Size>) -> Option<Size> {
+                before
+            }
+        }
+    };
+}
+pub(super) use transform_with_probability;
+
+transform_with_probability! {
+    /// Mirrors the picture with a probability: left becomes right. As torchvision's `RandomHorizontalFlip`.
+    RandomHorizontalFlip, "0.5", frame => frame.flip_horizontal()
+}
+
+transform_with_probability! {
+    /// Mirrors the picture with a probability: top becomes bottom. As torchvision's `RandomVerticalFlip`.
+    RandomVerticalFlip, "0.5", frame => frame.flip_vertical()
 }
 
 /// Applies another transform with a probability. As torchvision's `RandomApply`.
 ///
-/// One number is drawn, uniform from 0 to 1 (excluded): if it is less than the probability, the transform is
-/// applied, and draws its own.
+/// One number is drawn, uniformly from 0 to 1 (excluded). If it is less than the probability, the transform
+/// is applied, and draws its own numbers.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
 /// use shardstream::Rng;
 /// use shardstream::image::{ColorJitter, Frame, GaussianBlur, RandomApply, Transforms, functional};
 ///
-/// // As BYOL and DINO make their second view.
+/// // The second view of BYOL and DINO.
 /// let solarize = |frame: &mut Frame<'_>, _: &mut Rng| Ok(functional::solarize(frame, 128.0)?);
 /// let view = Transforms::new()
 ///     .then(RandomApply::new(0.8, ColorJitter::new(0.4, 0.4, 0.2, 0.1)?)?)

@@ -1,4 +1,4 @@
-//! Transforms of pictures between file and batch, named as in torchvision.
+//! Transforms of pictures between file and batch, with the names of torchvision.
 
 mod auto_augment;
 mod blur;
@@ -40,11 +40,11 @@ pub trait Transform: Send + Sync {
     /// sample.
     ///
     /// # Errors
-    /// Any reason why the picture cannot be used. It becomes the error of the sample.
+    /// Any reason why the picture cannot be used. The error becomes that of the sample.
     fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()>;
 
-    /// Checks the options, once, before the first picture. It is called by whatever holds the transform, such
-    /// as `Columns::check`.
+    /// Checks the options, once, before the first picture. The owner of the transform calls it, such as
+    /// `Columns::check`.
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config), which names the option and says what to do about it.
@@ -52,9 +52,9 @@ pub trait Transform: Send + Sync {
         Ok(())
     }
 
-    /// The size of every picture after this transform, where `before` is the size of every picture before it;
-    /// `None` if it is not known, or differs from picture to picture. That way a column of another size is
-    /// refused once, and not for every picture.
+    /// The size of every picture after this transform, given `before`, the size of every picture before it;
+    /// `None` if the size is unknown or differs from picture to picture. Knowing the size, a column of
+    /// another size fails once at the start, and not for every picture.
     fn size_after(&self, before: Option<Size>) -> Option<Size> {
         let _ = before;
         None
@@ -85,11 +85,11 @@ impl Transforms {
         self
     }
 
-    /// Decodes a file and applies the transforms, to inspect the result, or for use without batches. The mode
-    /// is one of 8 or 16 bits without opacity.
+    /// Decodes a file and applies the transforms, to inspect the result, or to use it without batches. The
+    /// mode must have 8 or 16 bits and no opacity.
     ///
     /// # Errors
-    /// Those of [`check`](Transform::check), of decoding and of the transforms.
+    /// The errors of [`check`](Transform::check), of decoding and of the transforms.
     pub fn image(&self, file: &[u8], mode: ImageMode, rng: &mut Rng) -> Result<Image> {
         self.check()?;
         let options = FrameOptions {
@@ -108,7 +108,7 @@ impl Transforms {
 }
 
 impl Transforms {
-    /// The size after each transform, as far as it is the same for every picture.
+    /// The size after each transform, leaving out transforms after which it differs from picture to picture.
     #[doc(hidden)]
     pub fn sizes(&self) -> impl Iterator<Item = Size> {
         let mut size = None;

@@ -19,7 +19,7 @@ pub(super) enum Op {
     Solarize,
     AutoContrast,
     Equalize,
-    /// Of AutoAugment only.
+    /// Only in AutoAugment.
     Invert,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct AugmentationSpace {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Translation {
-    /// A share of the picture's side.
+    /// A fraction of the picture's side.
     Share(f64),
     Pixels(f32),
 }
@@ -79,11 +79,13 @@ pub(super) const WIDE: AugmentationSpace = AugmentationSpace {
 
 impl AugmentationSpace {
     /// The magnitude in bin `bin` of `bins`, and whether its sign is random; `None` if the operation has no
-    /// magnitude. It is calculated exactly as in torchvision: a slightly higher threshold would spare pixels.
+    /// magnitude. It is computed exactly as in torchvision: with a slightly higher threshold, `Solarize`
+    /// would leave other pixels unchanged.
     pub(super) fn magnitude(
         self,
         op: Op,
-        (bin, bins): (u32, u32),
+        bin: u32,
+        bins: u32,
         Size { height, width }: Size,
     ) -> Option<(f32, bool)> {
         let translate = |side: u32| match self.translate {
@@ -123,7 +125,7 @@ mod tests {
     use serde_json::Value as Json;
 
     #[test]
-    fn magnitudes_are_those_of_torchvision_to_the_last_bit() {
+    fn magnitudes_are_exactly_those_of_torchvision() {
         let golden: Json = serde_json::from_str(include_str!("../../tests/data/magnitudes.json")).unwrap();
         let mut count = 0;
         for case in golden.as_array().unwrap() {
@@ -135,7 +137,7 @@ mod tests {
             for (op, theirs) in OPS.into_iter().zip(ops) {
                 assert_eq!(theirs["name"], format!("{op:?}"));
                 let ours: Vec<Option<(f32, bool)>> =
-                    (0..bins).map(|bin| space.magnitude(op, (bin, bins), size)).collect();
+                    (0..bins).map(|bin| space.magnitude(op, bin, bins, size)).collect();
                 let signed = theirs["signed"].as_bool().unwrap();
                 match theirs["magnitudes"].as_array() {
                     None => assert!(ours.iter().all(Option::is_none), "{op:?}"),

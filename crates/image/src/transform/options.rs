@@ -1,5 +1,5 @@
-//! Checks of the options of transforms. They are made when a transform is constructed, so that a bad option
-//! is an error before the first picture.
+//! Checks of the options of transforms. Constructors call them, so that a bad option is an error before the
+//! first picture.
 
 use crate::Size;
 use crate::{Error, ErrorKind, Result};
@@ -9,7 +9,7 @@ pub(super) fn config_error(message: String) -> Error {
     ErrorKind::Config(message).into()
 }
 
-/// Maximum number of pixels of a picture. None of the decoders in use goes beyond it.
+/// Maximum number of pixels of a picture. No decoder in use supports more.
 const MAX_PIXELS: u64 = 1 << 32;
 
 /// Checks that a size has pixels, and not too many.
@@ -18,7 +18,7 @@ pub(super) fn size(name: &str, size: impl Into<Size>) -> Result<Size> {
     match size.pixels() {
         1..=MAX_PIXELS => Ok(size),
         _ => Err(config_error(format!(
-            "{name} to {size} pixels: make both at least 1, and no more than 2^32 pixels"
+            "{name} to {size} pixels: both sides must be at least 1, and the product at most 2^32"
         ))),
     }
 }
@@ -27,7 +27,7 @@ pub(super) fn probability(name: &str, p: f64) -> Result<f64> {
     if (0.0..=1.0).contains(&p) {
         Ok(p)
     } else {
-        Err(config_error(format!("{name} with a probability of {p}: make it from 0 to 1")))
+        Err(config_error(format!("{name} with a probability of {p}: choose one from 0 to 1")))
     }
 }
 
@@ -43,14 +43,15 @@ pub(super) fn range(
     } else {
         let (min, max) = bounds.into_inner();
         Err(config_error(format!(
-            "{what} from {start} to {end}: make it a range that does not end below its start, \
-             within {min} to {max}"
+            "{what} from {start} to {end}: choose a range that does not end below its start, within {min} \
+             to {max}"
         )))
     }
 }
 
-/// Checks a range of shares of a picture, some of which a part must be able to have.
-pub(super) fn shares(
+/// Checks a range of fractions of a picture's area. At least one fraction in the range must be more than 0
+/// and at most 1.
+pub(super) fn area_fractions(
     what: &str,
     range: RangeInclusive<f64>,
     bounds: RangeInclusive<f64>,
@@ -60,14 +61,16 @@ pub(super) fn shares(
     if start <= 1.0 && end > 0.0 {
         Ok(range)
     } else {
-        Err(config_error(format!("{what} from {start} to {end}: make some of it more than 0 and at most 1")))
+        Err(config_error(format!(
+            "{what} from {start} to {end}: choose a range with a number above 0 and at most 1"
+        )))
     }
 }
 
-/// The widest range of factors.
+/// The widest allowed range of factors.
 pub(super) const FACTORS: RangeInclusive<f64> = 0.0..=1e6;
 
-/// The widest range of ratios of two sides.
+/// The widest allowed range of ratios of two sides.
 pub(super) const RATIOS: RangeInclusive<f64> = 1e-6..=1e6;
 
 #[cfg(test)]
@@ -83,7 +86,8 @@ mod tests {
         let message = message_of(size("Resize", (0, 7)).unwrap_err());
         assert_eq!(
             message,
-            "Resize to 0 x 7 (height x width) pixels: make both at least 1, and no more than 2^32 pixels"
+            "Resize to 0 x 7 (height x width) pixels: both sides must be at least 1, and the product at most \
+             2^32"
         );
         assert!(message_of(probability("Flip", f64::NAN).unwrap_err()).contains("NaN"));
         assert!(range("the scale", 0.2..=1.0, FACTORS).is_ok());

@@ -1,4 +1,4 @@
-//! Borders.
+//! The transform that adds borders.
 
 use super::Transform;
 use crate::rng::Rng;
@@ -31,7 +31,7 @@ impl Pad {
         Pad::sides(width, height, width, height)
     }
 
-    /// Adds these numbers of pixels at the four sides.
+    /// Adds a border with its own number of pixels on each side.
     #[must_use]
     pub fn sides(left: u32, top: u32, right: u32, bottom: u32) -> Self {
         Pad { sides: [left, top, right, bottom], fill: [0; 3], mode: PaddingMode::Constant }
@@ -43,7 +43,7 @@ impl Pad {
         Pad { fill, ..self }
     }
 
-    /// Sets what the border shows. Default: a colour.
+    /// Sets what the border shows. Default: the fill colour.
     #[must_use]
     pub fn padding_mode(self, mode: PaddingMode) -> Self {
         Pad { mode, ..self }

@@ -1,4 +1,4 @@
-//! AutoAugment: learned pairs of operations.
+//! AutoAugment: pairs of operations that were learned on a dataset.
 
 use super::Transform;
 use super::auto_augment::DrawOptions;
@@ -22,10 +22,10 @@ pub enum AutoAugmentPolicy {
 
 /// Applies one of 25 pairs of operations that were learned on a dataset. As torchvision's `AutoAugment`.
 ///
-/// The pair is drawn, all equally likely. For each of its two operations, in order, one number is drawn,
-/// uniform from 0 to 1 (excluded): if it is less than the operation's probability, it is applied with its
-/// magnitude, whose sign is drawn if it has one. Operations and magnitudes are those of
-/// [`RandAugment`](super::RandAugment) in 10 bins, and `Invert`.
+/// First the pair is drawn, all pairs equally likely. For each of its two operations, in order, one number is
+/// drawn, uniformly from 0 to 1 (excluded). If the number is less than the operation's probability, the
+/// operation is applied with its magnitude, whose sign is drawn if it has a random one. The operations are
+/// those of [`RandAugment`](super::RandAugment), with its magnitudes in 10 bins, and `Invert`.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
@@ -68,7 +68,7 @@ impl AutoAugment {
         let policies = self.policy.table();
         policies[rng.below(policies.len() as u64) as usize].map(|(op, p, bin)| {
             let applied = rng.unit() < p;
-            applied.then(|| match NARROW.magnitude(op, (bin, 10), size) {
+            applied.then(|| match NARROW.magnitude(op, bin, 10, size) {
                 Some((magnitude, true)) if rng.below(2) == 1 => (op, -magnitude),
                 Some((magnitude, _)) => (op, magnitude),
                 None => (op, 0.0),
@@ -90,7 +90,8 @@ impl Transform for AutoAugment {
     }
 }
 
-/// Two operations, each with its probability and the bin of its magnitude, 0 if it has none.
+/// Two operations, each with its probability and the bin of its magnitude; 0 for an operation without
+/// magnitude.
 type Policy = [(Op, f64, u32); 2];
 
 impl AutoAugmentPolicy {
@@ -209,7 +210,7 @@ mod tests {
                         (theirs[0].as_str(), theirs[1].as_f64()),
                         (Some(&*format!("{op:?}")), Some(*p))
                     );
-                    let magnitude = NARROW.magnitude(*op, (*bin, 10), size).map(|it| it.0);
+                    let magnitude = NARROW.magnitude(*op, *bin, 10, size).map(|it| it.0);
                     assert_eq!(magnitude, theirs[2].as_f64().map(|it| it as f32), "{op:?} of {name}");
                 }
             }

@@ -1,4 +1,4 @@
-//! Resizes.
+//! The transform that resizes the whole picture.
 
 use super::Transform;
 use super::options::{self, config_error};
@@ -28,17 +28,17 @@ enum ResizeTarget {
 }
 
 impl Resize {
-    /// Resizes the shorter side to `side` pixels, and the longer one so that the ratio is kept, rounded down.
-    /// The filter is [`Filter::Bilinear`].
+    /// Resizes the shorter side to `side` pixels, and the longer side by the same factor, rounded down. The
+    /// filter is [`Filter::Bilinear`].
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for 0.
+    /// [`Config`](crate::ErrorKind::Config) for a side of 0 pixels.
     pub fn new(side: u32) -> Result<Self> {
         let side = options::size("Resize", side)?.width;
         Ok(Resize { to: ResizeTarget::Shorter { side, longest: None }, filter: Filter::default() })
     }
 
-    /// Resizes to this size, whatever the ratio of the picture. The filter is [`Filter::Bilinear`].
+    /// Resizes to this size without keeping the ratio of the sides. The filter is [`Filter::Bilinear`].
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) for a size without pixels.
@@ -46,23 +46,23 @@ impl Resize {
         Ok(Resize { to: ResizeTarget::Exact(options::size("Resize", size)?), filter: Filter::default() })
     }
 
-    /// Limits the longer side to `longest` pixels. If it would have more, the shorter one is reduced so that
-    /// the ratio is kept, rounded down, but at least to 1.
+    /// Limits the longer side to `longest` pixels. If it would have more, both sides are reduced by the same
+    /// factor; the shorter one is rounded down, but has at least 1 pixel.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) unless it is more than the shorter side, and for an
-    /// [`exact`](Resize::exact) size.
+    /// [`Config`](crate::ErrorKind::Config) if `longest` is not more than the shorter side, and after
+    /// [`exact`](Resize::exact).
     pub fn max_size(self, longest: u32) -> Result<Self> {
         match self.to {
             ResizeTarget::Shorter { side, .. } if longest > side => {
                 Ok(Resize { to: ResizeTarget::Shorter { side, longest: Some(longest) }, ..self })
             }
             ResizeTarget::Shorter { side, .. } => Err(config_error(format!(
-                "Resize to a shorter side of {side} with a max_size of {longest}: make it more than the \
-                 shorter side"
+                "Resize to a shorter side of {side} with a max_size of {longest}: the max_size must be more \
+                 than the shorter side"
             ))),
             ResizeTarget::Exact(_) => {
-                Err(config_error("Resize to an exact size with a max_size: leave it out".into()))
+                Err(config_error("Resize to an exact size with a max_size: leave out the max_size".into()))
             }
         }
     }
@@ -73,7 +73,7 @@ impl Resize {
         Resize { filter, ..self }
     }
 
-    /// The size that a picture of this size is resized to.
+    /// The new size for a picture of this size.
     fn size(&self, Size { height, width }: Size) -> Size {
         let (side, longest) = match self.to {
             ResizeTarget::Exact(size) => return size,
@@ -81,7 +81,7 @@ impl Resize {
         };
         let (short, long) = (width.min(height).max(1), width.max(height));
         let scaled = |times: u32, of: u32, by: u32| u64::from(times) * u64::from(of) / u64::from(by.max(1));
-        // A side that does not fit is refused as too large later.
+        // A side that exceeds `u32` becomes `u32::MAX`, which a later check rejects as too large.
         let mut new_long = u32::try_from(scaled(side, long, short)).unwrap_or(u32::MAX);
         let mut new_short = side;
         if let Some(longest) = longest
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_those_of_torchvision() {
+    fn new_sizes_are_those_of_torchvision() {
         let size = |resize: &Resize, width, height| {
             let size = resize.size(Size { height, width });
             (size.width, size.height)

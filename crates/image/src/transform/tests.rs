@@ -1,5 +1,5 @@
-//! Tests that what is drawn has the documented distribution. Seeds are fixed: a test that passes once always
-//! does.
+//! Tests that the transforms draw from the documented distributions. Seeds are fixed, so that a test that
+//! passes once always passes.
 
 use super::color::ColorStep;
 use super::operation::{NARROW, OPS, Op, WIDE};
@@ -18,7 +18,8 @@ fn is_uniform(mut numbers: Vec<f64>) {
     assert!(n >= 1000.0 && distance * n.sqrt() < 1.95, "{distance} of {n}");
 }
 
-/// The test for two samples: whether they have the same distribution.
+/// Two-sample Kolmogorov-Smirnov test that two lists of numbers have the same distribution, at the
+/// significance level 0.001.
 #[track_caller]
 fn are_alike(mut one: Vec<f64>, mut other: Vec<f64>) {
     one.sort_by(f64::total_cmp);
@@ -30,7 +31,8 @@ fn are_alike(mut one: Vec<f64>, mut other: Vec<f64>) {
     assert!(distance * (n * m / (n + m)).sqrt() < 1.95, "{distance} of {n} and {m}");
 }
 
-/// Pearson's chi-squared test that all of `kinds` outcomes are equally likely, at the same level.
+/// Pearson's chi-squared test that all of `kinds` outcomes are equally likely, at the significance level
+/// 0.001.
 #[track_caller]
 fn are_equally_likely<T: Ord>(outcomes: impl IntoIterator<Item = T>, kinds: usize) {
     let mut counts = BTreeMap::new();
@@ -44,7 +46,7 @@ fn are_equally_likely<T: Ord>(outcomes: impl IntoIterator<Item = T>, kinds: usiz
     assert!(square < limit, "{square} of {limit}");
 }
 
-/// Checks that outcomes are as frequent as the probability `p` says, within 3.3 standard deviations.
+/// Checks that the frequency of `true` is `p`, within 3.3 standard deviations.
 #[track_caller]
 fn is_frequent(outcomes: impl Iterator<Item = bool>, p: f64) {
     let outcomes: Vec<bool> = outcomes.collect();
@@ -53,7 +55,7 @@ fn is_frequent(outcomes: impl Iterator<Item = bool>, p: f64) {
 }
 
 #[test]
-fn flips_and_greys() {
+fn flips_and_grey_happen_with_their_probability() {
     let file = Image::new(ImageMode::Rgb8, (1, 2), vec![0, 0, 0, 255, 0, 0]).unwrap().to_ppm().unwrap();
     let happens = |transform: Transforms, rng: &mut Rng| {
         let image = transform.image(&file, ImageMode::Rgb8, rng).unwrap();
@@ -74,10 +76,10 @@ fn flips_and_greys() {
 }
 
 #[test]
-fn resized_crops_where_all_fit() {
+fn area_ratio_and_position_of_resized_crops_are_uniform() {
     let crop = RandomResizedCrop::new(8).unwrap().scale(0.1..=0.4).unwrap();
     let mut rng = Rng::new(2, 0, 0);
-    let side = 20_000; // so that rounding to whole pixels is not seen
+    let side = 20_000; // large, so that rounding to whole pixels does not matter
     let parts: Vec<_> = (0..10_000).map(|_| crop.draw(Size::from(side), &mut rng)).collect();
     let side = f64::from(side);
     let area = |width: u32, height: u32| f64::from(width) * f64::from(height) / (side * side);
@@ -90,7 +92,7 @@ fn resized_crops_where_all_fit() {
     is_uniform(parts.iter().map(|part| place(part.y, part.height)).collect());
 }
 
-/// The algorithm that torchvision documents, implemented once more.
+/// A second implementation of the algorithm that torchvision documents.
 fn simulated(width: f64, height: f64, rng: &mut Rng) -> (f64, f64) {
     for _ in 0..10 {
         let area = (0.08 + 0.92 * rng.unit()) * width * height;
@@ -105,7 +107,7 @@ fn simulated(width: f64, height: f64, rng: &mut Rng) -> (f64, f64) {
 }
 
 #[test]
-fn resized_crops_where_some_do_not_fit() {
+fn resized_crops_that_may_not_fit_have_torchvisions_distribution() {
     let crop = RandomResizedCrop::new(8).unwrap();
     for (width, height) in [(500, 375), (300, 600), (1000, 200), (64, 64)] {
         let (mut rng, mut other) = (Rng::new(3, 0, 0), Rng::new(3, 0, 1));
@@ -126,7 +128,7 @@ fn resized_crops_where_some_do_not_fit() {
 }
 
 #[test]
-fn places_of_crops() {
+fn positions_of_crops_are_equally_likely() {
     let crop = RandomCrop::new(32).unwrap().padding(4);
     let mut rng = Rng::new(4, 0, 0);
     are_equally_likely((0..20_000).filter_map(|_| crop.draw(Size::from(32), &mut rng)), 81);
@@ -161,7 +163,7 @@ fn jitter() {
 }
 
 #[test]
-fn operations() {
+fn operations_magnitudes_and_signs_are_equally_likely() {
     let mut rng = Rng::new(6, 0, 0);
     let size = Size { height: 160, width: 224 };
     let augment = RandAugment::new(2, 9).unwrap();
@@ -169,7 +171,7 @@ fn operations() {
     are_equally_likely(drawn.iter().map(|(op, _)| *op as u8), 14);
     for op in OPS {
         let magnitudes = drawn.iter().filter(|it| it.0 == op).map(|it| it.1);
-        match NARROW.magnitude(op, (9, 31), size) {
+        match NARROW.magnitude(op, 9, 31, size) {
             None => assert!(magnitudes.into_iter().all(|it| it == 0.0)),
             Some((magnitude, false)) => assert!(magnitudes.into_iter().all(|it| it == magnitude)),
             Some((magnitude, true)) => {
@@ -182,18 +184,18 @@ fn operations() {
     let drawn: Vec<(Op, f32)> = (0..100_000).map(|_| augment.draw(size, &mut rng)).collect();
     are_equally_likely(drawn.iter().map(|(op, _)| *op as u8), 14);
     let magnitudes = |op: Op| drawn.iter().filter(move |it| it.0 == op).map(|it| it.1.to_bits());
-    // With either sign; 0 and -0 are two values.
+    // 31 magnitudes with either sign; 0 and -0 count as two.
     are_equally_likely(magnitudes(Op::Rotate), 62);
     are_equally_likely(magnitudes(Op::TranslateX), 62);
     are_equally_likely(magnitudes(Op::Solarize), 31);
-    let bits = (0..31).filter_map(|bin| WIDE.magnitude(Op::Posterize, (bin, 31), size));
+    let bits = (0..31).filter_map(|bin| WIDE.magnitude(Op::Posterize, bin, 31, size));
     let min = bits.map(|it| it.0).fold(8.0, f32::min);
     assert_eq!(min, 2.0);
     assert!(magnitudes(Op::Posterize).all(|it| (2.0..=8.0).contains(&f32::from_bits(it))));
 }
 
 #[test]
-fn erased_rectangles() {
+fn area_ratio_and_position_of_erased_rectangles_are_uniform() {
     let erasing = RandomErasing::new(0.25).unwrap();
     let mut rng = Rng::new(7, 0, 0);
     let side = 20_000;
@@ -212,7 +214,7 @@ fn erased_rectangles() {
 }
 
 #[test]
-fn erased_to_noise() {
+fn random_erasing_draws_uniform_values() {
     let image = Image::new(ImageMode::Rgb8, 100, vec![0; 30_000]).unwrap().to_ppm().unwrap();
     let erasing =
         RandomErasing::new(1.0).unwrap().scale(0.9..=0.95).unwrap().ratio(1.0..=1.0).unwrap().random();
@@ -220,13 +222,13 @@ fn erased_to_noise() {
     let erased =
         Transforms::new().then(move |frame: &mut crate::Frame<'_>, rng: &mut Rng| erasing.apply(frame, rng));
     let image = erased.image(&image, ImageMode::Rgb8, &mut rng).unwrap();
-    // Those that were not erased are 0.
+    // Values that were not erased are 0.
     let numbers = image.as_u8().unwrap().iter().copied().filter(|number| *number > 0);
     are_equally_likely(numbers, 255);
 }
 
 #[test]
-fn warps() {
+fn parameters_of_warps_are_uniform() {
     let mut rng = Rng::new(9, 0, 0);
     let size = Size { height: 20_001, width: 10_001 };
     let rotation = RandomRotation::new(-30.0..=10.0).unwrap();
@@ -247,14 +249,14 @@ fn warps() {
 }
 
 #[test]
-fn perspectives() {
+fn corners_of_perspectives_are_equally_likely() {
     let mut rng = Rng::new(10, 0, 0);
     let perspective = RandomPerspective::new(0.3).unwrap();
     let size = Size { height: 21, width: 40 };
     is_frequent((0..10_000).map(|_| perspective.draw(size, &mut rng).is_some()), 0.3);
     let perspective = RandomPerspective::new(1.0).unwrap().distortion_scale(0.4).unwrap();
     let drawn: Vec<_> = (0..20_000).filter_map(|_| perspective.draw(size, &mut rng)).collect();
-    // 0.4 of 20 pixels, and of 10.
+    // Corners move by 0 to 8 pixels across (0.4 of 20), and by 0 to 4 down (0.4 of 10).
     for (corner, (x, y)) in [(0.0, 0.0), (39.0, 0.0), (39.0, 20.0), (0.0, 20.0)].into_iter().enumerate() {
         assert!(drawn.iter().all(|(start, _)| start[corner] == (x, y)));
         let inwards = |(_, end): &(_, [(f64, f64); 4])| {
@@ -267,7 +269,7 @@ fn perspectives() {
 }
 
 #[test]
-fn learned_policies() {
+fn operations_of_a_policy_have_their_probability() {
     let mut rng = Rng::new(11, 0, 0);
     let augment = AutoAugment::new(AutoAugmentPolicy::Svhn);
     let drawn: Vec<_> = (0..50_000).map(|_| augment.draw(Size::from(100), &mut rng)).collect();

@@ -8,7 +8,7 @@ use crate::rng::Rng;
 use crate::{Filter, Frame, Result, Size, functional};
 use std::ops::RangeInclusive;
 
-/// Sets the filter and the colour of a transform that has the field `drawing`.
+/// Defines the setters `filter` and `fill` of a transform that has the field `drawing`.
 macro_rules! drawing {
     () => {
         /// Sets the interpolation: [`Filter::Nearest`] or [`Filter::Bilinear`].
@@ -27,12 +27,12 @@ macro_rules! drawing {
     };
 }
 
-/// The widest range of angles: ten turns in either direction.
+/// The widest allowed range of angles: ten turns in either direction.
 const ANGLES: RangeInclusive<f64> = -3600.0..=3600.0;
 
 /// Rotates the picture about its centre by a random angle. As torchvision's `RandomRotation`.
 ///
-/// The angle, counter-clockwise, is drawn uniform in `degrees`.
+/// The counter-clockwise angle is drawn uniformly from `degrees`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RandomRotation {
     degrees: RangeInclusive<f64>,
@@ -41,7 +41,7 @@ pub struct RandomRotation {
 }
 
 impl RandomRotation {
-    /// Rotates by an angle of this range, with [`Filter::Nearest`]. torchvision's `degrees=30` is
+    /// Rotates by an angle from `degrees`, with [`Filter::Nearest`]. torchvision's `degrees=30` is
     /// `-30.0..=30.0`.
     ///
     /// # Errors
@@ -51,8 +51,8 @@ impl RandomRotation {
         Ok(RandomRotation { degrees, expand: false, drawing: DrawOptions::default() })
     }
 
-    /// Whether the picture grows so that all of it stays visible. Then its size depends on the angle, and a
-    /// batch needs a resize or a crop behind it. Default: no, its size stays the same.
+    /// Whether the picture grows so that all of it stays visible. Then its size depends on the angle, so that
+    /// a resize or a crop has to follow before a batch. Default: no, the size stays the same.
     #[must_use]
     pub fn expand(self, expand: bool) -> Self {
         RandomRotation { expand, ..self }
@@ -81,8 +81,8 @@ impl Transform for RandomRotation {
 
 /// Rotates, moves, scales and shears the picture at random about its centre. As torchvision's `RandomAffine`.
 ///
-/// Drawn are, in this order and as far as they are set: the angle, clockwise, uniform in `degrees`; the
-/// translations to the right and down, uniform up to the given share of the picture's side in either
+/// The parameters that are set are drawn in this order: the clockwise angle, uniformly from `degrees`; the
+/// translations to the right and down, uniformly up to the given fraction of the picture's side in either
 /// direction, rounded to whole pixels; the scale; the shears along the rows and along the columns, in
 /// degrees.
 ///
@@ -100,7 +100,7 @@ impl Transform for RandomRotation {
 #[derive(Debug, Clone, PartialEq)]
 pub struct RandomAffine {
     degrees: RangeInclusive<f64>,
-    /// Shares of the width and of the height.
+    /// Fractions of the width and of the height.
     translate: Option<(f64, f64)>,
     scale: Option<RangeInclusive<f64>>,
     shear: [Option<RangeInclusive<f64>>; 2],
@@ -108,7 +108,7 @@ pub struct RandomAffine {
 }
 
 impl RandomAffine {
-    /// Rotates by an angle of this range, clockwise, with [`Filter::Nearest`]. `0.0..=0.0` is no rotation.
+    /// Rotates clockwise by an angle from `degrees`, with [`Filter::Nearest`]. `0.0..=0.0` is no rotation.
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) for a range that ends below its start, or of more than ten turns.
@@ -118,21 +118,21 @@ impl RandomAffine {
         Ok(RandomAffine { degrees, translate: None, scale: None, shear, drawing })
     }
 
-    /// Moves by up to these shares of the width and of the height.
+    /// Moves by up to these fractions of the width and of the height.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for shares that are not from 0 to 1.
+    /// [`Config`](crate::ErrorKind::Config) for fractions that are not from 0 to 1.
     pub fn translate(self, across: f64, down: f64) -> Result<Self> {
         if [across, down].iter().all(|share| (0.0..=1.0).contains(share)) {
             return Ok(RandomAffine { translate: Some((across, down)), ..self });
         }
         Err(config_error(format!(
-            "RandomAffine with a translation of {across} and {down}: make both from 0 to 1, shares of the \
-             width and the height"
+            "RandomAffine with a translation of {across} and {down}: choose fractions of the width and the \
+             height, from 0 to 1"
         )))
     }
 
-    /// Sets the range of the factor by which the picture grows.
+    /// Sets the range of the factor by which the picture is scaled.
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) for factors that are not positive, and for a range that ends
@@ -198,10 +198,11 @@ impl Transform for RandomAffine {
 
 /// Draws the picture in a random perspective, with a probability. As torchvision's `RandomPerspective`.
 ///
-/// One number is drawn, uniform from 0 to 1 (excluded). If it is less than the probability, each corner moves
-/// inwards to a whole pixel, first across and then down, uniform up to `distortion_scale` times half of the
-/// picture's side: upper left, upper right, lower right, lower left. Corners that make no perspective, such
-/// as three on a line, leave the picture as it is.
+/// One number is drawn, uniformly from 0 to 1 (excluded). If it is less than the probability, the corners
+/// move inwards in the order upper left, upper right, lower right, lower left. For each corner two whole
+/// numbers of pixels are drawn, across and then down, uniformly up to `distortion_scale` times half of the
+/// picture's side. If no perspective has the new corners, such as three of them on a line, the picture stays
+/// unchanged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RandomPerspective {
     p: f64,
@@ -224,7 +225,7 @@ impl RandomPerspective {
         Ok(RandomPerspective { p, distortion_scale: 0.5, drawing })
     }
 
-    /// Sets how far corners move, as a share of half of the picture's side, 0 to 1.
+    /// Sets how far corners move at most, as a fraction of half of the picture's side, 0 to 1.
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) for another number.
@@ -235,7 +236,7 @@ impl RandomPerspective {
 
     drawing!();
 
-    /// Draws where the corners of a picture go; `None` if the picture stays as it is.
+    /// Draws the old and the new corners of a picture; `None` if the picture stays unchanged.
     pub(super) fn draw(&self, size: Size, rng: &mut Rng) -> Option<(Quadrilateral, Quadrilateral)> {
         if rng.unit() >= self.p {
             return None;

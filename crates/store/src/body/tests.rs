@@ -1,4 +1,4 @@
-//! Bodies as iterators and as streams, their errors and their end.
+//! Tests of bodies as iterators and as streams, of their errors and their end.
 
 use super::*;
 use futures::TryStreamExt;
@@ -8,7 +8,7 @@ fn chunks(parts: &[&'static str]) -> Vec<Result<Bytes>> {
 }
 
 #[test]
-fn both_faces_give_the_same_and_no_empty_chunk() {
+fn iterator_and_stream_give_the_same_chunks_and_no_empty_one() {
     let body = || Body::from_chunks(chunks(&["", "ab", "", "c"]));
     let blocking: Vec<_> = body().collect::<Result<_>>().unwrap();
     let asynchronous: Vec<_> = futures::executor::block_on(body().into_stream().try_collect()).unwrap();
@@ -17,7 +17,7 @@ fn both_faces_give_the_same_and_no_empty_chunk() {
 }
 
 #[test]
-fn the_faces_can_be_changed_midway() {
+fn a_partly_read_body_can_become_a_stream() {
     let mut body = Body::from_chunks(chunks(&["a", "b"]));
     assert_eq!(body.next().unwrap().unwrap(), "a");
     let rest: Vec<_> = futures::executor::block_on(body.into_stream().try_collect()).unwrap();
@@ -25,7 +25,7 @@ fn the_faces_can_be_changed_midway() {
 }
 
 #[test]
-fn an_error_is_the_end_and_knows_its_place() {
+fn an_error_ends_the_body_and_has_a_location() {
     let mut parts = chunks(&["abc"]);
     parts.push(Err(ErrorKind::Checksum.into()));
     parts.extend(chunks(&["d"]));
@@ -37,7 +37,7 @@ fn an_error_is_the_end_and_knows_its_place() {
 }
 
 #[test]
-fn the_object_is_known_with_the_first_chunk_of_either_face() {
+fn the_object_is_known_after_the_first_chunk() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("f");
     std::fs::write(&path, "four").unwrap();
@@ -87,34 +87,34 @@ fn a_panic_of_a_blocking_source_is_not_a_short_body() {
     assert!(matches!(items[1].as_ref().unwrap_err().kind(), ErrorKind::SourcePanicked(_)));
 }
 
-/// The thread of the decompression ends too.
+/// The thread that decompresses must end with the reader.
 #[cfg(feature = "gzip")]
 #[test]
-fn decompression_is_polled_elsewhere_and_ends_with_its_reader() {
+fn decompression_runs_on_another_thread_and_ends_with_its_reader() {
     let here = std::thread::current().id();
-    let polled = Arc::new(std::sync::Mutex::new(None));
-    let held = Arc::downgrade(&polled);
+    let polled_on = Arc::new(std::sync::Mutex::new(None));
+    let held = Arc::downgrade(&polled_on);
     let chunks = stream::poll_fn(move |_| {
-        *polled.lock().unwrap() = Some(std::thread::current().id());
+        *polled_on.lock().unwrap() = Some(std::thread::current().id());
         Poll::<Option<Result<Bytes>>>::Pending
     });
     let compression = Decompressor::of("a.tar.gz").unwrap();
     let mut body = Body::from_stream(chunks).compressed(compression, Expansion::default()).into_stream();
-    let polled_at = || *held.upgrade()?.lock().unwrap();
+    let polling_thread = || *held.upgrade()?.lock().unwrap();
     assert!(futures::FutureExt::now_or_never(body.next()).is_none());
-    while polled_at().is_none() {
+    while polling_thread().is_none() {
         std::thread::yield_now();
     }
-    assert_ne!(polled_at(), Some(here));
+    assert_ne!(polling_thread(), Some(here));
     drop(body);
     while held.strong_count() > 0 {
         std::thread::yield_now();
     }
 }
 
-/// Each waits for its reader on a thread of its own, and must not keep another from beginning.
+/// Each body has a thread that waits for its reader. These threads must not keep another body from starting.
 #[test]
-fn any_number_can_be_read_in_turn() {
+fn any_number_of_bodies_can_be_read_in_turn() {
     let (done, read) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let bodies = (0..600).map(|_| Body::from_chunks((0..9).map(|_| Ok("a".into()))).into_stream());
@@ -124,19 +124,20 @@ fn any_number_can_be_read_in_turn() {
         }
         done.send(()).unwrap();
     });
-    read.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for ever");
+    read.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits forever");
 }
 
 #[test]
-fn crosses_threads() {
+fn bodies_and_stoppers_cross_threads() {
     fn crosses<T: Send + 'static>() {}
     crosses::<Body>();
     crosses::<Stopper>();
 }
 
-/// Tokio bounds what a task may do before it yields, and another executor in the task never yields.
+/// Tokio limits the operations of a task before it yields, and another executor inside of the task never
+/// yields.
 #[test]
-fn bodies_of_any_length_are_read_by_another_executor_in_a_task_of_tokio() {
+fn another_executor_in_a_tokio_task_reads_bodies_of_any_length() {
     let (done, read) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();

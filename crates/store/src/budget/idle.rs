@@ -1,23 +1,23 @@
-//! Whether the readers of a budget leave the link to others, such as a cache that prefetches.
+//! Tells when the readers of a budget do not need the link, so that a cache may prefetch.
 
 use super::Budget;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
-/// Part of the connections and of the memory that prefetching takes beside the readers.
+/// Prefetching may use this fraction of the budget's connections and memory, in addition to the readers.
 const PREFETCH_DIVISOR: u64 = 8;
 
 impl Budget {
-    /// The budget for what is fetched while this one is [idle](Budget::idle). It is another one, so that what
-    /// is fetched in the background neither takes a connection from a reader nor changes the tuning.
+    /// The budget for fetches while this budget is [idle](Budget::idle). It is a separate budget, so that
+    /// background fetches neither take a connection from a reader nor affect the tuning.
     pub(crate) fn for_prefetch(&self) -> Budget {
         let connections = self.0.connections / PREFETCH_DIVISOR as usize;
         let new = || Budget::new(connections.max(1), (self.0.bytes / PREFETCH_DIVISOR).max(1));
         self.0.prefetch.get_or_init(new).clone()
     }
 
-    /// Waits until no request is in flight and no reader waits: then either all that was wanted has been
-    /// requested, or there is no memory for more.
+    /// Waits until no request is in flight and no reader waits. Then either all bytes that readers want have
+    /// been requested, or there is no memory for more.
     pub(crate) async fn idle(&self) {
         self.wait_until(|| !self.is_awaited() && self.state().schedule.connections() == 0).await;
     }
@@ -33,13 +33,14 @@ impl Budget {
 
     async fn wait_until(&self, is_true: impl Fn() -> bool) {
         let mut changes = self.0.changes.subscribe();
-        // Pairs with the fence of `note_change`: it sees this receiver, or the new state is seen here.
+        // Pairs with the fence in `note_change`: either that function sees this receiver, or this one sees
+        // the new state.
         fence(SeqCst);
-        // The sender is part of the budget, so that it does not end.
+        // Never fails, since the sender is part of the budget.
         while !is_true() && changes.changed().await.is_ok() {}
     }
 
-    /// Wakes those that wait for a state of the readers.
+    /// Wakes the tasks that wait for a state of the readers.
     pub(super) fn note_change(&self) {
         fence(SeqCst);
         if self.0.changes.receiver_count() > 0 {
@@ -55,7 +56,7 @@ mod tests {
     use futures::FutureExt;
 
     #[test]
-    fn a_budget_is_idle_while_nothing_is_in_flight_and_nobody_waits() {
+    fn a_budget_is_idle_while_no_request_is_in_flight_and_no_reader_waits() {
         let budget = Budget::new(8, 100);
         let is_idle = || budget.idle().now_or_never().is_some();
         let is_awaited = || budget.awaited().now_or_never().is_some();
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_in_a_place_are_requested_before_those_behind_it() {
+    fn objects_in_a_reserved_position_are_requested_before_later_objects() {
         let budget = Budget::new(1, 1000);
         let queue = budget.queue(&Gauge::default());
         let (first, place, last) = (queue.next_object(), queue.place(), queue.next_object());

@@ -1,5 +1,5 @@
 //! The budget that all readers of a process share: connections, and memory for bytes that have been requested
-//! or received and not read yet.
+//! or received but not read.
 
 mod idle;
 mod queue;
@@ -28,28 +28,30 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tuner::ConcurrencyTuner;
 
-/// The number of connections and the amount of memory that reading objects may use, shared by all stores that
-/// hold a clone.
+/// The number of connections and the amount of memory that reading objects may use. All stores that have a
+/// clone share them.
 ///
 /// All stores of a process share one budget, [`Budget::process`], unless they are given another. The number
-/// of requests in flight is tuned while reading: it grows as long as more requests bring more bytes, up to
-/// the number of connections. A range that a reader is waiting for is requested even when the budget is used
-/// up, one range for each reader, so that readers never wait for each other. Where little room is left, such
-/// a range has an eighth of it, or 64 KiB: requested and not read are at most `bytes` and 64 KiB for each
-/// reader. A reader that reads nothing while others do keeps what it has, and nothing more is requested ahead
-/// for it. What is requested ahead leaves an eighth of the memory to readers that begin later.
+/// of requests in flight is tuned while reading: it grows as long as more requests increase the throughput,
+/// up to the number of connections.
 ///
-/// `Report::memory` says how much of the budget each loader holds.
+/// A range that a reader waits for is requested even if the budget is used up, one range for each reader, so
+/// that readers never wait for each other. If little memory is left, such a range has an eighth of the rest,
+/// but at least 64 KiB. So at most `bytes`, and 64 KiB for each reader, are requested and not read. A reader
+/// that reads nothing while others do keeps its ranges, but no more are requested ahead for it. Requests
+/// ahead of readers leave an eighth of the memory to readers that begin later.
 ///
-/// What a cache [prefetches](super::CacheBuilder::prefetch) takes up to an eighth as many connections and as
-/// much memory in addition, while no reader of this budget waits.
+/// `Report::memory` says how much of the budget each loader uses.
+///
+/// A cache that [prefetches](super::CacheBuilder::prefetch) uses up to an eighth of the connections and of
+/// the memory in addition, while no reader of this budget waits.
 ///
 /// Samples that the threads of loaders have read ahead, from files or from the network, take up to a quarter
-/// of the memory, which is kept for them once a loader has such threads. Beyond that, each stream may hold
-/// two small chunks of samples (64 KiB and the last sample), and each thread one. Local files that turn out
-/// to be slow are read ahead on threads of their own, up to 64 files with 512 KiB each, which are not
-/// counted. Samples are slices of the buffers into which they were read, of up to 512 KiB each, and even a
-/// small chunk keeps such a buffer alive. Finished batches, shuffle buffers and the outputs of `map` are not
+/// of the memory, which is reserved for them once a loader has such threads. In addition, each stream may
+/// hold two small chunks of samples (64 KiB and the last sample), and each thread one. Local files that turn
+/// out to be slow are read ahead on separate threads, up to 64 files with 512 KiB each, which are not
+/// counted. Samples are slices of the buffers into which they were read, of up to 512 KiB each; even a small
+/// chunk keeps its buffer allocated. Finished batches, shuffle buffers and the outputs of `map` are not
 /// counted: the loader's own options bound them.
 ///
 /// ```
@@ -63,13 +65,13 @@ use tuner::ConcurrencyTuner;
 #[derive(Clone)]
 pub struct Budget(Arc<BudgetInner>);
 
-/// Default for the maximum number of connections.
+/// Default maximum number of connections.
 const CONNECTIONS: usize = 64;
-/// Default for the memory in bytes.
+/// Default amount of memory in bytes.
 const BYTES: u64 = 256 << 20;
 
-/// Smallest and largest size of a range in bytes, unless an object sets one. In between, the size is chosen
-/// such that the time to the first byte is short beside the time of the transfer.
+/// Smallest and largest size of a range in bytes, unless an object sets one. Within these bounds, the size is
+/// chosen such that the time to the first byte is short compared with the time of the transfer.
 const RANGE_SIZES: Range<u64> = 8 << 20..32 << 20;
 
 struct BudgetInner {
@@ -85,9 +87,9 @@ struct BudgetInner {
     read_ahead: AtomicU64,
     /// Whether any loader has read samples ahead.
     has_read_ahead: AtomicBool,
-    /// Sends when readers may have become idle, or may have ceased to be.
+    /// Sends when readers may have become idle, or stopped being idle.
     changes: watch::Sender<()>,
-    /// The budget for what is fetched while readers are idle.
+    /// The budget for fetches while readers are idle.
     prefetch: OnceLock<Budget>,
     state: Mutex<BudgetState>,
 }
@@ -95,7 +97,7 @@ struct BudgetInner {
 struct BudgetState {
     schedule: RangeSchedule,
     tuner: ConcurrencyTuner,
-    /// Where the grants of each object are sent, and the gauge that counts their memory.
+    /// For each object, the sender of its grants, and the gauge that counts their memory.
     recipients: HashMap<ObjectId, (Sender<Grant>, Gauge)>,
     /// Moving average of the time to the first byte; zero before the first response.
     first_byte: Duration,
@@ -103,8 +105,8 @@ struct BudgetState {
 }
 
 impl Budget {
-    /// A budget of `connections` connections, and of `bytes` bytes for what has been requested and not read
-    /// yet, or has been read ahead by loaders.
+    /// Makes a budget of `connections` connections, and of `bytes` bytes that have been requested and not
+    /// read, or have been read ahead by loaders.
     #[must_use]
     pub fn new(connections: usize, bytes: u64) -> Self {
         let state = BudgetState::new(ConcurrencyTuner::new(connections));
@@ -129,8 +131,8 @@ impl Budget {
         PROCESS.get_or_init(|| Budget::new(CONNECTIONS, BYTES)).clone()
     }
 
-    /// Number of bytes in use: those that have been requested and not read yet, and those of samples that
-    /// loaders have read ahead.
+    /// Number of bytes in use: bytes that have been requested and not read, and bytes of samples that loaders
+    /// have read ahead.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -155,14 +157,14 @@ impl Budget {
         self.state().record_first_byte(first_byte);
     }
 
-    /// How long to wait for the very first response before calling
-    /// [`first_response_is_late`](Budget::first_response_is_late); `None` once there has been a response.
+    /// How long to wait for the first response of all before calling
+    /// [`first_response_is_late`](Budget::first_response_is_late); `None` after there has been a response.
     pub(super) fn first_response_timeout(&self) -> Option<Duration> {
         self.state().first_byte.is_zero().then_some(tuner::NEAR)
     }
 
-    /// Records that the first response does not come from nearby: many requests are sent at once, without
-    /// waiting for it.
+    /// Records that the first response does not come from nearby. Many requests are then sent at once,
+    /// without waiting for it.
     pub(super) fn first_response_is_late(&self) {
         self.change(|state| state.tuner.record_first_byte(tuner::NEAR));
     }
@@ -177,7 +179,7 @@ impl Budget {
         self.state().tuner.throttled();
     }
 
-    /// What is left for ranges beside the samples that loaders read ahead.
+    /// The limits for ranges, without the memory of samples that loaders read ahead.
     fn limits(&self, state: &BudgetState) -> ScheduleLimits {
         state.limits(self.0.bytes.saturating_sub(self.for_read_ahead()), self.0.connections)
     }
@@ -205,9 +207,9 @@ impl Budget {
                 }
                 None => Some(grant),
             };
-            // The receiver is gone: its reader is about to be dropped, which removes the object.
+            // The receiver has been dropped: the reader is about to be dropped too, which removes the object.
             if let Some(Grant { mut connection, mut memory, .. }) = refused {
-                // Their `drop` would wait for the lock that is held here.
+                // Prevents their `drop` from waiting for the lock that is held here.
                 (connection.budget, memory.budget) = (None, None);
                 connection.give_back(&mut state.schedule);
                 state.schedule.read(object, bytes);
@@ -216,7 +218,7 @@ impl Budget {
         }
         let (received, waiting) = (self.0.received.load(Relaxed), self.0.waiting.load(Relaxed) > 0);
         let changed = state.observe(Instant::now(), received, waiting);
-        // A subscriber of the log may be slow.
+        // Released before logging, because a subscriber of the log may be slow.
         drop(state);
         self.note_change();
         if let Some((before, limit)) = changed {
@@ -256,25 +258,26 @@ impl BudgetState {
         self.range_size = (self.range_size * 7 + wanted) / 8;
     }
 
-    /// Tunes the limit on requests in flight, when `received` bytes have been received in all by `now`.
-    /// `waiting` is whether any reader waits. Returns the limits before and after, if the limit changed.
+    /// Tunes the limit on requests in flight. `received` is the number of bytes received by `now` in all,
+    /// `waiting` whether any reader waits. Returns the old and the new limit, if it changed.
     fn observe(&mut self, now: Instant, received: u64, waiting: bool) -> Option<(usize, usize)> {
         if self.schedule.is_ending() {
             self.tuner.discard_round();
             return None;
         }
         let starved = self.schedule.is_limited() && waiting;
-        // Where all objects come as one response each, these count as short.
+        // If every object is read with one response, all requests count as short first ranges.
         let in_flight = self.schedule.long_connections().max(self.schedule.short_first());
         self.tuner.observe(now, received, starved, self.first_byte, in_flight)
     }
 
-    /// The limits, if ranges may take `bytes` bytes.
+    /// The limits, if ranges may use `bytes` bytes.
     fn limits(&self, bytes: u64, max_connections: usize) -> ScheduleLimits {
         let connections = self.tuner.limit();
-        // In whole MiB: sizes that differ by a few bytes would look odd in a server's log.
+        // Rounded to whole MiB, since sizes that differ by a few bytes would look odd in a server's log.
         let range_size = self.range_size >> 20 << 20;
-        // While some ranges are read, as many can be in flight: more memory would be touched for nothing.
+        // Twice the connections: while some ranges are read, the same number can be in flight. More memory
+        // would not help.
         let useful_bytes = range_size.saturating_mul(2 * connections as u64);
         ScheduleLimits { connections, max_connections, useful_bytes, bytes, range_size }
     }
@@ -303,7 +306,7 @@ pub(super) struct Grant {
 /// One connection of the budget, given back on drop.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
-    /// `None` when it has been given back.
+    /// `None` after it has been given back.
     budget: Option<Budget>,
     is_short_first: bool,
 }
@@ -341,13 +344,13 @@ impl RangeMemory {
     pub(super) fn read(&mut self, bytes: usize) {
         let Some(budget) = &self.budget else { return };
         let bytes = (bytes as u64).min(self.bytes);
-        // The end of the range grants what fits into the room then: looking for that with each chunk would
-        // take long where there are many queues.
+        // Grants no new range here: that happens at the end of the range. With many queues, searching for the
+        // next range after each chunk would take long.
         budget.state().schedule.released(self.object, bytes);
         self.set(self.bytes - bytes);
     }
 
-    /// Takes as much memory as an ordinary range has, but at most `most` bytes, if there is room for it now.
+    /// Increases the memory to that of an ordinary range, but at most to `most` bytes, if there is room now.
     pub(super) fn grow(&mut self, most: u64) {
         let Some(budget) = &self.budget else { return };
         let mut state = budget.state();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 impl Budget {
-    /// Makes a queue for objects that are read one after the other. `owner` counts their memory.
+    /// Makes a queue for objects that one reader reads in order. `owner` counts their memory.
     pub(crate) fn queue(&self, owner: &Gauge) -> ReadQueue {
         let inner = ReadQueueInner {
             budget: self.clone(),
@@ -25,16 +25,18 @@ impl Budget {
 
 /// The queue of one reader. Its objects are requested in the order in which they are read.
 ///
-/// Clones are the same queue.
+/// Clones share the same queue.
 #[doc(hidden)]
 #[derive(Clone)]
 pub struct ReadQueue {
     inner: Arc<ReadQueueInner>,
-    /// The number of the next object, if it is one of several in the [place](ReadQueue::place) of one.
+    /// The number of the next object, if this queue is a [reserved position](ReadQueue::place) of several
+    /// objects.
     place: Option<Arc<AtomicU64>>,
 }
 
-/// Difference between the numbers of two objects. Objects in one place have the numbers in between.
+/// Difference between the numbers of two appended objects. Objects in a reserved position get the numbers in
+/// between.
 const PLACE: u64 = 1 << 20;
 
 struct ReadQueueInner {
@@ -43,7 +45,7 @@ struct ReadQueueInner {
     id: u64,
     /// Number of objects so far.
     objects: Arc<AtomicU64>,
-    /// Number of objects after the next one.
+    /// Number of objects that will follow the next one.
     remaining: AtomicU64,
 }
 
@@ -54,20 +56,20 @@ impl fmt::Debug for ReadQueue {
 }
 
 impl ReadQueue {
-    /// Sets the number of objects that come after the next one; [`u64::MAX`] if it is unknown. Where it is
-    /// known, ranges shrink when few bytes are left to request, so that the last bytes come over all
-    /// connections.
+    /// Sets the number of objects that will follow the next one; [`u64::MAX`] if it is unknown. If it is
+    /// known, ranges become smaller when few bytes are left to request, so that the last bytes are received
+    /// over all connections.
     pub fn set_remaining(&self, remaining: u64) {
         self.inner.remaining.store(remaining, Relaxed);
     }
 
-    /// Appends a place for several objects, which are all read before those appended later.
+    /// Reserves a position for several objects, which are all read before objects that are appended later.
     pub(crate) fn place(&self) -> ReadQueue {
         let first = self.inner.objects.fetch_add(PLACE, Relaxed);
         ReadQueue { inner: Arc::clone(&self.inner), place: Some(Arc::new(AtomicU64::new(first))) }
     }
 
-    /// The number that the next object will have. Objects of a lower number are read before it.
+    /// The number that the next object will have. Objects with a lower number are read earlier.
     pub(crate) fn next_number(&self) -> u64 {
         self.place.as_ref().unwrap_or(&self.inner.objects).load(Relaxed)
     }
@@ -76,7 +78,7 @@ impl ReadQueue {
         &self.inner.budget
     }
 
-    /// A queue with the same owner for what is [prefetched](Budget::for_prefetch).
+    /// A queue with the same owner, of the [budget for prefetching](Budget::for_prefetch).
     pub(crate) fn for_prefetch(&self) -> ReadQueue {
         self.inner.budget.for_prefetch().queue(&self.inner.owner)
     }
@@ -94,7 +96,7 @@ impl ReadQueue {
     }
 }
 
-/// An object in its queue. It leaves the queue when this is dropped.
+/// An object in its queue. Dropping this removes it from the queue.
 #[derive(Debug)]
 pub(crate) struct QueuedObject {
     pub(crate) budget: Budget,
@@ -122,7 +124,8 @@ impl QueuedObject {
         grants
     }
 
-    /// Replaces the bytes that have not been requested yet by `ahead`, and the maximum number of ranges.
+    /// Replaces the range of bytes that have not been requested by `ahead`, and sets the maximum number of
+    /// ranges.
     pub(crate) fn extend(&self, ahead: Range<u64>, max_ranges: usize) {
         self.budget.change(|state| state.schedule.extend(self.id, ahead, max_ranges));
     }
@@ -134,7 +137,7 @@ impl QueuedObject {
         WaitingReader(self.budget.clone())
     }
 
-    /// Records that the reader waits for the next range, which is requested if it was not yet.
+    /// Records that the reader waits for the next range. It is requested now, if it has not been.
     pub(crate) fn wait_for_next(&self) -> WaitingReader {
         let waiting = self.wait();
         self.budget.change(|state| state.schedule.await_next(self.id));
@@ -148,7 +151,8 @@ impl Drop for QueuedObject {
             state.schedule.remove(self.id);
             state.recipients.remove(&self.id)
         });
-        // Grants that nobody has received give back what they hold, which takes the lock again.
+        // Dropped after the lock is released: grants that have not been received give back their connections
+        // and memory, which takes the lock again.
         drop(grants);
     }
 }

@@ -4,8 +4,7 @@ use super::Budget;
 use crate::memory::{Gauge, MemoryShare};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Loaders may take one part in four of a budget for samples that they have read ahead. The rest is reserved
-/// for bytes in flight.
+/// Loaders may use this fraction of a budget for samples that they have read ahead. The rest is for ranges.
 const READ_AHEAD_DIVISOR: u64 = 4;
 
 impl Budget {
@@ -19,14 +18,15 @@ impl Budget {
         Some(ReadAheadMemory { budget: self.clone(), bytes, share: MemoryShare::of(owner, bytes) })
     }
 
-    /// Number of bytes that ranges may not take: those of samples that were read ahead, or the part that is
-    /// kept for them. Otherwise ranges that are requested before the first samples would take that part too.
+    /// Number of bytes that ranges may not use: the samples that were read ahead, but at least the fraction
+    /// that is reserved for them. Without the reservation, ranges that are requested before the first samples
+    /// would use that fraction too.
     pub(super) fn for_read_ahead(&self) -> u64 {
         let kept = if self.0.has_read_ahead.load(Relaxed) { self.0.bytes / READ_AHEAD_DIVISOR } else { 0 };
         self.0.read_ahead.load(Relaxed).max(kept)
     }
 
-    /// Reserves `bytes` whether there is room for them or not.
+    /// Reserves `bytes` even if there is no room for them.
     #[doc(hidden)]
     pub fn reserve(&self, bytes: u64, owner: &Gauge) -> ReadAheadMemory {
         self.0.has_read_ahead.store(true, Relaxed);

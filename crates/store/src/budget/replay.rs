@@ -1,11 +1,11 @@
 //! Replays a recording of requests through the schedule and the tuner, in virtual time and without a network.
 //!
-//! The recording becomes a model of the network: each simulated request waits for its first byte as long as
-//! the next recorded one did, or fails as that one did. Its bytes then arrive at the rate of one connection,
-//! or at an equal share of the link's rate if that is less. The rate of a connection is that of the fastest
-//! tenth of the recorded responses; the rate of the link is the highest that the recording has over a quarter
-//! of a second. So a replay says what another number of requests would have brought, up to the rate at which
-//! the recording was made. Readers take bytes as soon as they arrive.
+//! The recording becomes a model of the network. Each simulated request waits for its first byte as long as
+//! the next recorded request did, or fails as that one did. Its bytes then arrive at the rate of one
+//! connection, or at an equal share of the link's rate if that is less. The rate of a connection is the 90th
+//! percentile of the recorded responses. The rate of the link is the highest rate in the recording over a
+//! quarter of a second. So a replay estimates the throughput with another number of requests, up to the rate
+//! at which the recording was made. Readers take bytes as soon as they arrive.
 
 use super::schedule::ObjectId;
 use super::tuner::ConcurrencyTuner;
@@ -16,10 +16,10 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// The first stage of `shardstream bench --record -j 4`, over a link of 200 Mbit/s with a round trip of 40
-/// ms, from a server that gives each connection 4 MB/s.
+/// ms, from a server that limits each connection to 4 MB/s.
 const RECORDING: &str = include_str!("../../tests/data/requests.jsonl");
 
-/// Number of readers, each with a queue of its own.
+/// Number of readers. Each has its own queue.
 const READERS: u64 = 4;
 /// Size of each object in bytes.
 const OBJECT: u64 = 100 << 20;
@@ -27,7 +27,7 @@ const OBJECT: u64 = 100 << 20;
 const AHEAD: u64 = 16;
 /// Interval over which the rate of the link is measured, in seconds.
 const INTERVAL: f64 = 0.25;
-/// Time that is simulated, in seconds.
+/// Simulated time in seconds.
 const SECONDS: f64 = 30.0;
 /// Pause before a failed request is sent again.
 const PAUSE: f64 = 0.1;
@@ -80,18 +80,19 @@ impl Link {
 struct Flight {
     id: ObjectId,
     range: Range<u64>,
-    /// When the response begins.
-    answered: f64,
+    /// The time at which the response begins.
+    response_at: f64,
     wait: Wait,
     /// Number of bytes that have not arrived.
     left: f64,
 }
 
-/// One reader: the ranges that were granted to it and not read, in order.
+/// A reader. `unread` are the ranges that were granted and not read, in order, and whether they have been
+/// received.
 #[derive(Default)]
 struct Reader {
     unread: VecDeque<(ObjectId, Range<u64>, bool)>,
-    /// Number of the object that it reads.
+    /// Number of the object that it is reading.
     object: u64,
     /// Whether it has reported that it waits for the next range.
     is_waiting: bool,
@@ -102,7 +103,7 @@ struct Replay<'a> {
     state: BudgetState,
     readers: Vec<Reader>,
     flights: Vec<Flight>,
-    begun: Instant,
+    start: Instant,
     now: f64,
     received: f64,
     /// Number of requests so far.
@@ -116,20 +117,21 @@ impl<'a> Replay<'a> {
             (0..=AHEAD).for_each(|number| add(&mut state, ObjectId { queue, number }));
         }
         let readers = (0..READERS).map(|_| Reader::default()).collect();
-        let (flights, begun) = (Vec::new(), Instant::now());
-        Replay { link, state, readers, flights, begun, now: 0.0, received: 0.0, sent: 0 }
+        let (flights, start) = (Vec::new(), Instant::now());
+        Replay { link, state, readers, flights, start, now: 0.0, received: 0.0, sent: 0 }
     }
 
-    /// Bytes per second over `seconds`, with a `fixed` number of requests if there is one.
+    /// Throughput in bytes per second over `seconds`; with `fixed`, the number of requests in flight is
+    /// fixed.
     fn throughput(mut self, seconds: f64, fixed: Option<usize>) -> f64 {
         while self.now < seconds {
             if let Some(limit) = fixed {
-                // Whatever was measured meanwhile.
+                // Undoes the effect of measurements.
                 self.state.tuner = ConcurrencyTuner::fixed(limit);
             }
             self.grant();
             self.advance();
-            let now = self.begun + Duration::from_secs_f64(self.now);
+            let now = self.start + Duration::from_secs_f64(self.now);
             let _ = self.state.observe(now, self.received as u64, true);
         }
         self.received / self.now
@@ -157,48 +159,48 @@ impl<'a> Replay<'a> {
             reader.is_waiting &= id.number != reader.object;
             let wait = self.wait();
             let left = (range.end - range.start) as f64;
-            self.flights.push(Flight { id, range, answered: self.now + wait.time, wait, left });
+            self.flights.push(Flight { id, range, response_at: self.now + wait.time, wait, left });
         }
     }
 
     /// Moves to the next time at which a response begins or ends.
     fn advance(&mut self) {
-        let arriving = self.flights.iter().filter(|flight| flight.answered <= self.now).count();
+        let arriving = self.flights.iter().filter(|flight| flight.response_at <= self.now).count();
         let rate = self.link.connection.min(self.link.capacity / arriving.max(1) as f64);
-        let until = |flight: &Flight| match flight.answered > self.now {
-            true => flight.answered - self.now,
+        let until = |flight: &Flight| match flight.response_at > self.now {
+            true => flight.response_at - self.now,
             false => flight.left / rate,
         };
         let step = self.flights.iter().map(until).fold(f64::INFINITY, f64::min);
         assert!(step.is_finite(), "no request is in flight");
-        // A rounding error must not keep the time where it is.
+        // At least a nanosecond, so that a rounding error cannot stop the clock.
         let (before, next) = (self.now, self.now + step.max(1e-9));
         self.now = next;
         for number in (0..self.flights.len()).rev() {
             let flight = &mut self.flights[number];
-            if flight.answered <= before {
+            if flight.response_at <= before {
                 let arrived = flight.left.min(rate * (next - before));
                 flight.left -= arrived;
                 self.received += arrived;
                 if flight.left < 1.0 {
                     let flight = self.flights.swap_remove(number);
-                    self.end(&flight);
+                    self.end_response(&flight);
                 }
-            } else if flight.answered <= next {
-                self.answer(number);
+            } else if flight.response_at <= next {
+                self.begin_response(number);
             }
         }
     }
 
-    /// A response begins.
-    fn answer(&mut self, number: usize) {
+    /// Handles the beginning of a response.
+    fn begin_response(&mut self, number: usize) {
         let flight = &self.flights[number];
         let (id, wait, range) = (flight.id, flight.wait, flight.range.clone());
         if wait.is_busy {
             self.state.tuner.throttled();
             let wait = self.wait();
             let flight = &mut self.flights[number];
-            (flight.wait, flight.answered) = (wait, self.now + PAUSE + wait.time);
+            (flight.wait, flight.response_at) = (wait, self.now + PAUSE + wait.time);
             return;
         }
         self.state.record_first_byte(Duration::from_secs_f64(wait.time));
@@ -208,9 +210,9 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// A response has ended.
-    fn end(&mut self, flight: &Flight) {
-        let time = Duration::from_secs_f64(self.now - flight.answered);
+    /// Handles the end of a response.
+    fn end_response(&mut self, flight: &Flight) {
+        let time = Duration::from_secs_f64(self.now - flight.response_at);
         self.state.completed(flight.range.end - flight.range.start, time);
         self.state.schedule.received();
         let reader = &mut self.readers[flight.id.queue as usize];
@@ -220,7 +222,7 @@ impl<'a> Replay<'a> {
             .find(|(id, range, _)| *id == flight.id && range.start == flight.range.start)
             .expect("it was granted");
         *is_done = true;
-        // The ranges of later objects may have been granted before those of earlier ones.
+        // Ranges of later objects may have been granted before ranges of earlier objects.
         while let Some(at) = reader.unread.iter().position(|(id, _, _)| id.number == reader.object)
             && reader.unread[at].2
             && let Some((id, range, _)) = reader.unread.remove(at)
@@ -240,8 +242,9 @@ fn add(state: &mut BudgetState, id: ObjectId) {
     state.schedule.set_remaining(id.queue, u64::MAX);
 }
 
-/// Prints what the tuner and fixed numbers of requests bring, and returns the tuner's share of the best.
-fn share_of_best(name: &str, text: &str) -> f64 {
+/// Prints the throughput with the tuner and with fixed numbers of requests. Returns the tuner's throughput
+/// divided by the best one.
+fn fraction_of_best(name: &str, text: &str) -> f64 {
     let link = Link::of(&parse(text).unwrap());
     let megabytes = |fixed| Replay::new(&link).throughput(SECONDS, fixed) / 1e6;
     let Link { connection, capacity, .. } = &link;
@@ -258,18 +261,22 @@ fn share_of_best(name: &str, text: &str) -> f64 {
 }
 
 #[test]
-fn the_tuner_brings_nearly_as_much_as_the_best_fixed_number_of_requests() {
-    let share = share_of_best("recording", RECORDING);
+fn the_tuner_is_nearly_as_fast_as_the_best_fixed_number_of_requests() {
+    let share = fraction_of_best("recording", RECORDING);
     assert!(share >= 0.9, "{share}");
-    // For a recording of one's own: docs/network.md.
+    // To replay another recording: see docs/network.md.
     if let Ok(path) = std::env::var("SHARDSTREAM_RECORDING") {
-        share_of_best(&path, &std::fs::read_to_string(&path).unwrap());
+        fraction_of_best(&path, &std::fs::read_to_string(&path).unwrap());
     }
 }
 
-/// A recording of requests that each take `first_byte` until they are answered and then bring 8 MiB in
-/// `body`, 16 at a time.
-fn made_up(first_byte: Duration, body: Duration, outcome: impl Fn(u32) -> RequestOutcome) -> String {
+/// A synthetic recording: 16 requests at a time, each with its first byte after `first_byte`, and then 8 MiB
+/// within `body`.
+fn synthetic_recording(
+    first_byte: Duration,
+    body: Duration,
+    outcome: impl Fn(u32) -> RequestOutcome,
+) -> String {
     let head = r#"{"format":"shardstream requests","version":1,"left_out":0}"#;
     let line = |number: u32| {
         let duration = first_byte + body;
@@ -291,11 +298,12 @@ fn made_up(first_byte: Duration, body: Duration, outcome: impl Fn(u32) -> Reques
 fn near_far_and_throttling_stores_are_replayed() {
     let [near, far, body] = [1, 60, 400].map(Duration::from_millis);
     for (name, first_byte) in [("near", near), ("far", far)] {
-        let share = share_of_best(name, &made_up(first_byte, body, |_| RequestOutcome::Done));
+        let share = fraction_of_best(name, &synthetic_recording(first_byte, body, |_| RequestOutcome::Done));
         assert!(share >= 0.9, "{name}: {share}");
     }
     let busy = |number: u32| if number % 50 == 7 { RequestOutcome::Busy } else { RequestOutcome::Done };
-    let share = share_of_best("throttling", &made_up(far, body, busy));
-    // A replay refuses as many requests however few are in flight, so that the number stays low.
+    let share = fraction_of_best("throttling", &synthetic_recording(far, body, busy));
+    // A replay refuses the same fraction of requests even if few are in flight, so that the tuner keeps the
+    // number low.
     assert!((0.2..0.9).contains(&share), "{share}");
 }

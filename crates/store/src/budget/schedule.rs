@@ -1,71 +1,71 @@
 //! Decides which range of which object is requested next: a state machine without a clock or a socket.
 //!
-//! **The invariant.** A range that a reader waits for is granted at once; all others keep the limits. If
-//! it had to wait for room, a reader could wait forever: it wants the bytes of one object, and the memory
-//! is full of those of another one, which it reads later. Where it would take more than half of the room
-//! that is left, such a range takes an eighth of it, or [`MIN_WITHOUT_ROOM`] if that is more. A queue has one
-//! reader, which waits for one range at a time, so that the bytes in use are at most `bytes` and
-//! [`MIN_WITHOUT_ROOM`] for each queue.
+//! **The invariant.** A range that a reader waits for is granted at once; all other ranges keep the limits.
+//! If such a range had to wait for memory, its reader could wait forever: the memory may be full of bytes of
+//! another object, which it will read only after this one. If the range would take more than half of the free
+//! memory, it is shortened to an eighth of that, but at least to [`MIN_WITHOUT_ROOM`]. A queue has one
+//! reader, which waits for one range at a time. So at most `bytes`, and [`MIN_WITHOUT_ROOM`] for each queue,
+//! are in use.
 //!
-//! What nobody waits for yet is given fairly:
-//! - The queue that holds the fewest bytes is first, and in it the object that is read first.
-//! - An eighth of the memory is for queues that come later. A queue takes none of it when it would hold more
-//!   than an equal part of the rest, and none for the objects behind its first one, which wait for that one.
-//! - A queue that has bytes and reads none, while the others read four ranges each on average, gets no
-//!   more: however many loaders are open, memory goes to those that read.
-//! - Ranges become smaller when few bytes are left in all: otherwise the last ones would be large and end
-//!   one after the other, each over a single connection.
+//! Ranges that no reader waits for are granted fairly:
+//! - The queue with the fewest bytes is first, and in it the object that will be read first.
+//! - An eighth of the memory is reserved for queues that are added later. A queue may use the reserve only
+//!   for its first object, since later objects wait for that one, and only up to an equal share of the other
+//!   memory.
+//! - A queue that has bytes and reads none of them, while the others read four ranges each on average, gets
+//!   no more. So memory goes to the loaders that read, even if many are open.
+//! - Ranges become smaller when few bytes are left in all. Otherwise the last ranges would be large, and the
+//!   last bytes would arrive over a single connection.
 //!
-//! Each granted range is counted until two calls: [`received`](RangeSchedule::received) frees its
-//! connection, [`read`](RangeSchedule::read) its memory, of which [`released`](RangeSchedule::released) frees
-//! parts before.
+//! Each granted range counts until two calls: [`received`](RangeSchedule::received) frees its connection, and
+//! [`read`](RangeSchedule::read) its memory. [`released`](RangeSchedule::released) frees parts of the memory
+//! earlier.
 //!
-//! Example, with 4 connections, 40 bytes and ranges of 10 bytes (`tests.rs`): queue 0 has two objects of
-//! 25 and 100 bytes. Granted are 0..10, 10..20 and 20..25 of the first and 0..10 of the second: four
-//! connections and 35 bytes. One range is received, and there is still no room for 10 bytes more. When
-//! the reader has read 10 bytes, 25 are in use, and 10..20 of the second is granted. If a reader of
-//! another queue waits instead, its range is granted in spite of the limits.
+//! Example, with 4 connections, 40 bytes and ranges of 10 bytes (`tests.rs`): queue 0 has two objects of 25
+//! and 100 bytes. The schedule grants 0..10, 10..20 and 20..25 of the first and 0..10 of the second: four
+//! connections and 35 bytes. When one range has been received, there is still no memory for 10 more bytes.
+//! When the reader has read 10 bytes, 25 are in use, and 10..20 of the second object is granted. If a reader
+//! of another queue waits instead, its range is granted in spite of the limits.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// An object of a queue. Queues are numbered, and so are the objects of a queue, in the order in which they
-/// are read.
+/// An object of a queue. The objects of a queue are numbered in the order in which they are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ObjectId {
     pub(super) queue: u64,
     pub(super) number: u64,
 }
 
-/// Limits of all queues together.
+/// The limits for all queues together.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ScheduleLimits {
     pub(super) connections: usize,
     /// The first object of a queue may use an eighth more than `connections`, but never more than this.
     pub(super) max_connections: usize,
-    /// Bytes in flight or unread that are thought to be useful now.
+    /// Number of bytes in flight or unread beyond which more would not help at present.
     pub(super) useful_bytes: u64,
-    /// Maximum of bytes in flight or unread.
+    /// Maximum number of bytes in flight or unread.
     pub(super) bytes: u64,
-    /// Bytes per range, unless an object sets its own.
+    /// Size of a range in bytes, unless an object sets its own.
     pub(super) range_size: u64,
 }
 
-/// The queues of all readers, and what they use together.
+/// The queues of all readers, and the connections and memory that they use together.
 #[derive(Debug, Default)]
 pub(super) struct RangeSchedule {
     queues: BTreeMap<u64, ScheduledQueue>,
     connections: usize,
-    /// Of these, how many are for [short first ranges](Self::is_short_first). They fill no link and end soon,
-    /// so that as many others may be in flight beside them.
+    /// Number of connections that are used for [short first ranges](Self::is_short_first). Such ranges use
+    /// little of the link and end soon, so that they do not count against the limit for other ranges.
     short_first: usize,
     /// Bytes of all queues that are in flight or unread.
     bytes: u64,
     /// Number of ranges that have been read or waited for.
     reads: u64,
-    /// Whether more could have been requested if the limits on connections or useful bytes were higher.
+    /// Whether the limits on connections or useful bytes prevented a request.
     limited: bool,
-    /// Whether so few bytes are left to request that ranges shrink.
+    /// Whether so few bytes are left to request that ranges become smaller.
     ending: bool,
 }
 
@@ -78,14 +78,14 @@ struct ScheduledQueue {
     objects: BTreeMap<u64, ScheduledObject>,
     /// Number of objects that will still be added; [`u64::MAX`] if it is unknown.
     remaining: u64,
-    /// Size of the last object whose size became known. Objects of unknown size are assumed to have as many
-    /// bytes.
+    /// Size of the last object whose size became known. Objects of unknown size are assumed to have this
+    /// size.
     usual_size: Option<u64>,
 }
 
 #[derive(Debug)]
 struct ScheduledObject {
-    /// Bytes that have not been requested yet.
+    /// The range of bytes that have not been requested.
     ahead: Range<u64>,
     sizes: ObjectRangeSizes,
     /// Maximum number of ranges that are in flight or unread.
@@ -98,23 +98,24 @@ struct ScheduledObject {
 
 /// Smallest range in bytes when many queues share the memory.
 const MIN_SHARED: u64 = 256 << 10;
-/// Range in bytes that a reader waits for when no memory is left. As much may be in use beyond the limit for
-/// each queue.
+/// Size in bytes of a range that a reader waits for, if no memory is left. Each queue may exceed the limit by
+/// this.
 const MIN_WITHOUT_ROOM: u64 = 64 << 10;
-/// A reader is idle when it has read nothing while the others read this many ranges on average.
+/// A reader is idle if it has read nothing while the others read this many ranges on average.
 const IDLE_AFTER: u64 = 4;
 
 /// Smallest range in bytes when few bytes are left to request.
 const MIN_AT_END: u64 = 2 << 20;
-/// Largest object in bytes that is requested whole even then: a second round trip would take longer.
+/// An object of at most this size in bytes is requested whole even then, because a second round trip would
+/// take longer.
 const MAX_WHOLE: u64 = 4 << 20;
 
-/// Bytes of the ranges of an object, where they are not those of the budget.
+/// Sizes in bytes of the ranges of an object, if they differ from those of the budget.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ObjectRangeSizes {
-    /// Of each range.
+    /// Size of each range.
     pub(crate) all: Option<u64>,
-    /// Of the first one, unless the object is probably so small that one request gets all of it.
+    /// Size of the first range, unless the object is probably so small that one request gets all of it.
     pub(crate) first: Option<u64>,
 }
 
@@ -128,12 +129,12 @@ impl From<Option<u64>> for ObjectRangeSizes {
 #[derive(Debug, Clone, Copy)]
 struct RangeSizes {
     usual: u64,
-    /// For an object that is probably small: one request for all of it.
+    /// Length for an object that is probably small, so that one request gets all of it.
     whole: u64,
 }
 
 impl RangeSchedule {
-    /// Adds an object whose bytes `ahead` are to be requested, at most `max_ranges` ranges at a time.
+    /// Adds an object whose bytes `ahead` will be requested, at most `max_ranges` ranges at a time.
     pub(super) fn add(
         &mut self,
         id: ObjectId,
@@ -149,7 +150,8 @@ impl RangeSchedule {
         queue.objects.insert(id.number, object);
     }
 
-    /// Replaces the bytes of an object that have not been requested yet, and its maximum number of ranges.
+    /// Replaces the range of an object's bytes that have not been requested, and its maximum number of
+    /// ranges.
     pub(super) fn extend(&mut self, id: ObjectId, ahead: Range<u64>, max_ranges: usize) {
         let Some(queue) = self.queues.get_mut(&id.queue) else { return };
         if let Some(object) = queue.objects.get_mut(&id.number) {
@@ -161,7 +163,7 @@ impl RangeSchedule {
         }
     }
 
-    /// Sets the number of objects that will still be added to a queue that has any.
+    /// Sets the number of objects that will still be added to a queue. The queue must have an object.
     pub(super) fn set_remaining(&mut self, queue: u64, remaining: u64) {
         if let Some(queue) = self.queues.get_mut(&queue) {
             queue.remaining = remaining;
@@ -185,7 +187,7 @@ impl RangeSchedule {
         self.remove_if_unused(id.queue);
     }
 
-    /// Takes the range that is to be requested next, if one may be: see the head of this file.
+    /// Grants the range to request next, if there is one; the rules are at the top of this file.
     pub(super) fn next(&mut self, limits: ScheduleLimits) -> Option<(ObjectId, Range<u64>)> {
         self.limited = false;
         let awaited = self.queues.iter().find_map(|(queue, of)| {
@@ -194,7 +196,7 @@ impl RangeSchedule {
             Some(ObjectId { queue: *queue, number: *number })
         });
         let range_size = self.range_size(limits);
-        // In whole MiB, as others.
+        // Rounded to whole MiB, as other sizes.
         let connections = limits.connections.max(1) as u64;
         let left = self.left_below(range_size.saturating_mul(connections));
         let last_size = left.map(|left| (left / connections) >> 20 << 20);
@@ -219,7 +221,7 @@ impl RangeSchedule {
             let length = object.next_length(sizes, of.usual_size);
             let bytes = self.bytes.saturating_add(length);
             let may_fill = is_front && of.bytes.saturating_add(length) <= part;
-            // Others that may take of the reserve do not wait for this one.
+            // Skips this queue, so that queues that may use the reserve do not wait for it.
             if !may_fill && bytes <= limits.bytes && bytes.saturating_add(reserve) > limits.bytes {
                 return None;
             }
@@ -239,12 +241,12 @@ impl RangeSchedule {
         if bytes > limits.bytes {
             return None;
         }
-        // All objects behind the first one wait for it, however soon their bytes come.
+        // The first object gets a few more connections, because all later objects of the queue wait for it.
         let spare = if is_front { limits.connections / 8 } else { 0 };
         let connections = (limits.connections + spare).min(limits.max_connections);
         let is_used_up = if is_short_first { false } else { self.long_connections() >= connections };
         let is_used_up = is_used_up || self.connections >= limits.max_connections;
-        // Two ranges are always useful: one is read while the next one comes.
+        // Two ranges are always useful: one is read while the next one is received.
         if is_used_up || (queue_bytes >= 2 * length && bytes > limits.useful_bytes) {
             self.limited = true;
             return None;
@@ -252,8 +254,8 @@ impl RangeSchedule {
         self.take(id, length)
     }
 
-    /// Takes the range that a reader waits for: less than all where `bytes` has little room, for the readers
-    /// that come next.
+    /// Grants the range that a reader waits for. If little of `bytes` is free, shortens the range to leave
+    /// memory for the next waiting readers.
     fn take_awaited(
         &mut self,
         id: ObjectId,
@@ -267,15 +269,15 @@ impl RangeSchedule {
         self.take(id, length.min(fair.max(MIN_WITHOUT_ROOM)))
     }
 
-    /// Bytes of a range: fewer when many queues share the memory.
+    /// Size of a range in bytes. It is smaller if many queues share the memory.
     fn range_size(&self, limits: ScheduleLimits) -> u64 {
         let share = limits.bytes / (2 * self.queues.len().max(1) as u64);
         limits.range_size.min(share.max(MIN_SHARED))
     }
 
-    /// Grants more memory for a range of `held` bytes that is received as slowly as its reader takes it, up
-    /// to the usual size, that of its object's ranges and `most`. It is granted at once or not at all: the
-    /// reader never waits for it. Returns the number of bytes that were added.
+    /// Grants more memory for a range of `held` bytes, which its reader takes while it is received: up to the
+    /// usual size of a range, the size that its object sets, and `most`. The memory is granted at once or not
+    /// at all, so that the reader never waits for it. Returns the number of bytes that were added.
     pub(super) fn grow(&mut self, id: ObjectId, held: u64, most: u64, limits: ScheduleLimits) -> u64 {
         let set = self.object(id).and_then(|object| object.sizes.all).unwrap_or(u64::MAX);
         let more = self.range_size(limits).min(set).min(most).saturating_sub(held);
@@ -293,8 +295,8 @@ impl RangeSchedule {
         }
     }
 
-    /// Number of bytes left to request until all queues end, if it is known and less than `bound`. Objects of
-    /// unknown size are assumed to have the usual one.
+    /// Number of bytes left to request until the end of all queues, if it is known and less than `bound`.
+    /// Objects of unknown size are assumed to have the usual size.
     fn left_below(&self, bound: u64) -> Option<u64> {
         let below = |sum: &u64| *sum < bound;
         self.queues.values().try_fold(0, |sum: u64, queue| {
@@ -321,19 +323,19 @@ impl RangeSchedule {
         Some((id, range))
     }
 
-    /// Frees the connection of a range that has been received, or will not be.
+    /// Frees the connection of a range that has been received, or never will be.
     pub(super) fn received(&mut self) {
         self.connections -= 1;
     }
 
-    /// The same for a [short first range](Self::is_short_first).
+    /// As [`received`](Self::received), for a [short first range](Self::is_short_first).
     pub(super) fn short_first_received(&mut self) {
         self.short_first -= 1;
         self.received();
     }
 
-    /// Whether `range`, which was just granted, is a short one that learns the size and version of its
-    /// object.
+    /// Whether `range`, which was just granted, is a short first range: a short request to learn the size and
+    /// version of its object.
     pub(super) fn is_short_first(&self, id: ObjectId, range: &Range<u64>) -> bool {
         let object = self.queues.get(&id.queue).and_then(|queue| queue.objects.get(&id.number));
         object.is_some_and(|object| object.is_short_first(range.end - range.start))
@@ -344,12 +346,13 @@ impl RangeSchedule {
         self.bytes -= length;
         if let Some(queue) = self.queues.get_mut(&id.queue) {
             queue.bytes -= length;
-            // No range has been read, but ranges differ in size: who reads a long one is not idle.
+            // Counts as reading, though no range has been read to its end: a reader of a long range is not
+            // idle.
             queue.read_at = self.reads;
         }
     }
 
-    /// Frees the memory that is left of a range that has been read, or will not be.
+    /// Frees the remaining memory of a range that has been read, or never will be.
     pub(super) fn read(&mut self, id: ObjectId, length: u64) {
         self.released(id, length);
         self.note_read(id.queue);
@@ -359,7 +362,7 @@ impl RangeSchedule {
         self.remove_if_unused(id.queue);
     }
 
-    /// Whether more could have been requested if the limits on connections or useful bytes were higher.
+    /// Whether the limits on connections or useful bytes prevented a request.
     pub(super) fn is_limited(&self) -> bool {
         self.limited
     }
@@ -378,12 +381,12 @@ impl RangeSchedule {
         self.connections
     }
 
-    /// Number of ranges in flight but for the short first ones.
+    /// Number of ranges in flight, without the short first ones.
     pub(super) fn long_connections(&self) -> usize {
         self.connections - self.short_first
     }
 
-    /// Number of short first ranges in flight, among them responses that bring the whole object.
+    /// Number of short first ranges in flight, including responses that turned out to have the whole object.
     pub(super) fn short_first(&self) -> usize {
         self.short_first
     }
@@ -404,7 +407,7 @@ impl ScheduledObject {
         self.ahead.end == u64::MAX
     }
 
-    /// Whether its next range, of `length` bytes, is short because the version is unknown.
+    /// Whether its next range, of `length` bytes, is short because the object's version is unknown.
     fn is_short_first(&self, length: u64) -> bool {
         self.has_unknown_size() && self.sizes.all.is_none() && self.sizes.first == Some(length)
     }

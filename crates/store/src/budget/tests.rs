@@ -1,4 +1,4 @@
-//! Ranges and connections are shared, and returned when readers are dropped.
+//! Tests that ranges and connections are shared, and given back when readers are dropped.
 
 use super::*;
 use async_channel::Receiver;
@@ -23,7 +23,7 @@ fn a_returned_connection_goes_to_another_reader() {
 }
 
 #[test]
-fn all_ranges_of_a_fresh_budget_have_the_smallest_size() {
+fn all_ranges_of_a_new_budget_have_the_smallest_size() {
     let budget = Budget::new(8, 1 << 30);
     budget.record_first_byte(Duration::from_millis(20));
     let grants = budget.queue(&Gauge::default()).next_object().request(0..1 << 30, None, usize::MAX);
@@ -47,7 +47,7 @@ fn a_late_first_response_allows_many_requests() {
 }
 
 #[test]
-fn dropped_readers_return_everything() {
+fn dropped_readers_give_everything_back() {
     let budget = Budget::new(8, 100);
     for round in 0..3 {
         let queue = budget.queue(&Gauge::default());

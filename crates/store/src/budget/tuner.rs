@@ -1,27 +1,28 @@
-//! Tunes the number of requests in flight by trial: nobody can know beforehand what a network, a store and a
-//! machine can do together.
+//! Tunes the number of requests in flight by trial, because the throughput of a network, a store and a
+//! machine together is unknown beforehand.
 //!
-//! At first the number doubles with every round of measurement, until more requests bring no more bytes. From
-//! then on slightly more or fewer are tried now and then, and the smallest number is kept that loses no
-//! throughput. A round counts only if readers had to wait and more requests could have been sent.
+//! At first the number doubles with every round of measurement, until more requests no longer increase the
+//! throughput. After that, slightly higher and lower numbers are tried now and then, and the smallest number
+//! without a loss of throughput is kept. A round counts only if readers waited and more requests could have
+//! been sent.
 //!
-//! Requests that readers wait for are sent whatever the limit is. A limit below their number changes nothing,
-//! so that more requests are tried from the number in flight on: with four readers, limits of 1 and 2 bring
-//! as much, and comparing them would end the start at 1.
+//! Requests that readers wait for are sent regardless of the limit, so that a limit below their number has no
+//! effect. Trials therefore start from the number in flight. For example with four readers, limits of 1 and 2
+//! give the same throughput, and comparing them would end the start phase at 1.
 
 use std::time::{Duration, Instant};
 
 /// Initial limit on requests in flight.
 const INITIAL: usize = 1;
-/// Limit as soon as responses are known to come from far away.
+/// Limit once responses are known to come from far away.
 const INITIAL_FAR: usize = 16;
 /// Lowest limit.
 const MIN: usize = 1;
 
-/// Number of start rounds without a gain after which the start ends. New connections to a distant store are
-/// slow at first, so that a single round says little.
+/// The start phase ends after this many rounds without a gain. New connections to a distant store are slow at
+/// first, so that a single round is not conclusive.
 const FLAT_ROUNDS: u32 = 3;
-/// A store is nearby if its responses begin sooner than this.
+/// A store is nearby if its responses begin within this time.
 pub(super) const NEAR: Duration = Duration::from_millis(5);
 /// Number of rounds between two trials.
 const ROUNDS_BETWEEN_TRIALS: u32 = 16;
@@ -51,12 +52,13 @@ struct Round {
 
 #[derive(Debug, Clone, Copy)]
 enum TuningPhase {
-    /// Doubling. `best` is the highest rate so far in bytes per second, `at` the limit that gave it, and
-    /// `flat` the number of rounds since.
+    /// The limit doubles. `best` is the highest rate so far in bytes per second, `at` the limit that gave it,
+    /// and `flat` the number of rounds since then.
     Start { best: f64, at: usize, flat: u32 },
-    /// Waiting `rounds` rounds until the next trial, which raises the limit if `more`, and lowers it if not.
+    /// The limit is constant for `rounds` rounds. The next trial then raises the limit if `more`, and lowers
+    /// it otherwise.
     Hold { rounds: u32, more: bool },
-    /// Trying another limit. `limit` and `rate` are those before the trial.
+    /// Another limit is tried. `limit` and `rate` are those before the trial.
     Trial { limit: usize, rate: f64 },
 }
 
@@ -67,7 +69,7 @@ impl ConcurrencyTuner {
         ConcurrencyTuner { limit: INITIAL.min(max), max, phase, round: None, far: false, throttled: false }
     }
 
-    /// A tuner that keeps its limit, to compare with.
+    /// A tuner that keeps its limit, for comparison.
     #[cfg(test)]
     pub(super) fn fixed(limit: usize) -> Self {
         let phase = TuningPhase::Hold { rounds: u32::MAX, more: true };
@@ -78,8 +80,8 @@ impl ConcurrencyTuner {
         self.limit
     }
 
-    /// Records the average time to the first byte. When it shows that the store is far away, tuning starts
-    /// again: what was found for a nearby store does not apply.
+    /// Records the average time to the first byte. If it shows that the store is far away, tuning starts
+    /// again, since the results for a nearby store do not apply.
     pub(super) fn record_first_byte(&mut self, first_byte: Duration) {
         let far = first_byte >= NEAR;
         if far && !self.far {
@@ -87,12 +89,12 @@ impl ConcurrencyTuner {
             self.phase = TuningPhase::Start { best: 0.0, at: self.limit, flat: 0 };
             self.round = None;
         }
-        // Hysteresis: an average that wavers around the bound starts tuning only once.
+        // Hysteresis: an average that varies around the bound restarts the tuning only once.
         self.far = first_byte >= if self.far { NEAR / 2 } else { NEAR };
     }
 
-    /// Halves the limit, since a store asks for fewer requests. Counts once in a round: requests that were
-    /// sent before the change get the same response.
+    /// Halves the limit, since a store asks for fewer requests. Has an effect only once in a round, because
+    /// other requests that were sent before the change get the same response.
     pub(super) fn throttled(&mut self) {
         if std::mem::replace(&mut self.throttled, true) {
             return;
@@ -102,16 +104,16 @@ impl ConcurrencyTuner {
         self.round = None;
     }
 
-    /// Discards the current round: too few bytes are left to request for it to say anything.
+    /// Discards the current round, since too few bytes are left to request for a measurement.
     pub(super) fn discard_round(&mut self) {
         self.round = None;
     }
 
-    /// Records that `received` bytes have been received in all by `now`, and whether readers are `starved`:
-    /// they wait, and more could be requested. `first_byte` is the average time to the first byte, and
+    /// Records that `received` bytes have been received by `now` in all, and whether readers are `starved`:
+    /// they wait although more could be requested. `first_byte` is the average time to the first byte, and
     /// `in_flight` the number of requests in flight.
     ///
-    /// Returns the limits before and after, if the limit changed.
+    /// Returns the old and the new limit, if it changed.
     pub(super) fn observe(
         &mut self,
         now: Instant,
@@ -121,7 +123,7 @@ impl ConcurrencyTuner {
         in_flight: usize,
     ) -> Option<(usize, usize)> {
         if first_byte.is_zero() {
-            // There is nothing to compare before the first response.
+            // Before the first response, there is nothing to measure.
             return None;
         }
         let round = self.round.get_or_insert(Round { since: now, received, starved, in_flight });
@@ -153,8 +155,8 @@ impl ConcurrencyTuner {
         let gain = if max_flat == 1 { 1.25 } else { 1.1 };
         self.phase = match self.phase {
             TuningPhase::Start { .. } if !starved => self.phase,
-            // The first round ends no start, even if nothing came in it. A nearby store is at full speed at
-            // once, so that the next round is a fair measurement.
+            // The first round never ends the start phase, even if no bytes arrived. For a nearby store,
+            // connections reach full speed at once, so that the next round is a valid measurement.
             TuningPhase::Start { best: 0.0, .. } if max_flat == 1 => {
                 self.limit = (tried * 2).min(self.max);
                 TuningPhase::Start { best: rate, at: tried, flat: 0 }
@@ -191,7 +193,7 @@ impl ConcurrencyTuner {
                 if !worth {
                     self.limit = before;
                 }
-                // After a success, the next trial goes in the same direction at once.
+                // After a success, another trial in the same direction follows at once.
                 match worth {
                     true => TuningPhase::Hold { rounds: 0, more },
                     false => hold(!more),
@@ -209,8 +211,8 @@ fn fewer(limit: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Simulates `seconds` on a network that gives `rate(limit)` bytes per second for `limit` requests in
-    /// flight. Returns the number of bytes received.
+    /// Simulates `seconds` on a network with a throughput of `rate(limit)` bytes per second for `limit`
+    /// requests in flight. Returns the number of bytes received.
     fn simulate(
         tuner: &mut ConcurrencyTuner,
         seconds: f64,
@@ -227,12 +229,12 @@ mod tests {
         starved: bool,
         rate: impl Fn(usize) -> f64,
     ) -> f64 {
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut received = 0.0;
         let steps = (seconds / 0.005) as u32;
         for step in 0..steps {
             received += rate(tuner.limit()) * 0.005;
-            let now = begun + Duration::from_millis(5) * step;
+            let now = start + Duration::from_millis(5) * step;
             let _ = tuner.observe(now, received as u64, starved, first_byte, tuner.limit());
         }
         tuner.round = None;
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_connections_are_added() {
+    fn slow_connections_lead_to_more_requests() {
         let mut tuner = ConcurrencyTuner::new(64);
         let capped = |limit: usize| limit as f64 * 50e6;
         let received = simulate(&mut tuner, 5.0, true, capped);
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn few_requests_keep_a_full_network_full() {
+    fn a_saturated_network_gets_few_requests() {
         let mut tuner = ConcurrencyTuner::new(64);
         let network = |limit: usize| (limit as f64 * 50e6).min(125e6);
         let received = simulate(&mut tuner, 60.0, true, network);
@@ -258,14 +260,14 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_does_not_grow_while_nobody_waits() {
+    fn the_limit_does_not_grow_while_no_reader_waits() {
         let mut tuner = ConcurrencyTuner::new(64);
         simulate(&mut tuner, 30.0, false, |_| 1e6);
         assert_eq!(tuner.limit(), INITIAL);
     }
 
     #[test]
-    fn a_change_of_the_network_is_noticed() {
+    fn the_limit_adapts_to_a_change_of_the_network() {
         let mut tuner = ConcurrencyTuner::new(64);
         simulate(&mut tuner, 30.0, true, |limit| (limit as f64 * 50e6).min(125e6));
         let slow = |limit: usize| limit as f64 * 5e6;
@@ -290,12 +292,12 @@ mod tests {
         let in_flight = |limit: usize| limit.max(4);
         for first_byte in [Duration::from_millis(1), Duration::from_millis(20)] {
             let mut tuner = ConcurrencyTuner::new(64);
-            let (begun, mut received) = (Instant::now(), 0.0);
+            let (start, mut received) = (Instant::now(), 0.0);
             for step in 0..1000 {
                 received += in_flight(tuner.limit()) as f64 * 50e6 * 0.005;
-                let now = begun + Duration::from_millis(5) * step;
-                let flying = in_flight(tuner.limit());
-                let _ = tuner.observe(now, received as u64, true, first_byte, flying);
+                let now = start + Duration::from_millis(5) * step;
+                let requests = in_flight(tuner.limit());
+                let _ = tuner.observe(now, received as u64, true, first_byte, requests);
             }
             assert!(tuner.limit() >= 48, "{first_byte:?}: {tuner:?}");
         }
@@ -339,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn one_connection_stays_one() {
+    fn a_maximum_of_one_is_never_exceeded() {
         let mut tuner = ConcurrencyTuner::new(1);
         simulate(&mut tuner, 10.0, true, |limit| limit as f64);
         tuner.throttled();

@@ -1,8 +1,8 @@
-//! The format of a file of the cache: a header that names one block of one version of an object, and the
+//! The format of a file of the cache: a header that identifies one block of one version of an object, and the
 //! bytes of the block.
 //!
-//! The header has a checksum, and itself one of each piece of the block. So a file is what its header says,
-//! or it is found to be damaged, whatever a crash or a disk did to it.
+//! The header has a checksum of itself, and one of each piece of the block. So any damage to a file, by a
+//! crash or a disk, is detected.
 
 use crate::aligned::ALIGNMENT;
 use crate::read_buffer::{self, ReadBuffer};
@@ -19,22 +19,24 @@ use std::time::SystemTime;
 const MAGIC: &[u8; 12] = b"shardstream\n";
 /// The format version. Versions 1 and 2 were files of whole objects.
 const FORMAT: u32 = 3;
-/// Length in bytes of the magic, of the length of the document that follows, and of the checksum of all that.
+/// Number of bytes before the document: the magic, the length of the document, and a checksum of magic,
+/// length and document.
 const PREFIX: usize = 20;
-/// Maximum length of a document in bytes. A longer one is damaged, or has a URL that is not worth caching.
+/// Maximum length of a document in bytes. A longer document is damaged, or has a URL that is too long to be
+/// cached.
 const MAX_DOCUMENT: usize = 64 << 10;
-/// Number of bytes that are read first: all of the header, unless the URL is long.
+/// Number of bytes that are read first: enough for the header, unless the URL is long.
 const FIRST_READ: u64 = 2 << 10;
-/// Size in bytes of a piece, which has a checksum of its own: small beside a read buffer, so that a part of a
-/// block is read without the rest.
+/// Size in bytes of a piece. Each piece has its own checksum, so that a part of a block can be read and
+/// verified without the rest.
 const PIECE: u64 = 64 << 10;
 
-/// One version of an object, and how it is cut into blocks.
+/// One version of an object, and the size of its blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CachedObject {
-    /// The hash of the object's place. It differs in a copy under another name.
+    /// The hash of the object's source and URL. It differs for a copy with another name.
     pub(super) key: String,
-    /// For people. Secrets are redacted.
+    /// Only for people who look at the file. Secrets are redacted.
     url: String,
     pub(super) version: String,
     pub(super) size: u64,
@@ -53,7 +55,8 @@ struct BlockHeader {
 }
 
 impl CachedObject {
-    /// The object that a response or a listing names; `None` if it cannot be cached.
+    /// The object of this size and version; `None` if it cannot be cached, because either is unknown or the
+    /// version is weak.
     pub(super) fn new(key: &str, url: String, object: &ObjectVersion, block_size: u64) -> Option<Self> {
         let (size, version) = (object.size?, object.strong()?.to_owned());
         Some(CachedObject { key: key.into(), url, version, size, block_size })
@@ -63,13 +66,13 @@ impl CachedObject {
         ObjectVersion { size: Some(self.size), version: Some(self.version.clone()) }
     }
 
-    /// The bytes of the object in a block.
+    /// The range of the object's bytes in a block.
     pub(super) fn block(&self, number: u64) -> Range<u64> {
         let start = number.saturating_mul(self.block_size).min(self.size);
         start..start.saturating_add(self.block_size).min(self.size)
     }
 
-    /// The number of the block with this byte.
+    /// The number of the block that contains byte `at`.
     pub(super) fn block_of(&self, at: u64) -> u64 {
         at / self.block_size
     }
@@ -106,7 +109,7 @@ impl BlockError {
         BlockError::Damaged { expected: shown(expected), received: shown(received) }
     }
 
-    /// A file that is too short, has no header, or that of another block.
+    /// The error for a file that is too short, has no header, or the header of another block.
     fn invalid(received: &str) -> Self {
         BlockError::Damaged { expected: "that of its header".into(), received: received.into() }
     }
@@ -115,7 +118,7 @@ impl BlockError {
         matches!(self, BlockError::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// The error of a file that is damaged again and again.
+    /// The error for a file that is damaged again after its block was fetched again.
     pub(super) fn repeated(self, file: PathBuf) -> crate::Error {
         match self {
             BlockError::Io(error) => error.into(),
@@ -139,8 +142,8 @@ impl From<io::Error> for BlockError {
 pub(super) fn header(object: &CachedObject, block: u64, chunks: &[Bytes]) -> Option<Vec<u8>> {
     let (object, sums) = (object.clone(), piece_sums(chunks));
     let mut document = serde_json::to_vec(&BlockHeader { format: FORMAT, object, block, sums }).ok()?;
-    // Spaces behind the document let the block begin at a multiple of the alignment of read buffers, so that
-    // no copy begins a few bytes behind its source.
+    // Spaces after the document let the block begin at a multiple of the alignment of read buffers. Copies of
+    // unaligned data can be slow (see `aligned`).
     document.resize((PREFIX + document.len()).next_multiple_of(ALIGNMENT) - PREFIX, b' ');
     let length = u32::try_from(document.len()).ok().filter(|_| document.len() <= MAX_DOCUMENT)?;
     let begin = [&MAGIC[..], &length.to_le_bytes()].concat();
@@ -166,7 +169,7 @@ fn piece_sums(chunks: &[Bytes]) -> Vec<u32> {
     sums
 }
 
-/// Reads the header of a file. Returns it with its length in bytes.
+/// Reads the header of a file. Returns the header and its length in bytes.
 fn read_header(file: &mut File) -> Result<(BlockHeader, u64), BlockError> {
     let mut bytes = Vec::with_capacity(FIRST_READ as usize);
     file.seek(SeekFrom::Start(0))?;
@@ -193,16 +196,16 @@ fn read_header(file: &mut File) -> Result<(BlockHeader, u64), BlockError> {
     }
 }
 
-/// The object that a file says it has a block of.
+/// Reads from the header of a file which object it has a block of.
 pub(super) fn read_object(file: &mut File) -> Result<CachedObject, BlockError> {
     read_header(file).map(|(header, _)| header.object)
 }
 
-/// Marks a block as the most recently used. Where times cannot be set, blocks are evicted in the order in
-/// which they were written.
+/// Marks a block as the most recently used, by the modification time of its file. On a file system that
+/// cannot set times, blocks are evicted in the order in which they were written.
 ///
-/// The time that a system gives a file when it is written comes from a clock that is some milliseconds late:
-/// a new block would be older than one that was read just before. So new blocks are marked as well.
+/// New blocks are marked too: the time that the system gives a new file comes from a clock that is some
+/// milliseconds late, so that a new block would seem older than one that was read just before.
 pub(super) fn mark_used(file: &File) {
     let _ = file.set_modified(SystemTime::now());
 }
@@ -212,17 +215,17 @@ pub(super) fn mark_used(file: &File) {
 pub(super) struct BlockFile {
     file: File,
     pub(super) number: u64,
-    /// When it was last used before.
+    /// When the block was last used before it was opened.
     pub(super) used: SystemTime,
     /// The bytes of the object in this block.
     range: Range<u64>,
-    /// Offset of the block in the file.
+    /// Offset of the block's bytes in the file.
     begin: u64,
     sums: Vec<u32>,
 }
 
 impl BlockFile {
-    /// Reads the header of a file, which must be that of a block of this object.
+    /// Reads the header of a file. An error if it is not the header of this block.
     pub(super) fn open(mut file: File, object: &CachedObject, number: u64) -> Result<Self, BlockError> {
         let (header, begin) = read_header(&mut file)?;
         let range = object.block(number);
@@ -240,7 +243,8 @@ impl BlockFile {
         Ok(BlockFile { file, number, used, range, begin, sums: header.sums })
     }
 
-    /// Reads up to a buffer of the bytes `at..end` of the object, and verifies them piece by piece.
+    /// Reads the bytes `at..end` of the object, at most as many as fit into a read buffer, and verifies them
+    /// piece by piece.
     pub(super) fn read(&mut self, at: u64, end: u64) -> Result<Bytes, BlockError> {
         let Range { start, end: stop } = self.range;
         let first = (at - start) / PIECE;

@@ -1,4 +1,4 @@
-//! The face of a read through the cache: begins it, and turns it into a stream.
+//! A read through the cache: begins it ahead of its reader, and turns it into a stream.
 
 use super::prefetch;
 use super::reader::{CacheReader, is_small};
@@ -18,11 +18,11 @@ pub(crate) struct CachedRead {
     cache: Arc<CacheState>,
     target: FetchTarget,
     known: Option<ObjectVersion>,
-    /// Whether nothing around the range will be read.
+    /// Whether no bytes around the range will be read.
     is_scattered: bool,
     eviction: Eviction,
     opening: Option<Task<CacheReader>>,
-    /// Dropped when the reader comes to this object: what is opened then prefetches no more.
+    /// Dropped when the reader reaches this object, which ends the prefetch.
     prefetching: Option<oneshot::Sender<()>>,
 }
 
@@ -40,24 +40,24 @@ impl CachedRead {
         }
     }
 
-    /// Sets the version that the reader accepts: the source need not be asked for the current one.
+    /// Sets the version that the reader accepts, so that no request for the current version is needed.
     pub(crate) fn set_known(&mut self, object: ObjectVersion) {
         self.known = Some(object).filter(ObjectVersion::is_strong);
     }
 
-    /// Sets that nothing around the range will be read, so that no whole blocks are fetched.
+    /// Declares that no bytes around the range will be read, so that no whole blocks are fetched.
     pub(crate) fn set_scattered(&mut self) {
         self.is_scattered = true;
     }
 
-    /// Sets that each epoch reads the same bytes.
+    /// Declares that each epoch reads the same bytes.
     pub(crate) fn set_repeated(&mut self) {
         self.eviction = Eviction::Unused;
     }
 
-    /// Looks up the object, and starts to fetch what is not in the cache; for an object that is read later,
-    /// when the budget allows it. Later calls do nothing. The fetch stops when this, or the stream that it
-    /// becomes, is dropped.
+    /// Looks up the object, and starts to fetch the blocks that are not in the cache, for a later reader. The
+    /// fetch waits until the budget allows it. Later calls do nothing. The fetch stops when this value, or
+    /// the stream made from it, is dropped.
     pub(crate) fn begin_ahead(&mut self) -> Result<()> {
         let is_part = self.is_scattered || is_small(&self.cache, &self.target, self.known.as_ref());
         if self.opening.is_none() && self.cache.prefetch.max_bytes() > 0 && !is_part {
@@ -69,7 +69,7 @@ impl CachedRead {
         self.begin()
     }
 
-    /// Looks up the object, and starts to fetch what is not in the cache.
+    /// Looks up the object, and starts to fetch the blocks that are not in the cache.
     fn begin(&mut self) -> Result<()> {
         if self.opening.is_none() {
             let (reader, known) = (self.reader(), self.known.take());
@@ -79,13 +79,13 @@ impl CachedRead {
     }
 
     fn reader(&self) -> CacheReader {
-        // Reserves the object's place in the queue: its requests precede those of later objects.
+        // Reserves the object's position in the queue, so that its requests precede those of later objects.
         let target = FetchTarget { queue: self.target.queue.place(), ..self.target.clone() };
         CacheReader::new(Arc::clone(&self.cache), target).evicting(self.eviction)
     }
 
-    /// Returns the bytes as a stream. With `may_block`, polling reads files itself; otherwise they are read
-    /// on threads for blocking work.
+    /// Returns the bytes as a stream. With `may_block`, the polling thread reads files itself; otherwise
+    /// threads for blocking work do.
     pub(crate) fn into_stream(mut self, may_block: bool) -> BoxStream<'static, Result<Bytes>> {
         let begin = async move || -> Result<CacheReader> {
             self.begin()?;

@@ -1,8 +1,8 @@
 //! The directory of a cache, shared by all threads and processes that use it.
 //!
-//! It has a directory for each object, and in it a file for each block. A file is written under another name
-//! and renamed, which is all that processes need to agree on: whoever finds a name finds a whole file. Files
-//! with other names are left alone.
+//! It has a directory for each object, and in that a file for each block. A file is written under a temporary
+//! name and then renamed. Processes need no other coordination: a file that has the name of a block is
+//! complete. Files with foreign names are left alone.
 
 use super::block::{self, BlockError, BlockFile, CachedObject};
 use super::room::{Eviction, Room};
@@ -19,9 +19,10 @@ use std::time::{Duration, SystemTime};
 
 const BLOCK: &str = "block";
 const PARTIAL: &str = "partial";
-/// Age of a file that is not written any more, since writing one takes moments.
+/// Age from which a partial file is a leftover. Writing a file takes only moments.
 const MAX_PARTIAL_AGE: Duration = Duration::from_secs(300);
-/// Number of attempts to create a file in a directory that other processes remove while it is empty.
+/// Number of attempts to create a file in an object's directory, which other processes may remove while it is
+/// empty.
 const MAX_ATTEMPTS: usize = 3;
 
 /// The directory of a cache.
@@ -30,8 +31,9 @@ pub(super) struct CacheDirectory {
     path: PathBuf,
     max_bytes: u64,
     room: Mutex<Room>,
-    /// The earliest last use of the blocks that were found since `room` was locked. It has its own lock:
-    /// `room` is locked while all files are listed, and readers must not wait for that.
+    /// The earliest time of last use among the blocks that were found since `room` was last locked. It has a
+    /// lock of its own, since `room` is locked while all files are listed, and readers must not wait for
+    /// that.
     found: Mutex<Option<SystemTime>>,
     /// Number of bytes that can be written before the simulated disk is full.
     #[cfg(test)]
@@ -41,7 +43,7 @@ pub(super) struct CacheDirectory {
     pub(super) flips: std::sync::atomic::AtomicBool,
 }
 
-/// The blocks of an object that are in the directory, by the names of their versions.
+/// The numbers of an object's blocks in the directory, by the name of their version.
 #[derive(Debug, Default)]
 pub(super) struct ObjectBlocks(BTreeMap<String, HashSet<u64>>);
 
@@ -74,7 +76,7 @@ impl CacheDirectory {
         self.max_bytes
     }
 
-    /// Path of the file of a block, whether it exists or not.
+    /// Path of the file of a block, which need not exist.
     pub(super) fn file(&self, object: &CachedObject, number: u64) -> PathBuf {
         self.path.join(&object.key).join(format!("{}-{number}.{BLOCK}", object.name()))
     }
@@ -90,8 +92,8 @@ impl CacheDirectory {
         Ok(blocks)
     }
 
-    /// The object of the blocks of `version`, or of those that were used last, and their numbers. What they
-    /// say about it is read from one of them.
+    /// Finds the blocks of `version`, or without a version those that were used last. Returns the object, as
+    /// the header of one of these blocks describes it, and their numbers.
     pub(super) fn find(
         &self,
         key: &str,
@@ -119,12 +121,13 @@ impl CacheDirectory {
                 Ok(object) if object.key == key && object.name() == name => {
                     let differs = version.is_some_and(|version| !version.compare(&object.object()).is_same());
                     if !differs {
-                        // Blocks that are fetched before it is read must not replace it.
+                        // Counts as use now: blocks that are fetched before this one is read must not replace
+                        // it.
                         self.note_found(file.metadata()?.modified()?);
                     }
                     return Ok((!differs).then_some((object, numbers)));
                 }
-                // Its damage is noticed when it is read.
+                // Reading the block will detect and handle the damage.
                 Ok(_) | Err(BlockError::Damaged { .. }) => {}
                 Err(BlockError::Io(error)) => return Err(error),
             }
@@ -139,7 +142,7 @@ impl CacheDirectory {
         Ok(block)
     }
 
-    /// Writes a block, unless it is there. Returns false if there is no room for it.
+    /// Writes a block, unless it exists already. Returns false if there is no room for it.
     pub(super) fn store(
         &self,
         object: &CachedObject,
@@ -170,9 +173,9 @@ impl CacheDirectory {
         written.map(|()| true)
     }
 
-    /// Creates a file to be written and renamed to `path`.
+    /// Creates a partial file, to be written and renamed to `path`.
     fn create_partial(&self, path: &Path) -> io::Result<(PathBuf, File)> {
-        // A name that no other thread or process has. Each `RandomState` is another one.
+        // A name that no other thread or process uses: each `RandomState` has other random keys.
         let number = RandomState::new().build_hasher().finish();
         let partial = path.with_extension(format!("{number:016x}.{PARTIAL}"));
         let create = || local::private_file().create_new(true).write(true).open(&partial);
@@ -180,7 +183,7 @@ impl CacheDirectory {
             if let Some(file) = existing(create())? {
                 return Ok((partial, file));
             }
-            // The directory of the cache itself is not made again: whoever removed it wants no files there.
+            // Does not recreate the directory of the cache itself: somebody has removed it on purpose.
             fs::metadata(&self.path)?;
             path.parent().map_or(Ok(()), local::create_private_dir)?;
         }
@@ -210,7 +213,7 @@ impl CacheDirectory {
         self.write(file, bytes)
     }
 
-    /// Removes the file of a block, unless it is sound by now: another reader may have replaced it. Returns
+    /// Removes the file of a damaged block, unless another reader has replaced it by an intact one. Returns
     /// whether a file was removed.
     pub(super) fn discard(&self, object: &CachedObject, number: u64) -> io::Result<bool> {
         let Range { mut start, end } = object.block(number);
@@ -228,7 +231,8 @@ impl CacheDirectory {
         }
     }
 
-    /// Removes the blocks of an object whose version has the name `version`, or those of all others.
+    /// Removes the blocks of an object whose version has the name `version`; with `others`, those of all
+    /// other versions.
     pub(super) fn forget(&self, key: &str, version: &str, others: bool) -> io::Result<()> {
         for path in entries(&self.path.join(key))? {
             if parse_name(&path).is_some_and(|(found, _)| (found == version) != others) {
@@ -238,8 +242,8 @@ impl CacheDirectory {
         Ok(())
     }
 
-    /// Removes files that earlier versions of this crate have written, those of processes that have died, and
-    /// the least recently used blocks beyond the maximum size.
+    /// Removes files that earlier versions of this crate have written, leftovers of killed processes, and the
+    /// least recently used blocks beyond the maximum size.
     pub(super) fn clean_up(&self) -> io::Result<()> {
         for path in entries(&self.path)? {
             if is_of_earlier_version(&path) {
@@ -249,7 +253,7 @@ impl CacheDirectory {
         self.make_room(0, Eviction::LeastRecent).map(drop)
     }
 
-    /// Locks the room, with the blocks that were found since it was locked last.
+    /// Locks the room, after telling it about the blocks that were found since it was last locked.
     fn room(&self) -> MutexGuard<'_, Room> {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(used) = self.found.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -258,7 +262,7 @@ impl CacheDirectory {
         room
     }
 
-    /// Records that a block with this time of its last use was found.
+    /// Records that a block was found, and when it was last used before.
     fn note_found(&self, used: SystemTime) {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         *found = Some(found.map_or(used, |before| before.min(used)));
@@ -269,8 +273,8 @@ impl CacheDirectory {
         self.make_room(bytes, Eviction::Never)
     }
 
-    /// Removes blocks, the least recently used ones first, until there is room for `bytes`. Returns whether
-    /// there is.
+    /// Removes blocks that `eviction` permits, the least recently used first, until there is room for
+    /// `bytes`. Returns whether there is.
     fn make_room(&self, bytes: u64, eviction: Eviction) -> io::Result<bool> {
         let mut room = self.room();
         if let Some(has_room) = room.known(bytes, eviction) {
@@ -285,24 +289,25 @@ impl CacheDirectory {
                 if total <= wanted || !room.may_evict(file.used, eviction) {
                     break;
                 }
-                // Some systems cannot remove a file while it is read. Then a later one is removed instead.
+                // Some systems cannot remove a file while it is read. Then the loop removes a later file
+                // instead.
                 if remove(&file.path).is_ok() {
                     total = total.saturating_sub(file.length);
-                    // Succeeds for the last file of an object.
+                    // Succeeds only after the last file of an object.
                     let _ = file.path.parent().map(fs::remove_dir);
                 }
             }
         }
-        Ok(room.looked(total, bytes, eviction))
+        Ok(room.record_listing(total, bytes, eviction))
     }
 
-    /// Lists the files of all objects, and removes those that nobody writes any more.
+    /// Lists the files of all objects, and removes leftover partial files.
     fn files(&self) -> io::Result<Vec<DirectoryEntry>> {
         let mut files = Vec::new();
         for directory in entries(&self.path)?.filter(|path| is_key(path)) {
             for path in entries(&directory)? {
                 let Some((_, number)) = parse_name(&path) else { continue };
-                // It may have been removed since the directory was listed.
+                // The file may have been removed since the directory was listed.
                 let Some(metadata) = existing(fs::metadata(&path))? else { continue };
                 let (used, length) = (metadata.modified()?, metadata.len());
                 if number.is_none() && used.elapsed().is_ok_and(|age| age > MAX_PARTIAL_AGE) {
@@ -321,7 +326,7 @@ impl ObjectBlocks {
         self.0.is_empty()
     }
 
-    /// Whether there are blocks of other versions.
+    /// Whether there are blocks of a version other than `version`.
     pub(super) fn has_others(&self, version: &str) -> bool {
         self.0.keys().any(|name| name != version)
     }
@@ -336,8 +341,8 @@ fn is_key(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| is_hex(name, 64))
 }
 
-/// Splits the name of a file of an object into its version and the number of the block, which partial files
-/// do not have; `None` for other files.
+/// Splits the name of a file in an object's directory into the name of the version and the number of the
+/// block. A partial file has no number. `None` for foreign files.
 fn parse_name(path: &Path) -> Option<(&str, Option<u64>)> {
     let (name, extension) = path.file_name()?.to_str()?.split_once('.')?;
     let (version, number) = name.split_once('-').filter(|(version, _)| is_hex(version, 32))?;
@@ -347,17 +352,17 @@ fn parse_name(path: &Path) -> Option<(&str, Option<u64>)> {
     }
 }
 
-/// Whether this is a file of a whole object, or the lock of the directory.
+/// Whether earlier versions of this crate wrote this file: a whole object, or the lock of the directory.
 fn is_of_earlier_version(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let (key, extension) = name.split_once('.').unwrap_or((name, ""));
     name == "lock" || is_hex(key, 32) && ["shard", PARTIAL].contains(&extension)
 }
 
-/// The paths in a directory; none if there is no such directory.
+/// The paths in a directory; empty if there is no such directory.
 fn entries(directory: &Path) -> io::Result<impl Iterator<Item = PathBuf> + use<>> {
     let entries = match fs::read_dir(directory) {
-        // A file of somebody else has the name.
+        // The path is a foreign file.
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => None,
         entries => existing(entries)?,
     };

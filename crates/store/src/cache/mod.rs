@@ -1,7 +1,7 @@
 //! A cache of blocks of objects in a local directory.
 //!
-//! A block is written to the directory after it was received, in the background, and its reader does not wait
-//! for that. Whole objects and ranges are read through the same blocks.
+//! A received block is written to the directory in the background; its reader does not wait for that. Whole
+//! objects and ranges are read through the same blocks.
 
 mod block;
 mod cached_read;
@@ -27,48 +27,49 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
-/// Default for the size of a block in bytes. Ranges are read in whole blocks, so that a slice of a shard
-/// reads one block more than itself on average, which its neighbours need as well. A request has 8 MiB or
-/// more: with blocks as large, a slice of a few MiB would read twice as much as it has. Smaller blocks would
-/// be more files: 500 GB are half a million.
+/// Default size of a block in bytes. Ranges are read in whole blocks: on average, a slice of a shard reads
+/// one block more than its own bytes, which its neighbours need too. With blocks as large as requests (8 MiB
+/// or more), a slice of a few MiB would read twice its bytes. Smaller blocks mean more files: with blocks of
+/// 1 MiB, 500 GB are half a million files.
 const BLOCK_SIZE: u64 = 1 << 20;
-/// Smallest and largest size of a block. The header of its file bounds the number of checksums.
+/// Smallest and largest size of a block in bytes. The maximum length of the header limits the number of
+/// checksums, and thereby the size.
 const BLOCK_SIZES: RangeInclusive<u64> = 1..=64 << 20;
 
-/// A cache in a local directory. It keeps what has been read of objects for the next epoch, the next job, and
-/// other processes on the same machine.
+/// A cache in a local directory. It keeps the bytes of objects that have been read, for the next epoch, the
+/// next job, and other processes on the same machine.
 ///
-/// It keeps blocks of objects, as stored, of all sources except local files, one file for each block. Whole
-/// objects and ranges, as the slices of shards with an index, share the same blocks. What is not in the cache
-/// is read from the source in whole blocks, and each block is written to the directory in the background:
-/// readers never wait for that. If the disk is slower than the network, some blocks are not kept, and are
-/// read again in the next epoch. Ranges of up to a sixteenth of a block are read from the source as they are,
-/// unless they are slices of an index.
+/// It keeps objects of all sources except local files, in blocks of their stored bytes, with one file for
+/// each block. Whole objects and ranges (such as the slices of indexed shards) share the same blocks. Bytes
+/// that are not in the cache are read from the source in whole blocks. Each block is written to the directory
+/// in the background: readers never wait for that. If the disk is slower than the network, some blocks are
+/// not kept, and are read again in the next epoch. Ranges of up to a sixteenth of a block are read from the
+/// source without caching, unless they are slices of an index.
 ///
-/// Each time an object is opened, its source is asked for the current version, which costs a request of one
-/// byte. Blocks of another version are removed. Nothing is asked for a slice whose version is known from an
-/// index, and for the first read of an object. For objects that never change,
+/// Each time a cached object is opened, its current version is requested from the source, which costs a
+/// request of one byte. Blocks of another version are removed. No such request is needed for a slice whose
+/// version is known from an index. For objects that never change,
 /// [`revalidate(false)`](CacheBuilder::revalidate) avoids the request. Objects are not kept if their source
-/// reports no size, no version or a weak one (see [`ObjectVersion`](super::ObjectVersion::compare)).
+/// reports no size, no version, or a weak version (see [`ObjectVersion`](super::ObjectVersion::compare)).
 ///
 /// Each 64 KiB of a block have a checksum (CRC-32C), which is verified before any of these bytes is returned.
-/// A damaged file is removed and its block is fetched again, and the reader continues with the right bytes;
-/// [`warning`](Cache::warning) names the file. If the same block has been found damaged in this process
-/// before, reading ends with [`ErrorKind::DamagedCache`]: the disk cannot be trusted.
+/// A damaged file is removed and its block is fetched again, so that the reader continues with the right
+/// bytes; [`warning`](Cache::warning) names the file. If this process finds damage in the same block a second
+/// time, reading ends with [`ErrorKind::DamagedCache`], since the disk is unreliable.
 ///
 /// When the directory cannot be used (the disk is full, or the directory has been removed), objects are read
-/// from their sources, and [`warning`](Cache::warning) says why. A crash or a power failure leaves no file
-/// that could be mistaken for a block. The directory should be on a local disk. Whoever can write to it
-/// decides what is read, so only trusted users should have access.
+/// from their sources, and [`warning`](Cache::warning) says why. After a crash or a power failure, no
+/// incomplete file is mistaken for a block. The directory should be on a local disk. A user who can write to
+/// it can change the bytes that are read, so only trusted users should have access.
 ///
-/// The directory, if it is created here, and all in it can be read only by their owner (modes `0700` and
-/// `0600` on Unix), since objects may come from private buckets. Processes that share the directory must run
-/// as the same user; processes of other users cannot use it.
+/// The files in the directory, and the directory itself if the cache creates it, can be read only by their
+/// owner (modes `0600` and `0700` on Unix), since objects may come from private buckets. Processes that share
+/// the directory must run as the same user; processes of other users cannot use it.
 ///
 /// An object is identified by its whole URL and the [place](super::Source::place) of its source, such as the
-/// endpoint that the environment names: one whose URL is signed anew each time is not found again.
+/// endpoint in the environment. So an object whose URL has a new signature each time is never found again.
 ///
-/// Clones are the same cache. Several caches, in any number of processes, can use the same directory.
+/// Clones share the same cache. Several caches, in any number of processes, can use the same directory.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -101,17 +102,17 @@ impl Cache {
         }
     }
 
-    /// The reason for the last failure to use the directory, if there was one. Objects have been read
-    /// regardless.
+    /// The reason for the last failure to use the directory, if there was one. Reading did not fail because
+    /// of it.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         self.0.warning.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until all blocks that have been read are on the disk, except those that are not kept. Blocks.
+    /// Waits until all blocks that have been read are written, except those that are not kept. Blocks.
     ///
-    /// Readers do not wait for that. If a process exits without it, some blocks may be missing, and are
-    /// fetched again.
+    /// Readers do not wait for these writes. If a process exits without calling `flush`, some blocks may be
+    /// missing, and are fetched again.
     pub fn flush(&self) {
         let mut unfinished = self.0.unfinished.subscribe();
         let _ = wait::block_on(unfinished.wait_for(|unfinished| *unfinished == 0));
@@ -146,57 +147,57 @@ pub struct CacheBuilder {
 }
 
 impl CacheBuilder {
-    /// Maximum size of all blocks in bytes; 16 GiB unless set.
+    /// Maximum size of all blocks in bytes. Default: 16 GiB.
     ///
-    /// When it is exceeded, the blocks that were read least recently, by any process, are evicted first. Each
-    /// further process that writes at the same time may exceed it by a thirty-second.
+    /// To stay below it, the blocks that were read least recently, by any process, are evicted first. Each
+    /// additional process that writes at the same time may exceed it by a thirty-second.
     ///
     /// With `DatasetBuilder::keep_shards`, or without `shuffle_shards`, each epoch reads the same blocks. If
-    /// those are more than the cache holds, the block that was read least recently is the one that is needed
-    /// next. So blocks of such a dataset replace only blocks that are not in use: those that were last read
-    /// before this cache was opened, and before any block that was found since then. Without such blocks, new
-    /// ones are not kept, and each epoch finds all that is in the cache. After eight times `max_bytes`
-    /// without a block that is found, nothing counts as in use.
+    /// these exceed the maximum, the block that was read least recently is the one that is needed next. So
+    /// blocks of such a dataset replace only blocks that are not in use: those that were last read before
+    /// this cache was opened, and before the last read of any block that it has found since then. If all
+    /// blocks are in use, new blocks are not kept, so that each epoch finds all blocks that are in the cache.
+    /// If eight times `max_bytes` are read without finding a block, no block counts as in use any more.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self
     }
 
-    /// Number of bytes of shards that are fetched into the cache before their streams come to them; 0, which
-    /// is none, unless set.
+    /// Number of bytes of shards that are fetched into the cache before their streams read them. Default: 0,
+    /// no prefetching.
     ///
-    /// A loader requests the next shards of each stream as far as the memory of the
-    /// [budget](super::Budget) allows. Those for which it has no room are fetched into the cache, the ones
-    /// that are read first before the others, while the link is idle: while no reader waits for bytes, and no
-    /// request for one is in flight. A reader that begins to wait ends the requests of the prefetch. It stops
-    /// while `bytes` are in the cache and have not been read, and where `max_bytes` has no room: it evicts
-    /// nothing. When a loader is dropped, its prefetch ends.
+    /// A loader requests the next shards of each stream as far as the memory of the [budget](super::Budget)
+    /// allows. The shards for which there is no memory are fetched into the cache, in the order in which they
+    /// will be read, while the link is idle: no reader waits for bytes, and no request for a reader is in
+    /// flight. When a reader begins to wait, the requests of the prefetch are dropped. Prefetching stops
+    /// while `bytes` prefetched bytes are in the cache and have not been read, and if `max_bytes` has no
+    /// room, since it evicts no blocks. When a loader is dropped, its prefetch ends.
     ///
-    /// The samples and their order do not depend on it. A shard that cannot be fetched has no effect but a
-    /// [`warning`](Cache::warning): it is requested again when it is read.
+    /// Prefetching does not affect the samples or their order. If a shard cannot be prefetched, there is only
+    /// a [`warning`](Cache::warning): the shard is requested again when it is read.
     /// [`SourceReport`](super::SourceReport) says how much was prefetched, and how much of that was read.
     ///
-    /// It is worth its disk where a trainer is slower than the link on the whole, and now and then faster, or
-    /// where the link may fail for minutes. Up to 16 shards ahead of each stream are fetched.
+    /// Prefetching helps a trainer that is slower than the link on average but sometimes faster, and bridges
+    /// failures of the link of some minutes. Up to 16 shards ahead of each stream are fetched.
     pub fn prefetch(mut self, bytes: u64) -> Self {
         self.prefetch = bytes;
         self
     }
 
-    /// Whether to ask the source for the current version of an object each time that the object is opened;
-    /// `true` unless set.
+    /// Whether to request the current version of an object from the source each time the object is opened.
+    /// Default: `true`.
     ///
     /// With `false`, cached objects are used without any request, even if they have changed since. Use it for
-    /// shards that are never overwritten, and remove the directory if they were.
+    /// shards that are never overwritten; if one was overwritten, remove the directory.
     pub fn revalidate(mut self, revalidate: bool) -> Self {
         self.revalidate = revalidate;
         self
     }
 
-    /// Size of a block in bytes; 1 MiB unless set.
+    /// Size of a block in bytes. Default: 1 MiB.
     ///
-    /// All that is read is read in whole blocks. Larger ones are fewer files, for shards that are read whole.
-    /// Blocks of another size are not found.
+    /// Objects are read in whole blocks. For shards that are read whole, larger blocks mean fewer files.
+    /// Blocks that were written with another block size are not found.
     pub fn block_size(mut self, bytes: u64) -> Self {
         self.block_size = bytes;
         self
@@ -206,17 +207,17 @@ impl CacheBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] for a maximum of 0 bytes, for blocks of none or of more than 64 MiB, or if the
-    /// path cannot be created or is not a directory. A read-only directory is accepted, and its blocks are
-    /// used.
+    /// [`ErrorKind::Config`] for a maximum of 0 bytes, for a block size of 0 or more than 64 MiB, or if the
+    /// path cannot be created or is not a directory. A read-only directory is accepted: its blocks are used.
     pub fn build(self) -> Result<Cache> {
         let CacheBuilder { directory, max_bytes, prefetch, revalidate, block_size } = self;
         if max_bytes == 0 {
-            let why = "`max_bytes` of a cache of 0: make it larger than a shard, or leave the cache out";
+            let why = "`max_bytes` of a cache is 0: set it to more than the size of a shard, or leave the \
+                       cache out";
             return Err(ErrorKind::Config(why.into()).into());
         }
         if !BLOCK_SIZES.contains(&block_size) {
-            let why = format!("`block_size` of a cache of {block_size}: make it 1 byte to 64 MiB");
+            let why = format!("`block_size` of a cache is {block_size}: set it to 1 byte to 64 MiB");
             return Err(ErrorKind::Config(why).into());
         }
         let created = local::create_private_dir(&directory).and_then(|()| std::fs::read_dir(&directory));

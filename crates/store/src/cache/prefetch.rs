@@ -1,21 +1,21 @@
-//! Fetches objects into the cache before their readers come to them, while the link is idle.
+//! Fetches objects into the cache before their readers need them, while the link is idle.
 //!
 //! **The invariants.**
 //! - No reader is delayed. Requests begin only while the budget of the readers is
-//!   [idle](crate::Budget::idle), come from a budget of their own, and are dropped as soon as a reader waits.
-//! - Nothing is evicted: where there is no room, the prefetch of the object ends.
-//! - At most `max_bytes` are in the directory for readers that have not come to them.
+//!   [idle](crate::Budget::idle), use a separate budget, and are dropped as soon as a reader waits.
+//! - Nothing is evicted: if there is no room, the prefetch of the object ends.
+//! - At most `max_bytes` of prefetched bytes are in the directory and have not been reached by their readers.
 //!
 //! A loader opens the next shards of each stream, and the memory of the budget has room for some of their
-//! bytes. An object waits for that room as any other does, by a request for a range. When it is granted, the
-//! next missing blocks are fetched for the reader, as many as the range has bytes. Meanwhile, and when the
-//! reader has [`MAX_AHEAD`] such fetches, the blocks behind them are fetched into the directory, in runs of
-//! up to [`RUN`] bytes. One run is fetched at a time for each cache, of the object that is read first. When
-//! the reader comes, it fetches what is still missing.
+//! bytes. Each object requests a range from the budget, and waits for the grant. When a range is granted, the
+//! next missing blocks, of as many bytes as the range, are fetched into memory for the reader. Meanwhile, and
+//! when the reader has [`MAX_AHEAD`] such fetches, the blocks after them are fetched into the directory, in
+//! runs of up to [`RUN`] bytes. Each cache fetches one run at a time, for the object that will be read first.
+//! When the reader reaches the object, it fetches the blocks that are still missing.
 //!
 //! Example: the memory has room for the shard A and the beginning of B; C is open too. While the trainer
-//! computes, the other blocks of B are fetched into the directory, and then those of C. When A has been read,
-//! B is read from the memory and from the directory, and nothing is requested.
+//! computes, the other blocks of B are fetched into the directory, and then those of C. After A, the reader
+//! takes B from memory and from the directory, without a request.
 
 use super::directory::CacheDirectory;
 use super::prefetch_queue::PrefetchTurn;
@@ -35,11 +35,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Maximum number of bytes that are fetched before other objects and readers are looked at again.
+/// Maximum number of bytes of a run. After each run, the next one may be of another object.
 const RUN: u64 = 32 << 20;
 
-/// Opens an object that is read later: returns it when its reader comes. Until then, fetches the blocks for
-/// which the budget has memory, and prefetches those behind them.
+/// Opens an object ahead of its reader, and returns when the reader reaches the object. Until then, fetches
+/// the blocks for which the budget has memory, and prefetches the blocks after them.
 pub(super) async fn open_ahead(
     mut reader: CacheReader,
     known: Option<ObjectVersion>,
@@ -48,15 +48,15 @@ pub(super) async fn open_ahead(
     let mut prefetch = ObjectPrefetch::new(&reader, known.clone());
     let mut known = Some(known);
     loop {
-        let asks = reader.fetches.len() < MAX_AHEAD && (known.is_some() || reader.has_missing());
+        let may_request = reader.fetches.len() < MAX_AHEAD && (known.is_some() || reader.has_missing());
         let request = || {
             let queued = reader.target.queue.next_object();
             let grants = queued.request(reader.target.wanted.clone(), reader.target.limits.range_size, 1);
             (queued, grants)
         };
-        let asked = asks.then(request);
+        let requested = may_request.then(request);
         let grant = async {
-            match &asked {
+            match &requested {
                 Some((_, grants)) => grants.recv().await.ok(),
                 None => future::pending().await,
             }
@@ -73,14 +73,15 @@ pub(super) async fn open_ahead(
         if let Some(known) = known.take()
             && !reader.look_up_ahead(known).await?
         {
-            // A version that is not strong cannot be joined from parts: the object is read in one response.
+            // Parts of a version that is not strong cannot be combined, so the object is read in one
+            // response.
             reader.begin_ahead();
             return Ok(reader);
         }
         prefetch.hand_over(&mut reader);
         prefetch.start = reader.begin_part(grant.range.end - grant.range.start);
-        // Held until the fetch has begun, so that the link does not seem idle in between.
-        drop((grant, asked));
+        // Dropped only after the fetch has begun, so that the link does not seem idle in between.
+        drop((grant, requested));
     }
     if let Some(known) = known {
         reader = reader.open(known, false).await?;
@@ -92,16 +93,16 @@ pub(super) async fn open_ahead(
 
 /// The prefetch of one object.
 struct ObjectPrefetch {
-    /// Looks up what is missing, and fetches it with the budget for prefetching.
+    /// Looks up the missing blocks, and fetches them with the budget for prefetching.
     reader: CacheReader,
-    /// The queue of the reader for which it is fetched.
+    /// The queue of the reader for which the blocks are fetched.
     readers: ReadQueue,
     turn: PrefetchTurn,
-    /// The version that the reader accepts, before the object was looked up.
+    /// The version that the reader accepts; the outer `None` after the object has been looked up.
     known: Option<Option<ObjectVersion>>,
     /// Bytes before this one are not prefetched.
     start: u64,
-    /// Blocks that were fetched.
+    /// The blocks that have been fetched.
     fetched: HashSet<u64>,
 }
 
@@ -119,7 +120,7 @@ impl ObjectPrefetch {
         ObjectPrefetch { reader, readers, turn, known: Some(known), start, fetched }
     }
 
-    /// Tells the reader which blocks are in the directory now, if they are of its version.
+    /// Tells the reader which blocks are in the directory now, if they belong to the version that it reads.
     fn hand_over(&self, reader: &mut CacheReader) {
         if reader.object.is_some() && reader.object == self.reader.object {
             reader.present.extend(&self.fetched);
@@ -127,7 +128,8 @@ impl ObjectPrefetch {
         }
     }
 
-    /// Fetches what is missing, and then waits. It may be dropped and called again.
+    /// Fetches the missing blocks, and then waits forever. The future may be dropped, and the function called
+    /// again.
     async fn run(&mut self) -> Infallible {
         self.turn.end_run();
         if let Err(error) = self.fetch_missing().await {
@@ -154,7 +156,7 @@ impl ObjectPrefetch {
             let budget = self.readers.budget().clone();
             let has_room = match future::select(pin!(self.fetch(run)), pin!(budget.awaited())).await {
                 Either::Left((fetched, _)) => fetched?,
-                // What is left is fetched when the link is idle again.
+                // A reader waits. The rest is fetched when the link is idle again.
                 Either::Right(_) => true,
             };
             self.turn.end_run();
@@ -177,7 +179,8 @@ impl ObjectPrefetch {
     async fn fetch(&mut self, run: Range<u64>) -> Result<bool> {
         let mut fetch = self.reader.fetch(run.clone());
         let mut cutter: Option<BlockCutter> = None;
-        // The checksum of a whole object is compared behind its last byte.
+        // The checksum of a whole object is verified after its last byte, so its last block is held back
+        // until then.
         let mut held = None;
         while let Some(chunk) = fetch.chunks.next().await {
             let mut chunk = match chunk {
@@ -207,7 +210,8 @@ impl ObjectPrefetch {
         }
         match held {
             Some(block) => self.keep(block).await,
-            // Without a byte, the object ends before these blocks: they would be requested forever.
+            // Without a single byte, the object ends before these blocks. Returning true would request them
+            // forever.
             None => Ok(cutter.is_some()),
         }
     }
@@ -229,7 +233,7 @@ impl ObjectPrefetch {
         Ok(is_kept)
     }
 
-    /// Removes the blocks of a version whose bytes are not those of its checksum.
+    /// Removes the blocks of a version whose bytes do not match its checksum.
     async fn forget(&mut self) -> Result<()> {
         self.fetched.clear();
         let Some(object) = self.reader.object.clone() else { return Ok(()) };
@@ -238,7 +242,7 @@ impl ObjectPrefetch {
     }
 }
 
-/// Runs work on the directory, for which [`Cache::flush`](super::Cache::flush) waits.
+/// Runs work on the directory; [`Cache::flush`](super::Cache::flush) waits for it.
 async fn on_disk<T: Send + 'static>(
     cache: &Arc<CacheState>,
     work: impl FnOnce(&CacheDirectory) -> io::Result<T> + Send + 'static,

@@ -1,16 +1,16 @@
-//! The order in which objects are prefetched: one at a time, the one that is read first before the others.
+//! Orders the objects to prefetch: one at a time, first the one that will be read first.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::sync::watch;
 
-/// The objects that wait for their turn to be prefetched.
+/// The objects that wait to be prefetched.
 #[derive(Debug)]
 pub(super) struct PrefetchQueue {
     max_bytes: u64,
     state: watch::Sender<QueueState>,
-    /// Number of objects so far.
+    /// Number of objects so far, for unique turns.
     objects: AtomicU64,
 }
 
@@ -18,17 +18,16 @@ pub(super) struct PrefetchQueue {
 struct QueueState {
     waiting: BTreeSet<Turn>,
     is_running: bool,
-    /// Bytes in the directory for readers that have not come to them.
+    /// Number of prefetched bytes in the directory that their readers have not reached.
     ahead: u64,
 }
 
-/// The number of an object in the queue of its reader, which says when it is read, and a number that no other
-/// one has.
+/// The number of an object in the queue of its reader, by which objects are ordered, and a unique number.
 type Turn = (u64, u64);
 
 impl PrefetchQueue {
-    /// A queue that keeps at most `max_bytes` in the directory before they are read; with 0, nothing is
-    /// prefetched.
+    /// A queue that keeps at most `max_bytes` prefetched bytes in the directory before they are read; with 0,
+    /// nothing is prefetched.
     pub(super) fn new(max_bytes: u64) -> Self {
         PrefetchQueue { max_bytes, state: watch::Sender::default(), objects: AtomicU64::new(0) }
     }
@@ -37,8 +36,8 @@ impl PrefetchQueue {
         self.max_bytes
     }
 
-    /// Waits until the object with this turn is the first one, and there is room for `block` bytes. Returns
-    /// the room.
+    /// Waits until the object with this turn is the first, and there is room for `block` bytes. Returns the
+    /// room in bytes.
     async fn wait_for(&self, turn: Turn, block: u64) -> u64 {
         let mut changes = self.state.subscribe();
         loop {
@@ -53,33 +52,33 @@ impl PrefetchQueue {
             });
             match room {
                 Some(room) => return room,
-                // The sender is part of the queue, so that it does not end.
+                // Never fails, since the sender is part of the queue.
                 None => drop(changes.changed().await),
             }
         }
     }
 }
 
-/// The turn of an object, until this is dropped.
+/// An object's turn in the queue. Dropping this gives it up.
 #[derive(Debug)]
 pub(super) struct PrefetchTurn {
     queue: Arc<PrefetchQueue>,
     turn: Turn,
     is_running: bool,
-    /// Bytes in the directory for this object.
+    /// Number of prefetched bytes of this object in the directory.
     ahead: u64,
 }
 
 impl PrefetchTurn {
-    /// The turn of the object with this number in the queue of its reader.
+    /// Adds an object, which has this number in the queue of its reader.
     pub(super) fn new(queue: &Arc<PrefetchQueue>, number: u64) -> Self {
         let turn = (number, queue.objects.fetch_add(1, Relaxed));
         queue.state.send_modify(|state| _ = state.waiting.insert(turn));
         PrefetchTurn { queue: Arc::clone(queue), turn, is_running: false, ahead: 0 }
     }
 
-    /// Waits until it is this object's turn, which is held until [`end_run`](Self::end_run), and there is
-    /// room for `block` bytes. Returns the number of bytes that may be fetched.
+    /// Waits until it is this object's turn and there is room for `block` bytes. Returns the number of bytes
+    /// that may be fetched. No other object has its turn until [`end_run`](Self::end_run).
     pub(super) async fn begin_run(&mut self, block: u64) -> u64 {
         let room = self.queue.wait_for(self.turn, block).await;
         self.is_running = true;
@@ -93,7 +92,7 @@ impl PrefetchTurn {
         }
     }
 
-    /// Counts bytes that were fetched, until this is dropped.
+    /// Counts fetched bytes, until this value is dropped.
     pub(super) fn add_ahead(&mut self, bytes: u64) {
         self.ahead += bytes;
         self.queue.state.send_if_modified(|state| {
@@ -102,7 +101,7 @@ impl PrefetchTurn {
         });
     }
 
-    /// Lets the objects behind this one be fetched: nothing more of this one is.
+    /// Leaves the queue: nothing more of this object is prefetched, and later objects may be.
     pub(super) fn leave(&mut self) {
         self.end_run();
         self.queue.state.send_modify(|state| _ = state.waiting.remove(&self.turn));

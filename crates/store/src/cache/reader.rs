@@ -1,14 +1,14 @@
-//! Reads one object, or a range of it, through the cache: blocks from the directory, and what is missing from
+//! Reads one object, or a range of it, through the cache: blocks from the directory, and missing blocks from
 //! the source.
 //!
-//! What is missing is fetched in whole blocks, by one [`fetch`] for each run of blocks that follow each
-//! other. The next few fetches begin before they are needed, so that a reader whose blocks lie scattered does
-//! not wait for one round trip after the other. All bytes of a read are of one version: that of the first
-//! bytes is requested for all later ones.
+//! Missing bytes are fetched in whole blocks, with one [`fetch`] for each run of consecutive missing blocks.
+//! The next few fetches begin before they are needed, so that a reader whose missing blocks are scattered
+//! does not wait for one round trip after the other. All bytes of a read have the same version: later
+//! requests ask for the version of the first bytes.
 //!
-//! Example: blocks of 10 bytes, of which 1 and 4 are in the directory, and a reader of 25..60. It fetches
-//! 20..40 and 50..60, drops 20..25, returns 25..40, reads block 4, and returns 50..60. Then all but block 0
-//! are in the directory.
+//! Example: blocks have 10 bytes, and blocks 1 and 4 are in the directory. A reader of 25..60 fetches 20..40
+//! and 50..60. It drops 20..25, returns 25..40, reads block 4 from the directory, and returns 50..60. After
+//! that, all blocks except block 0 are in the directory.
 
 use super::block::{BlockError, BlockFile, CachedObject, version_name};
 use super::recorder::{BlockCutter, BlockRecorder};
@@ -25,32 +25,33 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Number of fetches that have begun. They share the budget with all other reads.
+/// Maximum number of fetches that begin ahead. They share the budget with all other reads.
 pub(super) const MAX_AHEAD: usize = 4;
-/// A range of at most this part of a block is not worth fetching the block, unless it is a slice of which
-/// there are more: those are opened with the version that an index knows.
+/// For a range of at most this fraction of a block, fetching the block is not worthwhile. Exception: slices
+/// of an index, which are opened with a known version, since other slices of the block will be read too.
 const SMALL_DIVISOR: u64 = 16;
 
 /// See the [module](self).
 pub(super) struct CacheReader {
     pub(super) cache: Arc<CacheState>,
     pub(super) target: FetchTarget,
-    /// The hash of the object's place; `None` if what is read is not kept.
+    /// The hash of the object's source and URL; `None` if the bytes are not cached.
     key: Option<String>,
-    /// The version whose blocks are read and written, once it is known and if it can be cached.
+    /// The version whose blocks are read and written; `None` until it is known, and if it cannot be cached.
     pub(super) object: Option<Arc<CachedObject>>,
-    /// Whether `object` is known from the directory or was asked for, and not from the bytes' response.
+    /// Whether `object` comes from the directory or an extra request, rather than from the response with the
+    /// bytes.
     from_directory: bool,
-    /// The blocks of it in the directory.
+    /// The numbers of its blocks in the directory.
     pub(super) present: HashSet<u64>,
-    /// Those of them that were fetched before the reader came to them.
+    /// The numbers of those blocks that were prefetched.
     pub(super) prefetched: HashSet<u64>,
     /// The blocks that may be removed for new ones.
     eviction: Eviction,
     /// The next byte of the object.
     at: u64,
     end: u64,
-    /// Bytes before this one are in the directory, or a fetch of them has begun.
+    /// All bytes before this one are in the directory, or a fetch of them has begun.
     pub(super) planned: u64,
     pub(super) fetches: VecDeque<BlockFetch>,
     open: Option<BlockFile>,
@@ -60,7 +61,7 @@ pub(super) struct CacheReader {
     pub(super) may_block: bool,
 }
 
-/// A fetch of blocks that follow each other.
+/// A fetch of consecutive blocks.
 pub(super) struct BlockFetch {
     range: Range<u64>,
     /// The next byte.
@@ -71,7 +72,7 @@ pub(super) struct BlockFetch {
 }
 
 impl CacheReader {
-    /// A reader that does not use the cache yet.
+    /// A reader that bypasses the cache until `look_up` is called.
     pub(super) fn new(cache: Arc<CacheState>, target: FetchTarget) -> Self {
         let Range { start, end } = target.wanted;
         CacheReader {
@@ -107,7 +108,7 @@ impl CacheReader {
         let (block_size, start) = (self.cache.block_size, self.target.wanted.start);
         let is_small = is_small(&self.cache, &self.target, known.as_ref());
         let known = self.target.expected.clone().or(known);
-        // Of a short range, the version is no cheaper than the bytes.
+        // For a short range, requesting the version would take as long as requesting the bytes.
         if !is_small || known.is_some() || !self.cache.revalidate {
             self.look_up(known).await?;
         }
@@ -158,8 +159,8 @@ impl CacheReader {
         result.map_err(|error| self.cache.warn(&error)).ok()
     }
 
-    /// Looks up an object of which parts will be fetched. Returns false if its version is not one that tells
-    /// whether they belong together.
+    /// Looks up an object of which separate parts will be fetched. Returns false if its version is not
+    /// strong, so that parts cannot be combined.
     pub(super) async fn look_up_ahead(&mut self, known: Option<ObjectVersion>) -> Result<bool> {
         self.look_up(known.clone()).await?;
         if let (None, Some(key)) = (&self.object, &self.key) {
@@ -184,8 +185,8 @@ impl CacheReader {
         has_missing
     }
 
-    /// Begins to fetch the next missing blocks, as many as have `bytes` bytes but at least one. Returns the
-    /// byte behind all that was begun.
+    /// Begins to fetch the next missing blocks, at most `bytes` bytes but at least one block. Returns the end
+    /// of the bytes that are present or being fetched.
     pub(super) fn begin_part(&mut self, bytes: u64) -> u64 {
         let block_size = self.cache.block_size;
         if let Some(missing) = self.next_missing() {
@@ -198,7 +199,7 @@ impl CacheReader {
         self.planned
     }
 
-    /// Begins the next fetches.
+    /// Begins the next fetches, up to [`MAX_AHEAD`] in all.
     pub(super) fn begin_ahead(&mut self) {
         while self.fetches.len() < MAX_AHEAD
             && let Some(range) = self.next_missing()
@@ -208,7 +209,7 @@ impl CacheReader {
         }
     }
 
-    /// The next run of blocks that are not in the directory.
+    /// The range of the next run of missing blocks. Moves `planned` to its end.
     pub(super) fn next_missing(&mut self) -> Option<Range<u64>> {
         let block_size = self.cache.block_size;
         let Some(object) = &self.object else {
@@ -244,7 +245,7 @@ impl CacheReader {
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             self.begin_ahead();
-            // A fetch is read to its end, where it reports its last error.
+            // A fetch is read to its end, because it may report an error there.
             if self.fetches.front().is_some_and(|fetch| fetch.range.start <= self.at) {
                 if let Some(chunk) = self.receive().await? {
                     return Ok(Some(chunk));
@@ -257,7 +258,7 @@ impl CacheReader {
         }
     }
 
-    /// Receives the next chunk of the first fetch. Returns `None` if it has none for the reader.
+    /// Receives the next chunk of the first fetch. Returns `None` if it has no bytes for the reader.
     async fn receive(&mut self) -> Result<Option<Bytes>> {
         let Some(mut fetch) = self.fetches.pop_front() else { return Ok(None) };
         let chunk = match fetch.chunks.next().await.transpose() {
@@ -301,7 +302,7 @@ impl CacheReader {
         Ok(Some(wanted).filter(|wanted| !wanted.is_empty()))
     }
 
-    /// Receives the rest of a block behind the last byte that the reader wants, in the background.
+    /// Receives the rest of the last block in the background, after the reader has all its bytes.
     fn finish_block(&self, mut fetch: BlockFetch) {
         let Some(mut recorder) = fetch.recorder.take() else { return };
         let unfinished = self.cache.begin();
@@ -312,7 +313,7 @@ impl CacheReader {
             }
             Ok(())
         };
-        // Without it, the block is fetched again.
+        // If this fails, the block is fetched again later.
         let _ = runtime::spawn(rest).map(Task::detach);
     }
 
@@ -320,10 +321,10 @@ impl CacheReader {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Changed`] if it is not that of the bytes before.
+    /// [`ErrorKind::Changed`] if it is not the version of the bytes before.
     pub(super) fn set_version(&mut self, version: ObjectVersion) -> Result<()> {
         match &self.version {
-            // The same response, or one of the same strong version.
+            // The same response, or another response with the same strong version.
             Some(before) if before.is_identical(&version) => return Ok(()),
             Some(before) if !before.compare(&version).is_same() => return Err(before.changed_to(&version)),
             _ => {}
@@ -374,8 +375,8 @@ impl CacheReader {
         }
     }
 
-    /// Removes a file that cannot be read, so that the block is fetched in its place, and sets the warning of
-    /// the cache. A block that another process has evicted is no fault.
+    /// Removes a file that cannot be read, so that its block is fetched instead, and sets the cache's
+    /// warning. If another process has evicted the block, nothing is wrong, and there is no warning.
     ///
     /// # Errors
     ///
@@ -395,15 +396,16 @@ impl CacheReader {
         let (cache, object) = (Arc::clone(&self.cache), Arc::clone(object));
         let removed = blocking(move || cache.directory.discard(&object, number)).await;
         let is_damage = matches!(error, BlockError::Damaged { .. });
-        // Several readers may have met the same damage. It counts for the one that has removed the file.
+        // Several readers may detect the same damage. Only the reader that has removed the file counts it.
         match removed {
             Ok(true) if is_damage && !self.cache.note_damage(file.clone()) => Err(error.repeated(file)),
             _ => Ok(()),
         }
     }
 
-    /// Continues after an error of a fetch if the blocks in the directory are of an earlier version, and none
-    /// has been returned. Blocks are removed where the object is not what they are of.
+    /// Continues after the error of a fetch if the blocks in the directory belong to an earlier version, and
+    /// none of them has been returned. Removes the blocks if the error shows that they do not belong to the
+    /// current object.
     fn recover(&mut self, error: Error) -> Result<()> {
         let is_changed = matches!(error.kind(), ErrorKind::Changed { .. });
         let is_wrong = match error.kind() {
@@ -425,16 +427,16 @@ impl CacheReader {
     }
 }
 
-/// Whether the range is so short that its bytes alone are fetched, and no whole blocks.
+/// Whether the range is so short that only its bytes are fetched instead of whole blocks.
 pub(super) fn is_small(cache: &CacheState, target: &FetchTarget, known: Option<&ObjectVersion>) -> bool {
     let Range { start, end } = target.wanted;
     known.is_none() && end - start <= cache.block_size / SMALL_DIVISOR
 }
 
-/// Asks the source for the current version of the object.
+/// Requests the current version of the object from the source.
 async fn current_version(target: FetchTarget) -> Result<ObjectVersion> {
     let object = ObjectCell::default();
-    // The reader that waits for `open` counts the waiting time.
+    // `for_cache`: the reader that waits for `open` already counts the waiting time.
     let (wanted, expected) = (0..1, None);
     let mut byte = fetch(FetchTarget { wanted, expected, object: object.clone(), for_cache: true, ..target });
     while let Some(chunk) = byte.next().await {

@@ -6,7 +6,7 @@ use super::state::{CacheChange, CacheState};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Cuts the bytes of an object, from the beginning of a block on, into blocks.
+/// Cuts the bytes of an object into blocks. The first byte must be the first of a block.
 #[derive(Debug)]
 pub(super) struct BlockCutter {
     object: Arc<CachedObject>,
@@ -16,12 +16,12 @@ pub(super) struct BlockCutter {
     chunks: Vec<Bytes>,
 }
 
-/// A whole block.
+/// A complete block.
 #[derive(Debug)]
 pub(super) struct ReceivedBlock {
     pub(super) number: u64,
     pub(super) chunks: Vec<Bytes>,
-    /// Whether it is the last one of its object.
+    /// Whether it is the last block of its object.
     pub(super) is_last: bool,
 }
 
@@ -30,7 +30,7 @@ impl BlockCutter {
         BlockCutter { object, at, chunks: Vec::new() }
     }
 
-    /// Takes the next bytes from `chunk`, up to the end of a block. Returns the block if it is whole.
+    /// Takes the next bytes from `chunk`, up to the end of a block. Returns the block if it is complete.
     pub(super) fn cut(&mut self, chunk: &mut Bytes) -> Option<ReceivedBlock> {
         let number = self.object.block_of(self.at);
         let end = self.object.block(number).end;
@@ -43,21 +43,22 @@ impl BlockCutter {
         is_whole.then(|| ReceivedBlock { number, chunks: std::mem::take(&mut self.chunks), is_last })
     }
 
-    /// Whether more bytes of the object may come.
+    /// Whether the object has more bytes.
     pub(super) fn has_more(&self) -> bool {
         self.at < self.object.size
     }
 }
 
-/// Collects the bytes of an object from the beginning of a block on, and hands each whole block to the cache.
+/// Collects the bytes of an object from the beginning of a block on, and passes each complete block to the
+/// cache.
 #[derive(Debug)]
 pub(super) struct BlockRecorder {
     cache: Arc<CacheState>,
     cutter: BlockCutter,
-    /// The blocks that may be removed for these.
+    /// The blocks that may be removed for the new ones.
     eviction: Eviction,
-    /// Whether the last block of the object waits for [`finish`](Self::finish): the checksum of an object is
-    /// compared behind its last byte.
+    /// Whether the last block of the object waits for [`finish`](Self::finish), because the checksum of the
+    /// object is verified after its last byte.
     holds_last: bool,
     held: Option<CacheChange>,
 }
@@ -86,7 +87,7 @@ impl BlockRecorder {
         }
     }
 
-    /// Keeps the last block as well: all bytes came without an error.
+    /// Keeps the last block too: all bytes were received without an error.
     pub(super) fn finish(&mut self) {
         if let Some(last) = self.held.take() {
             self.cache.change(last);

@@ -1,64 +1,66 @@
-//! Which blocks make room for others, and when a process looks at the directory: a state machine without
-//! files.
+//! Decides which blocks are evicted, and when a process lists the directory: a state machine without files.
 //!
-//! **Blocks that are read again in each epoch.** Where streams keep their shards, an epoch reads the same
-//! blocks as the one before. If they are more than the cache holds, the least recently used block is the one
-//! that is needed next: each block would be evicted before it is read again, and little would be found. So
-//! such a block replaces only [unused](Eviction::Unused) ones, and without those it is not kept. What is in
-//! the cache then stays, and each epoch finds all of it.
+//! **Blocks that are read again in each epoch.** If streams keep their shards, each epoch reads the same
+//! blocks. If the cache cannot hold all of them, the least recently used block is the one that is needed
+//! next: each block would be evicted before it is read again, and hardly any block would be found. So such a
+//! block replaces only [unused](Eviction::Unused) blocks; if there are none, it is not kept. The blocks in
+//! the cache stay, and each epoch finds all of them.
 //!
-//! A block is in use if it was used since this process opened the cache, or later than another one that this
-//! process found: those are of the same job, before it was restarted. If nothing is found while the process
-//! reads many times as much as the cache holds, it reads something else than is kept, and nothing is in use.
+//! A block is in use if it was used since this process opened the cache, or more recently than another block
+//! that this process has found there: such blocks are from the same job, before it was restarted. If the
+//! process finds no block while it reads many times the size of the cache, the job reads other data than the
+//! cache has. Then no block is in use.
 
 use std::time::SystemTime;
 
-/// A process looks at the directory again when it has written this part of the maximum size, or an eighth of
-/// what was free. So several processes keep the maximum within some hundredths.
-const LOOK_DIVISOR: u64 = 32;
-/// Blocks are unused if none is found while this many times the maximum size is not kept for want of room.
+/// A process lists the directory again after it has written this fraction of the maximum size, or an eighth
+/// of the free bytes if that is more. So several processes together exceed the maximum by only a few percent.
+const LISTING_DIVISOR: u64 = 32;
+/// All blocks count as unused if no block is found while blocks of this many times the maximum size are not
+/// kept.
 const UNUSED_FACTOR: u64 = 8;
 
-/// The blocks that may be removed for another one.
+/// The blocks that may be evicted for a new block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Eviction {
-    /// The least recently used ones.
+    /// The least recently used blocks.
     LeastRecent,
-    /// Those that nobody uses any more: see the [module](self).
+    /// Only blocks that are not in use: see the [module](self).
     Unused,
-    /// None.
+    /// No blocks.
     Never,
 }
 
-/// The room in the directory, as far as it is known without looking.
+/// The room in the directory, as far as it is known without listing the directory.
 #[derive(Debug)]
 pub(super) struct Room {
     max_bytes: u64,
-    /// Number of bytes that can be written.
+    /// Number of bytes that can be written before the next listing.
     left: u64,
-    /// Number of bytes for which there is no room, before it is worth looking again.
+    /// Number of bytes that are refused for lack of room before the next listing.
     full: u64,
-    /// The same if nothing may be evicted.
-    full_as_it_is: u64,
-    /// Blocks used since then are in use.
+    /// As `full`, if no block may be evicted.
+    full_without_eviction: u64,
+    /// Blocks that were used since this time are in use.
     in_use_since: SystemTime,
-    /// Number of bytes that were not kept for want of unused blocks since a block was found.
+    /// Number of bytes that were not kept for lack of unused blocks, since a block was last found.
     not_kept: u64,
 }
 
 impl Room {
     pub(super) fn new(max_bytes: u64) -> Self {
         let in_use_since = SystemTime::now();
-        Room { max_bytes, left: 0, full: 0, full_as_it_is: 0, in_use_since, not_kept: 0 }
+        Room { max_bytes, left: 0, full: 0, full_without_eviction: 0, in_use_since, not_kept: 0 }
     }
 
-    /// Records that a block was found that was last used then.
+    /// Records that a block was found whose last use was at `used`.
     pub(super) fn note_found(&mut self, used: SystemTime) {
         self.in_use_since = self.in_use_since.min(used);
         self.not_kept = 0;
     }
 
-    /// Whether there is room for `bytes`, which are then taken; `None` if that is not known.
+    /// Whether there is room for `bytes`, which is then reserved; `None` if the directory must be listed to
+    /// know.
     pub(super) fn known(&mut self, bytes: u64, eviction: Eviction) -> Option<bool> {
         if bytes == 0 {
             return None;
@@ -73,20 +75,20 @@ impl Room {
         let full = match eviction {
             Eviction::LeastRecent => return None,
             Eviction::Unused => &mut self.full,
-            Eviction::Never => &mut self.full_as_it_is,
+            Eviction::Never => &mut self.full_without_eviction,
         };
         *full = full.checked_sub(bytes)?;
         self.note_not_kept(bytes, eviction);
         Some(false)
     }
 
-    /// Number of bytes that eviction should leave in the directory before `bytes` are written. It evicts many
-    /// blocks at once, since looking at all files takes long.
+    /// Number of bytes that eviction should leave in the directory before `bytes` are written. Many blocks
+    /// are evicted at once, since listing all files takes long.
     pub(super) fn bytes_after_eviction(&self, bytes: u64) -> u64 {
-        self.max_bytes.saturating_sub(bytes.max(self.max_bytes / LOOK_DIVISOR))
+        self.max_bytes.saturating_sub(bytes.max(self.max_bytes / LISTING_DIVISOR))
     }
 
-    /// Whether a block that was last used then may be evicted.
+    /// Whether a block whose last use was at `used` may be evicted.
     pub(super) fn may_evict(&self, used: SystemTime, eviction: Eviction) -> bool {
         match eviction {
             Eviction::LeastRecent => true,
@@ -95,14 +97,14 @@ impl Room {
         }
     }
 
-    /// Records that the directory has `total` bytes. Returns whether there is room for `bytes`, which are
-    /// then taken.
-    pub(super) fn looked(&mut self, total: u64, bytes: u64, eviction: Eviction) -> bool {
+    /// Records that a listing found `total` bytes in the directory. Returns whether there is room for
+    /// `bytes`, which is then reserved.
+    pub(super) fn record_listing(&mut self, total: u64, bytes: u64, eviction: Eviction) -> bool {
         let free = self.max_bytes.saturating_sub(total);
         let has_room = bytes <= free;
-        self.left = (free / 8).max(free.min(self.max_bytes / LOOK_DIVISOR)).saturating_sub(bytes);
-        let full = if has_room { 0 } else { self.max_bytes / LOOK_DIVISOR };
-        self.full_as_it_is = full;
+        self.left = (free / 8).max(free.min(self.max_bytes / LISTING_DIVISOR)).saturating_sub(bytes);
+        let full = if has_room { 0 } else { self.max_bytes / LISTING_DIVISOR };
+        self.full_without_eviction = full;
         if eviction != Eviction::Never {
             self.full = full;
         }
@@ -140,7 +142,7 @@ mod tests {
 
     impl Blocks {
         fn new() -> Self {
-            // All times are in the past, also those of hours of reading.
+            // Far enough in the past that all simulated times are in the past too.
             let now = SystemTime::now() - Duration::from_secs(30 * 86_400);
             let room = Room { in_use_since: now, ..Room::new(MAX) };
             Blocks { now, room, used: BTreeMap::new() }
@@ -165,7 +167,7 @@ mod tests {
                         self.used.remove(&block);
                     }
                 }
-                self.room.looked(self.used.len() as u64, 1, eviction)
+                self.room.record_listing(self.used.len() as u64, 1, eviction)
             });
             if has_room {
                 self.used.insert(block, self.now);
@@ -174,7 +176,8 @@ mod tests {
             false
         }
 
-        /// Reads blocks from `first` on in an order that differs in each epoch. Returns how many were found.
+        /// Reads blocks from `first` on, in an order that differs in each epoch. Returns the number of blocks
+        /// that were found.
         fn epoch(&mut self, first: u64, blocks: u64, epoch: u64, eviction: Eviction) -> u64 {
             let mut order: Vec<u64> = (first..first + blocks).collect();
             order.sort_by_key(|block| (block + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15 ^ (epoch << 20 | 1)));
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_are_read_in_each_epoch_stay_where_not_all_of_them_have_room() {
+    fn repeated_blocks_stay_if_not_all_of_them_have_room() {
         let mut blocks = Blocks::new();
         assert_eq!(blocks.epoch(0, 250, 0, Eviction::Unused), 0);
         for epoch in 1..5 {
@@ -195,12 +198,12 @@ mod tests {
     }
 
     #[test]
-    fn a_restarted_job_finds_what_it_had_and_another_one_replaces_it() {
+    fn a_restarted_job_finds_its_blocks_and_another_job_replaces_them() {
         let mut blocks = Blocks::new();
         blocks.epoch(0, 250, 0, Eviction::Unused);
         blocks.now += Duration::from_secs(3600);
         blocks.room = Room { in_use_since: blocks.now, ..Room::new(MAX) };
-        // Some blocks were replaced before enough of the others were found.
+        // Some blocks were replaced before the restarted job had found blocks that protect the others.
         assert!(blocks.epoch(0, 250, 1, Eviction::Unused) > MAX * 3 / 4);
         assert!(blocks.epoch(0, 250, 2, Eviction::Unused) > MAX * 3 / 4);
         blocks.now += Duration::from_secs(3600);
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_found_any_more_makes_room_in_the_end() {
+    fn blocks_that_are_never_found_are_replaced_in_the_end() {
         let mut blocks = Blocks::new();
         blocks.epoch(0, 250, 0, Eviction::Unused);
         let epochs = (0..40).map(|epoch| blocks.epoch(1000, 80, epoch, Eviction::Unused));
@@ -219,15 +222,15 @@ mod tests {
     }
 
     #[test]
-    fn a_full_directory_is_left_as_it_is_and_seldom_looked_at() {
+    fn a_full_directory_is_not_evicted_from_and_seldom_listed() {
         let mut room = Room::new(6400);
         assert_eq!(room.known(10, Eviction::Never), None);
-        assert!(!room.looked(6400, 10, Eviction::Never));
+        assert!(!room.record_listing(6400, 10, Eviction::Never));
         assert!(!room.may_evict(SystemTime::UNIX_EPOCH, Eviction::Never));
         assert_eq!(room.known(150, Eviction::Never), Some(false));
         assert_eq!(room.known(150, Eviction::Never), None);
         assert_eq!(room.known(10, Eviction::Unused), None, "it may evict");
-        assert!(room.looked(6000, 10, Eviction::LeastRecent));
+        assert!(room.record_listing(6000, 10, Eviction::LeastRecent));
         assert_eq!(room.known(100, Eviction::Never), Some(true));
     }
 }

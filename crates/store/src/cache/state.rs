@@ -1,4 +1,4 @@
-//! The state of a cache in this process, and what it writes in the background.
+//! The state of a cache in this process, and its changes to the directory in the background.
 
 use super::block::{self, CachedObject};
 use super::directory::CacheDirectory;
@@ -24,7 +24,7 @@ use tokio::sync::watch;
 /// are not kept: readers never wait for the disk.
 const MAX_WAITING: usize = 64 << 20;
 
-/// Random bytes that are hashed with URLs that have secrets.
+/// Random bytes that are hashed together with URLs that have secrets.
 pub(super) type Salt = [u8; 32];
 
 /// The state that the clones of a cache and its readers share.
@@ -35,22 +35,23 @@ pub(super) struct CacheState {
     pub(super) block_size: u64,
     pub(super) prefetch: Arc<PrefetchQueue>,
     changes: Mutex<WaitingChanges>,
-    /// Number of changes that have not been made, and of blocks that are still received for the cache alone.
+    /// Number of changes that have not been made yet, and of fetches that still receive a block only for the
+    /// cache.
     pub(super) unfinished: watch::Sender<usize>,
     /// The files in which damage was found.
     damaged: Mutex<HashSet<PathBuf>>,
     pub(super) warning: Mutex<Option<String>>,
-    /// Read when it is first needed.
+    /// Read from the directory when it is first needed.
     salt: OnceLock<Salt>,
 }
 
-/// Changes to the directory that wait for their turn.
+/// The changes to the directory that have not been made yet.
 #[derive(Debug, Default)]
 struct WaitingChanges {
     queue: VecDeque<(CacheChange, UnfinishedGuard)>,
-    /// Number of bytes of the blocks among them.
+    /// Number of bytes of the blocks in `queue`.
     bytes: usize,
-    /// Whether a thread makes them.
+    /// Whether a thread is making changes.
     is_running: bool,
 }
 
@@ -63,7 +64,7 @@ pub(super) enum CacheChange {
         chunks: Vec<Bytes>,
         eviction: Eviction,
     },
-    /// Removes the blocks of the version of this name, or of all `others`.
+    /// Removes the blocks of the version with this name; with `others`, those of all other versions.
     Forget {
         key: String,
         version: String,
@@ -89,7 +90,7 @@ impl CacheChange {
     }
 }
 
-/// [`Cache::flush`](super::Cache::flush) waits until all these guards are dropped.
+/// Counts as unfinished work until it is dropped; [`Cache::flush`](super::Cache::flush) waits for that.
 #[derive(Debug)]
 pub(super) struct UnfinishedGuard(watch::Sender<usize>);
 
@@ -119,12 +120,11 @@ impl CacheState {
         }
     }
 
-    /// The key of an object, which is the name of its directory: a hash of its source's place, its URL, and
-    /// the size of blocks. It is the same in all processes that share the directory.
+    /// The key of an object, which is also the name of its directory: a hash of its source's place, its URL,
+    /// and the size of blocks. All processes that share the directory compute the same key.
     ///
-    /// A URL with secrets is hashed with a salt that only the owner of the directory can read: names of files
-    /// can be read by more people, and a password could be guessed by a hash of nothing but the URL. May
-    /// block.
+    /// A URL with secrets is hashed with a salt that only the owner of the directory can read. More people
+    /// may see the names of files, and could guess a password from an unsalted hash of the URL. May block.
     pub(super) fn key(&self, source: &dyn Source, url: &str) -> String {
         let place = source.place();
         let (mut hash, parts) = (Sha256::new(), [&*place, url]);
@@ -137,7 +137,7 @@ impl CacheState {
             }));
         }
         for part in parts {
-            // The length tells where a part ends.
+            // Hashes the length too, so that parts cannot be confused.
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
@@ -145,7 +145,7 @@ impl CacheState {
         block::hex(&hash.finalize())
     }
 
-    /// The salt of the directory, which the first process that needs it makes.
+    /// The salt of the directory. The first process that needs it creates it.
     fn salt(&self) -> io::Result<Salt> {
         let path = self.directory.path().join("salt");
         let saved = || fs::read(&path).ok().and_then(|bytes| Salt::try_from(bytes).ok());
@@ -153,11 +153,11 @@ impl CacheState {
             return Ok(salt);
         }
         let salt = new_salt();
-        let aside = path.with_extension(format!("new-{}", std::process::id()));
-        let mut file = local::private_file().create(true).truncate(true).write(true).open(&aside)?;
+        let partial = path.with_extension(format!("new-{}", std::process::id()));
+        let mut file = local::private_file().create(true).truncate(true).write(true).open(&partial)?;
         file.write_all(&salt)?;
-        fs::rename(&aside, &path)?;
-        // Of two processes that make one at the same time, the later one wins.
+        fs::rename(&partial, &path)?;
+        // If two processes create a salt at the same time, the later one is kept.
         Ok(saved().unwrap_or(salt))
     }
 
@@ -165,7 +165,8 @@ impl CacheState {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a change in the background, after those before it. A block is not kept if too many wait.
+    /// Makes a change in the background, after all earlier changes. A block is dropped if too many bytes are
+    /// waiting.
     pub(super) fn change(self: &Arc<Self>, change: CacheChange) {
         let bytes = change.bytes();
         let mut changes = self.changes();
@@ -212,13 +213,13 @@ impl CacheState {
         }
     }
 
-    /// Begins something that [`Cache::flush`](super::Cache::flush) waits for.
+    /// Begins work for which [`Cache::flush`](super::Cache::flush) waits until the guard is dropped.
     pub(super) fn begin(&self) -> UnfinishedGuard {
         self.unfinished.send_modify(|unfinished| *unfinished += 1);
         UnfinishedGuard(self.unfinished.clone())
     }
 
-    /// Records that a file was damaged. Returns whether it was not damaged before.
+    /// Records that a file was damaged. Returns whether this is the first time.
     pub(super) fn note_damage(&self, file: PathBuf) -> bool {
         self.damaged.lock().unwrap_or_else(PoisonError::into_inner).insert(file)
     }
@@ -230,7 +231,7 @@ impl CacheState {
     }
 }
 
-/// The standard library seeds each [`RandomState`] from the operating system.
+/// Makes random bytes from [`RandomState`], which the standard library seeds from the operating system.
 fn new_salt() -> Salt {
     let mut salt = Salt::default();
     for (number, bytes) in salt.chunks_exact_mut(8).enumerate() {

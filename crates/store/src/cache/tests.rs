@@ -1,4 +1,4 @@
-//! Faults of the disk, with a simulated disk.
+//! Tests of the cache, some with a simulated disk that fails.
 
 use super::*;
 use crate::meter::SourceMeter;
@@ -35,7 +35,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_full_disk_stops_nobody() {
+fn a_full_disk_does_not_stop_readers() {
     let (directory, cache, store, content) = setup();
     let read = || {
         assert!(store.open(URL).unwrap().read_all().unwrap() == content);
@@ -71,7 +71,7 @@ fn assert_names_a_file(error: &Error, directory: &Path) {
     assert_eq!(error.location().shard(), Some(URL));
 }
 
-/// Every write of a block to the disk is damaged.
+/// The simulated disk damages every block that is written.
 #[test]
 fn a_disk_that_damages_every_write_is_an_error() {
     let (directory, cache, store, content) = setup();
@@ -90,7 +90,7 @@ fn a_disk_that_damages_every_write_is_an_error() {
         cache.flush();
     }
     flips.store(false, SeqCst);
-    // What is left was found to be damaged before.
+    // The files that are left were found to be damaged before.
     let left = files(directory.path());
     left.iter().for_each(|path| std::fs::remove_file(path).unwrap());
     for _ in 0..2 {
@@ -155,7 +155,7 @@ fn source(store: &Store) -> Arc<dyn Source> {
     }
 }
 
-/// Both ends of the copy from the file are aligned: the block in the file, and the buffer.
+/// The block in the file and the buffer are both aligned.
 #[test]
 fn blocks_begin_where_the_kernel_copies_fast() {
     let directory = tempfile::tempdir().unwrap();
@@ -173,8 +173,8 @@ fn blocks_begin_where_the_kernel_copies_fast() {
     }
 }
 
-/// The key of any URL is a valid file name. It does not tell a secret of the URL: two directories have
-/// different ones.
+/// The key of any URL is a valid file name, and reveals no secret of the URL: two directories have different
+/// keys for a URL with a secret.
 #[test]
 fn keys_are_file_names_without_secrets() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];

@@ -1,4 +1,4 @@
-//! What an attempt to send a request means: a response, or an error and for how long such requests are tried.
+//! What the result of a request means: a response, or an error and for how long such requests are retried.
 
 use super::contact::Contact;
 use crate::error::{Error, ErrorKind, Result, SizeLimit};
@@ -14,27 +14,27 @@ use std::io;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Time for which a cloud's server of credentials is tried while it cannot be reached and has never answered.
-/// It may start later than this process.
+/// How long to retry a credential server of a cloud that cannot be reached and has never sent a response. It
+/// may start later than this process.
 const NO_CREDENTIALS: Duration = Duration::from_secs(5);
-/// Time for which a request may be unanswered, or a body silent, unless the environment sets it.
+/// Timeout for the beginning of a response, and for each chunk of its body, unless the environment sets it.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum number of bytes of a page of a listing, or of another response of a bucket that is read whole. The
-/// longest pages have 5,000 keys of 1,024 bytes each, and some properties.
+/// Maximum number of bytes of a page of a listing, or of another response of a bucket that is read as a
+/// whole. The longest pages have 5,000 keys of 1,024 bytes each, and some properties.
 const MAX_PAGE: usize = 64 << 20;
-/// Maximum number of bytes of a response of a server of credentials.
+/// Maximum number of bytes of a response of a credential server.
 const MAX_TOKEN: usize = 1 << 20;
-/// Bytes per second at which the body of a request must be sent at least.
+/// Minimum rate in bytes per second at which the body of a request must be sent.
 const MIN_SEND_RATE: u64 = 64 << 10;
 
 tokio::task_local! {
-    /// Set while bytes of objects are requested. The mark cannot travel with the requests for credentials:
-    /// `object_store` asks a `CredentialProvider` for them, whose `get_credential` has no argument.
+    /// Set while bytes of objects are requested. The requests for credentials cannot have this mark:
+    /// `object_store` calls `CredentialProvider::get_credential`, which has no argument.
     static READING: ();
 }
 
 /// Marks `request` as one for bytes of an object. The reader of ranges retries it and limits its time, so the
-/// requests for credentials that it needs are given up sooner.
+/// requests for its credentials are retried for less time.
 pub(crate) async fn reading<T>(request: impl Future<Output = T>) -> T {
     READING.scope((), request).await
 }
@@ -43,62 +43,63 @@ pub(crate) async fn reading<T>(request: impl Future<Output = T>) -> T {
 #[derive(Debug)]
 pub(super) struct AttemptError {
     pub(super) error: Error,
-    /// Time for which such a request is tried; `None` if it would fail again.
+    /// How long such a request is retried; `None` if it would fail again.
     pub(super) limit: Option<Duration>,
 }
 
-/// The rules for the attempts to reach one server: a bucket, or one that gives credentials.
+/// The rules for the requests to one server: of a bucket, or of credentials.
 #[derive(Debug)]
 pub(super) struct AttemptPolicy {
-    /// Whether the requests go to the bucket, rather than to a server of credentials.
-    pub(super) of_bucket: bool,
-    /// The variables to set where there are no credentials, for messages.
+    /// Whether the requests are sent to the bucket, and not to a credential server.
+    pub(super) is_for_bucket: bool,
+    /// What to set if there are no credentials, for messages.
     pub(super) hint: &'static str,
     pub(super) limits: FetchLimits,
-    /// Time for which a request may be unanswered, or a body silent.
+    /// Timeout for the beginning of a response, and for each chunk of its body.
     pub(super) read_timeout: Duration,
     pub(super) contact: Contact,
 }
 
 impl AttemptPolicy {
-    /// Time for which a request with a body of this many bytes may be unanswered, the time to send it
-    /// included.
+    /// Timeout for the beginning of the response to a request with a body of this many bytes. It includes the
+    /// time to send the body.
     pub(super) fn response_timeout(&self, bytes: usize) -> Duration {
         self.read_timeout + Duration::from_secs(bytes as u64 / MIN_SEND_RATE)
     }
 
-    /// Time for which requests are tried. While bytes are requested it is so short that two servers of
-    /// credentials can be tried before the response is given up.
+    /// How long requests are retried. While bytes are requested, this is so short that two credential servers
+    /// can be tried before the reader's timeout for the response.
     fn retry_limit(&self) -> Duration {
         let FetchLimits { retry_timeout, stall, .. } = self.limits;
         let is_reading = READING.try_with(|()| ()).is_ok();
         if is_reading { retry_timeout.min(stall / 4) } else { retry_timeout }
     }
 
-    /// The failure of a request that was not answered.
-    pub(super) fn unanswered(&self, target: &RequestTarget, error: &HttpError) -> AttemptError {
+    /// The failure of a request without a response.
+    pub(super) fn no_response(&self, target: &RequestTarget, error: &HttpError) -> AttemptError {
         use HttpErrorKind::{Connect, Interrupted, Request, Timeout};
 
-        let (kind, of_bucket) = (error.kind(), self.of_bucket);
+        let (kind, is_for_bucket) = (error.kind(), self.is_for_bucket);
         let fault = target.fault(network_fault(error, io_kind(error)));
         let fault = if kind == Connect { with_proxy_hint(fault) } else { fault };
-        let at_first = match of_bucket {
-            // A server that accepts connections and makes none of them usable counts as one that refuses
-            // them.
+        let before_contact = match is_for_bucket {
+            // A server that accepts connections of which none can be used counts as one that refuses
+            // connections.
             true => unreachable_limit(&fault).or((kind == Connect).then_some(REFUSED)),
             false => matches!(kind, Connect | Timeout).then_some(NO_CREDENTIALS),
         };
-        // Each request that is sent here may be sent twice.
-        let may_pass = matches!(kind, Connect | Request | Timeout | Interrupted) && is_transient(&fault);
-        let usual = may_pass.then(|| self.retry_limit());
-        let limit = match at_first {
-            Some(at_first) => usual.and_then(|usual| self.contact.limit(at_first, usual)),
+        // All these requests may be sent twice.
+        let is_retryable = matches!(kind, Connect | Request | Timeout | Interrupted) && is_transient(&fault);
+        let usual = is_retryable.then(|| self.retry_limit());
+        let limit = match before_contact {
+            Some(before_contact) => usual.and_then(|usual| self.contact.limit(before_contact, usual)),
             None => usual,
         };
-        // Only the machine's own server of credentials is reached without TLS. If it has never answered,
-        // there is none, or not for this cloud; if it has, its faults may pass as those of any other server.
-        let answered = self.contact.has_answered();
-        let is_missing = !of_bucket && !answered && target.uri.scheme_str() == Some("http");
+        // Only the machine's own credential server is used without TLS. If it has never sent a response,
+        // there is none, or none for this cloud. If it has, its faults may be temporary, like those of any
+        // other server.
+        let has_responded = self.contact.has_responded();
+        let is_missing = !is_for_bucket && !has_responded && target.uri.scheme_str() == Some("http");
         AttemptError { error: if is_missing { self.no_credentials(fault) } else { fault }, limit }
     }
 
@@ -106,25 +107,26 @@ impl AttemptPolicy {
         ErrorKind::Denied(format!("there are no credentials ({cause:#}): {}", self.hint).into()).into()
     }
 
-    /// Returns the response, or the error that it means. It is retried if the status says that it may pass.
+    /// Returns the response, or the error that it means. It is retried if the status means a temporary
+    /// failure.
     pub(super) async fn checked(
         &self,
         method: &Method,
         response: HttpResponse,
         target: RequestTarget,
     ) -> Result<http::Response<Bytes>, AttemptError> {
-        let (status, of_bucket) = (response.status(), self.of_bucket);
+        let (status, is_for_bucket) = (response.status(), self.is_for_bucket);
         let read_by_object_store = status.is_success()
             || matches!(status, StatusCode::CONFLICT | StatusCode::NOT_MODIFIED)
             // A conditional write.
-            || (of_bucket && status == StatusCode::PRECONDITION_FAILED)
-            // A machine's server of credentials that knows only the first version of its protocol.
-            || (!of_bucket && *method == Method::PUT && status == StatusCode::FORBIDDEN);
+            || (is_for_bucket && status == StatusCode::PRECONDITION_FAILED)
+            // A credential server of a machine that knows only the first version of its protocol.
+            || (!is_for_bucket && *method == Method::PUT && status == StatusCode::FORBIDDEN);
         let (parts, body) = response.into_parts();
         let body = body.bytes_stream().map_err(|error| body_fault(&error)).boxed();
         if read_by_object_store {
             let page = self.whole(method, body).await;
-            // One that is too large is so again.
+            // A page that is too large would be too large again.
             let page = match page {
                 Err(error) if !is_transient(&error) => return Err(AttemptError { error, limit: None }),
                 page => page,
@@ -133,22 +135,22 @@ impl AttemptPolicy {
             let page = without_secrets(page, status, &target);
             return Ok(http::Response::from_parts(parts, page));
         }
-        let may_pass = (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED)
+        let is_retryable = (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED)
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
         let refused = Response { status, headers: parts.headers, body, target };
         let error = Error::from(response::refused(refused, "").await);
-        let limit = (may_pass && is_transient(&error)).then(|| self.retry_limit());
+        let limit = (is_retryable && is_transient(&error)).then(|| self.retry_limit());
         Err(AttemptError {
-            error: if of_bucket || may_pass { error } else { self.no_credentials(error) },
+            error: if is_for_bucket || is_retryable { error } else { self.no_credentials(error) },
             limit,
         })
     }
 
-    /// Receives a whole body: a page of a listing, a token, or the answer to an upload.
-    /// The answer to an upload may come slowly: S3 sends spaces for minutes while it joins the parts.
+    /// Receives a whole body: of a page of a listing, of a token, or of the response to an upload. The
+    /// response to an upload may be slow: S3 sends spaces for minutes while it joins the parts.
     async fn whole(&self, method: &Method, mut body: BoxStream<'static, Result<Bytes>>) -> Result<Bytes> {
         let may_be_slow = *method != Method::GET;
-        let limit = if self.of_bucket { MAX_PAGE } else { MAX_TOKEN };
+        let limit = if self.is_for_bucket { MAX_PAGE } else { MAX_TOKEN };
         let receiving = async {
             let (mut watch, mut bytes) = (StallWatch::new(self.read_timeout), BytesMut::new());
             loop {
@@ -170,15 +172,16 @@ impl AttemptPolicy {
         }
         let time = self.limits.retry_timeout.max(self.read_timeout);
         timeout(time, receiving).await.unwrap_or_else(|_| {
-            let why = format!("a response was not whole within {time:?}");
+            let why = format!("a response was not complete within {time:?}");
             Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
         })
     }
 }
 
-/// A body that `object_store` reads, without what was sent if it is an error: `object_store` shows it.
+/// A body that `object_store` reads. If it is an error, which `object_store` shows, the secrets that were
+/// sent are removed.
 fn without_secrets(page: Bytes, status: StatusCode, target: &RequestTarget) -> Bytes {
-    // S3 reports some errors with a status of success.
+    // S3 reports some errors with a success status.
     let is_error = !status.is_success() || page.windows(7).take(1 << 10).any(|start| start == b"<Error>");
     match is_error {
         true => target.sent().redact(&String::from_utf8_lossy(&page)).into(),
@@ -186,12 +189,12 @@ fn without_secrets(page: Bytes, status: StatusCode, target: &RequestTarget) -> B
     }
 }
 
-/// The error of a body that breaks off.
+/// The error of an interrupted body.
 fn body_fault(error: &HttpError) -> Error {
     network_fault(error, io_kind(error))
 }
 
-/// The kind of I/O error that `object_store` knows of.
+/// The kind of I/O error, as far as `object_store` tells it.
 fn io_kind(error: &HttpError) -> Option<io::ErrorKind> {
     (error.kind() == HttpErrorKind::Timeout).then_some(io::ErrorKind::TimedOut)
 }
@@ -203,7 +206,7 @@ mod tests {
 
     fn policy() -> AttemptPolicy {
         AttemptPolicy {
-            of_bucket: true,
+            is_for_bucket: true,
             hint: "",
             limits: FetchLimits::default(),
             read_timeout: READ_TIMEOUT,
@@ -211,9 +214,10 @@ mod tests {
         }
     }
 
-    /// The reader of bytes gives up a response that does not come, and would not see the fault.
+    /// The reader of bytes has its own timeout for the response; it must not end before the fault is
+    /// reported.
     #[test]
-    fn credentials_are_tried_for_less_time_on_the_way_to_bytes() {
+    fn credentials_are_retried_for_less_time_while_bytes_are_requested() {
         let policy = policy();
         let FetchLimits { stall, retry_timeout, .. } = policy.limits;
         assert_eq!(policy.retry_limit(), retry_timeout);
@@ -226,7 +230,7 @@ mod tests {
 
     /// S3 sends spaces while it joins the parts of an upload.
     #[test]
-    fn only_answers_to_reads_must_come_fast() {
+    fn only_responses_to_reads_must_be_fast() {
         let policy = AttemptPolicy { read_timeout: Duration::from_secs(1), ..policy() };
         let slow = || {
             let spaces = futures::stream::iter(0..40).then(|_| async {
@@ -244,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_line_has_time_to_send_a_part() {
+    fn a_slow_network_has_time_to_send_a_part() {
         let policy = policy();
         assert_eq!(policy.response_timeout(0), READ_TIMEOUT);
         assert_eq!(policy.response_timeout(16 << 20), READ_TIMEOUT + Duration::from_secs(256));

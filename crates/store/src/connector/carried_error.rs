@@ -1,8 +1,7 @@
 //! What the clients of a [`Connector`](super::Connector) return through `object_store`: errors of this crate,
-//! and the responses to requests for bytes.
-//!
-//! `object_store` returns the error of a client as the cause of its own, and retries none of the kind
-//! [`HttpErrorKind::Unknown`]. So what must come back as it is comes back as such an error.
+//! and the responses to requests for bytes. `object_store` returns the error of a client as the cause of its
+//! own error, and does not retry errors of the kind [`HttpErrorKind::Unknown`]. So values that must be
+//! returned unchanged are returned inside such an error.
 
 use crate::Error;
 #[cfg(any(feature = "gcs", feature = "s3"))]
@@ -14,14 +13,14 @@ use object_store::client::{HttpError, HttpErrorKind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, iter};
 
-/// What is on its way through `object_store`.
+/// A value that is returned through `object_store`, inside an error.
 pub(crate) enum Carried {
     Error(Error),
     /// The response to a request for bytes, whatever its status.
     Response(Box<Response>),
 }
 
-/// The error in which it is; `None` once it has been taken out.
+/// The error that has the value; `None` after the value was taken out.
 struct CarriedError(Mutex<Option<Carried>>);
 
 impl CarriedError {
@@ -52,18 +51,18 @@ impl fmt::Debug for CarriedError {
 
 impl std::error::Error for CarriedError {}
 
-/// An error that `object_store` returns and does not retry.
+/// An error with this value, which `object_store` returns and does not retry.
 pub(super) fn carry(carried: Carried) -> HttpError {
     HttpError::new(HttpErrorKind::Unknown, CarriedError::new(carried))
 }
 
-/// Takes out what an error of `object_store`, or one of its causes, carries.
+/// Takes out the value that an error of `object_store`, or one of its causes, has.
 pub(crate) fn carried(error: &(dyn std::error::Error + 'static)) -> Option<Carried> {
     let mut causes = iter::successors(Some(error), |error| (**error).source());
     causes.find_map(|error| error.downcast_ref::<CarriedError>()?.content().take())
 }
 
-/// Takes out the error of this crate that an error of `object_store` carries, if it does.
+/// Takes out the error of this crate that an error of `object_store` has, if any.
 pub(crate) fn carried_error(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
     match carried(error)? {
         Carried::Error(error) => Some(error),
@@ -71,7 +70,7 @@ pub(crate) fn carried_error(error: &(dyn std::error::Error + 'static)) -> Option
     }
 }
 
-/// An error of this crate as one of `object_store`, from which [`carried_error`] takes it out again.
+/// An error of this crate inside one of `object_store`; [`carried_error`] takes it out again.
 #[cfg(any(feature = "gcs", feature = "s3"))]
 pub(crate) fn store_error(error: Error) -> object_store::Error {
     object_store::Error::Generic {
@@ -80,7 +79,7 @@ pub(crate) fn store_error(error: Error) -> object_store::Error {
     }
 }
 
-/// An error of `object_store` as one of this crate.
+/// The error of this crate inside one of `object_store`, or [`ErrorKind::Denied`].
 #[cfg(any(feature = "gcs", feature = "s3"))]
 pub(crate) fn own_error(error: object_store::Error) -> Error {
     carried_error(&error).unwrap_or_else(|| ErrorKind::Denied(Failure::boxed(&error)).into())

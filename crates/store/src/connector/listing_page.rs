@@ -26,7 +26,7 @@ impl PageRequest {
         Some(PageRequest { key_tag, token: token(query) })
     }
 
-    /// The page that was received, readable whatever keys are in it.
+    /// The page that was received, changed so that `object_store` can read all keys in it.
     ///
     /// # Errors
     ///

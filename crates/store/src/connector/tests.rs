@@ -1,4 +1,5 @@
-//! What a client learns from requests for bytes, and what this crate relies on inside `object_store`.
+//! What a client learns from requests for bytes, and the behaviour of `object_store` on which this crate
+//! depends.
 
 use super::*;
 use crate::runtime;
@@ -8,9 +9,9 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Mutex;
 
-/// Listings and uploads of such a bucket are tried as long as those of any that has answered.
+/// Listings and uploads of such a bucket are retried as long as those of any bucket that has sent a response.
 #[test]
-fn a_bucket_that_is_read_has_answered() {
+fn a_response_to_a_read_counts_as_contact() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let uri = format!("http://{}/a.tar", listener.local_addr().unwrap());
     let server = std::thread::spawn(move || {
@@ -18,18 +19,18 @@ fn a_bucket_that_is_read_has_answered() {
         let _ = socket.read(&mut [0; 1000]).unwrap();
         socket.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").unwrap();
     });
-    let answered = runtime::run(async move {
+    let responded = runtime::run(async move {
         let options = ClientOptions::new().with_allow_http(true);
         let client = Connector::for_bucket("", &FetchLimits::default()).client(&options).unwrap();
         let request = http::Request::get(uri).body(Bytes::new().into()).unwrap();
         assert_eq!(client.get(request).await?.status, 404);
-        Ok(client.policy.contact.has_answered())
+        Ok(client.policy.contact.has_responded())
     });
     server.join().unwrap();
-    assert!(answered.unwrap());
+    assert!(responded.unwrap());
 }
 
-/// A connector whose clients note each request and return an error.
+/// A connector whose clients record each request and return an error.
 #[derive(Debug, Default, Clone)]
 struct Recorder(Arc<Mutex<Vec<RecordedRequest>>>);
 
@@ -53,15 +54,16 @@ impl HttpService for Recorder {
     {
         let is_for_bytes = request.extensions().get::<BytesRequest>().is_some();
         self.0.lock().unwrap().push(RecordedRequest { method: request.method().clone(), is_for_bytes });
-        let error = ErrorKind::Config("on its way".into()).into();
+        let error = ErrorKind::Config("carried".into()).into();
         futures::future::ready(Err(carry(Carried::Error(error)))).boxed()
     }
 }
 
-/// Builds the store of a bucket as `cloud.rs` does, from the connectors for credentials and for the bucket.
+/// Builds the store of a bucket in the same way as `cloud.rs`, from the connectors for credentials and for
+/// the bucket.
 type Build = fn(Recorder, Recorder, bool) -> Arc<dyn ObjectStore>;
 
-/// Clouds whose credentials are requested from a server.
+/// The clouds whose credentials are requested from a server.
 const CLOUDS: &[Build] = &[
     #[cfg(feature = "gcs")]
     |credentials, bucket, skip| {
@@ -89,7 +91,7 @@ const CLOUDS: &[Build] = &[
     },
 ];
 
-/// Requests bytes. Returns the error and what went to the servers of credentials and to the bucket.
+/// Requests bytes. Returns the error, and the requests to the credential servers and to the bucket.
 fn request_bytes(build: Build, skip_signature: bool) -> (crate::Error, [Vec<RecordedRequest>; 2]) {
     let recorders = [Recorder::default(), Recorder::default()];
     let [credentials, bucket] = recorders.clone();
@@ -103,26 +105,27 @@ fn request_bytes(build: Build, skip_signature: bool) -> (crate::Error, [Vec<Reco
     (error, recorders.map(|recorder| std::mem::take(&mut *recorder.0.lock().unwrap())))
 }
 
-/// `object_store` promises none of this: `Cargo.toml` pins its version.
+/// `object_store` does not document this, so `Cargo.toml` pins its version.
 ///
 /// - The extensions of `GetOptions` are in the request.
 /// - A request that fails with `HttpErrorKind::Unknown` is not retried, and the error is a cause of its own.
 #[test]
-fn object_store_passes_on_what_it_is_given() {
+fn object_store_returns_errors_and_options_unchanged() {
     for build in CLOUDS {
         let (error, [credentials, bucket]) = request_bytes(*build, true);
-        assert!(matches!(error.kind(), ErrorKind::Config(text) if text == "on its way"), "{error:?}");
+        assert!(matches!(error.kind(), ErrorKind::Config(text) if text == "carried"), "{error:?}");
         assert_eq!(credentials, []);
         assert_eq!(bucket, [RecordedRequest { method: Method::GET, is_for_bytes: true }]);
     }
 }
 
-/// A provider of credentials keeps the client with which it was made: `object_store` promises that neither.
+/// A credential provider keeps the client with which it was made. `object_store` does not document this
+/// either.
 #[test]
 fn credentials_are_requested_through_the_connector_for_them() {
     for build in CLOUDS {
         let (error, [credentials, bucket]) = request_bytes(*build, false);
-        assert!(matches!(error.kind(), ErrorKind::Config(text) if text == "on its way"), "{error:?}");
+        assert!(matches!(error.kind(), ErrorKind::Config(text) if text == "carried"), "{error:?}");
         assert!(!credentials.is_empty() && credentials.iter().all(|request| !request.is_for_bytes));
         assert_eq!(bucket, []);
     }

@@ -1,15 +1,15 @@
-//! Profiles of AWS: keys, programs, SSO, and roles to assume.
+//! Reads credentials from profiles of AWS: keys, programs, SSO, and roles to assume.
 //!
-//! `object_store` reads keys, a web identity and the addresses of a container's server from the environment,
-//! and asks the machine's server (IMDSv2). A profile comes behind keys and a web identity in the environment,
-//! and before the servers of container and machine.
+//! `object_store` itself reads keys, a web identity and the addresses of a container's credential server from
+//! the environment, and asks the machine's server (IMDSv2). Keys and a web identity in the environment take
+//! precedence over a profile; a profile takes precedence over the servers of container and machine.
 
 use super::document::Document;
 use super::process;
 use super::profiles::{Profile, Profiles};
 use super::renewed::{CredentialSource, Expiring, Renewed};
 use super::sts::{AssumedRole, Signer};
-use super::values::{home, in_place, is_sendable, parse_time, unusable, variable};
+use super::values::{home, is_sendable, parse_time, unusable, variable, with_origin};
 use crate::Result;
 use crate::connector::{Connector, CredentialClient, client_options, own_error};
 use crate::environment::flag;
@@ -22,19 +22,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// What to do where a server refuses what the profile says.
+/// The hint for a server that refuses the credentials of the profile.
 const HINT: &str = "check the profile in ~/.aws";
-/// Time for a program.
-const PROGRAM_TIME: Duration = Duration::from_secs(60);
-/// Maximum number of profiles that refer to one another.
+/// Time limit for a program.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum length of a chain of profiles that refer to each other.
 const MAX_PROFILES: usize = 8;
 
-/// Gives a bucket the credentials and the region of a profile, if there is one and the environment has no
-/// keys and no web identity. Makes no request.
+/// Gives a bucket the credentials and the region of a profile, if there is a profile and the environment has
+/// no keys and no web identity. Sends no request.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Denied`](crate::ErrorKind::Denied) for a profile that cannot be used, with the setting.
+/// [`ErrorKind::Denied`](crate::ErrorKind::Denied) for a profile that cannot be used; the message names the
+/// setting.
 pub(crate) fn configure(mut builder: AmazonS3Builder, limits: &FetchLimits) -> Result<AmazonS3Builder> {
     let value = |key: AmazonS3ConfigKey| builder.get_config_value(&key);
     let skips = value(AmazonS3ConfigKey::SkipSignature).is_some_and(|skip| flag(&skip) == Some(true));
@@ -74,7 +75,7 @@ pub(crate) fn configure(mut builder: AmazonS3Builder, limits: &FetchLimits) -> R
     Ok(builder.with_credentials(Arc::new(Renewed::new(Keys { account, client }))))
 }
 
-/// What a profile is read with.
+/// The inputs for reading a profile.
 struct Context<'a> {
     files: &'a Profiles,
     region: String,
@@ -82,7 +83,7 @@ struct Context<'a> {
     limits: &'a FetchLimits,
 }
 
-/// The account that a profile describes.
+/// The source of credentials that a profile describes.
 enum AwsAccount {
     Keys {
         key_id: String,
@@ -95,9 +96,9 @@ enum AwsAccount {
         place: String,
     },
     Sso(Sso),
-    /// The servers of the container or the machine.
+    /// The credential servers of the container or the machine.
     Environment(AwsCredentialProvider),
-    /// A role that another account may assume.
+    /// A role that the source account assumes; without one, a web identity does.
     Role {
         source: Option<Box<AwsAccount>>,
         role: AssumedRole,
@@ -105,16 +106,16 @@ enum AwsAccount {
 }
 
 impl AwsAccount {
-    /// The account of a profile; `None` if it has settings of other things only. `depth` profiles refer to
-    /// it.
+    /// The account of a profile; `None` if the profile has no settings of credentials. `depth` is the number
+    /// of profiles before it in a chain of references.
     fn new(profile: &Profile<'_>, context: &Context<'_>, depth: usize) -> Result<Option<Self>> {
         if profile.get("role_arn").is_some() {
-            return Self::of_role(profile, context, depth).map(Some);
+            return Self::from_role(profile, context, depth).map(Some);
         }
         if profile.get("sso_session").is_some() || profile.get("sso_start_url").is_some() {
             return Sso::new(profile).map(|sso| Some(AwsAccount::Sso(sso)));
         }
-        if let Some(keys) = Self::of_keys(profile)? {
+        if let Some(keys) = Self::from_keys(profile)? {
             return Ok(Some(keys));
         }
         let program = profile.get("credential_process");
@@ -124,13 +125,13 @@ impl AwsAccount {
         }))
     }
 
-    fn of_keys(profile: &Profile<'_>) -> Result<Option<Self>> {
+    fn from_keys(profile: &Profile<'_>) -> Result<Option<Self>> {
         if profile.get("aws_access_key_id").is_none() && profile.get("aws_secret_access_key").is_none() {
             return Ok(None);
         }
         let sendable = |setting: &str| match profile.get(setting) {
             Some(value) if !is_sendable(&value) => {
-                Err(profile.wrong(setting, "has characters that no key has"))
+                Err(profile.wrong(setting, "has characters that are not allowed in a key"))
             }
             value => Ok(value),
         };
@@ -142,9 +143,10 @@ impl AwsAccount {
         }))
     }
 
-    fn of_role(profile: &Profile<'_>, context: &Context<'_>, depth: usize) -> Result<Self> {
+    fn from_role(profile: &Profile<'_>, context: &Context<'_>, depth: usize) -> Result<Self> {
         if profile.get("mfa_serial").is_some() {
-            let why = "asks a person for a code: log in with the tool that asks, and use what it gives";
+            let why = "needs a code from a person: log in with the AWS CLI, and use the temporary keys that \
+                       it gives";
             return Err(profile.wrong("mfa_serial", why));
         }
         let role = AssumedRole::new(profile, &context.region)?;
@@ -153,11 +155,11 @@ impl AwsAccount {
         }
         let source = if let Some(name) = profile.get("source_profile") {
             if depth == MAX_PROFILES {
-                return Err(profile.wrong("source_profile", "leads in a circle"));
+                return Err(profile.wrong("source_profile", "leads to itself through other profiles"));
             }
-            // A profile may name itself, for its own keys.
+            // A profile may name itself, to use its own keys.
             let source = match name == profile.name {
-                true => Self::of_keys(profile)?,
+                true => Self::from_keys(profile)?,
                 false => {
                     let why = "a `source_profile` names it";
                     let source = context.files.get(&name).ok_or_else(|| context.files.missing(&name, why))?;
@@ -168,17 +170,18 @@ impl AwsAccount {
         } else {
             match profile.get("credential_source").as_deref() {
                 Some("EcsContainer" | "Ec2InstanceMetadata") => {
-                    AwsAccount::Environment(of_environment(context).map_err(|error| {
+                    AwsAccount::Environment(environment_provider(context).map_err(|error| {
                         profile.wrong("credential_source", &format!("cannot be used: {error:#}"))
                     })?)
                 }
                 Some("Environment") => {
-                    return Err(
-                        profile.wrong("credential_source", "names keys in the environment: there are none")
-                    );
+                    return Err(profile.wrong(
+                        "credential_source",
+                        "names the keys in the environment, and there are none",
+                    ));
                 }
                 Some(_) => {
-                    let why = "is neither Environment nor EcsContainer nor Ec2InstanceMetadata";
+                    let why = "must be Environment, EcsContainer or Ec2InstanceMetadata";
                     return Err(profile.wrong("credential_source", why));
                 }
                 None => {
@@ -198,13 +201,13 @@ impl AwsAccount {
                     Ok(Expiring { credential: AwsCredential { key_id, secret_key, token }, end: None })
                 }
                 AwsAccount::Program { command, place } => {
-                    let run = process::run(command.clone(), Vec::new(), PROGRAM_TIME, place.clone());
-                    of_program(&Document::parse(&run.await?, format!("{place}: the output"))?)
+                    let run = process::run(command.clone(), Vec::new(), PROGRAM_TIMEOUT, place.clone());
+                    parse_program_output(&Document::parse(&run.await?, format!("{place}: the output"))?)
                 }
                 AwsAccount::Sso(sso) => sso.keys(client).await,
                 AwsAccount::Environment(provider) => {
                     let keys = provider.get_credential().await.map_err(own_error)?;
-                    // The provider keeps them, and is asked each time.
+                    // Without an end: the provider caches keys itself, so it is asked each time.
                     let (key_id, secret_key, token) =
                         (keys.key_id.clone(), keys.secret_key.clone(), keys.token.clone());
                     Ok(Expiring { credential: AwsCredential { key_id, secret_key, token }, end: None })
@@ -222,24 +225,24 @@ impl AwsAccount {
     }
 }
 
-/// The credentials of the container or the machine, by `object_store`.
-fn of_environment(context: &Context<'_>) -> Result<AwsCredentialProvider> {
+/// `object_store`'s provider of the credentials of the container or the machine.
+fn environment_provider(context: &Context<'_>) -> Result<AwsCredentialProvider> {
     let connector = Connector::for_credentials(HINT, context.limits);
     let builder = context.builder.clone().with_bucket_name("of-any-name").with_http_connector(connector);
-    // The provider of such a bucket would give keys of its sessions.
+    // With S3 Express, the provider would return session keys of the bucket instead.
     let builder = builder.with_s3_express(false);
     let bucket = builder.build().map_err(own_error)?;
     Ok(Arc::clone(bucket.credentials()))
 }
 
-/// The keys that a program has printed.
-fn of_program(output: &Document) -> Result<Expiring<AwsCredential>> {
+/// Parses the keys that a program has printed.
+fn parse_program_output(output: &Document) -> Result<Expiring<AwsCredential>> {
     if output.number("Version")? != Some(1) {
         return Err(output.wrong("Version", "is not 1"));
     }
     let token = output.has("SessionToken").then(|| output.token("SessionToken")).transpose()?;
     let end = output.optional("Expiration")?.map(|text| {
-        parse_time(&text).ok_or_else(|| output.wrong("Expiration", "is no time of RFC 3339 in UTC"))
+        parse_time(&text).ok_or_else(|| output.wrong("Expiration", "is not an RFC 3339 time in UTC"))
     });
     let credential = AwsCredential {
         key_id: output.token("AccessKeyId")?,
@@ -249,7 +252,7 @@ fn of_program(output: &Document) -> Result<Expiring<AwsCredential>> {
     Ok(Expiring { credential, end: end.transpose()? })
 }
 
-/// A person who has logged in with `aws sso login`.
+/// The SSO account of a person who has logged in with `aws sso login`.
 struct Sso {
     profile: String,
     place: String,
@@ -264,8 +267,8 @@ impl Sso {
         Ok(Sso {
             profile: profile.name.clone(),
             place: profile.place(),
-            start_url: profile.of_session("sso_start_url")?,
-            region: profile.of_session("sso_region")?,
+            start_url: profile.sso_setting("sso_start_url")?,
+            region: profile.sso_setting("sso_region")?,
             account: profile.text("sso_account_id")?,
             role: profile.text("sso_role_name")?,
         })
@@ -284,8 +287,9 @@ impl Sso {
                 .header("x-amz-sso_bearer_token", token)
                 .body(HttpRequestBody::empty());
         let place = format!("{}, `sso_role_name`", self.place);
-        let request = request.map_err(|_| unusable(format!("{place}: this names no server")))?;
-        let body = client.send(request).await.map_err(|error| in_place(error, &place))?;
+        let request =
+            request.map_err(|_| unusable(format!("{place}: the URL of the server is not valid")))?;
+        let body = client.send(request).await.map_err(|error| with_origin(error, &place))?;
         let response = Document::parse(&body, format!("{place}: the server's response"))?;
         let keys = response.object("roleCredentials")?;
         let keys = keys.ok_or_else(|| response.wrong("roleCredentials", "is missing"))?;
@@ -298,8 +302,8 @@ impl Sso {
         Ok(Expiring { credential, end: end.and_then(|end| SystemTime::UNIX_EPOCH.checked_add(end)) })
     }
 
-    /// The token that `aws sso login` has left, which ends last of those for this start URL. It is read again
-    /// each time, so that a new log-in helps a process that runs.
+    /// The token that `aws sso login` has saved for this start URL; the one that expires last, if there are
+    /// several. It is read anew each time, so that a running process uses a new log-in.
     fn cached_token(&self) -> Result<String> {
         let directory = home().map(|home| home.join(".aws/sso/cache"));
         let login = format!("log in with `aws sso login --profile {}`", self.profile);
@@ -316,7 +320,7 @@ impl Sso {
         let shown = directory.as_ref().map_or("~/.aws/sso/cache".into(), |path| path.display().to_string());
         match newest {
             Some((end, token)) if SystemTime::now() < end => Ok(token),
-            Some(_) => Err(unusable(format!("{}: the log-in in {shown} has ended: {login}", self.place))),
+            Some(_) => Err(unusable(format!("{}: the log-in in {shown} has expired: {login}", self.place))),
             None => Err(unusable(format!(
                 "{}: there is no log-in for its start URL in {shown}: {login}",
                 self.place

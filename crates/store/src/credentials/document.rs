@@ -1,4 +1,4 @@
-//! JSON documents of credentials, whose errors name the file and the field, and show no value.
+//! JSON documents with credentials. Their errors name the file and the field, and never show a value.
 
 use super::values::{is_sendable, unusable};
 use crate::transport::may_get_secrets;
@@ -7,12 +7,12 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-/// A JSON object of a file, of a response, or of a program's output.
+/// A JSON object from a file, a response, or a program's output.
 #[derive(Clone)]
 pub(super) struct Document {
-    /// The file, for messages, or what else it comes from.
+    /// The file or other origin of the document, for messages.
     origin: String,
-    /// The field that holds this object, with a `.` behind it; empty for the whole document.
+    /// The path of the field that has this object, with a `.` at its end; empty for the whole document.
     place: String,
     value: Value,
 }
@@ -29,17 +29,17 @@ impl Document {
     pub(super) fn parse(text: &[u8], origin: String) -> Result<Self> {
         match serde_json::from_slice(text) {
             Ok(value @ Value::Object(_)) => Ok(Document { origin, place: String::new(), value }),
-            // The message of the parser could quote a secret.
-            _ => Err(unusable(format!("{origin}: this is no JSON object"))),
+            // The parser's message is dropped, since it could quote a secret.
+            _ => Err(unusable(format!("{origin}: this is not a JSON object"))),
         }
     }
 
-    /// What the document comes from.
+    /// The file or other origin of the document.
     pub(super) fn origin(&self) -> &str {
         &self.origin
     }
 
-    /// The error for a field, which it names.
+    /// The error for a field, which the message names.
     pub(super) fn wrong(&self, field: &str, what: &str) -> Error {
         unusable(format!("{}: the field `{}{field}` {what}", self.origin, self.place))
     }
@@ -48,12 +48,12 @@ impl Document {
         !matches!(self.value.get(field), None | Some(Value::Null))
     }
 
-    /// The text of a field, unless it is missing.
+    /// The text of a field; `None` if it is missing or null.
     pub(super) fn optional(&self, field: &str) -> Result<Option<String>> {
         match self.value.get(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
-            Some(_) => Err(self.wrong(field, "is no text")),
+            Some(_) => Err(self.wrong(field, "is not a string")),
         }
     }
 
@@ -63,23 +63,23 @@ impl Document {
         text.ok_or_else(|| self.wrong(field, "is missing"))
     }
 
-    /// A text that is sent in a header.
+    /// The text of a field that is sent in a header, without spaces around it.
     pub(super) fn token(&self, field: &str) -> Result<String> {
         let token = self.text(field)?.trim().to_owned();
         match is_sendable(&token) {
             true => Ok(token),
-            false => Err(self.wrong(field, "has characters that no token has")),
+            false => Err(self.wrong(field, "has characters that are not allowed in a token")),
         }
     }
 
-    /// A whole number, which may be written as a text; `None` if it is missing.
+    /// A whole number, which may be written as a string; `None` if it is missing.
     pub(super) fn number(&self, field: &str) -> Result<Option<u64>> {
         let number = match self.value.get(field) {
             None | Some(Value::Null) => return Ok(None),
             Some(Value::String(text)) => text.trim().parse().ok(),
             Some(value) => value.as_u64(),
         };
-        number.map(Some).ok_or_else(|| self.wrong(field, "is no whole number"))
+        number.map(Some).ok_or_else(|| self.wrong(field, "is not a whole number"))
     }
 
     /// Whether a field is `true`.
@@ -87,15 +87,15 @@ impl Document {
         self.value.get(field) == Some(&Value::Bool(true))
     }
 
-    /// The texts of a list; none if it is missing.
+    /// The strings of a list; empty if the field is missing.
     pub(super) fn texts(&self, field: &str) -> Result<Vec<String>> {
         let list = match self.value.get(field) {
             None | Some(Value::Null) => return Ok(Vec::new()),
             Some(Value::Array(list)) => list,
-            Some(_) => return Err(self.wrong(field, "is no list")),
+            Some(_) => return Err(self.wrong(field, "is not a list")),
         };
         let texts = list.iter().map(|item| item.as_str().map(str::to_owned));
-        texts.collect::<Option<_>>().ok_or_else(|| self.wrong(field, "is no list of texts"))
+        texts.collect::<Option<_>>().ok_or_else(|| self.wrong(field, "is not a list of strings"))
     }
 
     /// The object in a field; `None` if it is missing.
@@ -107,11 +107,11 @@ impl Document {
                 place: format!("{}{field}.", self.place),
                 value: value.clone(),
             })),
-            Some(_) => Err(self.wrong(field, "is no object")),
+            Some(_) => Err(self.wrong(field, "is not an object")),
         }
     }
 
-    /// The names and texts of this object.
+    /// The names and values of this object, whose values must be strings.
     pub(super) fn pairs(&self) -> Result<Vec<(String, String)>> {
         let fields = self.value.as_object().into_iter().flatten();
         fields.map(|(name, _)| Ok((name.clone(), self.text(name)?))).collect()
@@ -122,13 +122,13 @@ impl Document {
         self.value.to_string()
     }
 
-    /// The URL in a field, to which secrets are sent: over TLS, unless it leads to this machine.
+    /// The URL in a field. Secrets are sent to it, so it must be https, unless it is a URL of this machine.
     pub(super) fn url(&self, field: &str) -> Result<String> {
         let text = self.text(field)?;
-        let url = url::Url::parse(&text).map_err(|_| self.wrong(field, "is no URL"))?;
+        let url = url::Url::parse(&text).map_err(|_| self.wrong(field, "is not a URL"))?;
         match may_get_secrets(&url) {
             true => Ok(text),
-            false => Err(self.wrong(field, "is no https URL, and secrets are sent to no other")),
+            false => Err(self.wrong(field, "is not an https URL, and secrets are sent over https only")),
         }
     }
 }

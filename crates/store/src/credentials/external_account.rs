@@ -1,11 +1,11 @@
 //! Workload identity federation (AIP-4117): a token of another identity provider, from a file, a server or a
-//! program, is exchanged for one of Google (RFC 8693).
+//! program, is exchanged for a token of Google (RFC 8693).
 
 use super::document::Document;
 use super::process;
 use super::renewed::Expiring;
-use super::token_request::{SCOPE, access_token, answer, checked, post_form};
-use super::values::{after_seconds, in_place, unusable, variable};
+use super::token_request::{SCOPE, access_token, checked, post_form, send_json};
+use super::values::{after_seconds, unusable, variable, with_origin};
 use crate::Result;
 use crate::connector::CredentialClient;
 use http::header::ACCEPT;
@@ -15,10 +15,10 @@ use std::time::{Duration, SystemTime};
 
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
-/// The variable without which no program is run.
+/// The variable that must be `1` for a program to be run.
 const ALLOW: &str = "GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES";
-/// Time for a program, unless the file sets another.
-const PROGRAM_TIME: Duration = Duration::from_secs(30);
+/// Time limit for a program, unless the file sets another.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) struct ExternalAccount {
     /// The file, for messages.
@@ -39,10 +39,10 @@ enum SubjectSource {
     Program { command: String, time: Duration, output: Option<PathBuf>, email: Option<String> },
 }
 
-/// How the token is written.
+/// The format of the token.
 enum TokenFormat {
     Text,
-    /// In this field of a JSON object.
+    /// The token is in this field of a JSON object.
     Json(String),
 }
 
@@ -79,7 +79,7 @@ impl ExternalAccount {
         form.extend(options.as_deref().map(|options| ("options", options)));
         let place = format!("{}, the field `token_url`", self.file);
         let request = post_form(&self.url, &form, self.client.as_ref())?;
-        access_token(&answer(client, request, &place).await?)
+        access_token(&send_json(client, request, &place).await?)
     }
 
     async fn subject_token(&self, client: &CredentialClient) -> Result<String> {
@@ -97,7 +97,7 @@ impl ExternalAccount {
                     request = request.header(name, value);
                 }
                 let request = checked(request.body(HttpRequestBody::empty()), &place)?;
-                let text = client.send(request).await.map_err(|error| in_place(error, &place))?;
+                let text = client.send(request).await.map_err(|error| with_origin(error, &place))?;
                 format.token(&text, format!("{place}: the server's response"))
             }
             SubjectSource::Program { command, time, output, email } => {
@@ -129,10 +129,10 @@ impl SubjectSource {
     fn new(file: &Document, source: &Document) -> Result<Self> {
         if let Some(program) = source.object("executable")? {
             if variable(ALLOW).as_deref() != Some("1") {
-                let why = format!("is a program, and is run only if {ALLOW}=1 is set");
+                let why = format!("is a program, which is run only if {ALLOW}=1 is set");
                 return Err(program.wrong("command", &why));
             }
-            let time = program.number("timeout_millis")?.map_or(PROGRAM_TIME, Duration::from_millis);
+            let time = program.number("timeout_millis")?.map_or(PROGRAM_TIMEOUT, Duration::from_millis);
             let email = file.optional("service_account_impersonation_url")?;
             let email = email.as_deref().and_then(|url| url.rsplit('/').next()?.split(':').next());
             return Ok(SubjectSource::Program {
@@ -143,8 +143,9 @@ impl SubjectSource {
             });
         }
         if source.has("environment_id") {
-            let why = "asks for the credentials of an AWS machine, which are not exchanged: use a file, a \
-                       URL or a program as the source, or a service account's key";
+            let why = "asks for the credentials of an AWS machine, which is not supported: use a file, a \
+                       URL or a \
+                       program as the source, or a service account's key";
             return Err(source.wrong("environment_id", why));
         }
         if source.has("certificate") {
@@ -156,7 +157,7 @@ impl SubjectSource {
             Some(format) => match format.optional("type")?.as_deref() {
                 None | Some("text") => TokenFormat::Text,
                 Some("json") => TokenFormat::Json(format.text("subject_token_field_name")?),
-                Some(_) => return Err(format.wrong("type", "is neither `text` nor `json`")),
+                Some(_) => return Err(format.wrong("type", "must be `text` or `json`")),
             },
         };
         if source.has("file") {
@@ -165,11 +166,11 @@ impl SubjectSource {
         if !source.has("url") {
             return Err(file.wrong("credential_source", "has neither a `file` nor a `url`"));
         }
-        // A machine's own server of tokens has no TLS.
+        // http is allowed: a machine's own token server has no TLS.
         let url = source.text("url")?;
         let is_web = url::Url::parse(&url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
         if !is_web {
-            return Err(source.wrong("url", "is no URL of a web server"));
+            return Err(source.wrong("url", "is not the URL of a web server"));
         }
         let headers = source.object("headers")?.map(|headers| headers.pairs()).transpose()?;
         Ok(SubjectSource::Server { url, headers: headers.unwrap_or_default(), format })
@@ -177,7 +178,7 @@ impl SubjectSource {
 }
 
 impl TokenFormat {
-    /// The token in a text that comes from `origin`.
+    /// Reads the token from a text that comes from `origin`.
     fn token(&self, text: &[u8], origin: String) -> Result<String> {
         let token = match self {
             TokenFormat::Json(field) => Document::parse(text, origin.clone())?.text(field)?,
@@ -190,7 +191,7 @@ impl TokenFormat {
     }
 }
 
-/// The token in a program's output.
+/// Reads the token from a program's output.
 fn program_token(output: &Document) -> Result<String> {
     match output.text("token_type")?.ends_with(":saml2") {
         true => output.text("saml_response"),
@@ -198,7 +199,7 @@ fn program_token(output: &Document) -> Result<String> {
     }
 }
 
-/// The token that an earlier run of a program has saved, if it is still valid.
+/// The token that an earlier run of the program has saved, if it is still valid.
 fn saved_token(path: &Path) -> Option<String> {
     let saved = Document::read(path).ok().filter(|saved| saved.is_true("success"))?;
     let end =

@@ -1,12 +1,12 @@
-//! Files of Google credentials: which there is, and the tokens that it leads to.
+//! Reads files of Google credentials, and requests tokens with them.
 //!
-//! `object_store` reads files of the types `service_account` and `authorized_user`. The other types that
-//! Google documents (AIP-4117, and what `gcloud` writes for impersonation) are read here.
+//! `object_store` reads files of the types `service_account` and `authorized_user`. This module reads the
+//! other types that Google documents: those of AIP-4117, and the type that `gcloud` writes for impersonation.
 
 use super::document::Document;
 use super::external_account::ExternalAccount;
 use super::renewed::{CredentialSource, Expiring, Renewed};
-use super::token_request::{SCOPE, access_token, answer, checked, post_form};
+use super::token_request::{SCOPE, access_token, checked, post_form, send_json};
 use super::values::{after_seconds, home, parse_time, variable};
 use crate::Result;
 use crate::connector::{Connector, CredentialClient, client_options};
@@ -19,19 +19,20 @@ use object_store::gcp::{GcpCredential, GcpCredentialProvider, GoogleCloudStorage
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Google's server for refresh tokens, unless the file names another.
+/// Google's server that exchanges refresh tokens, unless the file names another.
 const TOKEN_URL: &str = "https://oauth2.googleapis.com/token";
-/// What to do where a server refuses what the file says.
-const HINT: &str = "check the file of credentials, or log in and write it anew with `gcloud`";
-const KNOWN: &str = "names no known kind of credentials: service_account, authorized_user, external_account, \
+/// The hint for a server that refuses the credentials of the file.
+const HINT: &str = "check the file of credentials, or log in again with `gcloud`, which rewrites it";
+const KNOWN: &str = "is not a known type of credentials: service_account, authorized_user, external_account, \
                      external_account_authorized_user and impersonated_service_account are known";
 
-/// Gives a bucket the credentials of the file that the environment names, or that `gcloud` wrote, if
-/// `object_store` does not read it. Makes no request.
+/// Gives a bucket the credentials of the file that the environment names or that `gcloud` wrote, if
+/// `object_store` does not read the file itself. Sends no request.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Denied`](crate::ErrorKind::Denied) for a file that cannot be used, with the field.
+/// [`ErrorKind::Denied`](crate::ErrorKind::Denied) for a file that cannot be used; the message names the
+/// field.
 pub(crate) fn configure(
     builder: GoogleCloudStorageBuilder,
     limits: &FetchLimits,
@@ -44,8 +45,9 @@ pub(crate) fn configure(
         return Ok(builder);
     }
     let named = value(GoogleConfigKey::ApplicationCredentials).map(PathBuf::from);
-    let Some(path) = named.or_else(of_gcloud) else { return Ok(builder) };
-    // `object_store` reads the file although reading needs none of it, but not if there is a token.
+    let Some(path) = named.or_else(gcloud_file) else { return Ok(builder) };
+    // Without a signature, the file is not needed. `object_store` reads it all the same, unless there is a
+    // bearer token.
     let without_file = |builder: GoogleCloudStorageBuilder| Ok(builder.with_bearer_token("none"));
     let (kind, file) = match Document::read(&path).and_then(|file| Ok((file.text("type")?, file))) {
         Err(_) if skips => return without_file(builder),
@@ -65,8 +67,8 @@ pub(crate) fn configure(
     }
 }
 
-/// The file in which `gcloud auth application-default login` leaves credentials, if there is one.
-fn of_gcloud() -> Option<PathBuf> {
+/// The file in which `gcloud auth application-default login` saves credentials, if it exists.
+fn gcloud_file() -> Option<PathBuf> {
     let directory = match variable("CLOUDSDK_CONFIG") {
         Some(directory) => PathBuf::from(directory),
         None if cfg!(windows) => PathBuf::from(variable("APPDATA")?).join("gcloud"),
@@ -75,30 +77,30 @@ fn of_gcloud() -> Option<PathBuf> {
     Some(directory.join("application_default_credentials.json")).filter(|path| path.exists())
 }
 
-/// The account that a file of credentials describes.
+/// The source of tokens that a file of credentials describes.
 enum GoogleAccount {
-    /// A token of another identity provider is exchanged for one of Google.
+    /// A token of another identity provider, which is exchanged for a token of Google.
     External(Box<ExternalAccount>),
     /// A person who has logged in.
     User(RefreshToken),
-    /// The key of a service account, with which `object_store` signs tokens.
+    /// `object_store`'s provider, which signs tokens with the key of a service account.
     Key(GcpCredentialProvider),
-    /// A service account that another account may act as.
+    /// A service account that the source account impersonates.
     Impersonated { source: Box<GoogleAccount>, target: Impersonation },
 }
 
 struct RefreshToken {
-    /// The file, and the field of the URL, for messages.
+    /// The file, for messages.
     place: String,
     url: String,
     client: (String, String),
-    /// Whether the client is named in a header, and not in the form.
+    /// Whether the client's id and secret are sent in a header instead of the form.
     in_header: bool,
-    /// It may be replaced in each response.
+    /// Each response may replace it.
     token: Mutex<String>,
 }
 
-/// A service account to act as, from `service_account_impersonation_url`.
+/// The impersonation of a service account, by the field `service_account_impersonation_url`.
 struct Impersonation {
     place: String,
     url: String,
@@ -122,7 +124,7 @@ impl GoogleAccount {
                     false,
                 )?)
             }
-            "service_account" => GoogleAccount::Key(of_key(file, limits)?),
+            "service_account" => GoogleAccount::Key(key_provider(file, limits)?),
             "impersonated_service_account" => {
                 let source = file.object("source_credentials")?;
                 let source = source.ok_or_else(|| file.wrong("source_credentials", "is missing"))?;
@@ -159,8 +161,8 @@ impl GoogleAccount {
     }
 }
 
-/// The tokens of a service account's key. They are signed here, without a request.
-fn of_key(file: &Document, limits: &FetchLimits) -> Result<GcpCredentialProvider> {
+/// `object_store`'s provider of tokens for a service account's key. It signs them itself, without a request.
+fn key_provider(file: &Document, limits: &FetchLimits) -> Result<GcpCredentialProvider> {
     for field in ["private_key", "private_key_id", "client_email"] {
         file.text(field)?;
     }
@@ -169,7 +171,7 @@ fn of_key(file: &Document, limits: &FetchLimits) -> Result<GcpCredentialProvider
         .with_service_account_key(file.to_json())
         .with_http_connector(Connector::for_credentials(HINT, limits))
         .build();
-    let signer = signer.map_err(|_| file.wrong("private_key", "is no private key that can be used"))?;
+    let signer = signer.map_err(|_| file.wrong("private_key", "is not a usable private key"))?;
     Ok(Arc::clone(signer.credentials()))
 }
 
@@ -193,7 +195,7 @@ impl RefreshToken {
         }
         let request = post_form(&self.url, &form, self.in_header.then_some(&self.client))?;
         let place = format!("{}, the refresh token", self.place);
-        let response = answer(client, request, &place).await?;
+        let response = send_json(client, request, &place).await?;
         if response.has("refresh_token") {
             *self.token.lock().unwrap_or_else(PoisonError::into_inner) = response.text("refresh_token")?;
         }
@@ -223,9 +225,9 @@ impl Impersonation {
             .header(CONTENT_TYPE, "application/json")
             .header(AUTHORIZATION, format!("Bearer {source}"))
             .body(HttpRequestBody::from(body.to_string()));
-        let response = answer(client, checked(request, &self.place)?, &self.place).await?;
+        let response = send_json(client, checked(request, &self.place)?, &self.place).await?;
         let end = parse_time(&response.text("expireTime")?);
-        let end = end.ok_or_else(|| response.wrong("expireTime", "is no time"))?;
+        let end = end.ok_or_else(|| response.wrong("expireTime", "is not a time"))?;
         Ok(Expiring { credential: response.token("accessToken")?, end: Some(end) })
     }
 }

@@ -1,4 +1,4 @@
-//! Programs that print credentials. They are started directly: no shell sees their arguments.
+//! Runs programs that print credentials. They are started directly, without a shell.
 
 use super::values::unusable;
 use crate::Result;
@@ -9,19 +9,19 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum number of bytes that are read of the output.
+/// Maximum number of bytes of the output that are read.
 const MAX_OUTPUT: u64 = 1 << 20;
-/// Time between two looks at whether the program has ended.
-const LOOK: Duration = Duration::from_millis(20);
-/// Time for the rest of the output of a program that has ended, at least.
-const REST: Duration = Duration::from_secs(1);
+/// Time between two checks whether the program has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Minimum time for reading the rest of the output after the program has ended.
+const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
-/// Runs a command line, and returns its standard output. `place` names it in messages. Its standard error is
-/// dropped: it may have secrets.
+/// Runs a command line, and returns its standard output. Messages name the command by `place`. Its standard
+/// error is dropped, since it may have secrets.
 ///
 /// # Errors
 ///
-/// If it cannot be started, fails, or takes longer than `time`.
+/// If the command cannot be started, fails, or takes longer than `time`.
 pub(super) async fn run(
     command: String,
     variables: Vec<(&'static str, String)>,
@@ -51,7 +51,7 @@ fn run_blocking(
         .stderr(Stdio::null())
         .spawn();
     let mut child = child.map_err(|error| failed(format!("the command cannot be started: {error}")))?;
-    let (begun, (sender, output)) = (Instant::now(), mpsc::channel());
+    let (start, (sender, output)) = (Instant::now(), mpsc::channel());
     if let Some(stdout) = child.stdout.take() {
         thread::spawn(move || {
             let mut bytes = Vec::new();
@@ -60,7 +60,7 @@ fn run_blocking(
     }
     let ended = wait(&mut child, time).map_err(|error| failed(error.to_string()))?;
     let Some(status) = ended else {
-        return Err(failed(format!("the command takes longer than {time:?}, and was ended")));
+        return Err(failed(format!("the command took longer than {time:?}, and was killed")));
     };
     if !status.success() {
         return Err(failed(format!(
@@ -68,42 +68,43 @@ fn run_blocking(
              and are not shown)"
         )));
     }
-    match output.recv_timeout(time.saturating_sub(begun.elapsed()).max(REST)) {
+    match output.recv_timeout(time.saturating_sub(start.elapsed()).max(OUTPUT_GRACE)) {
         Ok(Ok(bytes)) => Ok(bytes),
         Err(RecvTimeoutError::Timeout) => Err(failed(
-            "the command has ended, but a program that it started keeps its output open: start that with its \
-             output elsewhere"
+            "the command has ended, but a program that it started keeps its output open: redirect the output \
+             of that program"
                 .into(),
         )),
         _ => Err(failed("the output cannot be read".into())),
     }
 }
 
-/// Waits until a program has ended. Ends it itself after some time, and returns `None`.
+/// Waits until a program has ended. If it takes longer than `time`, kills it and returns `None`.
 fn wait(child: &mut Child, time: Duration) -> std::io::Result<Option<std::process::ExitStatus>> {
-    let begun = Instant::now();
+    let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if begun.elapsed() > time {
+        if start.elapsed() > time {
             let _ = child.kill();
             let _ = child.wait();
             return Ok(None);
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// Splits a command line into words as a POSIX shell does, but expands nothing. `None` if a quote is open.
+/// Splits a command line into words as a POSIX shell does, without expansions. `None` if a quote is not
+/// closed.
 fn words(command: &str) -> Option<Vec<String>> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     let mut characters = command.chars().peekable();
     while let Some(c) = characters.next() {
         match (quote, c) {
             (Some(open), c) if c == open => quote = None,
-            // Within double quotes, a backslash is itself before anything but these. On Windows it separates
-            // paths.
+            // Within double quotes, a backslash escapes only `"`, `\`, `$` and a backtick. On Windows it is
+            // always literal, since it separates the parts of paths.
             (None | Some('"'), '\\') if !cfg!(windows) => {
                 let escapes =
                     quote.is_none() || characters.peek().is_some_and(|next| "\"\\$`".contains(*next));
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn programs_end_in_output_or_in_an_error_that_names_the_place() {
+    fn a_program_gives_output_or_an_error_that_names_its_origin() {
         let run = |command: &str, time| {
             let result = run_blocking(command, vec![("OF_PLACE", "x".into())], time, "config, profile a");
             result.map(|output| String::from_utf8(output).unwrap()).map_err(|error| format!("{error:#}"))
@@ -161,7 +162,7 @@ mod tests {
             ("/nowhere/program s3cret", minute, "cannot be started"),
             ("ls --s3cret", minute, "failed"),
             ("sleep 600", moment, "longer than"),
-            ("sh -c 'sleep 60 & echo s3cret'", 3 * REST, "keeps its output open"),
+            ("sh -c 'sleep 60 & echo s3cret'", 3 * OUTPUT_GRACE, "keeps its output open"),
             ("", minute, "empty"),
             ("'s3cret", minute, "open quote"),
         ] {

@@ -1,4 +1,4 @@
-//! The files `~/.aws/config` and `~/.aws/credentials`: sections of names and values.
+//! Reads the files `~/.aws/config` and `~/.aws/credentials`, which have sections of settings.
 
 use super::values::{home, unusable, variable};
 use crate::{Error, Result};
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 type Section = HashMap<String, String>;
 
-/// The variables that name a profile, or a file of profiles.
+/// The variables that name a profile or a file of profiles.
 const NAMES: [&str; 4] =
     ["AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"];
 
@@ -19,12 +19,12 @@ pub(super) struct Profiles {
     /// The names of the files, for messages.
     config: String,
     credentials: String,
-    /// The settings of a profile in both files. Those of `credentials` come first.
+    /// The settings of each profile, from both files. Settings in `credentials` take precedence.
     profiles: HashMap<String, Section>,
     sessions: HashMap<String, Section>,
 }
 
-/// One profile, for messages with the names of the files.
+/// One profile.
 pub(super) struct Profile<'a> {
     pub(super) name: String,
     files: &'a Profiles,
@@ -32,13 +32,13 @@ pub(super) struct Profile<'a> {
 }
 
 impl Profiles {
-    /// Reads the files that the environment names, or those in the home directory, if there is one. Files
-    /// that do not exist are empty.
+    /// Reads the files that the environment names, or else those in the home directory. A file that does not
+    /// exist counts as empty.
     pub(super) fn read() -> Result<Self> {
         let is_named = NAMES.into_iter().any(|name| variable(name).is_some());
         let file = |name: &str, file: &str| {
-            let of_home = || home().map(|home| home.join(".aws").join(file));
-            match variable(name).map(PathBuf::from).or_else(of_home) {
+            let in_home = || home().map(|home| home.join(".aws").join(file));
+            match variable(name).map(PathBuf::from).or_else(in_home) {
                 Some(path) => {
                     let shown = path.display().to_string();
                     let text = text_of(fs::read(path), &shown, is_named)?;
@@ -69,7 +69,7 @@ impl Profiles {
         Some(Profile { name: name.to_owned(), files: self, values })
     }
 
-    /// The error for a profile that there must be.
+    /// The error for a profile that must exist. `why` says what refers to it.
     pub(super) fn missing(&self, name: &str, why: &str) -> Error {
         let (config, credentials) = (&self.config, &self.credentials);
         unusable(format!("there is no profile `{name}` in {config} or {credentials}: {why}"))
@@ -85,16 +85,17 @@ impl Profile<'_> {
         self.get(setting).ok_or_else(|| self.wrong(setting, "is missing"))
     }
 
-    /// A setting of a profile's SSO: in the section of its session, or in the profile.
-    pub(super) fn of_session(&self, setting: &str) -> Result<String> {
+    /// A setting of SSO: from the section of the profile's `sso_session`, or from the profile itself.
+    pub(super) fn sso_setting(&self, setting: &str) -> Result<String> {
         let Some(session) = self.get("sso_session") else { return self.text(setting) };
         let section = self.files.sessions.get(&session);
-        let section = section.ok_or_else(|| self.wrong("sso_session", "names a section that is missing"))?;
+        let section =
+            section.ok_or_else(|| self.wrong("sso_session", "names a section that does not exist"))?;
         let value = section.get(setting).filter(|value| !value.is_empty());
         value.cloned().ok_or_else(|| self.wrong("sso_session", &format!("has no `{setting}` in its section")))
     }
 
-    /// The error for a setting, which it names.
+    /// The error for a setting, which the message names.
     pub(super) fn wrong(&self, setting: &str, what: &str) -> Error {
         unusable(format!("{}, the setting `{setting}` {what}", self.place()))
     }
@@ -106,21 +107,21 @@ impl Profile<'_> {
     }
 }
 
-/// The text of a file. `is_named` says whether the environment names a profile, or a file of them.
+/// The text of a file. `is_named` says whether the environment names a profile or a file of profiles.
 fn text_of(bytes: io::Result<Vec<u8>>, path: &str, is_named: bool) -> Result<String> {
     match bytes {
         Ok(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
-        // Where there is a file in place of the directory, there is no file in it.
+        // `NotADirectory`: there is a file in place of the directory `.aws`.
         Err(error) if matches!(error.kind(), IoErrorKind::NotFound | IoErrorKind::NotADirectory) => {
             Ok(String::new())
         }
-        // The home directory may be that of another user.
+        // The home directory may belong to another user.
         Err(error) if error.kind() == IoErrorKind::PermissionDenied && !is_named => Ok(String::new()),
         Err(error) => Err(unusable(format!("{path} cannot be read: {error}"))),
     }
 }
 
-/// The sections of a file, in order. Settings within settings, which are indented, are left out.
+/// The sections of a file, in order. Indented lines, which are nested settings, are left out.
 fn sections(text: &str) -> Vec<(String, Section)> {
     let mut sections: Vec<(String, Section)> = Vec::new();
     for line in text.lines() {
@@ -128,7 +129,7 @@ fn sections(text: &str) -> Vec<(String, Section)> {
             continue;
         }
         if let Some(rest) = line.strip_prefix('[') {
-            // A section that is not closed has no name that anybody looks for.
+            // A title that is not closed becomes the empty name, which no lookup uses.
             let title = rest.split_once(']').map_or("", |(title, _)| title.trim());
             sections.push((title.to_owned(), Section::new()));
         } else if let Some((name, value)) = line.split_once('=')
@@ -141,7 +142,7 @@ fn sections(text: &str) -> Vec<(String, Section)> {
     sections
 }
 
-/// A value without the comment behind it, which a space precedes.
+/// A value without its comment. A comment begins with `#` or `;` after a space.
 fn without_comment(value: &str) -> &str {
     let comment = value.match_indices(['#', ';']).find(|(at, _)| value[..*at].ends_with([' ', '\t']));
     comment.map_or(value, |(at, _)| &value[..at])
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sections_are_read_as_the_tools_of_aws_read_them() {
+    fn sections_are_read_as_by_the_aws_cli() {
         let text = "outside = 1\n# comment\n[default]\nRegion=eu-west-1 ; comment\nkey = a#b;c=d==\n\
                     s3 =\n  max_queue_size = 1\n; comment\n\n[profile  \"a b\"]\r\nrole_arn = x\r\n\
                     [sso-session s]\nempty =\n[open\nx = 1\n";
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_may_not_be_read_is_an_error_if_it_is_meant() {
+    fn an_unreadable_file_is_an_error_if_the_environment_names_it() {
         for (kind, is_named, expected) in [
             (IoErrorKind::NotFound, true, true),
             (IoErrorKind::PermissionDenied, false, true),

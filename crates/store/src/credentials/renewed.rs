@@ -1,4 +1,4 @@
-//! A credential that is requested when it is needed, and again before it expires.
+//! Requests a credential when it is first needed, and again before it expires.
 
 use crate::connector;
 use crate::{Error, Result};
@@ -10,18 +10,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Mutex;
 
-/// Time before its end at which a credential is requested anew, at the latest.
+/// A credential is renewed at the latest this long before it expires, unless its whole life is short.
 const MARGIN: Duration = Duration::from_secs(5 * 60);
-/// Time between requests while they fail and the last credential is still valid.
+/// Time between requests if they fail while the last credential is still valid.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// A credential, and when it ends; `None` if it never does.
+/// A credential, and the time at which it expires; `None` if it never does.
 pub(super) struct Expiring<T> {
     pub(super) credential: T,
     pub(super) end: Option<SystemTime>,
 }
 
-/// Where a credential comes from.
+/// A source of credentials.
 pub(super) trait CredentialSource: Send + Sync + 'static {
     type Credential: Send + Sync;
 
@@ -29,12 +29,12 @@ pub(super) trait CredentialSource: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied), naming the file and what to do; or the fault of the
-    /// network.
+    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied), which names the file and what to do, or the error of
+    /// the network.
     fn request(&self) -> BoxFuture<'_, Result<Expiring<Self::Credential>>>;
 }
 
-/// Keeps the credential of a source, and renews it.
+/// Caches the credential of a source, and renews it.
 pub(super) struct Renewed<S: CredentialSource> {
     source: S,
     kept: Mutex<Option<Kept<S::Credential>>>,
@@ -42,7 +42,7 @@ pub(super) struct Renewed<S: CredentialSource> {
 
 struct Kept<T> {
     credential: Arc<T>,
-    /// When to request the next one.
+    /// The time to request the next one.
     renewal: Option<Instant>,
     end: Option<Instant>,
 }
@@ -53,7 +53,7 @@ impl<S: CredentialSource> Renewed<S> {
     }
 
     async fn credential(&self) -> Result<Arc<S::Credential>> {
-        // All who need a new one wait for one request.
+        // Concurrent callers wait for the same request.
         let mut kept = self.kept.lock().await;
         let now = Instant::now();
         let current = kept.as_ref().filter(|kept| kept.renewal.is_none_or(|renewal| now < renewal));
@@ -69,19 +69,19 @@ impl<S: CredentialSource> Renewed<S> {
         let now = Instant::now();
         *kept = Some(Kept {
             credential: Arc::clone(&credential),
-            renewal: life.map(|life| now + renewal_of(life)),
+            renewal: life.map(|life| now + time_until_renewal(life)),
             end: life.map(|life| now + life),
         });
         Ok(credential)
     }
 }
 
-/// The time after which a credential with this life is renewed.
-fn renewal_of(life: Duration) -> Duration {
+/// The time after which a credential with this lifetime is renewed.
+fn time_until_renewal(life: Duration) -> Duration {
     life.saturating_sub(MARGIN).max(life / 2)
 }
 
-/// The last credential, if it can be used although the request for the next one failed.
+/// After a failed request for the next credential: the last one if it is still valid, else the error.
 fn still_valid<T>(kept: Option<&mut Kept<T>>, error: Error) -> Result<Arc<T>> {
     let now = Instant::now();
     match kept.filter(|kept| kept.end.is_some_and(|end| now < end)) {
@@ -121,7 +121,7 @@ mod tests {
     use futures::executor::block_on;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// Gives numbers, each valid for a time; the errors begin with the third.
+    /// Gives numbers, each valid for the given time. The third request and later ones fail.
     struct Numbers(AtomicU64, Option<Duration>);
 
     impl CredentialSource for Numbers {
@@ -130,21 +130,21 @@ mod tests {
         fn request(&self) -> BoxFuture<'_, Result<Expiring<u64>>> {
             let credential = self.0.fetch_add(1, Ordering::SeqCst);
             let end = self.1.map(|life| SystemTime::now() + life);
-            let given = match credential {
+            let result = match credential {
                 0 | 1 => Ok(Expiring { credential, end }),
                 _ => Err(ErrorKind::Denied("no more".into()).into()),
             };
-            futures::future::ready(given).boxed()
+            futures::future::ready(result).boxed()
         }
     }
 
     #[test]
     fn a_credential_is_renewed_before_it_ends() {
         for (life, expected) in [
-            // Without an end, or with one far away.
+            // A credential that never expires, or expires much later.
             (None, [Some(0), Some(0), Some(0)]),
             (Some(Duration::from_secs(3600)), [Some(0), Some(0), Some(0)]),
-            // At its end.
+            // A credential that expires at once.
             (Some(Duration::ZERO), [Some(0), Some(1), None]),
         ] {
             let renewed = Renewed::new(Numbers(AtomicU64::new(0), life));
@@ -153,7 +153,7 @@ mod tests {
         }
         let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
         assert_eq!(
-            [60, 12, 6, 1].map(|life| renewal_of(minutes(life))),
+            [60, 12, 6, 1].map(|life| time_until_renewal(minutes(life))),
             [minutes(55), minutes(7), minutes(3), minutes(1) / 2]
         );
     }
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(next(), Some(1));
         block_on(renewed.kept.lock()).as_mut().unwrap().renewal = Some(Instant::now());
         assert_eq!((next(), next()), (Some(1), Some(1)));
-        // It was asked once, and is asked again after a pause.
+        // The failed request was made once; the next one is made only after a pause.
         assert_eq!(renewed.source.0.load(Ordering::SeqCst), 3);
         let end = Some(Instant::now());
         *block_on(renewed.kept.lock()) = Some(Kept { credential: Arc::new(1), renewal: end, end });

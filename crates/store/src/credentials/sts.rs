@@ -1,8 +1,8 @@
-//! The server that gives keys of a role: the Security Token Service of AWS.
+//! Requests keys of a role from AWS's Security Token Service.
 
 use super::profiles::Profile;
 use super::renewed::Expiring;
-use super::values::{in_place, is_sendable, parse_time, unusable, variable};
+use super::values::{is_sendable, parse_time, unusable, variable, with_origin};
 use crate::Result;
 use crate::connector::{CredentialClient, own_error};
 use crate::response::element;
@@ -20,11 +20,11 @@ pub(super) struct AssumedRole {
     session: String,
     external_id: Option<String>,
     seconds: u64,
-    /// A file with a token of another identity provider.
+    /// The file with a token of another identity provider.
     identity: Option<PathBuf>,
 }
 
-/// Who asks for a role.
+/// The identity that requests the role.
 pub(super) enum Signer {
     Keys(AwsCredential),
     /// The token of [`AssumedRole::has_identity`].
@@ -36,7 +36,7 @@ impl AssumedRole {
         let seconds = match profile.get("duration_seconds") {
             None => 3600,
             Some(text) => {
-                text.parse().map_err(|_| profile.wrong("duration_seconds", "is no whole number"))?
+                text.parse().map_err(|_| profile.wrong("duration_seconds", "is not a whole number"))?
             }
         };
         Ok(AssumedRole {
@@ -82,12 +82,13 @@ impl AssumedRole {
         let request = http::Request::post(format!("{}/", server.trim_end_matches('/')))
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(HttpRequestBody::from(body));
-        let mut request = request.map_err(|_| unusable(format!("{}: this names no server", self.place)))?;
+        let mut request =
+            request.map_err(|_| unusable(format!("{}: the URL of the server is not valid", self.place)))?;
         if let Signer::Keys(keys) = signer {
             let authorizer = AwsAuthorizer::new(keys, "sts", &self.region);
             authorizer.try_authorize(&mut request, None).map_err(own_error)?;
         }
-        let body = client.send(request).await.map_err(|error| in_place(error, &self.place))?;
+        let body = client.send(request).await.map_err(|error| with_origin(error, &self.place))?;
         self.parse(&String::from_utf8_lossy(&body))
     }
 
@@ -110,7 +111,7 @@ impl AssumedRole {
             token: Some(field("SessionToken")?),
         };
         let end = parse_time(&field("Expiration")?).ok_or_else(|| {
-            unusable(format!("{}: the Expiration in the server's response is no time in UTC", self.place))
+            unusable(format!("{}: the Expiration in the server's response is not a time in UTC", self.place))
         })?;
         Ok(Expiring { credential, end: Some(end) })
     }
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_end_at_a_time_that_can_be_read() {
+    fn an_expiration_that_cannot_be_parsed_is_an_error() {
         let role = AssumedRole {
             place: "config".into(),
             region: String::new(),

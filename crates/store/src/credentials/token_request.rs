@@ -1,8 +1,8 @@
-//! Requests for tokens of Google, and their responses.
+//! Requests tokens of Google, and parses the responses.
 
 use super::document::Document;
 use super::renewed::Expiring;
-use super::values::{after_seconds, in_place, unusable};
+use super::values::{after_seconds, unusable, with_origin};
 use crate::Result;
 use crate::connector::CredentialClient;
 use base64::Engine as _;
@@ -11,7 +11,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use object_store::client::{HttpRequest, HttpRequestBody};
 use std::time::SystemTime;
 
-/// The scope of all tokens, as `object_store` requests it too.
+/// The scope of all tokens, the same as `object_store` requests.
 pub(super) const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 
 /// A request with a form. A client's name and secret, if given, are sent as a header (RFC 6749, 2.3.1).
@@ -31,17 +31,21 @@ pub(super) fn post_form(
 }
 
 pub(super) fn checked(request: http::Result<HttpRequest>, place: &str) -> Result<HttpRequest> {
-    // The message of the error could quote a header.
-    request.map_err(|_| unusable(format!("{place}: what it says cannot be sent in a request")))
+    // The error's own message is dropped, since it could quote a header.
+    request.map_err(|_| unusable(format!("{place}: it has characters that cannot be sent in a request")))
 }
 
-/// Sends a request, and parses the JSON of its response. `place` says what asks for it.
-pub(super) async fn answer(client: &CredentialClient, request: HttpRequest, place: &str) -> Result<Document> {
-    let body = client.send(request).await.map_err(|error| in_place(error, place))?;
+/// Sends a request, and parses the JSON of its response. Messages name the origin of the request by `place`.
+pub(super) async fn send_json(
+    client: &CredentialClient,
+    request: HttpRequest,
+    place: &str,
+) -> Result<Document> {
+    let body = client.send(request).await.map_err(|error| with_origin(error, place))?;
     Document::parse(&body, format!("{place}: the server's response"))
 }
 
-/// The token of a response of RFC 6749 or RFC 8693.
+/// Reads the token from a response of RFC 6749 or RFC 8693.
 pub(super) fn access_token(response: &Document) -> Result<Expiring<String>> {
     let end: Option<SystemTime> = response.number("expires_in")?.map(after_seconds);
     Ok(Expiring {

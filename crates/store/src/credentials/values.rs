@@ -1,4 +1,4 @@
-//! What all credentials have in common: errors, variables, times, and what can be sent.
+//! Helpers for all credentials: errors, variables, times, and a check of what can be sent.
 
 use crate::{Error, ErrorKind};
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ pub(super) fn unusable(what: impl Into<String>) -> Error {
     ErrorKind::Denied(what.into().into()).into()
 }
 
-/// The error of a request for a credential, with the file and the field that it comes from. Faults that may
-/// pass stay as they are.
-pub(super) fn in_place(error: Error, place: &str) -> Error {
+/// Adds `place`, the file and the field of a credential, to the error of a request. Temporary faults stay
+/// unchanged.
+pub(super) fn with_origin(error: Error, place: &str) -> Error {
     match error.kind() {
         ErrorKind::Denied(_) | ErrorKind::NotFound(_) | ErrorKind::Store(_) => {
             unusable(format!("{place}: {error:#}"))
@@ -25,26 +25,27 @@ pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The home directory of the user.
+/// The user's home directory.
 pub(super) fn home() -> Option<PathBuf> {
     let name = if cfg!(windows) { "USERPROFILE" } else { "HOME" };
     std::env::var_os(name).filter(|home| !home.is_empty()).map(PathBuf::from)
 }
 
-/// Parses a time of RFC 3339 in UTC, as servers and tools of credentials write it.
+/// Parses an RFC 3339 time in UTC, in the variants that servers and tools of credentials write.
 pub(super) fn parse_time(text: &str) -> Option<SystemTime> {
     let text = text.trim();
     let end = ["+00:00", "-00:00", "+0000", "UTC", "Z", "z"].into_iter().find(|end| text.ends_with(end))?;
     humantime::parse_rfc3339(&format!("{}Z", text.strip_suffix(end)?)).ok()
 }
 
-/// The time this many seconds ahead.
+/// The time in this many seconds.
 #[cfg(feature = "gcs")]
 pub(super) fn after_seconds(seconds: u64) -> SystemTime {
     SystemTime::now() + std::time::Duration::from_secs(seconds.min(1 << 30))
 }
 
-/// Whether a secret can be sent in a header. Files and programs may end it with a line break.
+/// Whether a secret can be sent in a header: it is not empty, and has only printable ASCII characters without
+/// spaces.
 pub(super) fn is_sendable(secret: &str) -> bool {
     !secret.is_empty() && secret.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -55,7 +56,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn times_are_read_in_the_forms_that_tools_write() {
+    fn times_are_parsed_in_the_formats_that_tools_write() {
         let expected = SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600);
         for text in [
             "2026-01-01T00:00:00Z",

@@ -1,4 +1,4 @@
-//! Compressed shards are decompressed exactly, or are an error.
+//! Tests that compressed shards are decompressed exactly, or are an error.
 
 use super::*;
 use crate::error::SizeLimit;
@@ -16,7 +16,7 @@ fn the_suffix_selects_the_decompressor() {
 
 #[test]
 #[cfg(not(feature = "zstd"))]
-fn names_the_missing_feature() {
+fn the_error_names_the_missing_feature() {
     assert!(Decompressor::of("a.tar.zst").unwrap_err().to_string().contains("feature `zstd`"));
 }
 
@@ -68,7 +68,7 @@ mod gzip {
         }
     }
 
-    /// Decoders know the offset of damage only roughly: it may be up to one chunk before.
+    /// Decoders know the offset of damage only approximately: it may be up to one chunk too low.
     #[test]
     fn damage_has_an_offset_in_the_object() {
         let compressed = gz(&super::noise(50_000)).repeat(3);
@@ -91,7 +91,7 @@ mod gzip {
     }
 
     #[test]
-    fn a_bomb_is_an_error() {
+    fn a_decompression_bomb_is_an_error() {
         let bomb = gz(&vec![0; 8 << 20]);
         super::assert_bomb(Decompressor::Gzip, &bomb, 20);
         let members: Vec<u8> = std::iter::repeat_n(gz(&vec![0; 1 << 20]), 9).flatten().collect();
@@ -163,7 +163,7 @@ mod zstd {
     }
 
     #[test]
-    fn a_bomb_is_an_error() {
+    fn a_decompression_bomb_is_an_error() {
         super::assert_bomb(Decompressor::Zstd, &frame(&vec![0; 8 << 20]), 100);
         let frames: Vec<u8> = std::iter::repeat_n(frame(&vec![0; 2 << 20]), 9).flatten().collect();
         super::assert_bomb(Decompressor::Zstd, &frames, 1000);

@@ -1,4 +1,4 @@
-//! Receives one range, over as many responses as it takes, and watches each of them for stalls.
+//! Receives one range, with as many requests as are necessary, and watches each response for stalls.
 
 use super::hedge;
 use super::retry::Retries;
@@ -13,24 +13,25 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Ranges are this short where many readers share little memory. Their bytes are copied into memory of their
-/// size: as slices, they would keep the client's buffers alive, of up to 408 KiB each.
-const MAX_COPIED: u64 = 256 << 10;
-/// The parser of each stream holds the piece that it reads, which nothing counts.
-const MAX_PIECE: usize = 64 << 10;
+/// Maximum size in bytes of a range whose bytes are copied. Ranges are short if many readers share little
+/// memory. As slices, their bytes would keep the client's buffers alive, up to 408 KiB each.
+const MAX_COPIED_RANGE: u64 = 256 << 10;
+/// Maximum size in bytes of one copy. The parser of each stream keeps the chunk that it is reading, which is
+/// not counted as memory.
+const MAX_COPY: usize = 64 << 10;
 
 /// The download of one range.
 #[derive(Debug)]
 pub(super) struct Download {
     target: Arc<QueuedTarget>,
-    /// The object that all responses must be of.
+    /// The version that all responses must have.
     pinned: Arc<ObjectVersion>,
     range: Range<u64>,
     /// Whether the source sends only whole objects.
     unranged: bool,
-    /// The next byte to hand on.
+    /// The offset of the next byte to send to the reader.
     at: u64,
-    /// CRC-32C of the bytes that have been handed on, where no strong version identifies the object.
+    /// CRC-32C of the bytes that the reader has; only computed if no strong version identifies the object.
     sum: u32,
     /// Time that the last response waited for the reader.
     reader_time: Duration,
@@ -48,8 +49,8 @@ impl Download {
         Download { target, pinned, range, unranged, at, sum: 0, reader_time: Duration::ZERO }
     }
 
-    /// Receives the range, and sends its bytes to `chunks` in order. `first` is a response to begin with, if
-    /// there is one.
+    /// Receives the range, and sends its bytes to `chunks` in order. `first` is the first response, if there
+    /// is one already.
     pub(super) async fn run(mut self, mut first: Option<GetResponse>, chunks: Sender<Bytes>) -> Result<()> {
         let mut retries = Retries::new(&self.target.limits);
         let target = Arc::clone(&self.target);
@@ -73,7 +74,7 @@ impl Download {
                     retries.short_response(self.at - before, self.range.end - before)?;
                 }
                 Ok(false) => {}
-                // All bytes of the range have come; the fault was at the end of the response.
+                // All bytes of the range were received; the fault was at the end of the response.
                 Err(fault)
                     if self.at == self.range.end
                         && self.can_resume()
@@ -90,8 +91,8 @@ impl Download {
         Ok(())
     }
 
-    /// The next request: the rest of the range, if a strong version makes sure that it is of the same object,
-    /// and all of it if not.
+    /// The next request: the rest of the range if a strong version makes sure that the object is the same,
+    /// else the whole range.
     fn next(&self) -> GetOptions {
         let range = match self.can_resume() {
             _ if self.unranged => None,
@@ -101,8 +102,8 @@ impl Download {
         GetOptions { range, if_version: self.pinned.strong().map(str::to_owned) }
     }
 
-    /// Checks that a response is of the same object. Where no strong version identifies it, the bytes that
-    /// were handed on before are compared as well.
+    /// Checks that a response is of the same object. If no strong version identifies the object, the bytes
+    /// that the reader has are compared as well.
     fn check(&self, response: &GetResponse) -> Result<()> {
         let object = response.object();
         match self.pinned.compare(&object) {
@@ -119,8 +120,8 @@ impl Download {
         let resume_at = self.at;
         let mut repeated_sum = 0;
         let mut position = held.start;
-        let (mut watch, begun) = (StallWatch::new(self.target.limits.stall), Instant::now());
-        // The range begins after the end of the object: there is no need to read up to it.
+        let (mut watch, start) = (StallWatch::new(self.target.limits.stall), Instant::now());
+        // If the range begins after the end of the object, there is nothing to read.
         if self.unranged && response.size.is_some_and(|size| (1..=self.range.start).contains(&size)) {
             return Ok(true);
         }
@@ -136,7 +137,8 @@ impl Download {
                 let message = format!("received {received} bytes in a response of {expected}");
                 return Err(ErrorKind::Store(message.into()).into());
             }
-            // Where no strong version identifies the object, the bytes handed on before must come again.
+            // If no strong version identifies the object, the bytes that the reader has must be the same
+            // again.
             let repeated = overlap(&chunk, position, &(self.range.start..resume_at));
             self.target.meter.wasted(resume_at.min(end).saturating_sub(position));
             repeated_sum = crc32c::crc32c_append(repeated_sum, &repeated);
@@ -150,17 +152,17 @@ impl Download {
                 if !self.can_resume() {
                     self.sum = crc32c::crc32c_append(self.sum, &new);
                 }
-                // If the receiver is gone, this task is about to be cancelled. But a body that is always
-                // ready would never let it reach a point where it can be.
-                let begun = Instant::now();
-                let is_received = self.hand_on(new, chunks).await;
-                self.reader_time += begun.elapsed();
+                // If the receiver was dropped, this task is about to be cancelled. But it can only be
+                // cancelled while it waits, which it never does if the body is always ready.
+                let start = Instant::now();
+                let is_received = self.send_chunk(new, chunks).await;
+                self.reader_time += start.elapsed();
                 if !is_received {
                     return Ok(true);
                 }
             }
         }
-        self.target.queued.budget.completed(position - held.start, begun.elapsed());
+        self.target.queued.budget.completed(position - held.start, start.elapsed());
         if !self.can_resume() && self.at == resume_at && position >= resume_at && repeated_sum != self.sum {
             return Err(changed_content());
         }
@@ -169,7 +171,7 @@ impl Download {
                 Some(expected) if position < expected.min(self.range.end) || position > expected => {
                     Err(ErrorKind::Length { expected, received: position }.into())
                 }
-                // The object is shorter than it was before.
+                // The object is shorter than before.
                 None if position < resume_at && resume_at > self.range.start => Err(changed_content()),
                 _ => Ok(true),
             };
@@ -187,13 +189,13 @@ impl Download {
         }
     }
 
-    /// Sends a chunk to the reader. Returns whether there is one.
-    async fn hand_on(&self, chunk: Bytes, chunks: &Sender<Bytes>) -> bool {
-        if self.unranged || self.range.end - self.range.start > MAX_COPIED {
+    /// Sends a chunk to the reader. Returns whether the reader still exists.
+    async fn send_chunk(&self, chunk: Bytes, chunks: &Sender<Bytes>) -> bool {
+        if self.unranged || self.range.end - self.range.start > MAX_COPIED_RANGE {
             return chunks.send(chunk).await.is_ok();
         }
-        for piece in chunk.chunks(MAX_PIECE) {
-            if chunks.send(Bytes::copy_from_slice(piece)).await.is_err() {
+        for copy in chunk.chunks(MAX_COPY) {
+            if chunks.send(Bytes::copy_from_slice(copy)).await.is_err() {
                 return false;
             }
         }
@@ -205,7 +207,7 @@ impl Download {
         !self.unranged && self.pinned.is_strong()
     }
 
-    /// The range of bytes in the response, which must be the requested one or a beginning of it.
+    /// The range of bytes in the response. It must be the requested range or begin with its first byte.
     fn held(&self, response: &GetResponse) -> Result<Range<u64>> {
         let requested = self.next().range;
         let end = self.range.end;
@@ -225,7 +227,7 @@ impl Download {
 }
 
 fn changed_content() -> Error {
-    let (before, after) = ("the bytes read first".into(), "other bytes on a retry".into());
+    let (before, after) = ("the bytes that were read first".into(), "other bytes in a retry".into());
     ErrorKind::Changed { before, after }.into()
 }
 

@@ -1,4 +1,4 @@
-//! Requests, and hedging: second requests in place of late ones.
+//! Requests, and hedging: a late request is sent a second time.
 
 use super::stall::with_stall_timeout;
 use super::target::QueuedTarget;
@@ -17,8 +17,8 @@ use std::time::Duration;
 const MAX_HEDGED: u64 = 8 << 20;
 
 /// Sends a request, with the stall limit as its timeout. If the response is late and may be hedged, sends a
-/// second request, and returns the response that begins first; the caller checks only that one. `attempt` is
-/// the number of this try, from 1.
+/// second request, and returns the response that begins first. The caller checks only that response.
+/// `attempt` is the number of this try, from 1.
 pub(super) async fn get(target: &QueuedTarget, options: GetOptions, attempt: u32) -> Result<GetResponse> {
     let first = request(target, options.clone(), attempt);
     let Some(late) = may_hedge(target, &options) else { return first.await };
@@ -34,13 +34,13 @@ pub(super) async fn get(target: &QueuedTarget, options: GetOptions, attempt: u32
     let second = pin!(request(target, options, attempt));
     match future::select(first, second).await {
         Either::Left((Ok(response), _)) | Either::Right((Ok(response), _)) => Ok(response),
-        // If one fails, the other decides.
+        // If one fails, the result is that of the other.
         Either::Left((Err(_), other)) => other.await,
         Either::Right((Err(_), other)) => other.await,
     }
 }
 
-/// The time to wait before a second request; `None` if there may be none.
+/// The time to wait before a second request; `None` if there must be none.
 fn may_hedge(target: &QueuedTarget, options: &GetOptions) -> Option<Duration> {
     let is_free = target.meter.host_pause().left().is_zero();
     let may = target.limits.hedge > 0.0 && length(options) <= MAX_HEDGED && is_free;
@@ -53,7 +53,7 @@ fn length(options: &GetOptions) -> u64 {
 }
 
 async fn request(target: &QueuedTarget, options: GetOptions, attempt: u32) -> Result<GetResponse> {
-    let mut answering = target.meter.request(&target.url, options.range.clone(), attempt);
+    let mut timer = target.meter.request(&target.url, options.range.clone(), attempt);
     let budget = &target.queued.budget;
     let mut response =
         pin!(with_stall_timeout(target.limits.stall, target.source.get(target.url.expose_secret(), options)));
@@ -68,14 +68,14 @@ async fn request(target: &QueuedTarget, options: GetOptions, attempt: u32) -> Re
         },
         None => response.await,
     }
-    .inspect_err(|error| answering.failed(error))?;
-    budget.record_first_byte(answering.answered());
-    Ok(GetResponse { body: CountedBody { answering, body: response.body }.boxed(), ..response })
+    .inspect_err(|error| timer.failed(error))?;
+    budget.record_first_byte(timer.answered());
+    Ok(GetResponse { body: CountedBody { timer, body: response.body }.boxed(), ..response })
 }
 
-/// A body whose bytes are counted. Its request is in progress until this is dropped.
+/// A body that counts its bytes. Its request is in progress until this is dropped.
 struct CountedBody {
-    answering: RequestTimer,
+    timer: RequestTimer,
     body: BoxStream<'static, Result<Bytes>>,
 }
 
@@ -85,9 +85,9 @@ impl Stream for CountedBody {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let chunk = std::task::ready!(self.body.poll_next_unpin(cx));
         match &chunk {
-            Some(Ok(chunk)) => self.answering.received(chunk.len()),
-            Some(Err(error)) => self.answering.failed(error),
-            None => self.answering.done(),
+            Some(Ok(chunk)) => self.timer.received(chunk.len()),
+            Some(Err(error)) => self.timer.failed(error),
+            None => self.timer.done(),
         }
         Poll::Ready(chunk)
     }

@@ -1,11 +1,11 @@
-//! The settings of fetches.
+//! Limits and retries of reading.
 
 use std::time::Duration;
 
 /// How an object is split into requests, and how faults are handled.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FetchLimits {
-    /// Bytes per request; measured unless set.
+    /// Bytes per request; if `None`, it is chosen from measurements.
     pub(crate) range_size: Option<u64>,
     /// Maximum number of ranges per object that are in flight or unread.
     pub(crate) ranges_in_flight: usize,
@@ -13,9 +13,9 @@ pub(crate) struct FetchLimits {
     pub(crate) retries: u32,
     /// Maximum time of retrying without progress.
     pub(crate) retry_timeout: Duration,
-    /// The pause before the first retry. It doubles with each.
+    /// The pause before the first retry. It doubles with each retry.
     pub(crate) pause: Duration,
-    /// Maximum time without a byte, before and within a response.
+    /// Maximum time without a received byte, before and during a response.
     pub(crate) stall: Duration,
     /// Share of all bytes that may be requested twice.
     pub(crate) hedge: f64,

@@ -1,9 +1,10 @@
 //! Reads one object, or a range of it, by ranged requests whose bytes are returned in order.
 //!
-//! The first request asks for the first bytes and learns the size and version. If it names no version, it
-//! has a connection of its own, which begins slowly, so it asks for little. The rest follows in ranges of
-//! the same version, as many in flight as the [budget](super::budget) grants. A task for each range
-//! receives it as fast as the network delivers, so that a slow reader never holds a connection open.
+//! The first request is for the first bytes; its response has the size and version of the object. If the
+//! version is unknown before it, it is sent over a new connection, which is slow at first, so it asks for few
+//! bytes. The rest is requested in ranges of the same version, as many at a time as the
+//! [budget](super::budget) grants. A task for each range receives it as fast as the network allows, so that a
+//! slow reader never keeps a connection open.
 
 mod download;
 mod hedge;
@@ -38,11 +39,11 @@ use target::QueuedTarget;
 
 /// Maximum number of unread chunks of a response that holds the whole object.
 const MAX_UNREAD_CHUNKS: usize = 16;
-/// Assumed size of such a chunk in bytes. It is a large one, so that the number of chunks bounds the memory.
+/// Assumed size of such a chunk in bytes. It is large, so that the number of chunks limits the memory.
 const ASSUMED_CHUNK: usize = 512 << 10;
 
 impl QueuedTarget {
-    /// Sends the first request. No bytes have been handed out before it, so that it may be repeated freely.
+    /// Sends the first request. The reader has no bytes yet, so it can be repeated in any way.
     async fn get_first(&self, range: Option<Range<u64>>) -> Result<GetResponse> {
         let mut retries = Retries::new(&self.limits);
         retries.wait_for_host(self.context(range.clone())).await;
@@ -60,8 +61,8 @@ impl QueuedTarget {
     }
 }
 
-/// Returns the bytes of an object as a stream that any executor can poll. Nothing is requested before the
-/// first poll or [`begin`](Fetch::begin).
+/// Returns the bytes of an object as a stream that any executor can poll. Sends no request before the first
+/// poll or [`begin`](Fetch::begin).
 pub(super) fn fetch(target: FetchTarget) -> Fetch {
     Fetch::Idle(Some(target))
 }
@@ -73,7 +74,7 @@ pub(super) enum Fetch {
 }
 
 impl Fetch {
-    /// Sends the first request, unless it has been sent.
+    /// Sends the first request, unless it has been sent already.
     pub(super) fn begin(&mut self) {
         if let Fetch::Idle(target) = self {
             *self = Fetch::Running(match target.take().map(OrderedRanges::begin) {
@@ -97,16 +98,16 @@ impl Stream for Fetch {
     }
 }
 
-/// A range in flight. Its task receives the bytes, and fails if it cannot receive all of them.
+/// A range that has been requested. Its task receives the bytes, and fails if it cannot receive all of them.
 struct IncomingRange {
     chunks: Receiver<Bytes>,
     task: Task<()>,
-    /// The checksum of the whole object. Only the first range has it, if it is known and all of the object is
-    /// read.
+    /// The checksum of the whole object. Only the first range has it, and only if it is known and the whole
+    /// object is read.
     checksum: Option<Checksum>,
-    /// Given back as the range is read.
+    /// Released as the range is read.
     memory: RangeMemory,
-    /// Whether the memory is that of the chunks that wait for the reader, however many have been read.
+    /// Whether `memory` is for the unread chunks only, so that it stays the same while the range is read.
     is_window: bool,
 }
 
@@ -120,7 +121,7 @@ struct OrderedRanges {
     returned: u64,
     /// Time that the reader has waited, in nanoseconds.
     waited: Arc<AtomicU64>,
-    /// The task that sends all requests. Its output is the number of bytes to expect, if known.
+    /// The task that sends all requests. Its output is the expected number of bytes, if known.
     requests: Task<Option<u64>>,
 }
 
@@ -164,7 +165,7 @@ impl OrderedRanges {
                     self.current = Some(range);
                 }
                 None => {
-                    // Each range was whole; this checks that none is missing.
+                    // Each range was complete; this checks that none is missing.
                     let received = self.returned;
                     match (&mut self.requests).await? {
                         Some(expected) if expected != received => {
@@ -184,7 +185,7 @@ impl OrderedRanges {
     }
 }
 
-/// Receives the next item, if there is one. The time that it takes counts as waiting time of the reader.
+/// Receives the next item, if there is one. The time counts as waiting time of the reader.
 async fn receive<T: Send>(
     receiver: &Receiver<T>,
     target: &FetchTarget,
@@ -196,26 +197,26 @@ async fn receive<T: Send>(
         Err(TryRecvError::Closed) => return None,
         Err(TryRecvError::Empty) => {}
     }
-    let timer = || WaitTimer { begun: Instant::now(), nanoseconds: Arc::clone(waited) };
+    let timer = || WaitTimer { start: Instant::now(), nanoseconds: Arc::clone(waited) };
     let guards = || (waiting(), (!target.for_cache).then(|| (target.meter.wait(), timer())));
     until_woken(receiver.recv(), guards).await.ok()
 }
 
-/// A guard that adds its lifetime to a total.
+/// A guard that adds its lifetime to `nanoseconds`.
 struct WaitTimer {
-    begun: Instant,
+    start: Instant,
     nanoseconds: Arc<AtomicU64>,
 }
 
 impl Drop for WaitTimer {
     fn drop(&mut self) {
-        let passed = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let passed = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.nanoseconds.fetch_add(passed, Relaxed);
     }
 }
 
-/// Sends the first request, decides how to continue, and sends a request for each range that is granted.
-/// Returns the number of bytes to expect, if known.
+/// Sends the first request, chooses how to read the rest, and sends a request for each range that is granted.
+/// Returns the expected number of bytes, if known.
 async fn send_requests(
     target: Arc<QueuedTarget>,
     grants: Receiver<Grant>,
@@ -223,23 +224,23 @@ async fn send_requests(
 ) -> Result<Option<u64>> {
     let Range { start, end } = target.wanted;
     let Ok(grant) = grants.recv().await else { return Ok(None) };
-    // Moved so that it is dropped before the grant if something fails: what the grant gives back must not be
-    // granted to this object again.
+    // Moved so that it is dropped before `grant` if something fails: the memory that the grant releases must
+    // not be granted to this object again.
     let grants = grants;
     let requested = grant.range.end;
     let first = target.get_first(Some(grant.range.clone())).await?;
     let Some(held) = &first.range else { return receive_in_one(target, first, None, grant, &ranges) };
     let end = end.min(first.size.unwrap_or(u64::MAX)).max(start);
     let object = first.object();
-    // Ranges of an object of unknown size, or without a strong version, could come from different objects.
-    // Unless this range is all of them, the bytes are read in one response.
+    // If the size is unknown, or there is no strong version, two ranges could be of different objects. So the
+    // bytes are read in one response, unless this range is all of them.
     if held.end < end && (object.size.is_none() || !object.is_strong()) {
         drop(first);
         let range = object.size.filter(|size| (start, end) != (0, *size)).map(|_| start..end);
         let response = target.get_first(range.clone()).await?;
         return receive_in_one(target, response, range, grant, &ranges);
     }
-    // The range begins at or after the end of the object, where no bytes can be.
+    // If the range begins at or after the end of the object, there must be no bytes.
     if start == end && !held.is_empty() {
         let message = format!("received bytes {held:?} of an object that ends before them");
         return Err(ErrorKind::Store(message.into()).into());
@@ -250,10 +251,10 @@ async fn send_requests(
     target.queued.extend(requested..end, target.limits.ranges_in_flight);
     let checksum = target.checksum(&first, first.size.unwrap_or(u64::MAX));
     let begin = |range: Range<u64>, first, grant: Grant, checksum| {
-        // Unbounded: the length of the range bounds the chunks in it.
+        // Unbounded: the length of the range limits the number of chunks.
         let (sender, chunks) = async_channel::unbounded();
         let download = Download::new(Arc::clone(&target), Arc::clone(&pinned), range, false);
-        let incoming = spawn_download(download, first, grant, (sender, chunks))?;
+        let incoming = spawn_download(download, first, grant, sender, chunks)?;
         let _ = ranges.try_send(IncomingRange { checksum, ..incoming });
         Ok::<_, Error>(())
     };
@@ -266,8 +267,8 @@ async fn send_requests(
     Ok(Some(end - start))
 }
 
-/// Reads the wanted bytes from one response, as fast as the reader takes them. `requested` is the range that
-/// was requested; `None` if it was the whole object, or if the source returned that instead.
+/// Reads the wanted bytes from one response, as fast as the reader takes them. `requested` is the requested
+/// range; `None` if the whole object was requested, or if the source returned it instead.
 fn receive_in_one(
     target: Arc<QueuedTarget>,
     response: GetResponse,
@@ -288,13 +289,13 @@ fn receive_in_one(
     let pinned = Arc::new(response.object());
     let wanted = requested.filter(|_| !unranged).unwrap_or_else(|| target.wanted.clone());
     let length = response.size.map(|size| wanted.end.min(size).saturating_sub(wanted.start));
-    // The response does not end with the granted range, whose memory bounds the bytes that are unread. That
-    // range may be a short one, since the version was unknown.
+    // The response does not end with the granted range, whose memory limits the unread bytes. That range may
+    // be short, since the version was unknown.
     grant.memory.grow(length.unwrap_or(u64::MAX));
     let granted = usize::try_from(grant.memory.bytes()).unwrap_or(usize::MAX);
     let (sender, chunks) = async_channel::bounded((granted / ASSUMED_CHUNK).clamp(1, MAX_UNREAD_CHUNKS));
     let download = Download::new(target, pinned, wanted, unranged);
-    let incoming = spawn_download(download, Some(response), grant, (sender, chunks))?;
+    let incoming = spawn_download(download, Some(response), grant, sender, chunks)?;
     let _ = ranges.try_send(IncomingRange { checksum, is_window: true, ..incoming });
     Ok(length)
 }
@@ -303,7 +304,8 @@ fn spawn_download(
     download: Download,
     first: Option<GetResponse>,
     grant: Grant,
-    (sender, chunks): (Sender<Bytes>, Receiver<Bytes>),
+    sender: Sender<Bytes>,
+    chunks: Receiver<Bytes>,
 ) -> Result<IncomingRange> {
     let Grant { connection, memory, .. } = grant;
     let task = runtime::spawn(async move {

@@ -1,4 +1,4 @@
-//! Decides whether and when a failed request is retried, and when it is given up.
+//! Whether and when a failed request is retried, and for how long.
 
 use super::limits::FetchLimits;
 use crate::budget::Budget;
@@ -14,20 +14,21 @@ use std::time::{Duration, Instant};
 /// Maximum pause before a retry, unless the store asks for a longer one.
 pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// How long to retry a server that has never responded while it refuses connections or has no address.
+/// How long to retry a server that has never sent a response, if it refuses connections or has no address.
 pub(crate) const REFUSED: Duration = Duration::from_secs(2);
-/// How long to retry a server that has never responded while it sends nothing.
+/// How long to retry a server that has never sent a response, if it sends nothing.
 const SILENT: Duration = Duration::from_secs(60);
 
-/// Number of bytes that count as progress: after a response with as many, tries and time are counted from 0.
+/// Number of bytes that count as progress: after a response with at least this many, tries and time are
+/// counted from 0 again.
 const MIN_PROGRESS: u64 = 256 << 10;
 
 /// A response that is shorter than its request is acceptable if it has this many bytes…
 const MIN_SHORT: u64 = 16 << 10;
-/// … or one part in this many of the bytes requested.
+/// … or this fraction of the requested bytes.
 const MIN_SHORT_DIVISOR: u64 = 16;
 
-/// The object and range of a request, and the counters that its retries change.
+/// The object and the range of a request, and the counters of its source.
 #[derive(Debug)]
 pub(super) struct RequestContext<'a> {
     pub(super) url: &'a SecretUrl,
@@ -40,7 +41,7 @@ pub(super) struct RequestContext<'a> {
 #[derive(Debug)]
 pub(crate) struct Retries {
     tries: u32,
-    /// When the first try began, moved forward by the time that the reader took.
+    /// Start of the first try, moved forward by the time that the reader took.
     since: Instant,
     pause: Duration,
     limits: FetchLimits,
@@ -68,7 +69,7 @@ impl Retries {
         }
     }
 
-    /// Records a complete response with fewer bytes than requested. That is no fault, but very short
+    /// Records a complete response with fewer bytes than requested. That is not a fault, but very short
     /// responses count as tries.
     pub(super) fn short_response(&mut self, bytes: u64, requested: u64) -> Result<()> {
         if bytes >= MIN_SHORT.min(requested.div_ceil(MIN_SHORT_DIVISOR)) {
@@ -79,15 +80,15 @@ impl Retries {
         if self.tries <= self.limits.retries {
             return Ok(());
         }
-        let why = format!("the server sends {bytes} bytes where {requested} were requested");
-        Err(self.given_up(ErrorKind::Store(why.into()).into()))
+        let why = format!("the server sent {bytes} of {requested} requested bytes");
+        Err(self.report_tries(ErrorKind::Store(why.into()).into()))
     }
 
     /// Waits before the next try.
     ///
     /// # Errors
     ///
-    /// The fault itself if it is final, or if there were too many tries or they took too long.
+    /// The fault itself if a retry would not help, or after too many tries or too much time.
     pub(super) async fn pause_after(
         &mut self,
         fault: Error,
@@ -110,12 +111,12 @@ impl Retries {
             pause_ms = pause.as_millis(),
             error = why
         );
-        let _pausing = meter.pause(url, range, (self.tries, why));
+        let _pausing = meter.pause(url, range, self.tries, why);
         tokio::time::sleep(pause).await;
         Ok(())
     }
 
-    /// Waits before the first try for as long as the server has asked all requests to wait.
+    /// If the server asked for a pause of all requests, waits for its end before the first try.
     pub(super) async fn wait_for_host(
         &mut self,
         RequestContext { url, range, meter, .. }: RequestContext<'_>,
@@ -124,19 +125,19 @@ impl Retries {
         if left.is_zero() {
             return;
         }
-        let pause = left + spread(left);
-        let why = "the server has asked all requests to wait".to_owned();
-        let _pausing = meter.pause(url, range, (self.tries, why));
+        let pause = left + random_delay(left);
+        let why = "the server asked for a pause of all requests".to_owned();
+        let _pausing = meter.pause(url, range, self.tries, why);
         tokio::time::sleep(pause).await;
         self.exclude(pause);
     }
 
-    /// The pause before the next try. `limit` is how long to try; `None` if the fault is final. `host` is
-    /// where the server's own wish is kept, for all requests to it.
+    /// The pause before the next try. `limit` is the time limit for all tries; `None` if a retry would not
+    /// help. `host` has the pause that the server asked for, for all requests to it.
     ///
     /// # Errors
     ///
-    /// The fault itself if it is final, or if there were too many tries or they took too long.
+    /// The fault itself if a retry would not help, or after too many tries or too much time.
     pub(crate) fn next_pause(
         &mut self,
         fault: Error,
@@ -147,17 +148,17 @@ impl Retries {
         if let ErrorKind::Busy { retry_after: Some(time), .. } = fault.kind() {
             host.extend((*time).min(self.limits.retry_timeout));
         }
-        let asked = host.left();
-        let pause = limit.and_then(|limit| self.pause_within(asked, self.since.elapsed(), limit));
-        pause.ok_or_else(|| self.given_up(fault))
+        let requested_pause = host.left();
+        let pause = limit.and_then(|limit| self.pause_within(requested_pause, self.since.elapsed(), limit));
+        pause.ok_or_else(|| self.report_tries(fault))
     }
 
-    /// How long to try after this fault.
+    /// The time limit for all tries after this fault.
     fn limit(&self, fault: &Error, meter: &SourceMeter) -> Duration {
         match unreachable_limit(fault) {
             Some(limit) if !meter.is_reached() => self.limits.retry_timeout.min(limit),
             Some(_) => self.limits.retry_timeout,
-            // A server that reports a fault can be reached.
+            // A server that responds with an error can be reached.
             None => {
                 meter.set_reached();
                 self.limits.retry_timeout
@@ -166,41 +167,45 @@ impl Retries {
     }
 
     /// The pause before the next try; `None` if `limit` has elapsed since the first one, or there were too
-    /// many tries. It is no shorter than the store has `asked` for, but the last try is made when the limit
-    /// ends.
-    fn pause_within(&mut self, asked: Duration, elapsed: Duration, limit: Duration) -> Option<Duration> {
+    /// many tries. It is at least `requested_pause`, but the last try is made when the limit ends.
+    fn pause_within(
+        &mut self,
+        requested_pause: Duration,
+        elapsed: Duration,
+        limit: Duration,
+    ) -> Option<Duration> {
         let left = limit.checked_sub(elapsed).filter(|left| !left.is_zero())?;
         (self.tries <= self.limits.retries).then(|| {
             let pause = self.backoff();
-            pause.max(asked + spread(asked)).min(left)
+            pause.max(requested_pause + random_delay(requested_pause)).min(left)
         })
     }
 
-    /// Exponential backoff, less up to half by chance: requests that failed together are not retried
-    /// together.
+    /// Exponential backoff. A random part, up to half of the pause, is subtracted, so that requests that
+    /// failed together are not retried together.
     fn backoff(&mut self) -> Duration {
         let pause = self.pause;
         self.pause = pause.saturating_mul(2).min(MAX_PAUSE);
-        pause.mul_f64(1.0 - chance() / 2.0)
+        pause.mul_f64(1.0 - random_fraction() / 2.0)
     }
 
-    fn given_up(&self, fault: Error) -> Error {
+    fn report_tries(&self, fault: Error) -> Error {
         match self.tries {
-            // A fault that is final at once has no retries to report.
+            // After one try there are no retries to report.
             0 | 1 => fault,
             tries => fault.after(tries, self.since.elapsed()),
         }
     }
 }
 
-/// A time by chance after the end of a pause for which a store has asked, up to a quarter of the pause:
-/// requests that wait for the same end are not sent together.
-fn spread(asked: Duration) -> Duration {
-    asked.mul_f64(chance() / 4.0).min(MAX_PAUSE)
+/// A random delay after a pause that the server asked for, up to a quarter of the pause, so that requests
+/// that wait for the same time are not sent together.
+fn random_delay(requested_pause: Duration) -> Duration {
+    requested_pause.mul_f64(random_fraction() / 4.0).min(MAX_PAUSE)
 }
 
-/// A number between 0 and 1.
-fn chance() -> f64 {
+/// A random number between 0 and 1.
+fn random_fraction() -> f64 {
     RandomState::new().hash_one(0) as f64 / u64::MAX as f64
 }
 
@@ -209,7 +214,8 @@ pub(crate) fn is_transient(fault: &Error) -> bool {
     matches!(fault.kind(), ErrorKind::Io(_) | ErrorKind::Length { .. } | ErrorKind::Busy { .. })
 }
 
-/// If the fault is that a server cannot be reached: how long to retry one that has never responded.
+/// If the fault is that a server cannot be reached: how long to retry a server that has never sent a
+/// response.
 pub(crate) fn unreachable_limit(fault: &Error) -> Option<Duration> {
     let ErrorKind::Io(error) = fault.kind() else { return None };
     match error.kind() {
@@ -232,7 +238,7 @@ mod tests {
         FetchLimits { retries, pause: Duration::from_millis(100), ..FetchLimits::default() }
     }
 
-    /// Number of tries of a request that `takes` so long to fail, and the time after which it is given up.
+    /// Number of tries of a request that fails after the time `takes` each time, and the total time.
     fn tries(
         limits: FetchLimits,
         limit: Duration,
@@ -264,25 +270,25 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_of_failures_ends_nothing_by_default() {
+    fn requests_are_retried_for_more_than_a_minute_by_default() {
         let limits = FetchLimits::default();
         for _ in 0..100 {
-            let (_, given_up) = tries(limits, limits.retry_timeout, None, Duration::ZERO);
-            assert!((Duration::from_secs(60)..=limits.retry_timeout).contains(&given_up), "{given_up:?}");
+            let (_, elapsed) = tries(limits, limits.retry_timeout, None, Duration::ZERO);
+            assert!((Duration::from_secs(60)..=limits.retry_timeout).contains(&elapsed), "{elapsed:?}");
         }
-        // A silent server uses up the stall limit with each try.
-        let (number, given_up) = tries(limits, limits.retry_timeout, None, limits.stall);
-        assert!(given_up <= limits.retry_timeout + limits.stall && number > 5, "{number} {given_up:?}");
+        // With a silent server, each try takes the stall limit.
+        let (number, elapsed) = tries(limits, limits.retry_timeout, None, limits.stall);
+        assert!(elapsed <= limits.retry_timeout + limits.stall && number > 5, "{number} {elapsed:?}");
     }
 
     #[test]
-    fn the_time_limit_bounds_what_a_store_asks_for() {
+    fn requested_pauses_are_limited() {
         let limit = Duration::from_secs(100);
         let day = Some(Duration::from_secs(86_400));
         assert_eq!(tries(limits(9), limit, day, Duration::ZERO), (2, limit));
         let little = Some(Duration::from_secs(30));
-        let (number, given_up) = tries(limits(99), limit, little, Duration::ZERO);
-        assert!((4..=5).contains(&number) && given_up == limit, "{number} {given_up:?}");
+        let (number, elapsed) = tries(limits(99), limit, little, Duration::ZERO);
+        assert!((4..=5).contains(&number) && elapsed == limit, "{number} {elapsed:?}");
         let ends = (0..20).map(|_| tries(limits(1), limit, little, Duration::ZERO)).collect::<Vec<_>>();
         let pauses = Duration::from_secs(30)..=Duration::from_millis(37_500);
         assert!(ends.iter().all(|(number, pause)| *number == 2 && pauses.contains(pause)), "{ends:?}");
@@ -290,29 +296,29 @@ mod tests {
     }
 
     #[test]
-    fn what_a_store_asks_one_request_holds_for_all() {
+    fn a_requested_pause_applies_to_all_requests() {
         let (host, limit) = (HostPause::default(), Some(Duration::from_secs(100)));
         let (mut one, mut other) = (Retries::new(&limits(9)), Retries::new(&limits(9)));
-        let asked = Duration::from_secs(30);
+        let requested_pause = Duration::from_secs(30);
         let busy = |time| ErrorKind::Busy { retry_after: Some(time), source: "503".into() }.into();
-        assert!(one.next_pause(busy(asked), limit, &host).unwrap() >= Duration::from_secs(29));
-        // Neither another fault nor a shorter wish ends it.
+        assert!(one.next_pause(busy(requested_pause), limit, &host).unwrap() >= Duration::from_secs(29));
+        // Neither another fault nor a shorter pause ends it.
         for fault in [broken().into(), busy(Duration::from_secs(1))] {
             assert!(other.next_pause(fault, limit, &host).unwrap() >= Duration::from_secs(29));
         }
-        assert!(host.left() > Duration::from_secs(29) && host.left() <= asked);
+        assert!(host.left() > Duration::from_secs(29) && host.left() <= requested_pause);
     }
 
     #[test]
-    fn a_request_waits_before_its_first_try_if_the_host_has_asked_for_that() {
+    fn the_first_try_waits_for_a_requested_pause() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let (meter, budget) = (Arc::new(SourceMeter::default()), Budget::new(1, 1));
         meter.host_pause().extend(Duration::from_millis(30));
         let url = SecretUrl::from("https://host/a.tar");
         let context = || RequestContext { url: &url, range: None, meter: &meter, budget: &budget };
-        let (mut retries, begun) = (Retries::new(&limits(9)), Instant::now());
+        let (mut retries, start) = (Retries::new(&limits(9)), Instant::now());
         runtime.block_on(retries.wait_for_host(context()));
-        assert!(begun.elapsed() >= Duration::from_millis(30) && meter.host_pause().left().is_zero());
+        assert!(start.elapsed() >= Duration::from_millis(30) && meter.host_pause().left().is_zero());
         assert_eq!(retries.tries, 0);
     }
 
@@ -329,10 +335,10 @@ mod tests {
                 assert_eq!(retries.limit(fault, &meter), limits.retry_timeout);
             }
         }
-        let (number, given_up) = tries(limits, REFUSED, None, Duration::ZERO);
-        assert!(number > 3 && given_up == REFUSED, "{number} {given_up:?}");
-        let (number, given_up) = tries(limits, SILENT, None, limits.stall);
-        assert!(number == 3 && given_up < SILENT + limits.stall, "{number} {given_up:?}");
+        let (number, elapsed) = tries(limits, REFUSED, None, Duration::ZERO);
+        assert!(number > 3 && elapsed == REFUSED, "{number} {elapsed:?}");
+        let (number, elapsed) = tries(limits, SILENT, None, limits.stall);
+        assert!(number == 3 && elapsed < SILENT + limits.stall, "{number} {elapsed:?}");
     }
 
     #[test]
@@ -353,11 +359,11 @@ mod tests {
 
     fn after(retries: &mut Retries, fault: ErrorKind) -> (Result<()>, Duration) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let begun = Instant::now();
+        let start = Instant::now();
         let (meter, budget) = (SourceMeter::default(), Budget::new(1, 1));
         let url = SecretUrl::from("https://host/a.tar");
         let context = RequestContext { url: &url, range: None, meter: &meter, budget: &budget };
-        (runtime.block_on(retries.pause_after(fault.into(), context)), begun.elapsed())
+        (runtime.block_on(retries.pause_after(fault.into(), context)), start.elapsed())
     }
 
     fn broken() -> ErrorKind {
@@ -381,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_asks_for_time_gets_it() {
+    fn a_requested_pause_is_kept() {
         let mut retries = Retries::new(&FetchLimits { pause: Duration::from_micros(1), ..limits(2) });
         let busy = ErrorKind::Busy { retry_after: Some(Duration::from_millis(30)), source: "503".into() };
         let (result, time) = after(&mut retries, busy);

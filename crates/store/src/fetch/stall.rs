@@ -22,8 +22,7 @@ fn stalled(stall: Duration, what: &str) -> Error {
 /// A connection with fewer bytes per second than this counts as stalled.
 const MIN_RATE: u64 = 1 << 10;
 
-/// Watches a body for stalls. Only time spent waiting for the body counts, not the time that its reader
-/// takes.
+/// Watches a body for stalls. Only the time spent waiting for the body counts, not that of its reader.
 #[derive(Debug)]
 pub(crate) struct StallWatch {
     stall: Duration,
@@ -42,14 +41,15 @@ impl StallWatch {
     ///
     /// # Errors
     ///
-    /// Those of the body, and a time-out if it sends nothing, or next to nothing, for the time of a stall.
+    /// Those of the body, and a timeout if it sends fewer than [`MIN_RATE`] bytes per second for the time of
+    /// a stall.
     pub(crate) async fn next(
         &mut self,
         body: &mut BoxStream<'static, Result<Bytes>>,
     ) -> Result<Option<Bytes>> {
-        let begun = Instant::now();
+        let start = Instant::now();
         let chunk = with_stall_timeout(self.stall, body.try_next()).await?;
-        self.waited += begun.elapsed();
+        self.waited += start.elapsed();
         self.bytes += chunk.as_ref().map_or(0, Bytes::len) as u64;
         if self.waited >= self.stall {
             let enough = self.waited.as_secs_f64() * MIN_RATE as f64;

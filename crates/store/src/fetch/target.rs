@@ -1,4 +1,4 @@
-//! The bytes to fetch, and checks of the responses.
+//! The bytes to read, and checks of the responses.
 
 use super::limits::FetchLimits;
 use super::retry::RequestContext;
@@ -13,7 +13,7 @@ use crate::source::{GetResponse, Source};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// The bytes to fetch: an object or a range of it, where it is, and how to read it.
+/// The bytes to read: an object or a range of it, where it is, and how to read it.
 #[derive(Debug, Clone)]
 pub(crate) struct FetchTarget {
     pub(crate) source: Arc<dyn Source>,
@@ -28,15 +28,16 @@ pub(crate) struct FetchTarget {
     pub(crate) meter: Arc<SourceMeter>,
     /// The queue that orders this object among the objects of its reader.
     pub(crate) queue: ReadQueue,
-    /// Whether a cache asks for the version, or prefetches. Then no waiting time is counted here: the reader
+    /// Whether a cache requests the version, or prefetches. Then no waiting time is counted here: the reader
     /// that opens the object counts its own.
     pub(crate) for_cache: bool,
-    /// Whether a request that names no version has a connection of its own (`transport`).
+    /// Whether a request without a version is sent over a new connection (see `transport`).
     pub(crate) opens_connections: bool,
 }
 
-/// Bytes of a request that has a connection of its own. TCP sends as much in some three round trips, and
-/// 8 MiB in nine. What follows comes over connections that are fast already, one round trip later.
+/// Bytes of the first request if it is sent over a new connection. TCP sends this many bytes in about three
+/// round trips, and 8 MiB in nine. The rest is received over connections that are already fast, one round
+/// trip later.
 const FIRST_ON_NEW_CONNECTION: u64 = 64 << 10;
 
 impl FetchTarget {
@@ -46,7 +47,7 @@ impl FetchTarget {
     }
 }
 
-/// A target that is in the queue of its reader.
+/// A target in the queue of its reader.
 #[derive(Debug)]
 pub(super) struct QueuedTarget {
     pub(super) target: FetchTarget,

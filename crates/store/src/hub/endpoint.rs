@@ -1,4 +1,4 @@
-//! Requests to the Hub itself, with the token.
+//! Requests to the Hub's own server, with the token.
 
 use super::token::{self, TokenOrigin};
 use crate::bearer::BearerToken;
@@ -9,7 +9,7 @@ use crate::fetch::{FetchLimits, StallWatch, with_stall_timeout};
 use crate::host_pause::HostPause;
 use crate::http::web_client;
 use crate::http_headers::HeaderRules;
-use crate::transport::{BodyClient, Served, may_get_secrets};
+use crate::transport::{BodyClient, GetResult, may_get_secrets};
 use crate::{Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
 use futures::future::{self, FutureExt};
@@ -21,40 +21,40 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The variable that names another Hub.
-const VARIABLE: &str = "HF_ENDPOINT";
+/// The environment variable with the URL of another Hub.
+const ENDPOINT_VARIABLE: &str = "HF_ENDPOINT";
 /// The public Hub.
-const HUB: &str = "https://huggingface.co";
+const PUBLIC_HUB: &str = "https://huggingface.co";
 /// Maximum number of bytes of a page of a listing.
 const MAX_PAGE: usize = 64 << 20;
-/// What a part of a path or query cannot have as it is.
+/// The characters that are percent-encoded in a part of a path or a query.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A text as one part of a path.
+/// Encodes a text as one part of a path.
 pub(super) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string()
 }
 
 /// The server of the Hub, and the token that is sent to it.
 pub(crate) struct Endpoint {
-    /// Without a slash at its end.
+    /// Without a slash at the end.
     url: String,
     client: BodyClient,
     /// The headers that the caller sends.
     headers: HeaderMap,
-    /// `None` if the token is in these headers.
+    /// `None` if the token is in `headers`.
     token: Option<Arc<BearerToken>>,
-    /// Where the token was found last.
+    /// Where the token was found most recently.
     origin: Arc<Mutex<TokenOrigin>>,
     limits: FetchLimits,
     host_pause: HostPause,
-    /// Whether the Hub has ever answered.
+    /// Whether the Hub has ever sent a response.
     is_reached: AtomicBool,
 }
 
-/// A response of the Hub, and where the token that was sent comes from.
-pub(super) struct Answer {
-    pub(super) served: Served,
+/// A response of the Hub, and the origin of the token that was sent.
+pub(super) struct HubResponse {
+    pub(super) result: GetResult,
     pub(super) token: TokenOrigin,
 }
 
@@ -66,27 +66,27 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// The server that the caller or `HF_ENDPOINT` names, or else the public one. `rules` has the headers
-    /// that the caller sends; a token among them is used instead of one of the environment.
+    /// The server that the caller or `HF_ENDPOINT` names, or else the public Hub. `rules` has the caller's
+    /// headers; a token among them is used instead of that of the environment.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] if the variable has no URL of a web server.
+    /// [`ErrorKind::Config`] if the variable is not the URL of a web server.
     pub(crate) fn new(named: Option<&str>, rules: &HeaderRules, limits: &FetchLimits) -> Result<Self> {
-        let of_environment =
-            || Ok::<_, Error>(endpoint_variable(VARIABLE)?.unwrap_or_else(|| HUB.to_owned()));
-        let url = named.map_or_else(of_environment, |url| Ok(url.trim_end_matches('/').to_owned()))?;
+        let from_environment =
+            || Ok::<_, Error>(endpoint_variable(ENDPOINT_VARIABLE)?.unwrap_or_else(|| PUBLIC_HUB.to_owned()));
+        let url = named.map_or_else(from_environment, |url| Ok(url.trim_end_matches('/').to_owned()))?;
         let parsed = url::Url::parse(&url).map_err(|_| ErrorKind::Config("the Hub has no URL".into()))?;
-        let rule = rules.of(&parsed);
+        let rule = rules.find(&parsed);
         let headers = rule.map(|rule| rule.headers.clone()).unwrap_or_default();
-        let is_callers = headers.contains_key(header::AUTHORIZATION);
+        let is_in_headers = headers.contains_key(header::AUTHORIZATION);
         let bearer = rule.and_then(|rule| rule.bearer.clone());
-        let at_first =
-            if is_callers || bearer.is_some() { TokenOrigin::Caller } else { TokenOrigin::None(None) };
-        let origin = Arc::new(Mutex::new(at_first));
+        let initial =
+            if is_in_headers || bearer.is_some() { TokenOrigin::Caller } else { TokenOrigin::None(None) };
+        let origin = Arc::new(Mutex::new(initial));
         let token = bearer.or_else(|| {
             let is_safe = may_get_secrets(&parsed);
-            (!is_callers).then(|| Arc::new(token_of_environment(Arc::clone(&origin), is_safe)))
+            (!is_in_headers).then(|| Arc::new(environment_token(Arc::clone(&origin), is_safe)))
         });
         Ok(Endpoint {
             url,
@@ -114,14 +114,15 @@ impl Endpoint {
         uri.map_err(|error| ErrorKind::Config(format!("bad URL: {error}")).into())
     }
 
-    /// Sends a GET with the token, and again with another token if the first one is refused and another one
-    /// is there by now.
-    pub(super) async fn get(&self, uri: &Uri, headers: HeaderMap) -> Result<Answer> {
+    /// Sends a GET with the token. If the token is refused and there is another one by now, sends the GET
+    /// again with that.
+    pub(super) async fn get(&self, uri: &Uri, headers: HeaderMap) -> Result<HubResponse> {
         let mut token = match &self.token {
             Some(token) => token.header().await?,
             None => None,
         };
-        // A provider may make another token for each call, and the Hub refuse all of them.
+        // At most once: a provider may return another token for each call, and the Hub may refuse all of
+        // them.
         let mut is_renewed = false;
         loop {
             let mut sent = self.headers.clone();
@@ -129,17 +130,18 @@ impl Endpoint {
             if let Some(token) = &token {
                 sent.insert(header::AUTHORIZATION, token.clone());
             }
-            let served = self.client.get_here(uri.clone(), sent).await?;
+            let result = self.client.get_same_server(uri.clone(), sent).await?;
             self.is_reached.store(true, Ordering::Relaxed);
             if !is_renewed
-                && matches!(&served, Served::Here(response) if response.status == StatusCode::UNAUTHORIZED)
+                && let GetResult::Response(response) = &result
+                && response.status == StatusCode::UNAUTHORIZED
                 && let Some(source) = &self.token
                 && let Some(renewed) = source.renewed(token.as_ref()).await?
             {
                 (token, is_renewed) = (Some(renewed), true);
                 continue;
             }
-            return Ok(Answer { served, token: self.origin() });
+            return Ok(HubResponse { result, token: self.origin() });
         }
     }
 
@@ -156,7 +158,7 @@ impl Endpoint {
         Ok(bytes.freeze())
     }
 
-    /// Makes a request until it succeeds, fails for good, or was tried often or long enough.
+    /// Makes a request, and retries it up to the limits.
     pub(super) async fn retried<T, F>(&self, request: impl Fn() -> F + Send + Sync) -> Result<T>
     where
         F: Future<Output = Result<T>> + Send,
@@ -175,8 +177,8 @@ impl Endpoint {
                 };
             let usual = is_transient(&error).then_some(self.limits.retry_timeout);
             let limit = match unreachable_limit(&error) {
-                Some(at_first) if !self.is_reached.load(Ordering::Relaxed) => {
-                    usual.map(|usual| usual.min(at_first))
+                Some(initial) if !self.is_reached.load(Ordering::Relaxed) => {
+                    usual.map(|usual| usual.min(initial))
                 }
                 _ => usual,
             };
@@ -185,16 +187,16 @@ impl Endpoint {
     }
 }
 
-/// The token of the environment, or of the file where `hf auth login` leaves it. Notes in `origin` where it
-/// was found.
-fn token_of_environment(origin: Arc<Mutex<TokenOrigin>>, is_safe: bool) -> BearerToken {
+/// The token of the environment, or of the file in which `hf auth login` saves it. Records in `origin` where
+/// it was found.
+fn environment_token(origin: Arc<Mutex<TokenOrigin>>, is_safe: bool) -> BearerToken {
     let find = move || {
         let (token, found) = token::find()?;
         *origin.lock().unwrap_or_else(PoisonError::into_inner) = found;
         match token.is_some() && !is_safe {
             true => {
-                let what = "the Hub's URL (HF_ENDPOINT) is not https, and a token is sent over https only: \
-                            change it, or unset HF_TOKEN and log out";
+                let what = "the Hub's URL (HF_ENDPOINT) is not https, and tokens are sent over https only: \
+                            change the URL, or unset HF_TOKEN and log out";
                 Err(Error::from(ErrorKind::Config(what.into())))
             }
             false => Ok(token),

@@ -17,28 +17,28 @@ use std::time::{Duration, Instant, SystemTime};
 /// The hash of the content of a file, and its size, in a redirect to a link.
 const LINKED_ETAG: &str = "x-linked-etag";
 const LINKED_SIZE: &str = "x-linked-size";
-/// Time before its end from which a link is not used any more: requests take time to arrive.
+/// A link is not used for this long before its end, since requests take time to arrive.
 const MARGIN: Duration = Duration::from_secs(5 * 60);
-/// Time for which a link is used that does not say when it ends, and the longest for any.
+/// How long a link is used if its end is unknown, and the maximum for any link.
 const UNKNOWN_LIFE: Duration = Duration::from_secs(5 * 60);
 const MAX_LIFE: Duration = Duration::from_secs(24 * 3600);
-/// Number of files from which on ended links are forgotten.
+/// Number of files above which links that have ended are removed.
 const MAX_LINKS: usize = 4096;
 
-/// Where a file is, on another server than the Hub.
+/// The location of a file on another server than the Hub.
 pub(super) struct Link {
-    /// It has a signature.
+    /// Contains a signature, which is a secret.
     pub(super) uri: Uri,
     /// The hash of the content.
     pub(super) version: Option<String>,
     pub(super) size: Option<u64>,
-    /// Until when the link is used.
+    /// The time until which the link is used.
     end: Instant,
-    /// What the other server names as the version, once it is known.
+    /// The version that the other server names, once it is known.
     served_version: Mutex<Option<String>>,
 }
 
-/// Shows no URL: it has a signature.
+/// Omits the URL, which contains a signature.
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link")
@@ -52,7 +52,7 @@ impl Link {
     /// `headers` are those of the redirect to `uri`.
     pub(super) fn new(uri: Uri, headers: &HeaderMap) -> Self {
         let text = |name| headers.get(name)?.to_str().ok();
-        // By the clock of the server that has signed it.
+        // By the clock of the server that signed it.
         let now = text(header::DATE.as_str()).and_then(parse_date).unwrap_or_else(SystemTime::now);
         let life = life(uri.query().unwrap_or_default(), now).unwrap_or(UNKNOWN_LIFE).min(MAX_LIFE);
         Link {
@@ -68,7 +68,7 @@ impl Link {
         Instant::now() < self.end
     }
 
-    /// The version by the other server's name.
+    /// The version that the other server names.
     pub(super) fn served_version(&self) -> Option<String> {
         self.served_version.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -78,7 +78,8 @@ impl Link {
         *self.served_version.lock().unwrap_or_else(PoisonError::into_inner) = served;
     }
 
-    /// Whether a refusal may be that of a link that is not valid any more, or of another copy of the file.
+    /// Whether the reason for a refusal may be that the link is no longer valid, or that it leads to another
+    /// copy of the file now.
     pub(super) fn may_have_ended(&self, refusal: &Refusal) -> bool {
         match refusal {
             Refusal::Unauthenticated(_) => true,
@@ -92,18 +93,18 @@ impl Link {
     }
 }
 
-/// The hash of a file's content, or whatever else the server names as its version.
+/// The hash of a file's content, or else the version that the server names.
 pub(super) fn content_hash(headers: &HeaderMap) -> Option<String> {
     let linked = headers.get(LINKED_ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
     let tag = linked.or_else(|| version(headers))?;
-    // A tag is marked as weak where the file may be compressed on the way, which no request here allows. A
-    // hash of the content (SHA-256 or Git's SHA-1) identifies it all the same.
+    // A tag is marked as weak if the file may be compressed during transfer, which the requests here do not
+    // allow. A hash of the content (SHA-256 or Git's SHA-1) identifies the file even then.
     let hash = tag.strip_prefix(WEAK).unwrap_or(&tag).trim_matches('"');
     let is_hash = matches!(hash.len(), 40 | 64) && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
     Some(if is_hash { format!("\"{hash}\"") } else { tag })
 }
 
-/// The time until the first of the ends that the parameters of a signature name.
+/// The time until a signed link ends. If the query has several end times, the first one is used.
 fn life(query: &str, now: SystemTime) -> Option<Duration> {
     let find = |name: &str| {
         let mut pairs = url::form_urlencoded::parse(query.as_bytes());
@@ -128,7 +129,7 @@ fn life(query: &str, now: SystemTime) -> Option<Duration> {
     Some(first.duration_since(now).unwrap_or_default())
 }
 
-/// The end in a policy of CloudFront: JSON in base64 with three other characters.
+/// The end time in a policy of CloudFront: JSON in base64, with three characters replaced.
 fn policy_end(policy: &str) -> Option<u64> {
     let base64 = policy.replace('-', "+").replace('_', "=").replace('~', "/");
     let policy = String::from_utf8(BASE64.decode(base64).ok()?).ok()?;
@@ -138,45 +139,46 @@ fn policy_end(policy: &str) -> Option<u64> {
     digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// What is known of where a file is.
+/// What is known about the location of a file.
 #[derive(Debug, Default)]
 pub(super) enum FileHost {
     #[default]
     Unknown,
-    /// The Hub sends it.
+    /// The Hub itself sends the file.
     Hub,
     Link(Arc<Link>),
 }
 
-/// A place that all readers of a file share. It is locked while the Hub is asked, so that it is asked once.
-type Slot = Arc<tokio::sync::Mutex<FileHost>>;
+/// The host of one file, shared by all its readers. It is locked during a request to the Hub, so that only
+/// one reader sends it.
+type SharedHost = Arc<tokio::sync::Mutex<FileHost>>;
 
-/// The places of files.
+/// The known hosts of files.
 #[derive(Debug, Default)]
-pub(super) struct Links(Mutex<Slots>);
+pub(super) struct Links(Mutex<Hosts>);
 
 #[derive(Debug, Default)]
-struct Slots {
-    by_path: HashMap<String, Slot>,
-    /// Number of slots at which those that are not worth keeping are removed.
+struct Hosts {
+    by_path: HashMap<String, SharedHost>,
+    /// When there are this many entries, those that are not worth keeping are removed.
     sweep_at: usize,
 }
 
 impl Links {
-    pub(super) fn slot(&self, path: &str) -> Slot {
-        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = slots.by_path.get(path) {
-            return Arc::clone(slot);
+    pub(super) fn host(&self, path: &str) -> SharedHost {
+        let mut hosts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(host) = hosts.by_path.get(path) {
+            return Arc::clone(host);
         }
-        if slots.by_path.len() >= slots.sweep_at.max(MAX_LINKS) {
-            let is_kept = |place: &FileHost| matches!(place, FileHost::Link(link) if link.is_valid());
-            slots.by_path.retain(|_, slot| {
-                let is_in_use = Arc::strong_count(slot) > 1;
-                is_in_use || slot.try_lock().is_ok_and(|place| is_kept(&place))
+        if hosts.by_path.len() >= hosts.sweep_at.max(MAX_LINKS) {
+            let is_worth_keeping = |host: &FileHost| matches!(host, FileHost::Link(link) if link.is_valid());
+            hosts.by_path.retain(|_, host| {
+                let is_in_use = Arc::strong_count(host) > 1;
+                is_in_use || host.try_lock().is_ok_and(|host| is_worth_keeping(&host))
             });
-            slots.sweep_at = 2 * slots.by_path.len();
+            hosts.sweep_at = 2 * hosts.by_path.len();
         }
-        Arc::clone(slots.by_path.entry(path.to_owned()).or_default())
+        Arc::clone(hosts.by_path.entry(path.to_owned()).or_default())
     }
 }
 
@@ -210,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_used_for_a_part_of_its_life_and_not_shown() {
+    fn a_link_is_used_for_part_of_its_life_and_is_not_shown() {
         let link = |query: &str| {
             let uri = format!("https://cdn/a?{query}").parse().unwrap();
             let tag = ("x-linked-etag".parse().unwrap(), "\"v\"".parse().unwrap());
@@ -224,15 +226,15 @@ mod tests {
     }
 
     #[test]
-    fn links_that_ended_are_forgotten() {
+    fn ended_links_are_removed() {
         let links = Links::default();
         for number in 0..MAX_LINKS {
             let ended = Link::new("https://cdn/a?Expires=1".parse().unwrap(), &HeaderMap::new());
-            *links.slot(&number.to_string()).try_lock().unwrap() = FileHost::Link(Arc::new(ended));
+            *links.host(&number.to_string()).try_lock().unwrap() = FileHost::Link(Arc::new(ended));
         }
-        let kept = links.slot("7");
-        links.slot("new");
-        assert!(Arc::ptr_eq(&kept, &links.slot("7")), "it is in use");
+        let kept = links.host("7");
+        links.host("new");
+        assert!(Arc::ptr_eq(&kept, &links.host("7")), "this entry is in use");
         assert_eq!(links.0.lock().unwrap().by_path.len(), 2);
     }
 }

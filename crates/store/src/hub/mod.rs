@@ -1,22 +1,22 @@
 //! Datasets of the Hugging Face Hub: `hf://datasets/OWNER/NAME[@REVISION]/path`.
 //!
-//! **One commit.** A [`HubSource`] reads one repository at one revision. It asks the Hub once to which commit
-//! the revision leads, and lists and reads that commit from then on: a branch that moves meanwhile changes
-//! nothing for this store. The version of a file is the hash of its content (`X-Linked-ETag`), so it is the
-//! same in all commits that have the same file.
+//! **One commit.** A [`HubSource`] reads one repository at one revision. It requests the commit of the
+//! revision once, and then lists and reads that commit. If the branch changes later, this store still reads
+//! the same commit. The version of a file is the hash of its content (`X-Linked-ETag`), so it is the same in
+//! all commits that have the same file.
 //!
 //! **Two servers.** The Hub redirects the request for a large file to a signed link on another server, which
 //! is valid for about an hour. A [`Link`] is kept for that time, and all further ranges of the file are
-//! requested there. The token is sent to the Hub alone. Where the other server refuses a link (403), the Hub
-//! is asked for another one, once. Small files come from the Hub itself.
+//! requested there. The token is only sent to the Hub. If the other server refuses a link (403), another one
+//! is requested from the Hub, once. Small files are sent by the Hub itself.
 //!
-//! Example: reading `hf://datasets/o/n/a.tar` in three ranges sends five requests.
-//! 1. Hub: `/api/datasets/o/n/revision/main`, which names the commit `c`;
+//! Example: to read `hf://datasets/o/n/a.tar` in three ranges, five requests are sent.
+//! 1. Hub: `/api/datasets/o/n/revision/main`, whose response has the commit `c`;
 //! 2. Hub: `/datasets/o/n/resolve/c/a.tar`, which redirects to a link;
-//! 3. to 5. the server of the link: the ranges.
+//! 3. to 5. the link's server: the ranges.
 //!
-//! Data flows one way: `endpoint` sends requests to the Hub with the token, `tree` reads listings, `link`
-//! knows how long links are valid, `refused` says what the Hub's refusals mean; this file puts them together.
+//! Data flows one way: `endpoint` sends requests to the Hub with the token, `tree` parses listings, `link`
+//! finds how long links are valid, and `refused` explains refusals of the Hub. This file uses all of them.
 
 mod endpoint;
 mod link;
@@ -28,7 +28,7 @@ use super::http::{range_and_version, version, web_client};
 use super::object_url::Repository;
 use super::response;
 use super::source::{GetOptions, GetResponse, ObjectInfo, Refusal, Source};
-use super::transport::{BodyClient, Served};
+use super::transport::{BodyClient, GetResult};
 use crate::telemetry::log;
 use crate::{Error, ErrorKind, ObjectVersion, Result};
 pub(super) use endpoint::Endpoint;
@@ -43,8 +43,8 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tree::TreeEntry;
 
-/// The commit that a response is of.
-const COMMIT: &str = "x-repo-commit";
+/// The header with the commit of a response.
+const COMMIT_HEADER: &str = "x-repo-commit";
 
 /// A dataset of the Hub.
 #[derive(Debug, Clone)]
@@ -56,7 +56,7 @@ struct HubDataset {
     base: String,
     repository: Repository,
     endpoint: Endpoint,
-    /// Reads from links.
+    /// Reads the links.
     client: BodyClient,
     /// The commit, once it is known.
     commit: Mutex<Option<Arc<str>>>,
@@ -90,15 +90,15 @@ impl HubDataset {
         let path = url.strip_prefix(&*self.base).unwrap_or(url);
         let path = path.strip_prefix('/').unwrap_or(path);
         match path.split('/').any(|part| matches!(part, "" | "." | "..")) && !path.is_empty() {
-            true => {
-                Err(ErrorKind::Config("a path in a repository has no part that is empty, . or ..".into())
-                    .into())
-            }
+            true => Err(ErrorKind::Config(
+                "a path in a repository must have no part that is empty, . or ..".into(),
+            )
+            .into()),
             false => Ok(path),
         }
     }
 
-    /// The commit to which the revision leads. It is asked for once.
+    /// The commit of the revision. It is requested once.
     async fn commit(&self) -> Result<Arc<str>> {
         let mut commit = self.commit.lock().await;
         if let Some(commit) = &*commit {
@@ -108,7 +108,7 @@ impl HubDataset {
         let path = format!("/api/datasets/{name}/revision/{}?expand=sha", encoded(revision));
         let (found, _) = self.json::<Revision>(&path, "").await?;
         if found.sha.is_empty() || !found.sha.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(ErrorKind::Store("the server names no commit: is HF_ENDPOINT a Hub?".into()).into());
+            return Err(ErrorKind::Store("the response has no commit: is HF_ENDPOINT a Hub?".into()).into());
         }
         let found: Arc<str> = found.sha.into();
         log!(INFO, "the commit of a dataset is pinned", url = self.base, commit = found);
@@ -116,23 +116,23 @@ impl HubDataset {
         Ok(found)
     }
 
-    /// Requests a document of the Hub, once. `path` names what it is about, for messages.
+    /// Requests a JSON document from the Hub, once. `path` is the path in the repository, for messages.
     async fn json<T: for<'a> Deserialize<'a>>(&self, request: &str, path: &str) -> Result<(T, HeaderMap)> {
-        let served = self.endpoint.get(&self.endpoint.uri(request)?, HeaderMap::new()).await?;
-        let response = match served.served {
-            Served::Here(response) if response.status.is_success() => response,
-            Served::Here(response) => {
-                return Err(refused(response, &self.repository, path, &served.token).await.into());
+        let result = self.endpoint.get(&self.endpoint.uri(request)?, HeaderMap::new()).await?;
+        let response = match result.result {
+            GetResult::Response(response) if response.status.is_success() => response,
+            GetResult::Response(response) => {
+                return Err(refused(response, &self.repository, path, &result.token).await.into());
             }
-            Served::Elsewhere { .. } => {
-                let why = "the Hub redirects a request of its API to another server: is HF_ENDPOINT a Hub?";
+            GetResult::Redirect { .. } => {
+                let why = "the Hub redirects an API request to another server: is HF_ENDPOINT a Hub?";
                 return Err(ErrorKind::Store(why.into()).into());
             }
         };
         let (headers, text) = (response.headers, self.endpoint.whole(response.body).await?);
         // The text of the error could repeat what was sent.
         let document = serde_json::from_slice(&text).map_err(|_| {
-            ErrorKind::Store("the response is no document of a Hub: is HF_ENDPOINT one?".into())
+            ErrorKind::Store("the response is not one of a Hub: is HF_ENDPOINT a Hub?".into())
         })?;
         Ok((document, headers))
     }
@@ -140,17 +140,17 @@ impl HubDataset {
     async fn get(&self, url: &str, options: &GetOptions) -> Result<GetResponse, Refusal> {
         let path = self.path(url).map_err(Refusal::Other)?;
         if path.is_empty() {
-            let what = "it names a dataset and no file: write hf://datasets/OWNER/NAME[@REVISION]/path";
+            let what = "it names a dataset, but no file: write hf://datasets/OWNER/NAME[@REVISION]/path";
             return Err(Refusal::Other(ErrorKind::Config(what.into()).into()));
         }
-        let slot = self.links.slot(path);
+        let host = self.links.host(path);
         let mut renewed = false;
         loop {
-            let mut place = slot.lock().await;
-            let link = match &*place {
+            let mut current = host.lock().await;
+            let link = match &*current {
                 FileHost::Link(link) if link.is_valid() => Arc::clone(link),
                 FileHost::Hub => {
-                    drop(place);
+                    drop(current);
                     return match self.resolve(url, path, options).await? {
                         Resolved::File(response) => Ok(response),
                         Resolved::Link(link) => self.follow(&link, url, options).await,
@@ -158,23 +158,23 @@ impl HubDataset {
                 }
                 _ => match self.resolve(url, path, options).await? {
                     Resolved::File(response) => {
-                        *place = FileHost::Hub;
+                        *current = FileHost::Hub;
                         return Ok(response);
                     }
                     Resolved::Link(link) => {
                         let link = Arc::new(link);
-                        *place = FileHost::Link(Arc::clone(&link));
+                        *current = FileHost::Link(Arc::clone(&link));
                         link
                     }
                 },
             };
-            drop(place);
+            drop(current);
             match self.follow(&link, url, options).await {
                 Err(refusal) if !renewed && link.may_have_ended(&refusal) => {
                     renewed = true;
-                    let mut place = slot.lock().await;
-                    if matches!(&*place, FileHost::Link(current) if Arc::ptr_eq(current, &link)) {
-                        *place = FileHost::Unknown;
+                    let mut current = host.lock().await;
+                    if matches!(&*current, FileHost::Link(current) if Arc::ptr_eq(current, &link)) {
+                        *current = FileHost::Unknown;
                     }
                 }
                 result => return result,
@@ -182,37 +182,39 @@ impl HubDataset {
         }
     }
 
-    /// Asks the Hub for a file: it sends small ones, and a link to others.
+    /// Requests a file from the Hub, which sends small files, and links to large ones.
     async fn resolve(&self, url: &str, path: &str, options: &GetOptions) -> Result<Resolved, Refusal> {
         let commit = self.commit().await.map_err(Refusal::Other)?;
-        let path_of_url: Vec<_> = path.split('/').map(encoded).collect();
+        let encoded_path: Vec<_> = path.split('/').map(encoded).collect();
         let request =
-            format!("/datasets/{}/resolve/{commit}/{}", self.repository.name, path_of_url.join("/"));
-        let asked = async {
+            format!("/datasets/{}/resolve/{commit}/{}", self.repository.name, encoded_path.join("/"));
+        let request_future = async {
             let uri = self.endpoint.uri(&request)?;
             self.endpoint.get(&uri, range_and_version(options)?).await
         };
-        let answer = asked.await.map_err(Refusal::Other)?;
+        let hub_response = request_future.await.map_err(Refusal::Other)?;
         let same_commit =
-            |headers: &HeaderMap| match headers.get(COMMIT).and_then(|found| found.to_str().ok()) {
+            |headers: &HeaderMap| match headers.get(COMMIT_HEADER).and_then(|found| found.to_str().ok()) {
                 Some(found) if *found != *commit => {
                     let (before, after) = (format!("commit {commit}"), format!("commit {found}"));
                     Err(Refusal::Other(ErrorKind::Changed { before, after }.into()))
                 }
                 _ => Ok(()),
             };
-        match answer.served {
-            Served::Elsewhere { headers, uri } => {
+        match hub_response.result {
+            GetResult::Redirect { headers, uri } => {
                 same_commit(&headers)?;
                 Ok(Resolved::Link(Link::new(uri, &headers)))
             }
-            Served::Here(response)
+            GetResult::Response(response)
                 if response.status.is_success() || matches!(response.status.as_u16(), 412 | 416) =>
             {
                 same_commit(&response.headers)?;
                 Ok(Resolved::File(response::read(response, url, options, content_hash).await?))
             }
-            Served::Here(response) => Err(refused(response, &self.repository, path, &answer.token).await),
+            GetResult::Response(response) => {
+                Err(refused(response, &self.repository, path, &hub_response.token).await)
+            }
         }
     }
 
@@ -224,12 +226,13 @@ impl HubDataset {
         {
             return Err(Refusal::changed(options, link.version.clone()));
         }
-        // The other server has versions of its own. It names them in its first response.
+        // The other server has its own versions. Its first response names the version.
         let if_version = options.if_version.as_ref().and_then(|_| link.served_version());
-        let there = GetOptions { range: options.range.clone(), if_version };
-        let asked = async { self.client.get(link.uri.clone(), range_and_version(&there)?).await };
-        let response = asked.await.map_err(Refusal::Other)?;
-        let mut found = response::read(response, url, &there, version).await?;
+        let other_options = GetOptions { range: options.range.clone(), if_version };
+        let request_future =
+            async { self.client.get(link.uri.clone(), range_and_version(&other_options)?).await };
+        let response = request_future.await.map_err(Refusal::Other)?;
+        let mut found = response::read(response, url, &other_options, version).await?;
         if let (Some(size), Some(expected)) = (found.size, link.size)
             && size != expected
         {
@@ -273,7 +276,7 @@ impl HubDataset {
     }
 }
 
-/// What the Hub answers to a request for a file.
+/// The Hub's response to a request for a file.
 enum Resolved {
     File(GetResponse),
     Link(Link),

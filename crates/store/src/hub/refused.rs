@@ -1,4 +1,4 @@
-//! What refusals of the Hub mean, and what to do.
+//! Explains refusals of the Hub, and what to do about them.
 
 use super::token::TokenOrigin;
 use crate::object_url::Repository;
@@ -8,10 +8,11 @@ use crate::transport::Response;
 use crate::{Error, ErrorKind};
 use http::StatusCode;
 
-/// Names the reason of a refusal.
+/// The header with the reason of a refusal.
 const ERROR_CODE: &str = "x-error-code";
 
-/// Reads a refusal of a request about `path` in a repository; the repository itself if it is empty.
+/// Reads a refusal of a request about `path` in a repository, or about the repository itself if `path` is
+/// empty.
 pub(super) async fn refused(
     response: Response,
     repository: &Repository,
@@ -26,19 +27,19 @@ pub(super) async fn refused(
         return refusal;
     }
     let (is_missing, what) = meaning(&code, status, repository, path, token);
-    // The text of its kind would repeat what was just said.
-    let said = match Error::from(refusal).kind() {
-        ErrorKind::NotFound(said) | ErrorKind::Denied(said) => said.to_string(),
+    // The text of the whole error would repeat the words of `what`.
+    let details = match Error::from(refusal).kind() {
+        ErrorKind::NotFound(details) | ErrorKind::Denied(details) => details.to_string(),
         _ => status.to_string(),
     };
-    let message = format!("{what} ({said})");
+    let message = format!("{what} ({details})");
     Refusal::Other(match is_missing {
         true => ErrorKind::NotFound(message.into()).into(),
         false => ErrorKind::Denied(message.into()).into(),
     })
 }
 
-/// Whether it is that something is missing, rather than not allowed; and what to do.
+/// Returns whether something is missing (and not refused), and a message with what to do.
 fn meaning(
     code: &str,
     status: StatusCode,
@@ -54,38 +55,41 @@ fn meaning(
             let what = format!(
                 "the dataset {name} is gated: accept its conditions on its page, as the owner of the token"
             );
-            (false, format!("{what}; {}", found(token)))
+            (false, format!("{what}; {}", token_origin(token)))
         }
         _ if status == StatusCode::NOT_FOUND => {
             let what = format!("there is no dataset {name}, or it is private");
-            (true, format!("{what}: check its name, and that the token may read it; {}", found(token)))
+            (true, format!("{what}: check its name, and that the token may read it; {}", token_origin(token)))
         }
         _ if status == StatusCode::UNAUTHORIZED && has_token => (
             false,
-            format!("the dataset {name} is not read with this token, which may have ended; {}", found(token)),
+            format!(
+                "the dataset {name} is not read with this token, which may have expired; {}",
+                token_origin(token)
+            ),
         ),
         _ if status == StatusCode::UNAUTHORIZED => (
             false,
             format!(
                 "the dataset {name} is private or gated, or there is none of this name; {}",
-                found(token)
+                token_origin(token)
             ),
         ),
-        _ => (false, format!("the token may not read the dataset {name}; {}", found(token))),
+        _ => (false, format!("the token may not read the dataset {name}; {}", token_origin(token))),
     }
 }
 
-/// Whether a token was found, and what to do if not.
-fn found(token: &TokenOrigin) -> String {
+/// Where the token was found, or how to set one.
+fn token_origin(token: &TokenOrigin) -> String {
     match token {
         TokenOrigin::Variable(name) => format!("the token of {name} was sent"),
         TokenOrigin::Caller => "the token that the store was given was sent".into(),
         TokenOrigin::File(path) => format!("the token in {} was sent", path.display()),
         TokenOrigin::None(path) => {
-            let looked = path.as_ref().map(|path| format!(" and no file {}", path.display()));
+            let file = path.as_ref().map(|path| format!(" and no file {}", path.display()));
             format!(
-                "no token was found, in no variable HF_TOKEN{}: set it, or run `hf auth login`",
-                looked.unwrap_or_default()
+                "no token was found: there is no variable HF_TOKEN{}; set it, or run `hf auth login`",
+                file.unwrap_or_default()
             )
         }
     }

@@ -1,10 +1,10 @@
-//! The token of the Hub, from where `hf auth login` and the environment leave it.
+//! The token of the Hub, from the environment or from the file of `hf auth login`.
 
 use crate::{ErrorKind, Result};
 use std::env;
 use std::path::PathBuf;
 
-/// The variables that hold a token.
+/// The environment variables that may have a token.
 const VARIABLES: [&str; 2] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
 
 /// Where a token was found, or where it was looked for.
@@ -14,7 +14,7 @@ pub(super) enum TokenOrigin {
     File(PathBuf),
     /// The headers that the caller gave to the store.
     Caller,
-    /// There is none, and no such file either.
+    /// There is none. If a file was looked for, its path.
     None(Option<PathBuf>),
 }
 
@@ -73,7 +73,7 @@ fn user_home() -> Option<PathBuf> {
     variable(if cfg!(windows) { "USERPROFILE" } else { "HOME" }).map(PathBuf::from)
 }
 
-/// A variable that is not blank.
+/// An environment variable that is not blank.
 fn variable(name: &str) -> Option<String> {
     env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }

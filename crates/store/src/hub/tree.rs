@@ -15,11 +15,11 @@ pub(super) struct TreeEntry {
     size: u64,
     /// Git's hash.
     oid: Option<String>,
-    /// The file behind a pointer of Git LFS.
+    /// The file to which a pointer of Git LFS refers.
     lfs: Option<LargeFile>,
 }
 
-/// A file that is kept outside of Git.
+/// A file that is stored outside of Git.
 #[derive(Deserialize)]
 struct LargeFile {
     /// SHA-256.
@@ -38,7 +38,7 @@ impl TreeEntry {
             None => (self.size, self.oid),
         };
         let mut info = ObjectInfo::new(format!("{base}/{}", self.path), size);
-        // As reading names it.
+        // The same version as when it is read.
         info.version = hash.map(|hash| format!("\"{hash}\""));
         Some(info)
     }
@@ -52,8 +52,9 @@ pub(super) fn request(repository: &str, commit: &str, directory: &str, query: &s
     format!("/api/datasets/{repository}/tree/{commit}{below}?{query}")
 }
 
-/// The query of the next page (RFC 8288: `Link: <URL>; rel="next"`). A mirror may name the Hub's own server
-/// in the URL, which would not get the request; only the query differs between pages.
+/// The query of the next page (RFC 8288: `Link: <URL>; rel="next"`). Only the query is used, since it is all
+/// that differs between pages: a mirror may name the Hub's own server in the URL, which must not get the
+/// request.
 pub(super) fn next_page(headers: &HeaderMap) -> Option<String> {
     let links = headers.get_all(header::LINK).iter().filter_map(|value| value.to_str().ok());
     links.flat_map(|value| value.split('<').skip(1)).find_map(|link| {
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_page_is_the_link_of_this_relation() {
+    fn the_next_page_is_the_link_with_rel_next() {
         let next = |links: &[&str]| {
             let links = links.iter().map(|link| (header::LINK, link.parse().unwrap()));
             next_page(&HeaderMap::from_iter(links))
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_file_is_that_behind_its_pointer() {
+    fn a_large_file_has_the_size_and_hash_of_git_lfs() {
         let entries: Vec<TreeEntry> = serde_json::from_str(
             r#"[{"type":"directory","oid":"d","size":0,"path":"a"},
                 {"type":"file","oid":"g","size":7,"path":"a/b.txt","lastCommit":null},

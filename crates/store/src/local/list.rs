@@ -8,16 +8,16 @@ use std::fs;
 use std::path::Path;
 
 /// Lists the files under `root`, at most `depth` directories below it, in no particular order. `name`
-/// converts a path to its URL.
+/// converts a path to a URL.
 ///
-/// Links to files are followed, links to directories below `root` are not. Partial
-/// files and directories are left out.
+/// Links to files are followed, links to directories below `root` are not. Partial files and directories are
+/// left out.
 pub(crate) fn list(
     root: &Path,
     depth: usize,
     name: impl Fn(&Path) -> Result<String>,
 ) -> Result<Vec<ObjectInfo>> {
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     let mut directories = vec![(root.to_owned(), depth)];
     while let Some((directory, depth)) = directories.pop() {
         for entry in fs::read_dir(&directory).map_err(store_error)? {
@@ -34,11 +34,11 @@ pub(crate) fn list(
             let at_path = |error| store_error(error).in_shard(path.to_string_lossy());
             let metadata = fs::metadata(&path).map_err(at_path)?;
             if metadata.is_file() {
-                found.push(info(name(&path)?, &metadata));
+                files.push(info(name(&path)?, &metadata));
             }
         }
     }
-    Ok(found)
+    Ok(files)
 }
 
 #[cfg(test)]

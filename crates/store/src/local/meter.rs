@@ -1,4 +1,4 @@
-//! Counters of reads of local files.
+//! Counts the reads of local files.
 
 use crate::FileReport;
 use crate::telemetry::count;
@@ -18,10 +18,10 @@ impl FileMeter {
         self.opened.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn read(&self, bytes: usize, took: Duration) {
+    pub(super) fn read(&self, bytes: usize, duration: Duration) {
         self.bytes.fetch_add(bytes as u64, Relaxed);
         count!("shardstream_file_bytes_total", bytes as u64);
-        self.nanoseconds.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        self.nanoseconds.fetch_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
     pub(crate) fn report(&self) -> FileReport {

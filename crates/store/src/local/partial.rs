@@ -1,8 +1,8 @@
-//! Partial files: files and directories under a temporary name until they are complete.
+//! Partial files: files and directories that have a temporary name until they are complete.
 //!
-//! The process that writes one holds a lock on it, which the system releases when the process ends, however
-//! it ends. So a partial file without a lock is a leftover of a killed process, and may be removed. Where a
-//! file system has no locks, nobody can tell, and partial files are left alone.
+//! The process that writes a partial file holds a lock on it. The system releases the lock when the process
+//! ends, even if it is killed. So a partial file without a lock is a leftover of a killed process, and can be
+//! removed. On a file system without locks, leftovers cannot be recognised, and are kept.
 
 use super::directory;
 use crate::ObjectUrl;
@@ -41,18 +41,18 @@ impl Drop for PartialFile {
     }
 }
 
-/// A directory for files that shall appear beside it together. It is removed on drop with what is left in it.
-/// Listings leave it out.
+/// A directory for files that are later moved to their final directory together. Listings leave it out. It is
+/// removed on drop, with its content.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct PartialDirectory {
     path: PathBuf,
-    /// The open directory, which holds the lock.
+    /// The open directory, which has the lock.
     _lock: Option<File>,
 }
 
 impl PartialDirectory {
-    /// Creates a partial directory in the directory of `target`, with its parents.
+    /// Creates a partial directory in the directory of `target`, and missing parents.
     ///
     /// # Errors
     /// If it cannot be created.
@@ -61,7 +61,7 @@ impl PartialDirectory {
         loop {
             let path = directory(target).join(partial_name(target.file_name().unwrap_or_default()));
             fs::create_dir(&path)?;
-            // Not all systems can open a directory. There, nothing is removed after a kill.
+            // Not all systems can open a directory. On those, the leftovers of a killed process are kept.
             let lock = File::open(&path).ok();
             if lock.as_ref().is_none_or(|lock| is_locked_by_us(lock, &path)) {
                 return Ok(PartialDirectory { path, _lock: lock });
@@ -82,13 +82,13 @@ impl Drop for PartialDirectory {
     }
 }
 
-/// Locks a new partial file. Returns false if another process took it for a leftover before it was locked.
+/// Locks a new partial file. Returns false if another process removed it as a leftover before it was locked.
 fn is_locked_by_us(file: &File, path: &Path) -> bool {
     !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) && fs::symlink_metadata(path).is_ok()
 }
 
-/// The name of a file until it is complete. It shows only a part of the target's name, which may be as long
-/// as the file system allows.
+/// A name for the partial file of `name`. It contains only the beginning of `name`, which may be as long as
+/// the file system allows.
 fn partial_name(name: &OsStr) -> OsString {
     let shown = name.to_string_lossy();
     let mut end = shown.len().min(MAX_SHOWN);
@@ -107,9 +107,9 @@ pub(super) fn is_partial(path: &Path) -> bool {
     name.starts_with(b".") && name.ends_with(PARTIAL.as_bytes())
 }
 
-/// Removes partial files and directories that killed processes left in a local directory: those of the
-/// targets whose names `is_ours` accepts. Those of a live process are kept. Nobody reads leftovers, so one
-/// that cannot be removed is not an error.
+/// Removes partial files and directories that killed processes left in a local directory, if `is_ours`
+/// accepts the name of their target. Those of a running process are kept. Leftovers do no harm, so one that
+/// cannot be removed is not an error.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -138,7 +138,7 @@ pub fn remove_partial_files(directory: &str, is_ours: impl Fn(&str) -> bool) {
             true if is_directory() => {
                 remove_unlocked(&entry.path(), OpenOptions::new().read(true), |path| fs::remove_dir_all(path))
             }
-            // Some network file systems lock only what is open for writing.
+            // Some network file systems can lock a file only if it is open for writing.
             true => {
                 remove_unlocked(&entry.path(), OpenOptions::new().write(true), |path| fs::remove_file(path))
             }
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn partial_files_of_a_live_process_are_kept() {
+    fn partial_files_of_a_running_process_are_kept() {
         let home = tempfile::tempdir().unwrap();
         let text = home.path().to_str().unwrap();
         let target = home.path().join("a.tar");

@@ -1,4 +1,4 @@
-//! Writes files under a temporary name, and renames them when they are complete.
+//! Writes local files: under a temporary name, and renamed when they are complete.
 
 use super::partial::PartialFile;
 use super::{directory, info, stat, store_error, sync_directory};
@@ -18,13 +18,13 @@ pub(crate) struct LocalWriter {
     target: PathBuf,
     partial: PartialFile,
     file: BufWriter<File>,
-    /// Whether a write has failed, so that bytes may be missing.
+    /// Whether a write has failed. Then bytes may be missing, and `finish` fails.
     failed: bool,
     options: WriteOptions,
 }
 
 impl LocalWriter {
-    /// Begins a file at `target`, and creates missing directories.
+    /// Creates the partial file of `target`, and missing directories.
     pub(crate) fn create(url: &str, target: PathBuf, options: WriteOptions, buffer: usize) -> Result<Self> {
         if target.file_name().is_none() {
             return Err(ErrorKind::Config("a directory cannot be written as a file".into()).into());
@@ -53,7 +53,7 @@ impl LocalWriter {
     }
 }
 
-/// Options to open a file that only its owner can read, where the system has owners.
+/// Options to open a file that only its owner can read, on systems that have owners of files.
 #[doc(hidden)]
 #[must_use]
 pub fn private_file() -> OpenOptions {
@@ -92,10 +92,10 @@ impl Write for LocalWriter {
     }
 }
 
-/// Gives a partial file its name.
+/// Gives a partial file its final name.
 ///
 /// # Errors
-/// If a file with the name exists, even one that another thread has just written.
+/// If a file with the name exists, even if another thread has just written it.
 fn publish(partial: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(partial, path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => publish_without_link(partial, path),
@@ -103,13 +103,13 @@ fn publish(partial: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// [`publish`] for file systems without hard links. A kill at any moment leaves no file with the name, or the
-/// whole one: the lock on the directory makes the check and the rename one step among processes of this
-/// crate.
+/// [`publish`] for file systems without hard links. If the process is killed at any moment, there is either
+/// no file with the name, or the complete file. The lock on the directory makes the check and the rename one
+/// step among processes of this crate.
 fn publish_without_link(partial: &Path, path: &Path) -> io::Result<()> {
     let directory = File::open(directory(path));
     if let Ok(directory) = &directory {
-        // Without locks, the check alone keeps a file that is not written at this very moment.
+        // Without locks, the check alone protects an existing file, unless it is created at the same moment.
         let _ = directory.lock();
     }
     match fs::symlink_metadata(path) {
@@ -118,7 +118,7 @@ fn publish_without_link(partial: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a call should be repeated, as all callers of [`Write`] do.
+/// Whether the error only says that the call was interrupted: callers of [`Write`] then repeat it.
 fn is_interrupted(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Interrupted
 }
@@ -127,12 +127,12 @@ impl ObjectWriter for LocalWriter {
     fn finish(self: Box<Self>) -> Result<ObjectInfo> {
         let Self { url, target, partial, file, failed, options } = *self;
         if failed {
-            return Err(io::Error::other("a write to this file has failed before").into());
+            return Err(io::Error::other("an earlier write to this file failed").into());
         }
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
         if options.sync {
-            // Data before the rename: a crash must not leave the name on a file whose data never reached the
-            // disk.
+            // Synchronises the data before the rename: after a crash, the name must not belong to a file
+            // whose data never reached the disk.
             file.sync_all()?;
         }
         if let PutCondition::Absent = options.condition {
@@ -149,8 +149,8 @@ impl ObjectWriter for LocalWriter {
         if options.sync {
             sync_directory(&target);
         }
-        // From the open file, since the name may belong to another file by now. After the rename, since a
-        // file system may set times then.
+        // Reads the metadata from the open file, since the name may belong to another file by now, and after
+        // the rename, since a rename may change times.
         let metadata = file.metadata()?;
         Ok(info(url.expose_secret().to_owned(), &metadata))
     }
@@ -162,7 +162,7 @@ mod tests {
     use crate::local::list;
     use crate::local::partial::is_partial;
 
-    /// For example, the disk was full for a moment.
+    /// An example is a disk that was full for a moment.
     #[test]
     #[cfg(unix)]
     fn a_file_with_a_failed_write_does_not_appear() {
@@ -180,9 +180,9 @@ mod tests {
         assert!(error.to_string().contains("input/output") && !target.exists(), "{error}");
     }
 
-    /// A process with the same ID was killed, or runs in another container.
+    /// Such as a killed process with the same ID, or one in another container.
     #[test]
-    fn partial_files_of_other_processes_are_not_in_the_way() {
+    fn partial_files_of_other_processes_do_not_prevent_writing() {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("f.tar");
         for number in 0..1000 {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_file_is_kept() {
+    fn the_condition_absent_keeps_an_existing_file() {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("down/a.txt");
         let write = |bytes: &[u8], condition| {

@@ -1,4 +1,4 @@
-//! Places of names that come from data.
+//! Joins a directory and a name that comes from data.
 
 use super::ObjectUrl;
 use crate::secret_url::SecretUrl;
@@ -6,7 +6,7 @@ use crate::{ErrorKind, Result};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::path::{Component, Path};
 
-/// What a path of a URL cannot hold as it is, and `%`, which begins an encoded byte.
+/// The characters that are percent-encoded in the path of a URL, among them `%` itself.
 const ENCODED: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -25,12 +25,12 @@ const ENCODED: &AsciiSet = &CONTROLS
     .add(b'}');
 
 impl ObjectUrl<'_> {
-    /// The object of this name in the directory that this URL or path is. For names that come from data: keys
-    /// of samples, names of members, objects of a listing.
+    /// The object with this name in this directory. For names that come from data: keys of samples, names of
+    /// members, names in a listing.
     ///
-    /// A `/` in the name begins a directory below this one. All other characters are themselves: where URLs
-    /// are percent-encoded, the name is encoded, so no two names have one place. The result is always below
-    /// the directory.
+    /// Each `/` in the name separates directories. All other characters are part of the name: if URLs of this
+    /// scheme are percent-encoded, the name is encoded, so different names have different URLs. The result is
+    /// always below this directory.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -45,11 +45,11 @@ impl ObjectUrl<'_> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] for a name that leads out of the directory, with a part `..` or a slash at its
-    /// beginning, and for a name that no file can have.
+    /// [`ErrorKind::Config`] for a name that would be outside of the directory, since it has a part `..` or
+    /// begins with a slash, and for a name that no file can have.
     pub fn join(&self, name: &str) -> Result<SecretUrl> {
         let is_file_name = self.is_local() || self.is_web();
-        let why = fault(name, is_file_name);
+        let why = invalid(name, is_file_name);
         let refused = |why: &str| ErrorKind::Config(format!("the name {name:?} {why}, and is not written"));
         if let Some(why) = why {
             return Err(refused(why).into());
@@ -71,7 +71,7 @@ impl ObjectUrl<'_> {
         }
     }
 
-    /// Whether this is the place of `name` in `directory`, as it will be opened.
+    /// Whether this URL, when it is opened, is `name` in `directory`.
     fn is_below(&self, directory: &ObjectUrl<'_>, name: &str) -> Result<bool> {
         match (self.local_path()?, directory.local_path()?) {
             (Some(path), Some(directory)) => {
@@ -85,9 +85,9 @@ impl ObjectUrl<'_> {
     }
 }
 
-/// The reason why a name is not the place of a file or object below a directory.
-fn fault(name: &str, is_file_name: bool) -> Option<&'static str> {
-    // Includes separators and drives of other operating systems.
+/// Why a name cannot be that of a file or object below a directory; `None` if it can.
+fn invalid(name: &str, is_file_name: bool) -> Option<&'static str> {
+    // Separators and drives of other operating systems are refused as well.
     let is_drive = name.as_bytes().first().is_some_and(u8::is_ascii_alphabetic) && name[1..].starts_with(':');
     if name.contains('\0') || is_file_name && (name.contains('\\') || is_drive) {
         return Some("has characters that a file name must not have");
@@ -155,7 +155,7 @@ mod tests {
         /// Nothing in a name is decoded again.
         #[test]
         #[cfg(unix)]
-        fn a_name_is_that_of_the_file(name in "([a.%?#: é/]|%2[eEfF]|%41|file:|[.]{2}){1,12}") {
+        fn a_joined_file_has_exactly_this_name(name in "([a.%?#: é/]|%2[eEfF]|%41|file:|[.]{2}){1,12}") {
             for directory in ["", "out", "file:out", "file:///out"] {
                 let directory = ObjectUrl::parse(directory);
                 let Ok(joined) = directory.join(&name) else { continue };

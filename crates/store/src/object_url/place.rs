@@ -1,4 +1,4 @@
-//! One spelling for each place.
+//! One text for each place, whichever of its URLs is used.
 
 use crate::server_url::server_url;
 use percent_encoding::percent_decode_str;
@@ -6,19 +6,19 @@ use std::path::{self, Component, Path, PathBuf};
 use std::{env, fs};
 use url::Url;
 
-/// The variables that give a bucket's scheme another server than that of its cloud.
-const ENDPOINTS: [(&str, &[&str]); 3] = [
+/// The environment variables that name another server for the buckets of a scheme.
+const ENDPOINT_VARIABLES: [(&str, &[&str]); 3] = [
     ("gs", &["STORAGE_EMULATOR_HOST", "GOOGLE_BASE_URL"]),
     ("s3", &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]),
     ("az", &["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"]),
 ];
-/// The variable that names the account of containers whose URLs name none.
-const ACCOUNT: &str = "AZURE_STORAGE_ACCOUNT_NAME";
-/// The parameters of queries that select an earlier version of an object.
-const VERSIONS: [&str; 3] = ["generation", "versionid", "snapshot"];
+/// The environment variable with the account of containers whose URLs have none.
+const ACCOUNT_VARIABLE: &str = "AZURE_STORAGE_ACCOUNT_NAME";
+/// The query parameters that select an earlier version of an object.
+const VERSION_PARAMETERS: [&str; 3] = ["generation", "versionid", "snapshot"];
 
 /// The absolute path with `/` between its parts, and with the symbolic links of its directories resolved.
-pub(super) fn of_file(path: PathBuf) -> String {
+pub(super) fn file_place(path: PathBuf) -> String {
     let mut plain = PathBuf::new();
     for part in path::absolute(&path).unwrap_or(path).components() {
         match part {
@@ -39,13 +39,13 @@ pub(super) fn of_file(path: PathBuf) -> String {
     whole.to_string_lossy().replace(path::MAIN_SEPARATOR, "/")
 }
 
-/// Whether two files, as [`of_file`] spells them, have one name in one directory that is mounted at two
+/// Whether two results of [`file_place`] are files with the same name in one directory that is mounted at two
 /// places.
 #[cfg(unix)]
 pub(super) fn is_same_mounted(one: &str, other: &str) -> bool {
     use std::os::unix::fs::MetadataExt;
 
-    // The nearest directory that exists, and the path below it.
+    // The nearest existing directory, and the path below it.
     let identity = |text| {
         let path = Path::new(text);
         let found = |above: &Path| {
@@ -63,10 +63,11 @@ pub(super) fn is_same_mounted(_: &str, _: &str) -> bool {
     false
 }
 
-/// An object of Azure. Its authority may name the account beside the container; otherwise a variable may.
-pub(super) fn of_container(authority: &str, path: &str) -> String {
+/// An object of Azure. The account may be in the authority, after the container, or in an environment
+/// variable.
+pub(super) fn container_place(authority: &str, path: &str) -> String {
     let Some((container, host)) = authority.split_once('@') else {
-        return match variable(ACCOUNT).filter(|_| endpoint("az").is_none()) {
+        return match variable(ACCOUNT_VARIABLE).filter(|_| endpoint("az").is_none()) {
             Some(account) => format!("az://{authority}@{}{path}", account.to_ascii_lowercase()),
             None => format!("az://{authority}{path}"),
         };
@@ -80,11 +81,11 @@ fn account_of_host(host: &str) -> Option<&str> {
     host.strip_suffix(".blob.core.windows.net").or_else(|| host.strip_suffix(".dfs.core.windows.net"))
 }
 
-/// A URL of a web server as it is requested, without its secrets; an object of a bucket if the server is that
-/// of a cloud. `None` for what is no URL.
-pub(super) fn of_web(text: &str) -> Option<String> {
+/// A URL of a web server as it is requested, without secrets; if it is the URL of an object in a bucket, the
+/// bucket's URL of that object. `None` if the text is not a URL.
+pub(super) fn web_place(text: &str) -> Option<String> {
     let mut url = Url::parse(text).ok()?;
-    if let Some(place) = of_bucket_url(&url) {
+    if let Some(place) = bucket_place(&url) {
         return Some(place);
     }
     url.set_username("").and_then(|()| url.set_password(None)).ok()?;
@@ -93,8 +94,8 @@ pub(super) fn of_web(text: &str) -> Option<String> {
     Some(url.into())
 }
 
-fn of_bucket_url(url: &Url) -> Option<String> {
-    let schemes = ENDPOINTS.iter().map(|(scheme, _)| *scheme);
+fn bucket_place(url: &Url) -> Option<String> {
+    let schemes = ENDPOINT_VARIABLES.iter().map(|(scheme, _)| *scheme);
     let parsed = |scheme| Url::parse(&server_url(&endpoint(scheme)?)).ok();
     let named = schemes.filter_map(|scheme| Some((scheme, parsed(scheme)?)));
     let mut named = named.filter_map(|(scheme, endpoint)| Some((scheme, at_endpoint(url, &endpoint)?)));
@@ -113,11 +114,14 @@ fn of_bucket_url(url: &Url) -> Option<String> {
         Some(bucket) => (bucket, path),
         None => path.split_once('/')?,
     };
-    // S3 takes a `+` for a space, and others for itself.
+    // S3 decodes a `+` to a space, and other clouds do not.
     if bucket.is_empty() || key.is_empty() || key.contains('+') {
         return None;
     }
-    if url.query_pairs().any(|(name, _)| VERSIONS.iter().any(|known| name.eq_ignore_ascii_case(known))) {
+    if url
+        .query_pairs()
+        .any(|(name, _)| VERSION_PARAMETERS.iter().any(|known| name.eq_ignore_ascii_case(known)))
+    {
         return None;
     }
     let key = percent_decode_str(key).decode_utf8().ok()?;
@@ -125,7 +129,7 @@ fn of_bucket_url(url: &Url) -> Option<String> {
     Some(format!("{scheme}://{bucket}{account}/{key}"))
 }
 
-/// The bucket, if the host names it, and the rest of the path of an object that is behind this endpoint.
+/// For an object of this endpoint: the bucket, if it is part of the host, and the rest of the path.
 fn at_endpoint<'a>(url: &'a Url, endpoint: &Url) -> Option<(Option<&'a str>, &'a str)> {
     if url.port_or_known_default() != endpoint.port_or_known_default() {
         return None;
@@ -139,7 +143,7 @@ fn at_endpoint<'a>(url: &'a Url, endpoint: &Url) -> Option<(Option<&'a str>, &'a
     Some((bucket, path.strip_prefix('/')?))
 }
 
-/// The scheme of the cloud that has this server, and the bucket if it is part of the host.
+/// The scheme of the cloud that this server belongs to, and the bucket if it is part of the host.
 fn bucket_of_host(host: &str) -> Option<(&'static str, Option<&str>)> {
     if host == "storage.googleapis.com" {
         return Some(("gs", None));
@@ -150,7 +154,7 @@ fn bucket_of_host(host: &str) -> Option<(&'static str, Option<&str>)> {
     if account_of_host(host).is_some() {
         return Some(("az", None));
     }
-    // `BUCKET.s3.REGION`, where the bucket may have dots, and the region may be left out.
+    // `BUCKET.s3.REGION`: the bucket may have dots, and the region may be missing.
     let name = host.strip_suffix(".amazonaws.com")?;
     let (bucket, region) = match name.rsplit_once(".s3.") {
         Some((bucket, region)) => (Some(bucket), region),
@@ -161,26 +165,27 @@ fn bucket_of_host(host: &str) -> Option<(&'static str, Option<&str>)> {
         },
     };
     let region = region.strip_prefix("dualstack.").unwrap_or(region);
-    // These regions have buckets of their own, which may have the same names.
-    let is_apart = region.starts_with("us-gov-") || region.starts_with("us-iso");
-    (!is_apart && !region.contains('.')).then_some(("s3", bucket))
+    // Buckets in these regions may have the same names as buckets in others.
+    let is_separate = region.starts_with("us-gov-") || region.starts_with("us-iso");
+    (!is_separate && !region.contains('.')).then_some(("s3", bucket))
 }
 
 /// The server that the environment names for the buckets of a scheme.
 pub(super) fn endpoint(scheme: &str) -> Option<String> {
-    let (_, names) = ENDPOINTS.iter().find(|(known, _)| *known == scheme)?;
+    let (_, names) = ENDPOINT_VARIABLES.iter().find(|(known, _)| *known == scheme)?;
     let named = names.iter().find_map(|name| variable(name));
     let emulator = || {
-        let is_on = |value: &String| !matches!(&*value.to_ascii_lowercase(), "false" | "0" | "no" | "off");
-        variable("AZURE_STORAGE_USE_EMULATOR").filter(|value| scheme == "az" && is_on(value))?;
+        let is_enabled =
+            |value: &String| !matches!(&*value.to_ascii_lowercase(), "false" | "0" | "no" | "off");
+        variable("AZURE_STORAGE_USE_EMULATOR").filter(|value| scheme == "az" && is_enabled(value))?;
         let server = variable("AZURITE_BLOB_STORAGE_URL").unwrap_or_else(|| "127.0.0.1:10000".into());
-        let account = variable(ACCOUNT).unwrap_or_else(|| "devstoreaccount1".into());
+        let account = variable(ACCOUNT_VARIABLE).unwrap_or_else(|| "devstoreaccount1".into());
         Some(format!("{}/{account}", server.trim_end_matches('/')))
     };
     named.or_else(emulator)
 }
 
-/// The value of a variable that has one.
+/// The value of an environment variable that is not empty.
 fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -190,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_behind_an_endpoint_are_those_of_its_buckets() {
+    fn urls_at_an_endpoint_name_objects_of_its_buckets() {
         let parts = |url: &str, endpoint: &str| {
             let (url, endpoint) = (Url::parse(url).unwrap(), Url::parse(endpoint).unwrap());
             at_endpoint(&url, &endpoint).map(|(bucket, path)| (bucket.map(str::to_owned), path.to_owned()))

@@ -6,14 +6,15 @@ use crate::secret_url::shown;
 use crate::{ErrorKind, Result};
 use percent_encoding::percent_decode_str;
 
-/// The revision of a URL that names none.
+/// The revision if a URL has none.
 const DEFAULT_REVISION: &str = "main";
-/// Repositories of these kinds have the kind before their owner and name; models have none.
+/// The kinds of repositories, which a URL has before the owner; that of a model may be missing.
 const KINDS: [&str; 5] = ["datasets", "models", "spaces", "kernels", "buckets"];
-/// Revisions with slashes that need no encoding, as in `NAME@refs/pr/7`, each with the parts behind it.
+/// The beginnings of revisions in which a slash needs no encoding, as in `NAME@refs/pr/7`. One more part
+/// follows.
 const REFS: [&str; 2] = ["refs/convert/", "refs/pr/"];
 
-/// Length of the repository and revision at the beginning of what follows `hf://`.
+/// Length of the repository and revision at the beginning of the text after `hf://`.
 pub(super) fn length(text: &str) -> usize {
     let kind = text.split('/').next().unwrap_or_default();
     let parts = if KINDS.contains(&kind) { 3 } else { 2 };
@@ -29,7 +30,7 @@ pub(super) fn length(text: &str) -> usize {
     }
 }
 
-/// The name and the revision, decoded.
+/// Returns the name, and the decoded revision.
 fn split(authority: &str) -> (&str, String) {
     match authority.split_once('@') {
         Some((name, revision)) => (name, percent_decode_str(revision).decode_utf8_lossy().into_owned()),
@@ -37,7 +38,7 @@ fn split(authority: &str) -> (&str, String) {
     }
 }
 
-/// One spelling of a file.
+/// One text for all URLs of a file.
 pub(super) fn place(authority: &str, path: &str) -> String {
     let (name, revision) = split(authority);
     format!("hf://{name}@{}{path}", revision.replace('/', "%2F"))
@@ -69,22 +70,22 @@ impl Repository {
             Some(("buckets", _)) => return Err(refused("buckets of the Hub are not read").into()),
             _ => return Err(refused("only datasets of the Hub are read").into()),
         };
-        // Names go into URLs of requests as they are.
+        // Names are not encoded in the URLs of requests.
         let is_name = |part: &str| {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
             !part.is_empty() && part.chars().all(is_plain) && !part.starts_with('.')
         };
         match name.split_once('/') {
             Some((owner, name)) if is_name(owner) && is_name(name) => {}
-            _ => return Err(refused("it names no owner and dataset").into()),
+            _ => return Err(refused("it must name an owner and a dataset").into()),
         }
         match revision.is_empty() || revision.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            true => Err(refused("the revision behind the @ is none").into()),
+            true => Err(refused("the text after the @ is not a revision").into()),
             false => Ok(Repository { name: name.to_owned(), revision }),
         }
     }
 
-    /// The commit, if the revision is one: it is named in full.
+    /// The commit, if the revision is the full hash of one.
     pub(crate) fn named_commit(&self) -> Option<&str> {
         let is_commit = |text: &&str| {
             text.len() == 40 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
@@ -98,7 +99,7 @@ mod tests {
     use crate::ObjectUrl;
 
     #[test]
-    fn a_repository_ends_behind_its_revision() {
+    fn a_repository_ends_after_its_revision() {
         for (url, authority, path) in [
             ("hf://datasets/o/n/train/a.tar", "datasets/o/n", "/train/a.tar"),
             ("hf://datasets/o/n@v1/a@b.tar", "datasets/o/n@v1", "/a@b.tar"),
@@ -113,7 +114,7 @@ mod tests {
         ] {
             let parsed = ObjectUrl::parse(url);
             assert_eq!((parsed.scheme(), parsed.authority(), parsed.path()), (Some("hf"), authority, path));
-            assert_eq!(parsed.to_string(), url, "nothing of it is a secret");
+            assert_eq!(parsed.to_string(), url, "there are no secrets");
         }
     }
 

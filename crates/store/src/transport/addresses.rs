@@ -12,8 +12,8 @@ pub(crate) async fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAdd
     }
 }
 
-/// The error of a failed look-up, with a kind. The system gives it none: if the text says that the failure is
-/// temporary, no name server answered; otherwise the name has no address.
+/// The error of a failed look-up, with a kind, which the system's error does not have. If the text says that
+/// the failure is temporary, no name server responded; otherwise the name has no address.
 fn lookup_error(error: &io::Error) -> io::Error {
     let text = error.to_string();
     let temporary = ["emporary", "ry again"].iter().any(|word| text.contains(word));
@@ -21,7 +21,7 @@ fn lookup_error(error: &io::Error) -> io::Error {
 }
 
 /// The addresses in the order in which they are tried. Object stores have many addresses, so each call begins
-/// with another one; IPv4 and IPv6 addresses alternate.
+/// with a different one. IPv4 and IPv6 addresses alternate.
 fn rotated(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let preferred = addresses.first().is_some_and(SocketAddr::is_ipv6);
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_an_address_differs_from_a_look_up_without_an_answer() {
+    fn a_name_without_an_address_differs_from_a_failed_look_up() {
         for (text, kind) in [
             (
                 "failed to lookup address information: Temporary failure in name resolution",

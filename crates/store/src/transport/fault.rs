@@ -1,9 +1,10 @@
-//! What faults of connections mean.
+//! Classifies the faults of connections.
 //!
-//! `reqwest` does not say what went wrong: the errors of `hyper` and of `rustls` among the causes of its
-//! errors do. So `Cargo.toml` pins its version, and tests over real connections notice if they are not found
-//! there (`what_could_be_read_in_two_ways_is_not_read`, `a_failed_tls_handshake_is_not_retried` and
-//! `a_connection_closed_while_idle_is_no_fault` in `tests/suite/store/transport.rs`).
+//! The errors of `reqwest` do not tell the reason of a fault, but among their causes are errors of `hyper`
+//! and `rustls` which do. So `Cargo.toml` pins the version of `reqwest`, and tests over real connections
+//! check that these errors are still found (`what_could_be_read_in_two_ways_is_not_read`,
+//! `a_failed_tls_handshake_is_not_retried` and `a_connection_closed_while_idle_is_no_fault` in
+//! `tests/suite/store/transport.rs`).
 
 use crate::environment::{certificate_hint, proxy_hint};
 use crate::location::Failure;
@@ -12,17 +13,17 @@ use http::header::{self, HeaderMap, HeaderValue};
 use std::error::Error as StdError;
 use std::{io, iter};
 
-/// What to do for a proxy that asks for a password.
+/// What to do if a proxy asks for a password.
 pub(crate) const PROXY_PASSWORD: &str = "put the user and the password into the URL of the proxy";
 
-/// A response that breaks the rules of HTTP: trying again would not help.
+/// The error of a response that is not valid HTTP or TLS, which a retry would not change.
 fn malformed(why: &str) -> Error {
     ErrorKind::Store(format!("the server's response cannot be read: {why}").into()).into()
 }
 
-/// Refuses a body whose end or bytes two readers could see differently (RFC 9112, 6.3): `hyper` decodes no
-/// transfer coding but `chunked`, and reads the others as if they were the bytes of the object. It accepts
-/// the length `5, 5`.
+/// Refuses a body that two HTTP clients could read differently (RFC 9112, 6.3). `hyper` decodes only the
+/// transfer coding `chunked`: it returns other encoded bytes as the bytes of the object. It also accepts the
+/// length `5, 5`.
 pub(super) fn check_framing(headers: &HeaderMap) -> Result<()> {
     let is_list = |value: &HeaderValue| value.as_bytes().contains(&b',');
     if headers.get_all(header::CONTENT_LENGTH).iter().any(is_list) {
@@ -39,12 +40,11 @@ pub(super) fn check_framing(headers: &HeaderMap) -> Result<()> {
     Ok(())
 }
 
-/// A fault of the network, with the given kind or else with that of the I/O error that caused it.
+/// A fault of the network, with the given kind or else with the kind of the I/O error that caused it.
 ///
-/// It is [`ErrorKind::Io`], which may pass, unless TLS says that the next connection will fail in the same
-/// way.
+/// It is [`ErrorKind::Io`], which is retried, unless the next connection would fail in the same way.
 pub(crate) fn network_fault(error: &(dyn StdError + 'static), kind: Option<io::ErrorKind>) -> Error {
-    if let Some(unreadable) = causes(error).find_map(of_hyper).filter(|error| error.is_parse()) {
+    if let Some(unreadable) = causes(error).find_map(as_hyper).filter(|error| error.is_parse()) {
         return malformed(&unreadable.to_string());
     }
     match causes(error).find_map(|error| error.downcast_ref()) {
@@ -53,7 +53,7 @@ pub(crate) fn network_fault(error: &(dyn StdError + 'static), kind: Option<io::E
             ErrorKind::Store(format!("{}{}", Failure::new(error), certificate_hint()).into()).into()
         }
         Some(tls) if is_final(tls) => ErrorKind::Store(Failure::boxed(error)).into(),
-        _ => passing_fault(error, kind),
+        _ => temporary_fault(error, kind),
     }
 }
 
@@ -64,33 +64,33 @@ fn cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 
     }
 }
 
-fn of_hyper<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a hyper::Error> {
+fn as_hyper<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a hyper::Error> {
     error.downcast_ref()
 }
 
-/// An error and all its causes. An [`io::Error`] that wraps another error calls that error's source its own,
-/// and passes over the error itself: here it follows.
+/// An error and all its causes. The `source` of an [`io::Error`] is the source of the error that it wraps;
+/// here the wrapped error itself is included.
 fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     iter::successors(Some(error), |error| cause(*error))
 }
 
-/// A fault that may pass, whatever TLS says of it: [`ErrorKind::Io`] with the given kind, or else with that
+/// A temporary fault, even if it is one of TLS: [`ErrorKind::Io`] with the given kind, or else with the kind
 /// of the I/O error that caused it.
-fn passing_fault(error: &(dyn StdError + 'static), kind: Option<io::ErrorKind>) -> Error {
-    // The innermost one that says more than that there is another error within.
+fn temporary_fault(error: &(dyn StdError + 'static), kind: Option<io::ErrorKind>) -> Error {
+    // The innermost kind that is not `Other`.
     let kinds = causes(error).filter_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind);
     let cause = kinds.filter(|kind| *kind != io::ErrorKind::Other).last();
     let kind = kind.or(cause).unwrap_or(io::ErrorKind::Other);
     io::Error::new(kind, Failure::new(error)).into()
 }
 
-/// Whether a connection ended before the whole head of a response had come.
-pub(super) fn is_unanswered(error: &reqwest::Error) -> bool {
-    causes(error).find_map(of_hyper).is_some_and(hyper::Error::is_incomplete_message)
+/// Whether a connection ended before all headers of a response were received.
+pub(super) fn is_without_response(error: &reqwest::Error) -> bool {
+    causes(error).find_map(as_hyper).is_some_and(hyper::Error::is_incomplete_message)
 }
 
-/// The fault of a request that got no response: one of the network, which may pass, or of a request that
-/// cannot be made.
+/// The fault of a request without a response: a fault of the network, which is retried, or an invalid
+/// request.
 pub(super) fn request_fault(error: reqwest::Error) -> Error {
     let kind = error.is_timeout().then_some(io::ErrorKind::TimedOut);
     let error = error.without_url();
@@ -101,18 +101,18 @@ pub(super) fn request_fault(error: reqwest::Error) -> Error {
     if error.is_connect() { with_proxy_hint(fault) } else { fault }
 }
 
-/// A fault within a body.
+/// A fault while a body is received.
 pub(super) fn response_fault(error: reqwest::Error) -> Error {
     let kind = error.is_timeout().then_some(io::ErrorKind::TimedOut);
-    // It may pass: the handshake has succeeded, and so has the response's head.
-    passing_fault(&error.without_url(), kind)
+    // It is temporary: the handshake succeeded, and the headers were received.
+    temporary_fault(&error.without_url(), kind)
 }
 
-/// What `hyper` says of a proxy that answers the request for a tunnel with 407.
+/// The text of `hyper`'s error if a proxy responds to the request for a tunnel with 407.
 const NOT_AUTHORISED: &str = "proxy authorization required";
 
-/// Adds to a fault of a connection which variables name a proxy, if any do. One that asks for a password does
-/// so again.
+/// Adds the environment variables that name a proxy, if there are any, to a fault of a connection. If the
+/// proxy asks for a password, the fault is final.
 pub(crate) fn with_proxy_hint(fault: Error) -> Error {
     match (fault.kind(), proxy_hint()) {
         (ErrorKind::Io(error), hint) if error.to_string().contains(NOT_AUTHORISED) => {
@@ -125,8 +125,8 @@ pub(crate) fn with_proxy_hint(fault: Error) -> Error {
     }
 }
 
-/// Whether the next handshake will fail as this one did: a certificate that is not trusted now, or two sides
-/// that have nothing in common.
+/// Whether the next handshake would fail in the same way: the certificate is not trusted, or the two sides
+/// support no common protocol.
 fn is_final(error: &rustls::Error) -> bool {
     use rustls::{AlertDescription as Alert, Error as TlsError};
 
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_again_is_told_from_what_may_pass() {
+    fn final_and_temporary_tls_faults_differ() {
         use rustls::{AlertDescription as Alert, CertificateError, Error as TlsError, PeerIncompatible};
 
         for (fault, ends) in [

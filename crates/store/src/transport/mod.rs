@@ -1,6 +1,6 @@
-//! GETs for the bodies of objects, and the rules for all requests: which headers go where (`redirect`,
-//! `origin`), which address of a host is tried first (`addresses`), and what a fault of a connection means
-//! (`fault`).
+//! Sends GET requests for objects, and has the rules for all requests: which headers are sent to which server
+//! (`redirect`, `origin`), which address of a host is tried first (`addresses`), and what a fault of a
+//! connection means (`fault`).
 //!
 //! A [`BodyClient`] sends a GET through `reqwest`, follows redirects, and returns the status, the headers and
 //! the body as a stream of chunks.
@@ -18,7 +18,7 @@ use crate::{ErrorKind, Result};
 pub(super) use addresses::addresses;
 use bytes::Bytes;
 pub(super) use fault::PROXY_PASSWORD;
-use fault::{check_framing, is_unanswered, request_fault, response_fault};
+use fault::{check_framing, is_without_response, request_fault, response_fault};
 #[cfg(feature = "cloud")]
 pub(super) use fault::{network_fault, with_proxy_hint};
 use futures::future;
@@ -39,24 +39,24 @@ use std::time::Duration;
 /// The `User-Agent` of all requests that have none.
 pub(super) const USER_AGENT: &str = concat!("shardstream/", env!("CARGO_PKG_VERSION"));
 
-/// Time limit for reading the rest of an unused small body, so that its connection can be reused.
+/// Maximum time for reading the rest of an unused small body so that its connection can be reused.
 const DISCARD_TIME: Duration = Duration::from_millis(100);
 
 /// The final response to a request, after all redirects, whatever its status.
 pub(super) struct Response {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    /// The body without its transfer coding. Dropping it before its end gives up the rest.
+    /// The decoded body (RFC 9112, 7). If it is dropped before its end, the rest is not received.
     pub(super) body: BoxStream<'static, Result<Bytes>>,
-    /// What was sent: servers repeat it in what they refuse.
+    /// The request that was sent, whose secrets a server may repeat in an error.
     pub(super) target: RequestTarget,
 }
 
-/// What a server answered, or to which other server it redirects.
+/// A response, or a redirect to another server.
 #[cfg(feature = "http")]
-pub(super) enum Served {
-    Here(Response),
-    Elsewhere { headers: HeaderMap, uri: Uri },
+pub(super) enum GetResult {
+    Response(Response),
+    Redirect { headers: HeaderMap, uri: Uri },
 }
 
 impl fmt::Debug for Response {
@@ -68,76 +68,78 @@ impl fmt::Debug for Response {
 /// Two clients with the same settings.
 #[derive(Debug, Clone)]
 pub(super) struct HttpClients {
-    /// Keeps connections and uses them again.
+    /// Keeps connections open and reuses them.
     pub(super) pooled: reqwest::Client,
     /// Opens a connection for each request and closes it after the response.
     pub(super) single_use: reqwest::Client,
 }
 
-/// Fetches bodies of objects.
+/// Requests bodies of objects.
 ///
-/// In HTTP/1.1 only the order of responses on a connection says which request each one answers. A server or
-/// proxy that sends one response too many shifts all later ones, and `hyper` cannot notice if the surplus
-/// arrives just after the next request was written. So a connection is used again only for requests whose
-/// response shows that it is the right one: those that name the version of the object.
+/// In HTTP/1.1, only the order of the responses on a connection tells to which request each one belongs. If a
+/// server or proxy sends one response too many, all later responses are assigned to the wrong requests, and
+/// `hyper` cannot detect this if the extra response arrives just after the next request was sent. So a
+/// connection is only reused for requests whose response shows that it belongs to them: those that name the
+/// version of the object.
 #[derive(Debug, Clone)]
 pub(super) struct BodyClient {
     clients: HttpClients,
-    /// The secrets that proxies get.
-    of_proxies: Arc<SentSecrets>,
+    /// The secrets that are sent to proxies.
+    proxy_secrets: Arc<SentSecrets>,
 }
 
 impl BodyClient {
-    /// `clients` have the settings of [`client`](crate::client): no redirects, no decompression. `of_proxies`
-    /// are the [secrets of proxies](proxy_secrets).
-    pub(super) fn new(clients: HttpClients, of_proxies: Arc<SentSecrets>) -> Self {
-        BodyClient { clients, of_proxies }
+    /// `clients` have the settings of [`client`](crate::client): no redirects, no decompression.
+    /// `proxy_secrets` are those of [`proxy_secrets`](proxy_secrets()).
+    pub(super) fn new(clients: HttpClients, proxy_secrets: Arc<SentSecrets>) -> Self {
+        BodyClient { clients, proxy_secrets }
     }
 
-    /// Sends a GET for `uri`, and for wherever redirects lead. Must be polled on the crate's runtime. Callers
-    /// watch the time: they drop the future, or the body, of a response that takes too long.
+    /// Sends a GET for `uri`, and follows redirects. Must be polled on the crate's runtime. It has no
+    /// timeout: callers drop the future or the body if it takes too long.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Io`] for a fault of the network that may pass; any other kind is final. The body ends
-    /// with an [`ErrorKind::Io`] if it is not whole.
+    /// [`ErrorKind::Io`] for a fault of the network that may be temporary; all other kinds are final. If the
+    /// body is incomplete, its last item is [`ErrorKind::Io`].
     pub(super) async fn get(&self, uri: Uri, mut headers: HeaderMap) -> Result<Response> {
-        // A range of a body that is compressed on the way would be a range of something else.
+        // If the body were compressed during transfer, the range would be one of the compressed bytes.
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if names_version(&headers) {
             let response = self.get_with(&self.clients.pooled, uri.clone(), headers.clone()).await?;
             if !response.status.is_success() || has_named_bytes(&response.headers, &headers) {
                 return Ok(response);
             }
-            // It answers another request, or the object has changed and the server ignores the condition. The
-            // response on a new connection is to this request. Dropping this one closes its connection.
+            // This is the response to another request, or the object has changed and the server ignores the
+            // condition. The response on a new connection is certainly to this request. The connection of
+            // this response is closed when it is dropped.
         }
         self.get_with(&self.clients.single_use, uri, headers).await
     }
 
-    /// Sends a GET for `uri`, and follows redirects only within its server.
+    /// Sends a GET for `uri`, and follows redirects to the same server only.
     ///
     /// # Errors
     ///
     /// As for [`get`](BodyClient::get).
     #[cfg(feature = "http")]
-    pub(super) async fn get_here(&self, uri: Uri, mut headers: HeaderMap) -> Result<Served> {
+    pub(super) async fn get_same_server(&self, uri: Uri, mut headers: HeaderMap) -> Result<GetResult> {
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let mut target = RequestTarget::new(uri, headers, Arc::clone(&self.of_proxies));
+        let mut target = RequestTarget::new(uri, headers, Arc::clone(&self.proxy_secrets));
         loop {
             let response = send(&self.clients.single_use, &target).await;
             let response = response.map_err(|error| target.fault(error))?;
-            if let Some(uri) = target.leads_elsewhere(response.status(), response.headers())? {
-                return Ok(Served::Elsewhere { headers: response.headers().clone(), uri });
+            if let Some(uri) = target.redirect_to_other_server(response.status(), response.headers())? {
+                return Ok(GetResult::Redirect { headers: response.headers().clone(), uri });
             }
             if !target.follow(&Method::GET, response.status(), response.headers())? {
-                return Ok(Served::Here(checked(response, target)?));
+                return Ok(GetResult::Response(checked(response, target)?));
             }
         }
     }
 
     async fn get_with(&self, client: &reqwest::Client, uri: Uri, headers: HeaderMap) -> Result<Response> {
-        let mut target = RequestTarget::new(uri, headers, Arc::clone(&self.of_proxies));
+        let mut target = RequestTarget::new(uri, headers, Arc::clone(&self.proxy_secrets));
         loop {
             let response = send(client, &target).await.map_err(|error| target.fault(error))?;
             if !target.follow(&Method::GET, response.status(), response.headers())? {
@@ -148,7 +150,7 @@ impl BodyClient {
     }
 }
 
-/// A response whose head can be read in one way only.
+/// Checks that the headers define the body without ambiguity.
 fn checked(response: reqwest::Response, target: RequestTarget) -> Result<Response> {
     let (status, headers) = (response.status(), response.headers().clone());
     check_framing(&headers)?;
@@ -156,8 +158,8 @@ fn checked(response: reqwest::Response, target: RequestTarget) -> Result<Respons
     Ok(Response { status, headers, body, target })
 }
 
-/// Sends a GET once; twice if the connection ends before a response: the server may have closed one that was
-/// idle before the request arrived.
+/// Sends a GET. If the connection ends before a response, sends it once more: the server may have closed the
+/// idle connection before the request arrived.
 async fn send(client: &reqwest::Client, target: &RequestTarget) -> Result<reqwest::Response> {
     let url = target.uri.to_string().parse::<url::Url>();
     let url = url.map_err(|error| ErrorKind::Config(format!("bad URL: {error}")))?;
@@ -167,20 +169,20 @@ async fn send(client: &reqwest::Client, target: &RequestTarget) -> Result<reqwes
         request
     };
     let response = match client.execute(request()).await {
-        Err(error) if is_unanswered(&error) => client.execute(request()).await,
+        Err(error) if is_without_response(&error) => client.execute(request()).await,
         response => response,
     };
     response.map_err(request_fault)
 }
 
-/// Whether a request with these headers is for one version of an object.
+/// Whether a request with these headers names the version of the object.
 fn names_version(request: &HeaderMap) -> bool {
     request.contains_key(header::IF_MATCH) || request.contains_key(header::IF_UNMODIFIED_SINCE)
 }
 
-/// Whether a response has the version, and begins at the byte, that the headers of a request name.
+/// Whether a response has the version and begins with the byte that the headers of its request name.
 fn has_named_bytes(response: &HeaderMap, request: &HeaderMap) -> bool {
-    // Listings of some clouds have ETags without their quotes.
+    // Listings of some clouds have ETags without quotes.
     let text =
         |headers: &HeaderMap, name| Some(headers.get(name)?.to_str().ok()?.trim_matches('"').to_owned());
     let named = text(request, header::IF_MATCH).or_else(|| text(request, header::IF_UNMODIFIED_SINCE));
@@ -192,7 +194,7 @@ fn has_named_bytes(response: &HeaderMap, request: &HeaderMap) -> bool {
             == first_byte(text(response, header::CONTENT_RANGE), "bytes ")
 }
 
-/// The secrets of the proxies in the environment and of another one.
+/// The secrets of the proxies in the environment and of `more`, another proxy.
 pub(super) fn proxy_secrets(more: Option<String>) -> Arc<SentSecrets> {
     let mut sent = SentSecrets::default();
     for proxy in proxy_urls().chain(more) {
@@ -201,7 +203,8 @@ pub(super) fn proxy_secrets(more: Option<String>) -> Arc<SentSecrets> {
     Arc::new(sent)
 }
 
-/// Reads a small body to its end, so that its connection can be reused. A large one is not worth it.
+/// Reads a small body to its end, so that its connection can be reused. A large one is dropped, which is
+/// faster.
 async fn discard(response: reqwest::Response) {
     if response.content_length().is_some_and(|length| length <= read_buffer::size() as u64) {
         let reading = response.bytes_stream().for_each(|_| future::ready(()));

@@ -1,17 +1,17 @@
-//! The server that a URL names.
+//! The server of a URL.
 
 use crate::{ErrorKind, Result};
 use http::Uri;
 use std::fmt;
 
-/// The URI of a request for `url`, without user and password, which are sent as a header or not at all.
+/// The URI of a request for `url`, without user and password, which are only sent as a header, if at all.
 pub(crate) fn request_uri(mut url: url::Url) -> Result<Uri> {
-    // These fail for URLs without a host, which are refused later.
+    // These calls fail for URLs without a host, which are refused later.
     let _ = (url.set_username(""), url.set_password(None));
     url.as_str().parse().map_err(|error| ErrorKind::Config(format!("bad URL: {error}")).into())
 }
 
-/// Whether secrets may be sent to a URL: over TLS, or to this machine.
+/// Whether secrets may be sent to a URL: if it uses TLS, or is of this machine.
 #[cfg(any(feature = "gcs", feature = "s3", feature = "http"))]
 pub(crate) fn may_get_secrets(url: &url::Url) -> bool {
     let is_local = match url.host() {
@@ -23,7 +23,7 @@ pub(crate) fn may_get_secrets(url: &url::Url) -> bool {
     url.scheme() == "https" || url.scheme() == "http" && is_local
 }
 
-/// The scheme, host and port that a connection leads to. Displayed as in the header `Host`.
+/// The scheme, host and port of a connection. Displayed as in the header `Host`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct HttpOrigin {
     pub(super) tls: bool,

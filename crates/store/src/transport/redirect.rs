@@ -1,4 +1,4 @@
-//! Redirects: where a request goes next, and with which headers.
+//! Redirects: to which URI a request is sent next, and with which headers.
 
 use super::origin::{HttpOrigin, request_uri};
 use crate::location::Failure;
@@ -12,10 +12,10 @@ use std::sync::Arc;
 /// Maximum number of redirects of one request.
 const MAX_REDIRECTS: usize = 10;
 
-/// The URI and headers of a request. The same rules hold for all requests, whichever client sends them: https
-/// redirects only to https, and another server gets [no headers but a few](is_public).
+/// The URI and headers of a request. The same rules apply to all requests: https redirects only to https, and
+/// another server gets only [a few headers](is_public).
 ///
-/// It is the one owner of what was sent, which a response may repeat.
+/// It also keeps the secrets of all redirects, which a response may repeat.
 pub(crate) struct RequestTarget {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
@@ -23,19 +23,19 @@ pub(crate) struct RequestTarget {
     pub(crate) note: Option<String>,
     /// The URIs and headers of this request before each redirect.
     earlier: Vec<(Uri, HeaderMap)>,
-    /// The secrets that are sent beside URI and headers: to a proxy, or in a body.
-    more: Arc<SentSecrets>,
+    /// The secrets that are sent in addition to the URI and headers: to a proxy, or in a body.
+    other_secrets: Arc<SentSecrets>,
 }
 
 impl RequestTarget {
-    /// `more` has the secrets that are sent beside `uri` and `headers`.
-    pub(crate) fn new(uri: Uri, headers: HeaderMap, more: Arc<SentSecrets>) -> Self {
-        RequestTarget { uri, headers, note: None, earlier: Vec::new(), more }
+    /// `other_secrets` has the secrets that are sent in addition to `uri` and `headers`.
+    pub(crate) fn new(uri: Uri, headers: HeaderMap, other_secrets: Arc<SentSecrets>) -> Self {
+        RequestTarget { uri, headers, note: None, earlier: Vec::new(), other_secrets }
     }
 
-    /// All secrets that were sent so far.
+    /// All secrets that have been sent.
     pub(crate) fn sent(&self) -> SentSecrets {
-        let mut sent = SentSecrets::clone(&self.more);
+        let mut sent = SentSecrets::clone(&self.other_secrets);
         let earlier = self.earlier.iter().map(|(uri, headers)| (uri, headers));
         for (uri, headers) in earlier.chain([(&self.uri, &self.headers)]) {
             sent.add_url(uri.to_string());
@@ -48,7 +48,8 @@ impl RequestTarget {
         sent
     }
 
-    /// The fault of a request that got no response. After a redirect it names a host that a server chose.
+    /// The fault of a request without a response. After a redirect, its text may contain a host that a server
+    /// chose, so secrets are removed.
     pub(crate) fn fault(&self, error: Error) -> Error {
         if self.earlier.is_empty() {
             return error;
@@ -61,23 +62,26 @@ impl RequestTarget {
         }
     }
 
-    /// The URI to which a response redirects, if it is one of another server.
+    /// The URI to which a response redirects, if it is on another server.
     ///
     /// # Errors
     ///
     /// As for [`follow`](RequestTarget::follow).
     #[cfg(feature = "http")]
-    pub(crate) fn leads_elsewhere(&self, status: StatusCode, headers: &HeaderMap) -> Result<Option<Uri>> {
+    pub(crate) fn redirect_to_other_server(
+        &self,
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> Result<Option<Uri>> {
         let Some(next) = redirect(status, headers, &self.uri, || self.sent())? else { return Ok(None) };
         Ok((HttpOrigin::of(&self.uri)? != HttpOrigin::of(&next)?).then_some(next))
     }
 
-    /// Follows the redirect of a response, if it is one. Returns whether it is: then the request is sent
-    /// again, to the new URI.
+    /// If the response is a redirect, sets the URI and headers of the next request, and returns true.
     ///
     /// # Errors
     ///
-    /// If the request must not be sent to where the response leads.
+    /// If the request must not be sent to the new URI.
     pub(crate) fn follow(
         &mut self,
         method: &Method,
@@ -85,7 +89,7 @@ impl RequestTarget {
         headers: &HeaderMap,
     ) -> Result<bool> {
         let safe = matches!(*method, Method::GET | Method::HEAD);
-        // Only after these is an unsafe method repeated as it is (RFC 9110, 15.4).
+        // Only these repeat an unsafe method unchanged (RFC 9110, 15.4).
         if !safe && !matches!(status.as_u16(), 307 | 308) {
             return Ok(false);
         }
@@ -100,11 +104,11 @@ impl RequestTarget {
             let (region, to) = (region(headers, &sent), sent.redact(&to.to_string()));
             if !safe {
                 let why =
-                    format!("{method} was redirected from {from} to {to}, and is sent to no other server");
+                    format!("{method} was redirected from {from} to {to}, and is not sent to another server");
                 return Err(refused(why + &region));
             }
             if keep_public(&mut self.headers) {
-                let why = format!("redirected from {from} to {to}, which is sent no credentials");
+                let why = format!("redirected from {from} to {to}, to which no credentials are sent");
                 self.note = Some(why + &region);
             }
         }
@@ -122,10 +126,10 @@ fn redirect(
 ) -> Result<Option<Uri>> {
     let (301..=303 | 307 | 308) = status.as_u16() else { return Ok(None) };
     let Some(location) = headers.get(header::LOCATION) else { return Ok(None) };
-    let location = location.to_str().map_err(|_| refused("a redirect to something that is no URL".into()))?;
+    let location = location.to_str().map_err(|_| refused("a redirect to an invalid URL".into()))?;
     let base = url::Url::parse(&uri.to_string()).map_err(|error| ErrorKind::Store(Failure::boxed(&error)))?;
     let next = base.join(location);
-    let next = next.map_err(|error| refused(format!("a redirect to something that is no URL: {error}")))?;
+    let next = next.map_err(|error| refused(format!("a redirect to an invalid URL: {error}")))?;
     match next.scheme() {
         "http" if base.scheme() == "https" => {
             Err(refused("a redirect from https to http is not followed".into()))
@@ -142,8 +146,8 @@ fn refused(why: String) -> Error {
     ErrorKind::Store(why.into()).into()
 }
 
-/// Whether a header may be sent to another server: those that say which bytes are wanted, and in which form.
-/// Any other may have a credential.
+/// Whether a header may be sent to another server: those that say which bytes are requested, and in which
+/// form. All others may contain credentials.
 pub(crate) fn is_public(name: &HeaderName) -> bool {
     let public = [
         header::RANGE,
@@ -159,8 +163,8 @@ pub(crate) fn is_public(name: &HeaderName) -> bool {
     public.contains(name)
 }
 
-/// Whether the value of a header that no other server gets is no secret, since it describes the request. Its
-/// text may be part of any explanation.
+/// Whether the value of a header that is not sent to other servers is not secret either, since it describes
+/// the request. Such a value may be part of any message, so it is not removed from them.
 fn is_technical(name: &HeaderName) -> bool {
     let technical = [
         "content-encoding",
@@ -184,7 +188,7 @@ fn is_technical(name: &HeaderName) -> bool {
     technical.contains(&name.as_str())
 }
 
-/// Removes all headers that another server must not get. Returns whether there were any.
+/// Removes all headers that must not be sent to another server. Returns whether there were any.
 fn keep_public(headers: &mut HeaderMap) -> bool {
     let is_kept = |(name, value): &(&HeaderName, &HeaderValue)| is_public(name) && !value.is_sensitive();
     let names: Vec<_> =
@@ -195,7 +199,7 @@ fn keep_public(headers: &mut HeaderMap) -> bool {
     !names.is_empty()
 }
 
-/// What to do where S3 says that the bucket is in another region, as the end of a message; or nothing.
+/// The end of a message that says what to do if S3 says that the bucket is in another region; else empty.
 pub(crate) fn region(headers: &HeaderMap, sent: &SentSecrets) -> String {
     match headers.get("x-amz-bucket-region").and_then(|region| region.to_str().ok()) {
         Some(region) => {
@@ -259,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_something_goes_to_no_other_server() {
+    fn writes_are_not_redirected_to_another_server() {
         for (status, to, expected) in [
             (307, "https://a/c", Some(true)),
             (308, "c", Some(true)),
@@ -275,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_elsewhere_is_named() {
+    fn the_region_of_a_bucket_is_in_the_note() {
         let mut headers = location("https://bucket.s3.eu-west-1.amazonaws.com/b");
         headers.insert("x-amz-bucket-region", "eu-west-1".parse().unwrap());
         let mut target = signed("https://s3.us-east-1.amazonaws.com/bucket/b");

@@ -3,7 +3,7 @@ use super::*;
 use proptest::prelude::*;
 use std::ptr;
 
-/// The options that a file is encoded with.
+/// The options with which a test file is encoded.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     colors: tj::TJPF,
@@ -25,7 +25,7 @@ impl Kind {
         height: 53,
     };
 
-    /// A file of noise, so that all neighbours of a pixel matter.
+    /// A file of noise, so that a wrong neighbour of a pixel changes the result.
     fn file(self) -> Vec<u8> {
         let channels = [1, 3, 4][usize::from(self.colors == tj::TJPF_TJPF_RGB)
             + 2 * usize::from(self.colors == tj::TJPF_TJPF_CMYK)];
@@ -37,7 +37,8 @@ impl Kind {
         };
         let pixels: Vec<u8> = (0..count).map(step).collect();
         let (mut file, mut size) = (ptr::null_mut(), 0);
-        // SAFETY: the pixels are as many as they have to be, and the file is copied before it is freed.
+        // SAFETY: the number of pixels fits the size and the format, and the file is copied before it is
+        // freed.
         unsafe {
             let handle = tj::tj3Init(tj::TJINIT_TJINIT_COMPRESS as c_int);
             for (parameter, value) in [
@@ -81,7 +82,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     )
 }
 
-/// A part of a rectangle, by fractions of its sides.
+/// A part of a rectangle, given by fractions of its sides.
 fn part(of: Rect, [x, y, width, height]: [f64; 4]) -> Rect {
     let (x, y) = ((f64::from(of.width) * x) as u32, (f64::from(of.height) * y) as u32);
     let some = |most: u32, part: f64| 1 + (f64::from(most - 1) * part) as u32;
@@ -92,7 +93,7 @@ fn fractions() -> impl Strategy<Value = [f64; 4]> {
     any::<[u16; 4]>().prop_map(|numbers| numbers.map(|number| f64::from(number) / 65536.0))
 }
 
-/// The pixels of a part of a picture that is in memory.
+/// The pixels of a part of a decoded picture.
 fn cut(pixels: &[u8], width: u32, channels: usize, part: Rect) -> Vec<u8> {
     let row = |y: u32| {
         let start = (y * width + part.x) as usize * channels;
@@ -114,12 +115,12 @@ fn decoded(
     Ok((raster, pixels))
 }
 
-/// Checks that a decoded window is the same as that part of the whole decoded picture.
+/// Checks that a decoded window equals that part of the whole decoded picture.
 fn check_window(file: &[u8], all: Rect, window: Rect, shrink: u32, channels: usize) {
     check_windows(file, all, window, shrink, channels, &[true, false]);
 }
 
-/// The same for each of these values of `verify`.
+/// As [`check_window`], for each of these values of `verify`.
 fn check_windows(file: &[u8], all: Rect, window: Rect, shrink: u32, channels: usize, verified: &[bool]) {
     let decoder = &mut TurboDecoder::default();
     let request = DecodeRequest { window: all, reduction: shrink.into(), channels, verify: verified[0] };
@@ -153,7 +154,7 @@ proptest! {
     }
 
     #[test]
-    fn the_other_decoder_sees_the_same(
+    fn both_decoders_give_nearly_the_same_pixels(
         kind in kind().prop_filter("small", |kind| kind.width.min(kind.height) > 8),
     ) {
         let file = kind.file();
@@ -165,12 +166,13 @@ proptest! {
         let limit = 1 << 24;
         portable::decode(&file, &headers, request, limit, &mut Vec::new(), &mut other).unwrap();
         prop_assert_eq!(pixels.len(), other.len());
-        // In the last column and row of halved chroma it interpolates with samples outside of the picture.
+        // For halved chroma, `zune-jpeg` interpolates the last column and row with samples outside of the
+        // picture.
         let inner = Rect::all(kind.width - 1, kind.height - 1);
         let [pixels, other] = [pixels, other].map(|pixels| cut(&pixels, kind.width, 3, inner));
-        let off: Vec<u8> = pixels.iter().zip(&other).map(|(a, b)| a.abs_diff(*b)).collect();
-        let worst = *off.iter().max().unwrap();
-        let mean = off.iter().copied().map(f64::from).sum::<f64>() / off.len() as f64;
+        let differences: Vec<u8> = pixels.iter().zip(&other).map(|(a, b)| a.abs_diff(*b)).collect();
+        let worst = *differences.iter().max().unwrap();
+        let mean = differences.iter().copied().map(f64::from).sum::<f64>() / differences.len() as f64;
         prop_assert!(worst <= 6 && mean <= 0.5, "{worst} {mean}");
     }
 
@@ -207,14 +209,14 @@ fn whole(kind: Kind) -> DecodeRequest {
     DecodeRequest { window: kind.all(), reduction: 1.0, channels: 3, verify: true }
 }
 
-/// Where the image data of a file starts.
+/// The offset at which the image data of a file starts.
 fn data(file: &[u8]) -> usize {
     let at = file.windows(2).position(|marker| marker == b"\xff\xda").unwrap() + 2;
     at + usize::from(u16::from_be_bytes([file[at], file[at + 1]]))
 }
 
 #[test]
-fn data_that_ends_early_is_an_error_unless_nobody_looks_there() {
+fn data_that_ends_early_is_an_error_unless_it_is_not_verified() {
     for restart in [0, 1] {
         let kind = Kind { restart, ..Kind::RGB };
         let file = kind.file();
@@ -235,7 +237,7 @@ fn data_that_ends_early_is_an_error_unless_nobody_looks_there() {
 }
 
 #[test]
-fn both_decoders_see_data_that_ends_early() {
+fn both_decoders_detect_data_that_ends_early() {
     let mut scratch = (TurboDecoder::default(), Vec::new());
     let colors = [tj::TJPF_TJPF_RGB, tj::TJPF_TJPF_GRAY, tj::TJPF_TJPF_CMYK];
     let samplings =
@@ -255,17 +257,17 @@ fn both_decoders_see_data_that_ends_early() {
                 let complete = headers.scans.complete;
                 let one = scratch.0.decode(&cut, &headers, request, limit, &mut to);
                 let other = portable::decode(&cut, &headers, request, limit, &mut scratch.1, &mut to);
-                // The bits that the last symbol lacks may be ones.
-                let legal = !complete || progressive && end + 2 >= last;
-                assert!(legal || one.is_err(), "{kind:?} {end} of {last}");
-                assert!(legal || other.is_err(), "{kind:?} {end} of {last}");
+                // The missing bits of the last symbol may be ones, which is not detected.
+                let undetectable = !complete || progressive && end + 2 >= last;
+                assert!(undetectable || one.is_err(), "{kind:?} {end} of {last}");
+                assert!(undetectable || other.is_err(), "{kind:?} {end} of {last}");
             }
         }
     }
 }
 
 #[test]
-fn bytes_behind_the_last_pixel_are_an_error_unless_they_are_zeros_or_nobody_looks() {
+fn bytes_behind_the_last_pixel_are_an_error_unless_they_are_zeros_or_unverified() {
     let surplus = |kind: Kind, bytes: &[u8], verify: bool| {
         let file = kind.file();
         let (start, end) = file.split_at(file.len() - 2);
@@ -285,14 +287,14 @@ fn bytes_behind_the_last_pixel_are_an_error_unless_they_are_zeros_or_nobody_look
     ] {
         assert_eq!(surplus(Kind::RGB, bytes, verify).is_ok(), good, "{bytes:?} {verify}");
     }
-    // If there are markers between the pixels, the position of the bytes is unknown.
+    // If there are markers in the image data, the position of the bytes is unknown.
     for kind in [Kind { restart: 1, ..Kind::RGB }, Kind { progressive: true, ..Kind::RGB }] {
         assert!(surplus(kind, &[1; 40], true).is_err());
     }
 }
 
 #[test]
-fn what_is_only_odd_is_left_to_the_other_decoder() {
+fn files_with_odd_headers_are_decoded_in_rust() {
     let file = Kind::RGB.file();
     let (version, end) = (11, data(&file));
     let mut scratch = JpegScratch::default();
@@ -315,7 +317,7 @@ fn what_is_only_odd_is_left_to_the_other_decoder() {
 }
 
 #[test]
-fn layouts_that_the_other_decoder_refuses_are_read() {
+fn layouts_that_the_rust_decoder_does_not_support_are_decoded() {
     // All components have the same sampling factors, so none is subsampled.
     let kind = Kind { subsampling: tj::TJSAMP_TJSAMP_444, ..Kind::RGB };
     let mut file = kind.file();
@@ -325,7 +327,7 @@ fn layouts_that_the_other_decoder_refuses_are_read() {
         file[factors + 3 * component] = 0x12;
     }
     let window = Rect { x: 30, y: 20, width: 20, height: 20 };
-    // The image data was encoded for other blocks.
+    // The image data was encoded with other blocks, so that it would not pass verification.
     check_windows(&file, kind.all(), window, 1, 3, &[false]);
 
     // The Adobe segment of a CMYK file with a transform of 0, which is read, and of 1, which contradicts it.
@@ -339,7 +341,7 @@ fn layouts_that_the_other_decoder_refuses_are_read() {
 }
 
 #[test]
-fn factors_of_a_single_component_mean_nothing() {
+fn factors_of_a_single_component_have_no_effect() {
     let kind = Kind { colors: tj::TJPF_TJPF_GRAY, subsampling: tj::TJSAMP_TJSAMP_GRAY, ..Kind::RGB };
     let mut file = kind.file();
     let (_, wanted) = decoded(&mut TurboDecoder::default(), &file, whole(kind)).unwrap();
@@ -355,7 +357,7 @@ fn factors_of_a_single_component_mean_nothing() {
 }
 
 #[test]
-fn memory_is_not_taken_beyond_the_limit() {
+fn decoding_beyond_the_memory_limit_is_an_error() {
     for progressive in [false, true] {
         let kind = Kind { progressive, ..Kind::RGB };
         let file = kind.file();
@@ -365,7 +367,7 @@ fn memory_is_not_taken_beyond_the_limit() {
         let size = 67 * 53 * 3;
         assert!(read(whole(kind), size).is_ok());
         assert!(matches!(read(whole(kind), size - 1), Err(ImageError::TooLarge { .. })));
-        // Files of several scans are in memory as a whole.
+        // libjpeg holds files of several scans in memory as a whole.
         let corner = DecodeRequest { window: Rect::all(5, 5), ..whole(kind) };
         assert_eq!(read(corner, size - 1).is_ok(), !progressive);
     }

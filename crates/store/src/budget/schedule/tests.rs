@@ -1,4 +1,4 @@
-//! Queues share connections and memory, and no reader waits forever.
+//! Tests that queues share connections and memory, and that no reader waits forever.
 
 use super::*;
 use proptest::prelude::*;
@@ -79,7 +79,7 @@ fn a_range_that_a_reader_waits_for_is_always_granted() {
 }
 
 #[test]
-fn the_limit_is_known_to_be_connections_or_memory() {
+fn is_limited_tells_that_connections_and_not_memory_are_the_limit() {
     let mut schedule = schedule(&[(0, 0, 100)]);
     let limits = ScheduleLimits { bytes: 1000, ..LIMITS };
     while schedule.next(limits).is_some() {}
@@ -98,7 +98,7 @@ const LARGE: ScheduleLimits = ScheduleLimits {
     range_size: 8 * MIB,
 };
 
-/// Sizes of all ranges in MiB, each received and read before the next one is requested.
+/// The sizes of all ranges in MiB, if each is received and read before the next one is requested.
 fn sizes(schedule: &mut RangeSchedule) -> Vec<u64> {
     let next = || {
         let (id, range) = schedule.next(LARGE)?;
@@ -213,7 +213,7 @@ fn without_room_a_waiting_reader_gets_a_small_range() {
 }
 
 #[test]
-fn a_range_that_is_waited_for_takes_a_part_of_the_room_that_is_left() {
+fn an_awaited_range_takes_an_eighth_of_little_free_memory() {
     let limits = ScheduleLimits { bytes: 8 * MIB, ..LARGE };
     let mut awaited = |in_use| {
         let mut schedule = RangeSchedule { bytes: in_use, ..RangeSchedule::default() };
@@ -223,7 +223,7 @@ fn a_range_that_is_waited_for_takes_a_part_of_the_room_that_is_left() {
     };
     let lengths = [0, 4 * MIB, 8 * MIB - 100_000, 8 * MIB, 80 * MIB].map(&mut awaited);
     assert_eq!(lengths, [4 * MIB, MIB / 2, MIN_WITHOUT_ROOM, MIN_WITHOUT_ROOM, MIN_WITHOUT_ROOM]);
-    // A size that the user has set does not exceed it either.
+    // A range size that the user has set does not change that.
     let mut schedule = RangeSchedule { bytes: 8 * MIB, ..RangeSchedule::default() };
     schedule.add(id(0, 0), 0..1 << 40, Some(MIB), usize::MAX);
     schedule.await_next(id(0, 0));
@@ -246,7 +246,7 @@ fn objects_behind_the_first_leave_room_for_it() {
 }
 
 #[test]
-fn memory_is_given_back_as_it_is_read() {
+fn memory_is_given_back_as_bytes_are_read() {
     let mut schedule = schedule(&[(0, 0, 100), (1, 0, 100)]);
     assert_eq!(taken(&mut schedule).len(), 3);
     schedule.released(id(0, 0), 7);
@@ -256,7 +256,7 @@ fn memory_is_given_back_as_it_is_read() {
 }
 
 #[test]
-fn a_window_grows_by_what_is_free() {
+fn a_window_grows_only_by_free_memory() {
     let limits = ScheduleLimits { bytes: 64 * MIB, ..LARGE };
     let mut schedule = RangeSchedule::default();
     (0..3).for_each(|queue| schedule.add(id(queue, 0), 0..u64::MAX, None, 1));
@@ -282,7 +282,7 @@ fn short_first_ranges_leave_the_connections_to_others() {
     let first = taken(&mut schedule);
     assert_eq!(first.len(), 4, "no more than of others");
     assert!(first.iter().all(|(id, range)| schedule.is_short_first(*id, range)));
-    // The first response says how long its object is, and its body is still in flight.
+    // The first response tells the size of its object, and its body is still in flight.
     schedule.extend(id(0, 0), 64 << 10..100 * MIB, usize::MAX);
     let more = taken(&mut schedule);
     assert_eq!(more.len(), 4);
@@ -292,7 +292,7 @@ fn short_first_ranges_leave_the_connections_to_others() {
     assert_eq!((schedule.connections, schedule.long_connections()), (8, 4));
     schedule.short_first_received();
     assert_eq!((schedule.connections, schedule.long_connections()), (7, 4));
-    // The others know the usual size now, and are requested as before.
+    // The size of the other objects is now assumed, and they are requested as before.
     assert!(taken(&mut schedule).is_empty(), "the front has used up its connections");
 }
 
@@ -307,9 +307,9 @@ fn an_idle_queue_keeps_its_ranges_and_gets_no_more() {
         range_size: 10,
     };
     let mut held: Vec<ObjectId> = std::iter::from_fn(|| schedule.next(limits)).map(|(id, _)| id).collect();
-    let of_idle = |held: &[ObjectId]| held.iter().filter(|id| id.queue == 1).count();
-    let before = of_idle(&held);
-    // The other queue reads all that it has, again and again.
+    let idle_ranges = |held: &[ObjectId]| held.iter().filter(|id| id.queue == 1).count();
+    let before = idle_ranges(&held);
+    // The other queue reads all its ranges, again and again.
     for _ in 0..200 {
         let Some(at) = held.iter().position(|id| id.queue == 0) else { break };
         let at = held.remove(at);
@@ -317,7 +317,7 @@ fn an_idle_queue_keeps_its_ranges_and_gets_no_more() {
         schedule.read(at, 10);
         held.extend(std::iter::from_fn(|| schedule.next(limits)).map(|(id, _)| id));
     }
-    assert_eq!(of_idle(&held), before, "returned memory goes to the queue that reads");
+    assert_eq!(idle_ranges(&held), before, "returned memory goes to the queue that reads");
     assert!(held.len() > before);
     // When the idle queue reads again, it gets more again.
     let at = held.iter().position(|id| id.queue == 1).unwrap();
@@ -327,13 +327,13 @@ fn an_idle_queue_keeps_its_ranges_and_gets_no_more() {
     assert_eq!(schedule.next(limits).map(|(id, _)| id.queue), Some(1));
 }
 
-/// Grants all that `limits` allow. `Budget` asks again until there is no more.
+/// Grants all ranges that `limits` allow, as `Budget` does.
 fn grant_all(schedule: &mut RangeSchedule, limits: ScheduleLimits) -> Vec<(ObjectId, u64)> {
     std::iter::from_fn(|| schedule.next(limits)).map(|(id, range)| (id, range.end - range.start)).collect()
 }
 
 #[test]
-fn a_loader_leaves_an_eighth_however_many_streams_it_has_and_however_far_it_has_read() {
+fn a_loader_with_any_number_of_streams_leaves_an_eighth_of_the_memory() {
     let limits = ScheduleLimits { connections: 1000, max_connections: 1000, bytes: 256 * MIB, ..LARGE };
     for (streams, size, part_read) in
         [(8, None, 0), (16, None, 1), (16, None, 3 * MIB), (64, None, MIB), (16, Some(32 * MIB), 1)]
@@ -344,7 +344,8 @@ fn a_loader_leaves_an_eighth_however_many_streams_it_has_and_however_far_it_has_
         held.iter().for_each(|(id, _)| schedule.released(*id, part_read));
         grant_all(&mut schedule, limits);
         assert!(schedule.bytes <= 224 * MIB, "{streams}, {size:?}, {part_read}: {}", schedule.bytes / MIB);
-        // It pauses, and a second and a third loader begin: each reader waits for its first range.
+        // The loader pauses, and a second and a third loader begin, whose readers all wait for their first
+        // range.
         for loader in 1..3 {
             let queues = loader * 100..loader * 100 + 8;
             queues.clone().for_each(|queue| schedule.add(id(queue, 0), 0..1 << 40, None, 0));
@@ -367,7 +368,7 @@ fn a_queue_that_must_leave_room_does_not_block_others() {
     schedule.add(id(0, 0), 0..1 << 40, None, usize::MAX);
     grant_all(&mut schedule, limits);
     assert_eq!(schedule.bytes, 56 * MIB);
-    // It holds the fewest bytes, but only objects behind its first one can be requested.
+    // Queue 1 has the fewest bytes, but only an object after its first one can be requested.
     schedule.add(id(1, 0), 0..u64::MAX, None, 0);
     schedule.add(id(1, 1), 0..1 << 40, None, usize::MAX);
     schedule.add(id(2, 0), 0..1 << 40, None, usize::MAX);
@@ -375,7 +376,7 @@ fn a_queue_that_must_leave_room_does_not_block_others() {
 }
 
 #[test]
-fn single_responses_ask_for_more_requests() {
+fn objects_with_one_response_each_lead_to_more_requests() {
     let limits = ScheduleLimits { connections: 4, max_connections: 10, ..LARGE };
     let sizes = ObjectRangeSizes { all: None, first: Some(64 << 10) };
     let mut schedule = RangeSchedule::default();
@@ -384,7 +385,7 @@ fn single_responses_ask_for_more_requests() {
         schedule.set_remaining(queue, u64::MAX);
     }
     assert_eq!(grant_all(&mut schedule, limits).len(), 4);
-    // Each response brings its whole object, and the readers wait.
+    // Each response has its whole object, and the readers wait.
     assert!(schedule.is_limited());
     assert_eq!((schedule.short_first(), schedule.long_connections()), (4, 0));
     assert_eq!(grant_all(&mut schedule, ScheduleLimits { connections: 8, ..limits }).len(), 4);
@@ -411,8 +412,8 @@ fn a_queue_that_reads_a_long_range_is_not_idle() {
 }
 
 proptest! {
-    /// In any order of events, the limits hold except for ranges that are waited for, every object is
-    /// requested from its first byte to its last, and nothing is held in the end.
+    /// In any order of events, the limits hold (no reader waits here), every object is requested from its
+    /// first byte to its last, and in the end nothing is in use.
     #[test]
     fn all_bytes_are_requested_once_and_given_back(
         objects in prop::collection::vec((0u64..3, 1u64..60), 1..9),
@@ -447,10 +448,10 @@ proptest! {
         added.iter().for_each(|(id, _, _)| schedule.remove(*id));
         prop_assert!(schedule.queues.is_empty() && schedule.bytes == 0 && schedule.connections == 0);
     }
-    /// In any order of events, at most one range of a queue is beyond the limit, and never a large one: what
-    /// is in use is bounded however many readers wait.
+    /// In any order of events, each queue exceeds the limit by at most one small range, so that the memory in
+    /// use is bounded even if all readers wait.
     #[test]
-    fn waiting_readers_exceed_the_memory_by_the_least_range_each(
+    fn each_waiting_reader_exceeds_the_memory_by_at_most_one_small_range(
         queues in 1u64..12,
         events in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 1..200),
     ) {
