@@ -54,8 +54,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let bytes = index.iter().filter_map(|shard| shard.bytes()).sum();
     let seconds = start.elapsed().as_secs_f64();
     println!(
-        "{} shards with {} samples and {}, indexed in {seconds:.2} s from the headers: {:.0} samples/s, {:.1} \
-         MB/s",
+        "{} shards with {} samples and {}, indexed in {seconds:.2} s from the headers: {:.0} samples/s, \
+         {:.1} MB/s",
         index.len(),
         index.samples(),
         HumanBytes(bytes),

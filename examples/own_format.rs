@@ -1,5 +1,5 @@
-//! Implements a custom shard format and reads shards of it. A record is the length of a text, in 4 little-endian
-//! bytes, and the text.
+//! Implements a custom shard format and reads shards of it. A record is the length of a text, in 4
+//! little-endian bytes, and the text.
 //!
 //! ```text
 //! cargo run --example own_format

@@ -5,8 +5,8 @@
 //! cargo run --features gcs --example write_shards -- 'gs://bucket/train-%06d.tar'
 //! ```
 //!
-//! To make shards from folders of images or lists of files, use `shardstream create` (docs/cli-writing.md); to
-//! make shards of CIFAR-10, use `examples/make_shards`.
+//! To make shards from folders of images or lists of files, use `shardstream create` (docs/cli-writing.md);
+//! to make shards of CIFAR-10, use `examples/make_shards`.
 
 #[path = "support/progress.rs"]
 mod progress;
@@ -32,8 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut writer = ShardWriter::builder(options.pattern).max_count(1000).max_bytes(500_000_000).build()?;
     let mut progress = Progress::new()?;
     for n in 0..options.samples {
-        // The value of a field is raw bytes, such as those of a file, or a value that the writer encodes in the
-        // format of the field's extension.
+        // The value of a field is raw bytes, such as those of a file, or a value that the writer encodes in
+        // the format of the field's extension.
         let pixels = (0..32 * 32 * 3).map(|at| (at * n / 97) as u8).collect::<Vec<u8>>();
         let image = Image::new(ImageMode::Rgb8, 32, pixels)?;
         let sample = Sample::new(format!("{n:06}")).with("png", image).with("cls", n % 10);

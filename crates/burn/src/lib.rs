@@ -1,10 +1,10 @@
 //! Trains [burn](burn) models from WebDataset tar shards, which [`shardstream`] reads.
 //!
 //! [`ShardLoader`] implements burn's [`DataLoader`](burn::data::dataloader::DataLoader) over a shardstream
-//! [`Loader`](shardstream::Loader), so burn's `Learner` and any other code that trains from a `DataLoader` can
-//! train from shards. The `Loader` shuffles, batches, divides the data among ranks, runs the threads and skips
-//! damaged samples; burn's own shuffling, batching and worker threads are not needed. Each iteration reads the
-//! next epoch.
+//! [`Loader`](shardstream::Loader), so burn's `Learner` and any other code that trains from a `DataLoader`
+//! can train from shards. The `Loader` shuffles, batches, divides the data among ranks, runs the threads and
+//! skips damaged samples; burn's own shuffling, batching and worker threads are not needed. Each iteration
+//! reads the next epoch.
 //!
 //! ```
 //! use burn::data::dataloader::DataLoader;

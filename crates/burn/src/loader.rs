@@ -26,8 +26,8 @@ pub const UNKNOWN_ITEMS: usize = usize::MAX >> 24;
 /// multi-device strategy share the count of epochs.
 ///
 /// An error ends the iteration: the iterator returns a [`DatasetError`] whose source is a
-/// [`shardstream::Error`], which names the shard, or a [`SliceError`]. burn's `Learner` then stops and returns
-/// the error. To skip damaged samples instead, set
+/// [`shardstream::Error`], which names the shard, or a [`SliceError`]. burn's `Learner` then stops and
+/// returns the error. To skip damaged samples instead, set
 /// [`on_error`](shardstream::loader::LoaderBuilder::on_error) on the [`Loader`].
 pub struct ShardLoader<O> {
     shared: Arc<Shared<O>>,
@@ -230,7 +230,8 @@ impl<O: Send + 'static> Iterator for Epoch<'_, O> {
         }
         let mut run = lock(&self.run.as_ref()?.1);
         let Some(next) = run.next(self.loader.slice) else {
-            // burn may save the checkpoint of this epoch before the other devices have dropped their iterators.
+            // burn may save the checkpoint of this epoch before the other devices have dropped their
+            // iterators.
             if let Some((learner_epoch, state)) = run.end_state() {
                 self.loader.shared.position().note_ended(learner_epoch, state);
             }

@@ -1,10 +1,10 @@
 //! A run: one epoch, read once for all devices of a loader.
 //!
-//! The batches of a run are divided into *rounds* of one batch for each of `n` devices: batch `r * n + i` goes
-//! to device `i` in round `r`. The first device that asks for its batch of a round reads the whole round, and
-//! puts the batches of the other devices into `ready`. An incomplete last round is left out, so that all
-//! devices take the same number of steps: strategies wait for all devices at each step, and would wait forever
-//! for a device that has no batch.
+//! The batches of a run are divided into *rounds* of one batch for each of `n` devices: batch `r * n + i`
+//! goes to device `i` in round `r`. The first device that asks for its batch of a round reads the whole
+//! round, and puts the batches of the other devices into `ready`. An incomplete last round is left out, so
+//! that all devices take the same number of steps: strategies wait for all devices at each step, and would
+//! wait forever for a device that has no batch.
 
 use crate::shared::{Shared, StartedEpoch};
 use burn::tensor::Device;

@@ -105,8 +105,8 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// Trains until the end of epoch `epochs`, from the checkpoint of epoch `from`, or from the start if that is
-    /// 0.
+    /// Trains until the end of epoch `epochs`, from the checkpoint of epoch `from`, or from the start if that
+    /// is 0.
     fn train(&self, train: &ShardLoader<Batch>, from: usize, epochs: usize) -> LearningResult<Model> {
         let checkpoints = self.dir.join("checkpoints");
         let valid = Job { log: Log::default(), stop: None, ..*self }.loader();

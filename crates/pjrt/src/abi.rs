@@ -19,8 +19,8 @@ pub(super) unsafe trait CStruct {
 /// A C struct followed by zeros.
 ///
 /// Newer versions of the API add fields at the end of its structs. A plugin refuses a struct that is smaller
-/// than the one it was built with, but accepts a larger one. Zero has meant "default" for every field added so
-/// far, so with this padding the same bindings work with newer plugins.
+/// than the one it was built with, but accepts a larger one. Zero has meant "default" for every field added
+/// so far, so with this padding the same bindings work with newer plugins.
 #[repr(C)]
 pub(super) struct Padded<T> {
     inner: T,
@@ -128,8 +128,8 @@ macro_rules! args {
 }
 
 /// `call!(plugin, Function, args)`: calls a function of the plugin's table. Returns a
-/// [`PjrtError`](super::PjrtError) if the plugin returns an error or its table lacks the function. Unsafe: see
-/// [`super::Plugin::invoke`].
+/// [`PjrtError`](super::PjrtError) if the plugin returns an error or its table lacks the function. Unsafe:
+/// see [`super::Plugin::invoke`].
 macro_rules! call {
     ($plugin:expr, $function:ident, $args:expr) => {
         $plugin.invoke(
@@ -145,8 +145,8 @@ pub(super) fn non_null<T>(pointer: *mut T, call: &'static str) -> Result<NonNull
     NonNull::new(pointer).ok_or(PjrtError::Nothing { call })
 }
 
-/// The code of a StableHLO program, followed by a zero byte that `code_size` does not count: MLIR's text parser
-/// reads the byte after the code, and continues if it is not zero.
+/// The code of a StableHLO program, followed by a zero byte that `code_size` does not count: MLIR's text
+/// parser reads the byte after the code, and continues if it is not zero.
 pub(super) struct ProgramCode(Vec<u8>);
 
 impl ProgramCode {

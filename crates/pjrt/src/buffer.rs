@@ -41,7 +41,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type of the elements of a device array. Sealed: every bit pattern must be a valid value of the type.
+/// A Rust type of the elements of a device array. Sealed: every bit pattern must be a valid value of the
+/// type.
 pub trait Element: Copy + Default + sealed::Sealed {
     /// The element type of the API.
     const TYPE: ElementType;
@@ -175,8 +176,8 @@ impl Handle {
             }
         };
         if let Some(event) = event {
-            // If the plugin has no callbacks, `keep` waits for the transfer; if it cannot wait either, it leaks
-            // the client, which then stays open.
+            // If the plugin has no callbacks, `keep` waits for the transfer; if it cannot wait either, it
+            // leaks the client, which then stays open.
             let _ = event.keep(self.client.clone());
         }
     }
@@ -198,8 +199,8 @@ impl Handle {
     }
 }
 
-/// An array on a device. Dropping the buffer frees the array. An array that is still being uploaded or computed
-/// can be passed to programs; reading it waits until it is complete.
+/// An array on a device. Dropping the buffer frees the array. An array that is still being uploaded or
+/// computed can be passed to programs; reading it waits until it is complete.
 #[derive(Debug)]
 pub struct Buffer {
     handle: Handle,

@@ -13,8 +13,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread;
 
-/// The devices that a plugin drives. Clones share the devices. When the last clone is dropped, the devices are
-/// closed as soon as no transfer to them is under way.
+/// The devices that a plugin drives. Clones share the devices. When the last clone is dropped, the devices
+/// are closed as soon as no transfer to them is under way.
 ///
 /// In a job of several processes, as on a TPU slice of several hosts, each process sees the devices of the
 /// whole job, and uploads data to its own, the *local* devices. The devices of the job and the local devices
@@ -79,8 +79,8 @@ impl Drop for ClientInner {
         if !in_callback() {
             return drop(open);
         }
-        // A transfer held the last reference, and this is the plugin's thread that ended the transfer. Closing
-        // a client waits for the plugin's threads to end, which this thread cannot do for itself.
+        // A transfer held the last reference, and this is the plugin's thread that ended the transfer.
+        // Closing a client waits for the plugin's threads to end, which this thread cannot do for itself.
         let open = ManuallyDrop::new(open);
         let close = move || drop(ManuallyDrop::into_inner(open));
         // If no thread can be started, the client stays open.
@@ -94,8 +94,8 @@ impl Plugin {
         Client::create(*self, options, None)
     }
 
-    /// Like [`client`](Self::client), for one of several processes, which exchange addresses through `values`.
-    /// Waits until all processes have opened their devices.
+    /// Like [`client`](Self::client), for one of several processes, which exchange addresses through
+    /// `values`. Waits until all processes have opened their devices.
     pub fn client_of_job(
         &self,
         options: &[PluginOption],

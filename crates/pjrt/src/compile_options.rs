@@ -16,8 +16,8 @@ pub enum Span {
 pub struct CompileOptions {
     /// Number of copies that run the same program independently.
     pub replicas: usize,
-    /// Number of devices that run one copy of the program together. Sharding annotations in the program say how
-    /// its data is split among them.
+    /// Number of devices that run one copy of the program together. Sharding annotations in the program say
+    /// how its data is split among them.
     pub partitions: usize,
 }
 

@@ -39,8 +39,8 @@ impl Event {
     /// Keeps a value until the event has happened, also if its operation fails. A thread of the plugin then
     /// drops the value; if the event has happened already, the value is dropped at once.
     ///
-    /// Returns an error if the plugin refuses the callback. This function then waits for the event and drops the
-    /// value, or leaks the value if waiting fails too.
+    /// Returns an error if the plugin refuses the callback. This function then waits for the event and drops
+    /// the value, or leaks the value if waiting fails too.
     pub(super) fn keep<T: Send + 'static>(self, value: T) -> Result<(), PjrtError> {
         let kept = Box::into_raw(Box::new(KeptValue { plugin: self.plugin, value }));
         let mut args = args!(PJRT_Event_OnReady_Args {
@@ -74,8 +74,8 @@ pub(super) fn in_callback() -> bool {
 ///
 /// # Safety
 ///
-/// `kept` is a `Box<KeptValue<T>>`, and `error` is null or an error of its plugin. This function takes ownership
-/// of both.
+/// `kept` is a `Box<KeptValue<T>>`, and `error` is null or an error of its plugin. This function takes
+/// ownership of both.
 unsafe extern "C" fn drop_kept<T>(error: *mut sys::PJRT_Error, kept: *mut c_void) {
     let drop_all = || {
         // SAFETY: the caller's promise.

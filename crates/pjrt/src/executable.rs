@@ -47,8 +47,8 @@ impl Executable {
     ///
     /// # Safety
     ///
-    /// `executable` is a live executable of `client` that nobody else destroys. The devices that it was compiled
-    /// for include the first `devices` local devices of the client, and no other local device.
+    /// `executable` is a live executable of `client` that nobody else destroys. The devices that it was
+    /// compiled for include the first `devices` local devices of the client, and no other local device.
     pub(super) unsafe fn from_raw(
         client: Client,
         executable: NonNull<sys::PJRT_LoadedExecutable>,
@@ -120,8 +120,8 @@ impl Executable {
     /// Starts the program. `state`, `inputs` and the results each have one list per device of this process.
     ///
     /// `state` is consumed: a program that was exported with donated arguments reuses their memory. `inputs`
-    /// are never donated. The results are returned before the program has finished, and may be passed to other
-    /// programs. Reading a result waits for the program, and fails if the program failed.
+    /// are never donated. The results are returned before the program has finished, and may be passed to
+    /// other programs. Reading a result waits for the program, and fails if the program failed.
     pub fn run(
         &self,
         state: Vec<Vec<Buffer>>,
@@ -171,8 +171,8 @@ impl Executable {
             num_args: self.signature.state.len() + self.signature.inputs.len(),
             output_lists: output_lists.as_ptr(),
         });
-        // SAFETY: there is one list per device, each with `num_args` live buffers of this client; each list of
-        // results has room for `outputs` results; all of them live during the call.
+        // SAFETY: there is one list per device, each with `num_args` live buffers of this client; each list
+        // of results has room for `outputs` results; all of them live during the call.
         unsafe { call!(self.client.plugin(), PJRT_LoadedExecutable_Execute, args) }?;
         // SAFETY: the results are now live and ours.
         unsafe { self.adopt(&outputs) }

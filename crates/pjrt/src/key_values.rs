@@ -9,8 +9,8 @@ use std::ptr::{self, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A key-value store that the processes of a job share. The plugin calls it from any thread and as long as the
-/// client lives: it creates communicators when a program first runs.
+/// A key-value store that the processes of a job share. The plugin calls it from any thread and as long as
+/// the client lives: it creates communicators when a program first runs.
 pub trait KeyValues: Send + Sync {
     /// Stores a value.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), KeyValueError>;
@@ -72,8 +72,8 @@ impl CallbackStore {
     ///
     /// # Safety
     ///
-    /// `user_arg` is the one that [`set_callbacks`](Self::set_callbacks) has set, and `callback_error` is null
-    /// or a function of the plugin.
+    /// `user_arg` is the one that [`set_callbacks`](Self::set_callbacks) has set, and `callback_error` is
+    /// null or a function of the plugin.
     unsafe fn answer(
         user_arg: *mut c_void,
         callback_error: *mut sys::PJRT_CallbackError,

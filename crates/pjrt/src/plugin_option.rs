@@ -7,13 +7,14 @@ use std::str::FromStr;
 /// An option of a plugin, written as `name=value`: for example `cpu_device_count=8` of the CPU plugin.
 ///
 /// The text of a value determines its type: `8` is a whole number, `0.75` a fraction, `true` and `false` are
-/// Booleans, and `[0,1]` is a list of whole numbers. Any other value, and any value in double quotes, is text.
+/// Booleans, and `[0,1]` is a list of whole numbers. Any other value, and any value in double quotes, is
+/// text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PluginOption {
     /// The name of the option.
     pub name: String,
-    /// The value. If it does not have the type that the plugin expects, the plugin may return an error, or, as
-    /// the CPU plugin does, end the process.
+    /// The value. If it does not have the type that the plugin expects, the plugin may return an error, or,
+    /// as the CPU plugin does, end the process.
     pub value: OptionValue,
 }
 

@@ -11,8 +11,8 @@ use std::ffi::c_void;
 const CALL: &str = "PJRT_Client_BufferFromHostBuffer";
 
 impl Client {
-    /// Copies a dense array in row-major order to device `device` of this process. The array is copied when the
-    /// function returns.
+    /// Copies a dense array in row-major order to device `device` of this process. The array is copied when
+    /// the function returns.
     pub fn upload<T: Element>(&self, data: &[T], dims: &[i64], device: usize) -> Result<Buffer, PjrtError> {
         let spec = Spec::of::<T>(dims);
         check(&spec, data.len())?;
@@ -24,18 +24,18 @@ impl Client {
         Ok(Buffer::new(handle?, spec.into(), device))
     }
 
-    /// Starts to copy a dense array of bytes in row-major order to device `device` of this process, and returns
-    /// at once. The device copies from the memory of `bytes`, without another copy on the host. A thread of the
-    /// plugin drops `bytes` as soon as the transfer has ended or failed. Reading the array waits for the
-    /// transfer, and returns an error if it failed.
+    /// Starts to copy a dense array of bytes in row-major order to device `device` of this process, and
+    /// returns at once. The device copies from the memory of `bytes`, without another copy on the host. A
+    /// thread of the plugin drops `bytes` as soon as the transfer has ended or failed. Reading the array
+    /// waits for the transfer, and returns an error if it failed.
     pub fn upload_bytes(&self, bytes: Bytes, dims: &[i64], device: usize) -> Result<Buffer, PjrtError> {
         let spec = Spec::of::<u8>(dims);
         check(&spec, bytes.len())?;
         let semantics =
             sys::PJRT_HostBufferSemantics::PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
         // SAFETY: `bytes` has as many bytes as the dimensions say. Nobody can change them, and moving `bytes`
-        // does not move them. `bytes` is kept until the event says that the plugin does not need them any more.
-        // A call that fails keeps no reference.
+        // does not move them. `bytes` is kept until the event says that the plugin does not need them any
+        // more. A call that fails keeps no reference.
         let (handle, done) = unsafe { self.start(bytes.as_ptr().cast(), &spec, device, semantics) }?;
         match done {
             // The bytes are dropped before the client, for which their memory may be mapped.
@@ -53,7 +53,8 @@ impl Client {
     ///
     /// # Safety
     ///
-    /// `data` points to an array of this spec that is neither freed nor changed for as long as `semantics` says.
+    /// `data` points to an array of this spec that is neither freed nor changed for as long as `semantics`
+    /// says.
     unsafe fn start(
         &self,
         data: *const c_void,
@@ -70,8 +71,8 @@ impl Client {
             host_buffer_semantics: semantics,
             device: self.local_device(device)?,
         });
-        // SAFETY: client and device are alive, the dimensions live during the call, and `data` lives as long as
-        // needed by the caller's promise. Array and event are handed over.
+        // SAFETY: client and device are alive, the dimensions live during the call, and `data` lives as long
+        // as needed by the caller's promise. Array and event are handed over.
         unsafe {
             call!(self.plugin(), PJRT_Client_BufferFromHostBuffer, args)?;
             let done = Event::from_raw(self.plugin(), args.done_with_host_buffer);

@@ -1,7 +1,7 @@
 //! Shows progress: on a terminal a bar with rate and time left, elsewhere plain lines.
 //!
-//! This file is a copy of the trainer's module in `examples/resnet`, with rates. A crate that both share would be
-//! longer than this file.
+//! This file is a copy of the trainer's module in `examples/resnet`, with rates. A crate that both share
+//! would be longer than this file.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::{Mutex, PoisonError};

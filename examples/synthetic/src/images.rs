@@ -2,8 +2,8 @@
 //!
 //! Images have ten classes of shapes and textures, in random colours, positions, sizes and light, with noise.
 //! Colours do not depend on the class: a linear classifier is right for about a quarter of the images, and
-//! ResNet-8 for more than 90 % after three epochs of 4096 images. A horizontal flip or a shift by a few pixels
-//! does not change the class.
+//! ResNet-8 for more than 90 % after three epochs of 4096 images. A horizontal flip or a shift by a few
+//! pixels does not change the class.
 
 use shardstream::Rng;
 
@@ -110,8 +110,8 @@ struct Figure {
 impl Figure {
     fn draw(rng: &mut Rng, class: usize) -> Self {
         let radius = uniform(rng, 8.0, 12.0);
-        // The figure may touch the border but not leave the image. After a shift by 4 pixels most of it is still
-        // in the image.
+        // The figure may touch the border but not leave the image. After a shift by 4 pixels most of it is
+        // still in the image.
         let mut coordinate = || uniform(rng, radius, SIZE as f32 - radius);
         let center = (coordinate(), coordinate());
         // Cosine and sine from the tangent of half the angle, which is between about -14 and 14 degrees.
@@ -143,7 +143,8 @@ impl Figure {
         }
     }
 
-    /// Distance to the nearest edge of stripes along the axis `u`, negative inside. Half of each period is inside.
+    /// Distance to the nearest edge of stripes along the axis `u`, negative inside. Half of each period is
+    /// inside.
     fn stripe(&self, u: f32) -> f32 {
         let phase = u / self.period;
         ((phase - phase.floor() - 0.5).abs() - 0.25) * self.period

@@ -37,8 +37,8 @@ impl Default for Counts {
 const PER_SHARD: u64 = 512;
 /// Seed of the images, which do not depend on the training's seed.
 const DATA_SEED: u64 = 1;
-/// Version of the images, a part of the directory's name. Increase it when the images change, so that shards of
-/// older images are not used.
+/// Version of the images, a part of the directory's name. Increase it when the images change, so that shards
+/// of older images are not used.
 const VERSION: u32 = 1;
 
 /// Returns the patterns of shards of synthetic images below `dir`. Writes the shards if they do not exist.

@@ -1,8 +1,8 @@
 //! A small trainer to learn from: tar shards → loader → feed → step → checkpoint → resume.
 //!
-//! Read the code from `run` down. It trains a network with one hidden layer to distinguish horizontal stripes,
-//! vertical stripes and checkerboards. The step is a StableHLO program, `step.mlir`, which a PJRT plugin compiles
-//! for its device. The device is the CPU, or the device of the plugin in `PJRT_PLUGIN`.
+//! Read the code from `run` down. It trains a network with one hidden layer to distinguish horizontal
+//! stripes, vertical stripes and checkerboards. The step is a StableHLO program, `step.mlir`, which a PJRT
+//! plugin compiles for its device. The device is the CPU, or the device of the plugin in `PJRT_PLUGIN`.
 
 use shardstream::codec::Array;
 use shardstream::collate::TensorBatch;
@@ -65,8 +65,8 @@ fn run() -> Result<()> {
         None => Checkpoint { weights: initial_weights(), state: loader.epochs(0).state() },
     };
     let end = start.state.batches() + steps;
-    // The batches after the state: the rest of its epoch, and then one epoch after the other. `start` reads the
-    // first batches while the step is being compiled.
+    // The batches after the state: the rest of its epoch, and then one epoch after the other. `start` reads
+    // the first batches while the step is being compiled.
     let mut batches = loader.restore(&start.state)?;
     batches.start();
 
@@ -99,8 +99,8 @@ fn write_shards(dir: &Path) -> Result<String> {
     Ok(format!("{}/train-{{000000..000003}}.tar", dir.display()))
 }
 
-/// Draws stripes or squares of random width, position and colour, with noise. The class does not follow from any
-/// single pixel.
+/// Draws stripes or squares of random width, position and colour, with noise. The class does not follow from
+/// any single pixel.
 fn picture(class: u64, number: u64) -> Result<Image> {
     let mut rng = Rng::new(7, class, number);
     let (width, right, down) = (2 + rng.below(3), rng.below(16), rng.below(16));
@@ -118,8 +118,8 @@ fn picture(class: u64, number: u64) -> Result<Image> {
 
 // ---- loader ----
 
-/// A loader that reads the shards in another order in each epoch, and decodes on threads. Its batches have two
-/// tensors: pictures, u8 of (64, 16, 16, 3), and classes, i32 of (64).
+/// A loader that reads the shards in another order in each epoch, and decodes on threads. Its batches have
+/// two tensors: pictures, u8 of (64, 16, 16, 3), and classes, i32 of (64).
 fn open_loader(shards: &str) -> Result<Loader<TensorBatch>> {
     let dataset = Dataset::builder(shards).shuffle_shards(true).streams(4).seed(SEED).build()?;
     let columns = Columns::new()
@@ -136,8 +136,8 @@ fn open_loader(shards: &str) -> Result<Loader<TensorBatch>> {
 
 // ---- device ----
 
-/// Opens the devices of the plugin in `PJRT_PLUGIN`, such as `libtpu.so`. Without that variable, opens those of
-/// XLA's plugin for the CPU, which is downloaded the first time.
+/// Opens the devices of the plugin in `PJRT_PLUGIN`, such as `libtpu.so`. Without that variable, opens those
+/// of XLA's plugin for the CPU, which is downloaded the first time.
 fn open_device() -> Result<Client> {
     let plugin = match std::env::var_os("PJRT_PLUGIN") {
         Some(path) => PathBuf::from(path),
@@ -148,8 +148,8 @@ fn open_device() -> Result<Client> {
     Ok(client)
 }
 
-/// Compiles the step for one device. The weights are its state, which it consumes; pictures and classes are its
-/// inputs.
+/// Compiles the step for one device. The weights are its state, which it consumes; pictures and classes are
+/// its inputs.
 fn compile(client: &Client) -> Result<Executable, PjrtError> {
     let signature = Signature {
         state: WEIGHTS.iter().map(|(_, shape)| Spec::of::<f32>(&dims(shape))).collect(),
@@ -162,8 +162,8 @@ fn dims(shape: &[usize]) -> Vec<i64> {
     shape.iter().map(|length| *length as i64).collect()
 }
 
-/// The initial weights: random numbers, whose limit decreases with the number of inputs of a layer. Biases are
-/// zero.
+/// The initial weights: random numbers, whose limit decreases with the number of inputs of a layer. Biases
+/// are zero.
 fn initial_weights() -> Vec<Vec<f32>> {
     let draw = |(number, (_, shape)): (usize, &(&str, &[usize]))| {
         let mut rng = Rng::new(SEED, 0, number as u64);
@@ -179,13 +179,13 @@ fn initial_weights() -> Vec<Vec<f32>> {
 struct DeviceBatch {
     images: Buffer,
     labels: Buffer,
-    /// The state of the loader after this batch. The feed is some batches ahead of the step, so the loader's own
-    /// state would count batches that were not trained on.
+    /// The state of the loader after this batch. The feed is some batches ahead of the step, so the loader's
+    /// own state would count batches that were not trained on.
     state: State,
 }
 
-/// Starts the transfer of a batch. The device reads the pictures from the loader's own memory, which returns to
-/// the loader when the transfer has ended.
+/// Starts the transfer of a batch. The device reads the pictures from the loader's own memory, which returns
+/// to the loader when the transfer has ended.
 fn upload(client: &Client, mut batch: TensorBatch) -> shardstream::Result<DeviceBatch> {
     let state = batch.state().cloned().ok_or_else(|| Error::step("a batch of a loader has a state"))?;
     let images = batch.take("image")?.into_bytes();
@@ -246,8 +246,8 @@ struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Writes the checkpoint as a shard of one sample, with the step in the shard's name. A shard appears whole or
-    /// not at all, so the weights and the state of a checkpoint are always of the same step.
+    /// Writes the checkpoint as a shard of one sample, with the step in the shard's name. A shard appears
+    /// whole or not at all, so the weights and the state of a checkpoint are always of the same step.
     fn save(self, dir: &Path) -> Result<PathBuf> {
         let step = self.state.batches();
         let mut sample = Sample::new("checkpoint").with("state.txt", self.state.to_string());

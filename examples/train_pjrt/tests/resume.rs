@@ -1,5 +1,5 @@
-//! Tests that a training in two runs ends exactly as a training in one run, and that a directory that cannot be
-//! written is an error at the start.
+//! Tests that a training in two runs ends exactly as a training in one run, and that a directory that cannot
+//! be written is an error at the start.
 
 use std::path::Path;
 use std::process::Command;

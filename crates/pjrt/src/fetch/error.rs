@@ -38,8 +38,8 @@ pub enum FetchError {
     },
     /// The download does not have the pinned hash.
     #[error(
-        "{wheel} was downloaded but is not the pinned file (sha256 {got}, expected {expected}); it was deleted. \
-         Check whether a package mirror or proxy changes the file."
+        "{wheel} was downloaded but is not the pinned file (sha256 {got}, expected {expected}); it was \
+         deleted. Check whether a package mirror or proxy changes the file."
     )]
     Hash {
         /// The wheel.

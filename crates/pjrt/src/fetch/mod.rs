@@ -1,5 +1,5 @@
-//! Downloads plugins from Python wheels. Pip downloads the wheels, whose hashes are pinned; the unpacked files
-//! are kept in a cache.
+//! Downloads plugins from Python wheels. Pip downloads the wheels, whose hashes are pinned; the unpacked
+//! files are kept in a cache.
 //!
 //! Most programs need only [`cpu_plugin`]. [`Wheel`] and [`WheelSet`] download other plugins.
 //!

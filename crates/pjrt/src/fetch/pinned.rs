@@ -50,8 +50,8 @@ impl Pinned<'_> {
         report(&format!("downloading {} with pip ({} MB)", self.name(), self.download_mb));
         let output = Command::new("python3")
             .args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"])
-            // Some wheels have hundreds of megabytes, which a small /tmp cannot hold. Pip's own cache would be
-            // no use: no wheel is downloaded twice.
+            // Some wheels have hundreds of megabytes, which a small /tmp cannot hold. Pip's own cache would
+            // be no use: no wheel is downloaded twice.
             .args(["--disable-pip-version-check", "--no-cache-dir", "--progress-bar=off", "-d"])
             .arg(dir)
             .arg(format!("{}=={}", self.package, self.version))

@@ -39,16 +39,16 @@ struct WheelSetRecord {
 }
 
 impl WheelSet<'_> {
-    /// Returns the path of the main file. Downloads the wheels that are not in the cache, with pip. `report` is
-    /// called with a line of progress before each slow step.
+    /// Returns the path of the main file. Downloads the wheels that are not in the cache, with pip. `report`
+    /// is called with a line of progress before each slow step.
     ///
     /// If a download is interrupted, the next call downloads only the wheels that were not unpacked yet.
     pub fn ensure(&self, cache: &Path, report: &dyn Fn(&str)) -> Result<PathBuf, FetchError> {
         self.ensure_with(cache, report, |wheel, dir| wheel.pip_download(dir, self.advice, report))
     }
 
-    /// Like [`ensure`](Self::ensure), with `download` instead of pip. `download` writes a wheel into the given
-    /// directory and returns the wheel's path.
+    /// Like [`ensure`](Self::ensure), with `download` instead of pip. `download` writes a wheel into the
+    /// given directory and returns the wheel's path.
     pub fn ensure_with(
         &self,
         cache: &Path,
@@ -87,8 +87,8 @@ impl WheelSet<'_> {
         }
     }
 
-    /// Waits until no other process installs these wheels in this cache. Returns `None` if the file system has
-    /// no locks: processes then install the wheels independently.
+    /// Waits until no other process installs these wheels in this cache. Returns `None` if the file system
+    /// has no locks: processes then install the wheels independently.
     fn lock(&self, home: &Path, report: &dyn Fn(&str)) -> Option<File> {
         let file = File::create(home.join(LOCK)).ok()?;
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
@@ -130,8 +130,8 @@ impl WheelSet<'_> {
         fs::rename(written, record_of(home, wheel)).map_err(failed)
     }
 
-    /// Unpacks the wanted files of a wheel below `to`. Returns the size of each file. An error has the name of
-    /// the file that cannot be unpacked, or an empty name for the wheel itself.
+    /// Unpacks the wanted files of a wheel below `to`. Returns the size of each file. An error has the name
+    /// of the file that cannot be unpacked, or an empty name for the wheel itself.
     fn unpack(&self, archive: &Path, to: &Path) -> Result<BTreeMap<String, u64>, (String, ZipError)> {
         let in_member = |member: &str| {
             let member = member.to_owned();
@@ -177,8 +177,8 @@ impl WheelSet<'_> {
             path: cache.into(),
             wheel: wheel.into(),
             needed_mb: self.unpacked_mb + 3 * largest,
-            also: ". Set SHARDSTREAM_CACHE to a directory on a larger disk, or free space here; wheels that are \
-                   unpacked already are kept",
+            also: ". Set SHARDSTREAM_CACHE to a directory on a larger disk, or free space here; wheels that \
+                   are unpacked already are kept",
         }
     }
 }
@@ -187,8 +187,8 @@ fn record_of(home: &Path, wheel: &Pinned<'_>) -> PathBuf {
     home.join(format!("installed-{}.json", wheel.package))
 }
 
-/// Whether all files of a wheel exist with their recorded sizes. Hashes are not checked again: they would take
-/// minutes.
+/// Whether all files of a wheel exist with their recorded sizes. Hashes are not checked again: they would
+/// take minutes.
 fn is_installed(home: &Path, wheel: &Pinned<'_>) -> bool {
     let record = fs::read(record_of(home, wheel)).ok().and_then(|json| serde_json::from_slice(&json).ok());
     record.is_some_and(|record: WheelSetRecord| {

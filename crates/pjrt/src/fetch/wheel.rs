@@ -28,14 +28,14 @@ struct WheelRecord {
 const RECORD: &str = "installed.json";
 
 impl Wheel<'_> {
-    /// Returns the path of the file. If it is not in the cache, downloads the wheel with pip. `report` is called
-    /// with a line of progress before each slow step.
+    /// Returns the path of the file. If it is not in the cache, downloads the wheel with pip. `report` is
+    /// called with a line of progress before each slow step.
     pub fn ensure(&self, cache: &Path, report: &dyn Fn(&str)) -> Result<PathBuf, FetchError> {
         self.ensure_with(cache, report, |dir| self.pinned.pip_download(dir, self.advice, report))
     }
 
-    /// Like [`ensure`](Self::ensure), with `download` instead of pip. `download` writes the wheel into the given
-    /// directory and returns the wheel's path.
+    /// Like [`ensure`](Self::ensure), with `download` instead of pip. `download` writes the wheel into the
+    /// given directory and returns the wheel's path.
     pub fn ensure_with(
         &self,
         cache: &Path,
@@ -82,8 +82,8 @@ impl Wheel<'_> {
         self.member.rsplit('/').next().unwrap_or(self.member)
     }
 
-    /// The path of the file, if it exists with the recorded size. The hash of the wheel was checked before the
-    /// file was unpacked; checking a hash each time would take a second.
+    /// The path of the file, if it exists with the recorded size. The hash of the wheel was checked before
+    /// the file was unpacked; checking a hash each time would take a second.
     fn installed(&self, home: &Path) -> Option<PathBuf> {
         let record: WheelRecord = serde_json::from_slice(&fs::read(home.join(RECORD)).ok()?).ok()?;
         let file = home.join(self.file_name());

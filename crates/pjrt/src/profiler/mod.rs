@@ -99,8 +99,8 @@ pub struct Profiler {
     is_running: bool,
 }
 
-// SAFETY: the plugin's profiler may be used from any thread, and two threads never use it at the same time: the
-// type is not `Sync`.
+// SAFETY: the plugin's profiler may be used from any thread, and two threads never use it at the same time:
+// the type is not `Sync`.
 unsafe impl Send for Profiler {}
 
 impl Plugin {
@@ -268,8 +268,8 @@ fn options() -> Vec<u8> {
     options.into_bytes()
 }
 
-/// Removes the zero byte after the message in XLA's buffer, since strict readers of protocol buffers refuse it.
-/// The fields of an `XSpace` are all length-delimited: skipping from field to field finds the end of the
+/// Removes the zero byte after the message in XLA's buffer, since strict readers of protocol buffers refuse
+/// it. The fields of an `XSpace` are all length-delimited: skipping from field to field finds the end of the
 /// message. Bytes of another form are returned unchanged.
 fn without_padding(mut bytes: Vec<u8>) -> Vec<u8> {
     fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {

@@ -1,5 +1,5 @@
-//! Tests of programs, transfers and mapped memory on one GPU. The environment variable `SHARDSTREAM_TEST_CUDA` is
-//! the path of the plugin, `xla_cuda_plugin.so`.
+//! Tests of programs, transfers and mapped memory on one GPU. The environment variable
+//! `SHARDSTREAM_TEST_CUDA` is the path of the plugin, `xla_cuda_plugin.so`.
 
 use bytes::Bytes;
 use shardstream_pjrt::{

@@ -1,5 +1,5 @@
-//! Tests of the key-value store through which the processes of a job exchange addresses. They use a fake plugin,
-//! since the CPU plugin has no jobs of several processes.
+//! Tests of the key-value store through which the processes of a job exchange addresses. They use a fake
+//! plugin, since the CPU plugin has no jobs of several processes.
 
 mod build;
 

@@ -1,6 +1,6 @@
-//! A fake PJRT plugin, which the tests build. It exchanges the processes' devices through the key-value store, as
-//! the CUDA plugin does, and checks that it deletes each value that it reads. Uploads are released at once;
-//! programs can be compiled and loaded, but not run.
+//! A fake PJRT plugin, which the tests build. It exchanges the processes' devices through the key-value
+//! store, as the CUDA plugin does, and checks that it deletes each value that it reads. Uploads are released
+//! at once; programs can be compiled and loaded, but not run.
 #![allow(unsafe_code)]
 
 #[allow(non_camel_case_types, non_snake_case, non_upper_case_globals, dead_code, clippy::all)]

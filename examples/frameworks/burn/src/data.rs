@@ -18,13 +18,14 @@ pub struct Images {
     pub labels: Tensor<1, Int>,
 }
 
-/// A loader of shuffled and augmented batches from shards of images and classes. All batches are full, and all
-/// epochs have the same number of batches. Damaged images are skipped, up to one in a thousand.
+/// A loader of shuffled and augmented batches from shards of images and classes. All batches are full, and
+/// all epochs have the same number of batches. Damaged images are skipped, up to one in a thousand.
 ///
 /// # Errors
 /// Fails if the shards cannot be read.
 pub fn loader(shards: &str, batch: usize, seed: u64) -> Result<Loader<TensorBatch>> {
-    // The index makes all epochs have the same number of batches. It is built once and kept beside the shards.
+    // The index makes all epochs have the same number of batches. It is built once and kept beside the
+    // shards.
     let dataset = Dataset::builder(shards).auto_index(AutoIndex::beside());
     let dataset = dataset.streams(4).shuffle_shards(true).seed(seed).build()?;
     let image = ImageColumn::new("jpg;jpeg;png;webp", SIZE)

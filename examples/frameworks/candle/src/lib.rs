@@ -12,13 +12,14 @@ use shardstream::state::Ledger;
 /// Height and width of the images.
 const SIZE: u32 = 32;
 
-/// A loader of shuffled and augmented batches from shards of images and classes. All batches are full, and all
-/// epochs have the same number of batches. Damaged images are skipped, up to one in a thousand.
+/// A loader of shuffled and augmented batches from shards of images and classes. All batches are full, and
+/// all epochs have the same number of batches. Damaged images are skipped, up to one in a thousand.
 ///
 /// # Errors
 /// Fails if the shards cannot be read.
 pub fn loader(shards: &str, batch: usize, seed: u64) -> shardstream::Result<Loader<TensorBatch>> {
-    // The index makes all epochs have the same number of batches. It is built once and kept beside the shards.
+    // The index makes all epochs have the same number of batches. It is built once and kept beside the
+    // shards.
     let dataset = Dataset::builder(shards).auto_index(AutoIndex::beside());
     let dataset = dataset.streams(4).shuffle_shards(true).seed(seed).build()?;
     let image = ImageColumn::new("jpg;jpeg;png;webp", SIZE)
@@ -72,8 +73,8 @@ pub struct Step {
     pub accuracy: f32,
 }
 
-/// Trains for `epochs` epochs on a device. Calls `log` after each step, and `skipped` after each epoch in which
-/// samples were skipped. Returns a report that says whether the batches were ready in time.
+/// Trains for `epochs` epochs on a device. Calls `log` after each step, and `skipped` after each epoch in
+/// which samples were skipped. Returns a report that says whether the batches were ready in time.
 ///
 /// # Errors
 /// Returns the first error of the data or the network.

@@ -17,8 +17,8 @@ use std::time::Instant;
 /// Make shards of the downloaded files of CIFAR-10: DEST/train/cifar-train-%06d.tar and
 /// DEST/val/cifar-val-%06d.tar.
 ///
-/// A sample has an image (png or ppm) and the number of its class (cls). The index of each set is written beside
-/// its shards.
+/// A sample has an image (png or ppm) and the number of its class (cls). The index of each set is written
+/// beside its shards.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {

@@ -1,9 +1,9 @@
 //! Reads the pickles of CIFAR-10 without running any code that they name.
 //!
-//! A pickle is a program for a small stack machine. Python's machine calls any function that a pickle names. This
-//! machine knows the results of the five functions that a numpy array needs, and refuses every other name. It
-//! builds numbers, strings, lists, tuples, dictionaries and arrays of bytes, in about as much memory as the file's
-//! size.
+//! A pickle is a program for a small stack machine. Python's machine calls any function that a pickle names.
+//! This machine knows the results of the five functions that a numpy array needs, and refuses every other
+//! name. It builds numbers, strings, lists, tuples, dictionaries and arrays of bytes, in about as much memory
+//! as the file's size.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

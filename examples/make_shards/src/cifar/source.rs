@@ -1,8 +1,8 @@
 //! Reads the downloaded files of CIFAR-10: <https://www.cs.toronto.edu/~kriz/cifar.html>.
 //!
 //! In the binary form a file has records of a label and 3072 bytes of pixels. In the Python form a file is a
-//! pickled dictionary with an array `data`, whose rows have 3072 bytes, and a list `labels`. In both forms the
-//! bytes of an image are the red, then the green, then the blue values of its 1024 pixels.
+//! pickled dictionary with an array `data`, whose rows have 3072 bytes, and a list `labels`. In both forms
+//! the bytes of an image are the red, then the green, then the blue values of its 1024 pixels.
 
 use super::pickle::Pickle;
 use crate::{Error, Result};
@@ -77,12 +77,11 @@ pub struct Sets {
     pub test: Images,
 }
 
-/// Reads both sets from a folder, or from the downloaded archive, compressed or not. If the source has the files of
-/// both forms, reads the binary form.
+/// Reads both sets from a folder, or from the downloaded archive, compressed or not. If the source has the
+/// files of both forms, reads the binary form.
 ///
-/// # Errors
-/// [`Error::NoBatches`] if there is no batch, [`Error::Batch`] if a batch is missing or damaged, and the errors of
-/// reading files.
+/// # Errors [`Error::NoBatches`] if there is no batch, [`Error::Batch`] if a batch is missing or damaged, and
+/// the errors of reading files.
 pub fn read(source: &Path) -> Result<Sets> {
     let in_source = |error| Error::file(source, error);
     let files = match std::fs::metadata(source).map_err(in_source)?.is_dir() {

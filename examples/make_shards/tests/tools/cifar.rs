@@ -1,7 +1,7 @@
 //! Tests of the shards of CIFAR-10, from both forms of the downloaded files.
 //!
-//! The test with the Python form has `SHARDSTREAM_TEST_PYTHON` or `python3`, with numpy, write the pickles, and is
-//! ignored by default. A pickle as Python 2 wrote it is in `tests/data`.
+//! The test with the Python form has `SHARDSTREAM_TEST_PYTHON` or `python3`, with numpy, write the pickles,
+//! and is ignored by default. A pickle as Python 2 wrote it is in `tests/data`.
 
 use flate2::write::GzEncoder;
 use make_shards::Error;
