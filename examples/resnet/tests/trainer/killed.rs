@@ -84,7 +84,10 @@ fn kill_and_resume(url: &str, environment: &[(&str, &str)]) {
     let refused = anew.envs(environment.iter().copied()).output().unwrap();
     assert!(!refused.status.success());
     let message = String::from_utf8(refused.stderr).unwrap();
-    assert!(message.contains("checkpoint-00000030.tar is there already: --resume"), "{message}");
+    assert!(
+        message.contains("checkpoint-00000030.tar exists already: resume from it with --resume"),
+        "{message}"
+    );
 }
 
 #[test]
