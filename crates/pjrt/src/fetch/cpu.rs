@@ -37,8 +37,8 @@ fn wheel_for(system: &str, processor: &str) -> Option<Wheel<'static>> {
         pinned: Pinned { package: "xla-cpu-pjrt", version: "0.0.1", sha256, download_mb: 64 },
         member: "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so",
         advice: "The download needs python3 with pip 20.3 or newer (on Debian: apt install python3-pip), \
-                 access to a Python package index, and glibc 2.27. Without them: download the wheel elsewhere, \
-                 unzip it, and load the .so in it.",
+                 access to a Python package index, and glibc 2.27. Without them: download the wheel \
+                 elsewhere, unzip it, and load the .so in it.",
     })
 }
 

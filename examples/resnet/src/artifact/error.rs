@@ -10,7 +10,8 @@ use std::path::PathBuf;
 pub enum ArtifactError {
     /// The name is neither that of a built-in artifact nor the path of an artifact.
     #[error(
-        "no artifact {name:?}: give the name of a built-in one ({}), or the path of another one, without .json",
+        "no artifact {name:?}: give the name of a built-in one ({}), or the path of another one, without \
+         .json",
         built_in::names()
     )]
     Unknown {

@@ -21,16 +21,16 @@ const DIGEST: &str = "sha256.txt";
 pub struct Checkpoint {
     /// Sums and times of the whole job.
     pub progress: Progress,
-    /// State of the training data after the last batch that was trained on. A checkpoint that is written has the
-    /// state of one rank's streams; one that is read has the merged state of all streams.
+    /// State of the training data after the last batch that was trained on. A checkpoint that is written has
+    /// the state of one rank's streams; one that is read has the merged state of all streams.
     pub data: State,
     /// Values of the network's buffers, in the order of the manifest. Only the first rank writes them.
     pub tensors: Vec<Vec<f32>>,
 }
 
-/// The properties of a training that must match those of a checkpoint to resume from it. They are of the whole
-/// job and do not depend on the number of processes. The options of the data are not among them: restoring the
-/// state of the data checks those.
+/// The properties of a training that must match those of a checkpoint to resume from it. They are of the
+/// whole job and do not depend on the number of processes. The options of the data are not among them:
+/// restoring the state of the data checks those.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     model: String,
@@ -64,8 +64,8 @@ impl Identity {
     }
 
     /// Whether a training with the identity `other` may resume from a checkpoint with this one. The number of
-    /// devices may differ, and then the program as well, since the programs of a network are exported for a number
-    /// of devices.
+    /// devices may differ, and then the program as well, since the programs of a network are exported for a
+    /// number of devices.
     fn allows(&self, other: &Self) -> bool {
         let Self { program, devices, .. } = other;
         *self == *other
@@ -74,8 +74,8 @@ impl Identity {
     }
 }
 
-/// Options that future steps depend on. They may change between a checkpoint and its resume; the log then has a
-/// line for each change.
+/// Options that future steps depend on. They may change between a checkpoint and its resume; the log then has
+/// a line for each change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Inputs {
     /// Number of epochs.

@@ -1,5 +1,5 @@
-//! Interprets the names of checkpoint objects: groups the objects of each checkpoint, and finds the newest and the
-//! obsolete checkpoints.
+//! Interprets the names of checkpoint objects: groups the objects of each checkpoint, and finds the newest
+//! and the obsolete checkpoints.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -70,8 +70,8 @@ impl fmt::Display for Incomplete {
         let ObjectName { rank, ranks, .. } = missing;
         write!(
             f,
-            "the checkpoint at step {step} is incomplete: the object of rank {rank} of {ranks}, {missing}, is \
-             missing"
+            "the checkpoint at step {step} is incomplete: the object of rank {rank} of {ranks}, {missing}, \
+             is missing"
         )
     }
 }
@@ -84,8 +84,8 @@ type Parts = BTreeMap<usize, String>;
 pub(super) struct Listing(BTreeMap<(u64, usize), Parts>);
 
 impl Listing {
-    /// Groups the checkpoint objects in the directory `base`. Ignores other URLs, and those in directories below
-    /// `base`.
+    /// Groups the checkpoint objects in the directory `base`. Ignores other URLs, and those in directories
+    /// below `base`.
     pub(super) fn new(base: &str, urls: impl IntoIterator<Item = String>) -> Self {
         let mut listing = Self::default();
         for url in urls {
@@ -113,8 +113,8 @@ impl Listing {
         (0..ranks).find(|rank| !parts.contains_key(rank))
     }
 
-    /// The URLs of rank 0's objects of the complete checkpoints, newest first, and the incomplete checkpoints of
-    /// later steps than the newest complete one.
+    /// The URLs of rank 0's objects of the complete checkpoints, newest first, and the incomplete checkpoints
+    /// of later steps than the newest complete one.
     pub(super) fn newest(&self) -> (Vec<&str>, Vec<Incomplete>) {
         let mut complete = Vec::new();
         let mut incomplete = Vec::new();
@@ -134,8 +134,8 @@ impl Listing {
     /// deletion. Keeps the last `keep` complete checkpoints (0: all), and the checkpoint at the step `best`.
     ///
     /// Checkpoints of later steps are kept: another training wrote them, and this one resumed from an earlier
-    /// checkpoint. An incomplete checkpoint is deleted if there is a complete one at a later step: ranks write in
-    /// order, so no rank still writes the incomplete one.
+    /// checkpoint. An incomplete checkpoint is deleted if there is a complete one at a later step: ranks
+    /// write in order, so no rank still writes the incomplete one.
     pub(super) fn obsolete(&self, step: u64, ranks: usize, keep: usize, best: Option<u64>) -> Vec<&str> {
         let is_complete = |ranks: usize, parts: &Parts| Self::missing(ranks, parts).is_none();
         let mut steps: Vec<u64> = self.complete_steps().filter(|complete| *complete <= step).collect();
@@ -155,8 +155,8 @@ impl Listing {
         };
         let checkpoints = self.0.range(..=(step, usize::MAX));
         let obsolete = checkpoints.filter(|((step, ranks), parts)| is_obsolete(*step, *ranks, parts));
-        // The objects are in the order of their ranks: rank 0's goes first, and without it the others are never
-        // taken for a checkpoint.
+        // The objects are in the order of their ranks: rank 0's goes first, and without it the others are
+        // never taken for a checkpoint.
         obsolete.flat_map(|(_, parts)| parts.values().map(String::as_str)).collect()
     }
 }

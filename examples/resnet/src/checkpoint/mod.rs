@@ -49,8 +49,8 @@ impl From<bool> for Resume {
 
 /// The checkpoints of one training, in a directory or bucket.
 ///
-/// With one process, a checkpoint is one object, named after the step: `checkpoint-00000120.tar`. With several
-/// processes each writes one object, since each knows only the state of its own data. Rank 0 writes
+/// With one process, a checkpoint is one object, named after the step: `checkpoint-00000120.tar`. With
+/// several processes each writes one object, since each knows only the state of its own data. Rank 0 writes
 /// `checkpoint-00000120.rank-00000-of-00008.tar`, which has the network; rank 3 writes
 /// `checkpoint-00000120.rank-00003-of-00008.json`. The checkpoint is complete when the objects of all ranks
 /// exist. On resume each process reads all objects, so the number of processes may change.
@@ -117,9 +117,9 @@ impl Checkpoints {
     /// Loads the checkpoint that a training resumes from, which is the newest; `None` if there is none, or if
     /// `resume` is [`Resume::No`].
     ///
-    /// Incomplete checkpoints are skipped, with a line in the log; with [`Resume::Auto`] damaged checkpoints are
-    /// skipped as well. If the newest checkpoint cannot be used for another reason, that is an error, since the
-    /// user should decide whether to repeat its steps.
+    /// Incomplete checkpoints are skipped, with a line in the log; with [`Resume::Auto`] damaged checkpoints
+    /// are skipped as well. If the newest checkpoint cannot be used for another reason, that is an error,
+    /// since the user should decide whether to repeat its steps.
     pub fn begin(
         &self,
         resume: impl Into<Resume>,
@@ -154,8 +154,8 @@ impl Checkpoints {
         Ok(None)
     }
 
-    /// Loads the checkpoint at `url`, in any directory, and logs the changes since. With several ranks, `url` is
-    /// that of the first rank's object.
+    /// Loads the checkpoint at `url`, in any directory, and logs the changes since. With several ranks, `url`
+    /// is that of the first rank's object.
     pub fn begin_at(&self, url: &str, out: &mut dyn Write) -> Result<Checkpoint, CheckpointError> {
         let (checkpoint, changed) = self.load(url)?;
         for change in changed {
@@ -212,8 +212,8 @@ impl Checkpoints {
         Ok(Listing::new(&self.url, objects.into_iter().map(|object| object.url)))
     }
 
-    /// Reads a checkpoint with the parts of all ranks. Also describes the options that have changed since; other
-    /// options must not change.
+    /// Reads a checkpoint with the parts of all ranks. Also describes the options that have changed since;
+    /// other options must not change.
     pub fn load(&self, url: &str) -> Result<(Checkpoint, Vec<String>), CheckpointError> {
         let damaged = |reason| CheckpointError::Damaged { url: url.into(), reason };
         let samples =
@@ -238,8 +238,8 @@ impl Checkpoints {
         read(self.store.open(url)?, SampleParser::new(url)).collect()
     }
 
-    /// Reads the part at `url` of a rank other than the first: the state of its data. Checks that the part has
-    /// the `expected` name. `first` is the URL of the first rank's object.
+    /// Reads the part at `url` of a rank other than the first: the state of its data. Checks that the part
+    /// has the `expected` name. `first` is the URL of the first rank's object.
     fn part(&self, first: &str, url: &str, expected: ObjectName) -> Result<State, CheckpointError> {
         let bytes = match self.store.open(url).and_then(|body| body.read_all()) {
             Err(e) if matches!(e.kind(), ErrorKind::NotFound(_)) => {
@@ -259,8 +259,8 @@ impl Checkpoints {
         Ok(data)
     }
 
-    /// Writes this rank's object of a checkpoint, and deletes old checkpoints. The object appears whole or not
-    /// at all. Blocks until it is written.
+    /// Writes this rank's object of a checkpoint, and deletes old checkpoints. The object appears whole or
+    /// not at all. Blocks until it is written.
     pub fn write(&self, checkpoint: Checkpoint) -> Result<SavedCheckpoint, CheckpointError> {
         let start = Instant::now();
         let (rank, ranks) = (self.topology.rank(), self.topology.world_size());

@@ -45,8 +45,8 @@ impl Saver {
         self.checkpoints.topology.rank() == 0
     }
 
-    /// Waits until the previous checkpoint is written, and starts to write the next one. Returns the outcome of
-    /// the previous one. `tensors` are needed only if [`wants_tensors`](Saver::wants_tensors) is true.
+    /// Waits until the previous checkpoint is written, and starts to write the next one. Returns the outcome
+    /// of the previous one. `tensors` are needed only if [`wants_tensors`](Saver::wants_tensors) is true.
     pub fn save(
         &mut self,
         progress: Progress,
@@ -100,8 +100,8 @@ impl Drop for Saver {
     }
 }
 
-/// Writes a checkpoint, and retries after an error of the store. If the store fails in the end, that is not an
-/// error but part of the outcome, since the training can continue without this checkpoint.
+/// Writes a checkpoint, and retries after an error of the store. If the store fails in the end, that is not
+/// an error but part of the outcome, since the training can continue without this checkpoint.
 fn write(
     checkpoints: &Checkpoints,
     checkpoint: Checkpoint,

@@ -69,7 +69,7 @@ fn processes_that_the_plugin_cannot_join_are_refused_and_all_end() {
     assert!(errors.contains("of 4 ended with") && errors.contains("the others were ended"), "{errors}");
     let three = self::program(&["--spawn", "3", "--dry-run"]).output().unwrap();
     let errors = String::from_utf8(three.stderr).unwrap();
-    assert!(errors.contains("8 devices, which 3 processes cannot share"), "{errors}");
+    assert!(errors.contains("8 devices, which cannot be divided among 3 processes"), "{errors}");
 }
 
 /// The child processes of a process.

@@ -125,8 +125,8 @@ proptest! {
         let mut complete = BTreeSet::new();
         for (more, ranks, killed, best) in history {
             step += more;
-            // The ranks write in some order, and the job may be killed before all have written. Rank 0 deletes
-            // old checkpoints after it has written its own part.
+            // The ranks write in some order, and the job may be killed before all have written. Rank 0
+            // deletes old checkpoints after it has written its own part.
             let order = (0..ranks).map(|at| (at + killed) % ranks);
             for rank in order.take(if killed < ranks { killed } else { ranks }) {
                 objects.insert(ObjectName { step, ranks, rank });
