@@ -139,7 +139,7 @@ fn another_program_is_refused() {
         move || run(&mut rank("resnet8-x8", "0", &address, "5"))
     });
     let (well, _, errors) = run(&mut rank("resnet8-bf16-x8", "1", &address, "30"));
-    assert!(!well && errors.contains("resnet8-x8 (") && errors.contains("is trained there"), "{errors}");
+    assert!(!well && errors.contains("resnet8-x8 (") && errors.contains("rank 0 trains "), "{errors}");
     assert!(!first.join().unwrap().0);
 }
 
