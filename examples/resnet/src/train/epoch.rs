@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::model::{DeviceBatch, Hyper};
 use crate::network::Pending;
 use crate::profile::Profile;
-use crate::report::{Clock, Epoch, RunningEpoch, Tally, percent, rate, share};
+use crate::report::{Clock, Epoch, RunningEpoch, percent, rate, share};
 use crate::watchdog::Activity;
 use shardstream::State;
 use shardstream::feed::{Feed, FeedReport};

@@ -42,8 +42,8 @@ pub fn another_client(devices: i64) -> Client {
     library().client(&[("cpu_device_count", devices).into()]).expect("the plugin opens its devices")
 }
 
-/// A lock that is held while a program runs on several devices. If two such programs ran at the same time, the
-/// plugin would mix up their collective operations and end the process.
+/// A lock that is held while a program runs on several devices. If two such programs ran at the same time,
+/// the plugin would mix up their collective operations and end the process.
 pub type DevicesLock = MutexGuard<'static, ()>;
 
 /// The lock, if a model on these devices needs it.
@@ -64,8 +64,8 @@ struct Compiled {
 
 static IDLE: Mutex<Vec<Compiled>> = Mutex::new(Vec::new());
 
-/// A model in its initial state, which one test uses at a time. Dropping it resets the model for the next test,
-/// since compiling takes most of the time of these tests.
+/// A model in its initial state, which one test uses at a time. Dropping it resets the model for the next
+/// test, since compiling takes most of the time of these tests.
 pub struct PooledModel {
     compiled: Option<Compiled>,
     _lock: Option<DevicesLock>,
@@ -110,8 +110,8 @@ impl Drop for PooledModel {
     }
 }
 
-/// Shards of 640 synthetic images for training and 100 for validation, written on the first use. An epoch has 10
-/// steps of 64 images.
+/// Shards of 640 synthetic images for training and 100 for validation, written on the first use. An epoch has
+/// 10 steps of 64 images.
 pub fn synthetic() -> &'static (Shards, Sets<ShardData>) {
     static DATA: OnceLock<(tempfile::TempDir, (Shards, Sets<ShardData>))> = OnceLock::new();
     let (_, data) = DATA.get_or_init(|| {

@@ -1,7 +1,7 @@
 //! Compares the trainer with JAX: the same batches, seed and hyperparameters give the same losses.
 //!
-//! `SHARDSTREAM_TEST_JAX` is a Python interpreter with the packages of `export/requirements.txt`. The tests are
-//! ignored by default.
+//! `SHARDSTREAM_TEST_JAX` is a Python interpreter with the packages of `export/requirements.txt`. The tests
+//! are ignored by default.
 
 use crate::common::{client, lock_devices, synthetic};
 use resnet::artifact::Artifact;
@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Tolerance for losses of about 2. Both programs compute in float32, but their versions of XLA compute in
-/// different orders, and training amplifies the differences from step to step. The largest difference that was
-/// observed is 0.0042.
+/// different orders, and training amplifies the differences from step to step. The largest difference that
+/// was observed is 0.0042.
 const TOLERANCE: f32 = 0.01;
 
 const SEED: i32 = 7;

@@ -1,7 +1,7 @@
 //! Tests that the programs compile for TPUs, on a machine without a TPU.
 //!
-//! `SHARDSTREAM_TEST_LIBTPU` is the path of Google's compiler, the file `libtpu.so` of the Python package `libtpu`
-//! (600 MB). The tests are ignored by default.
+//! `SHARDSTREAM_TEST_LIBTPU` is the path of Google's compiler, the file `libtpu.so` of the Python package
+//! `libtpu` (600 MB). The tests are ignored by default.
 
 use shardstream_pjrt::Plugin;
 use std::ffi::OsString;
