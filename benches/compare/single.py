@@ -1,10 +1,11 @@
-"""Single samples of local shards: shardstream by number and by key beside `wids` by number, in interleaved rounds.
+"""Random access to samples of local shards: shardstream by number and by key, and `wids` by number, in interleaved
+rounds.
 
     pip install wids==0.1.11 numpy
     python benches/compare/single.py [--rounds 9] [--shards 16] [--samples 1000] [--size 20000] [--count 1000]
 
-The first sample includes what is opened before it: the index here; in `wids` the headers of the sample's shard.
-`wids` has no look-up by key. Run it on an idle machine; all shards are in the page cache.
+The time of the first sample includes opening the index (shardstream) or reading the headers of the sample's shard
+(`wids`). `wids` has no lookup by key. Run it on an idle machine. All shards are in the page cache.
 """
 
 import argparse
@@ -25,8 +26,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def built():
-    """The program and the benchmark, built together, so that the library is built once."""
+def build():
+    """Builds the program and the benchmark together, so that the library is built once. Returns both paths."""
     command = "cargo build --release -p shardstream -p shardstream-cli --bin shardstream --bench single"
     command = [*command.split(), "--message-format=json"]
     process = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
@@ -46,7 +47,7 @@ def write_shards(directory, shards, samples, size):
 
 
 def read_wids(directory, count):
-    """Microseconds of the first sample, and of each random one, in a process of its own."""
+    """Prints the microseconds of the first sample and of each random one. Runs in a process of its own."""
     # `wids` imports torch only for its samplers.
     try:
         import torch  # noqa: F401
@@ -61,12 +62,12 @@ def read_wids(directory, count):
     index = f"{directory}/index.json"
     start = time.perf_counter()
     dataset = wids.ShardListDataset(index, keep=True, lru_size=200, transformations=[])
-    drawn = random.Random(0)
-    numbers = [drawn.randrange(len(dataset)) for _ in range(count)]
+    generator = random.Random(0)
+    numbers = [generator.randrange(len(dataset)) for _ in range(count)]
     dataset[numbers[0]][".bin"].read()
     first = time.perf_counter() - start
     for number in range(0, len(dataset), len(dataset) // 64):
-        dataset[number]  # every shard's headers are read once
+        dataset[number]  # Reads the headers of every shard once.
     start = time.perf_counter()
     for number in numbers:
         dataset[number][".bin"].read()
@@ -83,12 +84,12 @@ def main():
     if options.wids:
         read_wids(options.wids, options.count)
         return
-    program, bench = built()
+    program, bench = build()
     with tempfile.TemporaryDirectory() as directory:
         write_shards(directory, options.shards, options.samples, options.size)
         index = f"{directory}/index.json"
         subprocess.run([program, "index", "build", directory, "--to", index, "--keys"], check=True)
-        print(f"key index: {os.path.getsize(index + '.shkeys') / options.shards / options.samples:.1f} B a key")
+        print(f"key index: {os.path.getsize(index + '.shkeys') / options.shards / options.samples:.1f} B per key")
         commands = [
             [bench, directory, str(options.count)],
             [sys.executable, __file__, "--wids", directory, "--count", str(options.count)],
