@@ -1,5 +1,5 @@
-"""The three configurations of the article, and its sweep over parameters: the trainer of examples/resnet with the
-same samples
+"""The three configurations of the article, and its sweep over parameters: the trainer of examples/resnet with
+the same samples
 
     A  as single files on the local disk, in random order
     B  as shards on the local disk
@@ -12,11 +12,11 @@ in interleaved rounds.
     python benches/compare/article.py configurations [--shaped DIRECTORY] [--rounds 3] [--data DIRECTORY]
     python benches/compare/article.py sweep [--shaped DIRECTORY] [--plot FILE.svg]
 
-`--shaped` is as in network.py. Steps are those of a dry run, which waits for the duration of a step and computes
-nothing (0 ms: as fast as the data arrives), or real steps of ResNet-8 on the CPU. As root, A and B are also measured
-with a cold page cache. Rates are those of the second epoch, its start included, or of the only epoch if steps have
-a duration or the page cache is cold. A long epoch reads the same shards several times. Memory is the peak of the
-process, and CPU time that of its whole life.
+`--shaped` is as in network.py. Steps are those of a dry run, which waits for the duration of a step and
+computes nothing (0 ms: as fast as the data arrives), or real steps of ResNet-8 on the CPU. As root, A and B
+are also measured with a cold page cache. Rates are those of the second epoch, its start included, or of the
+only epoch if steps have a duration or the page cache is cold. A long epoch reads the same shards several
+times. Memory is the peak of the process, and CPU time that of its whole life.
 """
 
 import argparse
@@ -38,9 +38,9 @@ ROOT = network.ROOT
 PROGRAM = ROOT / "target/release/resnet"
 ARTIFACTS = ROOT / "examples/resnet/artifacts"
 NO_LINK = "local"
-# Name: samples, samples per shard, classes, artifact, images per step of that artifact, milliseconds per step.
-# 84 ms for 1,024 images is the speed of one host of the article's v3-32 (48,718 samples/s on four hosts). 80 ms for
-# 32 images are 400 images/s, which two cores can still decode.
+# Name: samples, samples per shard, classes, artifact, images per step of that artifact, milliseconds per
+# step. 84 ms for 1,024 images is the speed of one host of the article's v3-32 (48,718 samples/s on four
+# hosts). 80 ms for 32 images are 400 images/s, which two cores can still decode.
 TASKS = {
     "cifar": (40_960, 2_000, 10, "resnet50-bf16-x8", 1024, 84),
     "imagenet": (3_200, 128, 1000, "resnet50-224", 32, 80),
@@ -96,8 +96,8 @@ def write_shards(bucket, name, files, per_shard):
                     archive.addfile(member, BytesIO(value))
 
 
-# Number of repetitions of the shards in a long epoch. An epoch of the article takes minutes; in one of a few seconds,
-# the start would have a large share.
+# Number of repetitions of the shards in a long epoch. An epoch of the article takes minutes; in one of a few
+# seconds, the start would have a large share.
 LONG = {"cifar": 8, "imagenet": 4}
 
 
@@ -149,8 +149,8 @@ def drop_caches():
 
 
 def measure(arguments, prefix=(), host=None, epochs=2):
-    """Runs the trainer. Returns the samples per second of the last epoch, the seconds to the first batch, the data
-    readiness, the CPU seconds per 1000 samples, and the peak memory in MB."""
+    """Runs the trainer. Returns the samples per second of the last epoch, the seconds to the first batch, the
+    data readiness, the CPU seconds per 1000 samples, and the peak memory in MB."""
     with tempfile.NamedTemporaryFile(suffix=".json") as summary:
         command = [*prefix, str(PROGRAM), *arguments, "--summary", summary.name, "--epochs", str(epochs), "--log-steps", "0"]
         command += ["--work-dir", options.temporary]

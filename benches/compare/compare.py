@@ -3,7 +3,8 @@
     pip install webdataset==1.0.2 numpy matplotlib     # matplotlib for --plot only
     python benches/compare/compare.py [--rounds 5] [--data DIRECTORY] [--plot FILE.svg]
 
-It writes the shards with Python's webdataset, builds the Rust readers with cargo, and prints a table in Markdown.
+It writes the shards with Python's webdataset, builds the Rust readers with cargo, and prints a table in
+Markdown.
 """
 
 import argparse
@@ -25,8 +26,8 @@ KINDS = {
     "png 2 KB + cls": (5_000, lambda i: {"cls": b"%d" % (i % 10), "png": random.randbytes(2_200)}),
     "jpg 100 KB + cls": (500, lambda i: {"cls": b"%d" % (i % 1000), "jpg": random.randbytes(100_000)}),
 }
-# Name: modification time. A fractional one, as Python's webdataset has by default, needs a pax header before every
-# member.
+# Name: modification time. A fractional one, as Python's webdataset has by default, needs a pax header before
+# every member.
 HEADERS = {"pax": None, "ustar": 1_700_000_000}
 # Number of passes of the Rust readers, so that they run long enough to be measured.
 PASSES = 10
@@ -90,8 +91,8 @@ def readers():
 
 
 def measure(command):
-    """Runs a command. Returns its CPU time per sample in microseconds, its peak memory in MB (at least that of this
-    script), and its bytes per sample."""
+    """Runs a command. Returns its CPU time per sample in microseconds, its peak memory in MB (at least that
+    of this script), and its bytes per sample."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     numbers = [float(number) for number in re.findall(r"[\d.]+", process.stdout.read())]
     _, status, usage = os.wait4(process.pid, 0)

@@ -5,13 +5,14 @@ the same nginx, in interleaved rounds.
     apt install nginx-light wrk curl openssl
     python benches/compare/network.py [--rounds 3] [--data DIRECTORY] [--shaped DIRECTORY] [--before COMMIT]
 
-Without `--shaped`, it measures only the loopback. With it, and as root, the server and the readers run in two network
-namespaces, `pb` (10.88.0.2) and `pa` (10.88.0.1). `DIRECTORY/up.sh MICROSECONDS MBIT QUEUE_MS` connects them by a link
-with this one-way delay and rate (0 for none), and `DIRECTORY/down.sh` removes it. The rows with TLS use a certificate
-that the script creates, and that the readers trust through `SSL_CERT_FILE` and `CURL_CA_BUNDLE`.
+Without `--shaped`, it measures only the loopback. With it, and as root, the server and the readers run in two
+network namespaces, `pb` (10.88.0.2) and `pa` (10.88.0.1). `DIRECTORY/up.sh MICROSECONDS MBIT QUEUE_MS`
+connects them by a link with this one-way delay and rate (0 for none), and `DIRECTORY/down.sh` removes it. The
+rows with TLS use a certificate that the script creates, and that the readers trust through `SSL_CERT_FILE`
+and `CURL_CA_BUNDLE`.
 
-CPU time is that of the reader and its children, and peak memory that of the largest process among them. The output is
-a table of results and a table of ratios, in Markdown.
+CPU time is that of the reader and its children, and peak memory that of the largest process among them. The
+output is a table of results and a table of ratios, in Markdown.
 """
 
 import argparse
@@ -218,8 +219,8 @@ class Link:
 
 
 def readers(programs):
-    """Returns, by the name of the reader, functions from the URL of a server, a kind of shards and a link to a command, or
-    to None if the reader is not measured there."""
+    """Returns, by the name of the reader, functions from the URL of a server, a kind of shards and a link to
+    a command, or to None if the reader is not measured there."""
     script_path = f"{Path(__file__).resolve()}"
 
     def pattern(size, count):
@@ -274,8 +275,8 @@ def readers(programs):
 
 
 def measure(command, server):
-    """Runs a command. Returns its seconds, bytes, samples, CPU seconds, peak memory in MB and milliseconds to the first
-    item. Unknown values are zero."""
+    """Runs a command. Returns its seconds, bytes, samples, CPU seconds, peak memory in MB and milliseconds to
+    the first item. Unknown values are zero."""
     trusted = f"{options.temporary}/ca.pem"
     environment = os.environ | {"STORAGE_EMULATOR_HOST": server}
     environment |= {"SSL_CERT_FILE": trusted, "CURL_CA_BUNDLE": trusted}
@@ -327,7 +328,8 @@ def table(results):
 
 
 def ratios(results):
-    """Returns a table of the throughput of this crate's readers, relative to wrk and to the best result of webdataset."""
+    """Returns a table of the throughput of this crate's readers, relative to wrk and to the best result of
+    webdataset."""
     lines = ["| shards | link | reader | of wrk | × Python webdataset | CPU × curl |", "|---|---|---|--:|--:|--:|"]
     rate = lambda run: run[1] / run[0]
     cost = lambda run: run[3] / run[1]

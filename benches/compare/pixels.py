@@ -1,4 +1,5 @@
-"""Speed from shards to batches of pixels, documents and tokens: this crate and other libraries, in interleaved rounds.
+"""Speed from shards to batches of pixels, documents and tokens: this crate and other libraries, in
+interleaved rounds.
 
     apt install g++ pkg-config libopencv-dev libturbojpeg0-dev ffmpeg     # to build FFCV, and for SPDL
     pip install -r benches/compare/pixels-requirements.txt                # 8 GB with torch's dependencies
@@ -16,10 +17,10 @@ The tasks, from local shards in the page cache, with 1 and 2 threads:
     tokens    arrays of 1,024 16-bit tokens, batches of 64
     raw       the files of the first task, not decoded, in batches of 64
 
-Peers that are not installed are skipped. Each peer runs in a process of its own. Its imports, its compilation and its
-first epoch (or its first seconds) are not counted, whereas the whole run of this crate's programs is. CPU time and
-memory are those of a process and its children, with shared pages counted once. With `--seconds`, all readers run for
-that time, instead of a number of passes.
+Peers that are not installed are skipped. Each peer runs in a process of its own. Its imports, its compilation
+and its first epoch (or its first seconds) are not counted, whereas the whole run of this crate's programs is.
+CPU time and memory are those of a process and its children, with shared pages counted once. With `--seconds`,
+all readers run for that time, instead of a number of passes.
 """
 
 import argparse
@@ -50,8 +51,8 @@ UNVERIFIED = ", unverified"
 # Name: additional arguments of cargo. An unverified variant uses the program of its verified one.
 OURS = {"shardstream": [], "shardstream, turbojpeg": ["--features", "turbojpeg"]}
 OURS |= {f"{name}{UNVERIFIED}": arguments for name, arguments in OURS.items()}
-# Number of passes over the shards: the fastest reader takes seconds for them. Peers stop after SECONDS if that is
-# earlier.
+# Number of passes over the shards: the fastest reader takes seconds for them. Peers stop after SECONDS if
+# that is earlier.
 PASSES = {"imagenet": 4, "cifar": 4, "json": 20, "tokens": 40, "raw": 100}
 SECONDS = 10
 WARMUP_SECONDS = 3
@@ -76,8 +77,8 @@ def cpu_seconds():
 
 
 def peak_megabytes():
-    """Current memory of this process and its children, with shared pages counted once, plus the difference of each to its
-    peak."""
+    """Current memory of this process and its children, with shared pages counted once, plus the difference of
+    each to its peak."""
     field = lambda pid, file, name: int(Path(f"/proc/{pid}/{file}").read_text().split(f"\n{name}:")[1].split()[0])
     kilobytes = 0
     for pid in ["self", *children()]:
@@ -139,8 +140,8 @@ def build(variant):
 
 
 def readers():
-    """Returns, by the name of the reader, functions from a task and a number of threads to a command, or to a false value
-    if the reader does not support the task."""
+    """Returns, by the name of the reader, functions from a task and a number of threads to a command, or to a
+    false value if the reader does not support the task."""
 
     def ours(variant):
         verified = variant.removesuffix(UNVERIFIED)
@@ -163,8 +164,8 @@ def readers():
 
 
 def measure(command, reader):
-    """Runs a command. Returns its samples, wall seconds, CPU seconds and peak memory in MB, or None if the reader is not
-    installed."""
+    """Runs a command. Returns its samples, wall seconds, CPU seconds and peak memory in MB, or None if the
+    reader is not installed."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     lines = process.stdout.read().splitlines()
     _, status, usage = os.wait4(process.pid, 0)
@@ -188,8 +189,8 @@ def warm(task):
 
 
 def compare(commands):
-    """Returns the medians over the rounds, by task, threads and reader: samples per second, CPU seconds per sample, and
-    peak memory in MB; or None for a reader that is not installed."""
+    """Returns the medians over the rounds, by task, threads and reader: samples per second, CPU seconds per
+    sample, and peak memory in MB; or None for a reader that is not installed."""
     runs = {}
     for number in range(options.rounds):
         for task in options.tasks:
@@ -226,8 +227,8 @@ def table(results):
 
 
 def scaling_table(results):
-    """Returns a table of samples per second by number of threads, and of the samples per CPU-second with the most threads
-    relative to one thread."""
+    """Returns a table of samples per second by number of threads, and of the samples per CPU-second with the
+    most threads relative to one thread."""
     threads = sorted({count for _, count, _ in results})
     lines = [
         "| task | reader | " + " | ".join(f"{count} threads" for count in threads) + " | per CPU-second, most threads relative to one |",

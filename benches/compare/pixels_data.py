@@ -1,5 +1,5 @@
-"""Writes the data for pixels.py: shards of Python's webdataset (with a pax header before every member), and copies of the
-same samples in the formats of readers that do not read shards."""
+"""Writes the data for pixels.py: shards of Python's webdataset (with a pax header before every member), and
+copies of the same samples in the formats of readers that do not read shards."""
 
 import hashlib
 import io
@@ -76,8 +76,8 @@ def photographs():
 
 
 def window(photograph, numbers, width, height, scales):
-    """Returns a random part of a photograph, with a random scale from the range (or a larger one if the photograph is too
-    small) and with jittered colours."""
+    """Returns a random part of a photograph, with a random scale from the range (or a larger one if the
+    photograph is too small) and with jittered colours."""
     from PIL import Image, ImageEnhance
 
     scale = max(numbers.uniform(*scales), width / photograph.width, height / photograph.height)
@@ -92,7 +92,8 @@ def window(photograph, numbers, width, height, scales):
 
 
 def finish(image, numbers):
-    """Adds sharpening and sensor noise, which a downscaled photograph lacks and photographs on the web have."""
+    """Adds sharpening and sensor noise, which a downscaled photograph lacks and photographs on the web
+    have."""
     import numpy
     from PIL import Image, ImageEnhance
 
@@ -155,7 +156,8 @@ def documents(numbers, count):
 
 
 def tokens(numbers, count):
-    """Samples with an array of 16-bit tokens. Small tokens are more frequent, as in a vocabulary sorted by frequency."""
+    """Samples with an array of 16-bit tokens. Small tokens are more frequent, as in a vocabulary sorted by
+    frequency."""
     import numpy
 
     generator = numpy.random.default_rng(numbers.randrange(2**32))
@@ -185,7 +187,8 @@ def write_records(path, directory, task):
 
 
 def write_beton(path, directory):
-    """Writes a copy for FFCV, which encodes the images again. The quality is the mean of that of the originals."""
+    """Writes a copy for FFCV, which encodes the images again. The quality is the mean of that of the
+    originals."""
     import numpy
     from ffcv.fields import IntField, RGBImageField
     from ffcv.writer import DatasetWriter

@@ -1,10 +1,10 @@
 """Pipelines of other libraries for pixels.py, each as fast as we could make it by its documentation.
 
-Each is an endless iterator of batches: of normalised float images in three planes, of the bytes of documents, or of
-rows of tokens. Some do less work than the task requires, to their advantage: tf.data shrinks without antialiasing,
-FFCV reads images that were encoded again, and returns interleaved channels with the shape of planes, SPDL and DALI
-return views of documents, and datago has neither random crops, flips nor padding: it shrinks the whole image and
-crops its centre.
+Each is an endless iterator of batches: of normalised float images in three planes, of the bytes of documents,
+or of rows of tokens. Some do less work than the task requires, to their advantage: tf.data shrinks without
+antialiasing, FFCV reads images that were encoded again, and returns interleaved channels with the shape of
+planes, SPDL and DALI return views of documents, and datago has neither random crops, flips nor padding: it
+shrinks the whole image and crops its centre.
 """
 
 import itertools
@@ -30,7 +30,8 @@ SERVERS = set()
 
 
 def webdataset(task, directory, threads):
-    """Python's webdataset with torchvision's v2 transforms, and with worker processes if `threads` is above 1."""
+    """Python's webdataset with torchvision's v2 transforms, and with worker processes if `threads` is above
+    1."""
     import torch
     import webdataset
     from torchvision.io import ImageReadMode, decode_image
@@ -150,7 +151,8 @@ def dali(task, directory, threads):
 
 
 def ffcv(task, directory, threads):
-    """FFCV, from its own file format. It crops while it decodes, and compiles its transforms in the first epoch."""
+    """FFCV, from its own file format. It crops while it decodes, and compiles its transforms in the first
+    epoch."""
     import numpy
     from ffcv.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
     from ffcv.loader import Loader, OrderOption

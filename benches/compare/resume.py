@@ -1,5 +1,5 @@
-"""Report on stopping and resuming: the tables of `benches/resume.rs`, a plot of the first of them, and CPU time per
-sample compared with an earlier version of the crate, in interleaved rounds.
+"""Report on stopping and resuming: the tables of `benches/resume.rs`, a plot of the first of them, and CPU
+time per sample compared with an earlier version of the crate, in interleaved rounds.
 
     pip install matplotlib     # for --plot only
     python benches/compare/resume.py [--before COMMIT] [--rounds 9] [--plot FILE.svg]

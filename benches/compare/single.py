@@ -1,11 +1,11 @@
-"""Random access to samples of local shards: shardstream by number and by key, and `wids` by number, in interleaved
-rounds.
+"""Random access to samples of local shards: shardstream by number and by key, and `wids` by number, in
+interleaved rounds.
 
     pip install wids==0.1.11 numpy
     python benches/compare/single.py [--rounds 9] [--shards 16] [--samples 1000] [--size 20000] [--count 1000]
 
-The time of the first sample includes opening the index (shardstream) or reading the headers of the sample's shard
-(`wids`). `wids` has no lookup by key. Run it on an idle machine. All shards are in the page cache.
+The time of the first sample includes opening the index (shardstream) or reading the headers of the sample's
+shard (`wids`). `wids` has no lookup by key. Run it on an idle machine. All shards are in the page cache.
 """
 
 import argparse
@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def build():
-    """Builds the program and the benchmark together, so that the library is built once. Returns both paths."""
+    """Builds the program and the benchmark together, so that the library is built once. Returns both
+    paths."""
     command = "cargo build --release -p shardstream -p shardstream-cli --bin shardstream --bench single"
     command = [*command.split(), "--message-format=json"]
     process = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)

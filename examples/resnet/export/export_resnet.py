@@ -12,13 +12,14 @@ No accelerator is needed. An artifact OUT is three portable StableHLO programs a
     OUT.eval.mlirbc   (state..., u8[N,H,W,3], i32[N]) -> (i32 correct, i32 top5, i32 valid)
     OUT.json          model, shapes, the state buffers by name, sha256 of the programs
 
-N is batch x devices: the number of images of all devices of the job. Loss and counts are over all N images, too.
-`hyper` is learning rate, weight decay, label smoothing, momentum. `step` donates the state, so it is updated in place.
-In `eval`, label -1 marks padding, which no count includes. `top5` is the number of samples whose class is among the
-five with the highest logits (or among all classes, if there are fewer).
+N is batch x devices: the number of images of all devices of the job. Loss and counts are over all N images,
+too. `hyper` is learning rate, weight decay, label smoothing, momentum. `step` donates the state, so it is
+updated in place. In `eval`, label -1 marks padding, which no count includes. `top5` is the number of samples
+whose class is among the five with the highest logits (or among all classes, if there are fewer).
 
-resnet18, 34, 50, 101 and 152 at 128 pixels and more are torchvision's networks of these names: the same weights give the
-same logits. For smaller images, the first convolution is 3x3 without stride, and there is no max pooling.
+resnet18, 34, 50, 101 and 152 at 128 pixels and more are torchvision's networks of these names: the same
+weights give the same logits. For smaller images, the first convolution is 3x3 without stride, and there is no
+max pooling.
 """
 
 import argparse
@@ -54,8 +55,8 @@ ARTIFACTS = Path(__file__).resolve().parent.parent / "artifacts"
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
-# Version of the arguments and results of the programs, and of the networks that the models' names mean. The trainer's
-# `src/artifact/format.rs` has the same number.
+# Version of the arguments and results of the programs, and of the networks that the models' names mean. The
+# trainer's `src/artifact/format.rs` has the same number.
 FORMAT = 2
 
 
@@ -120,7 +121,8 @@ TORCHVISION = {
 
 
 def conv(width, kernel, stride=1, **options):
-    """A convolution padded as in PyTorch, by half a kernel on each side. "SAME" with a stride pads one side less."""
+    """A convolution padded as in PyTorch, by half a kernel on each side. "SAME" with a stride pads one side
+    less."""
     half = kernel // 2
     padding = ((half, half), (half, half))
     return nn.Conv(width, (kernel, kernel), (stride, stride), padding, use_bias=False, **options)
@@ -210,7 +212,8 @@ def programs(cfg):
         return {"params": params, "opt": momentum(0.0).init(params), "stats": variables["batch_stats"]}
 
     def ends_bottleneck(path):
-        # With a zero scale, a block starts as the identity. That helps deep networks, and slows small ones down.
+        # With a zero scale, a block starts as the identity. That helps deep networks, and slows small ones
+        # down.
         last = any(p.key.startswith("Block_") for p in path) and path[-2].key == "BatchNorm_2"
         return last and MODELS[cfg.model].get("bottleneck", False)
 
@@ -236,8 +239,8 @@ def programs(cfg):
         return within(1, logits, y), within(5, logits, y), (y >= 0).sum(dtype=jnp.int32)
 
     def within(k, logits, y):
-        # Number of samples whose class is among the k highest logits. Of equal logits, the first counts as higher.
-        # It compares logits, as StableHLO has no operation for top_k.
+        # Number of samples whose class is among the k highest logits. Of equal logits, the first counts as
+        # higher. It compares logits, as StableHLO has no operation for top_k.
         own = jnp.take_along_axis(logits, jnp.maximum(y, 0)[:, None], axis=-1)
         first = jnp.arange(cfg.classes) < y[:, None]
         above = ((logits > own) | (logits == own) & first).sum(-1)
@@ -309,7 +312,8 @@ def parameters(state):
 
 
 def check_parameters():
-    """Exports the models that are not checked in. True if all models have as many parameters as torchvision's."""
+    """Exports the models that are not checked in. True if all models have as many parameters as
+    torchvision's."""
     same = True
     with tempfile.TemporaryDirectory() as tmp:
         for model, expected in TORCHVISION.items():

@@ -2,8 +2,8 @@
 
     python logits.py REQUEST.json
 
-A request names two files of float32 numbers: `images` (N x 3 x SIZE x SIZE, normalised), and `logits` (N x CLASSES),
-which is written. Its `by` is one of these:
+A request names two files of float32 numbers: `images` (N x 3 x SIZE x SIZE, normalised), and `logits` (N x
+CLASSES), which is written. Its `by` is one of these:
 
     exporter      the JAX network of the exporter, with each of the states that the file `state` holds, one after
                   the other, in the order of the manifest
@@ -12,7 +12,8 @@ which is written. Its `by` is one of these:
     torchvision   torchvision's network `model`, with the safetensors file `weights`, loaded strictly
     random        torchvision's network `model` with random weights and statistics, which are written to `weights`
 
-The last two need torch, torchvision and safetensors, and also compare torchvision's names with `torchvision.txt`.
+The last two need torch, torchvision and safetensors, and also compare torchvision's names with
+`torchvision.txt`.
 """
 
 import json
