@@ -1,13 +1,13 @@
-//! Reading samples from `gs://`: from the benchmark's own server over simulated links, or from a bucket.
+//! Throughput of reading samples from `gs://`: from a local server over simulated links, or from a bucket.
 //!
 //! ```text
 //! cargo bench --bench gcs --features gcs
 //! SHARDSTREAM_BENCH_URL='gs://bucket/train-{000000..000015}.tar' cargo bench --bench gcs --features gcs
 //! ```
 //!
-//! The group `loopback, TLS` reads from nginx, with a certificate of its own; it is left out where `nginx` or
-//! `openssl` is not installed. The throughput shown is in bytes of the objects, in wall time. The server and
-//! the link run in another process than the reader, and share the machine's cores with it.
+//! The group `loopback, TLS` reads from nginx with a certificate of its own, and is skipped if `nginx` or
+//! `openssl` is not installed. The throughput is in bytes of the shards per second of wall time. The server
+//! and the link run in another process than the reader, and share the machine's cores with it.
 //! `benches/compare/network.py` compares with other readers, over links that the kernel simulates.
 
 mod support;
@@ -20,11 +20,12 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{env, io};
-use support::line::{self, Shape};
+use support::link::{self, LinkSettings};
 use support::server;
 use support::tls::TlsServer;
 
-/// The group that a child process measures; it takes the address of its server from the environment.
+/// Environment variable: the group that a child process measures. The address of its server is in
+/// `STORAGE_EMULATOR_HOST`.
 const GROUP: &str = "SHARDSTREAM_BENCH_GROUP";
 const URL: &str = "SHARDSTREAM_BENCH_URL";
 
@@ -36,18 +37,18 @@ const STREAMS: usize = 8;
 
 const DELAY: Duration = Duration::from_millis(10);
 
-/// The link of each group.
-fn lines() -> [(&'static str, Shape); 4] {
-    let delayed = Shape { delay: DELAY, ..Shape::default() };
+/// The names of the groups, with their links.
+fn links() -> [(&'static str, LinkSettings); 4] {
+    let delayed = LinkSettings { delay: DELAY, ..LinkSettings::default() };
     [
-        ("loopback", Shape::default()),
+        ("loopback", LinkSettings::default()),
         ("20 ms", delayed),
-        ("20 ms, 50 MB per s per connection", Shape { connection_rate: Some(50e6), ..delayed }),
-        ("20 ms, 1 Gbit per s line", Shape { line_rate: Some(125e6), ..delayed }),
+        ("20 ms, 50 MB per s per connection", LinkSettings { connection_rate: Some(50e6), ..delayed }),
+        ("20 ms, 1 Gbit per s line", LinkSettings { link_rate: Some(125e6), ..delayed }),
     ]
 }
 
-/// An archive of samples of about 98 KB.
+/// A shard with samples of about 98 KB.
 fn shard(samples: usize) -> Arc<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     let noise: Vec<u8> =
@@ -65,7 +66,7 @@ fn shard(samples: usize) -> Arc<Vec<u8>> {
     Arc::new(archive.into_inner().unwrap())
 }
 
-/// Reads the shards of a pattern, blocking and asynchronously.
+/// Measures the blocking iterator and a loader over the shards of a pattern.
 fn measure(c: &mut Criterion, group: &str, shards: &str, pattern: &str) {
     let dataset =
         |streams| Dataset::builder(pattern).streams(streams).topology(Topology::single()).build().unwrap();
@@ -87,7 +88,7 @@ fn measure(c: &mut Criterion, group: &str, shards: &str, pattern: &str) {
     group.finish();
 }
 
-/// Measures each group in its own process, as the address of the server is in its environment.
+/// Measures each group in a process of its own, as each has another server address in its environment.
 fn measure_all() -> io::Result<()> {
     let (small, large) = (shard(SMALL), shard(LARGE));
     let numbered = |name: &'static str, content: Arc<Vec<u8>>| {
@@ -95,8 +96,8 @@ fn measure_all() -> io::Result<()> {
     };
     let objects = numbered("small", Arc::clone(&small)).chain(numbered("large", large));
     let server = server::start(objects)?;
-    for (group, shape) in lines() {
-        let address = if group == "loopback" { server } else { line::to(server, shape)? };
+    for (group, settings) in links() {
+        let address = if group == "loopback" { server } else { link::start(server, settings)? };
         measure_child(group, &address.to_string(), &[])?;
     }
     match TlsServer::start(numbered("small", small)) {
@@ -106,13 +107,13 @@ fn measure_all() -> io::Result<()> {
             measure_child("loopback, TLS", &format!("https://{}", server.address), &trusted)
         }
         Err(error) => {
-            eprintln!("the group `loopback, TLS` is left out: {error}");
+            eprintln!("the group `loopback, TLS` is skipped: {error}");
             Ok(())
         }
     }
 }
 
-/// Measures a group in a process of its own, from the server at this address.
+/// Measures a group in a process of its own, with the server at this address.
 fn measure_child(group: &str, server: &str, variables: &[(&str, &OsStr)]) -> io::Result<()> {
     let status = Command::new(env::current_exe()?)
         .args(env::args_os().skip(1))

@@ -1,6 +1,6 @@
-//! Time from a JPEG to a batch: decoding, crop, resize, conversion of values.
+//! Time from JPEGs to a batch: decoding, crop, resize, conversion of values.
 //!
-//! Each line does one step more than the line before; those "not verified" decode only what they need.
+//! Each line adds one step to the line before. Those "not verified" decode only the part that they need.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use shardstream::image::{Filter, Frame};
@@ -13,7 +13,7 @@ const HEIGHT: u32 = 375;
 /// Images per batch.
 const BATCH: usize = 64;
 
-/// A JPEG of about 90 KB, like a photograph of this size: shapes with grain over them.
+/// A JPEG of about 90 KB, as large as a photograph of this size: shapes with grain.
 fn jpeg() -> Vec<u8> {
     let mut rng = Rng::new(7, 0, 0);
     let mut pixels = Vec::new();
@@ -25,18 +25,18 @@ fn jpeg() -> Vec<u8> {
             pixels.push((120.0 + shape + f64::from(channel) * 15.0 + grain).clamp(0.0, 255.0) as u8);
         }
     }
-    let image = Image::new(ImageMode::Rgb8, (HEIGHT, WIDTH), pixels).expect("they fill it");
-    image.to_jpeg(90).expect("it can be encoded")
+    let image = Image::new(ImageMode::Rgb8, (HEIGHT, WIDTH), pixels).expect("the number of values is right");
+    image.to_jpeg(90).expect("the image can be encoded")
 }
 
-/// The average crop of RandomResizedCrop.
-fn window(frame: &mut Frame<'_>, _: &mut Rng) -> Result<()> {
+/// Crops a window of the average size of RandomResizedCrop.
+fn average_crop(frame: &mut Frame<'_>, _: &mut Rng) -> Result<()> {
     frame.crop(50, 70, (270, 360))?;
     Ok(())
 }
 
-fn resized(frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
-    window(frame, rng)?;
+fn crop_resize_flip(frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()> {
+    average_crop(frame, rng)?;
     frame.resize(224, Filter::Bilinear)?;
     frame.flip_horizontal();
     Ok(())
@@ -47,12 +47,12 @@ fn image(c: &mut Criterion) {
     let samples: Vec<Sample> =
         (0..BATCH).map(|n| Sample::new(n.to_string()).with("jpg", file.clone())).collect();
     let whole = ImageColumn::new("jpg", (HEIGHT, WIDTH));
-    let part = ImageColumn::new("jpg", (270, 360)).then(window);
-    let small = || ImageColumn::new("jpg", 224).then(resized);
+    let part = ImageColumn::new("jpg", (270, 360)).then(average_crop);
+    let small = || ImageColumn::new("jpg", 224).then(crop_resize_flip);
     let planar = small().layout(Layout::Chw);
     let float =
         small().layout(Layout::Chw).dtype(DType::F32).normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
-    let crops = || ImageColumn::new("jpg", 224).then(RandomResizedCrop::new(224).expect("it is a size"));
+    let crops = || ImageColumn::new("jpg", 224).then(RandomResizedCrop::new(224).expect("the size is valid"));
     let mut group = c.benchmark_group(format!("JPEG of {} KB", file.len() >> 10));
     group.throughput(Throughput::Elements(BATCH as u64)).sample_size(20);
     for (name, column) in [
@@ -67,7 +67,7 @@ fn image(c: &mut Criterion) {
     ] {
         let columns = Columns::new().with("image", column);
         group.bench_function(name, |b| {
-            b.iter(|| columns.collate(black_box(samples.clone())).expect("it is sound"))
+            b.iter(|| columns.collate(black_box(samples.clone())).expect("the samples are valid"))
         });
     }
     group.finish();

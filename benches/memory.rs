@@ -1,9 +1,9 @@
-//! The memory of a process with many open loaders over HTTP, as a table in markdown.
+//! Memory of a process with many open loaders over HTTP, as a table in Markdown.
 //!
-//! `cargo bench --bench memory --features http [-- LOADERSxSTREAMS...]`: for 1x1, 10x10 and 50x16 loaders and
-//! streams of each, without threads and with one each. Four batches are taken of each loader, which then
-//! rests. The server runs in a process of its own, and so does each row. Linux only: the resident memory is
-//! that of `/proc`.
+//! `cargo bench --bench memory --features http [-- LOADERSxSTREAMS...]`: by default, 1x1, 10x10 and 50x16
+//! loaders and streams of each, with no thread and with one thread each. Four batches are consumed of each
+//! loader, which then stays idle. The server and each row have a process of their own. Linux only: resident
+//! memory is read from `/proc`.
 
 #[path = "support/server.rs"]
 mod server;
@@ -23,12 +23,12 @@ const SAMPLES: usize = 200;
 const BATCHES: usize = 4;
 const BATCH: usize = 32;
 
-/// What a child process does: `server`, or the address of a server, and the loaders, streams and threads.
+/// Environment variable: the role of a child process, `server` or `ADDRESS LOADERS STREAMS THREADS`.
 const ROLE: &str = "SHARDSTREAM_BENCH_MEMORY";
 
 fn main() -> io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // Tests run this program too, without the argument.
+    // `cargo test` runs this program too, without the argument.
     if !arguments.iter().any(|argument| argument == "--bench") {
         return Ok(());
     }
@@ -42,11 +42,11 @@ fn main() -> io::Result<()> {
         }
         return Ok(());
     }
-    let given = arguments.iter().filter_map(|argument| {
+    let cases = arguments.iter().filter_map(|argument| {
         let (loaders, streams) = argument.split_once('x')?;
         Some((loaders.parse().ok()?, streams.parse().ok()?))
     });
-    let mut cases: Vec<(usize, usize)> = given.collect();
+    let mut cases: Vec<(usize, usize)> = cases.collect();
     if cases.is_empty() {
         cases = vec![(1, 1), (10, 10), (50, 16)];
     }
@@ -72,7 +72,7 @@ fn child(role: &str) -> Command {
     child
 }
 
-/// The process of the server, ended on drop.
+/// The process of the server, which is killed on drop.
 struct Server(Child);
 
 impl Drop for Server {
@@ -99,7 +99,7 @@ fn serve() -> io::Result<()> {
     }
 }
 
-/// Prints the row of loaders that rest.
+/// Prints the row of idle loaders.
 fn measure(address: &str, loaders: usize, streams: usize, threads: usize) {
     let shards = format!("http://{address}/{{000000..{:06}}}.tar", SHARDS - 1);
     let dataset = Dataset::builder(shards).streams(streams).topology(Topology::single()).build().unwrap();

@@ -1,10 +1,10 @@
-//! Reading samples of 100 KB from local files (in the page cache), alone and beside threads that copy memory
-//! all the time, as on a host where every core loads data. Memory bandwidth is then the limit, and bytes that
-//! leave the second-level cache between `read` and their use cost most.
+//! Throughput of reading samples of 100 KB from local files (in the page cache), alone and beside threads
+//! that copy memory all the time, as on a host where every core loads data. Memory bandwidth is then the
+//! limit, and bytes that leave the second-level cache between `read` and their use cost most.
 //!
-//! `cargo bench --bench neighbour`. The throughput shown is in bytes of the files. `read` is the system's
-//! `read` into one buffer of that size, plus one access to each cache line: the limit of any reader of files,
-//! by buffer size. The crate chooses its buffer size by the machine.
+//! `cargo bench --bench neighbour`. The throughput is in bytes of the files. The lines `read into …` call the
+//! system's `read` with one buffer of that size, and access each cache line once: the limit of any reader of
+//! files with that buffer size. The crate chooses its buffer size by the machine.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use shardstream::prelude::*;
@@ -21,14 +21,14 @@ const SHARDS: usize = 8;
 const SAMPLES: usize = 256;
 const SIZE: usize = 100_000;
 
-/// Threads that copy memory until this is dropped.
+/// Threads that copy memory until this value is dropped.
 struct Neighbour {
     stop: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,
 }
 
 impl Neighbour {
-    /// One for each core but one.
+    /// Starts a thread for each core but one.
     fn start() -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -53,7 +53,7 @@ impl Drop for Neighbour {
     }
 }
 
-fn write(directory: &Path) -> Vec<PathBuf> {
+fn write_shards(directory: &Path) -> Vec<PathBuf> {
     let content = vec![7; SIZE];
     let shard = |shard| {
         let path = directory.join(format!("{shard}.tar"));
@@ -69,18 +69,18 @@ fn write(directory: &Path) -> Vec<PathBuf> {
     (0..SHARDS).map(shard).collect()
 }
 
-/// A byte of each cache line.
-fn look(bytes: &[u8]) -> usize {
+/// Sums one byte of each cache line.
+fn touch(bytes: &[u8]) -> usize {
     bytes.iter().step_by(64).map(|byte| usize::from(*byte)).sum()
 }
 
-fn look_at(sample: &Sample) -> usize {
-    look(sample.get("jpg").and_then(Value::as_bytes).unwrap())
+fn touch_sample(sample: &Sample) -> usize {
+    touch(sample.get("jpg").and_then(Value::as_bytes).unwrap())
 }
 
 fn benches(c: &mut Criterion) {
     let directory = tempfile::tempdir().unwrap();
-    let files = write(directory.path());
+    let files = write_shards(directory.path());
     let pattern = format!("{}/{{0..{}}}.tar", directory.path().display(), SHARDS - 1);
     let dataset = |streams| Dataset::builder(pattern.as_str()).streams(streams).build().unwrap();
     for name in ["alone", "beside a neighbour"] {
@@ -97,7 +97,7 @@ fn benches(c: &mut Criterion) {
                     loop {
                         match file.read(&mut buffer).unwrap() {
                             0 => break sum,
-                            count => sum += look(&buffer[..count]),
+                            count => sum += touch(&buffer[..count]),
                         }
                     }
                 };
@@ -106,13 +106,13 @@ fn benches(c: &mut Criterion) {
         }
         let one = dataset(1);
         group.bench_function("samples", |b| {
-            b.iter(|| one.samples(0).results().map(|sample| look_at(&sample.unwrap())).sum::<usize>());
+            b.iter(|| one.samples(0).results().map(|sample| touch_sample(&sample.unwrap())).sum::<usize>());
         });
         for threads in [0, 1] {
             let loader = Loader::builder(dataset(8)).batch(64).threads(threads).build().unwrap();
             group.bench_function(format!("loader, {threads} threads"), |b| {
                 let batch = |batch: shardstream::Result<Batch<Sample>>| {
-                    batch.unwrap().iter().map(look_at).sum::<usize>()
+                    batch.unwrap().iter().map(touch_sample).sum::<usize>()
                 };
                 b.iter(|| loader.epoch(0).map(batch).sum::<usize>());
             });

@@ -1,8 +1,8 @@
-//! The whole path of a sample from local files (in the page cache) to the trainer, without decoding: the
-//! blocking API, the asynchronous one, and the loader with a shuffle and batches.
+//! Throughput from local shards (in the page cache) to the trainer, without decoding: of the blocking API, of
+//! the asynchronous API, and of a loader with a shuffle and batches.
 //!
-//! `cargo bench --bench pipeline`. The throughput shown is in samples per wall time: the loader's threads
-//! share the machine's cores. `benches/compare` measures CPU time, beside other readers.
+//! `cargo bench --bench pipeline`. The throughput is in samples per second of wall time, and the loader's
+//! threads share the machine's cores. `benches/compare` measures CPU time, and compares with other readers.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use futures::StreamExt as _;
@@ -15,12 +15,13 @@ use std::time::Duration;
 
 const SHARDS: usize = 4;
 
-/// A kind of data set: the members of a sample, and whether each has the pax header that Python's
-/// `webdataset` writes before every member by default.
+/// A kind of dataset.
 struct Kind {
     name: &'static str,
     samples: usize,
+    /// The fields of each sample, with their sizes in bytes.
     members: &'static [(&'static str, usize)],
+    /// Whether each member has the pax header that Python's `webdataset` writes by default.
     pax: bool,
 }
 
@@ -32,7 +33,7 @@ const KINDS: [Kind; 4] = [
 ];
 
 impl Kind {
-    /// Writes the shards into `directory`, and returns the pattern that names them.
+    /// Writes the shards into `directory`, and returns their pattern.
     fn write(&self, directory: &Path) -> String {
         let content = vec![7; 100_000];
         for shard in 0..SHARDS {

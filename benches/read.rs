@@ -1,5 +1,5 @@
-//! Where a buffer begins decides how fast the kernel copies into it: `read()` of a file in the page cache
-//! into buffers at several offsets in their page, and the chunks of the store.
+//! Speed of the kernel's copy into a buffer, by the alignment of the buffer: `read()` of a file in the page
+//! cache into buffers at several offsets within a page, and the chunks of the store.
 //!
 //! `cargo bench --bench read`. On AMD's Zen, the offsets 16 and 48 are slower than the others.
 

@@ -1,9 +1,9 @@
-//! The cost of stopping and resuming, and how well samples are mixed, as tables in markdown.
+//! The cost of stopping and resuming, and how well a shuffle mixes samples, as tables in Markdown.
 //!
-//! `cargo bench --bench resume [-- restore|holders|state|shuffle]`. The shards are in memory, behind a source
-//! that counts bytes and requests; for the times to the first batch it answers like a bucket, with
-//! [`FIRST_BYTE`] of latency, and [`BYTES_PER_SECOND`] for all requests together.
-//! `benches/compare/resume.py` runs this and draws it.
+//! `cargo bench --bench resume [-- restore|stages|state|shuffle]`. The shards are in memory, behind a source
+//! that counts bytes and requests. For the times to the first batch, the source imitates a bucket: each
+//! request waits for [`FIRST_BYTE`], and all requests together transfer [`BYTES_PER_SECOND`].
+//! `benches/compare/resume.py` runs this benchmark and plots its first table.
 
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -34,29 +34,29 @@ const CHUNK: usize = 1 << 20;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // Tests run this program too, without the argument.
+    // `cargo test` runs this program too, without the argument.
     if !arguments.iter().any(|argument| argument == "--bench") {
         return;
     }
-    let wanted: Vec<&str> = arguments.iter().map(String::as_str).filter(|a| !a.starts_with("--")).collect();
-    let wants = |what| wanted.is_empty() || wanted.contains(&what);
-    if wants("restore") {
+    let names: Vec<&str> = arguments.iter().map(String::as_str).filter(|a| !a.starts_with("--")).collect();
+    let selected = |name| names.is_empty() || names.contains(&name);
+    if selected("restore") {
         restore(&Shards::new("1 KB", 10_000, 1_000));
         restore(&Shards::new("100 KB", 1_000, 100_000));
     }
-    if wants("holders") {
-        holders(&Shards::new("1 KB", 400, 1_000).indexed());
+    if selected("stages") {
+        stages(&Shards::new("1 KB", 400, 1_000).indexed());
     }
-    if wants("state") {
+    if selected("state") {
         state(&Shards::new("1 KB", 10_000, 1_000));
     }
-    if wants("shuffle") {
+    if selected("shuffle") {
         shuffle(&Shards::new("", 10_000, 16));
         shuffle(&Shards::new("", 1_000, 16));
     }
 }
 
-/// Shards that share one content in memory.
+/// Shards in memory, all with the same content.
 #[derive(Clone)]
 struct Shards {
     name: &'static str,
@@ -120,10 +120,10 @@ struct Bucket {
     content: Bytes,
     requests: AtomicU64,
     bytes: Arc<AtomicU64>,
-    /// Whether it simulates latency and bandwidth.
+    /// Whether requests have the latency and bandwidth of a bucket.
     remote: AtomicBool,
-    /// When the simulated link is free again.
-    line: Arc<Mutex<Instant>>,
+    /// The time at which the simulated link is free again.
+    link_free: Arc<Mutex<Instant>>,
 }
 
 impl Bucket {
@@ -133,7 +133,7 @@ impl Bucket {
             requests: AtomicU64::default(),
             bytes: Arc::default(),
             remote: AtomicBool::default(),
-            line: Arc::new(Mutex::new(Instant::now())),
+            link_free: Arc::new(Mutex::new(Instant::now())),
         }
     }
 
@@ -151,9 +151,9 @@ impl fmt::Debug for Bucket {
 }
 
 /// Waits for the transfer of this many bytes over the simulated link.
-async fn transfer(line: &Mutex<Instant>, bytes: usize) {
+async fn transfer(link_free: &Mutex<Instant>, bytes: usize) {
     let done = {
-        let mut free = line.lock().unwrap();
+        let mut free = link_free.lock().unwrap();
         *free = (*free).max(Instant::now()) + Duration::from_secs_f64(bytes as f64 / BYTES_PER_SECOND);
         *free
     };
@@ -167,17 +167,17 @@ impl Source for Bucket {
         let range = options.range.unwrap_or(0..size);
         let range = range.start.min(size)..range.end.min(size);
         let content = self.content.slice(range.start as usize..range.end as usize);
-        let (bytes, line, remote) =
-            (Arc::clone(&self.bytes), Arc::clone(&self.line), self.remote.load(Relaxed));
+        let (bytes, link_free) = (Arc::clone(&self.bytes), Arc::clone(&self.link_free));
+        let remote = self.remote.load(Relaxed);
         let chunks = (0..content.len()).step_by(CHUNK).map({
             let content = content.clone();
-            move |at| content.slice(at..content.len().min(at + CHUNK))
+            move |start| content.slice(start..content.len().min(start + CHUNK))
         });
         let body = stream::iter(chunks).then(move |chunk| {
-            let (bytes, line) = (Arc::clone(&bytes), Arc::clone(&line));
+            let (bytes, link_free) = (Arc::clone(&bytes), Arc::clone(&link_free));
             async move {
                 if remote {
-                    transfer(&line, chunk.len()).await;
+                    transfer(&link_free, chunk.len()).await;
                 }
                 bytes.fetch_add(chunk.len() as u64, Relaxed);
                 Ok(chunk)
@@ -193,7 +193,7 @@ impl Source for Bucket {
     }
 }
 
-/// The cost of reaching a batch.
+/// The cost of the batches up to one of them.
 #[derive(Clone, Copy)]
 struct Cost {
     seconds: f64,
@@ -201,10 +201,10 @@ struct Cost {
     requests: u64,
 }
 
-/// The median of each number.
+/// The median of each field by itself.
 fn medians(mut costs: Vec<Cost>) -> Cost {
-    let mut median = |by: fn(&Cost) -> f64| {
-        costs.sort_by(|a, b| by(a).total_cmp(&by(b)));
+    let mut median = |field: fn(&Cost) -> f64| {
+        costs.sort_by(|a, b| field(a).total_cmp(&field(b)));
         costs[costs.len() / 2]
     };
     Cost {
@@ -214,20 +214,20 @@ fn medians(mut costs: Vec<Cost>) -> Cost {
     }
 }
 
-/// Measures up to the batch after `skip` others, and returns the state after it.
-fn reach(
+/// Takes `skip` batches and one more, and returns the cost of all of them and the state after the last.
+fn take_batches(
     shards: &Shards,
     remote: bool,
     skip: usize,
     begin: impl FnOnce() -> Batches<Batch<usize>>,
 ) -> (Cost, State) {
     shards.bucket.reset(remote);
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut batches = begin();
     for batch in batches.by_ref().take(skip + 1) {
         black_box(batch.unwrap().len());
     }
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = start.elapsed().as_secs_f64();
     let (bytes, requests) = (shards.bucket.bytes.load(Relaxed), shards.bucket.requests.load(Relaxed));
     (Cost { seconds, bytes, requests }, batches.state())
 }
@@ -244,15 +244,15 @@ fn restore(shards: &Shards) {
     println!("|--:|---|--:|--:|--:|--:|--:|");
     let row =
         |at: usize, way: &str, skip: usize, shards: &Shards, begin: &dyn Fn() -> Batches<Batch<usize>>| {
-            let round = |remote| (0..ROUNDS).map(|_| reach(shards, remote, skip, begin).0).collect();
-            let (remote, near) = (medians(round(true)), medians(round(false)));
+            let rounds = |remote| (0..ROUNDS).map(|_| take_batches(shards, remote, skip, begin).0).collect();
+            let (remote, memory) = (medians(rounds(true)), medians(rounds(false)));
             println!(
                 "| {at} % | {way} | {:.0} | {:.1} % | {} | {:.2} | {:.2} |",
                 remote.bytes as f64 / 1e6,
                 remote.bytes as f64 / total * 100.0,
                 remote.requests,
                 remote.seconds,
-                near.seconds
+                memory.seconds
             );
         };
     let (plain, indexed) = (shards, &shards.indexed());
@@ -261,36 +261,45 @@ fn restore(shards: &Shards) {
         let skip = plain.samples() / BATCH * at / 100;
         for (way, shards) in [("restore, index", indexed), ("restore, no index", plain)] {
             let loader = shards.loader();
-            let (_, state) = reach(shards, false, skip - 1, || loader.epoch(0));
-            let (_, next) = reach(shards, false, skip, || loader.epoch(0));
-            let (_, same) = reach(shards, false, 0, || loader.restore(&state).unwrap());
-            assert_eq!(same.digest(), next.digest(), "what is restored is another sequence");
+            let (_, state) = take_batches(shards, false, skip - 1, || loader.epoch(0));
+            let (_, uninterrupted) = take_batches(shards, false, skip, || loader.epoch(0));
+            let (_, restored) = take_batches(shards, false, 0, || loader.restore(&state).unwrap());
+            assert_eq!(restored.digest(), uninterrupted.digest(), "the restored sequence differs");
             row(at, way, 0, shards, &|| loader.restore(&state).unwrap());
         }
         row(at, "from the start, skipping", skip, plain, &|| plain.loader().epoch(0));
     }
 }
 
-/// A stage that gives what it gets, and says before every item of this number that it holds nothing.
-struct FreshEvery(usize, usize);
+/// A stage that passes items on, and claims to hold no state only every `period` items.
+struct FreshEvery {
+    period: usize,
+    items: usize,
+}
+
+impl FreshEvery {
+    fn new(period: usize) -> Self {
+        FreshEvery { period, items: 0 }
+    }
+}
 
 impl Stage<usize> for FreshEvery {
     type Out = usize;
 
     fn push(&mut self, item: usize) -> Option<Result<usize>> {
-        self.1 += 1;
+        self.items += 1;
         Some(Ok(item))
     }
 
     fn is_fresh(&self) -> bool {
-        self.1.is_multiple_of(self.0)
+        self.items.is_multiple_of(self.period)
     }
 }
 
-/// What a restore reads and maps again up to the first batch, for each thing that holds samples.
-fn holders(shards: &Shards) {
+/// Measures how much a restore reads and maps again up to the first batch, for each stage that holds samples.
+fn stages(shards: &Shards) {
     type Make = fn(LoaderBuilder<usize>) -> LoaderBuilder<usize>;
-    let holders: [(&str, Make); 8] = [
+    let stages: [(&str, Make); 8] = [
         ("no stage", |items| items),
         ("`flat_map`, 3 items", |items| items.flat_map(|n| Ok([n; 3]))),
         ("`chunked`, rows of 64 of documents of 1 to 50", |items| {
@@ -307,17 +316,17 @@ fn holders(shards: &Shards) {
         ("buckets of 16, 32 and 64, look-ahead 256", |items| {
             items.buckets(Buckets::lengths([16, 32, 64]).look_ahead(256), |n| Ok([1 + n % 64]))
         }),
-        ("a stage that is fresh every 50 items", |items| items.stage("fresh", || FreshEvery(50, 0))),
-        ("a stage that is never fresh again", |items| items.stage("never", || FreshEvery(usize::MAX, 0))),
+        ("a stage that is fresh every 50 items", |items| items.stage("fresh", || FreshEvery::new(50))),
+        ("a stage that is never fresh again", |items| items.stage("never", || FreshEvery::new(usize::MAX))),
     ];
-    println!("\n### What holds samples: {SHARDS} shards of {} samples, index\n", shards.samples);
-    println!("| holder | at | samples mapped | requests | MB received |");
+    println!("\n### Stages that hold samples: {SHARDS} shards of {} samples, index\n", shards.samples);
+    println!("| stage | at | samples mapped | requests | MB received |");
     println!("|---|--:|--:|--:|--:|");
-    for (name, make) in holders {
+    for (name, make) in stages {
         let mapped = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&mapped);
+        let counter = Arc::clone(&mapped);
         let items = Loader::builder(shards.dataset(true)).shuffle(100).threads(0).map(move |sample| {
-            counted.fetch_add(1, Relaxed);
+            counter.fetch_add(1, Relaxed);
             Ok(sample.key().parse().unwrap_or(0))
         });
         let loader = make(items).batch(BATCH).build().unwrap();
@@ -327,7 +336,7 @@ fn holders(shards: &Shards) {
                 black_box(batches.next().unwrap().unwrap());
             }
             let (state, before) = (batches.state(), mapped.load(Relaxed));
-            let (cost, _) = reach(shards, false, 0, || loader.restore(&state).unwrap());
+            let (cost, _) = take_batches(shards, false, 0, || loader.restore(&state).unwrap());
             println!(
                 "| {name} | {at} % | {} | {} | {:.1} |",
                 mapped.swap(before, Relaxed) - before,
@@ -356,25 +365,25 @@ fn state(shards: &Shards) {
                 nanoseconds(|| !black_box(batches.state().to_string()).is_empty()),
                 nanoseconds(|| black_box(text.parse::<State>()).is_ok()),
             ];
-            let [clone, state, shown, parsed] = row.map(|ns| match ns {
+            let [clone, state, format, parse] = row.map(|ns| match ns {
                 ..10_000 => format!("{ns} ns"),
                 _ => format!("{} µs", ns / 1000),
             });
             println!(
-                "| {STREAMS} | {index} | {prefetch} | {clone} | {state} | {shown} | {parsed} | {} |",
+                "| {STREAMS} | {index} | {prefetch} | {clone} | {state} | {format} | {parse} | {} |",
                 text.len()
             );
         }
     }
 }
 
-/// The median time of a function over many runs.
+/// Median time of a function, over many runs.
 fn nanoseconds(mut run: impl FnMut() -> bool) -> u64 {
     let mut times: Vec<u64> = (0..51)
         .map(|_| {
-            let begun = Instant::now();
+            let start = Instant::now();
             assert!((0..200).all(|_| run()));
-            begun.elapsed().as_nanos() as u64 / 200
+            start.elapsed().as_nanos() as u64 / 200
         })
         .collect();
     times.sort_unstable();
@@ -384,72 +393,76 @@ fn nanoseconds(mut run: impl FnMut() -> bool) -> u64 {
 fn shuffle(shards: &Shards) {
     println!("\n### Mixing: {SHARDS} shards of {} samples, {EPOCHS} epochs\n", shards.samples);
     println!(
-        "| order | moved, mean | by tenths of the epoch, % | neighbours are apart, median | below 64, 1 000, \
-         10 000, 100 000, beyond, % | shards in a batch of {BATCH} |"
+        "| order | moved, mean | by tenths of the epoch, % | distance of neighbours, median | below 64, 1 \
+         000, 10 000, 100 000, beyond, % | shards in a batch of {BATCH} |"
     );
     println!("|---|--:|---|--:|---|--:|");
     let (plain, indexed) = (shards, &shards.indexed());
-    row("shards listed, no buffer", shards, |epoch| read(plain, false, 0, epoch));
-    row("shards listed, buffer 1000", shards, |epoch| read(plain, false, BUFFER, epoch));
-    row("shards shuffled, no buffer", shards, |epoch| read(plain, true, 0, epoch));
-    row("**shards shuffled, buffer 1000**", shards, |epoch| read(plain, true, BUFFER, epoch));
-    row("the same with an index", shards, |epoch| read(indexed, true, BUFFER, epoch));
-    row("shards shuffled, buffer 10000", shards, |epoch| read(plain, true, 10 * BUFFER, epoch));
-    row("a random permutation", shards, |epoch| {
-        let mut ideal: Vec<usize> = (0..shards.samples()).collect();
+    mixing_row("shards listed, no buffer", shards, |epoch| epoch_order(plain, false, 0, epoch));
+    mixing_row("shards listed, buffer 1000", shards, |epoch| epoch_order(plain, false, BUFFER, epoch));
+    mixing_row("shards shuffled, no buffer", shards, |epoch| epoch_order(plain, true, 0, epoch));
+    mixing_row("**shards shuffled, buffer 1000**", shards, |epoch| epoch_order(plain, true, BUFFER, epoch));
+    mixing_row("the same with an index", shards, |epoch| epoch_order(indexed, true, BUFFER, epoch));
+    mixing_row("shards shuffled, buffer 10000", shards, |epoch| epoch_order(plain, true, 10 * BUFFER, epoch));
+    mixing_row("a random permutation", shards, |epoch| {
+        let mut permutation: Vec<usize> = (0..shards.samples()).collect();
         let mut rng = Rng::new(42, epoch, 0);
-        for last in (1..ideal.len()).rev() {
-            ideal.swap(last, rng.below(last as u64 + 1) as usize);
+        for last in (1..permutation.len()).rev() {
+            permutation.swap(last, rng.below(last as u64 + 1) as usize);
         }
-        ideal
+        permutation
     });
 }
 
 /// The samples of an epoch in order, numbered by their positions in the concatenated shards.
-fn read(shards: &Shards, shuffled: bool, buffer: usize, epoch: u64) -> Vec<usize> {
-    let each = shards.samples;
-    let place = move |sample: Sample| {
+fn epoch_order(shards: &Shards, shuffled: bool, buffer: usize, epoch: u64) -> Vec<usize> {
+    let samples = shards.samples;
+    let number = move |sample: Sample| {
         let position = sample.position();
-        Ok(position.shard as usize * each + position.sample as usize)
+        Ok(position.shard as usize * samples + position.sample as usize)
     };
-    let loader = Loader::builder(shards.dataset(shuffled)).shuffle(buffer).threads(1).map(place).batch(BATCH);
+    let loader =
+        Loader::builder(shards.dataset(shuffled)).shuffle(buffer).threads(1).map(number).batch(BATCH);
     loader.build().unwrap().epoch(epoch).flat_map(|batch| batch.unwrap().into_items()).collect()
 }
 
-fn row(name: &str, shards: &Shards, order: impl Fn(u64) -> Vec<usize>) {
+/// Prints how far the order of [`EPOCHS`] epochs is from the order of the shards.
+fn mixing_row(name: &str, shards: &Shards, order: impl Fn(u64) -> Vec<usize>) {
     let count = shards.samples();
-    let (mut moved, mut apart, mut kinds, mut batches) = (Vec::new(), Vec::new(), 0, 0);
+    let (mut moved, mut distances) = (Vec::new(), Vec::new());
+    let (mut batch_shards, mut batches) = (0, 0);
     for order in (0..EPOCHS).map(order) {
-        let mut place = vec![usize::MAX; count];
-        order.iter().enumerate().for_each(|(at, sample)| place[*sample] = at);
-        assert!(order.len() == count && !place.contains(&usize::MAX), "each sample once");
-        moved.extend(place.iter().enumerate().map(|(sample, at)| sample.abs_diff(*at)));
+        let mut place_of = vec![usize::MAX; count];
+        order.iter().enumerate().for_each(|(place, sample)| place_of[*sample] = place);
+        assert!(order.len() == count && !place_of.contains(&usize::MAX), "not each sample once");
+        moved.extend(place_of.iter().enumerate().map(|(sample, place)| sample.abs_diff(*place)));
         let neighbours = (1..count).filter(|sample| sample % shards.samples > 0);
-        apart.extend(neighbours.map(|sample| place[sample].abs_diff(place[sample - 1])));
+        distances.extend(neighbours.map(|sample| place_of[sample].abs_diff(place_of[sample - 1])));
         for batch in order.chunks_exact(BATCH) {
-            kinds += batch.iter().map(|sample| sample / shards.samples).collect::<HashSet<_>>().len();
+            batch_shards += batch.iter().map(|sample| sample / shards.samples).collect::<HashSet<_>>().len();
             batches += 1;
         }
     }
-    apart.sort_unstable();
+    distances.sort_unstable();
     let mean = moved.iter().sum::<usize>() as f64 / moved.len() as f64 / count as f64;
     let tenths: Vec<usize> = (1..=10).map(|tenth| count * tenth / 10).collect();
     println!(
         "| {name} | {:.1} % | {} | {} | {} | {:.1} |",
         mean * 100.0,
         histogram(&moved, &tenths),
-        apart[apart.len() / 2],
-        histogram(&apart, &[64, 1_000, 10_000, 100_000, usize::MAX]),
-        f64::from(kinds as u32) / f64::from(batches)
+        distances[distances.len() / 2],
+        histogram(&distances, &[64, 1_000, 10_000, 100_000, usize::MAX]),
+        f64::from(batch_shards as u32) / f64::from(batches)
     );
 }
 
-/// Percentage of the numbers between each two consecutive bounds.
+/// Percentages of the numbers below each bound and not below the bound before it.
 fn histogram(numbers: &[usize], bounds: &[usize]) -> String {
     let mut counts = vec![0_u32; bounds.len()];
     for number in numbers {
         counts[bounds.partition_point(|bound| bound <= number).min(bounds.len() - 1)] += 1;
     }
-    let shares = counts.iter().map(|&part| format!("{:.0}", f64::from(part) / numbers.len() as f64 * 100.0));
+    let shares =
+        counts.iter().map(|&count| format!("{:.0}", f64::from(count) / numbers.len() as f64 * 100.0));
     shares.collect::<Vec<_>>().join(" ")
 }

@@ -1,9 +1,9 @@
-//! The cost of a job of a million shards before its first byte, as a table in markdown.
+//! Start-up cost of a job with a million shards, as a table in Markdown.
 //!
-//! `cargo bench --bench scale [-- SHARDS...]`: for 10^4, 10^5 and 10^6 shards of 1,000 samples each, on 4,096
-//! ranks of 1 and of 8 streams. No shard is stored: a source serves the same archive under every name. Each
-//! size runs in its own process, so that its peak memory is separate. Memory is counted on the measuring
-//! thread.
+//! `cargo bench --bench scale [-- SHARDS...]`: by default, 10^4, 10^5 and 10^6 shards of 1,000 samples each,
+//! on 4,096 ranks with 1 and with 8 streams. No shard is stored: a source serves the same archive under every
+//! name. Each size runs in a process of its own, as peak memory is that of a process. The allocations that
+//! are counted are those of the measuring thread.
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _, ready};
@@ -25,12 +25,12 @@ const RANKS: usize = 4_096;
 /// The rank that is measured.
 const RANK: usize = 1_234;
 const BATCH: usize = 64;
-/// Number of repetitions of each repeatable step, of which the median counts.
+/// Number of repetitions of a repeatable step. The median is reported.
 const ROUNDS: usize = 3;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // Tests run this program too, without the argument.
+    // `cargo test` runs this program too, without the argument.
     if !arguments.iter().any(|argument| argument == "--bench") {
         return;
     }
@@ -43,7 +43,7 @@ fn main() {
     );
     for &shards in if numbers.is_empty() { &SHARDS[..] } else { &numbers } {
         for streams in [1, 8] {
-            // Every stream of the job needs a sample; shards are cut into slices.
+            // Every stream of the job needs a sample, so shards are divided into slices.
             let mut child = Command::new(std::env::current_exe().unwrap());
             let child =
                 child.env("SCALE_STREAMS", streams.to_string()).args(["--bench", &shards.to_string()]);
@@ -59,36 +59,36 @@ struct Table {
 }
 
 impl Table {
-    /// Measures a step that is done once.
+    /// Measures a step that cannot be repeated.
     fn once<T>(&self, step: &str, work: impl FnOnce() -> T) -> T {
-        let mut made = None;
+        let mut result = None;
         let mut seconds = 0.0;
         let memory = allocation_counter::measure(|| {
-            let begun = Instant::now();
-            made = Some(work());
-            seconds = begun.elapsed().as_secs_f64();
+            let start = Instant::now();
+            result = Some(work());
+            seconds = start.elapsed().as_secs_f64();
         });
         self.row(step, seconds, Some((memory.bytes_max, memory.bytes_current)));
-        made.unwrap()
+        result.unwrap()
     }
 
-    /// Measures a step that is done several times: the median of the times, and the memory of the last one.
-    fn often<T>(&self, step: &str, mut work: impl FnMut() -> T) -> T {
+    /// Measures a step several times: the median of the times, and the memory of the last time.
+    fn repeated<T>(&self, step: &str, mut work: impl FnMut() -> T) -> T {
         let mut times = Vec::new();
-        let mut made = None;
+        let mut result = None;
         let mut memory = None;
         for _ in 0..ROUNDS {
-            drop(made.take());
+            drop(result.take());
             let used = allocation_counter::measure(|| {
-                let begun = Instant::now();
-                made = Some(black_box(work()));
-                times.push(begun.elapsed().as_secs_f64());
+                let start = Instant::now();
+                result = Some(black_box(work()));
+                times.push(start.elapsed().as_secs_f64());
             });
             memory = Some((used.bytes_max, used.bytes_current));
         }
         times.sort_by(f64::total_cmp);
         self.row(step, times[ROUNDS / 2], memory);
-        made.unwrap()
+        result.unwrap()
     }
 
     fn row(&self, step: &str, seconds: f64, memory: Option<(u64, i64)>) {
@@ -102,24 +102,26 @@ impl Table {
 fn measure(shards: usize, streams: usize) {
     let table = Table { shards, streams };
     let bucket = Arc::new(Bucket::new());
-    let store = Store::builder().with_source("made", Arc::clone(&bucket) as Arc<dyn Source>).build().unwrap();
+    let store =
+        Store::builder().with_source("memory", Arc::clone(&bucket) as Arc<dyn Source>).build().unwrap();
     let pattern =
-        format!("made://bucket/datasets/train/shard-{{0000000..{:07}}}-of-{shards:07}.tar", shards - 1);
+        format!("memory://bucket/datasets/train/shard-{{0000000..{:07}}}-of-{shards:07}.tar", shards - 1);
 
-    let list = table.often("expand the list of shards", || ShardList::expand(&pattern).unwrap());
-    let document = document(&list, bucket.content.len());
+    let list = table.repeated("expand the list of shards", || ShardList::expand(&pattern).unwrap());
+    let document = index_document(&list, bucket.content.len());
     drop(list);
-    let index = table.often("read the index (JSON)", || Index::from_json(document.as_bytes(), "").unwrap());
+    let index =
+        table.repeated("read the index (JSON)", || Index::from_json(document.as_bytes(), "").unwrap());
     println!("| | | the document: {:.1} MB | | | |", document.len() as f64 / 1e6);
     drop(document);
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("index.json");
     let local = Store::default();
-    table.often("write the index (JSON)", || index.save(&local, path.to_str().unwrap()).unwrap());
+    table.repeated("write the index (JSON)", || index.save(&local, path.to_str().unwrap()).unwrap());
     let path = home.path().join("index.shidx");
-    table.often("write the index (compact)", || index.save(&local, path.to_str().unwrap()).unwrap());
+    table.repeated("write the index (compact)", || index.save(&local, path.to_str().unwrap()).unwrap());
     let load = || Index::load(&local, path.to_str().unwrap()).unwrap();
-    assert!(table.often("read the index (compact)", load) == index);
+    assert!(table.repeated("read the index (compact)", load) == index);
     println!("| | | the compact document: {:.1} MB | | | |", path.metadata().unwrap().len() as f64 / 1e6);
 
     let build = || {
@@ -127,48 +129,48 @@ fn measure(shards: usize, streams: usize) {
         let dataset = Dataset::builder(pattern.as_str()).index(index.clone()).store(store.clone());
         dataset.topology(topology).streams(RANKS * streams).shuffle_shards(true).seed(42).build().unwrap()
     };
-    let dataset = table.often("build the dataset of a rank", build);
+    let dataset = table.repeated("build the dataset of a rank", build);
     for epoch in 0..2 {
         let plan = || dataset.streams().iter().map(|stream| dataset.plan().stream(epoch, *stream)).collect();
         let slices: Vec<Vec<_>> = table.once(&format!("plan epoch {epoch} of a rank"), plan);
         assert!(slices.iter().all(|slices| !slices.is_empty()));
     }
 
-    let make = || Loader::builder(dataset.clone()).shuffle(100).threads(2).batch(BATCH).build().unwrap();
-    let loader = table.often("build the loader", make);
+    let loader = || Loader::builder(dataset.clone()).shuffle(100).threads(2).batch(BATCH).build().unwrap();
+    let loader = table.repeated("build the loader", loader);
     let take = |step: &str, begin: &dyn Fn() -> Batches<Batch<Sample>>| {
         bucket.reset();
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut batches = begin();
-        let made = begun.elapsed().as_secs_f64();
+        let created = start.elapsed().as_secs_f64();
         let first = batches.next().unwrap().unwrap();
-        let got = begun.elapsed().as_secs_f64();
+        let first_batch = start.elapsed().as_secs_f64();
         assert_eq!(first.len(), BATCH);
-        let asked = (bucket.first().unwrap() - begun).as_secs_f64();
-        table.row(&format!("{step}: made"), made, None);
-        table.row(&format!("{step}: first request"), asked, None);
-        table.row(&format!("{step}: first batch"), got, None);
+        let first_request = (bucket.first_request().unwrap() - start).as_secs_f64();
+        table.row(&format!("{step}: created"), created, None);
+        table.row(&format!("{step}: first request"), first_request, None);
+        table.row(&format!("{step}: first batch"), first_batch, None);
         batches.state()
     };
     take("epoch 2", &|| loader.epochs(2));
     let state = take("epoch 3", &|| loader.epochs(3));
 
-    let text = table.often("state of a rank: to JSON", || state.to_string());
-    table.often("state of a rank: from JSON", || text.parse::<State>().unwrap());
+    let text = table.repeated("state of a rank: to JSON", || state.to_string());
+    table.repeated("state of a rank: from JSON", || text.parse::<State>().unwrap());
     println!("| | | state of a rank: {:.4} MB | | | |", text.len() as f64 / 1e6);
-    let states = ranks(&text, streams);
-    let whole =
-        table.often("merge the states of all ranks", || State::merge(states.iter().cloned()).unwrap());
+    let states = rank_states(&text, streams);
+    let job =
+        table.repeated("merge the states of all ranks", || State::merge(states.iter().cloned()).unwrap());
     drop(states);
-    let text = table.often("state of the job: to JSON", || whole.to_string());
-    table.often("state of the job: from JSON", || text.parse::<State>().unwrap());
+    let text = table.repeated("state of the job: to JSON", || job.to_string());
+    table.repeated("state of the job: from JSON", || text.parse::<State>().unwrap());
     println!("| | | state of the job: {:.1} MB | | | |", text.len() as f64 / 1e6);
-    take("restore the state of the job", &|| loader.restore(&whole).unwrap());
-    println!("| | | the process at most: {} MB of memory | | | |", most_memory() / 1024);
+    take("restore the state of the job", &|| loader.restore(&job).unwrap());
+    println!("| | | the process at most: {} MB of memory | | | |", peak_memory() / 1024);
 }
 
-/// A JSON index, made without reading shards.
-fn document(list: &ShardList, bytes: usize) -> String {
+/// A JSON index, written without reading shards.
+fn index_document(list: &ShardList, bytes: usize) -> String {
     let mut text =
         String::from(r#"{"__kind__":"wids-shard-index-v1","wids_version":1,"name":"index","shardlist":["#);
     for (number, url) in list.iter().enumerate() {
@@ -184,8 +186,8 @@ fn document(list: &ShardList, bytes: usize) -> String {
     text
 }
 
-/// The states of all ranks, each at the step of this one.
-fn ranks(text: &str, streams: usize) -> Vec<State> {
+/// The states of all ranks, made of the state of one rank.
+fn rank_states(text: &str, streams: usize) -> Vec<State> {
     let document: Value = serde_json::from_str(text).unwrap();
     let of_rank = |rank: usize| {
         let mut document = document.clone();
@@ -198,7 +200,7 @@ fn ranks(text: &str, streams: usize) -> Vec<State> {
 }
 
 /// Peak memory of the process, in KiB.
-fn most_memory() -> u64 {
+fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
@@ -207,7 +209,7 @@ fn most_memory() -> u64 {
 /// Serves one archive under every name, and records the time of the first request.
 struct Bucket {
     content: Bytes,
-    asked: Mutex<Option<Instant>>,
+    first_request: Mutex<Option<Instant>>,
 }
 
 impl Bucket {
@@ -218,15 +220,15 @@ impl Bucket {
             header.set_size(100);
             archive.append_data(&mut header, format!("{sample:08}.bin"), &[7; 100][..]).unwrap();
         }
-        Bucket { content: archive.into_inner().unwrap().into(), asked: Mutex::default() }
+        Bucket { content: archive.into_inner().unwrap().into(), first_request: Mutex::default() }
     }
 
     fn reset(&self) {
-        *self.asked.lock().unwrap() = None;
+        *self.first_request.lock().unwrap() = None;
     }
 
-    fn first(&self) -> Option<Instant> {
-        *self.asked.lock().unwrap()
+    fn first_request(&self) -> Option<Instant> {
+        *self.first_request.lock().unwrap()
     }
 }
 
@@ -238,7 +240,7 @@ impl fmt::Debug for Bucket {
 
 impl Source for Bucket {
     fn get(&self, _: &str, options: GetOptions) -> BoxFuture<'static, shardstream::Result<GetResponse>> {
-        self.asked.lock().unwrap().get_or_insert_with(Instant::now);
+        self.first_request.lock().unwrap().get_or_insert_with(Instant::now);
         let size = self.content.len() as u64;
         let range = options.range.unwrap_or(0..size);
         let range = range.start.min(size)..range.end.min(size);

@@ -1,7 +1,7 @@
-//! Packing and bucketing: share of padding, cost per document, and what a restore reads again.
+//! Packing and bucketing: share of padding, cost per document, and samples that a restore reads again.
 //!
 //! `cargo bench --bench shapes --no-default-features` prints tables in Markdown. The lengths of documents are
-//! log-normal, of mean 6 and deviation 1 of the logarithm (median 403, a tenth above 1,450), as `exp(6 + z)`.
+//! log-normal: the logarithm has mean 6 and standard deviation 1 (median 403, a tenth above 1,450).
 
 use shardstream::adapters::{Buckets, Fit, IteratorExt, Pack};
 use shardstream::loader::LoaderBuilder;
@@ -37,11 +37,11 @@ fn main() -> Result<()> {
         (Fit::Contiguous, 1),
     ] {
         let documents: Vec<Vec<i32>> = lengths.iter().map(|length| vec![1; *length]).collect();
-        let begun = Instant::now();
+        let start = Instant::now();
         let rows =
             documents.into_iter().map(Ok).pipeline().pack(Pack::new(ROW).look_ahead(look_ahead).fit(fit));
         let rows = rows.map(|row| Ok(row.len())).collect::<Result<Vec<_>>>()?;
-        let cost = begun.elapsed().as_nanos() as f64 / lengths.len() as f64;
+        let cost = start.elapsed().as_nanos() as f64 / lengths.len() as f64;
         let filled = total as f64 / (rows.len() * ROW) as f64;
         println!("| {fit:?}, look-ahead {look_ahead} | {:.2} % | {cost:.0} |", 100.0 * filled);
     }
@@ -49,8 +49,8 @@ fn main() -> Result<()> {
     restores()
 }
 
-/// Compares scheduled buckets with batches of the first full bucket, as
-/// `tf.data.Dataset.bucket_by_sequence_length` makes them on each rank by itself.
+/// Compares scheduled buckets with batches of whichever bucket is full first, as each rank has them with
+/// `tf.data.Dataset.bucket_by_sequence_length`.
 fn bucket_fill(lengths: &[usize], total: usize) -> Result<()> {
     let budget = 8 * ROW;
     println!(
@@ -68,42 +68,46 @@ fn bucket_fill(lengths: &[usize], total: usize) -> Result<()> {
         lengths.len() / 8
     );
     let bucket = |length: &usize| LIMITS.iter().position(|limit| length <= limit).unwrap_or(0);
-    let (mut room, mut batches) = (0, 0);
+    let (mut capacity, mut batches) = (0, 0);
     for (number, limit) in LIMITS.iter().enumerate() {
         let items = lengths.iter().filter(|length| bucket(length) == number).copied().map(Ok);
         for group in items.pipeline().group_by(budget / limit, |_: &usize| Ok(0)) {
             group?;
-            (room, batches) = (room + budget, batches + 1);
+            (capacity, batches) = (capacity + budget, batches + 1);
         }
     }
-    println!("| the bucket that is full first | {:.2} % | {batches} |", percent(total, room));
+    println!("| the bucket that is full first | {:.2} % | {batches} |", percent(total, capacity));
     for ranks in [1, 4] {
-        let mut used = (0, 0, 0);
-        let begun = Instant::now();
+        let (mut used, mut capacity, mut batch_count) = (0, 0, 0);
+        let start = Instant::now();
         for rank in 0..ranks {
             let dir = tempfile::tempdir().map_err(shardstream::Error::step)?;
-            let loader = documents(&dir, lengths, Topology::new(rank, ranks)?)?;
+            let loader = bucket_loader(&dir, lengths, Topology::new(rank, ranks)?)?;
             let mut batches = loader.epoch(0);
-            let count = batches.by_ref().filter(Result::is_ok).count();
+            batch_count += batches.by_ref().filter(Result::is_ok).count();
             let fill = batches.report().fill.unwrap_or_default();
-            used = (used.0 + fill.used, used.1 + fill.capacity, used.2 + count);
+            (used, capacity) = (used + fill.used, capacity + fill.capacity);
         }
-        let (share, seconds) = (percent(used.0 as usize, used.1 as usize), begun.elapsed().as_secs_f64());
+        let (share, seconds) = (percent(used as usize, capacity as usize), start.elapsed().as_secs_f64());
         println!(
             "| by schedule, {ranks} ranks, to the end of the epoch | {share:.2} % | {} ({seconds:.1} s) |",
-            used.2
+            batch_count
         );
     }
     Ok(())
 }
 
-fn percent(used: usize, room: usize) -> f64 {
-    100.0 * used as f64 / room.max(1) as f64
+fn percent(used: usize, capacity: usize) -> f64 {
+    100.0 * used as f64 / capacity.max(1) as f64
 }
 
-/// Documents with their lengths as the only field, in buckets.
-fn documents(dir: &tempfile::TempDir, lengths: &[usize], topology: Topology) -> Result<Loader<Batch<usize>>> {
-    let shards = written(dir, lengths)?;
+/// A loader of documents in buckets. The only field of a document is its length.
+fn bucket_loader(
+    dir: &tempfile::TempDir,
+    lengths: &[usize],
+    topology: Topology,
+) -> Result<Loader<Batch<usize>>> {
+    let shards = write_shards(dir, lengths)?;
     let dataset = Dataset::builder(shards).streams(8).topology(topology).build()?;
     let buckets =
         Buckets::lengths(LIMITS).budget(8 * ROW).count(lengths[..10_000].iter().map(|length| [*length]));
@@ -115,7 +119,7 @@ fn items(dataset: Dataset) -> LoaderBuilder<usize> {
     loader.map(|mut sample| Ok(sample.take::<i64>("cls")? as usize))
 }
 
-fn written(dir: &tempfile::TempDir, lengths: &[usize]) -> Result<ShardList> {
+fn write_shards(dir: &tempfile::TempDir, lengths: &[usize]) -> Result<ShardList> {
     let pattern = format!("{}/%06d.tar", dir.path().display());
     let mut writer = ShardWriter::builder(pattern).max_count(lengths.len() as u64 / 16 + 1).build()?;
     for (number, length) in lengths.iter().enumerate() {
@@ -124,22 +128,22 @@ fn written(dir: &tempfile::TempDir, lengths: &[usize]) -> Result<ShardList> {
     Ok(ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url)))
 }
 
-/// Number of samples that are read again, and time to the first batch.
+/// Measures how many samples a restore reads again, and its time to the first batch.
 fn restores() -> Result<()> {
     let lengths = lengths(40_000);
     let dir = tempfile::tempdir().map_err(shardstream::Error::step)?;
-    let shards = written(&dir, &lengths)?;
+    let shards = write_shards(&dir, &lengths)?;
     println!(
         "\n## A restore, 8 streams, 40,000 documents with an index\n\n\
-         | | state, bytes | samples made again, at 10 % | ms | at 90 % | ms |\n|---|--:|--:|--:|--:|--:|"
+         | | state, bytes | samples read again, at 10 % | ms | at 90 % | ms |\n|---|--:|--:|--:|--:|--:|"
     );
-    let made = Arc::new(AtomicUsize::new(0));
+    let mapped = Arc::new(AtomicUsize::new(0));
     for kind in ["map", "chunked", "Fit::Best", "Fit::Contiguous", "group_by", "buckets"] {
         let index = shardstream::index::AutoIndex::in_directory(dir.path());
         let dataset = Dataset::builder(shards.clone()).auto_index(index).streams(8).build()?;
-        let counted = Arc::clone(&made);
+        let counter = Arc::clone(&mapped);
         let items = items(dataset).shuffle(1000).map(move |length| {
-            counted.fetch_add(1, Relaxed);
+            counter.fetch_add(1, Relaxed);
             Ok(length)
         });
         let documents = |items: LoaderBuilder<usize>| items.map(|length| Ok(vec![1u8; length]));
@@ -164,11 +168,11 @@ fn restores() -> Result<()> {
             if number == 0 {
                 print!("| {} ", state.len());
             }
-            made.store(0, Relaxed);
-            let begun = Instant::now();
+            mapped.store(0, Relaxed);
+            let start = Instant::now();
             let first = loader.restore(&state.parse()?)?.next().transpose()?;
             assert!(first.is_some());
-            print!("| {} | {:.1} ", made.load(Relaxed), begun.elapsed().as_secs_f64() * 1e3);
+            print!("| {} | {:.1} ", mapped.load(Relaxed), start.elapsed().as_secs_f64() * 1e3);
         }
         println!("|");
     }

@@ -1,10 +1,10 @@
-//! The cost of single samples: by number and by key, one by one and many together.
+//! The cost of random access to samples: by number and by key, one at a time and many together.
 //!
 //! `cargo bench --bench single -- DIRECTORY [COUNT]` reads the shards of a directory by its `index.json` and
-//! `index.json.shkeys`, which `shardstream index build --keys` writes, and prints a line for each way: its
-//! name, the microseconds of the first sample, with everything that is opened before it, and those of each of
-//! COUNT random ones. `benches/compare/single.py` writes such a directory, and runs this beside Python's
-//! `wids`.
+//! `index.json.shkeys`, which `shardstream index build --keys` writes, and prints a line for each way of
+//! access: its name, the microseconds of the first sample (opening everything before it included), and the
+//! microseconds of each of COUNT random samples. `benches/compare/single.py` writes such a directory, and
+//! compares with Python's `wids`.
 
 use shardstream::index::KeyIndex;
 use shardstream::prelude::*;
@@ -15,12 +15,12 @@ use std::time::Instant;
 fn main() -> Result<()> {
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    // Tests run this program too, without a directory.
+    // `cargo test` runs this program too, without a directory.
     let Some(directory) = arguments.first() else { return Ok(()) };
     let count = arguments.get(1).map_or(1000, |count| count.parse().expect("a number"));
-    let (store, place) = (Store::default(), format!("{directory}/index.json"));
+    let (store, index_path) = (Store::default(), format!("{directory}/index.json"));
     let open = || {
-        let index = Index::load(&store, &place)?;
+        let index = Index::load(&store, &index_path)?;
         Dataset::builder(index.shards()).store(store.clone()).index(index).build()
     };
     let samples = open()?.indexed_view()?;
@@ -52,7 +52,7 @@ fn main() -> Result<()> {
     report("many together", first, start, count);
 
     let start = Instant::now();
-    let table = KeyIndex::open(&store, &format!("{place}.shkeys"))?;
+    let table = KeyIndex::open(&store, &format!("{index_path}.shkeys"))?;
     black_box(open()?.by_key(&table, &keys[0])?);
     let first = start.elapsed();
     let start = Instant::now();

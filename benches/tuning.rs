@@ -1,9 +1,9 @@
-//! The number of threads and of prefetched batches that a loader chooses, compared with fixed numbers.
+//! The numbers of threads and of prefetched batches that a loader chooses, compared with fixed numbers.
 //!
-//! `cargo bench --bench tuning`. Each loader runs for 24 seconds; those of a table run in turn, twice. The
-//! rates shown are those of the last 6 seconds and of all 24, which include the time of tuning; CPU time is
-//! that of the process. Everything takes 22 minutes. `cargo bench --bench tuning -- --quick waits` runs the
-//! cases with this word in their names, once.
+//! `cargo bench --bench tuning`. Each loader runs for 24 seconds, and the loaders of a table run in turn,
+//! twice. The rates are those of the last 6 seconds, and of all 24, which include the tuning. CPU time is
+//! that of the process. The benchmark takes 22 minutes. `cargo bench --bench tuning -- --quick waits` runs
+//! only the cases with this word in their names, and each once.
 
 use rustix::time::{ClockId, clock_gettime};
 use shardstream::collate::{Columns, Scalar};
@@ -26,10 +26,10 @@ fn cpu_time(clock: ClockId) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Keeps a core busy for this time.
+/// Consumes this much CPU time.
 fn compute(micros: u64) {
-    let begun = cpu_time(ClockId::ThreadCPUTime);
-    while cpu_time(ClockId::ThreadCPUTime) - begun < Duration::from_micros(micros) {
+    let start = cpu_time(ClockId::ThreadCPUTime);
+    while cpu_time(ClockId::ThreadCPUTime) - start < Duration::from_micros(micros) {
         std::hint::spin_loop();
     }
 }
@@ -48,7 +48,7 @@ struct Case {
     step: Duration,
 }
 
-/// Fixed numbers, or the loader's choice.
+/// Fixed numbers, or `None` where the loader chooses.
 #[derive(Clone, Copy)]
 struct Choice {
     threads: Option<usize>,
@@ -66,13 +66,14 @@ impl Choice {
 }
 
 struct Measured {
-    /// Items per second: over the whole run, and over its end.
+    /// Items per second of the whole run.
     all: f64,
+    /// Items per second of its last seconds.
     last: f64,
     /// CPU microseconds per item.
     cpu: f64,
     report: Report,
-    /// Of the end.
+    /// Data readiness in the last seconds.
     readiness: f64,
 }
 
@@ -92,23 +93,23 @@ fn run(dataset: &Dataset, case: &Case, choice: Choice) -> Measured {
     }
     let loader = builder.collate(columns).build().unwrap();
     let mut batches = loader.epochs(0);
-    let (begun, cpu) = (Instant::now(), cpu_time(ClockId::ProcessCPUTime));
-    let mut before: Option<(Duration, Report)> = None;
-    while begun.elapsed() < LOADING {
+    let (start, cpu) = (Instant::now(), cpu_time(ClockId::ProcessCPUTime));
+    let mut before_last: Option<(Duration, Report)> = None;
+    while start.elapsed() < LOADING {
         batches.next().unwrap().unwrap();
         if !case.step.is_zero() {
             thread::sleep(case.step);
         }
-        if before.is_none() && begun.elapsed() > LOADING - LAST {
-            before = Some((begun.elapsed(), batches.report()));
+        if before_last.is_none() && start.elapsed() > LOADING - LAST {
+            before_last = Some((start.elapsed(), batches.report()));
         }
     }
-    let (elapsed, report) = (begun.elapsed(), batches.report());
-    let (at, before) = before.unwrap();
+    let (elapsed, report) = (start.elapsed(), batches.report());
+    let (last_start, before) = before_last.unwrap();
     let last = report.clone().since(&before);
     Measured {
         all: report.items as f64 / elapsed.as_secs_f64(),
-        last: last.items as f64 / (elapsed - at).as_secs_f64(),
+        last: last.items as f64 / (elapsed - last_start).as_secs_f64(),
         cpu: (cpu_time(ClockId::ProcessCPUTime) - cpu).as_secs_f64() * 1e6 / report.items as f64,
         readiness: last.readiness(),
         report,
@@ -165,7 +166,7 @@ fn main() {
             wait(2000);
         }),
         ("The stage calls a service that takes 5 ms, one call at a time", || {
-            let _one = SERVICE.lock().unwrap();
+            let _permit = SERVICE.lock().unwrap();
             wait(5000);
         }),
     ];

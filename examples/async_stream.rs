@@ -1,10 +1,10 @@
-//! The asynchronous API: shards as a `Stream` on tokio, with the same stages as the blocking API.
+//! Reads shards through the asynchronous API: a `Stream` on tokio, with the stages of the blocking API.
 //!
 //! ```text
 //! cargo run --example async_stream -- 'data/train-{000000..000009}.tar'
 //! ```
 //!
-//! It works on any executor.
+//! The stream works on any executor, not only on tokio.
 
 #[path = "support/progress.rs"]
 mod progress;
@@ -17,11 +17,10 @@ use shardstream::store::object_store::memory::InMemory;
 use std::error::Error;
 use std::sync::Arc;
 
-/// Streams shards on tokio, first on one task, then on threads.
+/// Streams shards on tokio: first on one task, then with a loader's threads.
 #[derive(Parser)]
 struct Options {
-    /// Shards with fields `txt` and `cls`; without it, a small shard is written into memory first, and
-    /// streamed.
+    /// Shards with fields `txt` and `cls`; without it, a small shard in memory is written first and streamed.
     pattern: Option<String>,
 }
 
@@ -50,7 +49,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         })
         .await?;
 
-    // The same on threads, ahead of the consumer.
+    // A loader does the same on threads, ahead of the consumer.
     let loader = Loader::builder(dataset).shuffle(100).decode(Decoder::new()).batch(8).build()?;
     let mut batches = loader.epoch(0).into_stream();
     let mut progress = Progress::new()?;

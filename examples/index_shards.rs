@@ -1,4 +1,4 @@
-//! Indexes shards from their headers, saves the index, and prints a summary.
+//! Indexes shards by reading their tar headers, saves the index, and prints a summary.
 //!
 //! ```text
 //! cargo run --example index_shards -- 'data/train-{000000..000009}.tar' data/train.json
@@ -13,10 +13,11 @@ use shardstream::prelude::*;
 use std::error::Error;
 use std::time::Instant;
 
-/// Indexes shards from their headers, saves the index, and prints a summary.
+/// Indexes shards by reading their tar headers, saves the index, and prints a summary.
 #[derive(Parser)]
 struct Options {
-    /// Shards: braces, wildcards, any URL; without it, a few small shards are written first, and indexed.
+    /// Shards: a path or URL with braces or wildcards; without it, five small shards are written first and
+    /// indexed.
     pattern: Option<String>,
     /// Path or URL for the index.
     index: Option<String>,
@@ -30,43 +31,47 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(pattern) => pattern,
         None => demo(&format!("{dir}/demo-%06d.tar"))?,
     };
-    let place = options.index.unwrap_or(format!("{dir}/demo.json"));
+    let index_url = options.index.unwrap_or(format!("{dir}/demo.json"));
 
     let store = Store::default();
     let shards = Shards::from(pattern).resolve(&store)?;
     let progress = ProgressBar::new(shards.len() as u64);
     progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} shards, {eta} left {msg}")?);
-    let (shown, mut samples) = (progress.clone(), 0);
+    let bar = progress.clone();
+    let mut samples = 0;
     let start = Instant::now();
     let index = Index::builder()
         .store(store.clone())
         .on_shard(move |shard| {
             samples += shard.samples();
-            shown.set_message(format!("({samples} samples)"));
-            shown.inc(1);
+            bar.set_message(format!("({samples} samples)"));
+            bar.inc(1);
         })
         .build(&shards)?;
     progress.finish_and_clear();
 
-    index.save(&store, &place)?;
+    index.save(&store, &index_url)?;
     let bytes = index.iter().filter_map(|shard| shard.bytes()).sum();
     let seconds = start.elapsed().as_secs_f64();
     println!(
-        "{} shards of {} samples, {} in {seconds:.2} s: {:.0} samples/s, {:.1} MB/s, headers alone",
+        "{} shards with {} samples and {}, indexed in {seconds:.2} s from the headers: {:.0} samples/s, \
+         {:.1} MB/s",
         index.len(),
         index.samples(),
         HumanBytes(bytes),
         index.samples() as f64 / seconds,
         bytes as f64 / 1e6 / seconds
     );
-    println!("{}: {}", SecretUrl::from(&place), HumanBytes(store.open(&place)?.read_all()?.len() as u64));
+    let index_bytes = store.open(&index_url)?.read_all()?.len() as u64;
+    println!("{}: {}", SecretUrl::from(&index_url), HumanBytes(index_bytes));
     println!(
-        "next: give it to `DatasetBuilder::index`, and ranks get equal samples (docs/guide.md, section 10)"
+        "next: pass the index to `DatasetBuilder::index`, so that all ranks get the same number of samples \
+         (docs/guide.md, section 10)"
     );
     Ok(())
 }
 
-/// Writes small shards, and returns their pattern.
+/// Writes five small shards, and returns their pattern.
 fn demo(pattern: &str) -> shardstream::Result<String> {
     let mut writer = ShardWriter::builder(pattern).max_count(1000).build()?;
     for n in 0..5000_i64 {

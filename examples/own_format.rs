@@ -1,4 +1,5 @@
-//! Reads shards of a made-up format: records of a length in 4 bytes (little-endian) and a text.
+//! Implements a custom shard format and reads shards of it. A record is the length of a text, in 4
+//! little-endian bytes, and the text.
 //!
 //! ```text
 //! cargo run --example own_format
@@ -42,15 +43,15 @@ impl ShardParser for RecordParser {
             None if !self.is_finished => return Ok(Parsed::NeedInput),
             None if self.bytes.is_empty() => return Ok(Parsed::End),
             None => {
-                self.bytes.clear(); // so that the end follows
-                return Err(
-                    Error::from(ErrorKind::Format("a record is cut".into())).at_offset(self.start.offset)
-                );
+                self.bytes.clear(); // so that the next call returns the end
+                let error = Error::from(ErrorKind::Format("the last record is truncated".into()));
+                return Err(error.at_offset(self.start.offset));
             }
             Some(length) => self.length = length,
         }
         self.bytes.advance(4);
-        let (text, key) = (self.bytes.split_to(self.length).freeze(), format!("{:06}", self.start.sample));
+        let text = self.bytes.split_to(self.length).freeze();
+        let key = format!("{:06}", self.start.sample);
         self.start.sample += 1;
         self.start.offset += 4 + self.length as u64;
         Ok(Parsed::Sample(Sample::new(key).with("txt", text)))

@@ -1,19 +1,20 @@
-//! Measures the way from shards to batches for a device: samples per second, CPU time and memory.
+//! Measures loading from shards to tensor batches: samples per second, CPU time and memory.
 //!
 //! ```text
 //! cargo run --release --example pixels -- imagenet 'data/imagenet-{00..15}.tar' --threads 2 --passes 3
 //! ```
 //!
-//! | task | what is in the shards | what happens to it |
+//! | task | fields of the samples | batches |
 //! |---|---|---|
 //! | `imagenet` | `jpg`, `cls` | RandomResizedCrop 224, flip, normalised `f32`, NCHW, batches of 64 |
 //! | `cifar` | `png` of 32 x 32, `cls` | padding 4, crop, flip, normalised `f32`, NCHW, batches of 128 |
 //! | `json` | `json` | the bytes of the documents, one after the other, in batches of 256 |
 //! | `tokens` | `npy` of 1024 `uint16` | `i32[64, 1024]` |
-//! | `raw` | anything | the samples as they are, in batches of 64 |
+//! | `raw` | any | undecoded samples, in batches of 64 |
 //!
-//! It prints a line of JSON. `benches/compare/pixels.py` runs it beside other loaders. With `--seconds`,
-//! epochs follow each other without a gap until the time is over, and the line includes the loader's report.
+//! The program prints one line of JSON. `benches/compare/pixels.py` runs it beside other loaders. With
+//! `--seconds`, epochs follow each other without a pause until the time is over, and the line includes the
+//! loader's report.
 
 use clap::Parser;
 use shardstream::collate::Blob;
@@ -45,41 +46,43 @@ fn columns(task: &str, verify: bool) -> Result<(Columns, usize), Box<dyn Error>>
         }
         "json" => (Columns::new().with("json", Blob::new("json")), 256),
         "tokens" => (Columns::new().with("tokens", Tokens::<i32>::new("npy", 1024)), 64),
-        other => return Err(format!("{other} is none of imagenet, cifar, json, tokens, raw").into()),
+        other => {
+            return Err(format!("unknown task {other}: imagenet, cifar, json, tokens or raw").into());
+        }
     })
 }
 
-/// The peak memory of the process in megabytes, on Linux.
+/// The peak memory of the process in MiB; `None` if the system is not Linux.
 fn peak_megabytes() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)
 }
 
-/// Measures the way from shards to batches for a device.
+/// Measures loading from shards to tensor batches.
 #[derive(Parser)]
 struct Options {
     /// The content of the shards: imagenet, cifar, json, tokens or raw.
     task: String,
-    /// Shards: braces, wildcards, any URL.
+    /// Shards: a path or URL with braces or wildcards.
     pattern: String,
     #[arg(long, default_value_t = 1)]
     threads: usize,
     /// Number of epochs.
     #[arg(long, default_value_t = 1)]
     passes: u64,
-    /// Seconds to read, in place of a number of epochs.
+    /// Seconds to read for, instead of a number of epochs.
     #[arg(long, conflicts_with = "passes")]
     seconds: Option<f64>,
-    /// Decode JPEG files no further than the crop, and do not verify the rest.
+    /// Decode JPEG files only as far as the crop needs, and do not verify the rest.
     #[arg(long)]
     unverified: bool,
-    /// Number of streams, in place of the default.
+    /// Number of streams, instead of the default.
     #[arg(long)]
     streams: Option<usize>,
 }
 
-/// What was read.
+/// The results of a measurement.
 #[derive(Default)]
 struct Totals {
     samples: usize,
@@ -89,13 +92,13 @@ struct Totals {
     report: Option<Report>,
 }
 
-/// Reads the batches of a loader; `count` says how many samples and bytes one has.
+/// Reads the batches of a loader. `count` returns the number of samples and bytes of a batch.
 fn read<B: Send + 'static>(
     loader: &Loader<B>,
     options: &Options,
     count: impl Fn(&B) -> (usize, usize),
 ) -> Result<Totals, Box<dyn Error>> {
-    let (begun, cpu) = (Instant::now(), cpu_time());
+    let (start, cpu) = (Instant::now(), cpu_time());
     let mut totals = Totals::default();
     let mut add = |batch: shardstream::Result<B>| -> Result<(), Box<dyn Error>> {
         let (samples, bytes) = count(&batch?);
@@ -107,20 +110,22 @@ fn read<B: Send + 'static>(
         None => (0..options.passes).flat_map(|epoch| loader.epoch(epoch)).try_for_each(add)?,
         Some(seconds) => {
             let mut batches = loader.epochs(0);
-            while begun.elapsed().as_secs_f64() < seconds {
+            while start.elapsed().as_secs_f64() < seconds {
                 batches.next().map_or(Ok(()), &mut add)?;
             }
-            // Before the threads end, and drop what nobody takes.
-            (totals.wall, totals.cpu) = (begun.elapsed(), cpu_time() - cpu);
+            // Before `batches` is dropped, which ends the threads and frees the batches that are ready.
+            totals.wall = start.elapsed();
+            totals.cpu = cpu_time() - cpu;
             totals.report = Some(batches.report());
             return Ok(totals);
         }
     }
-    (totals.wall, totals.cpu) = (begun.elapsed(), cpu_time() - cpu);
+    totals.wall = start.elapsed();
+    totals.cpu = cpu_time() - cpu;
     Ok(totals)
 }
 
-/// The CPU time of this process; none where the system does not say.
+/// The CPU time of this process; zero on systems other than Unix.
 fn cpu_time() -> Duration {
     #[cfg(unix)]
     {

@@ -1,4 +1,4 @@
-//! Reads shards and prints their samples (keys, fields, sizes), and the rate.
+//! Reads shards, and prints their samples (keys, fields, sizes) and the rate.
 //!
 //! ```text
 //! cargo run --example read_shards -- 'data/train-{000000..000009}.tar' 5
@@ -13,10 +13,10 @@ use progress::Progress;
 use shardstream::prelude::*;
 use std::error::Error;
 
-/// Reads shards and prints their samples (keys, fields, sizes), and the rate.
+/// Reads shards, and prints their samples (keys, fields, sizes) and the rate.
 #[derive(Parser)]
 struct Options {
-    /// Shards: braces, wildcards, any URL; without it, a small shard is written first, and read.
+    /// Shards: a path or URL with braces or wildcards; without it, a small shard is written first and read.
     pattern: Option<String>,
     /// Number of samples to print.
     #[arg(default_value_t = 10)]
@@ -45,9 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         progress.add(1, sample.size());
     }
     println!("{}", progress.finish());
-    println!(
-        "next: the same on threads, with what limits it: cargo run --release --example throughput -- --help"
-    );
+    println!("next: read on several threads and measure: cargo run --release --example throughput -- --help");
     Ok(())
 }
 

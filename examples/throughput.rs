@@ -1,4 +1,4 @@
-//! Measures how fast a data set can be read on this machine, without decoding.
+//! Measures how fast this machine reads a data set, without decoding it.
 //!
 //! ```text
 //! cargo run --release --example throughput -- samples 'data/train-{000000..000009}.tar'
@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Prints the number of samples, the bytes of their fields, the elapsed time, the time until the first sample
-//! (or the first batch of 64), and what was transferred. `read` parses nothing: it copies the same files into
-//! one buffer, which every reader must do at least. The scripts of `benches/compare` read the first line. To
-//! measure your own data, use `shardstream bench` (`crates/cli`).
+//! (or the first batch of 64), and a report of the transfers. `read` is the lower limit for any reader: it
+//! copies the same files into one buffer and parses nothing. The scripts in `benches/compare` parse the first
+//! line. To measure your own data, use `shardstream bench` (`crates/cli`).
 
 use clap::{Parser, ValueEnum};
 use futures::StreamExt as _;
@@ -21,12 +21,11 @@ use std::fs::File;
 use std::io::Read as _;
 use std::time::Instant;
 
-/// Number of samples, and of the bytes of their fields.
+/// Number of samples, number of bytes of their fields, and the time of the first sample.
 #[derive(Default)]
 struct Count {
     samples: usize,
     bytes: usize,
-    /// The time of the first sample.
     first: Option<Instant>,
 }
 
@@ -53,12 +52,12 @@ fn read(shards: &ShardList) -> std::io::Result<Count> {
     Ok(count)
 }
 
-/// Measures how fast a data set can be read on this machine, without decoding.
+/// Measures how fast this machine reads a data set, without decoding it.
 #[derive(Parser)]
 struct Options {
-    /// The way to read.
-    how: ReadMethod,
-    /// Shards: braces, wildcards, any URL.
+    /// The API that reads.
+    method: ReadMethod,
+    /// Shards: a path or URL with braces or wildcards.
     pattern: String,
     /// Number of logical streams.
     #[arg(default_value_t = 1)]
@@ -66,21 +65,21 @@ struct Options {
     /// Number of threads of the loader.
     #[arg(default_value_t = 1)]
     threads: usize,
-    /// Samples in the shuffle buffer of the loader.
+    /// Size of the loader's shuffle buffer in samples.
     #[arg(default_value_t = 0)]
     shuffle: usize,
 }
 
-/// How the shards are read.
+/// The API that reads the shards.
 #[derive(Clone, Copy, ValueEnum)]
 enum ReadMethod {
     /// An iterator over samples.
     Samples,
     /// An asynchronous stream of samples.
     Stream,
-    /// A loader: batches of 64, on threads.
+    /// A loader, which reads batches of 64 on threads.
     Loader,
-    /// The system's `read` of local files into one buffer.
+    /// The system call `read`, from local files into one buffer.
     Read,
 }
 
@@ -89,9 +88,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dataset = Dataset::builder(options.pattern.as_str()).streams(options.streams).build()?;
 
     let store = dataset.store().clone();
-    let begun = Instant::now();
-    let (mut count, mut report) = (Count::default(), None);
-    match options.how {
+    let start = Instant::now();
+    let mut count = Count::default();
+    let mut report = None;
+    match options.method {
         ReadMethod::Samples => {
             for sample in dataset.samples(0) {
                 count.add(&sample?);
@@ -112,13 +112,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         ReadMethod::Read => count = read(dataset.shards())?,
     }
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = start.elapsed().as_secs_f64();
     let Count { samples, bytes, first } = count;
-    let first = first.map_or(0.0, |first| (first - begun).as_secs_f64() * 1e3);
-    let (rate, megabytes) = (samples as f64 / seconds, bytes as f64 / 1e6 / seconds);
+    let first_ms = first.map_or(0.0, |first| (first - start).as_secs_f64() * 1e3);
+    let rate = samples as f64 / seconds;
+    let megabytes = bytes as f64 / 1e6 / seconds;
     println!(
         "{samples} samples, {bytes} bytes, {seconds:.3} s, {rate:.0} samples/s, {megabytes:.1} MB/s, first \
-         after {first:.1} ms"
+         after {first_ms:.1} ms"
     );
     match report {
         Some(report) => eprintln!("{report}"),

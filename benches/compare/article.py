@@ -1,9 +1,9 @@
-"""The three configurations of the article, and the sweep that it promises: the trainer of examples/resnet on
+"""The three configurations of the article, and its sweep over parameters: the trainer of examples/resnet with
 the same samples
 
     A  as single files on the local disk, in random order
     B  as shards on the local disk
-    C  as shards on a server that speaks as Google Cloud Storage does: nginx, over the loopback and over shaped links
+    C  as shards on a server with the API of Google Cloud Storage: nginx, over the loopback and over shaped links
 
 in interleaved rounds.
 
@@ -12,11 +12,11 @@ in interleaved rounds.
     python benches/compare/article.py configurations [--shaped DIRECTORY] [--rounds 3] [--data DIRECTORY]
     python benches/compare/article.py sweep [--shaped DIRECTORY] [--plot FILE.svg]
 
-`--shaped` is as in network.py. Steps are those of a dry run, which takes the time of a step and computes
-nothing (0 ms: as fast as the data comes), or real ones of ResNet-8 on the CPU. With root, A and B are also
-read from a disk whose page cache was dropped. Rates are of the second epoch with its start, or of the only
-one where steps take their time or files are read cold; a long epoch names the same shards several times.
-Memory is the peak of the process; CPU time that of all of it.
+`--shaped` is as in network.py. Steps are those of a dry run, which waits for the duration of a step and
+computes nothing (0 ms: as fast as the data arrives), or real steps of ResNet-8 on the CPU. As root, A and B
+are also measured with a cold page cache. Rates are those of the second epoch, its start included, or of the
+only epoch if steps have a duration or the page cache is cold. A long epoch reads the same shards several
+times. Memory is the peak of the process, and CPU time that of its whole life.
 """
 
 import argparse
@@ -38,10 +38,9 @@ ROOT = network.ROOT
 PROGRAM = ROOT / "target/release/resnet"
 ARTIFACTS = ROOT / "examples/resnet/artifacts"
 NO_LINK = "local"
-# Name: samples, samples per shard, classes, the program whose batch is taken, its images per step,
-# milliseconds of a step.
-# 84 ms for 1,024: a host of the article's v3-32 (48,718 samples/s over four). 80 ms for 32: 400 images/s, which
-# two cores can still decode.
+# Name: samples, samples per shard, classes, artifact, images per step of that artifact, milliseconds per
+# step. 84 ms for 1,024 images is the speed of one host of the article's v3-32 (48,718 samples/s on four
+# hosts). 80 ms for 32 images are 400 images/s, which two cores can still decode.
 TASKS = {
     "cifar": (40_960, 2_000, 10, "resnet50-bf16-x8", 1024, 84),
     "imagenet": (3_200, 128, 1000, "resnet50-224", 32, 80),
@@ -51,7 +50,7 @@ MODES = ["as fast", "step", "ResNet-8"]
 
 
 def picture(task, numbers):
-    """A file of noise with some detail, as large as such files are: 2.2 KB, or about 100 KB."""
+    """An encoded image of coarse noise, of a realistic size: 2.2 KB (PNG) or about 100 KB (JPEG)."""
     from PIL import Image
 
     blob = BytesIO()
@@ -65,17 +64,17 @@ def picture(task, numbers):
 
 
 def write(data):
-    """Writes missing data: the same files as shards in the bucket, and as folders of classes."""
+    """Writes missing data: the same files as shards in the bucket, and as one directory per class."""
     for task, (count, per_shard, classes, *_) in TASKS.items():
         if Path(data, task).exists():
             continue
         partial, bucket = Path(data, f"{task}.part"), Path(data, "bucket")
         bucket.mkdir(parents=True, exist_ok=True)
         numbers = random.Random(task)
-        # Drawing each picture anew would take an hour; what is the same in two files is decoded as often.
-        drawn = [picture(task, numbers) for _ in range(min(count, 2_000))]
+        # A picture for each file would take an hour to draw. Repeated pictures cost the same time to decode.
+        pictures = [picture(task, numbers) for _ in range(min(count, 2_000))]
         for part, samples in {"train": count, "val": VALIDATION}.items():
-            files = [(f"{at:07}", at % classes, *drawn[at % len(drawn)]) for at in range(samples)]
+            files = [(f"{number:07}", number % classes, *pictures[number % len(pictures)]) for number in range(samples)]
             numbers.shuffle(files)
             for key, label, extension, content in files:
                 path = partial / part / f"{label:04}" / f"{key}.{extension}"
@@ -97,8 +96,8 @@ def write_shards(bucket, name, files, per_shard):
                     archive.addfile(member, BytesIO(value))
 
 
-# An epoch of the article takes minutes; of one of a few seconds the start would be a good part. Shards can be
-# named again.
+# Number of repetitions of the shards in a long epoch. An epoch of the article takes minutes; in one of a few
+# seconds, the start would have a large share.
 LONG = {"cifar": 8, "imagenet": 4}
 
 
@@ -108,8 +107,7 @@ def pattern(base, task, part, per_shard):
     return f"{base}/{task}-{part}-{per_shard}-{{0000..{last:04}}}.tar"
 
 
-# What the sweep goes over, for each task; the first of each but the shards is the one that the others are
-# swept with.
+# Values of the sweep, by task. While one parameter varies, the others have their first values.
 SWEPT = {
     "cifar": {"per shard": [2_000, 100, 500, 10_000], "batch": [1024, 128, 256], "workers": [2, 1, 4]},
     "imagenet": {"per shard": [128, 16, 640], "batch": [32, 128, 256], "workers": [2, 1, 4]},
@@ -127,7 +125,7 @@ def folder(data, task):
 
 
 def program_of(task, batch, directory):
-    """The path of the task's program with another batch, which only a dry run can use."""
+    """Writes the task's artifact with another batch size, for dry runs only, and returns its name or path."""
     name, own = TASKS[task][3:5]
     manifest = json.loads((ARTIFACTS / f"{name}.json").read_text())
     if batch == own:
@@ -141,7 +139,7 @@ def program_of(task, batch, directory):
 
 
 def drop_caches():
-    """Drops the page cache, so that files are read from the disk; returns whether that worked."""
+    """Drops the page cache, so that files are read from the disk. False without permission."""
     os.sync()
     try:
         Path("/proc/sys/vm/drop_caches").write_text("3")
@@ -151,8 +149,8 @@ def drop_caches():
 
 
 def measure(arguments, prefix=(), host=None, epochs=2):
-    """Runs the trainer; returns samples per second in the last epoch, seconds to the first batch, readiness,
-    CPU seconds per 1000 samples, and MB."""
+    """Runs the trainer. Returns the samples per second of the last epoch, the seconds to the first batch, the
+    data readiness, the CPU seconds per 1000 samples, and the peak memory in MB."""
     with tempfile.NamedTemporaryFile(suffix=".json") as summary:
         command = [*prefix, str(PROGRAM), *arguments, "--summary", summary.name, "--epochs", str(epochs), "--log-steps", "0"]
         command += ["--work-dir", options.temporary]
@@ -165,23 +163,22 @@ def measure(arguments, prefix=(), host=None, epochs=2):
             sys.exit(f"FAILED: {' '.join(command)}\n{errors.decode()}")
         report = json.load(open(summary.name))
     seconds = lambda duration: duration["secs"] + duration["nanos"] / 1e9
-    done = report["epochs"]
-    samples = sum(epoch["samples"] for epoch in done)
-    last = done[-1]
+    results = report["epochs"]
+    samples = sum(epoch["samples"] for epoch in results)
+    last = results[-1]
     ready = last["readiness"]
     cpu = (usage.ru_utime + usage.ru_stime) / samples * 1000
-    return last["samples"] / seconds(last["time"]), seconds(done[0]["first_batch"]), ready, cpu, usage.ru_maxrss / 1024
+    return last["samples"] / seconds(last["time"]), seconds(results[0]["first_batch"]), ready, cpu, usage.ru_maxrss / 1024
 
 
 def medians(runs):
     return {key: [statistics.median(column) for column in zip(*values)] for key, values in runs.items()}
 
 
-def places(task, timed):
-    """The configurations: name, arguments, link to the server, and whether files are read from the disk
-    again."""
+def sources(task, timed):
+    """The configurations: name, arguments, link to the server or None, and whether the page cache is cold."""
     bucket = f"{options.data}/bucket"
-    found = [
+    result = [
         ("A: single files", folder(options.data, task), None, False),
         ("A: single files, cold", folder(options.data, task), None, True),
         ("B: shards, local", sharded(bucket, task), None, False),
@@ -189,11 +186,11 @@ def places(task, timed):
     ]
     times = LONG[task] if timed else 1
     if timed:
-        found.append(("B: shards, local, long epoch", sharded(bucket, task, times=times), None, False))
+        result.append(("B: shards, local, long epoch", sharded(bucket, task, times=times), None, False))
     for name in options.links:
         label = f"C: shards, server, {name}" + (", long epoch" if timed else "")
-        found.append((label, sharded("gs://bucket", task, times=times), name, False))
-    return found
+        result.append((label, sharded("gs://bucket", task, times=times), name, False))
+    return result
 
 
 def warm(task):
@@ -212,12 +209,12 @@ def configurations(link):
             if task == "cifar":
                 modes["ResNet-8 on the CPU"] = ["--artifact", "resnet8", "--steps", "40"]
             for mode, arguments in modes.items():
-                if not any(mode.startswith(wanted) for wanted in options.modes):
+                if not any(mode.startswith(selected) for selected in options.modes):
                     continue
                 timed = mode.startswith("step")
                 warm(task)
-                for name, source, over, cold in places(task, timed):
-                    host, prefix = link.choose(over) if over else (None, [])
+                for name, source, link_name, cold in sources(task, timed):
+                    host, prefix = link.choose(link_name) if link_name else (None, [])
                     if cold and (mode.startswith("ResNet") or not drop_caches()):
                         continue
                     run = measure([*source, *arguments], prefix, host, epochs=1 if cold or timed else 2)
@@ -257,11 +254,11 @@ def sweep(link):
                 for point in sorted(points):
                     point = dict(point)
                     host, prefix = (None, []) if name == NO_LINK else link.choose(name)
-                    where = "gs://bucket" if host else f"{options.data}/bucket"
+                    base_url = "gs://bucket" if host else f"{options.data}/bucket"
                     arguments = ["--artifact", program_of(task, point["batch"], options.temporary), "--dry-run"]
-                    arguments += ["--workers", str(point["workers"]), *sharded(where, task, point["per shard"])]
+                    arguments += ["--workers", str(point["workers"]), *sharded(base_url, task, point["per shard"])]
                     run = measure(arguments, prefix, host)
-                    # Readiness is measured with the step time of a real device for the batch.
+                    # Data readiness is measured with the step duration of a real device.
                     step = TASKS[task][5] * point["batch"] / TASKS[task][4]
                     timed = measure([f"--dry-run={step}" if a == "--dry-run" else a for a in arguments], prefix, host)
                     runs.setdefault((task, name, *point.values()), []).append((*run[:2], timed[2], *run[3:]))
@@ -298,7 +295,7 @@ def plot(results, path):
             for name in [NO_LINK, *options.links]:
                 points = []
                 for key, run in results.items():
-                    others = [key[2 + at] == base[at] for at in range(3) if at != column]
+                    others = [key[2 + index] == base[index] for index in range(3) if index != column]
                     if key[:2] == (task, name) and all(others):
                         points.append((key[2 + column], run[0]))
                 axes[row][column].plot(*zip(*sorted(points)), marker="o", label=name)
@@ -312,14 +309,14 @@ def plot(results, path):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["configurations", "sweep"])
+    parser.add_argument("experiment", choices=["configurations", "sweep"])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--data", help="where the samples are kept (1.5 GB); a temporary directory unless given")
-    parser.add_argument("--shaped", help="the directory of up.sh and down.sh")
-    parser.add_argument("--links", nargs="*", choices=network.LINKS, help="all that can be made unless given")
+    parser.add_argument("--data", help="directory of the samples, 1.5 GB (default: a temporary directory)")
+    parser.add_argument("--shaped", help="directory of up.sh and down.sh, see network.py")
+    parser.add_argument("--links", nargs="*", choices=network.LINKS, help="default: all that are possible")
     parser.add_argument("--tasks", nargs="*", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--modes", nargs="*", choices=MODES, default=MODES, help="of the configurations")
-    parser.add_argument("--plot", help="a picture of the sweep")
+    parser.add_argument("--modes", nargs="*", choices=MODES, default=MODES, help="modes of `configurations` (default: all)")
+    parser.add_argument("--plot", help="plot the sweep into this file")
     return parser.parse_args()
 
 
@@ -334,16 +331,16 @@ def main():
         options.temporary = directory
         options.data = os.path.abspath(options.data or directory)
         write(options.data)
-        # nginx may run as another user, who needs access.
+        # nginx may run as another user, who must be able to read the directory.
         os.chmod(directory, 0o755)
         network.options = options
         link = network.Link(directory, options.shaped)
         try:
-            results = configurations(link) if options.what == "configurations" else sweep(link)
+            results = configurations(link) if options.experiment == "configurations" else sweep(link)
         finally:
             link.close()
-    print(show(results) if options.what == "configurations" else show_sweep(results))
-    if options.plot and options.what == "sweep":
+    print(show(results) if options.experiment == "configurations" else show_sweep(results))
+    if options.plot and options.experiment == "sweep":
         plot(results, options.plot)
 
 

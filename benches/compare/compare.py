@@ -1,11 +1,10 @@
-"""CPU time per sample and peak memory of several readers of the same local shards, measured in interleaved
-rounds.
+"""CPU time per sample and peak memory of several readers of the same local shards, in interleaved rounds.
 
     pip install webdataset==1.0.2 numpy matplotlib     # matplotlib for --plot only
     python benches/compare/compare.py [--rounds 5] [--data DIRECTORY] [--plot FILE.svg]
 
-It writes the shards with Python's webdataset, builds the readers in Rust with cargo, and prints a table in
-markdown.
+It writes the shards with Python's webdataset, builds the Rust readers with cargo, and prints a table in
+Markdown.
 """
 
 import argparse
@@ -21,21 +20,21 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SHARDS = 4
-# Name: samples per shard, and the fields of a sample.
+# Name: samples per shard, and a function that returns the fields of a sample.
 KINDS = {
     "json 1 KB": (10_000, lambda i: {"json": b'{"id": %d, "text": "%s"}' % (i, b"x" * 970)}),
     "png 2 KB + cls": (5_000, lambda i: {"cls": b"%d" % (i % 10), "png": random.randbytes(2_200)}),
     "jpg 100 KB + cls": (500, lambda i: {"cls": b"%d" % (i % 1000), "jpg": random.randbytes(100_000)}),
 }
-# Python's webdataset writes a pax header before every member for the fraction of its time, and none for a
-# whole one.
+# Name: modification time. A fractional one, as Python's webdataset has by default, needs a pax header before
+# every member.
 HEADERS = {"pax": None, "ustar": 1_700_000_000}
-# Number of passes of the readers in Rust, so that they run long enough to be measured.
+# Number of passes of the Rust readers, so that they run long enough to be measured.
 PASSES = 10
 
 
 def read_with_webdataset(pattern):
-    """The reader in Python: runs in its own process, and prints its counts and the cost of its imports."""
+    """The Python reader: prints its counts and the CPU time of its imports. Runs in a process of its own."""
     import time
 
     import webdataset
@@ -49,7 +48,7 @@ def read_with_webdataset(pattern):
 
 
 def write_with_webdataset(directory):
-    """Writes missing shards; in its own process too, as it leaves a lot in memory."""
+    """Writes missing shards. Runs in a process of its own, too, as it leaves a lot in memory."""
     import webdataset
 
     for kind, (count, fields) in KINDS.items():
@@ -64,7 +63,7 @@ def write_with_webdataset(directory):
 
 
 def shards(directory, kind, header, numbers=f"{{0..{SHARDS - 1}}}"):
-    """The path of a shard, or the pattern of all."""
+    """The path of a shard, or the pattern of all shards."""
     return f"{directory}/{re.sub('[^a-z0-9]+', '-', kind.lower())}-{header}-{numbers}.tar"
 
 
@@ -76,11 +75,11 @@ def build(manifest, *target):
 
 
 def readers():
-    """Commands that read a pattern, by name."""
+    """Builds the readers, and returns functions from a pattern to a command, by name."""
     throughput = build(HERE.parents[1] / "Cargo.toml", "--example", "throughput")
     rival = build(HERE / "rival" / "Cargo.toml")
     repeated = lambda pattern: "::".join([pattern] * PASSES)
-    ours = lambda how, *options: lambda pattern: [throughput, how, repeated(pattern), *options]
+    ours = lambda method, *options: lambda pattern: [throughput, method, repeated(pattern), *options]
     return {
         "Python webdataset": lambda pattern: [sys.executable, __file__, "--read", pattern],
         "crate webdataset": lambda pattern: [rival, repeated(pattern)],
@@ -92,8 +91,8 @@ def readers():
 
 
 def measure(command):
-    """Microseconds of CPU time per sample, peak megabytes (at least those of this script), and bytes per
-    sample."""
+    """Runs a command. Returns its CPU time per sample in microseconds, its peak memory in MB (at least that
+    of this script), and its bytes per sample."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     numbers = [float(number) for number in re.findall(r"[\d.]+", process.stdout.read())]
     _, status, usage = os.wait4(process.pid, 0)
@@ -107,7 +106,7 @@ def measure(command):
 
 
 def compare(commands, patterns, rounds):
-    """The medians of all rounds, by kind, header and reader."""
+    """Returns the medians over the rounds, by kind, header and reader."""
     runs = {}
     for number in range(rounds + 1):
         for (kind, header), pattern in patterns.items():
@@ -150,7 +149,7 @@ def plot(results, file):
         axis.xaxis.set_major_locator(ticker.MaxNLocator(4))
         axis.xaxis.set_major_formatter(ticker.EngFormatter())
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0].invert_yaxis()  # The axes share it.
+    axes[0].invert_yaxis()  # The axes share the inversion.
     figure.supxlabel("samples per CPU-second, pax headers", fontsize=9)
     figure.savefig(file)
 
@@ -158,7 +157,7 @@ def plot(results, file):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--data", help="where the shards are kept; a temporary directory unless given")
+    parser.add_argument("--data", help="directory of the shards (default: a temporary directory)")
     parser.add_argument("--plot", help="draw a bar chart into this file")
     parser.add_argument("--read", help=argparse.SUPPRESS)
     parser.add_argument("--write", help=argparse.SUPPRESS)

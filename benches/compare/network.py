@@ -5,14 +5,14 @@ the same nginx, in interleaved rounds.
     apt install nginx-light wrk curl openssl
     python benches/compare/network.py [--rounds 3] [--data DIRECTORY] [--shaped DIRECTORY] [--before COMMIT]
 
-Without `--shaped` it measures the loopback alone. With it, and as root, it puts the server and the readers
-into two network namespaces, `pb` (10.88.0.2) and `pa` (10.88.0.1), which `DIRECTORY/up.sh MICROSECONDS MBIT
-QUEUE_MS` joins by a link of that one-way delay and line rate (0 for none), and `DIRECTORY/down.sh` takes
-apart. The rows with TLS use a certificate that the script makes and that the readers trust through `SSL_CERT_FILE`
+Without `--shaped`, it measures only the loopback. With it, and as root, the server and the readers run in two
+network namespaces, `pb` (10.88.0.2) and `pa` (10.88.0.1). `DIRECTORY/up.sh MICROSECONDS MBIT QUEUE_MS`
+connects them by a link with this one-way delay and rate (0 for none), and `DIRECTORY/down.sh` removes it. The
+rows with TLS use a certificate that the script creates, and that the readers trust through `SSL_CERT_FILE`
 and `CURL_CA_BUNDLE`.
 
-CPU time is that of the reader and its children; peak memory that of the largest process among them. A table
-in markdown comes out, and one of ratios.
+CPU time is that of the reader and its children, and peak memory that of the largest process among them. The
+output is a table of results and a table of ratios, in Markdown.
 """
 
 import argparse
@@ -36,21 +36,21 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # Name: shards, samples per shard (of about 98 KB).
 SIZES = {"13 MB": (40, 128), "106 MB": (8, 1070)}
-# The ports of nginx. A connection to HELD or HELD_TLS is limited to 50 MB/s.
-FREE, HELD, TLS, HELD_TLS = 8601, 8602, 8603, 8604
+# The ports of nginx. A connection to LIMITED or LIMITED_TLS is limited to 50 MB/s.
+PLAIN, LIMITED, TLS, LIMITED_TLS = 8601, 8602, 8603, 8604
 # Name: one-way delay in microseconds and rate in Mbit/s of the link (`None` for no link), and the port.
 LINKS = {
-    "loopback": (None, FREE),
+    "loopback": (None, PLAIN),
     "loopback, TLS": (None, TLS),
-    "20 ms": ((10_000, 0), FREE),
+    "20 ms": ((10_000, 0), PLAIN),
     "20 ms, TLS": ((10_000, 0), TLS),
-    "20 ms, 50 MB/s per connection": ((10_000, 0), HELD),
-    "20 ms, 50 MB/s per connection, TLS": ((10_000, 0), HELD_TLS),
-    "20 ms, 1 Gbit/s line": ((10_000, 1000), FREE),
+    "20 ms, 50 MB/s per connection": ((10_000, 0), LIMITED),
+    "20 ms, 50 MB/s per connection, TLS": ((10_000, 0), LIMITED_TLS),
+    "20 ms, 1 Gbit/s line": ((10_000, 1000), PLAIN),
     "20 ms, 1 Gbit/s line, TLS": ((10_000, 1000), TLS),
 }
 QUEUE_MS = 200
-# Slow readers read a part of the shards: the number of first shards, by the kind of shards.
+# Number of shards that slow readers read, by the kind of shards.
 PART = {"13 MB": 12, "106 MB": 4}
 WRK_SECONDS = 4
 
@@ -69,14 +69,14 @@ http {{
   client_body_temp_path {directory}/body;
   ssl_certificate {directory}/cert.pem;
   ssl_certificate_key {directory}/key.pem;
-  server {{ listen {free}; root {root}; }}
-  server {{ listen {held}; root {root}; limit_rate 50m; }}
+  server {{ listen {plain}; root {root}; }}
+  server {{ listen {limited}; root {root}; limit_rate 50m; }}
   server {{ listen {tls} ssl; root {root}; }}
-  server {{ listen {held_tls} ssl; root {root}; limit_rate 50m; }}
+  server {{ listen {limited_tls} ssl; root {root}; limit_rate 50m; }}
 }}
 """
 
-# Walks the objects, each thread from a place of its own.
+# Requests the shards in turn. Each thread starts at another shard.
 WRK = """
 local threads = 0
 function setup(thread) thread:set("id", threads); threads = threads + 1 end
@@ -90,7 +90,7 @@ function done(summary) print(string.format("wrk: %d bytes, %.6f s", summary.byte
 """
 
 
-# A certificate authority, and a certificate of it for the addresses of the server.
+# Commands that create a certificate authority, and a certificate signed by it for the server's addresses.
 OPENSSL = """
 req -x509 {key} -keyout ca.key -out ca.pem -days 2 -subj /CN=bench
 req {key} -keyout key.pem -out request.pem -subj /CN=bench
@@ -103,7 +103,7 @@ def name_of(size, number="%03d"):
 
 
 def write_shards(directory):
-    """Writes the shards that are not there yet: ustar headers, incompressible fields."""
+    """Writes missing shards, with ustar headers and incompressible fields."""
     os.makedirs(f"{directory}/bucket", exist_ok=True)
     for size, (shards, samples) in SIZES.items():
         for shard in range(shards):
@@ -124,7 +124,7 @@ def write_shards(directory):
 
 
 def warm(size):
-    """Reads the shards into the page cache, from which a busy machine may have evicted them."""
+    """Reads the shards into the page cache, as they may have been evicted."""
     for shard in range(SIZES[size][0]):
         with open(f"{options.data}/bucket/{name_of(size) % shard}", "rb", buffering=0) as file:
             while file.read(1 << 20):
@@ -132,14 +132,14 @@ def warm(size):
 
 
 def read_with_webdataset(url, workers):
-    """The reader in Python: runs in its own process, and prints its counts and the cost of its imports."""
+    """The Python reader: prints its counts and the CPU time of its imports. Runs in a process of its own."""
     import webdataset
 
     if workers:
         import torch  # noqa: F401
 
     imports = time.process_time()
-    begun = time.perf_counter()
+    start = time.perf_counter()
     samples = size = 0
     dataset = webdataset.WebDataset(url, shardshuffle=False)
     if workers:
@@ -147,7 +147,7 @@ def read_with_webdataset(url, workers):
     for sample in dataset:
         samples += 1
         size += sum(len(value) for value in sample.values() if isinstance(value, bytes))
-    print(f"{samples} samples, {size} bytes, {time.perf_counter() - begun} s, {imports} s for imports")
+    print(f"{samples} samples, {size} bytes, {time.perf_counter() - start} s, {imports} s for imports")
 
 
 def build(root, *target, environment=None):
@@ -163,7 +163,7 @@ def throughput(root, environment=None):
 
 
 def build_version(commit, directory):
-    """Builds the example of another version."""
+    """Builds the example `throughput` of another version, and returns its path."""
     archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, stdout=subprocess.PIPE)
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(f"{directory}/before", filter="data")
@@ -171,8 +171,8 @@ def build_version(commit, directory):
     return throughput(f"{directory}/before", environment)
 
 
-def certify(directory):
-    """Makes the certificate of the server."""
+def create_certificate(directory):
+    """Creates the certificate of the server."""
     Path(directory, "names").write_text("subjectAltName=IP:127.0.0.1,IP:10.88.0.2\nbasicConstraints=CA:FALSE\n")
     commands = OPENSSL.format(key="-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes").strip()
     for command in commands.splitlines():
@@ -180,7 +180,7 @@ def certify(directory):
 
 
 class Link:
-    """The server, the readers, and the link between them."""
+    """The server, and the link between it and the readers."""
 
     def __init__(self, directory, shaped):
         self.shaped = shaped
@@ -189,9 +189,9 @@ class Link:
         if shaped:
             self.up(0, 0)
             self.server = ["ip", "netns", "exec", "pb"]
-        certify(directory)
+        create_certificate(directory)
         Path(f"{directory}/nginx.conf").write_text(
-            NGINX.format(directory=directory, root=options.data, free=FREE, held=HELD, tls=TLS, held_tls=HELD_TLS)
+            NGINX.format(directory=directory, root=options.data, plain=PLAIN, limited=LIMITED, tls=TLS, limited_tls=LIMITED_TLS)
         )
         self.nginx = subprocess.Popen([*self.server, "nginx", "-c", f"{directory}/nginx.conf", "-p", directory])
         time.sleep(0.5)
@@ -203,9 +203,9 @@ class Link:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
 
     def choose(self, name):
-        """Makes the link; returns the URL of the server, and the prefix of a reader's command."""
+        """Sets the link up. Returns the URL of the server, and a prefix for the command of a reader."""
         shape, port = LINKS[name]
-        scheme = "https" if port in (TLS, HELD_TLS) else "http"
+        scheme = "https" if port in (TLS, LIMITED_TLS) else "http"
         if shape is None:
             return f"{scheme}://127.0.0.1:{port}", self.server
         self.up(*shape)
@@ -219,9 +219,9 @@ class Link:
 
 
 def readers(programs):
-    """Functions that make the command for the URL of a server, a kind of shards and a link, by the reader's
-    name; none where it is left out."""
-    mine = f"{Path(__file__).resolve()}"
+    """Returns, by the name of the reader, functions from the URL of a server, a kind of shards and a link to
+    a command, or to None if the reader is not measured there."""
+    script_path = f"{Path(__file__).resolve()}"
 
     def pattern(size, count):
         shards = min(count, SIZES[size][0])
@@ -243,61 +243,61 @@ def readers(programs):
     def python(workers):
         def command(server, size, link):
             url = f"{server}/bucket/{pattern(size, PART[size])}"
-            return [options.python, mine, "--read", url, "--workers", str(workers)]
+            return [options.python, script_path, "--read", url, "--workers", str(workers)]
 
         return command
 
     def rival(server, size, link):
         return [programs["rival"], f"{server}/bucket/{pattern(size, PART[size])}"]
 
-    def ours(program, scheme, how, *numbers):
+    def ours(program, scheme, method, *numbers):
         def command(server, size, link):
             base = "gs://bucket" if scheme == "gs" else f"{server}/bucket"
-            # Long enough that opening connections does not count.
+            # Long enough that the time to open connections is negligible.
             passes = 3 if link.removesuffix(", TLS") in ("loopback", "20 ms") else 1
             url = f"{base}/{pattern(size, SIZES[size][0])}"
-            return [program, how, "::".join([url] * passes), *numbers]
+            return [program, method, "::".join([url] * passes), *numbers]
 
         return command
 
-    found = {"wrk, 16 connections": wrk, "curl, one after the other": curl}
+    commands = {"wrk, 16 connections": wrk, "curl, one after the other": curl}
     for workers in options.workers:
-        found[f"Python webdataset, workers: {workers}"] = python(workers)
+        commands[f"Python webdataset, workers: {workers}"] = python(workers)
     if programs["rival"]:
-        found["crate webdataset"] = rival
+        commands["crate webdataset"] = rival
     for label in ("before", "now"):
         if program := programs[label]:
             name = "" if label == "now" else f", {label}"
-            found[f"samples, gs://{name}"] = ours(program, "gs", "samples")
-            found[f"samples, http://{name}"] = ours(program, "http", "samples")
-            found[f"loader, 8 streams, shuffle 100, gs://{name}"] = ours(program, "gs", "loader", "8", "1", "100")
-    return found
+            commands[f"samples, gs://{name}"] = ours(program, "gs", "samples")
+            commands[f"samples, http://{name}"] = ours(program, "http", "samples")
+            commands[f"loader, 8 streams, shuffle 100, gs://{name}"] = ours(program, "gs", "loader", "8", "1", "100")
+    return commands
 
 
 def measure(command, server):
-    """Seconds, bytes, samples, CPU seconds, peak megabytes, and milliseconds to the first item; unknown
-    values are zero."""
+    """Runs a command. Returns its seconds, bytes, samples, CPU seconds, peak memory in MB and milliseconds to
+    the first item. Unknown values are zero."""
     trusted = f"{options.temporary}/ca.pem"
     environment = os.environ | {"STORAGE_EMULATOR_HOST": server}
     environment |= {"SSL_CERT_FILE": trusted, "CURL_CA_BUNDLE": trusted}
-    begun = time.perf_counter()
+    start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     text = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     process.returncode = status
     if status != 0:
         print(f"FAILED: {' '.join(command)}: {text}", file=sys.stderr)
         return None
     number = lambda pattern: sum(float(found) for found in re.findall(pattern, text))
     cpu = usage.ru_utime + usage.ru_stime - number(r"([\d.]+) s for imports")
-    # The imports of programs in Python are not counted.
+    # The Python reader reports its time without imports.
     seconds = number(r"bytes, ([\d.]+) s") or seconds
     return seconds, number(r"([\d.]+) bytes"), number(r"(\d+) samples,"), cpu, usage.ru_maxrss / 1024, number(r"first after ([\d.]+) ms")
 
 
 def compare(commands, link):
-    """The medians of all rounds, by kind of shards, link and reader."""
+    """Returns the medians over the rounds, by kind of shards, link and reader."""
     runs = {}
     for number in range(options.rounds):
         for name in options.links:
@@ -328,7 +328,8 @@ def table(results):
 
 
 def ratios(results):
-    """Throughput of each reader of this crate relative to wrk, and to the best result of webdataset."""
+    """Returns a table of the throughput of this crate's readers, relative to wrk and to the best result of
+    webdataset."""
     lines = ["| shards | link | reader | of wrk | × Python webdataset | CPU × curl |", "|---|---|---|--:|--:|--:|"]
     rate = lambda run: run[1] / run[0]
     cost = lambda run: run[3] / run[1]
@@ -337,12 +338,12 @@ def ratios(results):
             continue
         peers = {name: run for (a, b, name), run in results.items() if (a, b) == (size, link)}
         best = max((rate(run) for name, run in peers.items() if name.startswith("Python")), default=None)
-        shown = lambda value, digits: f"{value:.{digits}f}" if value else ""
+        format_number = lambda value, digits: f"{value:.{digits}f}" if value else ""
         wrk = peers.get("wrk, 16 connections")
         curl = peers.get("curl, one after the other")
         row = [
-            size, link, reader, shown(wrk and rate(run) / rate(wrk), 2), shown(best and rate(run) / best, 1),
-            shown(curl and cost(run) / cost(curl), 2),
+            size, link, reader, format_number(wrk and rate(run) / rate(wrk), 2), format_number(best and rate(run) / best, 1),
+            format_number(curl and cost(run) / cost(curl), 2),
         ]
         lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines)
@@ -351,16 +352,16 @@ def ratios(results):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--data", help="where the shards are kept (1.4 GB); a temporary directory unless given")
-    parser.add_argument("--shaped", help="the directory of up.sh and down.sh")
+    parser.add_argument("--data", help="directory of the shards, 1.4 GB (default: a temporary directory)")
+    parser.add_argument("--shaped", help="directory of up.sh and down.sh")
     parser.add_argument("--python", default=sys.executable, help="the interpreter with webdataset")
-    parser.add_argument("--workers", type=int, nargs="*", default=[0, 1, 2], help="for Python webdataset")
-    parser.add_argument("--links", nargs="*", choices=LINKS, help="all that can be made unless given")
+    parser.add_argument("--workers", type=int, nargs="*", default=[0, 1, 2], help="numbers of workers of Python webdataset")
+    parser.add_argument("--links", nargs="*", choices=LINKS, help="default: all that are possible")
     parser.add_argument("--sizes", nargs="*", choices=SIZES, default=list(SIZES))
     parser.add_argument("--before", help="a version of this crate to compare with")
-    parser.add_argument("--before-program", help="its example `throughput`, where that is built already")
-    parser.add_argument("--program", help="the example `throughput`, where it is built already")
-    parser.add_argument("--rival", help="the program of benches/compare/rival, where it is built already; `none` to leave it out")
+    parser.add_argument("--before-program", help="its example `throughput`, if it is already built")
+    parser.add_argument("--program", help="the example `throughput`, if it is already built")
+    parser.add_argument("--rival", help="the program of benches/compare/rival, if it is already built, or `none` to skip it")
     parser.add_argument("--read", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -371,13 +372,13 @@ def main():
     if options.shaped and os.geteuid() != 0:
         sys.exit("--shaped needs root")
     if options.shaped and b"pa" in subprocess.run(["ip", "netns"], stdout=subprocess.PIPE).stdout.split():
-        sys.exit("the network namespaces pa and pb are there already: is another one of these running?")
+        sys.exit("the network namespaces pa and pb already exist: is this script already running?")
     if not options.shaped:
         print("without --shaped, only the loopback is measured", file=sys.stderr)
         options.links = ["loopback", "loopback, TLS"]
     options.links = options.links or list(LINKS)
-    for needed in ("nginx", "wrk", "curl", "openssl"):
-        shutil.which(needed) or sys.exit(f"{needed} is not installed")
+    for program in ("nginx", "wrk", "curl", "openssl"):
+        shutil.which(program) or sys.exit(f"{program} is not installed")
     with tempfile.TemporaryDirectory() as directory:
         options.temporary = directory
         options.data = os.path.abspath(options.data or directory)

@@ -1,11 +1,11 @@
-"""From shards to batches of pixels, documents and tokens: this crate and what others use, in interleaved
-rounds.
+"""Speed from shards to batches of pixels, documents and tokens: this crate and other libraries, in
+interleaved rounds.
 
-    apt install g++ pkg-config libopencv-dev libturbojpeg0-dev ffmpeg     # for FFCV, which is built, and SPDL
-    pip install -r benches/compare/pixels-requirements.txt                # 8 GB with what torch brings
-    pip install ./python                                                  # this crate as a trainer in Python sees it
+    apt install g++ pkg-config libopencv-dev libturbojpeg0-dev ffmpeg     # to build FFCV, and for SPDL
+    pip install -r benches/compare/pixels-requirements.txt                # 8 GB with torch's dependencies
+    pip install ./python                                                  # this crate's Python package
     python benches/compare/pixels.py [--rounds 3] [--data DIRECTORY] [--plot FILE.svg]
-    python benches/compare/pixels.py --limits [--data DIRECTORY]          # what decoders reach alone
+    python benches/compare/pixels.py --limits [--data DIRECTORY]          # speed of decoders alone
     python benches/compare/pixels.py --threads 1 2 4 8 16 --seconds 1 --save cores.json --scaling cores.svg
     python benches/compare/pixels.py --load cores.json --scaling cores.svg   # tables and plot of saved results
 
@@ -15,12 +15,12 @@ The tasks, from local shards in the page cache, with 1 and 2 threads:
     cifar     32 x 32 PNG, padded by 4, RandomCrop to 32, flip, normalised f32 in planes, batches of 128
     json      documents of 1 KB as bytes, batches of 256
     tokens    arrays of 1,024 16-bit tokens, batches of 64
-    raw       the files of the first task as they are, in batches of 64
+    raw       the files of the first task, not decoded, in batches of 64
 
-Peers that are not installed are left out. A peer runs in a process of its own, and its imports, its
-compilation and its first epoch (or its first seconds) are not held against it; of this crate's programs the
-whole life is counted. CPU time and memory are those of a process and its children, pages that they share
-counted once. With `--seconds`, all of them read for that time, whatever the number of passes is.
+Peers that are not installed are skipped. Each peer runs in a process of its own. Its imports, its compilation
+and its first epoch (or its first seconds) are not counted, whereas the whole run of this crate's programs is.
+CPU time and memory are those of a process and its children, with shared pages counted once. With `--seconds`,
+all readers run for that time, instead of a number of passes.
 """
 
 import argparse
@@ -37,7 +37,7 @@ import pixels_data as data
 import pixels_peers as peers
 
 ROOT = Path(__file__).resolve().parents[2]
-# Name: the function, and its tasks.
+# Name: function, tasks that it supports.
 PEERS = {
     "shardstream from Python": (peers.wheel, ["imagenet", "cifar", "json", "tokens", "raw"]),
     "Python webdataset": (peers.webdataset, ["imagenet", "cifar", "json", "tokens", "raw"]),
@@ -48,18 +48,18 @@ PEERS = {
     "datago": (peers.datago, ["imagenet", "cifar"]),
 }
 UNVERIFIED = ", unverified"
-# Name: additional arguments of cargo. The program of a variant that does not verify is that of the same name without it.
+# Name: additional arguments of cargo. An unverified variant uses the program of its verified one.
 OURS = {"shardstream": [], "shardstream, turbojpeg": ["--features", "turbojpeg"]}
 OURS |= {f"{name}{UNVERIFIED}": arguments for name, arguments in OURS.items()}
-# Number of passes over the shards: enough for the fastest reader to run for seconds. Peers stop after SECONDS
-# if that is earlier.
+# Number of passes over the shards: the fastest reader takes seconds for them. Peers stop after SECONDS if
+# that is earlier.
 PASSES = {"imagenet": 4, "cifar": 4, "json": 20, "tokens": 40, "raw": 100}
 SECONDS = 10
 WARMUP_SECONDS = 3
 
 
 def children(pid="self"):
-    """The descendants of a process, without servers that are no part of a peer."""
+    """The descendants of a process, except servers, which are not counted as parts of a peer."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
         for child in (thread / "children").read_text().split():
             if int(child) not in peers.SERVERS:
@@ -68,7 +68,7 @@ def children(pid="self"):
 
 
 def cpu_seconds():
-    """CPU seconds so far, including those of living children."""
+    """CPU seconds of this process and its running children."""
     seconds = time.process_time()
     for child in children():
         user, system = Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
@@ -77,17 +77,18 @@ def cpu_seconds():
 
 
 def peak_megabytes():
-    """Memory of all processes now, shared pages counted once, plus each one's excess at its peak."""
+    """Current memory of this process and its children, with shared pages counted once, plus the difference of
+    each to its peak."""
     field = lambda pid, file, name: int(Path(f"/proc/{pid}/{file}").read_text().split(f"\n{name}:")[1].split()[0])
     kilobytes = 0
     for pid in ["self", *children()]:
-        above = field(pid, "status", "VmHWM") - field(pid, "status", "VmRSS")
-        kilobytes += field(pid, "smaps_rollup", "Pss") + above
+        excess = field(pid, "status", "VmHWM") - field(pid, "status", "VmRSS")
+        kilobytes += field(pid, "smaps_rollup", "Pss") + excess
     return kilobytes / 1024
 
 
 def check(batch, task):
-    """Fails if a batch is not what the task requires."""
+    """Asserts that a batch has the shape, type and range of values that the task requires."""
     if task in peers.BYTES:
         assert len(batch) == peers.BATCH[task], f"{len(batch)} pieces"
         return
@@ -124,14 +125,14 @@ def run_peer(name, task, directory, threads, passes, seconds=SECONDS, warmup=WAR
             break
     wall, cpu, rss = time.perf_counter() - wall, cpu_seconds() - cpu, peak_megabytes()
     check(batch, task)
-    found = {"samples": count * peers.BATCH[task], "wall_s": round(wall, 3), "cpu_s": round(cpu, 3), "rss_mb": round(rss)}
-    print(json.dumps(found), flush=True)
+    result = {"samples": count * peers.BATCH[task], "wall_s": round(wall, 3), "cpu_s": round(cpu, 3), "rss_mb": round(rss)}
+    print(json.dumps(result), flush=True)
     batches.close()
-    os._exit(0)  # Not all of them end their threads.
+    os._exit(0)  # Some peers do not end their threads.
 
 
 def build(variant):
-    """Builds a variant of the program with cargo, in its own target directory, and returns its path."""
+    """Builds a variant of the example `pixels` in a target directory of its own, and returns its path."""
     directory = ROOT / "target" / ("pixels-" + variant.replace(", ", "-"))
     command = ["cargo", "build", "--release", "--message-format=json", "--example", "pixels", "--target-dir", str(directory)]
     process = subprocess.run([*command, *OURS[variant]], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
@@ -139,8 +140,8 @@ def build(variant):
 
 
 def readers():
-    """Functions that make the command for a task and a number of threads, by name; they return None for tasks
-    they do not support."""
+    """Returns, by the name of the reader, functions from a task and a number of threads to a command, or to a
+    false value if the reader does not support the task."""
 
     def ours(variant):
         verified = variant.removesuffix(UNVERIFIED)
@@ -157,25 +158,26 @@ def readers():
             *(["--seconds", str(options.seconds)] if options.seconds else []),
         ]
 
-    programs = dict(given.split("=", 1) for given in options.program)
-    found = {variant: ours(variant) for variant in options.variants}
-    return found | {name: peer(name, PEERS[name][1]) for name in options.peers}
+    programs = dict(argument.split("=", 1) for argument in options.program)
+    commands = {variant: ours(variant) for variant in options.variants}
+    return commands | {name: peer(name, PEERS[name][1]) for name in options.peers}
 
 
 def measure(command, reader):
-    """Samples, wall seconds, CPU seconds and peak megabytes; none if the reader is not installed."""
+    """Runs a command. Returns its samples, wall seconds, CPU seconds and peak memory in MB, or None if the
+    reader is not installed."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     lines = process.stdout.read().splitlines()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = status
     if status != 0 or not lines:
         sys.exit(f"{command} failed")
-    found = json.loads(lines[-1])
-    if "missing" in found:
+    result = json.loads(lines[-1])
+    if "missing" in result:
         return None
     if reader in OURS and not options.seconds:
-        found["cpu_s"] = usage.ru_utime + usage.ru_stime
-    return found["samples"], found["wall_s"], found["cpu_s"], found["rss_mb"]
+        result["cpu_s"] = usage.ru_utime + usage.ru_stime
+    return result["samples"], result["wall_s"], result["cpu_s"], result["rss_mb"]
 
 
 def warm(task):
@@ -187,8 +189,8 @@ def warm(task):
 
 
 def compare(commands):
-    """The medians of all rounds, by task, threads and reader: samples per second, CPU seconds per sample,
-    peak megabytes; none for what is not installed."""
+    """Returns the medians over the rounds, by task, threads and reader: samples per second, CPU seconds per
+    sample, and peak memory in MB; or None for a reader that is not installed."""
     runs = {}
     for number in range(options.rounds):
         for task in options.tasks:
@@ -225,10 +227,11 @@ def table(results):
 
 
 def scaling_table(results):
-    """Samples per second by number of threads, and what a CPU-second yields relative to one thread."""
+    """Returns a table of samples per second by number of threads, and of the samples per CPU-second with the
+    most threads relative to one thread."""
     threads = sorted({count for _, count, _ in results})
     lines = [
-        "| task | reader | " + " | ".join(f"{count} threads" for count in threads) + " | per CPU-second, most beside one thread |",
+        "| task | reader | " + " | ".join(f"{count} threads" for count in threads) + " | per CPU-second, most threads relative to one |",
         "|---|---|" + "--:|" * (len(threads) + 1),
     ]
     for task, reader in dict.fromkeys((task, reader) for task, _, reader in results):
@@ -251,7 +254,7 @@ def pyplot():
 
 
 def plot_scaling(results, file):
-    """Samples per second by number of threads, beside a line of the first number's rate per thread."""
+    """Plots samples per second by number of threads, and the line of proportional scaling."""
     from matplotlib import ticker
 
     tasks = list(dict.fromkeys(task for task, _, _ in results))
@@ -296,7 +299,7 @@ def plot(results, file):
 
 
 def limits():
-    """Throughput of decoders alone on one core: images per CPU-second."""
+    """Prints the speed of decoders alone on one core, in images per CPU-second."""
     import io
 
     contents = [sample["jpg"] for sample in data.read(options.data, "imagenet")]
@@ -328,28 +331,28 @@ def limits():
             continue
         rates = []
         for _ in range(options.rounds):
-            begun = time.process_time()
+            start = time.process_time()
             for content in contents:
                 decode(content)
-            rates.append(len(contents) / (time.process_time() - begun))
+            rates.append(len(contents) / (time.process_time() - start))
         print(f"| {name} | {statistics.median(rates):,.0f} |")
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--data", help="where the shards are kept (2 GB); a temporary directory unless given")
-    parser.add_argument("--plot", help="draw a bar chart of the first number of threads into this file")
-    parser.add_argument("--scaling", metavar="FILE.svg", help="draw the rate by the number of threads into this file")
-    parser.add_argument("--seconds", type=float, help="how long each reader runs, in place of a number of passes")
+    parser.add_argument("--data", help="directory of the shards, 2 GB (default: a temporary directory)")
+    parser.add_argument("--plot", help="plot the results of the first number of threads into this file")
+    parser.add_argument("--scaling", metavar="FILE.svg", help="plot the rates by the number of threads into this file")
+    parser.add_argument("--seconds", type=float, help="run each reader for this time, instead of a number of passes")
     parser.add_argument("--save", metavar="FILE.json", help="write the results, for --load")
-    parser.add_argument("--load", metavar="FILE.json", help="print saved results, and measure nothing")
+    parser.add_argument("--load", metavar="FILE.json", help="print saved results instead of measuring")
     parser.add_argument("--limits", action="store_true", help="measure decoders alone")
     parser.add_argument("--tasks", nargs="*", choices=data.SHARDS, default=list(data.SHARDS))
     parser.add_argument("--threads", nargs="*", type=int, default=[1, 2])
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS))
-    parser.add_argument("--variants", nargs="*", choices=OURS, default=list(OURS), help="of this crate")
-    parser.add_argument("--program", action="append", default=[], metavar="VARIANT=PATH", help="one that is built already")
+    parser.add_argument("--variants", nargs="*", choices=OURS, default=list(OURS), help="variants of this crate (default: all)")
+    parser.add_argument("--program", action="append", default=[], metavar="VARIANT=PATH", help="a variant that is already built")
     parser.add_argument("--python", default=sys.executable, help="the interpreter with the peers")
     parser.add_argument("--write", metavar="DIRECTORY", help="write the shards and end")
     parser.add_argument("--peer", choices=PEERS, help="run one peer on one task and end")
@@ -369,7 +372,7 @@ def main():
         return show({tuple(key): run for key, run in json.loads(Path(options.load).read_text())})
     with tempfile.TemporaryDirectory() as temporary:
         options.data = os.path.abspath(options.data or temporary)
-        # In a process of its own, as it leaves a lot in memory.
+        # The writer runs in a process of its own, as it leaves a lot in memory.
         subprocess.run([options.python, __file__, "--write", options.data], check=True)
         if options.limits:
             return limits()

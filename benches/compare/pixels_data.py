@@ -1,5 +1,5 @@
-"""Writes what pixels.py reads: shards as Python's webdataset writes them (with a pax header before every
-member), and copies of the same samples for the readers that want a format of their own."""
+"""Writes the data for pixels.py: shards of Python's webdataset (with a pax header before every member), and
+copies of the same samples in the formats of readers that do not read shards."""
 
 import hashlib
 import io
@@ -10,18 +10,18 @@ from pathlib import Path
 
 # Task: shards, and samples per shard.
 SHARDS = {"imagenet": (16, 128), "cifar": (50, 1_000), "json": (20, 10_000), "tokens": (8, 5_000), "raw": (16, 128)}
-# Tasks that read the shards of another one.
+# Tasks that read the shards of another task.
 SAME = {"raw": "imagenet"}
-# The field that a task is about.
+# The field that each task reads.
 FIELD = {"imagenet": "jpg", "cifar": "png", "json": "json", "tokens": "npy", "raw": "jpg"}
 TOKENS = 1024
 VOCABULARY = 50_000
-# A photograph is enlarged by this at the most: one without detail would be easy to decode.
+# Maximum enlargement of a photograph. One without detail would be faster to decode.
 ENLARGED = 1.1
 
 
 def pattern(directory, task):
-    """All shards of a task, as a brace pattern."""
+    """The brace pattern of all shards of a task."""
     return f"{directory}/{SAME.get(task, task)}-{{00..{SHARDS[task][0] - 1:02}}}.tar"
 
 
@@ -39,20 +39,20 @@ def write(directory):
     os.makedirs(directory, exist_ok=True)
     for task, fields in {"imagenet": imagenet, "cifar": cifar, "json": documents, "tokens": tokens}.items():
         for number, path in enumerate(shards(directory, task)):
-            make(path, write_shard, lambda: fields(random.Random(f"{task} {number}"), SHARDS[task][1]), number * SHARDS[task][1])
+            write_file(path, write_shard, lambda: fields(random.Random(f"{task} {number}"), SHARDS[task][1]), number * SHARDS[task][1])
     for task in SHARDS.keys() - SAME.keys():
-        make(f"{directory}/{task}.tfrecord", write_records, directory, task)
-    make(f"{directory}/imagenet.beton", write_beton, directory)
+        write_file(f"{directory}/{task}.tfrecord", write_records, directory, task)
+    write_file(f"{directory}/imagenet.beton", write_beton, directory)
 
 
-def make(path, how, *arguments):
-    """Writes a file atomically, through another name; skips it without the package it needs."""
+def write_file(path, writer, *arguments):
+    """Writes a missing file atomically. Skips it if a Python package is missing."""
     if Path(path).exists():
         return
     try:
-        how(f"{path}.part", *arguments)
+        writer(f"{path}.part", *arguments)
     except ImportError as error:
-        return print(f"{path} is left out: {error}")
+        return print(f"{path} is skipped: {error}")
     os.rename(f"{path}.part", path)
 
 
@@ -76,8 +76,8 @@ def photographs():
 
 
 def window(photograph, numbers, width, height, scales):
-    """A random part of a photograph, its scale drawn from the range (larger where the photograph is too
-    small), its colours jittered."""
+    """Returns a random part of a photograph, with a random scale from the range (or a larger one if the
+    photograph is too small) and with jittered colours."""
     from PIL import Image, ImageEnhance
 
     scale = max(numbers.uniform(*scales), width / photograph.width, height / photograph.height)
@@ -92,7 +92,8 @@ def window(photograph, numbers, width, height, scales):
 
 
 def finish(image, numbers):
-    """Adds what a photograph on the web has and its downscaled copy lacks: sharpening, and sensor noise."""
+    """Adds sharpening and sensor noise, which a downscaled photograph lacks and photographs on the web
+    have."""
     import numpy
     from PIL import Image, ImageEnhance
 
@@ -102,7 +103,7 @@ def finish(image, numbers):
 
 
 def imagenet(numbers, count):
-    """JPEG of about 500 x 375 and 91 KB."""
+    """Samples with a JPEG of about 500 x 375 pixels and 91 KB."""
     choices = photographs()
     while count:
         width, height = round(numbers.gauss(500, 25)), round(numbers.gauss(375, 25))
@@ -121,7 +122,7 @@ def imagenet(numbers, count):
 
 
 def cifar(numbers, count):
-    """PNG of 32 x 32 and about 2 KB."""
+    """Samples with a PNG of 32 x 32 pixels and about 2 KB."""
     choices = photographs()
     for _ in range(count):
         file = io.BytesIO()
@@ -130,7 +131,7 @@ def cifar(numbers, count):
 
 
 def documents(numbers, count):
-    """JSON of about 1 KB, as a crawler of pictures and captions writes it."""
+    """Samples with a JSON document of about 1 KB, such as a crawler of pictures and captions writes."""
     from pydoc_data.topics import topics
 
     words = sorted({word for text in topics.values() for word in text.split() if word.isalpha()})
@@ -155,7 +156,8 @@ def documents(numbers, count):
 
 
 def tokens(numbers, count):
-    """Arrays of 16-bit tokens, the small ones more often, as in a vocabulary sorted by frequency."""
+    """Samples with an array of 16-bit tokens. Small tokens are more frequent, as in a vocabulary sorted by
+    frequency."""
     import numpy
 
     generator = numpy.random.default_rng(numbers.randrange(2**32))
@@ -164,14 +166,14 @@ def tokens(numbers, count):
 
 
 def read(directory, task):
-    """The samples of the shards, for the copies."""
+    """Reads the samples of a task's shards."""
     import webdataset
 
     return webdataset.WebDataset(shards(directory, task), shardshuffle=False)
 
 
 def write_records(path, directory, task):
-    """A copy for tf.data: the bytes of the field, and its class; tokens without the header of their array."""
+    """Writes a copy for tf.data: the bytes of the field, and the class. Tokens have no header of an array."""
     import tensorflow
 
     feature = lambda content: tensorflow.train.Feature(bytes_list=tensorflow.train.BytesList(value=[content]))
@@ -185,7 +187,8 @@ def write_records(path, directory, task):
 
 
 def write_beton(path, directory):
-    """A copy for FFCV, which encodes the pixels again: at the mean of the qualities."""
+    """Writes a copy for FFCV, which encodes the images again. The quality is the mean of that of the
+    originals."""
     import numpy
     from ffcv.fields import IntField, RGBImageField
     from ffcv.writer import DatasetWriter

@@ -1,11 +1,10 @@
-"""The pipelines of other libraries that pixels.py compares with, each as fast as we can write it following
-its documentation.
+"""Pipelines of other libraries for pixels.py, each as fast as we could make it by its documentation.
 
-Every one is an endless iterator of batches: pixels of floats, normalised, three planes each; or the bytes of
-documents; or rows of tokens. They differ in what they do, to their advantage where it matters: tf.data
-shrinks without antialiasing, FFCV reads pixels that were encoded again and hands out interleaved channels
-under the shape of planes, SPDL and DALI hand out views of documents, and datago has neither the random crop
-nor the flip nor the padding: it shrinks the whole picture and cuts its middle out.
+Each is an endless iterator of batches: of normalised float images in three planes, of the bytes of documents,
+or of rows of tokens. Some do less work than the task requires, to their advantage: tf.data shrinks without
+antialiasing, FFCV reads images that were encoded again, and returns interleaved channels with the shape of
+planes, SPDL and DALI return views of documents, and datago has neither random crops, flips nor padding: it
+shrinks the whole image and crops its centre.
 """
 
 import itertools
@@ -24,14 +23,15 @@ SHAPE = {"imagenet": (64, 3, 224, 224), "cifar": (128, 3, 32, 32), "json": (256,
 MEAN = [0.485, 0.456, 0.406]
 STD = [0.229, 0.224, 0.225]
 AREA, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
-# The same for bytes.
+# The same, for pixels from 0 to 255.
 SHIFT, FACTOR = [255 * mean for mean in MEAN], [1 / (255 * std) for std in STD]
-# Processes whose CPU time and memory are not the peer's.
+# Ids of processes whose CPU time and memory are not counted as the peer's.
 SERVERS = set()
 
 
 def webdataset(task, directory, threads):
-    """Python's webdataset with torchvision's v2 transforms: workers where there is more than one thread."""
+    """Python's webdataset with torchvision's v2 transforms, and with worker processes if `threads` is above
+    1."""
     import torch
     import webdataset
     from torchvision.io import ImageReadMode, decode_image
@@ -54,7 +54,7 @@ def webdataset(task, directory, threads):
 
 
 def wheel(task, directory, threads):
-    """This crate from Python, the package in python/: for what a trainer in Python sees of it."""
+    """This crate's Python package, in python/."""
     import shardstream as ss
 
     crop = ss.RandomResizedCrop(224, AREA, RATIO) if task == "imagenet" else ss.RandomCrop(32, padding=4)
@@ -73,7 +73,7 @@ def wheel(task, directory, threads):
 
 
 def tf_data(task, directory, threads):
-    """tf.data, from one TFRecord file: decodes only the crop of a JPEG."""
+    """tf.data, from one TFRecord file. It decodes only the crop of a JPEG."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow as tf
 
@@ -110,26 +110,26 @@ def tf_data(task, directory, threads):
     batches = records.batch(BATCH[task], drop_remainder=True)
     if task in ("json", "tokens"):
         batches = batches.map(texts if task == "json" else rows, num_parallel_calls=threads)
-    choices = tf.data.Options()
-    choices.threading.private_threadpool_size = threads
-    choices.threading.max_intra_op_parallelism = 1
-    for batch, _ in batches.prefetch(2).with_options(choices):
+    dataset_options = tf.data.Options()
+    dataset_options.threading.private_threadpool_size = threads
+    dataset_options.threading.max_intra_op_parallelism = 1
+    for batch, _ in batches.prefetch(2).with_options(dataset_options):
         yield batch
 
 
 def dali(task, directory, threads):
-    """NVIDIA DALI on the CPU alone, from the shards, which it maps into memory."""
+    """NVIDIA DALI on the CPU, from the shards, which it maps into memory."""
     from nvidia.dali import fn, pipeline_def, types
 
     @pipeline_def(batch_size=BATCH[task], num_threads=threads, device_id=None)
     def pipeline():
         fields = [data.FIELD[task]] + ["cls"] * (task in ("imagenet", "cifar"))
-        found = fn.readers.webdataset(paths=data.shards(directory, task), ext=fields, name="shards")
-        content = found[0] if len(fields) > 1 else found
+        outputs = fn.readers.webdataset(paths=data.shards(directory, task), ext=fields, name="shards")
+        content = outputs[0] if len(fields) > 1 else outputs
         if task in BYTES:
             return content
         if task == "tokens":
-            # The array follows its header.
+            # The array follows its 128-byte header.
             return fn.reinterpret(fn.slice(content, 128, 2 * data.TOKENS, axes=[0]), dtype=types.UINT16)
         if task == "imagenet":
             image = fn.decoders.image_random_crop(content, random_area=AREA, random_aspect_ratio=RATIO)
@@ -141,7 +141,7 @@ def dali(task, directory, threads):
             image = fn.slice(image, corner, (32, 32), axes=(0, 1), out_of_bounds_policy="pad")
         mirror = fn.random.coin_flip()
         scale = {"mean": SHIFT, "std": [1 / factor for factor in FACTOR]}
-        return fn.crop_mirror_normalize(image, mirror=mirror, output_layout="CHW", dtype=types.FLOAT, **scale), found[1]
+        return fn.crop_mirror_normalize(image, mirror=mirror, output_layout="CHW", dtype=types.FLOAT, **scale), outputs[1]
 
     built = pipeline()
     built.build()
@@ -151,7 +151,7 @@ def dali(task, directory, threads):
 
 
 def ffcv(task, directory, threads):
-    """FFCV, from its own file format: crops while it decodes, and compiles its transforms in the first
+    """FFCV, from its own file format. It crops while it decodes, and compiles its transforms in the first
     epoch."""
     import numpy
     from ffcv.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
@@ -194,9 +194,9 @@ def spdl(task, directory, threads):
                     yield content
 
     def groups():
-        found = contents()
+        iterator = contents()
         while True:
-            yield list(itertools.islice(found, BATCH[task]))
+            yield list(itertools.islice(iterator, BATCH[task]))
 
     if task in BYTES:
         yield from groups()
@@ -207,19 +207,19 @@ def spdl(task, directory, threads):
     def window(width, height):
         for _ in range(10):
             area, ratio = random.uniform(*AREA) * width * height, math.exp(random.uniform(*map(math.log, RATIO)))
-            across, down = round((area * ratio) ** 0.5), round((area / ratio) ** 0.5)
-            if 0 < across <= width and 0 < down <= height:
-                return f"{across}:{down}:{random.randint(0, width - across)}:{random.randint(0, height - down)}"
+            crop_width, crop_height = round((area * ratio) ** 0.5), round((area / ratio) ** 0.5)
+            if 0 < crop_width <= width and 0 < crop_height <= height:
+                return f"{crop_width}:{crop_height}:{random.randint(0, width - crop_width)}:{random.randint(0, height - crop_height)}"
         side = min(width, height)
         return f"{side}:{side}:{(width - side) // 2}:{(height - side) // 2}"
 
-    # Names the format, which need not be guessed.
+    # With a given format, FFmpeg does not guess it.
     demuxing = spdl.io.demux_config(format={"imagenet": "jpeg_pipe", "cifar": "png_pipe"}[task])
 
     def decode(content):
         packets = spdl.io.demux_image(content, demux_config=demuxing)
         if task == "cifar":
-            return spdl.io.decode_packets(packets, filter_desc=None)  # A graph of filters costs more than such a picture.
+            return spdl.io.decode_packets(packets, filter_desc=None)  # A filter graph costs more than such a small image.
         crop = window(packets.codec.width, packets.codec.height)
         flip = random.choice(["", "hflip,"])
         return spdl.io.decode_packets(packets, filter_desc=f"crop={crop},scale=224:224:flags=bilinear,{flip}format=rgb24")
@@ -234,7 +234,7 @@ def spdl(task, directory, threads):
         planes = images.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
         return planes.sub_(shift).mul_(factor)
 
-    # A task for every batch: one for every picture costs more than a small picture.
+    # One task per batch: a task per image would cost more than decoding a small image.
     builder = PipelineBuilder().add_source(groups()).pipe(batch, concurrency=threads, output_order="completion")
     built = builder.add_sink(2).build(num_threads=threads)
     with built.auto_stop():
@@ -242,7 +242,7 @@ def spdl(task, directory, threads):
 
 
 def datago(task, directory, threads):
-    """datago, which reads the shards over HTTP; numpy does the rest of the work."""
+    """datago, which reads the shards over HTTP. NumPy does the rest."""
     os.environ["DATAGO_MAX_TASKS"] = str(threads)
     import json
 

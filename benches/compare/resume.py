@@ -1,5 +1,5 @@
-"""The whole report on stopping and resuming: the tables of `benches/resume.rs`, CPU time per sample beside an
-earlier version of the crate in interleaved rounds, and a drawing of the first.
+"""Report on stopping and resuming: the tables of `benches/resume.rs`, a plot of the first of them, and CPU
+time per sample compared with an earlier version of the crate, in interleaved rounds.
 
     pip install matplotlib     # for --plot only
     python benches/compare/resume.py [--before COMMIT] [--rounds 9] [--plot FILE.svg]
@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARDS = 4
-# Name: samples per shard, and the bytes of a sample.
+# Name: samples per shard, bytes per sample.
 KINDS = {"1 KB": (10_000, 1_000), "100 KB": (500, 100_000)}
 # Number of passes over the shards.
 PASSES = {"1 KB": 20, "100 KB": 10}
@@ -40,7 +40,7 @@ def build(root, *target, environment=None):
 
 
 def build_version(commit, directory):
-    """Builds the same program of another version."""
+    """Builds the example `throughput` of another version, and returns its path."""
     archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, stdout=subprocess.PIPE)
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(f"{directory}/before", filter="data")
@@ -49,7 +49,7 @@ def build_version(commit, directory):
 
 
 def write_shards(directory):
-    """Writes the shards, and returns the pattern that names those of each kind, as often as they are read."""
+    """Writes the shards, and returns for each kind a pattern that names them once for each pass."""
     patterns = {}
     for kind, (count, size) in KINDS.items():
         for shard in range(SHARDS):
@@ -63,7 +63,7 @@ def write_shards(directory):
 
 
 def measure(command):
-    """Microseconds of CPU time per sample."""
+    """Runs a command, and returns its CPU time per sample in microseconds."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     samples = int(re.match(r"\d+", process.stdout.read())[0])
     _, status, usage = os.wait4(process.pid, 0)
@@ -74,28 +74,28 @@ def measure(command):
 
 
 def compare(before, after, rounds, directory):
-    """A table of medians; the ratio is the median over the rounds, with their interquartile range."""
+    """Returns a table of medians over the rounds, and of ratios with their interquartile ranges."""
     patterns = write_shards(directory)
     lines = ["| samples | reader | before, CPU µs | after, CPU µs | ratio | half of the rounds |", "|---|---|--:|--:|--:|--:|"]
     for kind, pattern in patterns.items():
-        for reader, (how, *numbers) in READERS.items():
+        for reader, (method, *numbers) in READERS.items():
             pairs = []
             for number in range(rounds + 1):
                 print(f"round {number} of {rounds}: {kind}, {reader}", file=sys.stderr)
-                # In turn first and second; the first round only warms the page cache.
+                # The programs take turns at being first. The first round only warms the page cache.
                 programs = [before, after][:: 1 if number % 2 else -1]
-                costs = {program: measure([program, how, pattern, *numbers]) for program in programs}
+                costs = {program: measure([program, method, pattern, *numbers]) for program in programs}
                 pairs.append((costs[before], costs[after]))
             pairs = pairs[1:]
             old, new = (statistics.median(column) for column in zip(*pairs))
             ratios = [second / first for first, second in pairs]
-            low, middle, high = statistics.quantiles(ratios, n=4)
-            lines.append(f"| {kind} | {reader} | {old:.2f} | {new:.2f} | {middle:.3f} | {low:.3f} – {high:.3f} |")
+            low, median, high = statistics.quantiles(ratios, n=4)
+            lines.append(f"| {kind} | {reader} | {old:.2f} | {new:.2f} | {median:.3f} | {low:.3f} – {high:.3f} |")
     return "\n".join(lines)
 
 
 def plot(tables, file):
-    """Plots the bytes received up to the first batch."""
+    """Plots the bytes received up to the first batch, from the first tables of `benches/resume.rs`."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -123,7 +123,7 @@ def plot(tables, file):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", default="4f283d4", help="the version to compare with")
-    parser.add_argument("--before-program", help="its example `throughput`, where that is built already")
+    parser.add_argument("--before-program", help="its example `throughput`, if it is already built")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--plot", help="draw a bar chart into this file")
     options = parser.parse_args()

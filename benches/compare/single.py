@@ -27,8 +27,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def built():
-    """The program and the benchmark, built together, so that the library is built once."""
+def build():
+    """Builds the program and the benchmark together, so that the library is built once. Returns both
+    paths."""
     command = "cargo build --release -p shardstream -p shardstream-cli --bin shardstream --bench single"
     command = [*command.split(), "--message-format=json"]
     process = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
@@ -48,7 +49,7 @@ def write_shards(directory, shards, samples, size):
 
 
 def read_wids(directory, count):
-    """Microseconds of the first sample, and of each random one, in a process of its own."""
+    """Prints the microseconds of the first sample and of each random one. Runs in a process of its own."""
     # `wids` imports torch only for its samplers.
     try:
         import torch  # noqa: F401
@@ -63,12 +64,12 @@ def read_wids(directory, count):
     index = f"{directory}/index.json"
     start = time.perf_counter()
     dataset = wids.ShardListDataset(index, keep=True, lru_size=200, transformations=[])
-    drawn = random.Random(0)
-    numbers = [drawn.randrange(len(dataset)) for _ in range(count)]
+    generator = random.Random(0)
+    numbers = [generator.randrange(len(dataset)) for _ in range(count)]
     dataset[numbers[0]][".bin"].read()
     first = time.perf_counter() - start
     for number in range(0, len(dataset), len(dataset) // 64):
-        dataset[number]  # every shard's headers are read once
+        dataset[number]  # Reads the headers of every shard once.
     start = time.perf_counter()
     for number in numbers:
         dataset[number][".bin"].read()
@@ -124,12 +125,12 @@ def main():
     if options.litdata:
         read_litdata(options.litdata, options.count)
         return
-    program, bench = built()
+    program, bench = build()
     with tempfile.TemporaryDirectory() as directory:
         write_shards(directory, options.shards, options.samples, options.size)
         index = f"{directory}/index.json"
         subprocess.run([program, "index", "build", directory, "--to", index, "--keys"], check=True)
-        print(f"key index: {os.path.getsize(index + '.shkeys') / options.shards / options.samples:.1f} B a key")
+        print(f"key index: {os.path.getsize(index + '.shkeys') / options.shards / options.samples:.1f} B per key")
         commands = [
             [bench, directory, str(options.count)],
             [sys.executable, __file__, "--wids", directory, "--count", str(options.count)],

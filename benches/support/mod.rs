@@ -1,5 +1,5 @@
-//! A simulated network on one machine: a server, and a link with delay and rates.
+//! A simulated network on one machine: servers, and links with a delay and rate limits.
 
-pub(crate) mod line;
+pub(crate) mod link;
 pub(crate) mod server;
 pub(crate) mod tls;

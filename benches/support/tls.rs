@@ -1,4 +1,4 @@
-//! nginx with TLS before a folder of objects, with a certificate of its own.
+//! nginx that serves a directory of objects over TLS, with a certificate of its own.
 
 use std::fs;
 use std::io;
@@ -10,10 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 const BUCKET: &str = "bench";
-/// Number of times that a connection to a server that starts is tried.
+/// Number of attempts to connect to nginx while it starts.
 const ATTEMPTS: usize = 100;
 
-/// The server, until this is dropped.
+/// A running nginx, which is stopped on drop.
 pub(crate) struct TlsServer {
     directory: tempfile::TempDir,
     pub(crate) address: SocketAddr,
@@ -33,18 +33,18 @@ impl TlsServer {
         for (name, content) in objects {
             fs::write(root.join(BUCKET).join(name), &content[..])?;
         }
-        certify(root)?;
-        // It is free when nginx opens it, unless another process takes it in between.
+        create_certificates(root)?;
+        // The port is free again when nginx binds it, unless another process takes it in between.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let shown = root.display();
+        let root_path = root.display();
         let configuration = format!(
-            "worker_processes 2;\ndaemon off;\npid {shown}/pid;\nerror_log {shown}/error.log;\n\
+            "worker_processes 2;\ndaemon off;\npid {root_path}/pid;\nerror_log {root_path}/error.log;\n\
              events {{}}\nhttp {{\n  access_log off;\n  sendfile on;\n  tcp_nopush on;\n  \
-             keepalive_requests 1000000;\n  client_body_temp_path {shown}/body;\n  server {{\n    \
-             listen {address} ssl;\n    root {shown};\n    ssl_certificate {shown}/cert.pem;\n    \
-             ssl_certificate_key {shown}/key.pem;\n  }}\n}}\n"
+             keepalive_requests 1000000;\n  client_body_temp_path {root_path}/body;\n  server {{\n    \
+             listen {address} ssl;\n    root {root_path};\n    ssl_certificate {root_path}/cert.pem;\n    \
+             ssl_certificate_key {root_path}/key.pem;\n  }}\n}}\n"
         );
-        fs::write(root.join("nginx.conf"), user() + &configuration)?;
+        fs::write(root.join("nginx.conf"), user_line() + &configuration)?;
         let mut command = Command::new("nginx");
         command.arg("-p").arg(root).arg("-c").arg(root.join("nginx.conf"));
         command.arg("-e").arg(root.join("error.log"));
@@ -60,7 +60,7 @@ impl TlsServer {
         Err(io::Error::other(format!("nginx does not listen: {log}")))
     }
 
-    /// The file with the certificate to trust.
+    /// The certificate of the authority, which a client must trust.
     pub(crate) fn authority(&self) -> PathBuf {
         self.directory.path().join("ca.pem")
     }
@@ -68,24 +68,24 @@ impl TlsServer {
 
 impl Drop for TlsServer {
     fn drop(&mut self) {
-        // The main process ends its workers if it is asked to end, and leaves them if it is killed.
-        let asked = Command::new("kill").arg(self.nginx.id().to_string()).status();
-        if !asked.is_ok_and(|status| status.success()) {
+        // On SIGTERM, nginx ends its workers. Killed, it would leave them running.
+        let terminated = Command::new("kill").arg(self.nginx.id().to_string()).status();
+        if !terminated.is_ok_and(|status| status.success()) {
             let _ = self.nginx.kill();
         }
         let _ = self.nginx.wait();
     }
 }
 
-/// The line of the configuration that lets workers read the folder, if this process may set it.
-fn user() -> String {
+/// The configuration line that lets workers read the directory, which is necessary if this process is root.
+fn user_line() -> String {
     let id = Command::new("id").arg("-u").output();
     let is_root = id.is_ok_and(|id| id.stdout.starts_with(b"0\n"));
     if is_root { "user root;\n".into() } else { String::new() }
 }
 
-/// Makes an authority, and a certificate of it for the address of the server.
-fn certify(directory: &Path) -> io::Result<()> {
+/// Creates a certificate authority, and a certificate signed by it for the server's address.
+fn create_certificates(directory: &Path) -> io::Result<()> {
     fs::write(directory.join("names"), "subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")?;
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
     for arguments in [

@@ -1,4 +1,4 @@
-//! The crates of the workspace, as `cargo metadata` lists them.
+//! The crates of the library's workspace and of the frameworks' workspace, as `cargo metadata` lists them.
 
 use crate::modules::Crate;
 use serde_json::Value;
@@ -40,28 +40,38 @@ fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     value[name].as_array().unwrap_or_else(|| panic!("{name} in {value}")).iter()
 }
 
-fn read() -> BTreeMap<String, Target> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+/// The manifests of the workspaces.
+const WORKSPACES: [&str; 2] = ["Cargo.toml", "examples/frameworks/Cargo.toml"];
+
+/// The packages of a workspace.
+fn packages(manifest: &Path) -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
-        .current_dir(root)
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1", "--manifest-path"])
+        .arg(manifest)
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let root = Path::new(text(&metadata, "workspace_root"));
+    list(&metadata, "packages").cloned().collect()
+}
+
+fn read() -> BTreeMap<String, Target> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let packages: Vec<Value> =
+        WORKSPACES.iter().flat_map(|manifest| packages(&root.join(manifest))).collect();
     let is_library = |target: &Value| {
         !list(target, "kind")
             .any(|kind| matches!(kind.as_str(), Some("bin" | "test" | "bench" | "example" | "custom-build")))
     };
     // The names that code has for the libraries, by the names of packages.
-    let libraries: BTreeMap<&str, &str> = list(&metadata, "packages")
+    let libraries: BTreeMap<&str, &str> = packages
+        .iter()
         .flat_map(|package| list(package, "targets").map(move |target| (package, target)))
         .filter(|(_, target)| is_library(target))
         .map(|(package, target)| (text(package, "name"), text(target, "name")))
         .collect();
     let mut targets = BTreeMap::new();
-    for package in list(&metadata, "packages") {
+    for package in &packages {
         let name = text(package, "name");
         for target in list(package, "targets") {
             let kind = target["kind"][0].as_str().unwrap().to_owned();

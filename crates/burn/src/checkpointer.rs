@@ -1,4 +1,4 @@
-//! The state of the data in the checkpoints of burn's `Learner`.
+//! Saves the state of the data with the checkpoints of burn's `Learner`.
 
 use crate::loader::ShardLoader;
 use burn::train::checkpoint::{Checkpoint, Checkpointer, CheckpointerError};
@@ -6,7 +6,7 @@ use shardstream::State;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A checkpointer of burn that also saves and restores the position of a [`ShardLoader`]: see
+/// A burn checkpointer that also saves and restores the state of a [`ShardLoader`]: see
 /// [`ShardLoader::checkpointer`].
 pub struct StateCheckpointer<C, O> {
     inner: C,
@@ -15,12 +15,12 @@ pub struct StateCheckpointer<C, O> {
 }
 
 impl<O: Send + 'static> ShardLoader<O> {
-    /// Wraps `inner`, burn's checkpointer of the model, so that the state of this loader is saved with the
-    /// model, as `data-<epoch>.json` in `directory`, and deleted with it. A restore checks that shards, seed
-    /// and pipeline are those of the checkpoint, and continues with the next epoch.
+    /// Wraps `inner`, burn's checkpointer of the model. The state of this loader is saved with the model, as
+    /// `data-<epoch>.json` in `directory`, and deleted with it. A restore checks that the shards, seed and
+    /// pipeline are those of the checkpoint, and continues with the next epoch.
     ///
-    /// Each `Learner` needs its own: without a restore, the next iteration is its epoch 1. Several processes
-    /// need a directory each, as for burn's own checkpoints.
+    /// Call this once for each `Learner`: from then on the epochs of the loader are counted from 1, as a new
+    /// `Learner` counts them. Each process needs a directory of its own, as for burn's own checkpoints.
     ///
     /// ```
     /// use burn::train::checkpoint::FileCheckpointer;

@@ -1,9 +1,8 @@
-//! Errors of this crate; those of the data are [`shardstream::Error`]s.
+//! Errors of this crate. Errors of reading are [`shardstream::Error`]s.
 
-/// A slice that cannot be read: the first item of its iterators.
+/// A slice that cannot be read. Its iterators return this error as their first item.
 ///
-/// Items are divided among devices by batches, so all slices of a division are needed to know which batches
-/// are whose.
+/// The slices take turns at the batches, so a slice can only be read as one of a set that covers all items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "items {start}..{end} of {items} are not one of the slices into which burn divides all items among \
@@ -11,9 +10,9 @@
 )]
 #[non_exhaustive]
 pub struct SliceError {
-    /// The first item.
+    /// The first item of the slice.
     pub start: usize,
-    /// The item after the last one.
+    /// The item after the last one of the slice.
     pub end: usize,
     /// Number of items of the sliced loader.
     pub items: usize,

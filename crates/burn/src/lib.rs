@@ -1,9 +1,10 @@
-//! Trains in [burn](burn) from WebDataset tar shards, by [`shardstream`].
+//! Trains [burn](burn) models from WebDataset tar shards, which [`shardstream`] reads.
 //!
-//! [`ShardLoader`] is burn's [`DataLoader`](burn::data::dataloader::DataLoader) over a
-//! [`Loader`](shardstream::Loader): whatever trains from one, such as burn's `Learner`, trains from shards.
-//! Order, ranks, threads and skipped samples are those of the loader: burn's own shuffling, batching and
-//! worker threads are not needed. Each iteration reads the next epoch.
+//! [`ShardLoader`] implements burn's [`DataLoader`](burn::data::dataloader::DataLoader) over a shardstream
+//! [`Loader`](shardstream::Loader), so burn's `Learner` and any other code that trains from a `DataLoader`
+//! can train from shards. The `Loader` shuffles, batches, divides the data among ranks, runs the threads and
+//! skips damaged samples; burn's own shuffling, batching and worker threads are not needed. Each iteration
+//! reads the next epoch.
 //!
 //! ```
 //! use burn::data::dataloader::DataLoader;
@@ -39,21 +40,22 @@
 //!
 //! # Several devices
 //! burn's multi-device strategies divide a data loader into slices of its items, one for each device. Here
-//! all slices read one run of the loader: each device takes every *n*-th batch, and the batch is uploaded to
-//! it ahead of the step. So the devices need neither readers of their own nor an index, and all of them get
-//! the same number of batches; up to *n* - 1 batches at the end of an epoch are left out. Several processes
-//! each read the part of their rank: see [`Topology`](shardstream::Topology).
+//! all slices read one epoch of the loader together: each of `n` devices takes every `n`-th batch, which is
+//! uploaded to it ahead of the step. So the devices need neither readers of their own nor an index. All
+//! devices get the same number of batches; up to `n - 1` batches at the end of an epoch are left out. With
+//! several processes, each reads the shards of its rank: see [`Topology`](shardstream::Topology).
 //!
 //! # Resume
 //! burn saves checkpoints at the end of an epoch, without the state of its data loader: a resumed training
-//! would begin again with the order of epoch 0. [`ShardLoader::checkpointer`] saves the state with the model,
-//! checks it against the shards and options of the resumed job, and continues with the next epoch. Without
-//! it, [`ShardLoader::first_epoch`] begins there. In the middle of an epoch, save [`ShardLoader::state`], and
-//! continue with the next batch by [`ShardLoader::resume`].
+//! would begin again with the order of epoch 0. [`ShardLoader::checkpointer`] saves the state with the model;
+//! on restore it checks the state against the shards and options of the job, and continues with the next
+//! epoch. If a checkpoint has no state, set the next epoch with [`ShardLoader::first_epoch`]. To stop in the
+//! middle of an epoch, save [`ShardLoader::state`], and pass it to [`ShardLoader::resume`], which continues
+//! with the next batch.
 //!
 //! # Datasets of unknown length
-//! Without an index, the number of items is not known. [`ShardLoader`] then reports [`UNKNOWN_ITEMS`], with
-//! which burn's progress bars stay at 0 %, and knows the last batch of an epoch when it returns it.
+//! Without an index, the number of items is not known. [`ShardLoader`] then reports [`UNKNOWN_ITEMS`] items,
+//! so burn's progress bars stay at 0 % until the last batch of the epoch is returned.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(all(doctest, feature = "train"))]
@@ -65,6 +67,7 @@ mod checkpointer;
 mod error;
 mod loader;
 mod run;
+mod shared;
 mod split;
 mod tensor;
 

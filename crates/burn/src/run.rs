@@ -1,38 +1,39 @@
-//! One epoch, read once for all devices of a loader.
+//! A run: one epoch, read once for all devices of a loader.
 //!
-//! The batches of a run are divided into *rounds* of one batch for each device: batch `r * n + i` is that of
-//! device `i` in round `r`. A round is read when the first device asks for it, and the others find their
-//! batches in `ready`. A round that is not complete is left out, so that all devices take the same number of
-//! steps: a strategy that waits for all devices at each step would wait forever for one that has fewer.
+//! The batches of a run are divided into *rounds* of one batch for each of `n` devices: batch `r * n + i`
+//! goes to device `i` in round `r`. The first device that asks for its batch of a round reads the whole
+//! round, and puts the batches of the other devices into `ready`. An incomplete last round is left out, so
+//! that all devices take the same number of steps: strategies wait for all devices at each step, and would
+//! wait forever for a device that has no batch.
 
-use crate::loader::Shared;
+use crate::shared::{Shared, StartedEpoch};
 use burn::tensor::Device;
 use shardstream::collate::TensorBatch;
 use shardstream::feed::{Feed, FeedReport};
 use shardstream::{Error, State};
 use std::collections::VecDeque;
 
-/// A batch on its device, and the state after it.
+/// A batch on its device, and the state after the batch.
 type Uploaded<O> = (O, Option<State>);
 
 pub(crate) struct Run<O> {
-    /// As burn's `Learner` counts epochs.
+    /// The number of the epoch in burn's `Learner`.
     learner_epoch: usize,
     feed: Feed<Uploaded<O>>,
-    /// The batches that were read, of each device.
+    /// For each device, the batches that were read but not yet returned.
     ready: Vec<VecDeque<Uploaded<O>>>,
-    /// Number of rounds before the first one, in an epoch that was resumed.
+    /// Number of rounds of the epoch that were read before the resume.
     skipped: u64,
-    /// Number of rounds that were read for the devices.
+    /// Number of rounds that were put into `ready`, plus `skipped`.
     rounds: u64,
-    /// Number of rounds of the epoch, if it is known.
+    /// Number of rounds of the whole epoch, if it is known.
     total: Option<u64>,
-    /// The next round. Only read in advance where the length is not known, to find the last round.
+    /// The next round. It is read in advance only if `total` is unknown, to find out which round is the last.
     ahead: Option<Vec<Uploaded<O>>>,
-    /// An error that was found while reading in advance.
+    /// An error from reading `ahead`, returned when that round is asked for.
     failure: Option<Error>,
     has_ended: bool,
-    /// The state after the last round that was read for the devices.
+    /// The state after the last round that was put into `ready`.
     state: Option<State>,
 }
 
@@ -40,42 +41,37 @@ impl<O: Send + 'static> Run<O> {
     /// Starts the next epoch of the loader, for these devices.
     pub(crate) fn start(shared: &Shared<O>, devices: Vec<Device>) -> Result<Self, Error> {
         let count = devices.len();
-        let (learner_epoch, resumed, batches) = shared.next_epoch()?;
+        let StartedEpoch { learner_epoch, resumed, batches } = shared.next_epoch()?;
         let rounds = |batches| batches / count as u64;
-        // The batches of a state may have had another size, and another number of ranks.
-        let left = batches.steps_left().map(rounds);
-        let skipped = match (shared.loader.steps().map(rounds), left) {
+        // Counted from the end: the job that saved the state may have had another batch size or world size.
+        let rounds_left = batches.steps_left().map(rounds);
+        let skipped = match (shared.loader.steps().map(rounds), rounds_left) {
             (Some(all), Some(left)) => all.saturating_sub(left),
             _ => rounds(resumed.as_ref().map_or(0, State::batches)),
         };
-        let total = left.map(|left| skipped + left);
         let upload = shared.upload.clone();
-        let mut turn = (0..count).cycle();
-        let upload = move |batch: TensorBatch| {
+        let mut next_device = (0..count).cycle();
+        let upload_to_next = move |batch: TensorBatch| {
             let state = batch.state().cloned();
-            let device = &devices[turn.next().unwrap_or_default()];
+            let device = &devices[next_device.next().unwrap_or_default()];
             Ok((upload(batch, device)?, state))
         };
-        // A round for the step, and one more.
-        let feed = Feed::new(batches, upload).depth(2 * count);
-        let ready = (0..count).map(|_| VecDeque::new()).collect();
-        let (ahead, failure) = (None, None);
-        let state = resumed;
         Ok(Run {
             learner_epoch,
-            feed,
-            ready,
+            // The round of the current step, and one more.
+            feed: Feed::new(batches, upload_to_next).depth(2 * count),
+            ready: (0..count).map(|_| VecDeque::new()).collect(),
             skipped,
             rounds: skipped,
-            total,
-            ahead,
-            failure,
+            total: rounds_left.map(|left| skipped + left),
+            ahead: None,
+            failure: None,
             has_ended: false,
-            state,
+            state: resumed,
         })
     }
 
-    /// The next batch of a device.
+    /// The next batch of a device, and the state after it; `None` at the end of the epoch.
     pub(crate) fn next(&mut self, device: usize) -> Option<Result<Uploaded<O>, Error>> {
         if self.ready[device].is_empty()
             && let Err(error) = self.read_round()
@@ -86,7 +82,7 @@ impl<O: Send + 'static> Run<O> {
         self.ready[device].pop_front().map(Ok)
     }
 
-    /// Reads a round for all devices, unless the epoch has ended.
+    /// Puts the next round into `ready`, unless the epoch has ended.
     fn read_round(&mut self) -> Result<(), Error> {
         if self.has_ended {
             return Ok(());
@@ -114,13 +110,14 @@ impl<O: Send + 'static> Run<O> {
         Ok(())
     }
 
-    /// A complete round; `None` at the end of the epoch.
+    /// Reads a complete round from the feed; `None` at the end of the epoch.
     fn collect_round(&mut self) -> Result<Option<Vec<Uploaded<O>>>, Error> {
         if let Some(error) = self.failure.take() {
             return Err(error);
         }
         let round = self.feed.by_ref().take(self.ready.len()).collect::<Result<Vec<_>, _>>()?;
-        Ok(Some(round).filter(|round| round.len() == self.ready.len()))
+        let is_complete = round.len() == self.ready.len();
+        Ok(if is_complete { Some(round) } else { None })
     }
 
     fn end(&mut self) {
@@ -130,23 +127,26 @@ impl<O: Send + 'static> Run<O> {
 }
 
 impl<O> Run<O> {
-    /// Number of rounds before the first one of this run.
+    /// Number of rounds of the epoch that were read before the resume.
     pub(crate) fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Number of rounds of the epoch, if it is known yet.
+    /// Number of rounds of the whole epoch; `None` if its end has not been read yet and there is no index.
     pub(crate) fn total(&self) -> Option<u64> {
         self.total
     }
 
-    /// The `Learner`'s epoch, and the state at its end, if all rounds were read without an error.
-    pub(crate) fn ended(&self) -> Option<(usize, State)> {
-        let is_whole = self.has_ended && self.total == Some(self.rounds);
-        self.state.clone().filter(|_| is_whole).map(|state| (self.learner_epoch, state))
+    /// The `Learner`'s number of the epoch, and the state at its end; `None` until all rounds have been read,
+    /// and after an error.
+    pub(crate) fn end_state(&self) -> Option<(usize, State)> {
+        if !self.has_ended || self.total != Some(self.rounds) {
+            return None;
+        }
+        Some((self.learner_epoch, self.state.clone()?))
     }
 
-    /// The state after the last round that was read for the devices.
+    /// The state after the last round that was put into `ready`.
     pub(crate) fn state(&self) -> Option<&State> {
         self.state.as_ref()
     }

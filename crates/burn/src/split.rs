@@ -1,42 +1,44 @@
-//! How the slices of a loader find each other: burn calls `slice` for one device after the other.
+//! A split: the slices of a loader, one for each device, which share the runs that they read.
+//!
+//! burn calls `slice` for one device after the other. A slice that begins where the last one ended joins its
+//! split.
 
 use crate::error::SliceError;
-use crate::loader::Shared;
 use crate::run::Run;
+use crate::shared::Shared;
 use burn::tensor::Device;
 use shardstream::Error;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// All slices of a loader. A loader that is not sliced is its only slice.
+/// All slices of a loader. A loader that is not sliced has a split with one slice.
 pub(crate) struct Split<O> {
     state: Mutex<SplitState<O>>,
 }
 
 struct SplitState<O> {
-    /// The item after those of the last slice.
+    /// The item after the last item of the last slice.
     end: usize,
-    /// What is wrong, unless the slices cover all items.
+    /// The error that the slices return while they do not cover all items; `None` once they do.
     incomplete: Option<SliceError>,
     slices: Vec<Slice>,
-    /// By number, from 0: the epochs that not all slices have ended.
+    /// By number, from 0: the runs that were started, until all slices have ended them.
     runs: BTreeMap<u64, SharedRun<O>>,
 }
 
 struct Slice {
     device: Device,
-    /// Number of runs that were started.
+    /// Number of runs that this slice has started.
     started: u64,
 }
 
-/// A run that the slices share.
 struct SharedRun<O> {
     run: Arc<Mutex<Run<O>>>,
-    /// Number of slices that have ended it.
+    /// Number of slices that have ended this run.
     ended: usize,
 }
 
-/// A run, and its number.
+/// A run after its number.
 pub(crate) type NumberedRun<O> = (u64, Arc<Mutex<Run<O>>>);
 
 /// Why a slice cannot start a run.
@@ -51,13 +53,13 @@ impl<O> Split<O> {
         Self::starting_with(device, 0, None)
     }
 
-    /// A split that needs further slices, unless nothing is wrong.
+    /// A split with one slice, which ends before item `end`.
     fn starting_with(device: Device, end: usize, incomplete: Option<SliceError>) -> Self {
         let slices = vec![Slice { device, started: 0 }];
         Split { state: Mutex::new(SplitState { end, incomplete, slices, runs: BTreeMap::new() }) }
     }
 
-    /// The split of a slice that burn's strategies do not make.
+    /// The split of a slice that cannot be read, because burn's strategies do not make such slices.
     pub(crate) fn incomplete(device: Device, slice: SliceError) -> Arc<Self> {
         Arc::new(Self::starting_with(device, usize::MAX, Some(slice)))
     }
@@ -66,39 +68,38 @@ impl<O> Split<O> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this is a loader that is not sliced.
+    /// Whether this is the split of a loader that is not sliced.
     pub(crate) fn is_whole(&self) -> bool {
         let state = self.lock();
         state.slices.len() == 1 && state.incomplete.is_none()
     }
 
-    /// Number of slices.
     pub(crate) fn slices(&self) -> usize {
         self.lock().slices.len()
     }
 
-    /// Adds the slice of these items, for a device: to `last` if it continues there, else to a new split.
-    /// Returns the split, and the number of the slice.
+    /// Adds a slice for a device: to the split `last` if `slice` begins where `last` ends, otherwise to a new
+    /// split. Returns the split, and the number of the slice in it.
     pub(crate) fn with_slice(
         last: Option<Arc<Self>>,
         slice: SliceError,
         device: Device,
     ) -> (Arc<Self>, usize) {
-        let incomplete = Some(slice).filter(|slice| slice.end < slice.items);
-        if slice.start > 0 {
-            if let Some(last) = last {
-                let mut state = last.lock();
-                if state.end == slice.start && state.incomplete.is_some() {
-                    let number = state.slices.len();
-                    state.slices.push(Slice { device, started: 0 });
-                    (state.end, state.incomplete) = (slice.end, incomplete);
-                    drop(state);
-                    return (last, number);
-                }
-            }
+        let incomplete = if slice.end < slice.items { Some(slice) } else { None };
+        if slice.start == 0 {
+            return (Arc::new(Self::starting_with(device, slice.end, incomplete)), 0);
+        }
+        let Some(last) = last else { return (Self::incomplete(device, slice), 0) };
+        let mut state = last.lock();
+        if state.end != slice.start || state.incomplete.is_none() {
             return (Self::incomplete(device, slice), 0);
         }
-        (Arc::new(Self::starting_with(device, slice.end, incomplete)), 0)
+        let number = state.slices.len();
+        state.slices.push(Slice { device, started: 0 });
+        state.end = slice.end;
+        state.incomplete = incomplete;
+        drop(state);
+        (last, number)
     }
 
     pub(crate) fn set_device(&self, slice: usize, device: &Device) {
@@ -107,7 +108,7 @@ impl<O> Split<O> {
 }
 
 impl<O: Send + 'static> Split<O> {
-    /// The next run of a slice, and its number. The first slice that gets there starts it.
+    /// The next run of a slice, with its number. The first slice that asks for a run starts it.
     pub(crate) fn next_run(&self, slice: usize, shared: &Shared<O>) -> Result<NumberedRun<O>, StartError> {
         let mut state = self.lock();
         if let Some(error) = state.incomplete {
@@ -127,7 +128,7 @@ impl<O: Send + 'static> Split<O> {
         Ok((number, run))
     }
 
-    /// Notes that a slice has ended a run. The last one returns it.
+    /// Notes that a slice has ended a run. Returns the run if all slices have ended it.
     pub(crate) fn end_run(&self, number: u64) -> Option<Arc<Mutex<Run<O>>>> {
         let mut state = self.lock();
         let slices = state.slices.len();

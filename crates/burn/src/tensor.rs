@@ -1,16 +1,16 @@
-//! Tensors of shardstream as data of burn.
+//! Converts shardstream tensors to burn's `TensorData`.
 
 use burn::tensor::{AllocationProperty, BoolStore, Bytes, DType, TensorData};
-use shardstream::codec::DType as Numbers;
+use shardstream::codec::DType as TensorType;
 use shardstream::tensor::Tensor;
 
-/// The data of a tensor, without a copy: same type, same shape.
+/// The data of a tensor, with the same type and shape, without a copy.
 ///
-/// The backends `flex` and `ndarray` compute on this memory itself. It returns to the loader when the last
-/// tensor over it is dropped. Other backends copy it to their device.
+/// The backends `flex` and `ndarray` compute on this memory itself; other backends copy it to their device.
+/// The memory returns to the loader when the last tensor over it is dropped.
 ///
-/// `Tensor::from_data(data, (device, DType::I32))` keeps the type, where `Tensor::from_data(data, device)`
-/// converts to the device's default for integers or floats.
+/// `Tensor::from_data(data, (device, DType::I32))` keeps the type of the data, here `i32`.
+/// `Tensor::from_data(data, device)` converts to the device's default type for integers or floats.
 ///
 /// # Panics
 /// If the tensor has a type that this version of the crate does not know.
@@ -21,21 +21,21 @@ pub fn tensor_data(tensor: Tensor) -> TensorData {
     TensorData::from_bytes(bytes, shape, dtype)
 }
 
-fn dtype(numbers: Numbers) -> DType {
-    match numbers {
-        Numbers::Bool => DType::Bool(BoolStore::Native),
-        Numbers::I8 => DType::I8,
-        Numbers::I16 => DType::I16,
-        Numbers::I32 => DType::I32,
-        Numbers::I64 => DType::I64,
-        Numbers::U8 => DType::U8,
-        Numbers::U16 => DType::U16,
-        Numbers::U32 => DType::U32,
-        Numbers::U64 => DType::U64,
-        Numbers::F16 => DType::F16,
-        Numbers::BF16 => DType::BF16,
-        Numbers::F32 => DType::F32,
-        Numbers::F64 => DType::F64,
+fn dtype(dtype: TensorType) -> DType {
+    match dtype {
+        TensorType::Bool => DType::Bool(BoolStore::Native),
+        TensorType::I8 => DType::I8,
+        TensorType::I16 => DType::I16,
+        TensorType::I32 => DType::I32,
+        TensorType::I64 => DType::I64,
+        TensorType::U8 => DType::U8,
+        TensorType::U16 => DType::U16,
+        TensorType::U32 => DType::U32,
+        TensorType::U64 => DType::U64,
+        TensorType::F16 => DType::F16,
+        TensorType::BF16 => DType::BF16,
+        TensorType::F32 => DType::F32,
+        TensorType::F64 => DType::F64,
         other => panic!("burn has no type for {other}"),
     }
 }

@@ -1,4 +1,4 @@
-//! Slices for several devices, resuming, and datasets of unknown length.
+//! Slices for several devices, resume, and datasets of unknown length.
 #![allow(missing_docs)]
 
 mod support;
@@ -6,7 +6,7 @@ mod support;
 use burn::data::dataloader::DataLoader;
 use burn::data::dataloader::split::split_dataloader;
 use burn::tensor::{BoolStore, DType, Device, Int, Tensor};
-use shardstream::codec::DType as Numbers;
+use shardstream::codec::DType as TensorType;
 use shardstream::{State, Topology};
 use shardstream_burn::{ShardLoader, SliceError, UNKNOWN_ITEMS, tensor_data};
 use std::error::Error;
@@ -24,14 +24,14 @@ fn numbered(dir: &Path, index: bool) -> ShardLoader<Item> {
     })
 }
 
-/// The batches of the first epochs, from one reader.
+/// The batches of the first `count` epochs, read by a plain `Loader`.
 fn epochs(dir: &Path, index: bool, count: u64) -> Vec<Vec<Vec<i32>>> {
     let loader = support::loader(&support::shards(dir), 1, index).unwrap();
     let epoch = |epoch| loader.epoch(epoch).map(|batch| support::labels(&batch.unwrap()).unwrap()).collect();
     (0..count).map(epoch).collect()
 }
 
-/// The devices of the tests: two that differ.
+/// Two devices that are not equal.
 fn devices() -> [Device; 2] {
     [Device::flex(), Device::flex().autodiff()]
 }
@@ -40,17 +40,17 @@ fn split(loader: &ShardLoader<Item>, devices: &[Device]) -> Vec<Arc<dyn DataLoad
     split_dataloader(Arc::new(loader.clone()), devices)
 }
 
-/// Takes the batches of an epoch in turn, as burn's strategies do.
+/// Reads an epoch, one batch from each slice in turn, as burn's strategies do.
 fn in_turn(slices: &[Arc<dyn DataLoader<Item>>]) -> Vec<Item> {
     let mut iterators: Vec<_> = slices.iter().map(|slice| slice.iter()).collect();
-    let mut taken = Vec::new();
+    let mut items = Vec::new();
     loop {
         let round: Vec<_> = iterators.iter_mut().filter_map(|iterator| iterator.next()).collect();
         if round.is_empty() {
-            return taken;
+            return items;
         }
         assert_eq!(round.len(), slices.len(), "a device without a batch");
-        taken.extend(round.into_iter().map(Result::unwrap));
+        items.extend(round.into_iter().map(Result::unwrap));
     }
 }
 
@@ -65,17 +65,17 @@ fn devices_take_the_batches_of_each_epoch_in_turn() {
         let expected = epochs(dir.path(), index, 3);
         let slices = split(&numbered(dir.path(), index), &devices());
         for epoch in &expected {
-            let taken = in_turn(&slices);
-            for (number, (_, device)) in taken.iter().enumerate() {
-                assert_eq!(*device, devices()[number % 2], "of batch {number}");
+            let items = in_turn(&slices);
+            for (number, (_, device)) in items.iter().enumerate() {
+                assert_eq!(*device, devices()[number % 2], "device of batch {number}");
             }
-            assert_eq!(batches(taken), *epoch);
+            assert_eq!(batches(items), *epoch);
         }
     }
 }
 
 #[test]
-fn a_round_that_is_not_complete_is_left_out() {
+fn an_incomplete_last_round_is_left_out() {
     let dir = tempfile::tempdir().unwrap();
     for index in [true, false] {
         let expected = epochs(dir.path(), index, 2);
@@ -94,15 +94,15 @@ fn slices_may_be_read_one_after_the_other() {
     for epoch in &expected {
         for (device, slice) in slices.iter().enumerate() {
             assert_eq!(slice.num_items(), STEPS / 2 * BATCH);
-            let taken: Vec<_> = slice.iter().map(|batch| batch.unwrap().0).collect();
-            let of_device: Vec<_> = epoch.iter().skip(device).step_by(2).cloned().collect();
-            assert_eq!(taken, of_device);
+            let received: Vec<_> = slice.iter().map(|batch| batch.unwrap().0).collect();
+            let expected: Vec<_> = epoch.iter().skip(device).step_by(2).cloned().collect();
+            assert_eq!(received, expected);
         }
     }
 }
 
 #[test]
-fn a_loader_that_is_moved_continues_with_the_next_epoch() {
+fn a_loader_moved_to_another_device_continues_with_the_next_epoch() {
     let dir = tempfile::tempdir().unwrap();
     let expected = epochs(dir.path(), true, 2);
     let loader = numbered(dir.path(), true);
@@ -133,8 +133,8 @@ fn a_training_resumes_in_the_middle_of_an_epoch() {
         assert_eq!((state.epoch(), state.batches()), (1, 4));
 
         let resumed = numbered(dir.path(), true).resume(state.clone()).unwrap();
-        let before_its_first_step = resumed.state().unwrap();
-        assert_eq!(before_its_first_step.to_string(), state.to_string());
+        let before_first_step = resumed.state().unwrap();
+        assert_eq!(before_first_step.to_string(), state.to_string());
         let slices = split(&resumed, &devices()[..after]);
         let mut first = slices[0].iter();
         assert!(first.next().is_some());
@@ -149,7 +149,7 @@ fn a_training_resumes_in_the_middle_of_an_epoch() {
 }
 
 #[test]
-fn a_training_that_resumes_with_other_batches_or_ranks_completes_its_epoch() {
+fn a_training_that_resumes_with_another_batch_size_or_world_size_completes_its_epoch() {
     let dir = tempfile::tempdir().unwrap();
     let shards = support::shards(dir.path());
     let loader = numbered(dir.path(), true);
@@ -203,7 +203,7 @@ fn the_last_batch_completes_an_epoch_of_unknown_length() {
     let dir = tempfile::tempdir().unwrap();
     let loader = numbered(dir.path(), false);
     assert_eq!(loader.num_items(), UNKNOWN_ITEMS);
-    // What burn's progress bars compute.
+    // burn's progress bars multiply the number of items by the number of epochs.
     assert!(loader.num_items().checked_mul(10_000).is_some());
     for slices in [split(&loader, &devices()[..1]), split(&loader, &devices())] {
         let mut iterators: Vec<_> = slices.iter().map(|slice| slice.iter()).collect();
@@ -239,7 +239,7 @@ fn slices_that_no_strategy_makes_are_refused() {
     let other = loader.slice(items / 2, items);
     assert_eq!(refused(half.slice(0, 8)).items, items / 2);
     assert_eq!(refused(other.slice(0, items)).end, items);
-    // A slice of everything is no division.
+    // A slice of all items can be read alone.
     assert_eq!(loader.slice(0, items).iter().count(), STEPS);
 }
 
@@ -258,8 +258,8 @@ fn an_error_names_the_shard_and_ends_the_epoch() {
 }
 
 #[test]
-fn tensors_keep_their_type_and_share_the_loader_s_memory() {
-    let mut tensor = shardstream::tensor::Tensor::zeros(Numbers::F32, [2, 3]).unwrap();
+fn tensor_data_keeps_the_type_and_shares_the_loader_s_memory() {
+    let mut tensor = shardstream::tensor::Tensor::zeros(TensorType::F32, [2, 3]).unwrap();
     tensor.as_mut_slice::<f32>().unwrap()[4] = 0.5;
     let address = tensor.as_bytes().as_ptr();
     let data = tensor_data(tensor);
@@ -269,16 +269,16 @@ fn tensors_keep_their_type_and_share_the_loader_s_memory() {
     assert_eq!(tensor.into_data().try_to_vec::<f32>().unwrap(), [0., 0., 0., 0., 0.5, 0.]);
 
     let types = [
-        (Numbers::Bool, DType::Bool(BoolStore::Native)),
-        (Numbers::BF16, DType::BF16),
-        (Numbers::U16, DType::U16),
+        (TensorType::Bool, DType::Bool(BoolStore::Native)),
+        (TensorType::BF16, DType::BF16),
+        (TensorType::U16, DType::U16),
     ];
-    for (numbers, dtype) in types {
-        let tensor = shardstream::tensor::Tensor::zeros(numbers, [3]).unwrap();
+    for (tensor_type, dtype) in types {
+        let tensor = shardstream::tensor::Tensor::zeros(tensor_type, [3]).unwrap();
         assert_eq!(tensor_data(tensor).dtype(), dtype);
     }
-    for numbers in [Numbers::I64, Numbers::U8] {
-        let data = tensor_data(shardstream::tensor::Tensor::zeros(numbers, [3]).unwrap());
+    for tensor_type in [TensorType::I64, TensorType::U8] {
+        let data = tensor_data(shardstream::tensor::Tensor::zeros(tensor_type, [3]).unwrap());
         let dtype = data.dtype();
         assert_eq!(Tensor::<1, Int>::from_data(data, (&Device::flex(), dtype)).dtype(), dtype);
     }

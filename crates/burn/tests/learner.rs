@@ -1,4 +1,4 @@
-//! Trainings by burn's `Learner`, on one device and on two.
+//! burn's `Learner` trains from shards, on one device and on two.
 #![allow(missing_docs)]
 
 mod support;
@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use support::{BATCH, STEPS};
 
-/// The classes of the batches that were trained on.
+/// The labels of the batches that were trained on.
 type Log = Arc<Mutex<Vec<Vec<i32>>>>;
 
 /// Stops the training after a number of batches.
@@ -79,7 +79,7 @@ impl InferenceStep for Model {
     }
 }
 
-/// A training of the test.
+/// The settings of a training.
 struct Job<'a> {
     dir: &'a Path,
     devices: usize,
@@ -105,7 +105,8 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// Trains from an epoch's checkpoint to the end of another epoch.
+    /// Trains until the end of epoch `epochs`, from the checkpoint of epoch `from`, or from the start if that
+    /// is 0.
     fn train(&self, train: &ShardLoader<Batch>, from: usize, epochs: usize) -> LearningResult<Model> {
         let checkpoints = self.dir.join("checkpoints");
         let valid = Job { log: Log::default(), stop: None, ..*self }.loader();
@@ -136,7 +137,8 @@ impl<'a> Job<'a> {
         training.launch(Learner::new(model, SgdConfig::new().init(), 0.1))
     }
 
-    /// The batches that were trained on. Devices compute at the same time, so each step is sorted.
+    /// The labels of the batches that were trained on. Devices train at the same time, in any order, so the
+    /// batches of each step are sorted.
     fn trained(&self) -> Vec<Vec<i32>> {
         let mut log = self.log.lock().unwrap().clone();
         log.chunks_mut(self.devices).for_each(<[Vec<i32>]>::sort);
@@ -144,7 +146,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Weight and bias.
+/// The weight and the bias.
 fn weights(result: &LearningResult<Model>) -> Vec<f32> {
     let linear = &result.model.linear;
     let parts = [linear.weight.val().into_data(), linear.bias.as_ref().unwrap().val().into_data()];
@@ -200,11 +202,11 @@ fn an_interrupted_training_resumes_with_the_next_batch() {
         assert!(first.train(&loader, 0, 2).interrupted.is_some());
         assert_eq!(first.trained(), whole.trained()[..STEPS + 4]);
         let second = Job::new(dir.path(), devices);
-        // It ends epoch 1 of the data, as its own epoch 1, and trains one more.
+        // Its epoch 1 is the rest of epoch 1 of the data, and its epoch 2 is epoch 2 of the data.
         let result = second.train(&second.loader().resume(loader.state().unwrap()).unwrap(), 0, 2);
         assert!(result.error.is_none(), "{:?}", result.error);
         assert_eq!(second.trained(), whole.trained()[STEPS + 4..3 * STEPS]);
-        assert_eq!(saved(dir.path(), 2), 2);
+        assert_eq!(saved_epoch(dir.path(), 2), 2);
         let third = Job::new(dir.path(), devices);
         let result = third.train(&third.loader(), 2, 3);
         assert!(result.error.is_none(), "{:?}", result.error);
@@ -212,26 +214,26 @@ fn an_interrupted_training_resumes_with_the_next_batch() {
     }
 }
 
-/// The epoch of the data in a checkpoint.
-fn saved(dir: &Path, epoch: usize) -> u64 {
+/// The epoch in the state that the checkpoint of an epoch has.
+fn saved_epoch(dir: &Path, epoch: usize) -> u64 {
     let path = dir.join(format!("checkpoints/data-{epoch}.json"));
     State::load(path).unwrap().unwrap().epoch()
 }
 
 #[test]
-fn each_learner_saves_the_epochs_that_it_read() {
+fn each_learner_saves_the_states_of_its_own_epochs() {
     let dir = tempfile::tempdir().unwrap();
     let job = Job::new(dir.path(), 1);
     let loader = job.loader().first_epoch(5);
     for epochs in [5..7, 7..8, 8..11] {
         let result = job.train(&loader, 0, epochs.clone().count());
         assert!(result.error.is_none(), "{:?}", result.error);
-        assert_eq!(saved(dir.path(), epochs.clone().count()), epochs.end - 1);
+        assert_eq!(saved_epoch(dir.path(), epochs.clone().count()), epochs.end - 1);
     }
 }
 
 #[test]
-fn a_device_saves_an_epoch_that_others_have_not_left() {
+fn an_epoch_can_be_saved_while_another_device_still_reads_it() {
     let dir = tempfile::tempdir().unwrap();
     let loader = Job::new(dir.path(), 2).loader();
     let (first, second) =
@@ -241,11 +243,11 @@ fn a_device_saves_an_epoch_that_others_have_not_left() {
     let _second = second.iter();
     assert_eq!(first.iter().filter(Result::is_ok).count(), STEPS / 2);
     Checkpointer::<()>::save(&checkpointer, 1, ()).unwrap();
-    assert_eq!(saved(dir.path(), 1), 0);
+    assert_eq!(saved_epoch(dir.path(), 1), 0);
 }
 
 #[test]
-fn a_damaged_shard_stops_the_training_with_its_name() {
+fn a_missing_shard_stops_the_training_with_an_error_that_names_it() {
     for devices in [1, 2] {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let loader = Job::new(dir.path(), devices).loader();
@@ -265,14 +267,14 @@ fn a_checkpoint_of_other_data_is_refused() {
     job.train(&loader, 0, 1);
     let checkpoints = dir.path().join("checkpoints");
     let restore = |loader: &ShardLoader<Batch>, epoch| -> Result<(), String> {
-        // A checkpointer of nothing: the state alone.
+        // The checkpointer of an empty record: only the state is restored.
         let inner = FileCheckpointer::new(&checkpoints, "nothing");
         Checkpointer::<()>::restore(&loader.checkpointer(&checkpoints, inner), epoch)
             .map_err(|error| error.to_string())
     };
     let restored = job.loader();
     restore(&restored, 1).unwrap();
-    // What a job saves that is stopped before its first step.
+    // A job that is stopped before its first step saves the restored state.
     assert_eq!(restored.state().unwrap().to_string(), loader.state().unwrap().to_string());
     let other = Job { seed: 2, ..Job::new(dir.path(), 1) };
     let error = restore(&other.loader(), 1).unwrap_err();

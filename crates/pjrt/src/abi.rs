@@ -1,4 +1,4 @@
-//! Passes arguments across the C boundary.
+//! Passes arguments to the functions of the C API.
 
 use super::error::PjrtError;
 use super::sys;
@@ -6,7 +6,7 @@ use std::ffi::c_char;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// A C struct of the API that is passed by pointer and says its own size.
+/// A C struct of the API that is passed by pointer, with its size in the field `struct_size`.
 ///
 /// # Safety
 ///
@@ -18,9 +18,9 @@ pub(super) unsafe trait CStruct {
 
 /// A C struct followed by zeros.
 ///
-/// The API grows by fields at the end of its structs. A plugin refuses a struct that is smaller than the one
-/// it was built with, but accepts a larger one. Zero has meant "default" for every field added so far, so
-/// with this padding one set of bindings works with newer plugins.
+/// Newer versions of the API add fields at the end of its structs. A plugin refuses a struct that is smaller
+/// than the one it was built with, but accepts a larger one. Zero has meant "default" for every field added
+/// so far, so with this padding the same bindings work with newer plugins.
 #[repr(C)]
 pub(super) struct Padded<T> {
     inner: T,
@@ -36,7 +36,7 @@ impl<T: CStruct> Padded<T> {
         zero
     }
 
-    /// The pointer to hand to the plugin. It covers the padding too, as the plugin may look there.
+    /// The pointer to pass to the plugin. It may be used to read the padding too, as newer plugins do.
     pub(super) fn as_mut_ptr(&mut self) -> *mut T {
         std::ptr::from_mut(self).cast()
     }
@@ -59,7 +59,7 @@ impl<T> DerefMut for Padded<T> {
 macro_rules! c_structs {
     ($($name:ident),* $(,)?) => {$(
         // SAFETY: bindgen writes these as `#[repr(C)]`; their fields are integers, raw pointers, `Option`s
-        // of function pointers, integer newtypes and structs and unions of such: zero is valid for all.
+        // of function pointers, integer newtypes, and structs and unions of those: zero is valid for all.
         unsafe impl CStruct for sys::$name {
             fn set_size(&mut self, size: usize) {
                 self.struct_size = size;
@@ -117,7 +117,7 @@ c_structs!(
     PJRT_TopologyDescription_Destroy_Args,
 );
 
-/// `args!(Name { field: value })`: the zeroed, padded struct with these fields set.
+/// `args!(Name { field: value })`: a zeroed, padded struct `Name` with these fields set.
 macro_rules! args {
     ($name:ident { $($field:ident: $value:expr),* $(,)? }) => {{
         #[allow(unused_mut)]
@@ -127,8 +127,9 @@ macro_rules! args {
     }};
 }
 
-/// `call!(plugin, Function, args)`: calls a function of the plugin's table; an error of the plugin, or a
-/// table without that function, is an [`PjrtError`](super::PjrtError). Unsafe: see [`super::Plugin::invoke`].
+/// `call!(plugin, Function, args)`: calls a function of the plugin's table. Returns a
+/// [`PjrtError`](super::PjrtError) if the plugin returns an error or its table lacks the function. Unsafe:
+/// see [`super::Plugin::invoke`].
 macro_rules! call {
     ($plugin:expr, $function:ident, $args:expr) => {
         $plugin.invoke(
@@ -144,17 +145,16 @@ pub(super) fn non_null<T>(pointer: *mut T, call: &'static str) -> Result<NonNull
     NonNull::new(pointer).ok_or(PjrtError::Nothing { call })
 }
 
-/// The code of a StableHLO program, followed by a zero byte that is not counted: MLIR's parser of text reads
-/// the byte after the code, and reads on if it is not zero.
+/// The code of a StableHLO program, followed by a zero byte that `code_size` does not count: MLIR's text
+/// parser reads the byte after the code, and continues if it is not zero.
 pub(super) struct ProgramCode(Vec<u8>);
 
 impl ProgramCode {
-    /// Copies the code.
     pub(super) fn new(code: &[u8]) -> Self {
         Self([code, &[0]].concat())
     }
 
-    /// The program, which the code must outlive.
+    /// The program as a C struct, which points into this code.
     pub(super) fn program(&self) -> Padded<sys::PJRT_Program> {
         const FORMAT: &[u8] = b"mlir";
         args!(PJRT_Program {
@@ -176,7 +176,7 @@ pub(super) unsafe fn text(start: *const c_char, len: usize) -> String {
     String::from_utf8_lossy(unsafe { slice(start.cast(), len) }).into_owned()
 }
 
-/// A C array as a slice, also when it is empty and null.
+/// A C array as a slice; empty if `start` is null.
 ///
 /// # Safety
 ///
@@ -194,14 +194,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn size_includes_the_padding() {
+    fn the_size_of_arguments_includes_their_padding() {
         let args = args!(PJRT_Error_Message_Args {});
         assert_eq!(args.struct_size, size_of::<sys::PJRT_Error_Message_Args>() + 128);
         assert!(args.error.is_null());
     }
 
     #[test]
-    fn null_is_an_empty_slice() {
+    fn a_null_array_is_an_empty_slice() {
         // SAFETY: null is allowed.
         assert!(unsafe { slice::<u8>(std::ptr::null(), 3) }.is_empty());
     }

@@ -33,7 +33,7 @@ pub enum ElementType {
     F32,
     /// `f64`
     F64,
-    /// Another type, by its number in the C API. Such a buffer can be passed on but not read.
+    /// Another type, by its number in the C API. A buffer of it can be passed to a program but not read.
     Other(u32),
 }
 
@@ -41,9 +41,10 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that device arrays can have. Sealed, since every bit pattern must be a valid value.
+/// A Rust type of the elements of a device array. Sealed: every bit pattern must be a valid value of the
+/// type.
 pub trait Element: Copy + Default + sealed::Sealed {
-    /// The element type in the API.
+    /// The element type of the API.
     const TYPE: ElementType;
 }
 
@@ -102,7 +103,7 @@ elements! {
 pub struct Spec {
     /// Type of the elements.
     pub element: ElementType,
-    /// Empty for a scalar.
+    /// Lengths of the dimensions; empty for a scalar.
     pub dims: Vec<i64>,
 }
 
@@ -112,7 +113,7 @@ impl Spec {
         Self { element: T::TYPE, dims: dims.to_vec() }
     }
 
-    /// The number of elements; `None` if a dimension is negative or there are too many.
+    /// The number of elements; `None` if a dimension is negative or the number overflows.
     pub fn elements(&self) -> Option<usize> {
         let dims = self.dims.iter();
         dims.map(|d| usize::try_from(*d).ok()).try_fold(1usize, |n, d| n.checked_mul(d?))
@@ -125,7 +126,7 @@ impl fmt::Display for Spec {
     }
 }
 
-/// The plugin's handle of a buffer; dropping it frees the buffer.
+/// The plugin's handle of a buffer. Dropping the handle frees the buffer.
 #[derive(Debug)]
 pub(super) struct Handle {
     client: Client,
@@ -141,8 +142,8 @@ unsafe impl Sync for Handle {}
 impl Drop for Handle {
     fn drop(&mut self) {
         let mut args = args!(PJRT_Buffer_Destroy_Args { buffer: self.buffer.as_ptr() });
-        // SAFETY: ours, and used no more; the client is still alive. Work in flight that reads the array
-        // keeps it, the plugin sees to that.
+        // SAFETY: ours, and not used again; the client is still alive. The plugin keeps the array as long as
+        // work in flight reads it.
         let _ = unsafe { call!(self.client.plugin(), PJRT_Buffer_Destroy, args) };
     }
 }
@@ -161,8 +162,8 @@ impl Handle {
         Ok(Self { client: client.clone(), buffer: non_null(buffer, call)? })
     }
 
-    /// Keeps the client open until the array is complete, or has failed: a plugin whose client is closed
-    /// during a transfer may drop it, and with it the memory that it reads.
+    /// Keeps the client open until the array is complete or its transfer has failed. If a client is closed
+    /// during a transfer, the plugin may abandon the transfer and release its source memory.
     pub(super) fn keep_client(&self) {
         let plugin = self.client.plugin();
         let mut args = args!(PJRT_Buffer_ReadyEvent_Args { buffer: self.buffer.as_ptr() });
@@ -175,12 +176,13 @@ impl Handle {
             }
         };
         if let Some(event) = event {
-            // Where the plugin takes no callback, this waits for the transfer, or leaves the client open.
+            // If the plugin has no callbacks, `keep` waits for the transfer; if it cannot wait either, it
+            // leaks the client, which then stays open.
             let _ = event.keep(self.client.clone());
         }
     }
 
-    /// Asks the plugin for type and dimensions.
+    /// Reads type and dimensions from the plugin.
     pub(super) fn spec(&self) -> Result<Spec, PjrtError> {
         let plugin = self.client.plugin();
         let mut element = args!(PJRT_Buffer_ElementType_Args { buffer: self.buffer.as_ptr() });
@@ -197,8 +199,8 @@ impl Handle {
     }
 }
 
-/// An array on a device; dropping it frees the array. Uploads and results may be incomplete: reading waits
-/// for them.
+/// An array on a device. Dropping the buffer frees the array. An array that is still being uploaded or
+/// computed can be passed to programs; reading it waits until it is complete.
 #[derive(Debug)]
 pub struct Buffer {
     handle: Handle,
@@ -207,22 +209,22 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// A buffer of this spec, on this device of the handle's client.
+    /// `device` is the number of a device of this process, of the handle's client.
     pub(super) fn new(handle: Handle, spec: Arc<Spec>, device: usize) -> Self {
         Self { handle, spec, device }
     }
 
-    /// Type and dimensions.
+    /// Type and dimensions of the array.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// The number of the device that holds the array.
+    /// The number of the device of this process that holds the array.
     pub fn device(&self) -> usize {
         self.device
     }
 
-    /// Waits for the array and copies it to the host, last dimension fastest.
+    /// Waits until the array is complete and copies it to the host, in row-major order.
     pub fn to_host<T: Element>(&self) -> Result<Vec<T>, PjrtError> {
         let wanted = Spec { element: T::TYPE, dims: self.spec.dims.clone() };
         if *self.spec != wanted {
@@ -231,7 +233,7 @@ impl Buffer {
         let plugin = self.handle.client.plugin();
         let elements = self.spec.elements().unwrap_or(0);
         let mut values = vec![T::default(); elements];
-        // By default, the plugin uses the device's own order of dimensions.
+        // Without a layout, the plugin would copy in the device's own order of dimensions.
         let row_major: Vec<i64> = (0..self.spec.dims.len() as i64).rev().collect();
         let mut layout = args!(PJRT_Buffer_MemoryLayout {
             type_: sys::PJRT_Buffer_MemoryLayout_Type::PJRT_Buffer_MemoryLayout_Type_Tiled,
@@ -248,12 +250,12 @@ impl Buffer {
             dst: values.as_mut_ptr().cast(),
             dst_size: size_of_val(values.as_slice()),
         });
-        // SAFETY: buffer and layout live during the call; the destination has the size it says, of a type
-        // for which any bits are valid, and lives until the copy's event below.
+        // SAFETY: buffer and layout live during the call; the destination has `dst_size` bytes, of a type for
+        // which any bits are valid, and lives until the copy's event below.
         unsafe {
             call!(plugin, PJRT_Buffer_ToHostBuffer, args)?;
             let Some(copied) = Event::from_raw(plugin, args.event) else {
-                // Without an event the end of the copy is unknown, so its destination must never be freed.
+                // Without an event the end of the copy is unknown, so the destination must never be freed.
                 std::mem::forget(values);
                 return Err(PjrtError::Nothing { call: "PJRT_Buffer_ToHostBuffer" });
             };
@@ -262,7 +264,7 @@ impl Buffer {
         Ok(values)
     }
 
-    /// Waits for a scalar and copies it to the host.
+    /// Waits until a scalar is complete and copies it to the host.
     pub fn scalar<T: Element>(&self) -> Result<T, PjrtError> {
         match self.to_host()?.as_slice() {
             [value] => Ok(*value),
@@ -270,8 +272,8 @@ impl Buffer {
         }
     }
 
-    /// Address of the array in its device's memory. If a result has the address of an argument, the program
-    /// reused the argument's memory.
+    /// Address of the array in its device's memory. A result that has the address of an argument reuses the
+    /// argument's memory.
     pub fn address(&self) -> Result<usize, PjrtError> {
         let mut args = args!(PJRT_Buffer_UnsafePointer_Args { buffer: self.as_ptr() });
         // SAFETY: the buffer is alive; the address is not followed.
@@ -293,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn element_types_survive_the_way_to_c_and_back() {
+    fn element_types_convert_to_the_c_api_and_back() {
         for number in 0..40 {
             let raw = sys::PJRT_Buffer_Type(number);
             assert_eq!(ElementType::from_raw(raw).to_raw(), raw);

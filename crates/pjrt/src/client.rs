@@ -13,11 +13,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread;
 
-/// The devices that a plugin drives. Clones share them; dropping the last one closes them, as soon as no
-/// transfer to them is under way.
+/// The devices that a plugin drives. Clones share the devices. When the last clone is dropped, the devices
+/// are closed as soon as no transfer to them is under way.
 ///
-/// In a job of several processes, as on a TPU slice of several hosts, each process sees the devices of all,
-/// and uploads data to its own: the *local* ones. Both are numbered from 0, in the order of their ids.
+/// In a job of several processes, as on a TPU slice of several hosts, each process sees the devices of the
+/// whole job, and uploads data to its own, the *local* devices. The devices of the job and the local devices
+/// are each numbered from 0, in the order of their ids.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<ClientInner>);
 
@@ -29,11 +30,11 @@ struct ClientInner {
     local: Vec<Device>,
 }
 
-/// The plugin's handle of a client; dropping it closes the devices.
+/// The plugin's handle of a client. Dropping the handle closes the devices.
 struct OpenClient {
     plugin: Plugin,
     client: NonNull<sys::PJRT_Client>,
-    /// Connects the plugin with the other processes, as long as the client lives.
+    /// The argument of the plugin's callbacks, which may be called as long as the client lives.
     _store: Option<Box<CallbackStore>>,
 }
 
@@ -49,7 +50,7 @@ pub(super) struct Device {
     pub(super) device: *mut sys::PJRT_Device,
     /// The id that compile options use.
     pub(super) id: i64,
-    /// The process that drives it.
+    /// The index of the process that drives the device.
     pub(super) process: i32,
 }
 
@@ -66,35 +67,35 @@ unsafe impl Sync for ClientInner {}
 impl Drop for OpenClient {
     fn drop(&mut self) {
         let mut args = args!(PJRT_Client_Destroy_Args { client: self.client.as_ptr() });
-        // SAFETY: buffers and executables hold a clone of the client's `Arc`, so none is left.
+        // SAFETY: buffers and executables hold a clone of the client's `Arc`, so none is alive.
         let _ = unsafe { call!(self.plugin, PJRT_Client_Destroy, args) };
     }
 }
 
 impl Drop for ClientInner {
     fn drop(&mut self) {
-        // SAFETY: it is not used again.
+        // SAFETY: `self.open` is not used again.
         let open = unsafe { ManuallyDrop::take(&mut self.open) };
         if !in_callback() {
             return drop(open);
         }
-        // A transfer holds the last reference, and a thread of the plugin drops it at the transfer's end.
-        // Closing a client ends these threads, and none can wait for its own end.
+        // A transfer held the last reference, and this is the plugin's thread that ended the transfer.
+        // Closing a client waits for the plugin's threads to end, which this thread cannot do for itself.
         let open = ManuallyDrop::new(open);
         let close = move || drop(ManuallyDrop::into_inner(open));
-        // Without a new thread the client stays open.
+        // If no thread can be started, the client stays open.
         let _ = thread::Builder::new().name("pjrt-close".into()).spawn(close);
     }
 }
 
 impl Plugin {
-    /// Opens the plugin's devices. The last of several options with the same name wins.
+    /// Opens the plugin's devices. If several options have the same name, the last one applies.
     pub fn client(&self, options: &[PluginOption]) -> Result<Client, PjrtError> {
         Client::create(*self, options, None)
     }
 
-    /// Like [`client`](Self::client), for one of several processes, which find each other through `values`.
-    /// Waits until all have opened their devices.
+    /// Like [`client`](Self::client), for one of several processes, which exchange addresses through
+    /// `values`. Waits until all processes have opened their devices.
     pub fn client_of_job(
         &self,
         options: &[PluginOption],
@@ -110,11 +111,11 @@ impl Client {
         options: &[PluginOption],
         values: Option<Arc<dyn KeyValues>>,
     ) -> Result<Self, PjrtError> {
-        // The last of several options with the same name wins.
-        let last = |(at, option): &(usize, &PluginOption)| {
+        // If several options have the same name, the last one applies.
+        let is_last = |(at, option): &(usize, &PluginOption)| {
             options[at + 1..].iter().all(|later| later.name != option.name)
         };
-        let options: Vec<_> = options.iter().enumerate().filter(last).map(|(_, o)| o.to_raw()).collect();
+        let options: Vec<_> = options.iter().enumerate().filter(is_last).map(|(_, o)| o.to_raw()).collect();
         let mut args =
             args!(PJRT_Client_Create_Args { create_options: options.as_ptr(), num_options: options.len() });
         let store = values.map(CallbackStore::new);
@@ -124,17 +125,17 @@ impl Client {
         }
         // SAFETY: the options and their names live during the call, which copies them.
         let created = unsafe { call!(plugin, PJRT_Client_Create, args) };
-        // Owned from here on, so that an error below closes it.
         let client = match created.and_then(|()| non_null(args.client, "PJRT_Client_Create")) {
             Ok(client) => client,
             Err(error) => {
-                // A thread of the plugin may still use it.
+                // A thread of the plugin may still use the store, so it is leaked.
                 return Err(match store {
                     Some(store) => Box::leak(store).explain(error),
                     None => error,
                 });
             }
         };
+        // Owned from here on, so that an error below closes the client.
         let open = ManuallyDrop::new(OpenClient { plugin, client, _store: store });
         let mut inner = ClientInner { open, devices: vec![], local: vec![] };
         let mut local = args!(PJRT_Client_AddressableDevices_Args { client: client.as_ptr() });
@@ -170,7 +171,7 @@ impl Client {
         self.0.local.len()
     }
 
-    /// The number of processes that have devices.
+    /// The number of processes of the job that have devices.
     pub fn processes(&self) -> usize {
         self.0.devices.iter().map(|d| d.process).collect::<BTreeSet<_>>().len()
     }
@@ -183,8 +184,8 @@ impl Client {
         Ok(usize::try_from(args.process_index).unwrap_or(0))
     }
 
-    /// The encoded compile options with the devices of a program, and the number of these devices in this
-    /// process.
+    /// The encoded compile options with the ids of a program's devices, and the number of those devices that
+    /// are local.
     pub(super) fn encode(&self, span: Span, options: &CompileOptions) -> Result<(Vec<u8>, usize), PjrtError> {
         let devices = match span {
             Span::Job => &self.0.devices,
@@ -213,11 +214,11 @@ impl Client {
         self.0.open.client.as_ptr()
     }
 
-    /// A device of this process.
-    pub(super) fn local_device(&self, device: usize) -> Result<*mut sys::PJRT_Device, PjrtError> {
-        let found = self.0.local.get(device).map(|d| d.device);
-        found.ok_or_else(|| {
-            PjrtError::mismatch("device", format!("one below {}", self.local_devices()), device)
+    /// The local device of a number.
+    pub(super) fn local_device(&self, number: usize) -> Result<*mut sys::PJRT_Device, PjrtError> {
+        let device = self.0.local.get(number).map(|d| d.device);
+        device.ok_or_else(|| {
+            PjrtError::mismatch("device", format!("a number below {}", self.local_devices()), number)
         })
     }
 
@@ -231,7 +232,7 @@ impl Client {
     }
 }
 
-/// Devices in the order of their ids.
+/// Reads ids and processes of devices, and sorts the devices by id.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Compiling for the devices of a client.
+//! Compiles programs for the devices of a client.
 
 use super::abi::{ProgramCode, non_null};
 use super::client::Client;
@@ -8,11 +8,11 @@ use super::executable::{Executable, Signature};
 
 impl Client {
     /// Compiles StableHLO (text, bytecode or portable artifact) for the first
-    /// [`devices()`](CompileOptions::devices) devices of the job. Each process of the job must do so, and run
-    /// the result at the same time. In this process the executable runs on the local ones of these devices:
-    /// its device `i` is local device `i` of the client.
+    /// [`devices()`](CompileOptions::devices) devices of the job. Each process of the job must compile the
+    /// program and run it at the same time as the others. In this process the executable runs on those of the
+    /// devices that are local: device `i` of the executable is local device `i` of the client.
     ///
-    /// The C API does not report a program's parameters, so `signature` lists them.
+    /// `signature` lists the program's parameters, since the C API does not report them.
     pub fn compile(
         &self,
         code: &[u8],

@@ -2,7 +2,7 @@
 
 use super::protobuf::Message;
 
-/// The devices that a program is for.
+/// The devices that a program is compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Span {
     /// The first devices of the whole job.
@@ -11,12 +11,13 @@ pub enum Span {
     Process,
 }
 
-/// The number of devices that a program runs on, and how it is spread.
+/// The number of devices that a program runs on, as replicas and partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompileOptions {
     /// Number of copies that run the same program independently.
     pub replicas: usize,
-    /// Number of devices that share one program; its annotations say how data is split among them.
+    /// Number of devices that run one copy of the program together. Sharding annotations in the program say
+    /// how its data is split among them.
     pub partitions: usize,
 }
 
@@ -33,8 +34,8 @@ impl CompileOptions {
         self.replicas * self.partitions
     }
 
-    /// `xla.CompileOptionsProto`. `device_ids` is empty (the compiler chooses) or has the id of every
-    /// device, partitions of the first replica first.
+    /// Encodes `xla.CompileOptionsProto`. `device_ids` is empty if the compiler is to choose the devices;
+    /// otherwise it has the id of each device, those of the partitions of the first replica first.
     pub(super) fn encode(&self, device_ids: &[i64]) -> Vec<u8> {
         // xla.ExecutableBuildOptionsProto
         let mut build = Message::default();
@@ -55,7 +56,7 @@ impl CompileOptions {
         options.into_bytes()
     }
 
-    /// `xla.DeviceAssignmentProto`: for each partition ("computation") the devices of its replicas.
+    /// Encodes `xla.DeviceAssignmentProto`: for each partition ("computation"), the devices of its replicas.
     fn assignment(&self, device_ids: &[i64]) -> Message {
         let mut assignment = Message::default();
         assignment.int(1, self.replicas as i64); // replica_count
@@ -78,7 +79,7 @@ mod tests {
     const NO_ORDINAL: [u8; 11] = [8, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1];
 
     #[test]
-    fn one_device() {
+    fn the_default_options_are_for_one_device() {
         let mut expected = vec![0x1a, 15];
         expected.extend(NO_ORDINAL);
         expected.extend([0x20, 1, 0x28, 1]);
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_dealt_partitions_first() {
+    fn consecutive_devices_are_partitions_of_the_same_replica() {
         let options = CompileOptions { replicas: 2, partitions: 2 };
         let assignment = options.assignment(&[10, 11, 12, 13]).into_bytes();
         assert_eq!(assignment, [8, 2, 16, 2, 0x1a, 4, 8, 10, 8, 12, 0x1a, 4, 8, 11, 8, 13]);

@@ -1,12 +1,13 @@
-//! Host memory that devices copy from directly.
+//! Host memory that is mapped for direct copies to devices.
 
 use super::Client;
 use super::error::PjrtError;
 use std::ptr::NonNull;
 
-/// Host memory mapped for the devices of a client: pinned, so that they copy from it without staging.
+/// A mapping of host memory for the devices of a client. The memory is pinned, so that the devices copy from
+/// it directly, without a staging buffer.
 ///
-/// Dropping it unmaps the memory. It keeps the client alive.
+/// Dropping the mapping unmaps the memory. A mapping keeps the client alive.
 #[derive(Debug)]
 pub struct DmaMapping {
     client: Client,
@@ -19,10 +20,10 @@ unsafe impl Send for DmaMapping {}
 unsafe impl Sync for DmaMapping {}
 
 impl Client {
-    /// Maps `memory` for the devices of this client (`PJRT_Client_DmaMap`). It should consist of whole pages:
-    /// CUDA maps pages, and refuses a page that is mapped already.
+    /// Maps `memory` for the devices of this client (`PJRT_Client_DmaMap`). `memory` should consist of whole
+    /// pages: CUDA maps pages, and refuses a page that is mapped already.
     ///
-    /// A plugin that cannot map memory returns an error; uploads work without a mapping.
+    /// Returns an error if the plugin cannot map memory. Uploads work without a mapping.
     ///
     /// # Safety
     ///

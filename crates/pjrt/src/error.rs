@@ -1,9 +1,9 @@
-//! Errors of a plugin and of its use.
+//! Errors of a plugin, and of calls with wrong arguments.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// An error of a PJRT plugin, or of how it was used.
+/// An error of a PJRT plugin, or a call with wrong arguments.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PjrtError {
@@ -12,10 +12,10 @@ pub enum PjrtError {
     Load {
         /// The library.
         path: PathBuf,
-        /// What the dynamic linker says.
+        /// The error of the dynamic linker.
         source: libloading::Error,
     },
-    /// The shared library is not a PJRT plugin that this layer can drive.
+    /// The shared library is not a PJRT plugin, or has an incompatible version.
     #[error("{path} is not a usable PJRT plugin: {reason}")]
     NotAPlugin {
         /// The library.
@@ -23,7 +23,7 @@ pub enum PjrtError {
         /// Why it is unusable.
         reason: String,
     },
-    /// The plugin lacks a function that we need.
+    /// The plugin lacks a function of the C API.
     #[error("the plugin does not provide {call}")]
     Missing {
         /// The function of the C API.
@@ -45,7 +45,7 @@ pub enum PjrtError {
         /// The plugin's message.
         message: String,
     },
-    /// The processes of the job did not find each other while a plugin opened its devices.
+    /// The key-value store failed while a plugin opened the devices of a job.
     #[error("{call}: {source}")]
     Join {
         /// The function of the C API.
@@ -53,14 +53,14 @@ pub enum PjrtError {
         /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Data or arguments do not match what is expected. The plugin was not called.
+    /// An argument has the wrong type, shape, number or device. The plugin was not called.
     #[error("{what}: expected {expected}, got {got}")]
     Mismatch {
-        /// What does not fit.
+        /// The name of the argument.
         what: String,
-        /// What was expected.
+        /// The expected value.
         expected: String,
-        /// What was given.
+        /// The value of the argument.
         got: String,
     },
 }
@@ -80,9 +80,9 @@ impl PjrtError {
 pub struct Code(pub u32);
 
 impl Code {
-    /// The requested value does not exist.
+    /// There is no value of this key.
     pub const NOT_FOUND: Self = Self(5);
-    /// Out of memory, or another limit.
+    /// Memory or another resource is exhausted.
     pub const RESOURCE_EXHAUSTED: Self = Self(8);
     /// The plugin has the function, but not for its devices.
     pub const UNIMPLEMENTED: Self = Self(12);
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_call_says_which_what_and_why() {
+    fn an_error_of_the_plugin_names_the_call_the_message_and_the_code() {
         let e = PjrtError::Call { call: "PJRT_Compile", code: Code(3), message: "bad name".into() };
         assert_eq!(e.to_string(), "PJRT_Compile: bad name (invalid argument)");
         assert_eq!(Code(99).to_string(), "code 99");

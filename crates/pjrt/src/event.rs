@@ -1,4 +1,4 @@
-//! Events: the completion of work that a plugin does in the background.
+//! Events, which report the completion of work that a plugin does in the background.
 
 use super::error::PjrtError;
 use super::{Plugin, sys};
@@ -7,20 +7,20 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-/// An event of the plugin; destroyed when dropped.
+/// An event of the plugin. Dropping it destroys the plugin's event.
 pub(super) struct Event {
     plugin: Plugin,
     event: NonNull<sys::PJRT_Event>,
 }
 
-/// A value that is kept until an event.
+/// A value that [`Event::keep`] keeps until the event.
 struct KeptValue<T> {
     plugin: Plugin,
     value: T,
 }
 
 impl Event {
-    /// Takes ownership of an event; `None` for null, which means "already happened".
+    /// Takes ownership of an event; `None` for null, which means that the event has happened already.
     ///
     /// # Safety
     ///
@@ -29,15 +29,18 @@ impl Event {
         NonNull::new(event).map(|event| Self { plugin, event })
     }
 
-    /// Waits for the event; an error if its operation failed.
+    /// Waits for the event. Returns an error if the operation of the event failed.
     pub(super) fn wait(self) -> Result<(), PjrtError> {
         let mut args = args!(PJRT_Event_Await_Args { event: self.event.as_ptr() });
         // SAFETY: the event is alive until `self` is dropped.
         unsafe { call!(self.plugin, PJRT_Event_Await, args) }
     }
 
-    /// Keeps a value until the event has happened, also if its operation fails, and then drops it on a thread
-    /// of the plugin; drops it at once if the event has happened already.
+    /// Keeps a value until the event has happened, also if its operation fails. A thread of the plugin then
+    /// drops the value; if the event has happened already, the value is dropped at once.
+    ///
+    /// Returns an error if the plugin refuses the callback. This function then waits for the event and drops
+    /// the value, or leaks the value if waiting fails too.
     pub(super) fn keep<T: Send + 'static>(self, value: T) -> Result<(), PjrtError> {
         let kept = Box::into_raw(Box::new(KeptValue { plugin: self.plugin, value }));
         let mut args = args!(PJRT_Event_OnReady_Args {
@@ -45,10 +48,10 @@ impl Event {
             callback: Some(drop_kept::<T>),
             user_arg: kept.cast(),
         });
-        // SAFETY: the event is alive during the call, after which it may be destroyed; the callback is made
-        // for this argument, which it owns, and is called once.
+        // SAFETY: the event is alive during the call, after which it may be destroyed; the callback has the
+        // type of its argument, which it owns, and is called once.
         let Err(error) = (unsafe { call!(self.plugin, PJRT_Event_OnReady, args) }) else { return Ok(()) };
-        // SAFETY: the plugin refused and calls nothing: the box is still ours.
+        // SAFETY: after an error the plugin does not call the callback, so the box is still ours.
         let kept = unsafe { Box::from_raw(kept) };
         if self.wait().is_err() {
             // The value may still be in use, so it is leaked.
@@ -62,22 +65,23 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is the plugin's, and drops what was [kept](Event::keep).
+/// Whether this is a thread of the plugin that drops a [kept](Event::keep) value.
 pub(super) fn in_callback() -> bool {
     IN_CALLBACK.get()
 }
 
-/// Drops what was [kept](Event::keep).
+/// Drops a [kept](Event::keep) value. The plugin calls it when the event has happened.
 ///
 /// # Safety
 ///
-/// `kept` is a `Box<KeptValue<T>>`, and `error` null or an error of its plugin; both are handed over.
+/// `kept` is a `Box<KeptValue<T>>`, and `error` is null or an error of its plugin. This function takes
+/// ownership of both.
 unsafe extern "C" fn drop_kept<T>(error: *mut sys::PJRT_Error, kept: *mut c_void) {
     let drop_all = || {
         // SAFETY: the caller's promise.
         let kept = unsafe { Box::from_raw(kept.cast::<KeptValue<T>>()) };
         if let Some(error) = NonNull::new(error) {
-            // Whoever reads the array gets the error; here it is only freed. SAFETY: the caller's promise.
+            // Reading the array returns the error; here it is only freed. SAFETY: the caller's promise.
             drop(unsafe { kept.plugin.take_error("PJRT_Event_OnReady", error) });
         }
         drop(kept.value);
@@ -93,7 +97,7 @@ unsafe extern "C" fn drop_kept<T>(error: *mut sys::PJRT_Error, kept: *mut c_void
 impl Drop for Event {
     fn drop(&mut self) {
         let mut args = args!(PJRT_Event_Destroy_Args { event: self.event.as_ptr() });
-        // SAFETY: ours, and used no more. An error has no recipient.
+        // SAFETY: ours, and not used again. There is nobody to return an error to.
         let _ = unsafe { call!(self.plugin, PJRT_Event_Destroy, args) };
     }
 }

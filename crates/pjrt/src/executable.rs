@@ -8,10 +8,10 @@ use super::{Plugin, sys};
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, OnceLock};
 
-/// The parameters of a program, as one device sees them: `state` first, then `inputs`.
+/// The parameters of a program on one device: `state` first, then `inputs`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Signature {
-    /// Parameters that the caller gives up, so that the program may reuse their memory for its results.
+    /// Parameters that a run consumes, so that the program may reuse their memory for its results.
     pub state: Vec<Spec>,
     /// Parameters that are only read.
     pub inputs: Vec<Spec>,
@@ -23,7 +23,7 @@ pub struct Executable {
     client: Client,
     executable: NonNull<sys::PJRT_LoadedExecutable>,
     signature: Signature,
-    /// Number of devices of this process that it runs on.
+    /// Number of local devices that the program runs on.
     devices: usize,
     outputs: usize,
     output_specs: OnceLock<Vec<Arc<Spec>>>,
@@ -31,13 +31,13 @@ pub struct Executable {
 
 // SAFETY: executables may be run from any thread at once (the API's contract).
 unsafe impl Send for Executable {}
-// SAFETY: as above; the lock guards the only part that changes.
+// SAFETY: as above; only `output_specs` changes, and it is a lock.
 unsafe impl Sync for Executable {}
 
 impl Drop for Executable {
     fn drop(&mut self) {
         let mut args = args!(PJRT_LoadedExecutable_Destroy_Args { executable: self.executable.as_ptr() });
-        // SAFETY: ours, and used no more; the client is still alive.
+        // SAFETY: ours, and not used again; the client is still alive.
         let _ = unsafe { call!(self.client.plugin(), PJRT_LoadedExecutable_Destroy, args) };
     }
 }
@@ -47,8 +47,8 @@ impl Executable {
     ///
     /// # Safety
     ///
-    /// `executable` is a live executable of `client` that nobody else destroys, compiled for devices of which
-    /// the first `devices` local ones of the client are those of this process.
+    /// `executable` is a live executable of `client` that nobody else destroys. The devices that it was
+    /// compiled for include the first `devices` local devices of the client, and no other local device.
     pub(super) unsafe fn from_raw(
         client: Client,
         executable: NonNull<sys::PJRT_LoadedExecutable>,
@@ -56,7 +56,7 @@ impl Executable {
         devices: usize,
     ) -> Result<Self, PjrtError> {
         let output_specs = OnceLock::new();
-        // Owned from here on, so that an error below frees it.
+        // Owned from here on, so that an error below frees the executable.
         let mut loaded = Self { client, executable, signature, devices, outputs: 0, output_specs };
         loaded.outputs = loaded.with_unloaded(|plugin, plain| {
             let mut outputs = args!(PJRT_Executable_NumOutputs_Args { executable: plain });
@@ -68,10 +68,11 @@ impl Executable {
         Ok(loaded)
     }
 
-    /// Calls `ask` with the executable without its devices, which is alive during the call.
+    /// Calls `read` with the plugin's handle of the executable that is not bound to devices, which some
+    /// functions of the API need. The handle is alive during the call.
     pub(super) fn with_unloaded<T>(
         &self,
-        ask: impl FnOnce(Plugin, *mut sys::PJRT_Executable) -> Result<T, PjrtError>,
+        read: impl FnOnce(Plugin, *mut sys::PJRT_Executable) -> Result<T, PjrtError>,
     ) -> Result<T, PjrtError> {
         let plugin = self.client.plugin();
         let mut of =
@@ -79,32 +80,34 @@ impl Executable {
         // SAFETY: the loaded executable is alive; the plain one is a handle of its own that we destroy.
         unsafe { call!(plugin, PJRT_LoadedExecutable_GetExecutable, of) }?;
         let plain = non_null(of.executable, "PJRT_LoadedExecutable_GetExecutable")?.as_ptr();
-        let answer = ask(plugin, plain);
+        let result = read(plugin, plain);
         let mut destroy = args!(PJRT_Executable_Destroy_Args { executable: plain });
-        // SAFETY: ours, and used no more.
+        // SAFETY: ours, and not used again.
         unsafe { call!(plugin, PJRT_Executable_Destroy, destroy) }?;
-        answer
+        result
     }
 
-    /// Checks that device `i` of the executable is local device `i`, since argument `i` of a run goes there.
+    /// Checks that device `i` of the executable is local device `i`: list `i` of the arguments of a run has
+    /// buffers on local device `i`.
     fn check_devices(&self) -> Result<(), PjrtError> {
         let mut args =
             args!(PJRT_LoadedExecutable_AddressableDevices_Args { executable: self.executable.as_ptr() });
         // SAFETY: the executable is alive; the array belongs to it and is read at once.
-        let places = unsafe {
+        let devices = unsafe {
             call!(self.client.plugin(), PJRT_LoadedExecutable_AddressableDevices, args)?;
             slice(args.addressable_devices, args.num_addressable_devices)
         };
         let expected =
             (0..self.devices).map(|d| self.client.local_device(d)).collect::<Result<Vec<_>, PjrtError>>()?;
-        if expected.is_empty() || places != expected {
-            let got = format!("{} of them in another order", places.len());
-            return Err(PjrtError::mismatch("devices of the program in this process", self.devices, got));
+        if expected.is_empty() || devices != expected {
+            let expected = format!("{} in the order of their ids", self.devices);
+            let got = format!("{}, or another order", devices.len());
+            return Err(PjrtError::mismatch("devices of the program in this process", expected, got));
         }
         Ok(())
     }
 
-    /// Number of this process's devices that it runs on.
+    /// Number of local devices that the program runs on.
     pub fn local_devices(&self) -> usize {
         self.devices
     }
@@ -114,33 +117,33 @@ impl Executable {
         self.outputs
     }
 
-    /// Starts the program; both arguments and the results have one list per device of this process.
+    /// Starts the program. `state`, `inputs` and the results each have one list per device of this process.
     ///
     /// `state` is consumed: a program that was exported with donated arguments reuses their memory. `inputs`
-    /// are never donated. The results are returned at once and may be passed on; reading one waits for it,
-    /// and fails if the program failed.
+    /// are never donated. The results are returned before the program has finished, and may be passed to
+    /// other programs. Reading a result waits for the program, and fails if the program failed.
     pub fn run(
         &self,
         state: Vec<Vec<Buffer>>,
         inputs: &[Vec<&Buffer>],
     ) -> Result<Vec<Vec<Buffer>>, PjrtError> {
         let state: Vec<Vec<&Buffer>> = state.iter().map(|list| list.iter().collect()).collect();
-        self.execute(&state, inputs, &self.untouched(self.signature.state.len()))
-        // `state` is dropped here; the plugin keeps what it still needs.
+        self.execute(&state, inputs, &self.not_donated(self.signature.state.len()))
+        // `state` is dropped here. The plugin keeps the arrays until the program has read them.
     }
 
-    /// Like [`run`](Self::run), but only reads the state.
+    /// Like [`run`](Self::run), but does not consume the state.
     pub fn read(
         &self,
         state: &[Vec<Buffer>],
         inputs: &[Vec<&Buffer>],
     ) -> Result<Vec<Vec<Buffer>>, PjrtError> {
         let state: Vec<Vec<&Buffer>> = state.iter().map(|list| list.iter().collect()).collect();
-        self.execute(&state, inputs, &self.untouched(0))
+        self.execute(&state, inputs, &self.not_donated(0))
     }
 
-    /// Indices of the parameters from `first` on, which must not be donated.
-    fn untouched(&self, first: usize) -> Vec<i64> {
+    /// Indices of the parameters from `first` on, as the list of those that the program must not reuse.
+    fn not_donated(&self, first: usize) -> Vec<i64> {
         let all = self.signature.state.len() + self.signature.inputs.len();
         (first as i64..all as i64).collect()
     }
@@ -159,7 +162,7 @@ impl Executable {
             non_donatable_input_indices: not_donated.as_ptr(),
             num_non_donatable_input_indices: not_donated.len(),
         });
-        // No completion events: errors of the program reach whoever reads a result.
+        // No completion events: reading a result returns the errors of the program.
         let mut args = args!(PJRT_LoadedExecutable_Execute_Args {
             executable: self.executable.as_ptr(),
             options: options.as_mut_ptr(),
@@ -168,14 +171,14 @@ impl Executable {
             num_args: self.signature.state.len() + self.signature.inputs.len(),
             output_lists: output_lists.as_ptr(),
         });
-        // SAFETY: there is one list per device, each with `num_args` live buffers of this client; the
-        // lists of results have room for as many as the program has; all of it lives during the call.
+        // SAFETY: there is one list per device, each with `num_args` live buffers of this client; each list
+        // of results has room for `outputs` results; all of them live during the call.
         unsafe { call!(self.client.plugin(), PJRT_LoadedExecutable_Execute, args) }?;
         // SAFETY: the results are now live and ours.
         unsafe { self.adopt(&outputs) }
     }
 
-    /// Checks the arguments and lays them out as the C API wants them.
+    /// Checks the arguments, and returns one list of pointers per device, as the C API expects.
     fn arguments(
         &self,
         state: &[Vec<&Buffer>],
@@ -202,7 +205,11 @@ impl Executable {
                 }
                 if !buffer.client().same(&self.client) {
                     let what = format!("argument {i}");
-                    return Err(PjrtError::mismatch(what, "a buffer of this client", "another's"));
+                    return Err(PjrtError::mismatch(
+                        what,
+                        "a buffer of this client",
+                        "one of another client",
+                    ));
                 }
                 list.push(buffer.as_ptr());
             }
@@ -217,7 +224,7 @@ impl Executable {
     ///
     /// `outputs` are the results of a successful run of this program, one list per device.
     unsafe fn adopt(&self, outputs: &[Vec<*mut sys::PJRT_Buffer>]) -> Result<Vec<Vec<Buffer>>, PjrtError> {
-        // Takes ownership of all before anything can fail. SAFETY: handed over by the run.
+        // Takes ownership of all results before an error can return. SAFETY: the run handed them over.
         let own = |b: &_| unsafe { Handle::from_raw(&self.client, *b, "PJRT_LoadedExecutable_Execute") };
         let handles: Vec<Vec<_>> = outputs.iter().map(|list| list.iter().map(own).collect()).collect();
         let mut buffers = Vec::with_capacity(self.devices);
@@ -229,7 +236,7 @@ impl Executable {
         Ok(buffers)
     }
 
-    /// The specs of the results. Shapes are static, so the first results have the specs of all.
+    /// The specs of the results, read once: shapes are static, so all runs have results of the same specs.
     fn output_specs(&self, results: &[Handle]) -> Result<&[Arc<Spec>], PjrtError> {
         if let Some(specs) = self.output_specs.get() {
             return Ok(specs);

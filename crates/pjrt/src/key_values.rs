@@ -1,4 +1,4 @@
-//! The key-value store by which a plugin joins the processes of a job.
+//! The key-value store through which the plugins of a job's processes exchange addresses.
 
 use super::error::{Code, PjrtError};
 use super::sys;
@@ -9,32 +9,32 @@ use std::ptr::{self, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A key-value store that the processes of a job share. The plugin calls it from any thread, as long as the
-/// client lives: communicators are created when a program first runs.
+/// A key-value store that the processes of a job share. The plugin calls it from any thread and as long as
+/// the client lives: it creates communicators when a program first runs.
 pub trait KeyValues: Send + Sync {
     /// Stores a value.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), KeyValueError>;
 
-    /// Waits until there is a value.
+    /// Waits until the key has a value, and returns it. After `timeout`, returns an error.
     fn get(&self, key: &[u8], timeout: Duration) -> Result<Vec<u8>, KeyValueError>;
 
-    /// The value, if there is one.
+    /// The value of the key, if it has one now.
     fn try_get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KeyValueError>;
 }
 
 /// Why a value could not be stored or read.
 #[derive(Debug)]
 pub struct KeyValueError {
-    /// The code for the plugin.
+    /// The code that the plugin gets.
     pub code: Code,
-    /// The error for the caller that opens the devices.
+    /// The error that [`Plugin::client_of_job`](crate::Plugin::client_of_job) returns.
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// The argument of the callbacks.
+/// The user argument of the callbacks.
 pub(super) struct CallbackStore {
     values: Arc<dyn KeyValues>,
-    /// The first error, which has more details than the plugin reports.
+    /// The first error of the store. The plugin's own error has fewer details.
     failed: Mutex<Option<KeyValueError>>,
 }
 
@@ -43,7 +43,7 @@ impl CallbackStore {
         Box::new(Self { values, failed: Mutex::default() })
     }
 
-    /// Sets the callbacks.
+    /// Sets the callbacks in the arguments.
     ///
     /// # Safety
     ///
@@ -58,7 +58,7 @@ impl CallbackStore {
         args.kv_put_user_arg = this;
     }
 
-    /// Replaces the plugin's error by that of the store, if the store was the cause.
+    /// Returns the store's error if there is one, since it caused the plugin's `error`.
     pub(super) fn explain(&self, error: PjrtError) -> PjrtError {
         match (error, self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()) {
             (PjrtError::Call { call, .. }, Some(KeyValueError { source, .. })) => {
@@ -72,8 +72,8 @@ impl CallbackStore {
     ///
     /// # Safety
     ///
-    /// `user_arg` is that of [`set_callbacks`](Self::set_callbacks), and `callback_error` null or a function
-    /// of the plugin.
+    /// `user_arg` is the one that [`set_callbacks`](Self::set_callbacks) has set, and `callback_error` is
+    /// null or a function of the plugin.
     unsafe fn answer(
         user_arg: *mut c_void,
         callback_error: *mut sys::PJRT_CallbackError,
@@ -105,14 +105,15 @@ impl CallbackStore {
     }
 }
 
-/// Size of the length that is stored before each value, since the plugin returns only the pointer.
+/// Size of the header before each value: the length of the value, since the plugin passes only the pointer to
+/// [`delete`].
 const HEADER: usize = size_of::<usize>();
 
 fn layout(length: usize) -> Option<Layout> {
     Layout::from_size_align(HEADER.checked_add(length)?, align_of::<usize>()).ok()
 }
 
-/// A copy of a value that the plugin deletes with [`delete`].
+/// Copies a value into memory that the plugin frees with [`delete`].
 fn hand_over(value: &[u8]) -> Result<*mut c_char, KeyValueError> {
     let out_of_memory = || KeyValueError { code: Code::RESOURCE_EXHAUSTED, source: "out of memory".into() };
     let layout = layout(value.len()).ok_or_else(out_of_memory)?;
@@ -130,16 +131,16 @@ fn hand_over(value: &[u8]) -> Result<*mut c_char, KeyValueError> {
     }
 }
 
-/// Frees a value of [`hand_over`].
+/// Frees a copy that [`hand_over`] made.
 ///
 /// # Safety
 ///
-/// `value` is null or comes from there, and is not used afterwards.
+/// `value` is null or was returned by [`hand_over`], and is not used afterwards.
 unsafe extern "C" fn delete(value: *mut c_char) {
     if value.is_null() {
         return;
     }
-    // SAFETY: the caller's promise: the length is before the value, and the memory has this layout.
+    // SAFETY: the caller's promise: the header with the length is before the value.
     unsafe {
         let memory = value.cast::<u8>().sub(HEADER);
         if let Some(layout) = layout(memory.cast::<usize>().read()) {
@@ -157,7 +158,7 @@ unsafe fn bytes<'a>(start: *const c_char, length: usize) -> &'a [u8] {
 }
 
 unsafe extern "C" fn put(args: *mut sys::PJRT_KeyValuePutCallback_Args) -> *mut sys::PJRT_Error {
-    // SAFETY: the plugin's arguments, of which key and value live during the call.
+    // SAFETY: the plugin's arguments; key and value live during the call.
     unsafe {
         let args = &*args;
         let (key, value) = (bytes(args.key, args.key_size), bytes(args.value, args.value_size));
@@ -166,8 +167,7 @@ unsafe extern "C" fn put(args: *mut sys::PJRT_KeyValuePutCallback_Args) -> *mut 
 }
 
 unsafe extern "C" fn get(args: *mut sys::PJRT_KeyValueGetCallback_Args) -> *mut sys::PJRT_Error {
-    // SAFETY: the plugin's arguments, of which the key lives during the call, and of which this is the only
-    // user.
+    // SAFETY: the plugin's arguments, which nobody else uses during the call; the key lives during the call.
     unsafe {
         let args = &mut *args;
         let key = bytes(args.key, args.key_size);
@@ -187,7 +187,7 @@ unsafe extern "C" fn try_get(args: *mut sys::PJRT_KeyValueTryGetCallback_Args) -
     unsafe {
         let args = &mut *args;
         let key = bytes(args.key, args.key_size);
-        // A missing value is a regular response.
+        // A missing value is no failure of the store.
         CallbackStore::answer(args.user_arg, args.callback_error, true, |values| {
             let value = values.try_get(key)?.ok_or_else(|| not_found(key))?;
             args.value = hand_over(&value)?;
@@ -199,6 +199,6 @@ unsafe extern "C" fn try_get(args: *mut sys::PJRT_KeyValueTryGetCallback_Args) -
 }
 
 fn not_found(key: &[u8]) -> KeyValueError {
-    let what = format!("the key {:?} is not there", String::from_utf8_lossy(key));
+    let what = format!("the key {:?} has no value", String::from_utf8_lossy(key));
     KeyValueError { code: Code::NOT_FOUND, source: what.into() }
 }

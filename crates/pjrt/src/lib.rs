@@ -4,7 +4,7 @@
     doc = "A small safe layer over the PJRT C API. The example needs the feature `fetch`."
 )]
 
-// The macros of `abi` are used by the modules after it.
+// First, because its macros are in scope only in the modules that are declared after it.
 #[macro_use]
 mod abi;
 mod buffer;

@@ -1,4 +1,4 @@
-//! The shared library and its table of functions.
+//! Loads the shared library of a plugin, and calls the functions of its table.
 
 use super::abi::{CStruct, Padded, text};
 use super::error::{Code, PjrtError};
@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 
 /// A loaded PJRT plugin.
 ///
-/// It stays loaded until the process ends: plugins start threads and are not made for unloading.
+/// It stays loaded until the process ends: plugins start threads, and do not support unloading.
 #[derive(Clone, Copy, Debug)]
 pub struct Plugin {
     api: NonNull<sys::PJRT_Api>,
@@ -30,7 +30,7 @@ impl Plugin {
     pub fn load(path: impl AsRef<Path>) -> Result<Self, PjrtError> {
         let path = path.as_ref();
         let not_a_plugin = |reason: String| PjrtError::NotAPlugin { path: path.into(), reason };
-        // SAFETY: loading runs the library's initialisers, which the caller accepts.
+        // SAFETY: loading runs the library's initialisers; the documentation asks for a trusted path.
         let library = unsafe { libloading::Library::new(path) }
             .map_err(|source| PjrtError::Load { path: path.into(), source })?;
         let api = {
@@ -38,7 +38,7 @@ impl Plugin {
             let get =
                 unsafe { library.get::<unsafe extern "C" fn() -> *const sys::PJRT_Api>(b"GetPjrtApi\0") }
                     .map_err(|_| not_a_plugin("it does not export GetPjrtApi".into()))?;
-            // SAFETY: it takes nothing and may be called at any time.
+            // SAFETY: the function has no parameters and may be called at any time.
             unsafe { get() }
         };
         std::mem::forget(library);
@@ -50,14 +50,16 @@ impl Plugin {
         }
         let (major, minor) = plugin.version();
         if major != 0 {
-            return Err(not_a_plugin(format!("it has API version {major}.{minor}, known is 0.x")));
+            return Err(not_a_plugin(format!(
+                "it has API version {major}.{minor}, and only 0.x is supported"
+            )));
         }
-        // SAFETY: initialisation takes no more than the struct.
+        // SAFETY: initialisation has no arguments besides the struct.
         unsafe { call!(plugin, PJRT_Plugin_Initialize, args!(PJRT_Plugin_Initialize_Args {})) }?;
         Ok(plugin)
     }
 
-    /// Version of the C API that the plugin was built with.
+    /// Version of the C API that the plugin was built with, as (major, minor).
     pub fn version(&self) -> (i32, i32) {
         // SAFETY: the version is at the start of the table in all versions.
         let v = unsafe { &raw const (*self.api.as_ptr()).pjrt_api_version };
@@ -65,7 +67,7 @@ impl Plugin {
         unsafe { ((*v).major_version, (*v).minor_version) }
     }
 
-    /// Size of the table in bytes. An older plugin has a shorter table than our bindings.
+    /// Size of the table in bytes. The table of an older plugin is shorter than that of our bindings.
     fn table_size(&self) -> usize {
         // SAFETY: the first field of the table in all versions.
         unsafe { (*self.api.as_ptr()).struct_size }
@@ -76,7 +78,7 @@ impl Plugin {
         &self,
         wanted: sys::PJRT_Extension_Type,
     ) -> Option<NonNull<sys::PJRT_Extension_Base>> {
-        // SAFETY: a field that is before the version, and so in all tables.
+        // SAFETY: the field is before the version, and so in all tables.
         let mut next = unsafe { (*self.api.as_ptr()).extension_start };
         loop {
             let extension = NonNull::new(next)?;
@@ -100,16 +102,16 @@ impl Plugin {
             return None;
         }
         // SAFETY: inside the table, and the caller's promise. Read by offset, since a reference to the whole
-        // table would cover more memory than an older plugin has.
+        // table would cover more memory than the table of an older plugin has.
         unsafe { self.api.as_ptr().cast::<u8>().add(offset).cast::<Option<F>>().read() }
     }
 
-    /// Calls the function at `offset` of the table; use it through `call!`.
+    /// Calls the function at `offset` of the table; used through `call!`.
     ///
     /// # Safety
     ///
-    /// `T` is the argument struct of the function at `offset`, and what its fields point to is as the
-    /// function's contract in `pjrt_c_api.h` says.
+    /// `T` is the argument struct of the function at `offset`. The pointers in its fields meet the function's
+    /// contract in `pjrt_c_api.h`.
     pub(super) unsafe fn invoke<T: CStruct>(
         &self,
         call: &'static str,
@@ -119,7 +121,7 @@ impl Plugin {
         // SAFETY: the caller's promise.
         let function =
             unsafe { self.function::<ApiFunction<T>>(offset) }.ok_or(PjrtError::Missing { call })?;
-        // SAFETY: the caller's promise; the pointer covers as many bytes as `struct_size` says.
+        // SAFETY: the caller's promise; the pointer is valid for `struct_size` bytes.
         let error = unsafe { function(args.as_mut_ptr()) };
         match NonNull::new(error) {
             None => Ok(()),
@@ -128,7 +130,7 @@ impl Plugin {
         }
     }
 
-    /// Turns a plugin's error into ours and destroys it.
+    /// Converts a plugin's error to a [`PjrtError`] and destroys it.
     ///
     /// # Safety
     ///
@@ -138,12 +140,12 @@ impl Plugin {
         let mut code = args!(PJRT_Error_GetCode_Args { error: error.as_ptr() });
         let mut message = args!(PJRT_Error_Message_Args { error: error.as_ptr() });
         let mut destroy = args!(PJRT_Error_Destroy_Args { error: error.as_ptr() });
-        // SAFETY: three functions of these types that all tables have; the message lives until the error
-        // is destroyed, and is copied before.
+        // SAFETY: these three functions have these types, and are in all tables; the message lives until the
+        // error is destroyed, and is copied before.
         unsafe {
             let offset = offset_of!(sys::PJRT_Api, PJRT_Error_GetCode);
             if let Some(get_code) = self.function::<ApiFunction<_>>(offset) {
-                // A failure here leaves the code as it is; the message says enough.
+                // If this fails, the code stays 0; the message still says what is wrong.
                 get_code(code.as_mut_ptr());
             }
             let offset = offset_of!(sys::PJRT_Api, PJRT_Error_Message);
@@ -170,9 +172,9 @@ pub(super) mod tests {
         assert!(matches!(e, PjrtError::Load { .. }), "{e}");
     }
 
-    type Answer = *mut sys::PJRT_Error;
+    type ErrorPtr = *mut sys::PJRT_Error;
 
-    unsafe extern "C" fn succeed<T>(_: *mut T) -> Answer {
+    unsafe extern "C" fn succeed<T>(_: *mut T) -> ErrorPtr {
         std::ptr::null_mut()
     }
 
@@ -186,9 +188,9 @@ pub(super) mod tests {
     }
 
     #[track_caller]
-    fn assert_returned_nothing<T: std::fmt::Debug>(result: Result<T, PjrtError>, by: &str) {
+    fn assert_returned_nothing<T: std::fmt::Debug>(result: Result<T, PjrtError>, function: &str) {
         let e = result.unwrap_err();
-        assert!(matches!(e, PjrtError::Nothing { call } if call == by), "{e}");
+        assert!(matches!(e, PjrtError::Nothing { call } if call == function), "{e}");
     }
 
     #[test]
@@ -196,12 +198,12 @@ pub(super) mod tests {
         let plugin = fake_plugin(|api| api.PJRT_Client_Create = Some(succeed));
         assert_returned_nothing(plugin.client(&[]), "PJRT_Client_Create");
 
-        unsafe extern "C" fn some_client(args: *mut sys::PJRT_Client_Create_Args) -> Answer {
-            // SAFETY: the caller's arguments. The client is never looked at.
+        unsafe extern "C" fn some_client(args: *mut sys::PJRT_Client_Create_Args) -> ErrorPtr {
+            // SAFETY: the caller's arguments. The client is never read.
             unsafe { (*args).client = NonNull::dangling().as_ptr() };
             std::ptr::null_mut()
         }
-        unsafe extern "C" fn null_device(args: *mut sys::PJRT_Client_AddressableDevices_Args) -> Answer {
+        unsafe extern "C" fn null_device(args: *mut sys::PJRT_Client_AddressableDevices_Args) -> ErrorPtr {
             let devices: &[*mut sys::PJRT_Device] = Box::leak(Box::new([std::ptr::null_mut()]));
             // SAFETY: the caller's arguments.
             unsafe {
@@ -226,7 +228,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_short_table_lacks_its_end() {
+    fn a_function_beyond_the_end_of_a_short_table_is_missing() {
         let plugin = fake_plugin(|api| {
             api.PJRT_Client_Create = Some(succeed);
             api.struct_size = offset_of!(sys::PJRT_Api, PJRT_Client_Create);
@@ -236,10 +238,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_refusal_is_copied_and_destroyed_once() {
+    fn the_plugin_s_error_is_copied_and_destroyed_once() {
         use std::sync::atomic::{AtomicU32, Ordering};
         static DESTROYED: AtomicU32 = AtomicU32::new(0);
-        unsafe extern "C" fn refuse(_: *mut sys::PJRT_Client_Create_Args) -> Answer {
+        unsafe extern "C" fn refuse(_: *mut sys::PJRT_Client_Create_Args) -> ErrorPtr {
             NonNull::dangling().as_ptr()
         }
         unsafe extern "C" fn message(args: *mut sys::PJRT_Error_Message_Args) {
@@ -265,7 +267,7 @@ pub(super) mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_library_that_is_no_plugin_is_an_error() {
+    fn a_library_without_the_function_table_is_an_error() {
         let e = Plugin::load("libc.so.6").unwrap_err();
         assert!(matches!(e, PjrtError::NotAPlugin { .. }), "{e}");
     }

@@ -1,20 +1,20 @@
-//! Options that a plugin's devices are opened with.
+//! Options for opening a plugin's devices.
 
 use super::sys;
 use std::fmt;
 use std::str::FromStr;
 
-/// An option of a plugin, as text `name=value`: for example `cpu_device_count=8` of the CPU plugin.
+/// An option of a plugin, written as `name=value`: for example `cpu_device_count=8` of the CPU plugin.
 ///
-/// A value of digits is a whole number, one of digits and a point a fraction, `true` and `false` are
-/// Booleans, whole numbers in brackets, `[0,1]`, are a list. Any other value, and any value in double quotes,
-/// is text.
+/// The text of a value determines its type: `8` is a whole number, `0.75` a fraction, `true` and `false` are
+/// Booleans, and `[0,1]` is a list of whole numbers. Any other value, and any value in double quotes, is
+/// text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PluginOption {
-    /// The plugin's name of the option.
+    /// The name of the option.
     pub name: String,
-    /// The value, of the type that the plugin expects. With another type, a plugin may fail to open, or end
-    /// the process, as the CPU plugin does.
+    /// The value. If it does not have the type that the plugin expects, the plugin may return an error, or,
+    /// as the CPU plugin does, end the process.
     pub value: OptionValue,
 }
 
@@ -29,7 +29,7 @@ pub enum OptionValue {
     Bool(bool),
     /// Whole numbers.
     Ints(Vec<i64>),
-    /// Anything else.
+    /// A text.
     Text(String),
 }
 
@@ -39,9 +39,9 @@ impl From<(&str, i64)> for PluginOption {
     }
 }
 
-/// The error of a text that is not a [`PluginOption`].
+/// The error for a text that is not a [`PluginOption`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no option {0:?}: it is name=value")]
+#[error("{0:?} is not an option of the form name=value")]
 pub struct ParseOptionError(String);
 
 impl FromStr for PluginOption {
@@ -77,22 +77,27 @@ impl fmt::Display for PluginOption {
 impl OptionValue {
     fn parse(text: &str) -> Self {
         let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-        let number = text.bytes().all(|b| b.is_ascii_digit() || b"+-.e".contains(&b));
-        let list = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-        let list = list.and_then(|list| list.split(',').map(|n| n.trim().parse().ok()).collect());
         if let Some(inner) = quoted {
-            Self::Text(inner.into())
-        } else if let Some(values) = list {
-            Self::Ints(values)
-        } else if let Ok(value) = text.parse() {
-            Self::Int(value)
-        } else if let Ok(value) = text.parse() {
-            Self::Bool(value)
-        } else if let Some(value) = text.parse().ok().filter(|_| number) {
-            Self::Float(value)
-        } else {
-            Self::Text(text.into())
+            return Self::Text(inner.into());
         }
+        let list = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        if let Some(list) = list
+            && let Ok(values) = list.split(',').map(|number| number.trim().parse()).collect()
+        {
+            return Self::Ints(values);
+        }
+        if let Ok(value) = text.parse() {
+            return Self::Int(value);
+        }
+        if let Ok(value) = text.parse() {
+            return Self::Bool(value);
+        }
+        // `inf` and `nan` are text, although `f32` parses them.
+        let is_number = text.bytes().all(|b| b.is_ascii_digit() || b"+-.e".contains(&b));
+        if is_number && let Ok(value) = text.parse() {
+            return Self::Float(value);
+        }
+        Self::Text(text.into())
     }
 }
 
@@ -129,7 +134,7 @@ impl PluginOption {
                 raw.value_size = text.len();
             }
         }
-        // These structs are elements of an array, whose stride is the size without padding.
+        // These structs are elements of an array, in which they are not padded.
         raw.struct_size = size_of::<sys::PJRT_NamedValue>();
         raw
     }
@@ -140,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_have_the_type_that_they_look_like() {
+    fn the_text_of_a_value_determines_its_type() {
         use OptionValue::{Bool, Float, Int, Ints, Text};
         for (text, value) in [
             ("n=8", Int(8)),
@@ -167,18 +172,17 @@ mod tests {
     }
 
     #[test]
-    fn the_c_side_has_name_type_and_value() {
+    fn the_c_struct_has_the_name_type_and_value() {
         use super::super::abi::text;
-        let raw = |option: &PluginOption| option.to_raw();
         let count = PluginOption::from(("cpu_device_count", 8));
-        let seen = raw(&count);
+        let raw = count.to_raw();
         // SAFETY: a name that lives, of this length, and an integer.
-        let (name, value) = unsafe { (text(seen.name, seen.name_size), seen.__bindgen_anon_1.int64_value) };
-        assert_eq!((name.as_str(), value, seen.value_size), ("cpu_device_count", 8, 1));
+        let (name, value) = unsafe { (text(raw.name, raw.name_size), raw.__bindgen_anon_1.int64_value) };
+        assert_eq!((name.as_str(), value, raw.value_size), ("cpu_device_count", 8, 1));
         let allocator: PluginOption = "allocator=bfc".parse().unwrap();
-        let seen = raw(&allocator);
-        assert_eq!(seen.type_, sys::PJRT_NamedValue_Type::PJRT_NamedValue_kString);
+        let raw = allocator.to_raw();
+        assert_eq!(raw.type_, sys::PJRT_NamedValue_Type::PJRT_NamedValue_kString);
         // SAFETY: a text that lives, of this length.
-        assert_eq!(unsafe { text(seen.__bindgen_anon_1.string_value, seen.value_size) }, "bfc");
+        assert_eq!(unsafe { text(raw.__bindgen_anon_1.string_value, raw.value_size) }, "bfc");
     }
 }

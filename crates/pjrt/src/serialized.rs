@@ -12,9 +12,9 @@ use super::sys;
 pub struct DeviceIdentity {
     /// The id that compile options use.
     pub id: i64,
-    /// The process that drives it.
+    /// The index of the process that drives the device.
     pub process: i32,
-    /// Whether it belongs to this process.
+    /// Whether the device belongs to this process.
     pub local: bool,
     /// Model of the device; empty if the plugin does not report it.
     pub kind: String,
@@ -45,10 +45,10 @@ impl Executable {
 }
 
 impl Client {
-    /// Loads an executable that [`Executable::serialize`] wrote in this or another process. Signature,
-    /// options and span must be those that it was compiled with.
+    /// Loads an executable that [`Executable::serialize`] wrote in this or another process. `signature`,
+    /// `options` and `span` must be those of its compilation.
     ///
-    /// The plugin runs the code: the bytes must come from a source that the user trusts.
+    /// The plugin runs the machine code in the bytes, so they must come from a source that the user trusts.
     pub fn load(
         &self,
         serialized: &[u8],
@@ -71,7 +71,7 @@ impl Client {
         unsafe { Executable::from_raw(self.clone(), executable, signature, here) }
     }
 
-    /// The encoded compile options of a program, with the ids of its devices.
+    /// Encodes the compile options of a program, with the ids of its devices.
     pub fn encoded_options(&self, options: &CompileOptions, span: Span) -> Result<Vec<u8>, PjrtError> {
         Ok(self.encode(span, options)?.0)
     }
@@ -81,7 +81,7 @@ impl Client {
         self.plugin().version()
     }
 
-    /// The plugin's version of its platform; empty if it reports none.
+    /// The platform's version, as the plugin reports it; empty if the plugin reports none.
     pub fn platform_version(&self) -> String {
         let mut args = args!(PJRT_Client_PlatformVersion_Args { client: self.as_ptr() });
         // SAFETY: the client is alive, and so is its version.
@@ -98,7 +98,7 @@ impl Client {
         let plugin = self.plugin();
         let identify = |device: &super::client::Device| {
             let mut of = args!(PJRT_Device_GetDescription_Args { device: device.device });
-            // SAFETY: devices, their descriptions and the texts of these live as long as the client.
+            // SAFETY: devices, their descriptions and the descriptions' texts live as long as the client.
             unsafe {
                 call!(plugin, PJRT_Device_GetDescription, of)?;
                 let at: *mut sys::PJRT_DeviceDescription =

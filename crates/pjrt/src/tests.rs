@@ -1,5 +1,5 @@
-//! Tests with a fake plugin what a real one on one machine cannot show: two processes of two devices each,
-//! and transfers that fail.
+//! Tests with a fake plugin for cases that a real plugin on one machine cannot show: two processes with two
+//! devices each, and failing transfers.
 
 use super::event::Event;
 use super::plugin::tests::fake_plugin;
@@ -11,26 +11,27 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::ThreadId;
 
-type Answer = *mut sys::PJRT_Error;
+type ErrorPtr = *mut sys::PJRT_Error;
 
-/// Id and process of each device, in no order.
+/// Id and process of each device, in an order other than that of the ids.
 static DEVICES: [(i32, i32); 4] = [(3, 1), (1, 0), (0, 0), (2, 1)];
-/// Options of the compilations, by test: the code is the test's name.
+/// Code and options of each compilation. The code is a name that a test gives.
 static COMPILED: Mutex<Vec<(Vec<u8>, Vec<u8>)>> = Mutex::new(Vec::new());
 
-fn list(places: &[usize]) -> &'static [*mut sys::PJRT_Device] {
-    let device = |at: &usize| std::ptr::from_ref(&DEVICES[*at]).cast_mut().cast();
-    Box::leak(places.iter().map(device).collect())
+/// Pointers to the elements of `DEVICES` at these indices.
+fn list(indices: &[usize]) -> &'static [*mut sys::PJRT_Device] {
+    let device = |index: &usize| std::ptr::from_ref(&DEVICES[*index]).cast_mut().cast();
+    Box::leak(indices.iter().map(device).collect())
 }
 
-unsafe extern "C" fn succeed<T>(_: *mut T) -> Answer {
+unsafe extern "C" fn succeed<T>(_: *mut T) -> ErrorPtr {
     null_mut()
 }
 
-/// `answer!(Struct, |args| { ... })`: a function of the table that succeeds.
-macro_rules! answer {
+/// `function!(Struct, |args| { ... })`: a function of the table that succeeds.
+macro_rules! function {
     ($name:ident, |$args:ident| $body:block) => {{
-        unsafe extern "C" fn function(arguments: *mut sys::$name) -> Answer {
+        unsafe extern "C" fn function(arguments: *mut sys::$name) -> ErrorPtr {
             // SAFETY: the caller's arguments.
             let $args = unsafe { &mut *arguments };
             $body
@@ -40,35 +41,35 @@ macro_rules! answer {
     }};
 }
 
-/// The second of two processes.
+/// Fills the table of a plugin in the second of two processes.
 pub(super) fn second_process(api: &mut sys::PJRT_Api) {
-    api.PJRT_Client_Create = answer!(PJRT_Client_Create_Args, |args| {
+    api.PJRT_Client_Create = function!(PJRT_Client_Create_Args, |args| {
         args.client = NonNull::dangling().as_ptr();
     });
     api.PJRT_Client_Destroy = Some(succeed);
-    api.PJRT_Client_ProcessIndex = answer!(PJRT_Client_ProcessIndex_Args, |args| {
+    api.PJRT_Client_ProcessIndex = function!(PJRT_Client_ProcessIndex_Args, |args| {
         args.process_index = 1;
     });
-    api.PJRT_Client_Devices = answer!(PJRT_Client_Devices_Args, |args| {
+    api.PJRT_Client_Devices = function!(PJRT_Client_Devices_Args, |args| {
         let all = list(&[0, 1, 2, 3]);
         (args.devices, args.num_devices) = (all.as_ptr(), all.len());
     });
-    api.PJRT_Client_AddressableDevices = answer!(PJRT_Client_AddressableDevices_Args, |args| {
+    api.PJRT_Client_AddressableDevices = function!(PJRT_Client_AddressableDevices_Args, |args| {
         let local = list(&[0, 3]);
         (args.addressable_devices, args.num_addressable_devices) = (local.as_ptr(), local.len());
     });
-    api.PJRT_Device_GetDescription = answer!(PJRT_Device_GetDescription_Args, |args| {
+    api.PJRT_Device_GetDescription = function!(PJRT_Device_GetDescription_Args, |args| {
         args.device_description = args.device.cast();
     });
-    api.PJRT_DeviceDescription_Id = answer!(PJRT_DeviceDescription_Id_Args, |args| {
+    api.PJRT_DeviceDescription_Id = function!(PJRT_DeviceDescription_Id_Args, |args| {
         // SAFETY: one of `DEVICES`.
         args.id = unsafe { (*args.device_description.cast::<(i32, i32)>()).0 };
     });
-    api.PJRT_DeviceDescription_ProcessIndex = answer!(PJRT_DeviceDescription_ProcessIndex_Args, |args| {
+    api.PJRT_DeviceDescription_ProcessIndex = function!(PJRT_DeviceDescription_ProcessIndex_Args, |args| {
         // SAFETY: one of `DEVICES`.
         args.process_index = unsafe { (*args.device_description.cast::<(i32, i32)>()).1 };
     });
-    api.PJRT_Client_Compile = answer!(PJRT_Client_Compile_Args, |args| {
+    api.PJRT_Client_Compile = function!(PJRT_Client_Compile_Args, |args| {
         // SAFETY: the caller's arguments.
         let (code, options) = unsafe {
             let program = &*args.program;
@@ -80,38 +81,38 @@ pub(super) fn second_process(api: &mut sys::PJRT_Api) {
     });
     api.PJRT_LoadedExecutable_Destroy = Some(succeed);
     api.PJRT_LoadedExecutable_AddressableDevices =
-        answer!(PJRT_LoadedExecutable_AddressableDevices_Args, |args| {
-            // In the order of their ids, which are 2 and 3.
+        function!(PJRT_LoadedExecutable_AddressableDevices_Args, |args| {
+            // In the order of the ids, 2 and 3.
             let here = list(&[3, 0]);
             (args.addressable_devices, args.num_addressable_devices) = (here.as_ptr(), here.len());
         });
-    api.PJRT_LoadedExecutable_GetExecutable = answer!(PJRT_LoadedExecutable_GetExecutable_Args, |args| {
+    api.PJRT_LoadedExecutable_GetExecutable = function!(PJRT_LoadedExecutable_GetExecutable_Args, |args| {
         args.executable = NonNull::dangling().as_ptr();
     });
-    api.PJRT_Executable_NumOutputs = answer!(PJRT_Executable_NumOutputs_Args, |args| {
+    api.PJRT_Executable_NumOutputs = function!(PJRT_Executable_NumOutputs_Args, |args| {
         args.num_outputs = 1;
     });
     api.PJRT_Executable_Destroy = Some(succeed);
-    api.PJRT_LoadedExecutable_Execute = answer!(PJRT_LoadedExecutable_Execute_Args, |args| {
+    api.PJRT_LoadedExecutable_Execute = function!(PJRT_LoadedExecutable_Execute_Args, |args| {
         for device in 0..args.num_devices {
-            // SAFETY: the caller's arguments. The result is the argument.
+            // SAFETY: the caller's arguments. The argument is returned as the result.
             unsafe { **args.output_lists.add(device) = **args.argument_lists.add(device) };
         }
     });
-    api.PJRT_Client_BufferFromHostBuffer = answer!(PJRT_Client_BufferFromHostBuffer_Args, |args| {
-        // The buffer is its device, so that a test sees where it went.
+    api.PJRT_Client_BufferFromHostBuffer = function!(PJRT_Client_BufferFromHostBuffer_Args, |args| {
+        // The pointer to the buffer is that of its device, so that a test can check the device.
         args.buffer = args.device.cast();
         args.done_with_host_buffer = NonNull::dangling().as_ptr();
     });
     api.PJRT_Buffer_Destroy = Some(succeed);
-    api.PJRT_Buffer_ElementType = answer!(PJRT_Buffer_ElementType_Args, |args| {
+    api.PJRT_Buffer_ElementType = function!(PJRT_Buffer_ElementType_Args, |args| {
         args.type_ = sys::PJRT_Buffer_Type::PJRT_Buffer_Type_U8;
     });
     api.PJRT_Buffer_Dimensions = Some(succeed);
     api.PJRT_Event_Await = Some(succeed);
     api.PJRT_Event_Destroy = Some(succeed);
-    api.PJRT_Event_OnReady = answer!(PJRT_Event_OnReady_Args, |args| {
-        // SAFETY: the callback is made for this argument.
+    api.PJRT_Event_OnReady = function!(PJRT_Event_OnReady_Args, |args| {
+        // SAFETY: the callback has the type of this argument.
         unsafe { args.callback.unwrap()(null_mut(), args.user_arg) };
     });
 }
@@ -125,7 +126,7 @@ fn open(more: impl FnOnce(&mut sys::PJRT_Api)) -> Client {
 }
 
 #[test]
-fn a_process_runs_its_part_of_a_program_that_spans_several() {
+fn a_process_runs_its_part_of_a_program_that_spans_two_processes() {
     let client = open(|_| {});
     assert_eq!((client.devices(), client.local_devices()), (4, 2));
     assert_eq!((client.processes(), client.process_index().unwrap()), (2, 1));
@@ -138,17 +139,17 @@ fn a_process_runs_its_part_of_a_program_that_spans_several() {
     let compiled = COMPILED.lock().unwrap().clone();
     let options = |code: &[u8]| &compiled.iter().find(|(c, _)| c == code).unwrap().1;
     assert_eq!(options(b"whole"), &whole.encode(&[0, 1, 2, 3]), "all devices of the job, by id");
-    assert_eq!(options(b"alone"), &alone.encode(&[2, 3]), "those of this process");
+    assert_eq!(options(b"alone"), &alone.encode(&[2, 3]), "the devices of this process");
 
     assert_eq!(program.local_devices(), 2);
     let bytes: Vec<Buffer> = (0..2).map(|device| client.upload(&[7u8], &[], device).unwrap()).collect();
-    let places: Vec<_> = bytes.iter().map(Buffer::as_ptr).collect();
-    assert_eq!(places, [list(&[3])[0].cast(), list(&[0])[0].cast()], "ids 2 and 3");
+    let pointers: Vec<_> = bytes.iter().map(Buffer::as_ptr).collect();
+    assert_eq!(pointers, [list(&[3])[0].cast(), list(&[0])[0].cast()], "ids 2 and 3");
     let inputs: Vec<_> = bytes.iter().map(|b| vec![b]).collect();
     let results = program.run(vec![vec![], vec![]], &inputs).unwrap();
     let devices: Vec<_> = results.iter().map(|list| (list[0].device(), list[0].as_ptr())).collect();
-    assert_eq!(devices, [(0, places[0]), (1, places[1])]);
-    assert!(matches!(client.upload(&[7u8], &[], 2), Err(PjrtError::Mismatch { .. })), "of another process");
+    assert_eq!(devices, [(0, pointers[0]), (1, pointers[1])]);
+    assert!(matches!(client.upload(&[7u8], &[], 2), Err(PjrtError::Mismatch { .. })), "there is no device 2");
     for replicas in [0, 5] {
         let options = CompileOptions { replicas, partitions: 1 };
         assert!(matches!(client.compile(b"", takes_byte(), &options), Err(PjrtError::Mismatch { .. })));
@@ -158,8 +159,8 @@ fn a_process_runs_its_part_of_a_program_that_spans_several() {
 #[test]
 fn a_zero_follows_the_code_of_a_program() {
     let client = open(|api| {
-        api.PJRT_Client_Compile = answer!(PJRT_Client_Compile_Args, |args| {
-            // SAFETY: the caller's arguments, and the zero, as MLIR's parser reads it.
+        api.PJRT_Client_Compile = function!(PJRT_Client_Compile_Args, |args| {
+            // SAFETY: the caller's arguments, and the zero after the code, which MLIR's parser reads as well.
             let text = unsafe {
                 let program = &*args.program;
                 std::slice::from_raw_parts(program.code.cast::<u8>(), program.code_size + 1)
@@ -169,15 +170,15 @@ fn a_zero_follows_the_code_of_a_program() {
         });
     });
     let options = CompileOptions { replicas: 1, partitions: 4 };
-    // The caller's text continues after the code.
+    // The byte after the code in the caller's memory is not zero.
     client.compile(&b"function"[..4], Signature::default(), &options).unwrap();
 }
 
 #[test]
-fn a_plugin_that_orders_the_devices_in_another_way_is_refused() {
+fn an_executable_whose_devices_are_in_another_order_is_refused() {
     let client = open(|api| {
         api.PJRT_LoadedExecutable_AddressableDevices =
-            answer!(PJRT_LoadedExecutable_AddressableDevices_Args, |args| {
+            function!(PJRT_LoadedExecutable_AddressableDevices_Args, |args| {
                 let here = list(&[0, 3]);
                 (args.addressable_devices, args.num_addressable_devices) = (here.as_ptr(), here.len());
             });
@@ -187,40 +188,44 @@ fn a_plugin_that_orders_the_devices_in_another_way_is_refused() {
     assert!(matches!(e, PjrtError::Mismatch { .. }), "{e}");
 }
 
-/// Reports when it is dropped, and then panics if requested.
-struct Told(Sender<()>, bool);
+/// A value that sends a message when it is dropped, and then panics if requested.
+struct DropReporter {
+    dropped: Sender<()>,
+    panics: bool,
+}
 
-impl Drop for Told {
+impl Drop for DropReporter {
     fn drop(&mut self) {
-        self.0.send(()).unwrap();
-        assert!(!self.1, "expected in this test");
+        self.dropped.send(()).unwrap();
+        assert!(!self.panics, "expected in this test");
     }
 }
 
-impl AsRef<[u8]> for Told {
+impl AsRef<[u8]> for DropReporter {
     fn as_ref(&self) -> &[u8] {
         &[1, 2]
     }
 }
 
-/// Keeps a value until an event of this plugin. Also returns whether the value was dropped by then.
+/// Keeps a value until an event of this plugin. Also returns whether the value was dropped before `keep`
+/// returned.
 fn keep(plugin: Plugin, panics: bool) -> (Result<(), PjrtError>, bool) {
-    let (sender, told) = channel();
-    // SAFETY: nobody else has it, and the made-up functions do not look at it.
+    let (dropped, receiver) = channel();
+    // SAFETY: nobody else has the event, and the fake functions do not read it.
     let event = unsafe { Event::from_raw(plugin, NonNull::dangling().as_ptr()) }.unwrap();
-    let result = event.keep(Told(sender, panics));
-    (result, told.try_recv().is_ok())
+    let result = event.keep(DropReporter { dropped, panics });
+    (result, receiver.try_recv().is_ok())
 }
 
 #[test]
-fn what_is_kept_is_dropped_however_the_transfer_ends() {
+fn a_kept_value_is_dropped_also_when_the_transfer_fails() {
     static ERRORS: AtomicUsize = AtomicUsize::new(0);
     let (kept, dropped) = keep(fake_plugin(second_process), false);
     assert!(kept.is_ok() && dropped);
     let fails = |api: &mut sys::PJRT_Api| {
         second_process(api);
-        api.PJRT_Event_OnReady = answer!(PJRT_Event_OnReady_Args, |args| {
-            // SAFETY: the callback is made for this argument.
+        api.PJRT_Event_OnReady = function!(PJRT_Event_OnReady_Args, |args| {
+            // SAFETY: the callback has the type of this argument.
             unsafe { args.callback.unwrap()(NonNull::dangling().as_ptr(), args.user_arg) };
         });
         unsafe extern "C" fn destroy(_: *mut sys::PJRT_Error_Destroy_Args) {
@@ -232,17 +237,17 @@ fn what_is_kept_is_dropped_however_the_transfer_ends() {
     assert!(kept.is_ok() && dropped);
     assert_eq!(ERRORS.load(Ordering::SeqCst), 1, "the error is freed");
     let (kept, dropped) = keep(fake_plugin(second_process), true);
-    assert!(kept.is_ok() && dropped, "a panic does not pass through the plugin");
+    assert!(kept.is_ok() && dropped, "a panic does not unwind into the plugin");
 }
 
 #[test]
-fn without_callbacks_the_event_is_waited_for() {
+fn without_callbacks_keeping_a_value_waits_for_the_event() {
     static WAITED: AtomicBool = AtomicBool::new(false);
     let (kept, dropped) = keep(
         fake_plugin(|api| {
             second_process(api);
             api.PJRT_Event_OnReady = None;
-            api.PJRT_Event_Await = answer!(PJRT_Event_Await_Args, |_args| {
+            api.PJRT_Event_Await = function!(PJRT_Event_Await_Args, |_args| {
                 WAITED.store(true, Ordering::SeqCst);
             });
         }),
@@ -250,7 +255,7 @@ fn without_callbacks_the_event_is_waited_for() {
     );
     assert!(matches!(kept, Err(PjrtError::Missing { call: "PJRT_Event_OnReady" })));
     assert!(dropped && WAITED.load(Ordering::SeqCst));
-    // If the end is unknown, the memory is leaked.
+    // If waiting fails too, the value is leaked.
     let (kept, dropped) = keep(
         fake_plugin(|api| {
             second_process(api);
@@ -263,34 +268,35 @@ fn without_callbacks_the_event_is_waited_for() {
 }
 
 #[test]
-fn memory_stays_where_nobody_says_when_the_transfer_ends() {
-    let (sender, told) = channel();
+fn the_memory_of_a_transfer_without_an_event_is_leaked() {
+    let (dropped, receiver) = channel();
     let client = open(|api| {
-        api.PJRT_Client_BufferFromHostBuffer = answer!(PJRT_Client_BufferFromHostBuffer_Args, |args| {
+        api.PJRT_Client_BufferFromHostBuffer = function!(PJRT_Client_BufferFromHostBuffer_Args, |args| {
             args.buffer = args.device.cast();
         });
     });
-    let result = client.upload_bytes(bytes::Bytes::from_owner(Told(sender, false)), &[2], 0);
+    let memory = bytes::Bytes::from_owner(DropReporter { dropped, panics: false });
+    let result = client.upload_bytes(memory, &[2], 0);
     assert!(matches!(result, Err(PjrtError::Nothing { call: "PJRT_Client_BufferFromHostBuffer" })));
-    assert!(told.try_recv().is_err());
+    assert!(receiver.try_recv().is_err());
 }
 
-type Callback = unsafe extern "C" fn(Answer, *mut c_void);
+type Callback = unsafe extern "C" fn(ErrorPtr, *mut c_void);
 /// The callbacks that the plugin has not called yet, with their arguments.
 static LATE: Mutex<Vec<(Callback, usize)>> = Mutex::new(Vec::new());
-/// Reports on which thread a client was closed.
+/// Gets the id of the thread on which a client was closed.
 static CLOSED: Mutex<Option<Sender<ThreadId>>> = Mutex::new(None);
 
 #[test]
-fn a_client_is_closed_after_its_transfers_and_on_no_thread_of_the_plugin() {
+fn a_client_is_closed_after_its_transfers_on_a_thread_that_is_not_the_plugin_s() {
     let client = open(|api| {
-        api.PJRT_Event_OnReady = answer!(PJRT_Event_OnReady_Args, |args| {
+        api.PJRT_Event_OnReady = function!(PJRT_Event_OnReady_Args, |args| {
             LATE.lock().unwrap().push((args.callback.unwrap(), args.user_arg.expose_provenance()));
         });
-        api.PJRT_Buffer_ReadyEvent = answer!(PJRT_Buffer_ReadyEvent_Args, |args| {
+        api.PJRT_Buffer_ReadyEvent = function!(PJRT_Buffer_ReadyEvent_Args, |args| {
             args.event = NonNull::dangling().as_ptr();
         });
-        api.PJRT_Client_Destroy = answer!(PJRT_Client_Destroy_Args, |_args| {
+        api.PJRT_Client_Destroy = function!(PJRT_Client_Destroy_Args, |_args| {
             let closed = CLOSED.lock().unwrap().take().unwrap();
             closed.send(std::thread::current().id()).unwrap();
         });
@@ -302,7 +308,7 @@ fn a_client_is_closed_after_its_transfers_and_on_no_thread_of_the_plugin() {
     drop((array, client));
     assert!(closed.try_recv().is_err(), "the transfer is under way");
     let late = std::mem::take(&mut *LATE.lock().unwrap());
-    assert_eq!(late.len(), 2, "of the memory and of the array");
+    assert_eq!(late.len(), 2, "one for the memory and one for the array");
     for (callback, kept) in late {
         assert!(closed.try_recv().is_err(), "the transfer is under way");
         // SAFETY: the callback's own argument, once.
@@ -317,13 +323,13 @@ static MAPPED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 #[test]
 fn memory_is_mapped_until_the_mapping_is_dropped() {
     let client = open(|api| {
-        api.PJRT_Client_DmaMap = answer!(PJRT_Client_DmaMap_Args, |args| {
+        api.PJRT_Client_DmaMap = function!(PJRT_Client_DmaMap_Args, |args| {
             MAPPED.lock().unwrap().push((args.data.addr(), args.size));
         });
-        api.PJRT_Client_DmaUnmap = answer!(PJRT_Client_DmaUnmap_Args, |args| {
+        api.PJRT_Client_DmaUnmap = function!(PJRT_Client_DmaUnmap_Args, |args| {
             let mut mapped = MAPPED.lock().unwrap();
-            let at = mapped.iter().position(|(begin, _)| *begin == args.data.addr()).unwrap();
-            mapped.swap_remove(at);
+            let index = mapped.iter().position(|(begin, _)| *begin == args.data.addr()).unwrap();
+            mapped.swap_remove(index);
         });
     });
     let slab = vec![0_u8; 4096];
@@ -333,7 +339,7 @@ fn memory_is_mapped_until_the_mapping_is_dropped() {
     drop(client);
     drop(mapping);
     assert!(MAPPED.lock().unwrap().is_empty());
-    // A plugin without support says so. SAFETY: as above.
+    // A plugin without the function is an error. SAFETY: as above.
     let refused = unsafe { open(|_| {}).dma_map(NonNull::from(&slab[..])) };
     assert!(matches!(refused, Err(PjrtError::Missing { call: "PJRT_Client_DmaMap" })));
 }

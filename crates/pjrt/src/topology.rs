@@ -5,34 +5,34 @@ use super::error::PjrtError;
 use super::{CompileOptions, Plugin, sys};
 use std::ptr::NonNull;
 
-/// A topology; dropping it frees it.
+/// A topology of the plugin. Dropping the handle frees the topology.
 struct TopologyHandle<'a>(&'a Plugin, NonNull<sys::PJRT_TopologyDescription>);
 
 impl Drop for TopologyHandle<'_> {
     fn drop(&mut self) {
         let mut args = args!(PJRT_TopologyDescription_Destroy_Args { topology: self.1.as_ptr() });
-        // SAFETY: ours, and used no more.
+        // SAFETY: ours, and not used again.
         let _ = unsafe { call!(self.0, PJRT_TopologyDescription_Destroy, args) };
     }
 }
 
-/// An executable that is not loaded; dropping it frees it.
+/// An executable that is not loaded. Dropping the handle frees the executable.
 struct CompiledHandle<'a>(&'a Plugin, NonNull<sys::PJRT_Executable>);
 
 impl Drop for CompiledHandle<'_> {
     fn drop(&mut self) {
         let mut args = args!(PJRT_Executable_Destroy_Args { executable: self.1.as_ptr() });
-        // SAFETY: ours, and used no more.
+        // SAFETY: ours, and not used again.
         let _ = unsafe { call!(self.0, PJRT_Executable_Destroy, args) };
     }
 }
 
 impl Plugin {
     /// Compiles StableHLO ahead of time for a topology by name, for example `v3:2x2` (a TPU v3-8), and
-    /// returns the size of the machine code in bytes. No such device need be attached.
+    /// returns the size of the machine code in bytes. The devices need not be attached.
     ///
-    /// Off a TPU VM, libtpu asks the cloud's metadata server for minutes unless the environment has
-    /// `TPU_SKIP_MDS_QUERY=1` before the plugin is loaded.
+    /// Outside a TPU VM, set `TPU_SKIP_MDS_QUERY=1` in the environment before libtpu is loaded. Otherwise
+    /// libtpu waits minutes for the metadata server of a TPU VM.
     pub fn compile_for(
         &self,
         topology: &str,

@@ -1,4 +1,4 @@
-//! From the host to a device.
+//! Copies arrays from the host to a device.
 
 use super::buffer::{Buffer, Element, Handle, Spec};
 use super::error::PjrtError;
@@ -7,12 +7,12 @@ use super::{Client, sys};
 use bytes::Bytes;
 use std::ffi::c_void;
 
-/// What gives a device array.
+/// The function of the C API that uploads an array.
 const CALL: &str = "PJRT_Client_BufferFromHostBuffer";
 
 impl Client {
-    /// Copies a dense array, last dimension fastest, to device `device` of this process. `data` may be reused
-    /// on return.
+    /// Copies a dense array in row-major order to device `device` of this process. The array is copied when
+    /// the function returns.
     pub fn upload<T: Element>(&self, data: &[T], dims: &[i64], device: usize) -> Result<Buffer, PjrtError> {
         let spec = Spec::of::<T>(dims);
         check(&spec, data.len())?;
@@ -24,24 +24,24 @@ impl Client {
         Ok(Buffer::new(handle?, spec.into(), device))
     }
 
-    /// Starts to copy a dense array of bytes, last dimension fastest, to device `device` of this process, and
-    /// returns at once. No other copy is made on the host: `bytes` is kept, and let go as soon as the array
-    /// is on the device or the transfer has failed, by a thread of the plugin. Who reads the array waits for
-    /// it, and learns there if it failed.
+    /// Starts to copy a dense array of bytes in row-major order to device `device` of this process, and
+    /// returns at once. The device copies from the memory of `bytes`, without another copy on the host. A
+    /// thread of the plugin drops `bytes` as soon as the transfer has ended or failed. Reading the array
+    /// waits for the transfer, and returns an error if it failed.
     pub fn upload_bytes(&self, bytes: Bytes, dims: &[i64], device: usize) -> Result<Buffer, PjrtError> {
         let spec = Spec::of::<u8>(dims);
         check(&spec, bytes.len())?;
         let semantics =
             sys::PJRT_HostBufferSemantics::PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
-        // SAFETY: `bytes` has as many bytes as the dimensions say. Nobody can change them, moving the handle
-        // does not move them, and it is kept until the event says that the plugin needs them no more. A call
-        // that fails keeps no reference.
+        // SAFETY: `bytes` has as many bytes as the dimensions say. Nobody can change them, and moving `bytes`
+        // does not move them. `bytes` is kept until the event says that the plugin does not need them any
+        // more. A call that fails keeps no reference.
         let (handle, done) = unsafe { self.start(bytes.as_ptr().cast(), &spec, device, semantics) }?;
         match done {
-            // In this order: the memory may be mapped for the client.
+            // The bytes are dropped before the client, for which their memory may be mapped.
             Some(done) => done.keep((bytes, self.clone()))?,
             None => {
-                // Nobody says when the transfer ends, so its source must stay.
+                // Without an event the end of the transfer is unknown, so the bytes must never be freed.
                 std::mem::forget(bytes);
                 return Err(PjrtError::Nothing { call: CALL });
             }
@@ -49,11 +49,12 @@ impl Client {
         Ok(Buffer::new(handle?, spec.into(), device))
     }
 
-    /// Starts a transfer: the array, and the event after which `data` is not needed any more.
+    /// Starts a transfer. Returns the array, and the event after which `data` is not needed any more.
     ///
     /// # Safety
     ///
-    /// `data` points to an array of this spec that stays, unchanged, for as long as `semantics` asks.
+    /// `data` points to an array of this spec that is neither freed nor changed for as long as `semantics`
+    /// says.
     unsafe fn start(
         &self,
         data: *const c_void,
@@ -70,8 +71,8 @@ impl Client {
             host_buffer_semantics: semantics,
             device: self.local_device(device)?,
         });
-        // SAFETY: client and device are alive, the dimensions live during the call, and for `data` there is
-        // the caller's promise. Array and event are handed over.
+        // SAFETY: client and device are alive, the dimensions live during the call, and `data` lives as long
+        // as needed by the caller's promise. Array and event are handed over.
         unsafe {
             call!(self.plugin(), PJRT_Client_BufferFromHostBuffer, args)?;
             let done = Event::from_raw(self.plugin(), args.done_with_host_buffer);

@@ -1,4 +1,4 @@
-//! The errors of making shards.
+//! The errors of this crate.
 
 use shardstream::SecretUrl;
 use std::io;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why no shards, or not all of them, were made.
+/// An error of making shards. Some shards may have been written before it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An error of the library, mostly of the destination.
+    /// An error of the library, mostly of writing to the destination.
     #[error(transparent)]
     Stream(#[from] shardstream::Error),
     /// A file or folder cannot be read.
@@ -19,30 +19,30 @@ pub enum Error {
     File {
         /// The file or folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         source: io::Error,
     },
     /// An image could not be encoded.
     #[error("cannot encode an image")]
     Image(#[from] shardstream::image::ImageError),
-    /// The arguments contradict each other, or make no shards.
+    /// The arguments cannot be used.
     #[error("{0}")]
     Usage(String),
     /// Shards of the series exist already.
     #[error(
-        "{count} shards of this series exist already, such as {first}; --overwrite removes them, or \
+        "{count} shards of this series exist already, such as {first}: remove them with --overwrite, or \
          choose another name"
     )]
     Taken {
         /// Number of existing shards.
         count: usize,
-        /// One of them.
+        /// URL of one of the existing shards.
         first: SecretUrl,
     },
-    /// The source has neither form of CIFAR-10.
+    /// The source has no file of CIFAR-10.
     #[error(
-        "{0}: neither data_batch_1.bin nor data_batch_1 is there; it should be cifar-10-binary.tar.gz or \
-         cifar-10-python.tar.gz, or the folder that is in it"
+        "{0} has neither data_batch_1.bin nor data_batch_1: give cifar-10-binary.tar.gz or \
+         cifar-10-python.tar.gz, or the folder of one of these archives"
     )]
     NoBatches(PathBuf),
     /// A batch of CIFAR-10 is missing or damaged.
@@ -50,9 +50,9 @@ pub enum Error {
     Batch {
         /// The archive or folder.
         place: PathBuf,
-        /// The file in it.
+        /// The name of the batch's file.
         name: String,
-        /// What is wrong with it.
+        /// What is wrong with the batch.
         what: String,
     },
     /// The report could not be written.

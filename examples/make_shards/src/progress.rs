@@ -1,25 +1,25 @@
-//! Progress: a bar with rate and time left where there is a terminal, plain lines elsewhere.
+//! Shows progress: on a terminal a bar with rate and time left, elsewhere plain lines.
 //!
-//! A copy of the trainer's module in `examples/resnet`, with rates. A crate for both would be longer than
-//! this file.
+//! This file is a copy of the trainer's module in `examples/resnet`, with rates. A crate that both share
+//! would be longer than this file.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Interval between lines where there is no terminal.
-const EVERY: Duration = Duration::from_secs(10);
+/// Interval between plain lines.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 const SPINNER: &str = "{spinner} {msg}: {pos}, {elapsed}";
 const COUNT: &str = "{spinner} {msg} {bar:30} {pos}/{len}, {per_sec:0}, {eta} left";
 
-/// A task that takes a while, on several threads. Dropping it removes its bar.
+/// The progress of a long task, which several threads may report. Dropping it removes the bar.
 #[derive(Debug)]
 pub struct Task {
     bar: ProgressBar,
     what: String,
-    /// When the last plain line was written.
-    line: Mutex<Instant>,
+    /// The time of the last plain line.
+    last_line: Mutex<Instant>,
 }
 
 impl Task {
@@ -28,13 +28,13 @@ impl Task {
         Self::start(ProgressBar::no_length(), SPINNER, what)
     }
 
-    /// A task over `total` things.
+    /// A task of `total` units.
     pub fn count(what: &str, total: u64) -> Self {
         Self::start(ProgressBar::new(total), COUNT, what)
     }
 
     fn start(bar: ProgressBar, template: &str, what: &str) -> Self {
-        // A test checks the templates; the default style is a harmless fallback.
+        // The templates are valid, which a test checks, so the default style is never used.
         bar.set_style(
             ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner()),
         );
@@ -43,18 +43,18 @@ impl Task {
         if bar.is_hidden() {
             eprintln!("{what} ...");
         }
-        Self { bar, what: what.into(), line: Mutex::new(Instant::now()) }
+        Self { bar, what: what.into(), last_line: Mutex::new(Instant::now()) }
     }
 
-    /// Adds `more` to the progress.
-    pub fn add(&self, more: u64) {
-        self.bar.inc(more);
+    /// Adds `units` to the progress.
+    pub fn add(&self, units: u64) {
+        self.bar.inc(units);
         if !self.bar.is_hidden() {
             return;
         }
-        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        if line.elapsed() >= EVERY {
-            *line = Instant::now();
+        let mut last_line = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
+        if last_line.elapsed() >= LINE_INTERVAL {
+            *last_line = Instant::now();
             eprintln!("{}", plain(&self.what, self.bar.position(), self.bar.length(), self.bar.elapsed()));
         }
     }
@@ -66,7 +66,7 @@ impl Drop for Task {
     }
 }
 
-/// The progress in one line.
+/// The progress as a plain line.
 fn plain(what: &str, done: u64, total: Option<u64>, elapsed: Duration) -> String {
     let rate = done as f64 / elapsed.as_secs_f64().max(1e-3);
     let of = match total {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_lines() {
+    fn plain_lines_have_position_time_left_and_rate() {
         let second = Duration::from_secs(1);
         assert_eq!(plain("writing", 10, Some(30), second), "writing: 10 of 30, 2 s left, 10/s");
         assert_eq!(plain("listing", 50, None, second), "listing: 50, 50/s");

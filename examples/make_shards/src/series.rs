@@ -5,46 +5,45 @@ use shardstream::ErrorKind;
 use shardstream::store::{ObjectUrl, Store};
 use shardstream::write::ShardPattern;
 
-/// The key of a sample: its number in the series.
+/// The key of the sample with this number in the series.
 pub fn key(number: u64) -> String {
     format!("{number:09}")
 }
 
-/// A series of shards in one directory, and its index: for `out/train-%06d.tar` that is
+/// A series of shards in one directory, with an index. The index of `out/train-%06d.tar` is
 /// `out/train.index.json`.
 #[derive(Debug, Clone)]
 pub struct Series {
     text: String,
     pattern: ShardPattern,
-    /// The beginning of the URL of each document beside the shards.
+    /// The URL of the index, without `.index.json`.
     stem: String,
 }
 
 impl Series {
-    /// A series named by a pattern such as `gs://bucket/train-%06d.tar`.
+    /// The series of a pattern such as `gs://bucket/train-%06d.tar`.
     ///
-    /// # Errors
-    /// The errors of [`ShardPattern`], and [`Error::Usage`] for compressed shards, whose size cannot be
-    /// predicted, and for a number in the name of a folder.
+    /// # Errors The errors of [`ShardPattern`]. [`Error::Usage`] if the pattern does not end in `.tar`, or if
+    /// the number is in the name of a folder.
     pub fn new(pattern: &str) -> Result<Self> {
         let text = pattern.strip_prefix("./").unwrap_or(pattern).to_owned();
         let pattern = ShardPattern::new(&text)?;
         let usage = |what: &str| Error::Usage(format!("{text}: {what}"));
         if !text.ends_with(".tar") {
-            return Err(usage("the names of shards end in .tar; images are compressed already"));
+            return Err(usage("names of shards must end in .tar; images are compressed already"));
         }
         let Some(stem) = pattern.stem() else {
-            return Err(usage("the number of the shard belongs in the name of the file, not of a folder"));
+            return Err(usage("the shard's number must be in the name of the file, not of a folder"));
         };
         Ok(Series { text, pattern, stem })
     }
 
-    /// The pattern.
+    /// The pattern of the shards' URLs.
     pub fn pattern(&self) -> &str {
         &self.text
     }
 
-    /// The file names up to the number.
+    /// The name of the series: the shards' file names up to the number.
     pub fn name(&self) -> &str {
         ObjectUrl::parse(&self.stem).split_last().1
     }
@@ -59,10 +58,10 @@ impl Series {
         format!("{}.index.json", self.stem)
     }
 
-    /// The existing shards of this series.
+    /// The URLs of the existing shards of this series.
     ///
     /// # Errors
-    /// The errors of listing.
+    /// The errors of listing the directory.
     pub fn existing(&self, store: &Store) -> Result<Vec<String>> {
         let directory = match ObjectUrl::parse(&self.stem).split_last() {
             ("", _) => ".",
@@ -92,7 +91,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn names() {
+    fn patterns_have_shard_and_index_names() {
         for (pattern, index, shard) in [
             ("train-%06d.tar", "train.index.json", "train-000007.tar"),
             ("./a/train-%06d.tar", "a/train.index.json", "a/train-000007.tar"),

@@ -1,13 +1,13 @@
-//! A table of the shards that were made.
+//! A table about the written shards.
 
 use indicatif::{HumanBytes, HumanCount};
 use std::fmt;
 use std::time::Duration;
 
-/// Number of shards below which there is little to shuffle and to read in parallel.
+/// With fewer shards than this, shuffling and parallel reading have little effect.
 const FEW: usize = 8;
-/// Usual numbers of ranks of trainings.
-const WORLDS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+/// World sizes for which the table has the number of shards per rank.
+const WORLD_SIZES: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 /// The sizes of the shards of a series.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Summary {
         self.shards.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// A line about the shards, which were written in `elapsed`.
+    /// A line with the totals and the rates of writing in the time `elapsed`.
     #[must_use]
     pub fn line(&self, elapsed: Duration) -> String {
         let seconds = elapsed.as_secs_f64().max(1e-3);
@@ -43,27 +43,28 @@ impl Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shards = self.shards.len();
-        let range = |of: fn(&(u64, u64)) -> u64| {
-            let numbers = || self.shards.iter().map(of);
-            (numbers().min().unwrap_or(0), numbers().max().unwrap_or(0))
+        let range = |numbers: Vec<u64>| {
+            (numbers.iter().min().copied().unwrap_or(0), numbers.iter().max().copied().unwrap_or(0))
         };
-        let ((fewest, most), (smallest, largest)) = (range(|shard| shard.0), range(|shard| shard.1));
+        let (fewest, most) = range(self.shards.iter().map(|(samples, _)| *samples).collect());
+        let (smallest, largest) = range(self.shards.iter().map(|(_, bytes)| *bytes).collect());
         writeln!(f, "shards             {}", HumanCount(shards as u64))?;
         writeln!(f, "samples            {}", HumanCount(self.samples()))?;
         writeln!(f, "bytes              {}", HumanBytes(self.bytes()))?;
         writeln!(f, "samples per shard  {} to {}", HumanCount(fewest), HumanCount(most))?;
         writeln!(f, "bytes per shard    {} to {}", HumanBytes(smallest), HumanBytes(largest))?;
-        let per_rank = |world: usize| match (shards / world, shards.div_ceil(world)) {
-            (least, most) if least == most => format!("{least} on {world}"),
-            (least, most) => format!("{least} to {most} on {world}"),
+        let per_rank = |ranks: usize| match (shards / ranks, shards.div_ceil(ranks)) {
+            (least, most) if least == most => format!("{least} on {ranks}"),
+            (least, most) => format!("{least} to {most} on {ranks}"),
         };
-        let worlds: Vec<String> =
-            WORLDS.into_iter().filter(|world| *world <= shards.max(1)).map(per_rank).collect();
-        writeln!(f, "shards per rank    {} ranks; more ranks need the index", worlds.join(", "))?;
+        let shards_per_rank: Vec<String> =
+            WORLD_SIZES.into_iter().filter(|ranks| *ranks <= shards.max(1)).map(per_rank).collect();
+        writeln!(f, "shards per rank    {} ranks; more ranks need the index", shards_per_rank.join(", "))?;
         if shards < FEW {
             writeln!(
                 f,
-                "warning: {shards} shards leave little to shuffle and to read in parallel: make smaller ones"
+                "warning: with only {shards} shards, shuffling and parallel reading have little effect: make \
+                 smaller shards"
             )?;
         }
         Ok(())
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_what_matters() {
+    fn the_table_has_sizes_shards_per_rank_and_a_warning_for_few_shards() {
         let few = Summary { shards: vec![(3, 10_240), (2, 20_480)] };
         let text = few.to_string();
         assert!(

@@ -1,12 +1,12 @@
 #!/bin/bash
-# Trains on a Spot slice of TPUs from Google's queue, and asks for another one when it is taken away:
+# Trains on a Spot slice of TPUs from Google's queue, and requests another slice after a preemption:
 #
-#   queued-resource.sh NAME ZONE TRAIN VAL PLACE
+#   queued-resource.sh NAME ZONE TRAIN VAL OUT
 #
-# `resnet` is the trainer, built for the hosts, in this directory; TRAIN and VAL are shards, PLACE is where log and
-# checkpoints go (gs://...).
+# The current directory must have `resnet`, the trainer built for the hosts. TRAIN and VAL name shards, and OUT is the
+# prefix of logs and checkpoints (gs://...).
 set -euo pipefail
-name=$1 zone=$2 train=$3 val=$4 place=$5
+name=$1 zone=$2 train=$3 val=$4 out=$5
 tpus() { gcloud compute tpus "$@" --zone="$zone"; }
 
 state() { tpus queued-resources describe "$name-request" --format='value(state.state)' 2>/dev/null || echo NONE; }
@@ -24,15 +24,15 @@ create() {
 
 delete() { tpus queued-resources delete "$name-request" --force --quiet; }
 
-# The rank and the number of hosts come from the metadata server of each host. A request that fails, and a run that
-# ends by itself, end the loop: only a slice that was taken away is asked for again.
+# Each host gets its rank and the number of hosts from its metadata server. The loop continues only after a preemption: it
+# ends when a request fails and when the trainer ends by itself.
 while create; do
     status=0
     tpus tpu-vm ssh "$name" --worker=all --command="./resnet --model resnet50 --image-size 224 --devices 16 --streams 4 \
-        --shards '$train' --val-shards '$val' --epochs 90 --log-dir $place/log \
-        --checkpoint $place/saved --checkpoint-steps 500 --keep 3 --resume auto" || status=$?
+        --shards '$train' --val-shards '$val' --epochs 90 --log-dir $out/log \
+        --checkpoint $out/saved --checkpoint-steps 500 --keep 3 --resume auto" || status=$?
     if [ "$status" != 75 ]; then
-        # The connection breaks before the state of a slice that is taken away says so.
+        # After a preemption, the connection breaks before the state of the slice changes.
         [ "$status" = 0 ] || sleep 120
         if [ "$(state)" = ACTIVE ]; then break; fi
     fi

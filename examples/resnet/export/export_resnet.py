@@ -1,24 +1,25 @@
-"""Export ResNet training to the StableHLO programs that the Rust trainer runs.
+"""Exports ResNet training as the StableHLO programs that the Rust trainer runs.
 
-    python export_resnet.py                   write the artifacts that are checked in
-    python export_resnet.py --check           export again, compare with the ones checked in
+    python export_resnet.py                   write the checked-in artifacts
+    python export_resnet.py --check           export again and compare with the checked-in ones
     python export_resnet.py --model resnet50 --size 64 --classes 200 --batch 128 --devices 8 \
-        --dtype bfloat16 --out mine/r50       write another one
+        --dtype bfloat16 --out mine/r50       write another artifact
 
-No accelerator is needed. For OUT it writes three portable StableHLO artifacts and a manifest:
+No accelerator is needed. An artifact OUT is three portable StableHLO programs and a manifest:
 
     OUT.init.mlirbc   (i32 seed) -> state...
     OUT.step.mlirbc   (state..., u8[N,H,W,3], i32[N], f32[4] hyper) -> (state..., f32 loss, i32 correct)
     OUT.eval.mlirbc   (state..., u8[N,H,W,3], i32[N]) -> (i32 correct, i32 top5, i32 valid)
     OUT.json          model, shapes, the state buffers by name, sha256 of the programs
 
-N is batch x devices: the images of all devices, whichever process drives them, and so are loss and counts.
-`hyper` is learning rate, weight decay, label smoothing, momentum. `step` donates the state, so it is updated in place.
-In `eval`, label -1 marks padding: it is in none of the three counts. `top5` counts the samples whose class is among
-the five with the highest logits (among all, where there are fewer).
+N is batch x devices: the number of images of all devices of the job. Loss and counts are over all N images,
+too. `hyper` is learning rate, weight decay, label smoothing, momentum. `step` donates the state, so it is
+updated in place. In `eval`, label -1 marks padding, which no count includes. `top5` is the number of samples
+whose class is among the five with the highest logits (or among all classes, if there are fewer).
 
-resnet18, 34, 50, 101 and 152 at 128 pixels and more are torchvision's networks of these names: with the same weights
-they give the same logits. Smaller images have a first convolution of 3x3 without stride, and no max pooling.
+resnet18, 34, 50, 101 and 152 at 128 pixels and more are torchvision's networks of these names: the same
+weights give the same logits. For smaller images, the first convolution is 3x3 without stride, and there is no
+max pooling.
 """
 
 import argparse
@@ -34,7 +35,7 @@ from pathlib import Path
 
 MAX_DEVICES = 64
 os.environ["JAX_PLATFORMS"] = "cpu"
-# Lowering for n devices needs n devices to exist; on the host they are free.
+# Lowering for n devices needs n devices. CPU devices cost nothing.
 os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={MAX_DEVICES}"
 
 import flax.linen as nn  # noqa: E402
@@ -45,23 +46,23 @@ import numpy as np  # noqa: E402
 import optax  # noqa: E402
 from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 
-# Otherwise the artifact holds the paths of the source files of the machine that exported it.
+# Otherwise the artifact contains source paths of the machine that exported it.
 jax.config.update("jax_traceback_in_locations_limit", 0)
 
 ARTIFACTS = Path(__file__).resolve().parent.parent / "artifacts"
 
-# Per-channel mean and standard deviation of ImageNet, of pixels from 0 to 1: those of torchvision's weights.
+# Mean and standard deviation of ImageNet's channels, for pixels from 0 to 1, as in torchvision's weights.
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
-# Changes with the arguments and results of the programs and with the network that a model's name means; the trainer's
-# `src/artifact/format.rs` has the same number.
+# Version of the arguments and results of the programs, and of the networks that the models' names mean. The
+# trainer's `src/artifact/format.rs` has the same number.
 FORMAT = 2
 
 
 @dataclass(frozen=True)
 class Config:
-    """What one artifact is made for; shapes are static, so each combination is its own artifact."""
+    """The options of one artifact. Shapes are static, so each combination is an artifact of its own."""
 
     model: str
     classes: int = 10
@@ -72,7 +73,7 @@ class Config:
 
     @property
     def name(self):
-        """MODEL[-SIZE][-bf16][-xDEVICES]: what is not said is 32x32 pixels, float32, one device."""
+        """MODEL[-SIZE][-bf16][-xDEVICES]; the defaults are 32x32 pixels, float32 and one device."""
         parts = [self.model]
         parts += [str(self.size)] if self.size != 32 else []
         parts += ["bf16"] if self.dtype == "bfloat16" else []
@@ -109,7 +110,7 @@ MODELS = {
     "resnet152": dict(stages=(3, 8, 36, 3), width=64, bottleneck=True),
 }
 
-# Parameters of torchvision's models of 1000 classes, as its documentation has them.
+# Numbers of parameters of torchvision's models with 1000 classes, from its documentation.
 TORCHVISION = {
     "resnet18": 11_689_512,
     "resnet34": 21_797_672,
@@ -120,14 +121,15 @@ TORCHVISION = {
 
 
 def conv(width, kernel, stride=1, **options):
-    """A convolution as PyTorch's: padded by half a kernel on each side, where "SAME" with a stride pads one side less."""
+    """A convolution padded as in PyTorch, by half a kernel on each side. "SAME" with a stride pads one side
+    less."""
     half = kernel // 2
     padding = ((half, half), (half, half))
     return nn.Conv(width, (kernel, kernel), (stride, stride), padding, use_bias=False, **options)
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions, or the 1x1-3x3-1x1 bottleneck, around a shortcut."""
+    """A residual block: two 3x3 convolutions, or a bottleneck of 1x1, 3x3 and 1x1."""
 
     width: int
     stride: int
@@ -172,24 +174,24 @@ class ResNet(nn.Module):
 
 
 def network(cfg):
-    """The network alone: it takes `normalise`d images."""
+    """The network, whose input is images from `normalise`."""
     return ResNet(**MODELS[cfg.model], classes=cfg.classes, dtype=jnp.dtype(cfg.dtype))
 
 
 def normalise(x, dtype):
-    """What the network takes, of images from 0 to 255."""
+    """Turns images with values from 0 to 255 into the input of the network."""
     mean, std = 255 * np.array(MEAN, np.float32), 255 * np.array(STD, np.float32)
     return ((x.astype(jnp.float32) - mean) / std).astype(dtype)
 
 
 def programs(cfg):
-    """The three functions, jitted, with the shapes of their arguments; and the shapes of the state."""
+    """Returns the shapes of the state, and the three jitted functions with the shapes of their arguments."""
     dtype = jnp.dtype(cfg.dtype)
     net = network(cfg)
     momentum = partial(optax.trace, nesterov=True)
 
     def init(seed):
-        # He-normal kernels cut from one draw: a far smaller program than one generator per layer.
+        # All He-normal kernels are parts of one draw: a generator for each layer makes a far larger program.
         example = jnp.zeros((1, cfg.size, cfg.size, 3))
         shapes = jax.eval_shape(lambda: net.init(jax.random.key(0), example, train=False))
         sizes = [int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes) if leaf.ndim > 1]
@@ -210,7 +212,8 @@ def programs(cfg):
         return {"params": params, "opt": momentum(0.0).init(params), "stats": variables["batch_stats"]}
 
     def ends_bottleneck(path):
-        # A zero scale makes a block start as the identity: good for a deep network, slow for a small one.
+        # With a zero scale, a block starts as the identity. That helps deep networks, and slows small ones
+        # down.
         last = any(p.key.startswith("Block_") for p in path) and path[-2].key == "BatchNorm_2"
         return last and MODELS[cfg.model].get("bottleneck", False)
 
@@ -224,7 +227,7 @@ def programs(cfg):
             return optax.softmax_cross_entropy(logits, target).mean(), (logits, new["batch_stats"])
 
         (loss, (logits, stats)), grads = jax.value_and_grad(loss_fn, has_aux=True)(state["params"])
-        # Biases and batch-norm parameters do not decay.
+        # Weight decay excludes biases and the parameters of batch norm.
         grads = jax.tree.map(lambda g, p: g + decay * p if p.ndim > 1 else g, grads, state["params"])
         updates, opt = momentum(trace).update(grads, state["opt"])
         params = jax.tree.map(lambda p, u: p - lr * u, state["params"], updates)
@@ -236,12 +239,12 @@ def programs(cfg):
         return within(1, logits, y), within(5, logits, y), (y >= 0).sum(dtype=jnp.int32)
 
     def within(k, logits, y):
-        # How many samples have their class among the k of the highest logits; of equal ones the first is the higher one.
-        # Comparisons, because top_k has no operation in StableHLO.
+        # Number of samples whose class is among the k highest logits. Of equal logits, the first counts as
+        # higher. It compares logits, as StableHLO has no operation for top_k.
         own = jnp.take_along_axis(logits, jnp.maximum(y, 0)[:, None], axis=-1)
         first = jnp.arange(cfg.classes) < y[:, None]
         above = ((logits > own) | (logits == own) & first).sum(-1)
-        # A label of -1 is no class, and nothing is above NaN.
+        # Label -1 marks padding. No logit is above NaN, so a NaN must be excluded.
         return ((above < k) & (y >= 0) & ~jnp.isnan(own[:, 0])).sum(dtype=jnp.int32)
 
     n = cfg.batch * cfg.devices
@@ -249,11 +252,11 @@ def programs(cfg):
     state = jax.eval_shape(init, scalar(jnp.int32))
     x = jax.ShapeDtypeStruct((n, cfg.size, cfg.size, 3), jnp.uint8)
     y = jax.ShapeDtypeStruct((n,), jnp.int32)
-    # Unused arguments (the optimizer's in `eval`) stay, so that all programs take the same state.
+    # Unused arguments (the optimizer's in `eval`) are kept, so that all programs have the same state.
     jit = partial(jax.jit, keep_unused=True)
     step_jit, eval_jit = partial(jit, donate_argnums=0), jit
     if cfg.devices > 1:
-        # Data parallel: the batch is split, the state replicated; XLA adds the all-reduces.
+        # Data parallel: the batch is split and the state replicated. XLA inserts the all-reduces.
         mesh = Mesh(np.array(jax.devices()[: cfg.devices]), ("data",))
         whole = NamedSharding(mesh, PartitionSpec())
         split = NamedSharding(mesh, PartitionSpec("data"))
@@ -267,18 +270,18 @@ def programs(cfg):
 
 
 def export(cfg, out):
-    """Write the programs and the manifest of `cfg`; returns their paths."""
+    """Writes the programs and the manifest of `cfg`, and returns their paths."""
     out.parent.mkdir(parents=True, exist_ok=True)
     state, functions = programs(cfg)
     written, digests = [], {}
     for name, (function, arguments) in functions.items():
-        # The platform is only recorded: nothing in these programs is specific to TPU.
+        # The platform is only recorded: the programs have nothing specific to TPU.
         code = jax.export.export(function, platforms=["tpu"])(*arguments).mlir_module_serialized
         digests[name] = hashlib.sha256(code).hexdigest()
         written.append(out.with_name(f"{out.name}.{name}.mlirbc"))
         written[-1].write_bytes(code)
     leaves = jax.tree_util.tree_flatten_with_path(state)[0]
-    assert all(leaf.dtype == jnp.float32 for _, leaf in leaves), "the trainer expects float32 state"
+    assert all(leaf.dtype == jnp.float32 for _, leaf in leaves), "the trainer expects a float32 state"
     buffers = [
         {"name": jax.tree_util.keystr(path, simple=True, separator="."), "shape": leaf.shape}
         for path, leaf in leaves
@@ -304,19 +307,20 @@ def export(cfg, out):
 
 
 def parameters(state):
-    """How many there are of the network, without its statistics."""
+    """Number of parameters of the network, without its batch statistics."""
     return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(state["params"]))
 
 
-def as_torchvision():
-    """Export the models that are not checked in; true if all have as many parameters as torchvision's."""
+def check_parameters():
+    """Exports the models that are not checked in. True if all models have as many parameters as
+    torchvision's."""
     same = True
     with tempfile.TemporaryDirectory() as tmp:
         for model, expected in TORCHVISION.items():
             cfg = Config(model, size=224, classes=1000, batch=2)
             got = parameters(programs(cfg)[0])
             if got != expected:
-                print(f"{model}: {got} parameters, torchvision's has {expected}", file=sys.stderr)
+                print(f"{model}: {got} parameters, but {expected} in torchvision", file=sys.stderr)
                 same = False
             if model not in {checked_in.model for checked_in in CHECKED_IN}:
                 paths = export(cfg, Path(tmp) / cfg.name)
@@ -325,31 +329,31 @@ def as_torchvision():
 
 
 def check():
-    """Export all that is checked in a second time; true if every byte is the same."""
-    same = as_torchvision()
+    """Exports the checked-in artifacts again. True if every byte is the same."""
+    same = check_parameters()
     with tempfile.TemporaryDirectory() as tmp:
         for path in export_all(Path(tmp)):
             old = ARTIFACTS / path.name
             if not old.exists() or old.read_bytes() != path.read_bytes():
-                print(f"{path.name}: differs from the one checked in", file=sys.stderr)
+                print(f"{path.name}: differs from the checked-in file", file=sys.stderr)
                 same = False
     known = {cfg.name for cfg in CHECKED_IN}
     for path in sorted(ARTIFACTS.iterdir()):
         if path.name.split(".")[0] not in known:
-            print(f"{path.name}: is of no artifact of this script", file=sys.stderr)
+            print(f"{path.name}: belongs to no artifact of this script", file=sys.stderr)
             same = False
     return same
 
 
 def export_all(folder):
-    """Write all that is checked in into a folder, and tell; returns the paths."""
+    """Writes all checked-in artifacts into a folder, prints their sizes, and returns the paths."""
     written, start = [], time.monotonic()
     for number, cfg in enumerate(CHECKED_IN, 1):
         before = time.monotonic()
         paths = export(cfg, folder / cfg.name)
         size = sum(path.stat().st_size for path in paths)
-        took = time.monotonic() - before
-        print(f"{number:2} of {len(CHECKED_IN)}  {cfg.name:24} {size:7} bytes {took:5.1f} s", flush=True)
+        duration = time.monotonic() - before
+        print(f"{number:2} of {len(CHECKED_IN)}  {cfg.name:24} {size:7} bytes {duration:5.1f} s", flush=True)
         written += paths
     size = sum(path.stat().st_size for path in written)
     print(f"{len(CHECKED_IN)} artifacts, {size} bytes, {time.monotonic() - start:.1f} s")
@@ -359,7 +363,7 @@ def export_all(folder):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--check", action="store_true", help="compare with the artifacts that are checked in")
-    p.add_argument("--out", type=Path, help="write one artifact of the shape given by the other options")
+    p.add_argument("--out", type=Path, help="write one artifact, described by the options below")
     p.add_argument("--model", default="resnet18", choices=MODELS)
     p.add_argument("--classes", type=int, default=10)
     p.add_argument("--size", type=int, default=32, help="height and width of the images")
@@ -369,7 +373,7 @@ def main():
     a = p.parse_args()
     if a.check:
         same = check()
-        print("all the same" if same else "not the same")
+        print("no differences" if same else "there are differences")
         sys.exit(0 if same else 1)
     elif a.out:
         for path in export(Config(a.model, a.classes, a.size, a.batch, a.devices, a.dtype), a.out):

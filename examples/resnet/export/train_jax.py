@@ -1,10 +1,11 @@
-"""Train with JAX itself, not with the exported programs: what `tests/jax.rs` compares the Rust trainer with.
+"""Trains with JAX itself, without the exported programs. `tests/trainer/jax.rs` compares the Rust trainer
+with it.
 
     python train_jax.py REQUEST.json
 
-The request has `model`, `batch` (images per device), `devices`, `seed`, `hyper` (for each step: learning rate, weight
-decay, label smoothing, momentum), and the files `images` (u8, N x 32 x 32 x 3 for each step) and `labels` (i32, N for
-each). Printed is one JSON document: for each step `[loss, correct]`.
+The request has `model`, `batch` (images per device), `devices`, `seed`, `hyper` (for each step: learning
+rate, weight decay, label smoothing, momentum), and two files: `images` (u8, N x 32 x 32 x 3 for each step)
+and `labels` (i32, N for each step). The output is a JSON list of `[loss, correct]`, one for each step.
 """
 
 import json

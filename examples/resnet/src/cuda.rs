@@ -1,22 +1,22 @@
-//! The CUDA plugin of JAX: the wheels that contain it, and whether this machine can use it.
+//! JAX's CUDA plugin: its wheels, the Python packages that contain it, and the drivers that it needs.
 
 use shardstream_pjrt::fetch::{Pinned, WheelSet};
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// The plugin that is downloaded where python3 has none, and NVIDIA's libraries, in the versions that `pip
-/// install jax-cuda12-plugin[with-cuda]` chose on the day they were pinned. The plugin finds the libraries,
-/// `ptxas` and `libdevice` relative to its own path, at `../../nvidia`.
+/// The plugin that is downloaded if python3 has none, with NVIDIA's libraries. The versions are those that
+/// `pip install jax-cuda12-plugin[with-cuda]` chose on the day they were pinned. The plugin finds the
+/// libraries, `ptxas` and `libdevice` relative to its own path, at `../../nvidia`.
 pub const WHEELS: WheelSet<'_> = WheelSet {
     name: "jax-cuda12-pjrt-0.10.2",
     wheels: &PINS,
     wanted: is_wanted,
     member: "jax_plugins/xla_cuda12/xla_cuda_plugin.so",
     unpacked_mb: 5_120,
-    advice: "It takes python3 with pip 20.3 or newer, access to a Python package index, and glibc 2.27. \
-             Without them: pip install 'jax-cuda12-plugin[with-cuda]==0.10.2' elsewhere, and give the \
-             xla_cuda_plugin.so in it as --plugin; or --plugin cpu.",
+    advice: "The download needs python3 with pip 20.3 or newer, access to a Python package index, and glibc \
+             2.27. Without them: pip install 'jax-cuda12-plugin[with-cuda]==0.10.2' elsewhere, and give its \
+             xla_cuda_plugin.so as --plugin; or train on the CPU with --plugin cpu.",
 };
 
 const PINS: [Pinned<'_>; 13] = [
@@ -104,8 +104,8 @@ const fn pin(
     Pinned { package, version, sha256, download_mb }
 }
 
-/// Whether a file is needed: shared libraries, code that they load at run time, and the tools that XLA runs;
-/// no headers, static libraries or Python.
+/// Whether a file of a wheel is needed. Needed are shared libraries, code that they load at run time, and the
+/// tools that XLA runs, but not headers, static libraries and Python files.
 fn is_wanted(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let is_library = path.contains("/lib/") && (name.contains(".so") || name.ends_with(".bc"));
@@ -115,25 +115,26 @@ fn is_wanted(path: &str) -> bool {
         || path.starts_with("nvidia/") && is_library
 }
 
-/// The version of NVIDIA's driver, `525.60.13`.
+/// The version of NVIDIA's driver, such as `525.60.13`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Driver([u32; 3]);
 
 /// The oldest driver for CUDA 12, according to the release notes of its first version.
 pub const OLDEST_DRIVER: Driver = Driver([525, 60, 13]);
 
-/// The plugin in a package of python3, in any version: the C API is the same.
+/// A Python package that contains the plugin. Any version of the package will do, since the C API is the
+/// same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PythonPackage {
-    /// The package.
+    /// The name of the package.
     pub name: &'static str,
     /// The module below `jax_plugins` that contains the plugin.
     pub module: &'static str,
-    /// The oldest driver for its CUDA, according to the release notes.
+    /// The oldest driver for the package's version of CUDA, according to CUDA's release notes.
     pub oldest_driver: Driver,
 }
 
-/// The packages of each CUDA, the newest first.
+/// The packages, that of the newest version of CUDA first.
 pub const PYTHON_PACKAGES: [PythonPackage; 2] = [
     PythonPackage { name: "jax-cuda13-pjrt", module: "xla_cuda13", oldest_driver: Driver([580, 65, 6]) },
     PythonPackage { name: "jax-cuda12-pjrt", module: "xla_cuda12", oldest_driver: OLDEST_DRIVER },
@@ -162,7 +163,7 @@ impl fmt::Display for Driver {
     }
 }
 
-/// The driver of this machine. `proc` is `/proc`.
+/// The version of this machine's driver; `None` if there is no driver. `proc` is `/proc`.
 pub fn driver(proc: &Path) -> Option<Driver> {
     let text = std::fs::read_to_string(proc.join("driver/nvidia/version")).ok()?;
     let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_of_each_kind_of_driver_is_read() {
+    fn the_versions_of_open_and_closed_drivers_are_read() {
         let proc = tempfile::tempdir().unwrap();
         assert_eq!(driver(proc.path()), None);
         let folder = proc.path().join("driver/nvidia");
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_xla_needs_is_taken_from_the_wheels() {
+    fn only_files_that_xla_needs_are_unpacked() {
         for path in [
             "jax_plugins/xla_cuda12/xla_cuda_plugin.so",
             "nvidia/cudnn/lib/libcudnn.so.9",

@@ -1,9 +1,9 @@
-//! Publishes the numbers of a training: as TensorBoard events, and as metrics for Prometheus.
+//! Publishes the numbers of a training as TensorBoard events and as metrics for Prometheus.
 
 use crate::logdir::Events;
 use std::time::Duration;
 
-/// Where the numbers are published; by default, nowhere.
+/// The destinations of a training's numbers; by default, there are none.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Curves<'a> {
     /// The TensorBoard event file.
@@ -11,7 +11,8 @@ pub struct Curves<'a> {
 }
 
 impl Curves<'_> {
-    /// Adds a point to each of these curves. The metric of `train/loss` is the gauge `resnet_train_loss`.
+    /// Adds a point to each of these curves. As a metric, the curve `train/loss` is the gauge
+    /// `resnet_train_loss`.
     pub fn scalars(&self, step: u64, points: &[(&str, f64)]) {
         for (tag, value) in points {
             if let Some(events) = self.events {
@@ -22,7 +23,7 @@ impl Curves<'_> {
         }
     }
 
-    /// Counts a training step over `samples` samples of this process, and the wait for its batch.
+    /// Counts a training step with `samples` samples of this process, which waited `waited` for its batch.
     pub fn step(&self, samples: u64, waited: Duration) {
         #[cfg(feature = "metrics")]
         {
@@ -35,7 +36,7 @@ impl Curves<'_> {
     }
 }
 
-/// Serves the metrics of this process, those of the loader among them, to Prometheus at
+/// Serves the metrics of this process, including those of the loader, to Prometheus at
 /// `http://ADDRESS/metrics`.
 ///
 /// # Errors
@@ -46,7 +47,7 @@ pub fn serve_metrics(address: std::net::SocketAddr) -> crate::Result<()> {
         let failed = |error: &dyn std::fmt::Display| {
             crate::Error::Usage(format!("cannot serve metrics at {address}: {error}"))
         };
-        // The exporter binds on a thread of its own, where a failure would only be logged.
+        // Tried here first: the exporter binds on a thread of its own, and would only log a failure.
         std::net::TcpListener::bind(address).map_err(|error| failed(&error))?;
         let exporter = metrics_exporter_prometheus::PrometheusBuilder::new().with_http_listener(address);
         exporter.install().map_err(|error| failed(&error))?;

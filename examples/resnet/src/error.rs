@@ -1,5 +1,4 @@
-//! The errors that end a training: those of the modules that have errors of their own, and those of the
-//! others, which import this one.
+//! The error type of the trainer. It wraps the error types of the modules that have their own.
 
 use crate::checkpoint::CheckpointError;
 use crate::exit_code::{EXIT_OUTAGE, EXIT_STOPPED, EXIT_TARGET, EXIT_USAGE};
@@ -10,11 +9,11 @@ use std::path::PathBuf;
 /// The result of an operation of the trainer.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why the trainer stopped.
+/// An error that ends the trainer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The plugin or a device.
+    /// The plugin or a device failed.
     #[error(transparent)]
     Pjrt(#[from] shardstream_pjrt::PjrtError),
     /// No plugin was found or downloaded.
@@ -23,13 +22,13 @@ pub enum Error {
     /// The processes of the job did not find each other.
     #[error(transparent)]
     Rendezvous(#[from] crate::rendezvous::RendezvousError),
-    /// The exported program.
+    /// The exported program cannot be used.
     #[error(transparent)]
     Artifact(#[from] crate::artifact::ArtifactError),
-    /// The input pipeline.
-    #[error("the data failed")]
+    /// The data could not be read.
+    #[error("cannot read the data")]
     Data(#[from] shardstream::Error),
-    /// A folder of images, or one for shards, cannot be used.
+    /// A folder of images cannot be used.
     #[error("cannot use the folder {path}")]
     Folder {
         /// The folder.
@@ -37,32 +36,32 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
-    /// A training from single files, which have no state, cannot be resumed.
+    /// A training from single files cannot be resumed, since their order has no state.
     #[error(
-        "a training from a folder cannot be resumed, as its order has no state: make shards of the folder"
+        "a training from a folder cannot be resumed, since its order has no state: make shards of the folder"
     )]
     NoState,
-    /// A checkpoint.
+    /// A checkpoint cannot be written or loaded.
     #[error(transparent)]
     Checkpoint(#[from] crate::checkpoint::CheckpointError),
-    /// A file of weights.
+    /// A file of weights cannot be written or read.
     #[error(transparent)]
     Weights(#[from] crate::weights::WeightsError),
-    /// A recording of what the devices do.
+    /// A profile cannot be recorded or written.
     #[error(transparent)]
     Profile(#[from] crate::profile::ProfileError),
-    /// The log directory.
+    /// The log directory cannot be used.
     #[error(transparent)]
     LogDir(#[from] crate::logdir::LogDirError),
-    /// A state does not belong to the network.
-    #[error("a state of {got} buffers, and the network has {expected}")]
+    /// A state has another number of buffers than the network.
+    #[error("the state has {got} buffers, and the network has {expected}")]
     State {
-        /// Buffers of the network.
+        /// Number of buffers of the network.
         expected: usize,
-        /// Buffers of the state.
+        /// Number of buffers of the state.
         got: usize,
     },
-    /// The program is for another number of devices.
+    /// The program is for another number of devices than the job has.
     #[error(
         "the program {artifact} is for {wanted} device(s), and the job has {present} ({platform}; {local} of \
          this process): {}", devices_advice(platform, *wanted, *present)
@@ -70,59 +69,59 @@ pub enum Error {
     Devices {
         /// The artifact's name.
         artifact: String,
-        /// Devices of the program.
+        /// Number of devices of the program.
         wanted: usize,
-        /// Devices of the job, over all processes.
+        /// Number of devices of the job, over all processes.
         present: usize,
-        /// Devices of this process.
+        /// Number of devices of this process.
         local: usize,
-        /// As the plugin calls it.
+        /// The plugin's name of the platform.
         platform: String,
     },
-    /// A batch that the program cannot take.
+    /// A batch does not fit the program.
     #[error("bad batch: {0}")]
     Batch(String),
     /// The loss became NaN or infinite.
     #[error(transparent)]
     Diverged(#[from] crate::report::Diverged),
     /// An epoch has no full batch.
-    #[error("the {0} data gave no batch")]
+    #[error("the {0} data has no full batch")]
     Empty(&'static str),
-    /// The number of evaluated samples is not that of the validation data.
+    /// The number of evaluated samples differs from the number of validation samples.
     #[error("{samples} samples were evaluated, and the validation data has {there}")]
     Validation {
-        /// Evaluated samples.
+        /// Number of evaluated samples.
         samples: u64,
-        /// Samples of the validation data.
+        /// Number of samples of the validation data.
         there: u64,
     },
-    /// One of several processes failed; its own output says why.
+    /// A spawned process failed. Its own output says why.
     #[error("process {rank} of {processes} ended with {status}{}", others(*code))]
     Process {
-        /// Its rank.
+        /// The rank of the process.
         rank: usize,
         /// Number of processes.
         processes: usize,
-        /// Its exit status.
+        /// The exit status of the process.
         status: String,
-        /// Its exit code, if that means more than a failure.
+        /// The exit code of the process, if the parent should end with the same code.
         code: Option<u8>,
     },
-    /// The training stopped as requested.
+    /// A signal stopped the training.
     #[error("stopped after step {step}, as it was asked to")]
     Stopped {
-        /// The step, counted over the whole training.
+        /// The step, counted from the start of the training.
         step: u64,
     },
-    /// All epochs are done, and the accuracy is below the target.
+    /// All epochs are done, and the best accuracy is below the target.
     #[error("the best validation accuracy, {:.2} %, is below the target of {target} %", 100.0 * best)]
     Target {
-        /// As a share, 0 to 1.
+        /// The best accuracy, 0 to 1.
         best: f64,
-        /// In percent.
+        /// The target in percent.
         target: f64,
     },
-    /// The options contradict each other.
+    /// The options contradict each other, or cannot be used.
     #[error("{0}")]
     Usage(String),
     /// The report could not be written.
@@ -161,12 +160,12 @@ impl Error {
 
 /// The exit code for an error of the data or of a store.
 fn data_exit_code(kind: &ErrorKind) -> u8 {
-    let never_there =
-        [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied, io::ErrorKind::NotADirectory];
+    // A retry cannot succeed.
+    let permanent = [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied, io::ErrorKind::NotADirectory];
     match kind {
         ErrorKind::Config(_) | ErrorKind::UnsupportedScheme { .. } | ErrorKind::NotFound(_) => EXIT_USAGE,
         ErrorKind::Denied(_) | ErrorKind::Unsupported(_) => EXIT_USAGE,
-        ErrorKind::Io(error) if never_there.contains(&error.kind()) => EXIT_USAGE,
+        ErrorKind::Io(error) if permanent.contains(&error.kind()) => EXIT_USAGE,
         ErrorKind::Io(_)
         | ErrorKind::Busy { .. }
         | ErrorKind::Length { .. }
@@ -175,12 +174,13 @@ fn data_exit_code(kind: &ErrorKind) -> u8 {
     }
 }
 
+/// What to do if the program is for another number of devices.
 fn devices_advice(platform: &str, wanted: usize, present: usize) -> String {
-    let other = format!("take an artifact for {present} device(s), or export one with --devices {present}");
+    let other = format!("use an artifact for {present} device(s), or export one with --devices {present}");
     match platform {
         "cpu" => format!(
-            "the CPU plugin makes {wanted} of one machine with the option cpu_device_count={wanted}, and \
-             cannot join machines; or {other}"
+            "the CPU plugin has {wanted} devices on one machine with the option cpu_device_count={wanted}, \
+             and cannot join machines; or {other}"
         ),
         "cuda" | "rocm" if present < wanted => format!(
             "{other}; if more hosts have GPUs for it, start the same command on each of them, with --rank, \
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exit_code_tells_an_outage_from_a_wrong_option() {
+    fn outages_and_wrong_options_have_different_exit_codes() {
         let data = |kind: ErrorKind| Error::Data(kind.into()).exit_code();
         let io = |kind: io::ErrorKind| data(ErrorKind::Io(kind.into()));
         assert_eq!(io(io::ErrorKind::TimedOut), EXIT_OUTAGE);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn another_number_of_devices_comes_with_advice() {
+    fn the_error_for_another_number_of_devices_has_advice() {
         let message = |platform: &str, wanted, present| {
             let (artifact, platform) = ("resnet8-x8".into(), platform.into());
             Error::Devices { artifact, wanted, present, local: present, platform }.to_string()

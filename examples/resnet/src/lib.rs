@@ -1,11 +1,11 @@
 //! Trains a ResNet on TPU, GPU or CPU from Rust.
 //!
 //! The network is a program exported from JAX ([`artifact`]); a PJRT plugin compiles and runs it
-//! ([`shardstream_pjrt`]). What is left to Rust is the loop around it: [`data`] makes batches on the host,
-//! [`shardstream::feed`] brings them to the devices ahead of the step, [`train`] steps, evaluates and
-//! reports, [`checkpoint`] saves the network and the state of the data together, so that a training that was
-//! killed continues as if it had not been, [`weights`] exchanges the weights with PyTorch, and [`logdir`]
-//! keeps what it has to say.
+//! ([`shardstream_pjrt`]). Rust code implements everything else: [`data`] reads batches into host memory,
+//! [`shardstream::feed`] uploads them to the devices ahead of the step, and [`train`] runs the steps,
+//! evaluates and reports. [`checkpoint`] saves the network and the state of the data together, so that a
+//! killed training resumes exactly. [`weights`] exchanges the weights with PyTorch, and [`logdir`] writes the
+//! log and the curves.
 
 pub mod args;
 pub mod artifact;

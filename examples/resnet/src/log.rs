@@ -1,4 +1,4 @@
-//! The lines that a training writes.
+//! The log of a training.
 
 use crate::error::Result;
 use crate::progress::Task;
@@ -31,7 +31,7 @@ impl<'a> Log<'a> {
     pub fn line(&mut self, line: Arguments<'_>) -> Result<()> {
         let (out, prefix) = (&mut self.out, &self.prefix);
         let mut write = || {
-            // In one write, so that lines of several processes do not mix.
+            // In one write, so that the output of another process does not split the line.
             out.write_all(format!("{prefix}{line}\n").as_bytes())?;
             out.flush()
         };
@@ -42,7 +42,7 @@ impl<'a> Log<'a> {
         Ok(())
     }
 
-    /// Shows a bar over `steps` until [`done`](Self::done), if there is a terminal.
+    /// Shows a bar of `steps` steps on a terminal, until [`done`](Self::done).
     pub fn begin(&mut self, what: &str, steps: Option<u64>) {
         self.bar = Some(Task::steps(what, steps));
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_are_told_where_there_are_several() {
+    fn lines_begin_with_the_rank_if_there_are_several() {
         let mut out = Vec::new();
         let mut log = Log::new(&mut out, &Topology::new(3, 8).unwrap());
         log.begin("epoch 1", Some(10));

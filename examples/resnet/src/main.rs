@@ -1,7 +1,7 @@
-//! The program: opens what the command line names, and trains.
+//! The program: opens devices, data and checkpoints as the command line says, and trains.
 
 use clap::Parser;
-use resnet::args::Args;
+use resnet::args::{Args, WaitLimits};
 use resnet::artifact::Artifact;
 use resnet::causes::with_causes;
 use resnet::checkpoint::{Checkpoints, Resume, Saver};
@@ -18,7 +18,7 @@ use resnet::progress::Task;
 use resnet::report::Summary;
 use resnet::signals::Signals;
 use resnet::stop::{self, Stop};
-use resnet::train::{self, Start, TrainContext};
+use resnet::train::{self, Start, TrainContext, TrainOptions};
 use resnet::watchdog::{Watchdog, WatchdogSettings};
 use resnet::weights::{self, Destination, Initial};
 use resnet::{Error, Result, devices, plugin, spawn};
@@ -49,7 +49,7 @@ fn run(args: &Args) -> Result<()> {
     if !args.network.compile_only.is_empty() {
         return compile_only(args);
     }
-    // Before any other thread runs.
+    // Before any other thread starts, so that the signals are blocked in all threads.
     let signals = Signals::block()?;
     match args.processes.spawn {
         Some(processes) if !spawn::is_spawned() => start_processes(args, processes, signals),
@@ -67,7 +67,7 @@ fn listen(signals: Signals, stop: Stop) -> Result<()> {
     let mut received = 0;
     signals.listen(move |signal| {
         received += 1;
-        // Spawned processes get a signal twice: from the terminal, and as a request of their parent.
+        // Spawned processes get each signal twice: from the terminal, and from their parent.
         if received > 1 && !spawn::is_spawned() {
             stop::end("a second signal", 128 + signal);
         }
@@ -76,49 +76,51 @@ fn listen(signals: Signals, stop: Stop) -> Result<()> {
     Ok(())
 }
 
-/// Starts several processes, after downloading and writing everything that all of them need.
+/// Starts several processes. First downloads the plugin and writes the synthetic shards, which all of them
+/// need.
 fn start_processes(args: &Args, processes: usize, signals: Signals) -> Result<()> {
     let found = plugin::find(args.network.plugin.as_ref())?;
     if args.data.shards.is_none() && args.data.folder.is_none() {
         synthetic::shards(&args.work_dir()?, Counts::default())?;
     }
-    let (_server, environment) = match found.is_gpu() {
-        true => devices::serve(&args.artifact()?, processes).map(|(server, set)| (Some(server), set))?,
-        false => (None, vec![]),
-    };
+    if !found.is_gpu() {
+        return spawn::run(processes, found.is_tpu(), &[], signals);
+    }
+    let (_server, environment) = devices::serve(&args.artifact()?, processes)?;
     spawn::run(processes, found.is_tpu(), &environment, signals)
 }
 
-/// Trains, and copies the log to the log directory.
+/// Trains, and copies the log to the log directory if there is one.
 fn train(args: &Args, stop: Stop) -> Result<()> {
     let topology = args.topology()?;
     stop.set_idle(topology.world_size() == 1);
     if let Some(address) = args.metrics(&topology)? {
         serve_metrics(address)?;
     }
-    // Not println!, which panics when the reader is gone.
+    // Not println!, which panics if the standard output is closed.
     let mut out = std::io::stdout();
     let Some(url) = &args.output.log_dir else { return train_to(args, topology, None, stop, &mut out) };
     let dir = LogDir::new(url, topology.rank())?;
     let mut log = dir.log(out)?;
     let records = log.records();
-    let done = train_to(args, topology, Some((&dir, records)), stop, &mut log);
-    match &done {
+    let result = train_to(args, topology, Some((&dir, records)), stop, &mut log);
+    match &result {
         Ok(()) => {}
         Err(stopped @ Error::Stopped { .. }) => writeln!(log, "{stopped}")?,
         Err(error) => writeln!(log, "error: {}", with_causes(error))?,
     }
     // A log that cannot be written does not fail the training.
     warn_about_log(log.finish());
-    done
+    result
 }
 
-fn warn_about_log(logged: Result<(), LogDirError>) {
-    if let Err(error) = logged {
+fn warn_about_log(result: Result<(), LogDirError>) {
+    if let Err(error) = result {
         eprintln!("warning: {}", with_causes(&error));
     }
 }
 
+/// Trains, and writes the log to `out`.
 fn train_to(
     args: &Args,
     topology: Topology,
@@ -128,38 +130,34 @@ fn train_to(
 ) -> Result<()> {
     let artifact = args.artifact()?;
     let options = args.train_options(topology);
-    // The first rank writes for all. A wrong URL must fail before the training.
-    let weights = args.output.save_weights.as_ref().filter(|_| topology.rank() == 0);
-    let weights = weights.map(|url| Destination::new(url)).transpose()?;
-    let checkpoints = args.output.checkpoint.as_ref();
-    let checkpoints = checkpoints
-        .map(|url| Checkpoints::new(url, &artifact, args.training.seed, options.inputs()))
-        .transpose()?;
-    let checkpoints = checkpoints.map(|checkpoints| {
-        checkpoints.keep(args.output.keep).topology(topology).dry(args.processes.dry_run.is_some())
-    });
+    // Only rank 0 writes weights. The URL is checked here, before the training.
+    let weights = match &args.output.save_weights {
+        Some(url) if topology.rank() == 0 => Some(Destination::new(url)?),
+        _ => None,
+    };
+    let checkpoints = open_checkpoints(args, &artifact, &options)?;
     let resume = args.output.resume.unwrap_or(Resume::No);
     let shared_checkpoints = checkpoints.clone().filter(|_| topology.world_size() > 1);
     let listed = shared_checkpoints.as_ref().map(Checkpoints::newest).transpose()?.flatten();
-    // These lines come after the line about the devices, with which all logs begin.
+    // Each log begins with the line about the devices, so these lines are written after it.
     let mut resume_log = Vec::new();
-    let begun =
+    let resumed =
         checkpoints.as_ref().map(|checkpoints| checkpoints.begin(resume, &mut resume_log)).transpose();
-    let checkpoint = match begun {
-        Ok(begun) => begun.flatten(),
+    let checkpoint = match resumed {
+        Ok(resumed) => resumed.flatten(),
         Err(error) => {
             out.write_all(&resume_log)?;
             return Err(error.into());
         }
     };
-    if let Some(done) =
-        checkpoint.as_ref().filter(|done| done.progress.epochs.len() as u64 >= args.training.epochs)
+    if let Some(finished) = &checkpoint
+        && finished.progress.epochs.len() as u64 >= args.training.epochs
     {
         out.write_all(&resume_log)?;
         if let Some(weights) = weights {
-            writeln!(out, "{}", weights.write(&artifact.manifest, &done.tensors, &weights::RETRIES)?)?;
+            writeln!(out, "{}", weights.write(&artifact.manifest, &finished.tensors, &weights::RETRIES)?)?;
         }
-        let progress = done.progress.clone();
+        let progress = finished.progress.clone();
         return conclude(args, &Summary { epochs: progress.epochs, time: progress.time });
     }
     if let Some(checkpoints) = &checkpoints {
@@ -168,10 +166,7 @@ fn train_to(
     let initial = match (&args.training.init_from, &checkpoint) {
         (Some(url), None) => Some(Initial::read(url, &artifact.manifest)?),
         (Some(_), Some(_)) => {
-            writeln!(
-                resume_log,
-                "--init-from is not read: the training is resumed, and has weights of its own"
-            )?;
+            writeln!(resume_log, "--init-from is not read: the resumed training has its own weights")?;
             None
         }
         (None, _) => None,
@@ -185,7 +180,7 @@ fn train_to(
     let profile =
         profile.map(|url| Profile::new(url, args.output.profile_steps, &client, topology)).transpose()?;
     if let Some(checkpoints) = &shared_checkpoints {
-        // All ranks run by now, so no rank of an earlier run can complete another checkpoint.
+        // Now all ranks of this run have started, so no rank of an earlier run can complete a checkpoint.
         checkpoints.check_newest(listed.as_deref())?;
     }
     let (m, how) = (&artifact.manifest, &found.how);
@@ -232,7 +227,7 @@ fn train_to(
         }
     };
     let mut saver = checkpoints.map(|checkpoints| Saver::new(checkpoints, args.output.checkpoint_steps));
-    // The numbers are over all processes, so one of them writes the curves.
+    // The numbers are of the whole job, so only rank 0 writes the curves.
     let (dir, records) = dir.unzip();
     let events = dir.filter(|_| topology.rank() == 0).map(LogDir::events).transpose()?;
     let shared = spawn::shared_dir().or(args.output.checkpoint.clone());
@@ -254,25 +249,33 @@ fn train_to(
     saved.and(concluded)
 }
 
-/// Writes and logs the weights.
+/// Opens the directory of checkpoints, if there is one.
+fn open_checkpoints(args: &Args, artifact: &Artifact, options: &TrainOptions) -> Result<Option<Checkpoints>> {
+    let Some(url) = &args.output.checkpoint else { return Ok(None) };
+    let checkpoints = Checkpoints::new(url, artifact, args.training.seed, options.inputs())?;
+    let is_dry = args.processes.dry_run.is_some();
+    Ok(Some(checkpoints.keep(args.output.keep).topology(options.topology).dry(is_dry)))
+}
+
+/// Writes the weights, with a line in the log.
 fn save(weights: &Destination, network: &dyn Network, out: &mut dyn Write) -> Result<()> {
     let saved = weights.write(network.manifest(), &network.state()?, &weights::RETRIES)?;
     writeln!(out, "{saved}")?;
     Ok(())
 }
 
-/// The settings of the watchdog. Its warnings go to the standard error, since the log waits for the training,
-/// and to the log directory.
+/// The settings of the watchdog. It writes warnings to the log directory, and to the standard error, since
+/// the thread that hangs may hold the log.
 fn watchdog_settings(
     args: &Args,
     waiting: Waiting,
     topology: Topology,
     records: Option<Records>,
 ) -> WatchdogSettings {
-    let (warn_after, end_after) = args.wait_limits();
+    let WaitLimits { warn_after, end_after } = args.wait_limits();
     let print = move |line: &str| {
         let line = format!("{}{line}\n", log::prefix(&topology));
-        // Not eprintln!, which panics when the reader is gone.
+        // Not eprintln!, which panics if the standard error is closed.
         let _ = std::io::stderr().write_all(line.as_bytes());
         if let Some(records) = &records {
             records.write(line.into_bytes());
@@ -282,7 +285,7 @@ fn watchdog_settings(
     WatchdogSettings { warn_after, end_after, batch_wait, print: Box::new(print) }
 }
 
-/// Writes the summary, and fails if the target was not reached.
+/// Writes the summary, and returns an error if the accuracy is below the target.
 fn conclude(args: &Args, summary: &Summary) -> Result<()> {
     if let Some(path) = &args.output.summary {
         let json = serde_json::to_vec_pretty(summary).map_err(std::io::Error::from)?;
@@ -294,8 +297,8 @@ fn conclude(args: &Args, summary: &Summary) -> Result<()> {
     }
 }
 
-/// Opens the devices, and checks that the processes were joined. Returns the plugin too. The CPU plugin
-/// provides any number of devices, and knows nothing of other processes.
+/// Opens the devices, and checks that they are those of the whole job. Also returns the plugin. The CPU
+/// plugin, for example, has any number of devices, but does not join processes to a job.
 fn open_devices(
     args: &Args,
     artifact: &Artifact,
@@ -306,9 +309,10 @@ fn open_devices(
     let found = plugin::find(args.network.plugin.as_ref())?;
     let (devices, ranks) = (artifact.manifest.devices, topology.world_size());
     if !devices.is_multiple_of(ranks) {
-        let what =
-            format!("{} is for {devices} devices, which {ranks} processes cannot share", artifact.name);
-        return Err(Error::Usage(what));
+        return Err(Error::Usage(format!(
+            "{} is for {devices} devices, which cannot be divided among {ranks} processes",
+            artifact.name
+        )));
     }
     let weights = initial.map_or("random weights".into(), |initial| format!("weights {}", initial.sha256()));
     let run = format!("{}, from step {first_step}, {weights}, {}", artifact.name, args.identity());
@@ -316,17 +320,17 @@ fn open_devices(
     let (all, local) = (client.devices(), client.local_devices());
     if ranks > 1 && all == local && args.processes.dry_run.is_none() {
         return Err(Error::Usage(format!(
-            "{} is for {devices} device(s) of {ranks} processes, and the plugin has not joined them: each \
-             would train alone, on {local}. The CPU plugin cannot join processes: start one for all devices, \
-             or try the data with --dry-run",
+            "{} is for {devices} device(s) of {ranks} processes, and the plugin has not joined the \
+             processes: each would train alone, on {local} device(s). The CPU plugin cannot join processes: \
+             start one process for all devices, or test reading the data with --dry-run",
             artifact.name
         )));
     }
     if all != local && local * ranks != all {
-        // Each process would read the data of others, and the losses would look good.
+        // Otherwise several processes would read the same data, and the losses would not show that.
         return Err(Error::Usage(format!(
-            "the job has {all} devices, of which {local} are here, and {topology} says that there are \
-             {ranks} process(es): tell each its --rank and --world-size, or set SHARDSTREAM_RANK and \
+            "the job has {all} devices, and {local} of them belong to this process, but {topology} is of \
+             {ranks} process(es): give each process its --rank and --world-size, or set SHARDSTREAM_RANK and \
              SHARDSTREAM_WORLD_SIZE"
         )));
     }
@@ -346,7 +350,7 @@ fn compile(
         args.compile_cache().and_then(|dir| Cache::open(dir, client, found, &args.network.plugin_options));
     let mut compiler = Compiler::with_cache(client, cache);
     let model = Model::compile(&mut compiler, artifact, args.training.seed)?;
-    // Dropped, not marked as done: the log has a line with more details.
+    // Dropped and not marked as done, since the log gets a line with more details.
     drop(task);
     writeln!(out, "{}", compiler.report())?;
     Ok(model)
@@ -382,13 +386,13 @@ fn open_source(
             })
         }
     };
-    // A wrong name of the validation shards must fail before the training.
+    // Reads the first validation batch, so that an error in the validation shards fails before the training.
     let first = source.batches(Split::Validation, 0)?.next();
     first.ok_or(Error::Empty("validation"))?.map_err(Error::Data)?;
     Ok(source)
 }
 
-/// The given shards, or the synthetic ones.
+/// The shards of the command line, or else the synthetic shards.
 fn chosen_shards(args: &Args, artifact: &Artifact) -> Result<Shards> {
     if let (Some(train), Some(validation)) = (&args.data.shards, &args.data.val_shards) {
         return Ok(Shards { train: train.clone(), validation: validation.clone() });
@@ -396,8 +400,8 @@ fn chosen_shards(args: &Args, artifact: &Artifact) -> Result<Shards> {
     let (m, classes) = (&artifact.manifest, synthetic::CLASSES.len());
     if (m.size, m.classes) != (synthetic::SIZE, classes) {
         return Err(Error::Usage(format!(
-            "the built-in images are {0}x{0} of {classes} classes, and the program wants {1}x{1} of {2}: \
-             give it --shards and --val-shards",
+            "the synthetic images are {0}x{0} of {classes} classes, and the program needs {1}x{1} of {2}: \
+             give --shards and --val-shards",
             synthetic::SIZE,
             m.size,
             m.classes
@@ -411,7 +415,7 @@ fn compile_only(args: &Args) -> Result<()> {
     let artifact = args.artifact()?;
     let found = plugin::find_compiler(args.network.plugin.as_ref())?;
     if !plugin::tpu_present("/dev".as_ref()) && std::env::var_os("TPU_SKIP_MDS_QUERY").is_none() {
-        // Off a TPU VM libtpu would ask the cloud's metadata server for minutes.
+        // Outside a TPU VM, libtpu would wait minutes for the metadata server of a TPU VM.
         // SAFETY: no other thread runs yet; the plugin, which starts threads, is loaded later.
         unsafe { std::env::set_var("TPU_SKIP_MDS_QUERY", "1") };
     }

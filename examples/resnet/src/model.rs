@@ -1,4 +1,4 @@
-//! A network on its devices.
+//! A network on its devices: its compiled programs and its state.
 
 use crate::artifact::{Artifact, Manifest};
 use crate::compile::{Compiler, Program};
@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Hyper {
     /// The learning rate.
     pub rate: f32,
-    /// The multiple of each weight that is added to its gradient; biases and batch norm have none.
+    /// Factor of each weight in its gradient; biases and batch norm have no weight decay.
     pub weight_decay: f32,
     /// Share of the target that is spread evenly over the classes, 0 to 1.
     pub label_smoothing: f32,
-    /// Nesterov momentum: the share of the last update that the next one includes, 0 to below 1.
+    /// Nesterov momentum: factor of the last update in the next one, from 0 to below 1.
     pub momentum: f32,
 }
 
@@ -34,16 +34,16 @@ impl Default for Hyper {
 
 /// The compiled programs and the state of a training.
 ///
-/// In a job of several processes each process has the model on its own devices, takes its own part of each
-/// batch, and must step when the others do. Weights, loss and counts are the same in all processes: they are
-/// over the batch of the whole job.
+/// In a job of several processes, each process has the model on its own devices, feeds its own part of each
+/// batch, and must start each step together with the others. Weights, loss and counts are over the batch of
+/// the whole job, so they are the same in all processes.
 #[derive(Debug)]
 pub struct Model {
     client: Client,
     manifest: Manifest,
     step: Executable,
     eval: Executable,
-    /// One list for each device of this process.
+    /// One list of buffers for each device of this process.
     state: Vec<Vec<Buffer>>,
 }
 
@@ -54,12 +54,12 @@ pub struct DeviceBatch {
     labels: Vec<Buffer>,
     /// Number of samples in the part of this process.
     pub valid: usize,
-    /// The state of the data after this batch. It travels with the batch, since batches are uploaded ahead of
-    /// the step and a checkpoint must not count those that were not trained on.
+    /// The state of the data after this batch. Batches are uploaded ahead of the step, so the loader's own
+    /// state would count batches that were not trained on.
     pub state: Option<State>,
 }
 
-/// The results of a step, still on the device.
+/// The results of a step, on a device. The step may not have finished yet.
 #[derive(Debug)]
 pub struct StepResult {
     loss: Buffer,
@@ -74,7 +74,7 @@ impl StepResult {
     }
 }
 
-/// The results of an evaluation, still on the device.
+/// The results of an evaluation, on a device. The evaluation may not have finished yet.
 #[derive(Debug)]
 pub struct EvalResult {
     correct: Buffer,
@@ -90,7 +90,7 @@ impl EvalResult {
     }
 }
 
-/// Copies batches to the devices of this process, on the feeder thread.
+/// Copies batches to the devices of this process. Called on the feeder thread.
 #[derive(Debug, Clone)]
 pub struct Uploader {
     client: Client,
@@ -104,8 +104,8 @@ impl Uploader {
         Self { client: client.clone(), manifest: manifest.clone(), devices: client.local_devices() }
     }
 
-    /// Checks a batch and starts its transfer to the devices. The images are not copied on the host: their
-    /// memory is kept until the last device has its part.
+    /// Checks a batch and starts its transfer to the devices. The images are not copied on the host: the
+    /// transfers keep their memory until the last one has ended.
     pub fn upload(&self, batch: &HostBatch) -> Result<DeviceBatch> {
         let m = &self.manifest;
         check(batch, m, self.devices)?;
@@ -121,7 +121,7 @@ impl Uploader {
     }
 }
 
-/// Pins the memory of batches, so that the devices of a client copy from it without staging.
+/// Pins the memory of batches, so that the devices of a client copy from it directly.
 #[derive(Debug)]
 pub struct DeviceMemory {
     client: Client,
@@ -140,8 +140,8 @@ impl BatchMemory for DeviceMemory {
         &self,
         memory: &[u8],
     ) -> Result<Box<dyn Any + Send + Sync>, Box<dyn std::error::Error + Send + Sync>> {
-        // SAFETY: the pool keeps the memory in place until the mapping is dropped, and drops the mapping only
-        // when nobody holds the batch; an upload holds it until its transfer is done.
+        // SAFETY: the pool frees the memory only after the mapping is dropped, and drops the mapping only
+        // when nobody holds the batch; an upload holds the batch until its transfer has ended.
         let mapped = unsafe { self.client.dma_map(NonNull::from(memory)) };
         if let Err(error) = &mapped
             && !self.failed.swap(true, Ordering::Relaxed)
@@ -152,27 +152,27 @@ impl BatchMemory for DeviceMemory {
     }
 }
 
-/// Checks a batch. A device would notice none of these errors, and learn from wrong numbers.
+/// Checks a batch. A device would not detect these errors, and the network would learn from wrong numbers.
 fn check(batch: &HostBatch, m: &Manifest, devices: usize) -> Result<()> {
     let n = m.local_batch(devices);
     if batch.labels.len() != n || batch.images.len() != n * m.image_bytes() {
         return Err(Error::Batch(format!(
-            "{} bytes of images and {} labels, needed are {} and {n}",
+            "it has {} bytes of images and {} labels, and the program needs {} and {n}",
             batch.images.len(),
             batch.labels.len(),
             n * m.image_bytes(),
         )));
     }
     if batch.valid > n {
-        return Err(Error::Batch(format!("{} valid samples of {n}", batch.valid)));
+        return Err(Error::Batch(format!("it has {} valid samples in {n} rows", batch.valid)));
     }
     let (samples, padding) = batch.labels.split_at(batch.valid);
     let classes = 0..m.classes as i32;
     if let Some(label) = samples.iter().find(|l| !classes.contains(l)) {
-        return Err(Error::Batch(format!("label {label} of {} classes", m.classes)));
+        return Err(Error::Batch(format!("the label {label} is not one of the {} classes", m.classes)));
     }
     if let Some(label) = padding.iter().find(|l| **l != -1) {
-        return Err(Error::Batch(format!("label {label} in the padding, which has -1")));
+        return Err(Error::Batch(format!("the label {label} in the padding is not -1")));
     }
     Ok(())
 }
@@ -183,7 +183,7 @@ impl Model {
         Self::compile(&mut Compiler::new(client), artifact, seed)
     }
 
-    /// As [`new`](Self::new), with a compiler that may have a cache.
+    /// Like [`new`](Self::new), with a compiler that may have a cache.
     pub fn compile(compiler: &mut Compiler<'_>, artifact: &Artifact, seed: i32) -> Result<Self> {
         let client = compiler.client();
         let manifest = artifact.manifest.clone();
@@ -196,15 +196,15 @@ impl Model {
                 platform: client.platform()?,
             });
         }
-        let spread = manifest.compile_options();
-        // Each device draws its own copy: the same seed gives the same state.
-        let alone = CompileOptions { replicas: client.local_devices(), partitions: 1 };
+        let whole_job = manifest.compile_options();
+        // Each device draws its own copy of the state; the copies are equal, since the seed is the same.
+        let each_device = CompileOptions { replicas: client.local_devices(), partitions: 1 };
         let mut compile = |name, code, signature, options, span| {
             compiler.compile(&Program { name, code, signature, options, span })
         };
-        let init = compile("init", &artifact.init, manifest.init_signature(), &alone, Span::Process)?;
-        let step = compile("step", &artifact.step, manifest.step_signature(), &spread, Span::Job)?;
-        let eval = compile("eval", &artifact.eval, manifest.eval_signature(), &spread, Span::Job)?;
+        let init = compile("init", &artifact.init, manifest.init_signature(), &each_device, Span::Process)?;
+        let step = compile("step", &artifact.step, manifest.step_signature(), &whole_job, Span::Job)?;
+        let eval = compile("eval", &artifact.eval, manifest.eval_signature(), &whole_job, Span::Job)?;
         let seeds = on_each(client, &[seed], &[])?;
         let inputs: Vec<_> = seeds.iter().map(|s| vec![s]).collect();
         let state = init.run(seeds.iter().map(|_| vec![]).collect(), &inputs)?;
@@ -229,14 +229,14 @@ impl Model {
     /// Starts a training step. After an error the state is lost, and every further step fails.
     pub fn step(&mut self, batch: &DeviceBatch, hyper: Hyper) -> Result<StepResult> {
         // In the order of the program's argument.
-        let hyper = [hyper.rate, hyper.weight_decay, hyper.label_smoothing, hyper.momentum];
-        let hyper = on_each(&self.client, &hyper, &[hyper.len() as i64])?;
-        let images = batch.images.iter().zip(&batch.labels).zip(&hyper);
-        let inputs: Vec<_> = images.map(|((i, l), h)| vec![i, l, h]).collect();
+        let values = [hyper.rate, hyper.weight_decay, hyper.label_smoothing, hyper.momentum];
+        let hyper = on_each(&self.client, &values, &[values.len() as i64])?;
+        let arguments = batch.images.iter().zip(&batch.labels).zip(&hyper);
+        let inputs: Vec<_> = arguments.map(|((i, l), h)| vec![i, l, h]).collect();
         let mut results = self.step.run(std::mem::take(&mut self.state), &inputs)?;
         let last = take_last(&mut results);
         self.state = results;
-        let [loss, correct] = last.ok_or_else(|| Error::Batch("the step gave no loss".into()))?;
+        let [loss, correct] = last.ok_or_else(|| Error::Batch("the step returned no loss".into()))?;
         Ok(StepResult { loss, correct })
     }
 
@@ -246,42 +246,43 @@ impl Model {
         let inputs: Vec<_> = batch.images.iter().zip(&batch.labels).map(|(i, l)| vec![i, l]).collect();
         let last = take_last(&mut self.eval.read(&self.state, &inputs)?);
         let [correct, top5, valid] =
-            last.ok_or_else(|| Error::Batch("the evaluation gave no counts".into()))?;
+            last.ok_or_else(|| Error::Batch("the evaluation returned no counts".into()))?;
         Ok(EvalResult { correct, top5, valid })
     }
 
-    /// Copies the state of one device of this process to the host, in the order of the manifest. All have the
-    /// same.
+    /// Copies the state of one device of this process to the host, in the order of the manifest. All devices
+    /// have the same state.
     pub fn state(&self, device: usize) -> Result<Vec<Vec<f32>>> {
         let buffers = self.state.get(device).map_or(&[][..], Vec::as_slice);
         Ok(buffers.iter().map(Buffer::to_host).collect::<Result<_, PjrtError>>()?)
     }
 
-    /// Copies a state to all devices of this process, one list of values for each buffer of the manifest.
-    /// [`state`](Self::state) returns exactly this state then. After an error the model is unchanged.
+    /// Copies a state, one list of values for each buffer of the manifest, to all devices of this process.
+    /// [`state`](Self::state) then returns exactly this state. After an error the model is unchanged.
     pub fn restore(&mut self, state: &[Vec<f32>]) -> Result<()> {
         let buffers = &self.manifest.state;
         if state.len() != buffers.len() {
             return Err(Error::State { expected: buffers.len(), got: state.len() });
         }
-        let on = |device| {
+        let upload_to = |device| {
             let uploads = state.iter().zip(buffers).map(|(v, b)| self.client.upload(v, &b.shape, device));
             uploads.collect::<Result<Vec<_>, PjrtError>>()
         };
-        self.state = (0..self.local_devices()).map(on).collect::<Result<_, PjrtError>>()?;
+        self.state = (0..self.local_devices()).map(upload_to).collect::<Result<_, PjrtError>>()?;
         Ok(())
     }
 }
 
-/// Waits for a count of samples.
+/// Waits until a count of samples is complete, and reads it.
 fn count(buffer: &Buffer) -> Result<u64> {
     Ok(u64::try_from(buffer.scalar::<i32>()?).unwrap_or(0))
 }
 
-/// Takes the last `N` results of each device, and returns those of one, as all are the same.
+/// Removes the last `N` results from the list of each device. Returns those of one device, since they are the
+/// same on all devices.
 fn take_last<const N: usize>(results: &mut [Vec<Buffer>]) -> Option<[Buffer; N]> {
-    let taken = results.iter_mut().map(|list| list.split_off(list.len().saturating_sub(N)));
-    taken.last()?.try_into().ok()
+    let last = results.iter_mut().map(|list| list.split_off(list.len().saturating_sub(N)));
+    last.last()?.try_into().ok()
 }
 
 /// Copies the same array to all devices of this process.
@@ -304,14 +305,14 @@ mod tests {
     }
 
     #[test]
-    fn good_batches_pass() {
+    fn valid_batches_pass_the_check() {
         for valid in [0, 1, 63, 64] {
             check(&batch(valid), &manifest(), 8).unwrap();
         }
     }
 
     #[test]
-    fn a_process_gets_the_part_of_its_devices() {
+    fn the_batch_of_a_process_has_the_size_of_its_devices() {
         let mut half = batch(20);
         assert!(matches!(check(&half, &manifest(), 4), Err(Error::Batch(_))));
         half.images = half.images.slice(..32 * 32 * 32 * 3);
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_batches_are_named() {
+    fn bad_batches_are_refused() {
         let breaks: [fn(&mut HostBatch); 6] = [
             |b| b.images = b.images.slice(..7),
             |b| b.labels.push(1),

@@ -1,4 +1,4 @@
-//! The interface of what is trained: a network on its devices, or a stand-in that takes as long as one.
+//! The interface of a network that is trained, and a dry run that implements it without computing.
 
 use crate::artifact::{Manifest, StateBuffer};
 use crate::error::Result;
@@ -6,7 +6,7 @@ use crate::model::{DeviceBatch, Hyper, Model, Uploader};
 use crate::report::EvalCounts;
 use std::time::{Duration, Instant};
 
-/// A result that the devices compute while the host continues. Calling it waits.
+/// A result that the devices compute while the host continues. Calling it waits until the result is complete.
 pub type Pending<T> = Box<dyn FnOnce() -> Result<T>>;
 
 /// A network that is trained on batches.
@@ -24,13 +24,13 @@ pub trait Network {
     /// correctly before the update, both over all devices of the job.
     fn step(&mut self, batch: &DeviceBatch, hyper: Hyper) -> Result<Pending<(f32, u64)>>;
 
-    /// Starts to evaluate a batch. The result are the counts without padding, over all devices of the job.
+    /// Starts to evaluate a batch. The result is the counts without padding, over all devices of the job.
     fn evaluate(&self, batch: &DeviceBatch) -> Result<Pending<EvalCounts>>;
 
-    /// The state, in the order of the manifest.
+    /// Copies the state to the host, in the order of the manifest.
     fn state(&self) -> Result<Vec<Vec<f32>>>;
 
-    /// Whether it learns. If not, its losses and counts mean nothing.
+    /// Whether the network learns. If it does not, its losses and counts have no meaning.
     fn learns(&self) -> bool {
         true
     }
@@ -60,25 +60,26 @@ impl Network for Model {
     }
 
     fn state(&self) -> Result<Vec<Vec<f32>>> {
-        // All devices have the same.
+        // All devices have the same state.
         self.state(0)
     }
 }
 
-/// Feeds the devices and computes nothing: each step takes a given time, one step after the other, as on a
-/// device that computes while the host continues. It shows whether data arrives fast enough for such steps.
+/// A network that feeds the devices but computes nothing. Each step takes a given time, one step after the
+/// other, while the host continues, as on a device. A dry run shows whether data arrives fast enough for such
+/// steps.
 #[derive(Debug)]
 pub struct DryRun {
     manifest: Manifest,
     uploader: Uploader,
     devices: usize,
     step: Duration,
-    /// When the device will have finished all steps.
+    /// The time at which the last step that was started ends.
     free: Instant,
 }
 
 impl DryRun {
-    /// A dry run with the batches of `manifest`, of which this process has the part of `devices` devices.
+    /// A dry run with the batch size of `manifest`, in a process with `devices` devices.
     pub fn new(manifest: Manifest, uploader: Uploader, devices: usize, step: Duration) -> Self {
         Self { manifest, uploader, devices, step, free: Instant::now() }
     }
@@ -111,7 +112,8 @@ impl Network for DryRun {
         Ok(Box::new(move || Ok(evaluated)))
     }
 
-    /// Zeros of the network's size, so that checkpoints of a dry run take their usual time and space.
+    /// Returns zeros of the network's size, so that a checkpoint takes as much time and space as in a
+    /// training.
     fn state(&self) -> Result<Vec<Vec<f32>>> {
         let values = |buffer: &StateBuffer| {
             buffer.shape.iter().map(|axis| usize::try_from(*axis).unwrap_or(0)).product()

@@ -1,7 +1,7 @@
-//! Records what the devices do during a few steps, for XProf and TensorBoard.
+//! Records a profile of the devices during a few steps, for XProf and TensorBoard.
 //!
 //! The plugin makes the recording ([`shardstream_pjrt::Profiler`]). The file is
-//! `DIR/plugins/profile/step-N/rank-R.xplane.pb`, where both programs look for it; `N` is the first recorded
+//! `DIR/plugins/profile/step-N/rank-R.xplane.pb`, where both programs expect it. `N` is the first recorded
 //! step, the same on all ranks of a job.
 
 use shardstream::store::Store;
@@ -11,17 +11,17 @@ use std::fmt;
 use std::io::Write;
 use std::str::FromStr;
 
-/// Why there is no recording.
+/// An error of recording a profile.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
     /// The plugin cannot record.
     #[error("--profile: the plugin of the platform {platform} has no profiler: leave --profile out")]
     NoProfiler {
-        /// As the plugin calls it.
+        /// The plugin's name of the platform.
         platform: String,
     },
-    /// The plugin failed.
+    /// The plugin's profiler failed.
     #[error("the profiler failed")]
     Profiler(#[from] PjrtError),
     /// The recording cannot be written.
@@ -49,7 +49,7 @@ pub struct Steps {
     last: u64,
 }
 
-/// The error of a text that is not a [`Steps`].
+/// The error for a text that is not a [`Steps`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected FIRST-LAST, two numbers of steps from 1, as in 10-14")]
 pub struct ParseStepsError;
@@ -60,11 +60,11 @@ impl FromStr for Steps {
     fn from_str(text: &str) -> Result<Self, ParseStepsError> {
         let (first, last) = text.split_once('-').ok_or(ParseStepsError)?;
         let number = |text: &str| text.trim().parse::<u64>().map_err(|_| ParseStepsError);
-        let (first, last) = (number(first)?, number(last)?);
-        if first == 0 || last < first {
+        let steps = Self { first: number(first)?, last: number(last)? };
+        if steps.first == 0 || steps.last < steps.first {
             return Err(ParseStepsError);
         }
-        Ok(Self { first, last })
+        Ok(steps)
     }
 }
 
@@ -77,20 +77,20 @@ impl fmt::Display for Steps {
 /// Stops a recording, and returns it.
 type StopRecording = Box<dyn FnOnce() -> Result<Vec<u8>, PjrtError>>;
 
-/// Records some steps of a training.
+/// Records a few steps of a training.
 pub struct Profile {
     start: Box<dyn Fn() -> Result<StopRecording, PjrtError>>,
     store: Store,
     dir: String,
     rank: usize,
     steps: Steps,
-    /// Steps that this process has begun.
+    /// Number of steps that this process has begun.
     begun: u64,
-    /// The recording under way, and the number of its first step in the job.
+    /// The running recording, and the number of its first step in the job.
     recording: Option<(StopRecording, u64)>,
 }
 
-/// A recording that was written.
+/// A recording that was written. Its `Display` is the line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedProfile {
     url: SecretUrl,
@@ -113,12 +113,12 @@ impl fmt::Debug for Profile {
 }
 
 impl Profile {
-    /// Prepares a recording of what the devices of `client` do in `steps`, in `dir`, a directory or the URL
-    /// of one.
+    /// Prepares a recording of the devices of `client` during `steps`. It is written to `dir`, a directory or
+    /// a URL.
     ///
     /// # Errors
     ///
-    /// [`ProfileError::NoProfiler`] if the plugin cannot record, so that this shows before the training.
+    /// [`ProfileError::NoProfiler`] if the plugin has no profiler. So that is an error before the training.
     pub fn new(dir: &str, steps: Steps, client: &Client, topology: Topology) -> Result<Self, ProfileError> {
         if !client.plugin().has_profiler() {
             return Err(ProfileError::NoProfiler { platform: client.platform()? });
@@ -138,17 +138,25 @@ impl Profile {
         start: Box<dyn Fn() -> Result<StopRecording, PjrtError>>,
         topology: Topology,
     ) -> Self {
-        let (dir, rank) = (dir.trim_end_matches('/').to_owned(), topology.rank());
-        Self { start, store: Store::default(), dir, rank, steps, begun: 0, recording: None }
+        Self {
+            start,
+            store: Store::default(),
+            dir: dir.trim_end_matches('/').to_owned(),
+            rank: topology.rank(),
+            steps,
+            begun: 0,
+            recording: None,
+        }
     }
 
-    /// Whether the next step is the first one to record. All earlier steps must have ended when it begins.
+    /// Whether the next step is the first one to record. The caller must wait until all earlier steps have
+    /// ended before it calls [`begin`](Self::begin).
     pub fn starts_now(&self) -> bool {
         self.begun + 1 == self.steps.first
     }
 
-    /// Reports that step `number` of the job begins, and starts the recording if it is the first one to
-    /// record.
+    /// Must be called before each step, with the step's `number` in the job. Starts the recording before the
+    /// first step to record.
     pub fn begin(&mut self, number: u64) -> Result<(), ProfileError> {
         self.begun += 1;
         if self.begun == self.steps.first {
@@ -157,8 +165,8 @@ impl Profile {
         Ok(())
     }
 
-    /// Whether the newest step is the last one to record. It must have ended when [`finish`](Self::finish) is
-    /// called.
+    /// Whether the newest step is the last one to record. The caller must wait until it has ended before it
+    /// calls [`finish`](Self::finish).
     pub fn ends_now(&self) -> bool {
         self.recording.is_some() && self.begun >= self.steps.last
     }
@@ -194,22 +202,23 @@ mod tests {
         assert_eq!("3-3".parse(), Ok(Steps { first: 3, last: 3 }));
     }
 
-    /// The steps at which recordings start and end, of `all` steps from step 100 on; and the files that are
-    /// written.
-    fn run(steps: &str, all: u64) -> (Vec<u64>, Vec<String>) {
+    /// Runs `count` steps, from step 100. Returns the steps at which recordings start and end, and the files
+    /// that are written.
+    fn run(steps: &str, count: u64) -> (Vec<u64>, Vec<String>) {
         let dir = tempfile::tempdir().unwrap();
         let start = || -> Result<StopRecording, PjrtError> { Ok(Box::new(|| Ok(b"recording".to_vec()))) };
         let url = dir.path().join("made/of it").display().to_string();
         let topology = Topology::new(2, 4).unwrap();
         let mut profile = Profile::with_profiler(&url, steps.parse().unwrap(), Box::new(start), topology);
-        let (mut started, mut written) = (vec![], vec![]);
-        for step in 100..100 + all {
+        let mut starts_and_ends = vec![];
+        let mut written = vec![];
+        for step in 100..100 + count {
             if profile.starts_now() {
-                started.push(step);
+                starts_and_ends.push(step);
             }
             profile.begin(step).unwrap();
             if profile.ends_now() {
-                started.push(step);
+                starts_and_ends.push(step);
                 written.extend(profile.finish().unwrap());
             }
         }
@@ -219,15 +228,19 @@ mod tests {
             assert_eq!(std::fs::read(path).unwrap(), b"recording");
         }
         let relative = |saved: SavedProfile| saved.url.expose_secret().replace(&url, "");
-        (started, written.into_iter().map(relative).collect())
+        (starts_and_ends, written.into_iter().map(relative).collect())
     }
 
     #[test]
-    fn the_steps_that_were_asked_for_are_recorded_once() {
+    fn the_given_steps_are_recorded_once() {
         let file = "/plugins/profile/step-102/rank-2.xplane.pb".to_owned();
         assert_eq!(run("3-5", 9), (vec![102, 104], vec![file.clone()]));
         assert_eq!(run("3-3", 9), (vec![102, 102], vec![file.clone()]));
-        assert_eq!(run("3-50", 9), (vec![102], vec![file]), "a training that ends before");
-        assert_eq!(run("10-12", 9), (vec![], vec![]), "and one that ends before the first");
+        assert_eq!(
+            run("3-50", 9),
+            (vec![102], vec![file]),
+            "a training that ends before the last step to record"
+        );
+        assert_eq!(run("10-12", 9), (vec![], vec![]), "a training that ends before the first step to record");
     }
 }

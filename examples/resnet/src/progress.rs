@@ -1,4 +1,4 @@
-//! Progress on the terminal: a bar where there is a terminal, plain lines elsewhere.
+//! Shows progress: on a terminal a bar, elsewhere plain lines.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::RefCell;
@@ -7,8 +7,8 @@ use std::time::Duration;
 const STEPS: &str = "{msg} {bar:30} {pos}/{len} {per_sec}, {eta} left";
 const STEPS_WITHOUT_END: &str = "{msg} {pos} {per_sec}";
 
-/// A task that takes a while. Its line stays after [`done`](Self::done), and disappears if the task is
-/// dropped before.
+/// The progress of a long task. [`done`](Self::done) leaves a line on the terminal; a task that is dropped
+/// before leaves none.
 #[derive(Debug)]
 pub struct Task {
     bar: ProgressBar,
@@ -20,9 +20,9 @@ pub struct Task {
 pub struct Counter(ProgressBar);
 
 impl Counter {
-    /// Adds `more` to the progress.
-    pub fn add(&self, more: u64) {
-        self.0.inc(more);
+    /// Adds `units` to the progress.
+    pub fn add(&self, units: u64) {
+        self.0.inc(units);
     }
 }
 
@@ -34,14 +34,14 @@ impl Task {
         Self::start(bar, what)
     }
 
-    /// A task over `total` things.
+    /// A task of `total` units.
     pub fn count(what: &str, total: u64) -> Self {
         let bar = ProgressBar::new(total);
         bar.set_style(style("{spinner} {msg} {bar:30} {pos}/{len}"));
         Self::start(bar, what)
     }
 
-    /// A task that writes lines of its own: it shows a bar on a terminal, and nothing elsewhere.
+    /// A task whose code writes lines of its own. It has a bar on a terminal, and no plain lines elsewhere.
     pub fn steps(what: &str, total: Option<u64>) -> Self {
         let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
         bar.set_style(style(if total.is_some() { STEPS } else { STEPS_WITHOUT_END }));
@@ -63,9 +63,9 @@ impl Task {
         Self { bar, what: what.into() }
     }
 
-    /// Adds `more` to the progress.
-    pub fn add(&self, more: u64) {
-        self.bar.inc(more);
+    /// Adds `units` to the progress.
+    pub fn add(&self, units: u64) {
+        self.bar.inc(units);
     }
 
     /// A counter for other threads.
@@ -92,7 +92,7 @@ impl Drop for Task {
     }
 }
 
-/// Shows a task for each line that `work` reports, until the next one.
+/// Calls `work`, and shows each line that it reports as a task, which is done at the next line.
 pub fn tasks<T, E>(work: impl FnOnce(&dyn Fn(&str)) -> Result<T, E>) -> Result<T, E> {
     let current = RefCell::new(None);
     let done = |task: Option<Task>| task.map_or((), Task::done);
@@ -102,7 +102,7 @@ pub fn tasks<T, E>(work: impl FnOnce(&dyn Fn(&str)) -> Result<T, E>) -> Result<T
 }
 
 fn style(template: &str) -> ProgressStyle {
-    // A test checks the templates; the default style is a harmless fallback.
+    // The templates are valid, which a test checks, so the default style is never used.
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lengths_and_numbers() {
+    fn large_lengths_and_numbers_take_several_bytes() {
         let mut m = Message::default();
         m.varint(300);
         assert_eq!(m.0, [0xac, 2]);

@@ -1,5 +1,5 @@
-//! Notes that the ranks of a job leave for each other where no collective can carry them. Each note is an
-//! empty object below a URL that all ranks share; its name is its content.
+//! Notes through which the ranks of a job communicate when no collective operation is possible. A note is an
+//! empty object below a URL that all ranks share; the content of the note is in the object's name.
 
 use shardstream::store::Store;
 use shardstream::{ErrorKind, Topology};
@@ -11,15 +11,15 @@ pub(crate) struct RankNotes {
     store: Store,
     url: String,
     topology: Topology,
-    /// Part of the names, so that notes of an earlier run of the job are ignored.
+    /// The first step of the run. It is a part of the names, so that notes of an earlier run are ignored.
     first_step: u64,
 }
 
-/// What a rank says: a word and a number of steps.
+/// A note of a rank: a word and a number of steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Note {
     pub(crate) rank: usize,
-    /// Letters only.
+    /// Has letters only.
     pub(crate) word: String,
     pub(crate) steps: u64,
 }
@@ -48,7 +48,7 @@ impl RankNotes {
         Ok(notes.filter(|(first, _)| *first == self.first_step).map(|(_, note)| note).collect())
     }
 
-    /// Deletes all notes of this rank; as rank 0, those of all ranks. For the start of a run.
+    /// Deletes the notes of this rank, or on rank 0 the notes of all ranks. Called at the start of a run.
     pub(crate) fn clear(&self) {
         self.delete(|rank| rank == self.topology.rank() || self.topology.rank() == 0);
     }
@@ -58,9 +58,10 @@ impl RankNotes {
         self.delete(|rank| rank == self.topology.rank());
     }
 
-    fn delete(&self, of: impl Fn(usize) -> bool) {
+    /// Deletes the notes of the ranks that `includes` selects.
+    fn delete(&self, includes: impl Fn(usize) -> bool) {
         for url in self.objects().unwrap_or_default() {
-            if parse(&url).is_some_and(|(_, note)| of(note.rank)) {
+            if parse(&url).is_some_and(|(_, note)| includes(note.rank)) {
                 // Another rank may have deleted it already.
                 let _ = self.store.delete(&url);
             }
@@ -75,7 +76,7 @@ impl RankNotes {
     }
 }
 
-/// The first step and the note that the name of an object holds.
+/// Parses the name of a note's object. Returns the first step of its run, and the note.
 fn parse(url: &str) -> Option<(u64, Note)> {
     let name = url.rsplit(['/', MAIN_SEPARATOR]).next()?;
     let (rank, rest) = name.strip_prefix("rank-")?.split_once('.')?;
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn other_objects_are_no_notes() {
+    fn objects_with_other_names_are_ignored() {
         for name in
             ["x", "rank-1.stop.3", "rank-a.from-0.stop.3", "rank-1.from-0.stop", "rank-1.from-0.stop.x"]
         {

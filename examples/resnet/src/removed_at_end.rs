@@ -1,4 +1,4 @@
-//! Files that do not outlive the process, however it ends on its own account.
+//! Files that are removed when the process ends, also if it ends without running destructors.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,12 +10,12 @@ fn files() -> MutexGuard<'static, Vec<PathBuf>> {
     FILES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file that is removed when this is dropped, or by [`remove_all`].
+/// A file that is removed when this value is dropped, or by [`remove_all`].
 #[derive(Debug)]
 pub(crate) struct RemovedAtEnd(PathBuf);
 
 impl RemovedAtEnd {
-    /// The file need not exist yet.
+    /// Registers a file, which need not exist yet.
     pub(crate) fn new(path: PathBuf) -> Self {
         files().push(path.clone());
         RemovedAtEnd(path)
@@ -29,7 +29,7 @@ impl Drop for RemovedAtEnd {
     }
 }
 
-/// Removes all of them: for a process that ends without running destructors.
+/// Removes all registered files. Called before the process ends without running destructors.
 pub(crate) fn remove_all() {
     for path in files().drain(..) {
         let _ = fs::remove_file(path);
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_removed_by_a_drop() {
+    fn dropping_the_value_removes_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         let removed = RemovedAtEnd::new(path.clone());

@@ -1,46 +1,46 @@
-//! What a training has done so far: sums, times and finished epochs. A checkpoint stores these structs, so a
+//! The progress of a training: sums, times and finished epochs. A checkpoint includes these structs, so a
 //! resumed training continues with the same sums.
 
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// One pass over the training data, and over the validation data after it.
+/// A finished epoch: one pass over the training data, followed by one over the validation data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Epoch {
-    /// Steps taken.
+    /// Number of steps.
     pub steps: u64,
-    /// Training samples seen.
+    /// Number of training samples.
     pub samples: u64,
-    /// Duration of the training part.
+    /// Duration of the training, without the validation.
     pub time: Duration,
-    /// Wait for the first batch; of a resumed epoch, since it was resumed.
+    /// Wait for the first batch. In a resumed epoch, that is the first batch after the resume.
     pub first_batch: Duration,
-    /// Wait for batches, including the first.
+    /// Total wait for batches, including the first.
     pub data_wait: Duration,
-    /// Share of the steps whose batch was ready, 0 to 1; of a resumed epoch, since it was resumed.
+    /// Share of the steps whose batch was ready in time, 0 to 1. In a resumed epoch, only steps after the
+    /// resume count.
     pub readiness: f64,
     /// Mean loss.
     pub loss: f64,
-    /// Share of the training samples that were classified correctly, each before the step that learned from
-    /// it.
+    /// Share of the training samples that were classified correctly, before the step that trained on them.
     pub train_accuracy: f64,
-    /// Validation samples seen.
+    /// Number of validation samples.
     pub validation_samples: u64,
     /// Share of the validation samples that are classified correctly.
     pub validation_accuracy: f64,
-    /// Share of the validation samples whose class is among the five that the network finds most likely
-    /// (among all, where there are fewer).
+    /// Share of the validation samples whose class is among the five that the network finds most likely. With
+    /// fewer than five classes it is 1.
     pub validation_top5_accuracy: f64,
 }
 
 /// Counts over validation samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EvalCounts {
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
-    /// Samples that are classified correctly.
+    /// Number of samples that are classified correctly.
     pub correct: u64,
-    /// Samples whose class is among the five that the network finds most likely.
+    /// Number of samples whose class is among the five that the network finds most likely.
     pub top5: u64,
 }
 
@@ -60,12 +60,12 @@ impl Epoch {
     }
 }
 
-/// A whole training.
+/// The summary of a training.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
-    /// In order.
+    /// The finished epochs, in order.
     pub epochs: Vec<Epoch>,
-    /// Duration including validation; of a resumed training, including earlier processes.
+    /// Duration of the training, including validation and earlier processes.
     pub time: Duration,
 }
 
@@ -73,30 +73,30 @@ impl Summary {
     /// The best validation accuracy and its epoch, counted from 1.
     pub fn best(&self) -> Option<(f64, usize)> {
         let numbered = self.epochs.iter().enumerate().map(|(i, e)| (e.validation_accuracy, i + 1));
-        // The first of equals.
+        // Of epochs with the same accuracy, the first.
         numbered.reduce(|best, e| if e.0 > best.0 { e } else { best })
     }
 
-    /// Training samples per second of training.
+    /// Training samples per second, without the time of validation.
     pub fn rate(&self) -> f64 {
         let time = self.epochs.iter().map(|e| e.time).sum();
         rate(self.epochs.iter().map(|e| e.samples).sum(), time)
     }
 }
 
-/// How far a training has come. The default is its beginning.
+/// The progress of a training. The default is the start of a training.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// The epochs that are done.
+    /// The finished epochs.
     pub epochs: Vec<Epoch>,
-    /// The epoch in progress, after those.
+    /// The epoch in progress.
     pub running: RunningEpoch,
     /// Duration of the whole training, including earlier processes.
     pub time: Duration,
 }
 
 impl Progress {
-    /// Steps of the whole training.
+    /// Number of steps since the start of the training.
     pub fn steps(&self) -> u64 {
         self.epochs.iter().map(|e| e.steps).sum::<u64>() + self.running.steps()
     }
@@ -105,11 +105,11 @@ impl Progress {
 /// An epoch in progress.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunningEpoch {
-    /// Sums up to the last line of the log.
+    /// Sums over the steps up to the last line of the log.
     pub logged: Tally,
-    /// Sums since then.
+    /// Sums over the steps since the last line of the log.
     pub since_log: Tally,
-    /// Spent in the epoch.
+    /// Time spent in the epoch.
     pub time: Duration,
     /// Part of `time` since the last line of the log.
     pub time_since_log: Duration,
@@ -118,22 +118,22 @@ pub struct RunningEpoch {
 }
 
 impl RunningEpoch {
-    /// Steps of this epoch.
+    /// Number of steps of this epoch.
     pub fn steps(&self) -> u64 {
         self.logged.steps + self.since_log.steps
     }
 
-    /// Samples of this epoch.
+    /// Number of samples of this epoch.
     pub fn samples(&self) -> u64 {
         self.logged.samples + self.since_log.samples
     }
 }
 
-/// The error of a loss that became NaN or infinite.
+/// The error for a loss that became NaN or infinite.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error("the loss became {loss} at step {step}: try a lower learning rate")]
 pub struct Diverged {
-    /// Counted from 1, in the epoch.
+    /// The step of the epoch, counted from 1.
     pub step: u64,
     /// The loss.
     pub loss: f32,
@@ -142,18 +142,18 @@ pub struct Diverged {
 /// Sums over steps.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
-    /// Steps.
+    /// Number of steps.
     pub steps: u64,
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
-    /// Samples that were classified correctly.
+    /// Number of samples that were classified correctly.
     pub correct: u64,
-    /// Sum of the losses.
+    /// Sum of the losses of the steps.
     pub loss: f64,
 }
 
 impl Tally {
-    /// Adds a step of this many samples.
+    /// Adds step `step` of the epoch, with `samples` samples. Fails if the loss is not finite.
     pub fn add(&mut self, loss: f32, correct: u64, step: u64, samples: u64) -> Result<(), Diverged> {
         if !loss.is_finite() {
             return Err(Diverged { step, loss });
@@ -171,7 +171,7 @@ impl Tally {
     }
 }
 
-/// A stopwatch that can resume from another one's time.
+/// A stopwatch that can start at an earlier stopwatch's time.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     before: Duration,
@@ -195,7 +195,7 @@ pub fn rate(samples: u64, time: Duration) -> f64 {
     share(samples as f64, time.as_secs_f64())
 }
 
-/// The share in percent; 0 if `whole` is 0.
+/// `part / whole` in percent; 0 if `whole` is 0.
 pub fn percent(part: f64, whole: f64) -> f64 {
     100.0 * share(part, whole)
 }
@@ -226,7 +226,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_summary_names_the_first_best_epoch_and_the_rate_over_all() {
+    fn the_summary_has_the_first_best_epoch_and_the_rate_over_all_epochs() {
         let epochs = vec![epoch(0.5, 100, 1), epoch(0.9, 100, 1), epoch(0.9, 200, 2)];
         let summary = Summary { epochs, time: Duration::from_secs(5) };
         assert_eq!(summary.best(), Some((0.9, 2)));
@@ -235,12 +235,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn no_time_is_no_rate() {
+    fn the_rate_over_no_time_is_zero() {
         assert_eq!(rate(5, Duration::ZERO), 0.0);
     }
 
     #[test]
-    fn a_clock_resumes_from_the_time_before() {
+    fn a_clock_starts_at_the_time_before() {
         let before = Duration::from_secs(1000);
         assert!(Clock::from(before).elapsed() >= before);
     }

@@ -1,56 +1,57 @@
-//! The learning rate.
+//! The schedule of the learning rate.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Linear warm-up in steps, times a decay in epochs.
+/// A learning rate with a linear warm-up over steps and a decay over epochs, multiplied with each other.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Schedule {
     /// The highest rate.
     pub peak: f32,
-    /// Steps until the warm-up is over.
+    /// Number of steps of the warm-up.
     pub warmup: u64,
-    /// How the rate falls.
+    /// The decay of the rate.
     pub decay: Decay,
 }
 
-/// How a rate falls with the epochs; as text `cosine`, `step:20:5`, `exponential:20:5` or `constant`.
+/// The decay of a learning rate over the epochs. Its text is `cosine`, `step:20:5`, `exponential:20:5` or
+/// `constant`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Decay {
-    /// A half cosine, down to zero at the end of the last epoch.
+    /// The rate falls along half a cosine, to zero at the end of the last epoch.
     #[default]
     Cosine,
-    /// Divided by `divisor` each time `every` epochs are over.
+    /// The rate is divided by `divisor` after every `every` epochs.
     Step {
-        /// Number of epochs; above zero, and may be a fraction.
+        /// Number of epochs, above zero; may be a fraction.
         every: f64,
-        /// At least 1.
+        /// The divisor, at least 1.
         divisor: f64,
     },
-    /// The smooth form of [`Step`](Self::Step): it meets the same rates after every `every` epochs, and falls
-    /// evenly in between.
+    /// The rate falls exponentially, by `divisor` over `every` epochs. After each `every` epochs it equals
+    /// that of [`Step`](Self::Step).
     Exponential {
-        /// Number of epochs; above zero, and may be a fraction.
+        /// Number of epochs, above zero; may be a fraction.
         every: f64,
-        /// At least 1.
+        /// The divisor, at least 1.
         divisor: f64,
     },
-    /// The rate does not fall.
+    /// The rate does not decay.
     Constant,
 }
 
 impl Schedule {
-    /// The rate of step `step` of the whole training, counted from 0, when `epoch` of `epochs` epochs are
-    /// done (1.5: half of the second). Epochs are a parameter, and not computed from the steps, because the
-    /// length of a stream may be unknown.
+    /// The rate of step `step` of the training, counted from 0. `epoch` of `epochs` epochs are done then; 1.5
+    /// is the middle of the second epoch. `epoch` is not computed from `step`, because the number of steps of
+    /// an epoch may be unknown.
     pub fn at(&self, step: u64, epoch: f64, epochs: f64) -> f32 {
-        let warm = ((step + 1) as f64 / self.warmup.max(1) as f64).min(1.0);
-        (f64::from(self.peak) * warm * self.decay.at(epoch, epochs)) as f32
+        let warmup = ((step + 1) as f64 / self.warmup.max(1) as f64).min(1.0);
+        (f64::from(self.peak) * warmup * self.decay.at(epoch, epochs)) as f32
     }
 }
 
 impl Decay {
-    /// The remaining share of the rate, 0 to 1.
+    /// The factor of the rate, 0 to 1.
     fn at(&self, epoch: f64, epochs: f64) -> f64 {
         let epoch = epoch.clamp(0.0, epochs);
         match self {
@@ -73,11 +74,11 @@ impl fmt::Display for Decay {
     }
 }
 
-/// The error of a text that is not a [`Decay`].
+/// The error for a text that is not a [`Decay`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no decay {0:?}: it is cosine, constant, step:EPOCHS:DIVISOR or exponential:EPOCHS:DIVISOR, with epochs \
-     above 0 and a divisor of at least 1"
+    "unknown decay {0:?}: give cosine, constant, step:EPOCHS:DIVISOR or exponential:EPOCHS:DIVISOR, with \
+     epochs above 0 and a divisor of at least 1"
 )]
 pub struct ParseDecayError(String);
 
@@ -85,22 +86,22 @@ impl FromStr for Decay {
     type Err = ParseDecayError;
 
     fn from_str(text: &str) -> Result<Self, ParseDecayError> {
-        let number = |text: &str, least: f64| {
-            text.parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0 && *n >= least)
+        let error = || ParseDecayError(text.into());
+        let number = |text: &str, min: f64| match text.parse::<f64>() {
+            Ok(number) if number.is_finite() && number > 0.0 && number >= min => Ok(number),
+            _ => Err(error()),
         };
-        let parsed = match text.split(':').collect::<Vec<_>>()[..] {
-            ["cosine"] => Some(Self::Cosine),
-            ["constant"] => Some(Self::Constant),
-            [kind, every, divisor] => {
-                number(every, 0.0).zip(number(divisor, 1.0)).and_then(|(every, divisor)| match kind {
-                    "step" => Some(Self::Step { every, divisor }),
-                    "exponential" => Some(Self::Exponential { every, divisor }),
-                    _ => None,
-                })
+        match text.split(':').collect::<Vec<_>>()[..] {
+            ["cosine"] => Ok(Self::Cosine),
+            ["constant"] => Ok(Self::Constant),
+            ["step", every, divisor] => {
+                Ok(Self::Step { every: number(every, 0.0)?, divisor: number(divisor, 1.0)? })
             }
-            _ => None,
-        };
-        parsed.ok_or_else(|| ParseDecayError(text.into()))
+            ["exponential", every, divisor] => {
+                Ok(Self::Exponential { every: number(every, 0.0)?, divisor: number(divisor, 1.0)? })
+            }
+            _ => Err(error()),
+        }
     }
 }
 
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn rises_then_falls_to_zero() {
+    fn the_rate_rises_and_then_falls_to_zero() {
         let s = schedule(10, "cosine");
         let rates: Vec<f32> = (0..100).map(|i| s.at(i, i as f64 / 25.0, 4.0)).collect();
         near(rates[0], 0.02);
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_divide_at_each_interval_of_epochs() {
+    fn a_step_decay_divides_the_rate_at_each_interval() {
         let s = schedule(1, "step:20:5");
         for (epoch, rate) in
             [(0.0, 0.2), (19.99, 0.2), (20.0, 0.04), (39.0, 0.04), (40.0, 0.008), (60.0, 0.0016)]
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exponential_meets_the_steps_and_is_smooth_between_them() {
+    fn the_exponential_decay_equals_the_step_decay_at_each_interval() {
         let s = schedule(1, "exponential:20:5");
         for (epoch, rate) in [(0.0, 0.2), (20.0, 0.04), (40.0, 0.008), (10.0, 0.2 / 5f32.sqrt())] {
             near(s.at(99, epoch, 100.0), rate);
@@ -150,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn constant_only_warms_up() {
+    fn a_constant_rate_only_has_a_warmup() {
         let s = schedule(4, "constant");
         let rates = [0, 1, 2, 3, 4, 1000].map(|step| s.at(step, step as f64, 9.0));
         assert_eq!(rates, [0.05, 0.1, 0.15, 0.2, 0.2, 0.2]);
     }
 
     #[test]
-    fn odd_input_stays_in_range() {
+    fn extreme_arguments_give_a_rate_in_range() {
         for decay in ["cosine", "step:0.5:2", "exponential:3:1", "constant"] {
             let s = schedule(0, decay);
             near(s.at(0, 0.0, 3.0), 0.2);
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn decays_are_text_and_back() {
+    fn decays_are_parsed_and_formatted() {
         for text in ["cosine", "step:20:5", "step:0.5:2.5", "exponential:20:5", "constant"] {
             assert_eq!(text.parse::<Decay>().unwrap().to_string(), text);
         }

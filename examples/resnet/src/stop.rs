@@ -1,9 +1,10 @@
-//! Stopping a training early, after the same step on all ranks.
+//! Stops a training early, after the same step on all ranks.
 //!
-//! A rank that stops alone would leave the others waiting in the collective of the next step. So the ranks
-//! agree: each starts no further step, publishes how many it has started, and reads the numbers of the
-//! others. All continue to the highest number. A rank that waits in a collective for a slower one is
-//! released, since the slower one reaches the same step.
+//! If a rank stopped alone, the others would wait forever in the collective operation of the next step. So
+//! the ranks agree on a step. After a request, each rank starts no further step, writes the number of steps
+//! that it has started, and reads the numbers of the other ranks. Then all ranks continue to the highest
+//! number. A rank that waits in a collective operation does not hang, since the slower ranks reach the same
+//! step.
 
 use crate::causes::with_causes;
 use crate::exit_code::EXIT_STOPPED;
@@ -18,12 +19,12 @@ use std::time::Duration;
 
 /// Interval between checks for a request of another rank.
 const REQUEST_POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Interval between checks for the numbers of the others.
+/// Interval between checks for the numbers of the other ranks.
 const COUNT_POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Time for the current step to end where several processes cannot agree, for want of a shared URL.
+/// Time for the current step to end if the ranks have no shared URL, and so cannot agree on a step.
 const UNAGREED_TIMEOUT: Duration = Duration::from_secs(10);
-/// Number of started steps from which the result of a step has been read. A collective of all ranks computes
-/// it, so all ranks run, and have cleared the notes of an earlier run.
+/// After this number of started steps, the result of a step has been read. All ranks together have computed
+/// that result, so all ranks are running, and have deleted the notes of earlier runs.
 const MIN_STARTED_FOR_CLEAN_NOTES: u64 = 4;
 
 /// A request to stop, and the step after which the training stops. Clones share one request.
@@ -39,15 +40,15 @@ struct SharedGate {
 #[derive(Debug, Default)]
 struct Gate {
     requested: bool,
-    /// Nothing is computed that would be lost by ending at once.
+    /// Whether there is nothing that a checkpoint could save, so that a request ends the process at once.
     idle: bool,
-    /// No step may start until `last` is set.
+    /// Whether no step may start until `last` is set.
     frozen: bool,
-    /// Whether a thread of this process negotiates with the other ranks.
+    /// Whether a thread of this process waits for requests of all ranks, to agree on a step.
     agreeing: bool,
-    /// Training has ended without a request.
+    /// Whether the training has ended without a request.
     finished: bool,
-    /// Steps of training and validation that were started.
+    /// Number of steps of training and validation that were started.
     started: u64,
     /// The number of started steps at which the training stops.
     last: Option<u64>,
@@ -58,21 +59,20 @@ impl Stop {
         self.0.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests that the training stop after the current step. Returns whether that had been requested
-    /// before.
+    /// Requests that the training stop after the current step. Returns whether a stop was requested before.
     pub fn request(&self) -> bool {
         let mut gate = self.gate();
         if gate.idle {
             end("nothing to save yet", i32::from(EXIT_STOPPED));
         }
-        let before = std::mem::replace(&mut gate.requested, true);
+        let was_requested = std::mem::replace(&mut gate.requested, true);
         if !gate.agreeing {
             let started = gate.started;
             gate.last.get_or_insert(started);
         }
         drop(gate);
         self.0.changed.notify_all();
-        before
+        was_requested
     }
 
     /// Whether a stop was requested.
@@ -80,14 +80,14 @@ impl Stop {
         self.gate().requested
     }
 
-    /// Sets whether nothing is computed that a checkpoint could save. Then a request ends the process at
+    /// Sets whether there is nothing yet that a checkpoint could save. A request then ends the process at
     /// once.
     pub fn set_idle(&self, idle: bool) {
         self.gate().idle = idle;
     }
 
-    /// Connects this rank with the others, if there are others, through objects below `url`. Without a URL
-    /// each rank stops by itself. `first_step` is the step at which the job begins or resumes, the same on
+    /// Connects this rank with the other ranks, if there are any, through objects below `url`. Without a URL
+    /// each rank stops by itself. `first_step` is the step at which the job starts or resumes, the same on
     /// all ranks.
     pub fn join(&self, topology: Topology, url: Option<String>, first_step: u64) -> std::io::Result<()> {
         if topology.world_size() == 1 {
@@ -98,7 +98,7 @@ impl Stop {
             let alone = move || {
                 drop(stop.wait(|gate| gate.requested, None));
                 thread::sleep(UNAGREED_TIMEOUT);
-                // The other ranks may have stopped at another step, and then this step never ends.
+                // Other ranks may have stopped before this step, which then never ends.
                 end("a step has not ended within 10 s of the signal", i32::from(EXIT_STOPPED));
             };
             return thread::Builder::new().name("stop".into()).spawn(alone).map(drop);
@@ -112,8 +112,8 @@ impl Stop {
         thread::Builder::new().name("stop".into()).spawn(move || stop.agree(&notes)).map(drop)
     }
 
-    /// Counts the next step of training or validation. Waits while the ranks negotiate. Returns `false` if
-    /// the training stops before this step.
+    /// Counts the next step of training or validation, and returns whether it may start. Returns `false` if
+    /// the training stops before this step. Waits while the ranks agree on the last step.
     pub fn start_step(&self) -> bool {
         let mut gate = self.wait(|gate| gate.last.is_some() || !gate.frozen, None);
         if gate.last.is_some_and(|last| gate.started >= last) {
@@ -126,7 +126,8 @@ impl Stop {
         true
     }
 
-    /// Reports that no step follows, also to the other ranks, since a slower one may still be asked to stop.
+    /// Reports that no step follows. The other ranks get that report too, since a slower rank may still get a
+    /// request to stop.
     pub fn finish(&self) {
         let mut gate = self.gate();
         gate.finished = true;
@@ -136,10 +137,10 @@ impl Stop {
         }
     }
 
-    fn wait(&self, until: impl Fn(&Gate) -> bool, at_most: Option<Duration>) -> MutexGuard<'_, Gate> {
+    fn wait(&self, until: impl Fn(&Gate) -> bool, timeout: Option<Duration>) -> MutexGuard<'_, Gate> {
         let gate = self.gate();
         let wait = |gate: &mut Gate| !until(gate);
-        match at_most {
+        match timeout {
             None => self.0.changed.wait_while(gate, wait).unwrap_or_else(PoisonError::into_inner),
             Some(time) => {
                 self.0.changed.wait_timeout_while(gate, time, wait).unwrap_or_else(PoisonError::into_inner).0
@@ -147,7 +148,7 @@ impl Stop {
         }
     }
 
-    /// Waits for a request on any rank, and negotiates the step after which all stop.
+    /// Waits for a request on any rank, and agrees with the other ranks on the last step.
     fn agree(&self, notes: &RankNotes) {
         drop(self.wait(|gate| gate.started >= MIN_STARTED_FOR_CLEAN_NOTES || gate.finished, None));
         loop {
@@ -165,38 +166,33 @@ impl Stop {
         let (started, finished) = (gate.started, gate.finished);
         drop(gate);
         write(notes, StepCount { started, is_request: !finished });
-        let mut last = finished.then_some(started);
-        while last.is_none() {
-            last = agreed_step(notes);
-            if last.is_none() {
-                thread::sleep(COUNT_POLL_INTERVAL);
-            }
-        }
+        let last = if finished { started } else { wait_for_agreed_step(notes) };
         let mut gate = self.gate();
-        gate.last = last;
+        gate.last = Some(last);
         gate.agreeing = false;
         drop(gate);
         self.0.changed.notify_all();
     }
 }
 
-/// Ends the process at once, without exit handlers. These destroy objects of the plugin that its threads
-/// still use, which now and then ends in a SIGSEGV.
+/// Ends the process at once, without exit handlers. Exit handlers destroy objects of the plugin that its
+/// threads still use, which sometimes causes a SIGSEGV.
 pub fn end(why: &str, code: i32) -> ! {
     removed_at_end::remove_all();
     let _ = writeln!(std::io::stderr(), "stopped at once: {why}");
     signal_hook::low_level::exit(code)
 }
 
-/// Number of steps that a rank had started when it was asked to stop or had finished.
+/// The number of steps that a rank has started, as in its note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct StepCount {
     started: u64,
+    /// Whether the rank wants to stop; otherwise it has finished.
     is_request: bool,
 }
 
 impl StepCount {
-    /// The word for it in notes.
+    /// The word of the note.
     fn word(self) -> &'static str {
         if self.is_request { "stop" } else { "done" }
     }
@@ -211,29 +207,44 @@ impl StepCount {
     }
 }
 
-/// The number of each rank that has written one.
+/// The numbers of the ranks that have written a note.
 fn step_counts(notes: &RankNotes) -> shardstream::Result<BTreeMap<usize, StepCount>> {
     Ok(notes.read()?.iter().filter_map(|note| Some((note.rank, StepCount::from_note(note)?))).collect())
 }
 
-/// The highest number, once all ranks have written theirs.
-fn agreed_step(notes: &RankNotes) -> Option<u64> {
-    let ranks = step_counts(notes).ok()?;
-    let all = (0..notes.topology().world_size()).all(|rank| ranks.contains_key(&rank));
-    ranks.values().map(|number| number.started).max().filter(|_| all)
+/// Waits until all ranks have written their numbers, and returns the highest.
+fn wait_for_agreed_step(notes: &RankNotes) -> u64 {
+    loop {
+        if let Some(step) = agreed_step(notes) {
+            return step;
+        }
+        thread::sleep(COUNT_POLL_INTERVAL);
+    }
 }
 
-/// Writes the number of this rank, and retries after errors, since the others wait for it. A second signal
-/// ends the process.
+/// The highest number, if all ranks have written theirs.
+fn agreed_step(notes: &RankNotes) -> Option<u64> {
+    let counts = step_counts(notes).ok()?;
+    if !(0..notes.topology().world_size()).all(|rank| counts.contains_key(&rank)) {
+        return None;
+    }
+    counts.values().map(|count| count.started).max()
+}
+
+/// Writes the number of this rank. Retries after errors, since the other ranks wait for the number; a second
+/// signal ends the process.
 fn write(notes: &RankNotes, number: StepCount) {
     for attempt in 1.. {
         match notes.write(number.word(), number.started) {
             Ok(()) => return,
-            // If all have finished, nobody waits for it.
+            // The other ranks have most likely finished too, and then none waits for the number.
             Err(_) if !number.is_request && attempt == 3 => return,
             Err(e) if attempt == 1 => {
-                let _ =
-                    writeln!(std::io::stderr(), "warning: cannot tell the other ranks: {}", with_causes(&e));
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "warning: cannot write this rank's number of steps for the other ranks: {}",
+                    with_causes(&e)
+                );
             }
             Err(_) => {}
         }
@@ -247,7 +258,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
-    fn one_process_stops_after_the_step_that_has_started() {
+    fn a_single_process_stops_after_the_current_step() {
         let stop = Stop::default();
         stop.join(Topology::single(), None, 0).unwrap();
         assert!(stop.start_step() && stop.start_step());
@@ -256,9 +267,9 @@ mod tests {
         stop.finish();
     }
 
-    /// Runs `steps` steps on each of three ranks, of which one is asked to stop at its step `at`; how far
-    /// each came.
-    fn run_three_ranks(steps: u64, at: u64) -> Vec<u64> {
+    /// Runs `steps` steps on each of three ranks. Rank 1 gets a request to stop at its step `requested_at`.
+    /// Returns the number of steps of each rank.
+    fn run_three_ranks(steps: u64, requested_at: u64) -> Vec<u64> {
         let dir = tempfile::tempdir().unwrap();
         let url = dir.path().join("stop").to_str().unwrap().to_owned();
         let done = [const { AtomicU64::new(0) }; 3];
@@ -271,7 +282,7 @@ mod tests {
                         if !stop.start_step() {
                             break;
                         }
-                        if rank == 1 && step == at {
+                        if rank == 1 && step == requested_at {
                             stop.request();
                         }
                         done.store(step, Ordering::SeqCst);
@@ -285,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_run_left_asks_nobody_to_stop() {
+    fn notes_of_an_earlier_run_are_not_requests() {
         let dir = tempfile::tempdir().unwrap();
         let url = dir.path().join("stop").to_str().unwrap().to_owned();
         let notes = |first_step| RankNotes::new(url.clone(), Topology::new(1, 3).unwrap(), first_step);
@@ -296,15 +307,15 @@ mod tests {
     }
 
     #[test]
-    fn ranks_stop_after_the_same_step_though_one_alone_was_asked() {
+    fn all_ranks_stop_after_the_same_step_at_the_request_of_one() {
         let done = run_three_ranks(100_000, 50);
         assert!(done[0] >= 50 && done[0] < 100_000, "{done:?}");
         assert_eq!(done, [done[0]; 3]);
     }
 
     #[test]
-    fn a_rank_that_has_finished_lets_the_others_finish() {
+    fn a_request_after_another_rank_has_finished_lets_all_ranks_finish() {
         assert_eq!(run_three_ranks(40, 39), [40; 3]);
-        assert_eq!(run_three_ranks(40, 41), [40; 3], "nobody was asked");
+        assert_eq!(run_three_ranks(40, 41), [40; 3], "no rank gets a request");
     }
 }

@@ -1,4 +1,4 @@
-"""What TensorBoard reads in a directory of event files, as JSON."""
+"""Prints, as JSON, the content of a directory of event files as TensorBoard reads it."""
 
 import json
 import os

@@ -1,16 +1,16 @@
-//! A small image data set that is drawn, not downloaded.
+//! Draws the images of a small data set, so that none need be downloaded.
 //!
-//! Ten classes of shapes and textures in random colours, places, sizes and light, with noise. Colours say
-//! nothing about the class: a linear classifier is right for about a quarter of the images, and ResNet-8 for
-//! more than 90 % after three passes over 4096 images. A horizontal flip or a shift by a few pixels preserves
-//! the class.
+//! Images have ten classes of shapes and textures, in random colours, positions, sizes and light, with noise.
+//! Colours do not depend on the class: a linear classifier is right for about a quarter of the images, and
+//! ResNet-8 for more than 90 % after three epochs of 4096 images. A horizontal flip or a shift by a few
+//! pixels does not change the class.
 
 use shardstream::Rng;
 
 /// Height and width of an image.
 pub const SIZE: usize = 32;
 
-/// Bytes of an image: RGB, rows first.
+/// Number of bytes of an image, as (height, width, RGB).
 pub const BYTES: usize = SIZE * SIZE * 3;
 
 /// Names of the classes, by label.
@@ -27,8 +27,9 @@ pub const CLASSES: [&str; 10] = [
     "checker",
 ];
 
-/// Image number `index` of a class (taken modulo ten) under a seed: a pure function, equal on every
-/// machine. It uses no transcendental functions, whose last bit may differ between platforms.
+/// Draws image number `index` of class `class % 10`, with a seed. The bytes depend only on the arguments, and
+/// are the same on every machine: the function uses no transcendental functions, whose last bit may differ
+/// between platforms.
 pub fn image(class: usize, index: u64, seed: u64) -> [u8; BYTES] {
     let class = class % CLASSES.len();
     let mut rng = Rng::new(seed, class as u64, index);
@@ -39,12 +40,12 @@ pub fn image(class: usize, index: u64, seed: u64) -> [u8; BYTES] {
     for (i, pixel) in pixels.chunks_exact_mut(3).enumerate() {
         let x = (i % SIZE) as f32 + 0.5;
         let y = (i / SIZE) as f32 + 0.5;
-        // Edges are soft over one pixel.
+        // Edges are blurred over one pixel.
         let cover = (0.5 - figure.distance(x, y)).clamp(0.0, 1.0);
         let shade = paint.shade(x, y);
         for (channel, value) in pixel.iter_mut().enumerate() {
             let (back, front) = (paint.back[channel], paint.front[channel]);
-            // The sum of two draws: a triangular distribution.
+            // The sum of two uniform numbers has a triangular distribution.
             let grain = uniform(&mut rng, -noise, noise) + uniform(&mut rng, -noise, noise);
             *value = (back + (front - back) * cover + shade + grain).clamp(0.0, 255.0) as u8;
         }
@@ -52,7 +53,7 @@ pub fn image(class: usize, index: u64, seed: u64) -> [u8; BYTES] {
     pixels
 }
 
-/// The label of sample `index`: classes take turns, so every run of ten samples has each once.
+/// The label of sample `index`. Labels cycle through the classes, so ten samples in a row have all ten.
 pub fn label(index: u64) -> usize {
     (index % CLASSES.len() as u64) as usize
 }
@@ -62,7 +63,7 @@ fn uniform(rng: &mut Rng, from: f32, to: f32) -> f32 {
     from + (to - from) * rng.unit() as f32
 }
 
-/// Two colours and a light that falls off in one direction.
+/// The colours of figure and background, and the slope of the light, in values per pixel along x and y.
 struct Paint {
     front: [f32; 3],
     back: [f32; 3],
@@ -93,37 +94,39 @@ fn contrast(a: &[f32; 3], b: &[f32; 3]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum()
 }
 
-/// A shape or texture, placed and turned.
+/// A shape or texture, with its position and rotation.
 struct Figure {
     class: usize,
     center: (f32, f32),
-    /// Cosine and sine of a small angle.
-    turn: (f32, f32),
+    /// Cosine and sine of the angle of rotation.
+    rotation: (f32, f32),
     radius: f32,
-    /// Of a texture, in pixels.
+    /// Period of a texture in pixels.
     period: f32,
-    /// Which of the two diagonals.
+    /// Direction of diagonal stripes: 1 or -1.
     mirror: f32,
 }
 
 impl Figure {
     fn draw(rng: &mut Rng, class: usize) -> Self {
         let radius = uniform(rng, 8.0, 12.0);
-        // The figure may touch the border but not leave the image, and most of it survives a shift by 4.
-        let mut place = || uniform(rng, radius, SIZE as f32 - radius);
-        let center = (place(), place());
-        // The half-angle formula: about -14 to 14 degrees.
+        // The figure may touch the border but not leave the image. After a shift by 4 pixels most of it is
+        // still in the image.
+        let mut coordinate = || uniform(rng, radius, SIZE as f32 - radius);
+        let center = (coordinate(), coordinate());
+        // Cosine and sine from the tangent of half the angle, which is between about -14 and 14 degrees.
         let t = uniform(rng, -0.12, 0.12);
-        let turn = ((1.0 - t * t) / (1.0 + t * t), 2.0 * t / (1.0 + t * t));
+        let rotation = ((1.0 - t * t) / (1.0 + t * t), 2.0 * t / (1.0 + t * t));
         let period = uniform(rng, 4.0, 9.0);
         let mirror = if rng.below(2) == 0 { 1.0 } else { -1.0 };
-        Self { class, center, turn, radius, period, mirror }
+        Self { class, center, rotation, radius, period, mirror }
     }
 
-    /// Roughly the distance to the figure's edge in pixels, negative inside.
+    /// The approximate distance to the figure's edge in pixels, negative inside.
     fn distance(&self, x: f32, y: f32) -> f32 {
         let (dx, dy) = (x - self.center.0, y - self.center.1);
-        let (x, y) = (dx * self.turn.0 - dy * self.turn.1, dx * self.turn.1 + dy * self.turn.0);
+        let (cos, sin) = self.rotation;
+        let (x, y) = (dx * cos - dy * sin, dx * sin + dy * cos);
         let (ax, ay, r) = (x.abs(), y.abs(), self.radius);
         let from_center = (x * x + y * y).sqrt();
         match self.class {
@@ -140,7 +143,8 @@ impl Figure {
         }
     }
 
-    /// Distance to the nearest edge of stripes across `u`: half of a period is inside.
+    /// Distance to the nearest edge of stripes along the axis `u`, negative inside. Half of each period is
+    /// inside.
     fn stripe(&self, u: f32) -> f32 {
         let phase = u / self.period;
         ((phase - phase.floor() - 0.5).abs() - 0.25) * self.period
@@ -153,7 +157,7 @@ mod tests {
     use sha2::{Digest, Sha256};
 
     #[test]
-    fn images_never_change() {
+    fn images_have_a_pinned_hash() {
         let mut hash = Sha256::new();
         for index in 0..40 {
             hash.update(image(label(index), index, 1));
@@ -163,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn all_parts_of_the_key_count() {
+    fn images_depend_on_class_index_and_seed() {
         let one = image(3, 5, 7);
         assert_ne!(one, image(4, 5, 7));
         assert_ne!(one, image(3, 6, 7));
@@ -171,7 +175,7 @@ mod tests {
         assert_eq!(one, image(13, 5, 7));
     }
 
-    /// The mean colours of the classes nearly agree, so colour alone says little.
+    /// All classes have nearly the same mean colour, so that a network cannot learn them by colour.
     #[test]
     fn classes_do_not_differ_in_mean_colour() {
         for class in 0..CLASSES.len() {
@@ -182,12 +186,12 @@ mod tests {
         }
     }
 
-    /// Classes differ in the pixels that they cover at the same place and size.
+    /// Figures of different classes cover different pixels, at the same position and size.
     #[test]
     fn figures_are_distinct() {
         let covered = |class| {
             let mut figure = Figure::draw(&mut Rng::new(1, 0, 0), class);
-            (figure.center, figure.radius, figure.turn) = ((16.0, 16.0), 10.0, (1.0, 0.0));
+            (figure.center, figure.radius, figure.rotation) = ((16.0, 16.0), 10.0, (1.0, 0.0));
             let inside = |i: usize| figure.distance((i % SIZE) as f32, (i / SIZE) as f32) < 0.0;
             (0..SIZE * SIZE).map(inside).collect::<Vec<_>>()
         };
@@ -201,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_take_turns() {
+    fn ten_samples_in_a_row_have_all_labels() {
         assert_eq!((0..20).map(label).filter(|l| *l == 7).count(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! A synthetic image data set as PNG shards, for the example trainers and their tests.
+//! Writes shards of synthetic PNG images, for the example trainers and their tests.
 
 mod images;
 
@@ -10,16 +10,16 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-/// The shards of the two parts of a data set, in brace notation.
+/// The patterns of the shards of a data set, in brace notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shards {
-    /// The training part.
+    /// The training shards.
     pub train: String,
-    /// The validation part.
+    /// The validation shards.
     pub validation: String,
 }
 
-/// Number of images of each part.
+/// Number of images of a data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
     /// Training images.
@@ -35,20 +35,21 @@ impl Default for Counts {
 }
 
 const PER_SHARD: u64 = 512;
-/// The images do not depend on the training's seed.
+/// Seed of the images, which do not depend on the training's seed.
 const DATA_SEED: u64 = 1;
-/// Part of the directory's name. Change it with the images, so that older ones are not used in their place.
+/// Version of the images, a part of the directory's name. Increase it when the images change, so that shards
+/// of older images are not used.
 const VERSION: u32 = 1;
 
-/// The shards of the synthetic images below `dir`, written if they are not there yet.
+/// Returns the patterns of shards of synthetic images below `dir`. Writes the shards if they do not exist.
 ///
 /// # Errors
 ///
-/// If they cannot be written.
+/// Fails if the shards cannot be written.
 pub fn shards(dir: &Path, counts: Counts) -> Result<Shards> {
     let name = format!("synthetic-v{VERSION}-{}-{}", counts.train, counts.validation);
     let home = dir.join(&name);
-    // Validation images come after those of the training, so that none is in both.
+    // The numbers of validation images follow those of training images, so that no image is in both.
     let parts = [("train", 0..counts.train), ("val", counts.train..counts.train + counts.validation)];
     if !home.exists() {
         eprintln!(
@@ -59,7 +60,8 @@ pub fn shards(dir: &Path, counts: Counts) -> Result<Shards> {
         );
         let failed = |path: &Path, error| Error::from(error).in_shard(&*path.to_string_lossy());
         fs::create_dir_all(dir).map_err(|error| failed(dir, error))?;
-        // The directory appears with all its shards or not at all; the first process to finish wins.
+        // The directory appears with all its shards or not at all. If several processes write it, that of the
+        // first one to finish stays.
         let partial = tempfile::tempdir_in(dir).map_err(|error| failed(dir, error))?;
         for (part, range) in &parts {
             write(partial.path(), part, range.clone())?;
@@ -95,18 +97,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_that_cannot_be_written_is_named() {
+    fn an_error_names_the_directory_that_cannot_be_written() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let e = shards(file.path(), Counts { train: 1, validation: 1 }).unwrap_err().to_string();
         assert!(e.contains(&file.path().display().to_string()), "{e}");
     }
 
     #[test]
-    fn the_shards_hold_the_images() {
+    fn the_shards_have_the_drawn_images() {
         let dir = tempfile::tempdir().unwrap();
         let counts = Counts { train: 600, validation: 20 };
         let written = shards(dir.path(), counts).unwrap();
-        assert_eq!(shards(dir.path(), counts).unwrap(), written, "the second time they are there");
+        assert_eq!(shards(dir.path(), counts).unwrap(), written, "the second call finds the shards");
         let read = |pattern: &str| {
             let dataset = Dataset::builder(pattern).build().unwrap();
             assert_eq!(dataset.shards().len(), if pattern.contains("train") { 2 } else { 1 });

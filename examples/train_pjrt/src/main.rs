@@ -1,8 +1,8 @@
 //! A small trainer to learn from: tar shards → loader → feed → step → checkpoint → resume.
 //!
-//! Read it from `run` down. It trains a network with one hidden layer to tell horizontal stripes from
-//! vertical ones and from a checkerboard. The step is a StableHLO program, `step.mlir`, which a PJRT plugin
-//! compiles for its device. The device is the CPU, or that of the plugin in `PJRT_PLUGIN`.
+//! Read the code from `run` down. It trains a network with one hidden layer to distinguish horizontal
+//! stripes, vertical stripes and checkerboards. The step is a StableHLO program, `step.mlir`, which a PJRT
+//! plugin compiles for its device. The device is the CPU, or the device of the plugin in `PJRT_PLUGIN`.
 
 use shardstream::codec::Array;
 use shardstream::collate::TensorBatch;
@@ -18,22 +18,22 @@ use std::process::ExitCode;
 /// Any error ends the program with its message.
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// The step that the device runs. Its shapes are those of the constants below.
+/// The step that the device runs. Its shapes match the constants below.
 const PROGRAM: &str = include_str!("step.mlir");
 
 /// Height and width of a picture.
 const SIZE: usize = 16;
 /// Pictures per step.
 const BATCH: usize = 64;
-/// Horizontal stripes, vertical stripes, checkerboard.
+/// Number of classes: horizontal stripes, vertical stripes, checkerboard.
 const CLASSES: usize = 3;
 /// Name and shape of each array of weights, in the order of the program's arguments.
 const WEIGHTS: [(&str, &[usize]); 4] =
     [("w1", &[SIZE * SIZE * 3, 64]), ("b1", &[64]), ("w2", &[64, CLASSES]), ("b2", &[CLASSES])];
 
-/// The seed of the first weights and of the order of the samples.
+/// The seed of the initial weights and of the order of the samples.
 const SEED: u64 = 1;
-/// Steps from one checkpoint to the next.
+/// Number of steps between two checkpoints.
 const CHECKPOINT_STEPS: u64 = 50;
 
 fn main() -> ExitCode {
@@ -55,22 +55,22 @@ fn run() -> Result<()> {
     let shards = write_shards(&dir.join("data"))?;
     let loader = open_loader(&shards)?;
 
-    // Where an earlier run stopped, or the beginning.
+    // The newest checkpoint of an earlier run, or the start of a new training.
     let start = match newest_checkpoint(&dir)? {
         Some(path) => {
             let checkpoint = Checkpoint::load(&path)?;
             println!("resumed from {} after step {}", path.display(), checkpoint.state.batches());
             checkpoint
         }
-        None => Checkpoint { weights: first_weights(), state: loader.epochs(0).state() },
+        None => Checkpoint { weights: initial_weights(), state: loader.epochs(0).state() },
     };
     let end = start.state.batches() + steps;
-    // The rest of the epoch after the state, and then epoch after epoch. The first batches are read while the
-    // step is being compiled.
+    // The batches after the state: the rest of its epoch, and then one epoch after the other. `start` reads
+    // the first batches while the step is being compiled.
     let mut batches = loader.restore(&start.state)?;
     batches.start();
 
-    // A directory that cannot be written fails now, and not after the steps up to the first checkpoint.
+    // If the directory cannot be written, the program fails now, and not at the first checkpoint.
     let writable = dir.join("writable");
     std::fs::write(&writable, b"")
         .and_then(|()| std::fs::remove_file(&writable))
@@ -83,11 +83,11 @@ fn run() -> Result<()> {
 
 // ---- shards ----
 
-/// Writes 1024 pictures into four shards, if they are not there yet. Returns the pattern of their names.
+/// Writes 1024 pictures into four shards, unless the shards exist. Returns the pattern of their names.
 fn write_shards(dir: &Path) -> Result<String> {
     let pattern = format!("{}/train-%06d.tar", dir.display());
     if !dir.join("train-000003.tar").exists() {
-        // A shard appears under its final name once it is complete, so an interrupted run does no harm.
+        // A shard gets its final name when it is complete, so an interrupted run leaves no partial shard.
         let mut writer = ShardWriter::builder(&pattern).max_count(256).build()?;
         for number in 0..1024 {
             let class = number % CLASSES as u64;
@@ -99,7 +99,8 @@ fn write_shards(dir: &Path) -> Result<String> {
     Ok(format!("{}/train-{{000000..000003}}.tar", dir.display()))
 }
 
-/// Stripes or squares of random width, place and colour, with noise. No single pixel tells the class.
+/// Draws stripes or squares of random width, position and colour, with noise. The class does not follow from
+/// any single pixel.
 fn picture(class: u64, number: u64) -> Result<Image> {
     let mut rng = Rng::new(7, class, number);
     let (width, right, down) = (2 + rng.below(3), rng.below(16), rng.below(16));
@@ -117,14 +118,14 @@ fn picture(class: u64, number: u64) -> Result<Image> {
 
 // ---- loader ----
 
-/// Reads the shards in another order in each epoch, decodes on threads, and writes pictures and classes into
-/// batches of two tensors: u8 of (64, 16, 16, 3), and i32 of (64).
+/// A loader that reads the shards in another order in each epoch, and decodes on threads. Its batches have
+/// two tensors: pictures, u8 of (64, 16, 16, 3), and classes, i32 of (64).
 fn open_loader(shards: &str) -> Result<Loader<TensorBatch>> {
     let dataset = Dataset::builder(shards).shuffle_shards(true).streams(4).seed(SEED).build()?;
     let columns = Columns::new()
         .with("image", ImageColumn::new("png", SIZE as u32))
         .with("label", Scalar::<i32>::new("cls"));
-    // Full batches only: the program is compiled for one shape.
+    // Only full batches, since the program is compiled for one shape.
     Ok(Loader::builder(dataset)
         .shuffle(200)
         .collate(columns)
@@ -135,8 +136,8 @@ fn open_loader(shards: &str) -> Result<Loader<TensorBatch>> {
 
 // ---- device ----
 
-/// Opens the devices of the plugin in `PJRT_PLUGIN`, such as `libtpu.so`, or of XLA's plugin for the CPU,
-/// which is downloaded the first time.
+/// Opens the devices of the plugin in `PJRT_PLUGIN`, such as `libtpu.so`. Without that variable, opens those
+/// of XLA's plugin for the CPU, which is downloaded the first time.
 fn open_device() -> Result<Client> {
     let plugin = match std::env::var_os("PJRT_PLUGIN") {
         Some(path) => PathBuf::from(path),
@@ -147,8 +148,8 @@ fn open_device() -> Result<Client> {
     Ok(client)
 }
 
-/// Compiles the step for one device: weights are its state, which it consumes; pictures and classes its
-/// inputs.
+/// Compiles the step for one device. The weights are its state, which it consumes; pictures and classes are
+/// its inputs.
 fn compile(client: &Client) -> Result<Executable, PjrtError> {
     let signature = Signature {
         state: WEIGHTS.iter().map(|(_, shape)| Spec::of::<f32>(&dims(shape))).collect(),
@@ -161,8 +162,9 @@ fn dims(shape: &[usize]) -> Vec<i64> {
     shape.iter().map(|length| *length as i64).collect()
 }
 
-/// Random numbers, smaller where more inputs are summed; biases are zero.
-fn first_weights() -> Vec<Vec<f32>> {
+/// The initial weights: random numbers, whose limit decreases with the number of inputs of a layer. Biases
+/// are zero.
+fn initial_weights() -> Vec<Vec<f32>> {
     let draw = |(number, (_, shape)): (usize, &(&str, &[usize]))| {
         let mut rng = Rng::new(SEED, 0, number as u64);
         let limit = if shape.len() > 1 { (6.0 / shape[0] as f64).sqrt() } else { 0.0 };
@@ -177,13 +179,13 @@ fn first_weights() -> Vec<Vec<f32>> {
 struct DeviceBatch {
     images: Buffer,
     labels: Buffer,
-    /// The state of the loader after this batch. It travels with the batch, since the feed is some batches
-    /// ahead of the step, and a checkpoint must not count those that were not trained on.
+    /// The state of the loader after this batch. The feed is some batches ahead of the step, so the loader's
+    /// own state would count batches that were not trained on.
     state: State,
 }
 
 /// Starts the transfer of a batch. The device reads the pictures from the loader's own memory, which returns
-/// to the loader when the transfer is done.
+/// to the loader when the transfer has ended.
 fn upload(client: &Client, mut batch: TensorBatch) -> shardstream::Result<DeviceBatch> {
     let state = batch.state().cloned().ok_or_else(|| Error::step("a batch of a loader has a state"))?;
     let images = batch.take("image")?.into_bytes();
@@ -194,31 +196,32 @@ fn upload(client: &Client, mut batch: TensorBatch) -> shardstream::Result<Device
 
 // ---- step ----
 
-/// Trains weights that begin as `first` up to step `end`, and saves on the way and at the end.
+/// Trains up to step `end`, starting from the weights `initial`. Saves a checkpoint every `CHECKPOINT_STEPS`
+/// steps and at the end.
 fn train(
     batches: Batches<TensorBatch>,
     client: &Client,
     step: &Executable,
-    first: Vec<Vec<f32>>,
+    initial: Vec<Vec<f32>>,
     end: u64,
     dir: &Path,
 ) -> Result<()> {
     let uploader = client.clone();
     let mut feed = Feed::new(batches, move |batch| upload(&uploader, batch));
     let mut weights = Vec::new();
-    for (values, (_, shape)) in first.iter().zip(WEIGHTS) {
+    for (values, (_, shape)) in initial.iter().zip(WEIGHTS) {
         weights.push(client.upload(values, &dims(shape), 0)?);
     }
     for batch in feed.by_ref() {
         let DeviceBatch { images, labels, state } = batch?;
-        // One list of arguments and one of results for each device.
+        // Arguments and results have one list for each device; here there is one device.
         let mut results = step.run(vec![weights], &[vec![&images, &labels]])?.remove(0);
-        let measured = results.split_off(WEIGHTS.len());
+        let metrics = results.split_off(WEIGHTS.len());
         weights = results;
         let number = state.batches();
         if number.is_multiple_of(10) {
             // Reading a result waits for the step.
-            let (loss, correct) = (measured[0].scalar::<f32>()?, measured[1].scalar::<f32>()?);
+            let (loss, correct) = (metrics[0].scalar::<f32>()?, metrics[1].scalar::<f32>()?);
             println!("step {number}: loss {loss:.4}, {:.1} % correct", 100.0 * correct / BATCH as f32);
         }
         if number.is_multiple_of(CHECKPOINT_STEPS) || number >= end {
@@ -236,15 +239,15 @@ fn train(
 
 // ---- checkpoint ----
 
-/// What a training needs to resume exactly: the weights, and the state of the data at the same step.
+/// The weights and the state of the data at the same step, which a training needs to resume exactly.
 struct Checkpoint {
     weights: Vec<Vec<f32>>,
     state: State,
 }
 
 impl Checkpoint {
-    /// Writes a shard of one sample, with the step in its name. It appears whole or not at all, and weights
-    /// and state cannot come from different steps.
+    /// Writes the checkpoint as a shard of one sample, with the step in the shard's name. A shard appears
+    /// whole or not at all, so the weights and the state of a checkpoint are always of the same step.
     fn save(self, dir: &Path) -> Result<PathBuf> {
         let step = self.state.batches();
         let mut sample = Sample::new("checkpoint").with("state.txt", self.state.to_string());

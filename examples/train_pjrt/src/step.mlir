@@ -1,6 +1,7 @@
-// One step of gradient descent for a network with one hidden layer, in the text form of StableHLO. The first
-// four arguments are the weights. They are also the first four results: `tf.aliasing_output` lets the device
-// update them in place. Then come a batch of pictures and their classes.
+// One step of gradient descent for a network with one hidden layer, as StableHLO text. The first four arguments
+// are the weights, and the first four results are the updated weights: `tf.aliasing_output` lets the device
+// update them in place. The other arguments are a batch of pictures and their classes; the other results are
+// the loss and the number of correct pictures.
 func.func @main(
     %w1: tensor<768x64xf32> {tf.aliasing_output = 0 : i32},
     %b1: tensor<64xf32> {tf.aliasing_output = 1 : i32},

@@ -1,5 +1,5 @@
-//! Counts the samples of the shards that a pattern names, and the bytes of their fields, as
-//! `examples/throughput.rs`.
+//! Counts the samples of a pattern's shards and the bytes of their fields, as `examples/throughput.rs` does,
+//! but with the crate `webdataset`.
 
 use webdataset::{Value, WebDataset};
 

@@ -1,16 +1,16 @@
-//! Shards of numbered samples, and loaders over them.
+//! Shards of numbered samples, and loaders that read them.
 
 use shardstream::Result;
 use shardstream::collate::{Columns, Scalar};
 use shardstream::prelude::*;
 use std::path::Path;
 
-/// Rows of a batch.
+/// Number of rows of a batch.
 pub(crate) const BATCH: usize = 8;
-/// Full batches of an epoch of [`loader`].
+/// Number of full batches in an epoch of [`loader`].
 pub(crate) const STEPS: usize = 12;
 
-/// Five shards, of 20 samples each, written if they are not there yet. The class of a sample is its number.
+/// Writes five shards of 20 samples each, unless they exist. The label of a sample is its number.
 pub(crate) fn shards(dir: &Path) -> String {
     let pattern = format!("{}/train-%06d.tar", dir.display());
     let shards = pattern.replace("%06d", "{000000..000004}");
@@ -25,12 +25,12 @@ pub(crate) fn shards(dir: &Path) -> String {
     shards
 }
 
-/// Shuffled batches, all of them full.
+/// A loader of shuffled, full batches of [`BATCH`] rows.
 pub(crate) fn loader(shards: &str, seed: u64, index: bool) -> Result<Loader<TensorBatch>> {
     loader_of_rank(Topology::single(), BATCH, shards, seed, index)
 }
 
-/// The batches of one rank, of any size.
+/// A loader of shuffled, full batches of `batch` rows for one rank.
 pub(crate) fn loader_of_rank(
     rank: Topology,
     batch: usize,
@@ -51,7 +51,7 @@ pub(crate) fn loader_of_rank(
         .build()
 }
 
-/// The classes of a batch.
+/// The labels of a batch.
 pub(crate) fn labels(batch: &TensorBatch) -> Result<Vec<i32>> {
     Ok(batch.tensor("label")?.as_slice::<i32>()?.to_vec())
 }

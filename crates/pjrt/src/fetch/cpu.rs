@@ -1,19 +1,20 @@
-//! The plugin for the CPU.
+//! Downloads the plugin for the CPU.
 
 use super::error::FetchError;
 use super::pinned::Pinned;
 use super::wheel::Wheel;
 use std::path::PathBuf;
 
-/// The CPU plugin of the OpenXLA project, which drives this machine's processors as devices: from the cache,
-/// or downloaded (64 MB). `report` is called with a line when something begins that takes a while.
+/// Returns the path of the OpenXLA project's CPU plugin, which drives this machine's processors as devices.
+/// If the plugin is not in the cache, downloads it (64 MB). `report` is called with a line of progress before
+/// each slow step.
 ///
-/// The download runs `python3 -m pip`. The file is unpacked only if its sha256 is the pinned one.
+/// The download runs `python3 -m pip`. The wheel is unpacked only if its sha256 is the pinned one.
 ///
 /// # Errors
 ///
-/// [`FetchError::Platform`] on other platforms than Linux on x86-64 and aarch64; the others if the download
-/// fails.
+/// [`FetchError::Platform`] except on Linux on x86-64 and aarch64, where the plugin is published. The other
+/// [`FetchError`]s if the download fails.
 pub fn cpu_plugin(report: &dyn Fn(&str)) -> Result<PathBuf, FetchError> {
     let wheel = cpu_wheel().ok_or_else(|| FetchError::Platform {
         platform: format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH),
@@ -35,9 +36,9 @@ fn wheel_for(system: &str, processor: &str) -> Option<Wheel<'static>> {
     Some(Wheel {
         pinned: Pinned { package: "xla-cpu-pjrt", version: "0.0.1", sha256, download_mb: 64 },
         member: "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so",
-        advice: "It takes python3 with pip 20.3 or newer (on Debian: apt install python3-pip), access to \
-                 a Python package index, and glibc 2.27. Without them: download the wheel elsewhere, \
-                 unzip it, and load the .so in it.",
+        advice: "The download needs python3 with pip 20.3 or newer (on Debian: apt install python3-pip), \
+                 access to a Python package index, and glibc 2.27. Without them: download the wheel \
+                 elsewhere, unzip it, and load the .so in it.",
     })
 }
 
@@ -57,9 +58,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cache_is_where_the_user_says() {
-        let dir = |set: &[(&str, &str)]| {
-            let get = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| v.into());
+    fn environment_variables_set_the_cache_directory() {
+        let dir = |variables: &[(&str, &str)]| {
+            let get = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| v.into());
             cache_dir_of(get).map(|d| d.display().to_string())
         };
         assert_eq!(dir(&[]), None);

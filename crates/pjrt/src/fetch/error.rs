@@ -1,9 +1,9 @@
-//! Why a plugin could not be downloaded.
+//! Errors of downloading a plugin.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a file of a wheel is not available. The messages include their causes, before the advice.
+/// An error of downloading or unpacking a wheel. The message includes the cause, so `source` has none.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
@@ -13,10 +13,10 @@ pub enum FetchError {
         /// Operating system and processor.
         platform: String,
     },
-    /// There is no cache directory.
+    /// No environment variable sets a cache directory.
     #[error("no cache directory: set SHARDSTREAM_CACHE, XDG_CACHE_HOME or HOME")]
     NoCache,
-    /// There is no Python.
+    /// `python3` cannot be run.
     #[error("cannot run python3, which is needed to download {wheel} with pip: {cause}\n{advice}")]
     NoPython {
         /// The wheel.
@@ -26,7 +26,7 @@ pub enum FetchError {
         /// What to do.
         advice: String,
     },
-    /// Pip failed: no network, no pip, no such wheel.
+    /// Pip failed, for example because there is no network, no pip or no such wheel.
     #[error("pip could not download {wheel}: {message}\n{advice}")]
     Pip {
         /// The wheel.
@@ -38,8 +38,8 @@ pub enum FetchError {
     },
     /// The download does not have the pinned hash.
     #[error(
-        "{wheel} was downloaded but is not the file that is pinned (sha256 {got}, expected {expected}); \
-         it was deleted and not used. Is a package mirror or proxy changing it?"
+        "{wheel} was downloaded but is not the pinned file (sha256 {got}, expected {expected}); it was \
+         deleted. Check whether a package mirror or proxy changes the file."
     )]
     Hash {
         /// The wheel.
@@ -56,9 +56,9 @@ pub enum FetchError {
         path: PathBuf,
         /// The wheel that was to be unpacked there.
         wheel: String,
-        /// Space in MB that unpacking takes.
+        /// The free space in MB that downloading and unpacking need.
         needed_mb: u64,
-        /// More advice.
+        /// What to do.
         also: &'static str,
     },
     /// The wheel cannot be read, or lacks the file.

@@ -1,7 +1,7 @@
-//! Downloads plugins: files of Python wheels, which pip downloads, pinned by their hashes and kept in a
-//! cache.
+//! Downloads plugins from Python wheels. Pip downloads the wheels, whose hashes are pinned; the unpacked
+//! files are kept in a cache.
 //!
-//! [`cpu_plugin`] is all that most programs need; [`Wheel`] and [`WheelSet`] are for other plugins.
+//! Most programs need only [`cpu_plugin`]. [`Wheel`] and [`WheelSet`] download other plugins.
 //!
 //! ```no_run
 //! let path = shardstream_pjrt::fetch::cpu_plugin(&|line| eprintln!("{line}"))?;

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+/// Prefix of the names of scratch directories.
 pub(super) const SCRATCH: &str = ".unpack-";
-/// Age of an unfinished download after which its process is taken for dead.
+/// A scratch directory older than this is from a killed process.
 pub(super) const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
 /// A wheel, pinned by hash.
@@ -30,7 +31,7 @@ impl Pinned<'_> {
         format!("{} {}", self.package, self.version)
     }
 
-    /// Checks the hash of a downloaded wheel.
+    /// Checks the hash of a downloaded wheel. The outer error is one of reading the file.
     pub(super) fn check(&self, wheel: &Path) -> io::Result<Result<(), FetchError>> {
         let got = sha256(wheel)?;
         Ok(match got == self.sha256 {
@@ -49,8 +50,8 @@ impl Pinned<'_> {
         report(&format!("downloading {} with pip ({} MB)", self.name(), self.download_mb));
         let output = Command::new("python3")
             .args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"])
-            // Some wheels have hundreds of megabytes, more than a small /tmp holds, and none is downloaded
-            // twice.
+            // Some wheels have hundreds of megabytes, which a small /tmp cannot hold. Pip's own cache would
+            // be no use: no wheel is downloaded twice.
             .args(["--disable-pip-version-check", "--no-cache-dir", "--progress-bar=off", "-d"])
             .arg(dir)
             .arg(format!("{}=={}", self.package, self.version))
@@ -64,23 +65,23 @@ impl Pinned<'_> {
         let is_wheel = |path: &PathBuf| path.extension().is_some_and(|e| e == "whl");
         let files = fs::read_dir(dir).map_err(|e| failed(e.to_string()))?;
         let wheel = files.flatten().map(|f| f.path()).find(is_wheel);
-        wheel.ok_or_else(|| failed("it succeeded, but left no wheel".into()))
+        wheel.ok_or_else(|| failed("pip succeeded, but wrote no wheel".into()))
     }
 }
 
 /// Deletes the scratch directories of killed processes, which have hundreds of megabytes each.
 pub(super) fn remove_abandoned(cache: &Path) {
     for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
-        let scratch = entry.file_name().to_string_lossy().starts_with(SCRATCH);
+        let is_scratch = entry.file_name().to_string_lossy().starts_with(SCRATCH);
         let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
-        if scratch && age.is_some_and(|age| age > ABANDONED) {
-            // A directory that cannot be deleted does no harm.
+        if is_scratch && age.is_some_and(|age| age > ABANDONED) {
+            // A directory that cannot be deleted only takes space.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// The last lines of an error output, which have the reason.
+/// The last four lines of pip's error output: they say why it failed.
 fn last_lines(text: &str) -> String {
     let lines: Vec<_> = text.lines().filter(|l| !l.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(4)..].join("\n")
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_end_of_a_long_error_is_shown() {
+    fn only_the_last_lines_of_a_long_error_are_shown() {
         assert_eq!(last_lines("a\n\nb\nc\nd\ne\n"), "b\nc\nd\ne");
         assert_eq!(last_lines(""), "");
     }

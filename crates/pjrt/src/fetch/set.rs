@@ -1,4 +1,5 @@
-//! Unpacks several wheels into one folder, as pip does, so that libraries find each other by relative paths.
+//! Unpacks several wheels into one folder, as pip does. Some libraries in wheels load each other by relative
+//! paths.
 
 use super::error::FetchError;
 use super::pinned::{Pinned, SCRATCH, hex, remove_abandoned};
@@ -10,19 +11,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 use zip::result::ZipError;
 
-/// A file in the folder that the installing process locks.
+/// Name of a file in the folder that the installing process locks.
 const LOCK: &str = ".lock";
 
-/// Several wheels that are unpacked into one folder.
+/// Several wheels to unpack into one folder.
 #[derive(Debug, Clone, Copy)]
 pub struct WheelSet<'a> {
     /// Prefix of the folder's name.
     pub name: &'a str,
     /// The wheels, in the order of their download.
     pub wheels: &'a [Pinned<'a>],
-    /// Whether to unpack the file at this path in a wheel.
+    /// Returns whether to unpack the file at a path in a wheel.
     pub wanted: fn(&str) -> bool,
-    /// The path of the main file, to which the others belong.
+    /// The path in its wheel of the main file, whose path in the cache [`ensure`](Self::ensure) returns.
     pub member: &'a str,
     /// Size of all unpacked files in MB.
     pub unpacked_mb: u64,
@@ -30,7 +31,7 @@ pub struct WheelSet<'a> {
     pub advice: &'a str,
 }
 
-/// A record of an unpacked wheel: its hash, and the size of each file.
+/// The record of an unpacked wheel, a JSON file: the wheel's hash, and the size of each unpacked file.
 #[derive(Serialize, Deserialize)]
 struct WheelSetRecord {
     wheel_sha256: String,
@@ -38,15 +39,16 @@ struct WheelSetRecord {
 }
 
 impl WheelSet<'_> {
-    /// Returns the main file from the cache, or downloads the wheels with pip. A wheel that was unpacked
-    /// before an interruption is not downloaded again. `report` is called with a line when something begins
-    /// that takes a while.
+    /// Returns the path of the main file. Downloads the wheels that are not in the cache, with pip. `report`
+    /// is called with a line of progress before each slow step.
+    ///
+    /// If a download is interrupted, the next call downloads only the wheels that were not unpacked yet.
     pub fn ensure(&self, cache: &Path, report: &dyn Fn(&str)) -> Result<PathBuf, FetchError> {
         self.ensure_with(cache, report, |wheel, dir| wheel.pip_download(dir, self.advice, report))
     }
 
-    /// Like [`ensure`](Self::ensure), with `download` instead of pip. It writes a wheel into the given
-    /// directory and returns its path.
+    /// Like [`ensure`](Self::ensure), with `download` instead of pip. `download` writes a wheel into the
+    /// given directory and returns the wheel's path.
     pub fn ensure_with(
         &self,
         cache: &Path,
@@ -65,7 +67,7 @@ impl WheelSet<'_> {
             remove_abandoned(cache);
             _lock = self.lock(&home, report);
         }
-        // Another process may have installed them while this one waited for the lock.
+        // Another process may have installed the wheels while this one waited for the lock.
         let missing = missing();
         let all_mb: u64 = missing.iter().map(|wheel| u64::from(wheel.download_mb)).sum();
         if missing.len() > 1 {
@@ -85,12 +87,12 @@ impl WheelSet<'_> {
         }
     }
 
-    /// Waits until no other process installs these wheels in this cache. On file systems without locks,
-    /// processes install them independently.
+    /// Waits until no other process installs these wheels in this cache. Returns `None` if the file system
+    /// has no locks: processes then install the wheels independently.
     fn lock(&self, home: &Path, report: &dyn Fn(&str)) -> Option<File> {
         let file = File::create(home.join(LOCK)).ok()?;
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
-            report(&format!("{}: another process downloads it", self.name));
+            report(&format!("{}: waiting for another process that downloads it", self.name));
             file.lock().ok()?;
         }
         Some(file)
@@ -105,7 +107,7 @@ impl WheelSet<'_> {
         download: &mut impl FnMut(&Pinned<'_>, &Path) -> Result<PathBuf, FetchError>,
     ) -> Result<(), FetchError> {
         let failed = |cause| self.failed(cache, &wheel.name(), cause);
-        // In the cache, since a rename works only within a file system. Deleted on every error.
+        // In the cache, since files can be renamed only within a file system. Deleted when it is dropped.
         let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(cache).map_err(failed)?;
         let archive = download(wheel, scratch.path())?;
         wheel.check(&archive).map_err(failed)??;
@@ -115,7 +117,7 @@ impl WheelSet<'_> {
             ZipError::Io(cause) => failed(cause),
             cause => FetchError::Unpack { wheel: wheel.name(), member, cause },
         })?;
-        // Without a lock, another process may do the same at the same time, with the same files.
+        // If there are no locks, another process may move the same files here at the same time.
         for path in files.keys() {
             let to = home.join(path);
             to.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
@@ -128,26 +130,27 @@ impl WheelSet<'_> {
         fs::rename(written, record_of(home, wheel)).map_err(failed)
     }
 
-    /// Unpacks the wanted files of a wheel below `to`. Returns the size of each file.
+    /// Unpacks the wanted files of a wheel below `to`. Returns the size of each file. An error has the name
+    /// of the file that cannot be unpacked, or an empty name for the wheel itself.
     fn unpack(&self, archive: &Path, to: &Path) -> Result<BTreeMap<String, u64>, (String, ZipError)> {
-        let at = |member: &str| {
+        let in_member = |member: &str| {
             let member = member.to_owned();
             move |cause: ZipError| (member, cause)
         };
         let of_wheel = |cause: io::Error| (String::new(), ZipError::Io(cause));
         let file = File::open(archive).map_err(of_wheel)?;
-        let mut zip = zip::ZipArchive::new(file).map_err(at(""))?;
+        let mut zip = zip::ZipArchive::new(file).map_err(in_member(""))?;
         let mut files = BTreeMap::new();
         for number in 0..zip.len() {
-            let mut member = zip.by_index(number).map_err(at(""))?;
-            let name = member.name().map_err(at(""))?.into_owned();
+            let mut member = zip.by_index(number).map_err(in_member(""))?;
+            let name = member.name().map_err(in_member(""))?.into_owned();
             if member.is_dir() || !(self.wanted)(&name) {
                 continue;
             }
-            // Refuses paths that leave the folder, and links, which may point outside.
-            let path = member.enclosed_name().filter(|_| !member.is_symlink());
-            let path =
-                path.ok_or_else(|| at(&name)(ZipError::InvalidArchive("a path out of the folder".into())))?;
+            // Refuses paths that lead out of the folder, and links, which may point out of it.
+            let Some(path) = member.enclosed_name().filter(|_| !member.is_symlink()) else {
+                return Err((name, ZipError::InvalidArchive("a path out of the folder".into())));
+            };
             let target = to.join(path);
             let mut write = || -> io::Result<u64> {
                 target.parent().map_or(Ok(()), fs::create_dir_all)?;
@@ -159,7 +162,8 @@ impl WheelSet<'_> {
                 }
                 Ok(bytes)
             };
-            files.insert(name.clone(), write().map_err(|cause| at(&name)(cause.into()))?);
+            let bytes = write().map_err(|cause| in_member(&name)(cause.into()))?;
+            files.insert(name, bytes);
         }
         Ok(files)
     }
@@ -173,7 +177,8 @@ impl WheelSet<'_> {
             path: cache.into(),
             wheel: wheel.into(),
             needed_mb: self.unpacked_mb + 3 * largest,
-            also: ". Set SHARDSTREAM_CACHE to a larger disk; what is there already is kept",
+            also: ". Set SHARDSTREAM_CACHE to a directory on a larger disk, or free space here; wheels that \
+                   are unpacked already are kept",
         }
     }
 }
@@ -182,15 +187,15 @@ fn record_of(home: &Path, wheel: &Pinned<'_>) -> PathBuf {
     home.join(format!("installed-{}.json", wheel.package))
 }
 
-/// Whether all files of a wheel exist with their recorded sizes. Checking hashes each time would take
-/// minutes.
+/// Whether all files of a wheel exist with their recorded sizes. Hashes are not checked again: they would
+/// take minutes.
 fn is_installed(home: &Path, wheel: &Pinned<'_>) -> bool {
     let record = fs::read(record_of(home, wheel)).ok().and_then(|json| serde_json::from_slice(&json).ok());
     record.is_some_and(|record: WheelSetRecord| {
-        let is_whole = |(path, bytes): (&String, &u64)| {
+        let has_its_size = |(path, bytes): (&String, &u64)| {
             fs::metadata(home.join(path)).is_ok_and(|file| file.len() == *bytes)
         };
-        record.wheel_sha256 == wheel.sha256 && record.files.iter().all(is_whole)
+        record.wheel_sha256 == wheel.sha256 && record.files.iter().all(has_its_size)
     })
 }
 
@@ -205,7 +210,7 @@ mod tests {
 
     const PLUGIN: &str = "plugins/gpu/plugin.so";
 
-    /// A wheel of these files, each of which has its path as content.
+    /// A wheel of these files and its hash. The content of each file is its path.
     fn fake(files: &[&str]) -> (Vec<u8>, String) {
         let mut zip = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
         for file in files {
@@ -239,16 +244,16 @@ mod tests {
         let library = fake(&["nvidia/blas/lib/libblas.so.12", "nvidia/nvcc/bin/ptxas"]);
         let wheels = [pinned("plugin", &plugin.1), pinned("library", &library.1)];
         let cache = tempfile::tempdir().unwrap();
-        let asked = RefCell::new(Vec::new());
+        let downloads = RefCell::new(Vec::new());
         let download = |works: bool| {
-            let (plugin, library, asked) = (&plugin.0, &library.0, &asked);
+            let (plugin, library, downloads) = (&plugin.0, &library.0, &downloads);
             move |wheel: &Pinned<'_>, dir: &Path| {
-                asked.borrow_mut().push(wheel.package.to_owned());
+                downloads.borrow_mut().push(wheel.package.to_owned());
                 let bytes = if wheel.package == "plugin" { plugin } else { library };
                 if wheel.package == "library" && !works {
                     return Err(FetchError::Pip {
                         wheel: wheel.name(),
-                        message: "away".into(),
+                        message: "no network".into(),
                         advice: String::new(),
                     });
                 }
@@ -264,10 +269,10 @@ mod tests {
         ));
         let file = set.ensure_with(cache.path(), &quiet, download(true)).unwrap();
         assert_eq!(set.ensure_with(cache.path(), &quiet, download(true)).unwrap(), file);
-        assert_eq!(*asked.borrow(), ["plugin", "library", "library"]);
+        assert_eq!(*downloads.borrow(), ["plugin", "library", "library"]);
         assert_eq!(fs::read(&file).unwrap(), PLUGIN.as_bytes());
-        let beside = file.ancestors().nth(3).unwrap().join("nvidia/blas/lib/libblas.so.12");
-        assert!(beside.is_file() && !file.with_file_name("__init__.py").exists());
+        let blas = file.ancestors().nth(3).unwrap().join("nvidia/blas/lib/libblas.so.12");
+        assert!(blas.is_file() && !file.with_file_name("__init__.py").exists());
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
@@ -275,11 +280,11 @@ mod tests {
             assert_eq!(fs::metadata(ptxas).unwrap().permissions().mode() & 0o777, 0o755);
         }
         assert_eq!(folders(cache.path()), 1, "no scratch directory is left");
-        // A file that is cut short has its wheel fetched again.
-        fs::write(&beside, "").unwrap();
+        // The wheel of a truncated file is downloaded again.
+        fs::write(&blas, "").unwrap();
         set.ensure_with(cache.path(), &quiet, download(true)).unwrap();
-        assert_eq!(asked.borrow().len(), 4);
-        assert!(fs::metadata(&beside).unwrap().len() > 0);
+        assert_eq!(downloads.borrow().len(), 4);
+        assert!(fs::metadata(&blas).unwrap().len() > 0);
     }
 
     #[test]
@@ -307,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_and_paths_out_of_the_folder_are_refused() {
+    fn wheels_with_another_hash_or_paths_out_of_the_folder_are_refused() {
         let (bytes, hash) = fake(&["../../outside.so", PLUGIN]);
         let cache = tempfile::tempdir().unwrap();
         let put = |_: &Pinned<'_>, dir: &Path| {
@@ -326,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn wheels_without_the_file_are_an_error() {
+    fn wheels_without_the_main_file_are_an_error() {
         let (bytes, hash) = fake(&["nvidia/blas/lib/libblas.so.12"]);
         let cache = tempfile::tempdir().unwrap();
         let put = |_: &Pinned<'_>, dir: &Path| {

@@ -1,4 +1,4 @@
-//! A file in a wheel.
+//! Downloads a wheel and unpacks one file of it.
 
 use super::error::FetchError;
 use super::pinned::{Pinned, SCRATCH, remove_abandoned};
@@ -7,18 +7,18 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A file in a wheel.
+/// A wheel, and the one file to unpack from it.
 #[derive(Debug, Clone, Copy)]
 pub struct Wheel<'a> {
     /// The wheel.
     pub pinned: Pinned<'a>,
     /// The path of the file in the wheel.
     pub member: &'a str,
-    /// What to do when it cannot be downloaded.
+    /// What to do when the wheel cannot be downloaded.
     pub advice: &'a str,
 }
 
-/// A record beside an unpacked file that identifies its wheel.
+/// The record beside an unpacked file, a JSON file: the hash of its wheel, and the size of the file.
 #[derive(Serialize, Deserialize, PartialEq)]
 struct WheelRecord {
     wheel_sha256: String,
@@ -28,21 +28,21 @@ struct WheelRecord {
 const RECORD: &str = "installed.json";
 
 impl Wheel<'_> {
-    /// Returns the file from the cache, or downloads it with pip. `report` is called with a line when
-    /// something begins that takes a while.
+    /// Returns the path of the file. If it is not in the cache, downloads the wheel with pip. `report` is
+    /// called with a line of progress before each slow step.
     pub fn ensure(&self, cache: &Path, report: &dyn Fn(&str)) -> Result<PathBuf, FetchError> {
         self.ensure_with(cache, report, |dir| self.pinned.pip_download(dir, self.advice, report))
     }
 
-    /// Like [`ensure`](Self::ensure), with `download` instead of pip. It writes the wheel into the given
-    /// directory and returns its path.
+    /// Like [`ensure`](Self::ensure), with `download` instead of pip. `download` writes the wheel into the
+    /// given directory and returns the wheel's path.
     pub fn ensure_with(
         &self,
         cache: &Path,
         report: &dyn Fn(&str),
         download: impl FnOnce(&Path) -> Result<PathBuf, FetchError>,
     ) -> Result<PathBuf, FetchError> {
-        // The hash in the name separates platforms that share a home directory.
+        // The hash in the name separates the wheels of platforms that share a home directory.
         let Pinned { package, version, sha256, .. } = self.pinned;
         let short = sha256.get(..12).unwrap_or(sha256);
         let home = cache.join(format!("{package}-{version}-{short}"));
@@ -52,7 +52,7 @@ impl Wheel<'_> {
         let in_cache = |cause| FetchError::Cache { path: cache.into(), cause };
         fs::create_dir_all(cache).map_err(in_cache)?;
         remove_abandoned(cache);
-        // In the cache, since a rename works only within a file system. Deleted on every error.
+        // In the cache, since files can be renamed only within a file system. Deleted when it is dropped.
         let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(cache).map_err(in_cache)?;
 
         let wheel = download(scratch.path())?;
@@ -65,7 +65,7 @@ impl Wheel<'_> {
         let json = serde_json::to_vec(&record).map_err(|e| in_cache(e.into()))?;
         fs::write(ready.join(RECORD), json).map_err(in_cache)?;
 
-        // Another process may have installed it meanwhile.
+        // Another process may have installed the file since the first check.
         if self.installed(&home).is_none() {
             match fs::remove_dir_all(&home) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(in_cache(e)),
@@ -75,20 +75,23 @@ impl Wheel<'_> {
                 return self.installed(&home).ok_or_else(|| in_cache(e));
             }
         }
-        self.installed(&home).ok_or_else(|| in_cache(io::Error::other("the file is gone again")))
+        self.installed(&home).ok_or_else(|| in_cache(io::Error::other("another process deleted the file")))
     }
 
     fn file_name(&self) -> &str {
         self.member.rsplit('/').next().unwrap_or(self.member)
     }
 
-    /// The file, if it exists with the recorded size. Its hash was checked before it was unpacked, and
-    /// checking it each time would take a second.
+    /// The path of the file, if it exists with the recorded size. The hash of the wheel was checked before
+    /// the file was unpacked; checking a hash each time would take a second.
     fn installed(&self, home: &Path) -> Option<PathBuf> {
         let record: WheelRecord = serde_json::from_slice(&fs::read(home.join(RECORD)).ok()?).ok()?;
         let file = home.join(self.file_name());
         let bytes = fs::metadata(&file).ok()?.len();
-        (record == WheelRecord { wheel_sha256: self.pinned.sha256.into(), bytes }).then_some(file)
+        if record != (WheelRecord { wheel_sha256: self.pinned.sha256.into(), bytes }) {
+            return None;
+        }
+        Some(file)
     }
 
     fn unpack(&self, wheel: &Path, to: &Path) -> Result<u64, FetchError> {
@@ -116,6 +119,7 @@ mod tests {
     use zip::write::SimpleFileOptions;
 
     const MEMBER: &str = "plugins/fake/fake.so";
+    /// Long enough to be compressed.
     const CONTENT: &[u8] = b"not really a library, but long enough to be deflated deflated deflated";
 
     /// A wheel in memory and its hash.
@@ -149,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn unpacks_once_then_takes_it_from_the_cache() {
+    fn a_file_is_unpacked_once_and_then_read_from_the_cache() {
         let (bytes, hash) = fake(MEMBER);
         let cache = tempfile::tempdir().unwrap();
         let nested = cache.path().join("not/yet/there");
@@ -160,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_refused_and_leave_nothing() {
+    fn a_wheel_with_another_hash_is_refused_and_deleted() {
         let (mut bytes, hash) = fake(MEMBER);
         *bytes.last_mut().unwrap() ^= 1;
         let cache = tempfile::tempdir().unwrap();
@@ -188,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_deleted_after_a_day() {
+    fn scratch_directories_of_killed_processes_are_deleted_after_a_day() {
         let (bytes, hash) = fake(MEMBER);
         let cache = tempfile::tempdir().unwrap();
         let [old, new, other] = [".unpack-old", ".unpack-new", "other"].map(|name| cache.path().join(name));
@@ -204,13 +208,13 @@ mod tests {
     }
 
     #[test]
-    fn another_pin_is_another_installation() {
+    fn wheels_with_different_hashes_are_installed_side_by_side() {
         let (bytes, hash) = fake(MEMBER);
         let cache = tempfile::tempdir().unwrap();
         wheel(&hash).ensure_with(cache.path(), &quiet, put(&bytes)).unwrap();
         let (other, other_hash) = {
             let mut other = bytes.clone();
-            other.splice(..0, *b"prefix"); // a zip file may have something before it
+            other.splice(..0, *b"prefix"); // a zip file may have other bytes before it
             let hash = hex(&Sha256::digest(&other));
             (other, hash)
         };

@@ -1,6 +1,6 @@
-//! The plugin's profiler, which records what the devices do.
+//! The plugin's profiler, which records the work of the devices.
 //!
-//! The structs are those of `xla/pjrt/c/pjrt_c_api_profiler_extension.h` (version 1) and
+//! The C structs are from `xla/pjrt/c/pjrt_c_api_profiler_extension.h` (version 1) and
 //! `xla/backends/profiler/plugin/profiler_c_api.h`.
 
 #[cfg(test)]
@@ -16,7 +16,7 @@ use std::mem::offset_of;
 use std::ptr::{NonNull, null, null_mut};
 use std::time::SystemTime;
 
-/// The extension of the plugin's table.
+/// The profiler extension of the plugin's table.
 #[repr(C)]
 struct ProfilerExtension {
     base: sys::PJRT_Extension_Base,
@@ -88,9 +88,10 @@ struct CollectDataArgs {
     buffer_size: usize,
 }
 
-/// A recording of what the devices of a plugin do, from [`Plugin::start_profiler`] to [`stop`](Self::stop).
+/// A running recording of the work of a plugin's devices. [`Plugin::start_profiler`] starts it, and
+/// [`stop`](Self::stop) ends it.
 ///
-/// Dropping it discards the recording.
+/// Dropping a profiler discards its recording.
 #[derive(Debug)]
 pub struct Profiler {
     api: &'static ProfilerApi,
@@ -98,7 +99,8 @@ pub struct Profiler {
     is_running: bool,
 }
 
-// SAFETY: the plugin's profiler belongs to no thread, and is used through a unique reference alone.
+// SAFETY: the plugin's profiler may be used from any thread, and two threads never use it at the same time:
+// the type is not `Sync`.
 unsafe impl Send for Profiler {}
 
 impl Plugin {
@@ -112,15 +114,18 @@ impl Plugin {
         let extension = self.extension(wanted)?;
         // SAFETY: an extension of this type has these fields, and it lives as long as the process.
         let api = unsafe { (*extension.cast::<ProfilerExtension>().as_ptr()).api.as_ref() }?;
-        (api.struct_size >= size_of::<ProfilerApi>()).then_some(api)
+        if api.struct_size < size_of::<ProfilerApi>() {
+            return None;
+        }
+        Some(api)
     }
 
-    /// Starts to record the programs that run on the devices, transfers, and the plugin's work on the host.
-    /// The recording covers all clients of the plugin, which makes one recording at a time.
+    /// Starts to record programs on the devices, transfers, and the plugin's work on the host. The recording
+    /// covers all clients of the plugin. A plugin makes one recording at a time.
     ///
     /// # Errors
     ///
-    /// [`PjrtError::Missing`] for a plugin without a profiler.
+    /// [`PjrtError::Missing`] if the plugin has no profiler.
     pub fn start_profiler(&self) -> Result<Profiler, PjrtError> {
         let api = self.profiler_api().ok_or(PjrtError::Missing { call: "PJRT_Profiler_Extension" })?;
         let options = options();
@@ -152,7 +157,7 @@ impl Profiler {
             buffer: null_mut(),
             buffer_size: 0,
         };
-        // SAFETY: a profiler that was stopped; without a buffer the plugin sets the size.
+        // SAFETY: the profiler was stopped; since the buffer is null, the plugin sets the size.
         unsafe { self.api.call("PLUGIN_Profiler_CollectData", self.api.collect_data, &mut data) }?;
         let recording = if data.buffer.is_null() && data.buffer_size > 0 {
             let mut bytes = vec![0; data.buffer_size];
@@ -161,8 +166,8 @@ impl Profiler {
             unsafe { self.api.call("PLUGIN_Profiler_CollectData", self.api.collect_data, &mut data) }?;
             bytes
         } else {
-            // XLA returns a buffer of its own, and never writes into the caller's. SAFETY: the buffer lives
-            // as long as the profiler.
+            // XLA sets `buffer` to one of its own, and never writes into a buffer of the caller. SAFETY: the
+            // buffer lives as long as the profiler.
             unsafe { slice(data.buffer, data.buffer_size) }.to_vec()
         };
         Ok(without_padding(recording))
@@ -200,7 +205,7 @@ impl ProfilerApi {
     ///
     /// # Safety
     ///
-    /// What `args` points to is as the function's contract says.
+    /// The pointers in `args` meet the function's contract in the header.
     unsafe fn call<T>(
         &self,
         call: &'static str,
@@ -215,11 +220,11 @@ impl ProfilerApi {
         }
     }
 
-    /// Converts an error of the profiler, which we own, and destroys it.
+    /// Converts an error of the profiler to a [`PjrtError`] and destroys it.
     fn take_error(&self, call: &'static str, error: NonNull<c_void>) -> PjrtError {
         let error = error.as_ptr();
         let mut code = ErrorGetCodeArgs {
-            // The size in C, without the padding after the last field.
+            // The header counts the size without the padding after the last field.
             struct_size: offset_of!(ErrorGetCodeArgs, code) + size_of::<c_int>(),
             private: null_mut(),
             error,
@@ -251,7 +256,7 @@ impl ProfilerApi {
     }
 }
 
-/// `tensorflow.ProfileOptions` of `tsl/profiler/protobuf/profiler_options.proto`.
+/// Encodes `tensorflow.ProfileOptions` of `tsl/profiler/protobuf/profiler_options.proto`.
 fn options() -> Vec<u8> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut options = Message::default();
@@ -263,8 +268,9 @@ fn options() -> Vec<u8> {
     options.into_bytes()
 }
 
-/// Removes the zero byte that XLA's buffer has after the message, which strict readers of protocol buffers
-/// refuse. All fields of an `XSpace` are length-delimited, so a walk over them finds the end of the message.
+/// Removes the zero byte after the message in XLA's buffer, since strict readers of protocol buffers refuse
+/// it. The fields of an `XSpace` are all length-delimited: skipping from field to field finds the end of the
+/// message. Bytes of another form are returned unchanged.
 fn without_padding(mut bytes: Vec<u8>) -> Vec<u8> {
     fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
         let mut value = 0;
@@ -287,7 +293,6 @@ fn without_padding(mut bytes: Vec<u8>) -> Vec<u8> {
         }
         Some(at)
     }
-    // Other bytes are returned unchanged.
     if let Some(end) = end(&bytes).filter(|end| end + 1 == bytes.len()) {
         bytes.truncate(end);
     }

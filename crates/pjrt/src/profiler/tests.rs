@@ -1,4 +1,4 @@
-//! Recordings with a fake plugin.
+//! Tests of recordings, with a fake plugin.
 
 use super::super::plugin::tests::fake_plugin;
 use super::super::tests::second_process;
@@ -6,11 +6,11 @@ use super::*;
 use std::cell::RefCell;
 
 thread_local! {
-    /// The calls on this thread, in order; and the name of the call that fails.
+    /// The calls on this thread, in order, and the name of the call that is to fail.
     static CALLS: RefCell<(Vec<&'static str>, &'static str)> = const { RefCell::new((vec![], "")) };
 }
 
-/// Records a call. Returns its error, if it is the one that fails.
+/// Records a call. Returns an error if the call is to fail.
 fn note(name: &'static str) -> *mut c_void {
     CALLS.with_borrow_mut(|(calls, failing)| {
         calls.push(name);
@@ -34,7 +34,7 @@ unsafe extern "C" fn stop(_: *mut ProfilerArgs) -> *mut c_void {
 unsafe extern "C" fn destroy(_: *mut ProfilerArgs) -> *mut c_void {
     note("destroy")
 }
-/// Like XLA: returns the profiler's own buffer, with a zero after the message.
+/// Returns the profiler's own buffer, with a zero after the message, as XLA does.
 unsafe extern "C" fn collect(args: *mut CollectDataArgs) -> *mut c_void {
     static PADDED: [u8; 6] = [10, 3, b'a', b'b', b'c', 0];
     // SAFETY: the caller's arguments.
@@ -43,7 +43,7 @@ unsafe extern "C" fn collect(args: *mut CollectDataArgs) -> *mut c_void {
     (args.buffer, args.buffer_size) = (PADDED.as_ptr().cast_mut(), PADDED.len());
     note("collect")
 }
-/// As in the header: returns the size first, and then writes into the caller's buffer.
+/// Sets the size in the first call, and writes into the caller's buffer in the second, as the header says.
 unsafe extern "C" fn collect_in_two(args: *mut CollectDataArgs) -> *mut c_void {
     // SAFETY: the caller's arguments, with a buffer of the size that the first call has set.
     unsafe {
@@ -69,7 +69,7 @@ unsafe extern "C" fn error_destroy(_: *mut ErrorDestroyArgs) {
     note("error_destroy");
 }
 
-/// A client of a plugin that has another extension and then the profiler.
+/// A client of a plugin whose list of extensions has another extension before the profiler.
 fn client(in_two: bool) -> super::super::Client {
     CALLS.take();
     let api = Box::leak(Box::new(ProfilerApi {
@@ -110,7 +110,7 @@ fn a_recording_is_collected_without_padding_and_its_profiler_destroyed() {
 }
 
 #[test]
-fn a_plugin_that_fills_the_callers_buffer_is_called_twice() {
+fn a_plugin_that_writes_into_the_callers_buffer_is_called_twice() {
     let recording = client(true).plugin().start_profiler().unwrap().stop().unwrap();
     assert_eq!(recording, [10, 2, 0, 0], "zeros within the message stay");
     assert_eq!(calls(), ["create", "start", "stop", "collect", "collect", "destroy"]);
@@ -123,7 +123,7 @@ fn a_dropped_recording_is_stopped_and_destroyed() {
 }
 
 #[test]
-fn a_refusal_has_the_plugins_words_and_destroys_the_profiler() {
+fn a_failed_start_returns_the_plugins_message_and_destroys_the_profiler() {
     let plugin = client(false).plugin();
     CALLS.with_borrow_mut(|(_, failing)| *failing = "start");
     let e = plugin.start_profiler().unwrap_err();
@@ -132,7 +132,7 @@ fn a_refusal_has_the_plugins_words_and_destroys_the_profiler() {
 }
 
 #[test]
-fn a_plugin_without_a_profiler_says_so() {
+fn a_plugin_without_a_profiler_is_an_error() {
     let plugin = fake_plugin(second_process);
     assert!(!plugin.has_profiler());
     let e = plugin.start_profiler().unwrap_err();
@@ -140,7 +140,7 @@ fn a_plugin_without_a_profiler_says_so() {
 }
 
 #[test]
-fn only_one_zero_behind_the_last_field_is_padding() {
+fn only_a_single_zero_after_the_last_field_is_removed() {
     let cases: [(&[u8], &[u8]); 7] = [
         (&[], &[]),
         (&[0], &[]),

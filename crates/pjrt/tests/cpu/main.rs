@@ -1,4 +1,4 @@
-//! The crate with XLA's plugin for the CPU.
+//! Tests with XLA's plugin for the CPU.
 
 mod common;
 mod programs;

@@ -1,9 +1,9 @@
-//! Programs in the text of StableHLO.
+//! Tests of programs, which are written as StableHLO text.
 
 use crate::common::{client, plugin};
 use shardstream_pjrt::{Client, CompileOptions, Executable, PjrtError, Signature, Span, Spec};
 
-/// Adds an input to the state, in the memory of the state.
+/// A program that adds an input to the state. The result is in the memory of the state.
 const ADD: &str = "func.func @main(%state: tensor<1024xf32> {tf.aliasing_output = 0 : i32}, %x: tensor<f32>)
                        -> tensor<1024xf32> {
     %all = stablehlo.broadcast_in_dim %x, dims = [] : (tensor<f32>) -> tensor<1024xf32>
@@ -30,14 +30,14 @@ fn a_program_reads_its_state_or_consumes_it() {
     let result = program.read(&state, &[vec![&two]]).unwrap();
     assert_eq!(result[0][0].spec(), &Spec::of::<f32>(&[1024]));
     assert_eq!(result[0][0].to_host::<f32>().unwrap(), [3.0; 1024]);
-    assert_eq!(state[0][0].to_host::<f32>().unwrap(), [1.0; 1024], "it was only read");
+    assert_eq!(state[0][0].to_host::<f32>().unwrap(), [1.0; 1024], "the state was only read");
     let result = program.run(state, &[vec![&two]]).unwrap();
     assert_eq!(result[0][0].to_host::<f32>().unwrap(), [3.0; 1024]);
 }
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn two_replicas_have_a_state_each() {
+fn each_replica_has_its_own_state() {
     let client = client(2);
     let options = CompileOptions { replicas: 2, partitions: 1 };
     let program = client.compile_local(ADD.as_bytes(), signature(), &options).unwrap();
@@ -53,7 +53,7 @@ fn two_replicas_have_a_state_each() {
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn a_loaded_program_takes_over_the_memory_of_its_state() {
+fn a_loaded_program_reuses_the_memory_of_its_state() {
     let client = client(1);
     let compiled = add(&client);
     let serialized = compiled.serialize().unwrap();
@@ -61,7 +61,7 @@ fn a_loaded_program_takes_over_the_memory_of_its_state() {
     let one = client.upload(&[1f32], &[], 0).unwrap();
     let in_place = |program: &Executable| {
         let given = client.upload(&[1f32; 1024], &[1024], 0).unwrap();
-        // A result, whose memory belongs to the plugin.
+        // The memory of a result belongs to the plugin, so the next run may reuse it.
         let first = program.run(vec![vec![given]], &[vec![&one]]).unwrap();
         let address = first[0][0].address().unwrap();
         let second = program.run(first, &[vec![&one]]).unwrap();
@@ -74,7 +74,7 @@ fn a_loaded_program_takes_over_the_memory_of_its_state() {
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn arrays_come_back_as_they_went_up() {
+fn arrays_are_read_as_they_were_uploaded() {
     let client = client(2);
     let values: Vec<i32> = (0..2 * 3 * 4 * 5).collect();
     let buffer = client.upload(&values, &[2, 3, 4, 5], 1).unwrap();
@@ -102,7 +102,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, PjrtError>) {
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn what_does_not_fit_is_an_error() {
+fn arguments_of_the_wrong_shape_type_number_or_device_are_errors() {
     let (client, other) = (client(2), client(1));
     mismatch(client.upload(&[1u8, 2], &[3], 0));
     mismatch(client.upload(&[1u8, 2], &[-2], 0));
@@ -136,7 +136,7 @@ fn what_does_not_fit_is_an_error() {
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn what_the_plugin_refuses_is_an_error() {
+fn a_program_that_the_plugin_refuses_is_an_error() {
     let client = client(1);
     let options = CompileOptions::default();
     refused(client.compile(b"this is not a program", Signature::default(), &options));
@@ -153,11 +153,10 @@ fn what_the_plugin_refuses_is_an_error() {
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn options_are_taken_by_name() {
+fn the_last_option_of_a_name_applies() {
     let plugin = plugin();
     let open =
         |options: &[&str]| plugin.client(&options.iter().map(|o| o.parse().unwrap()).collect::<Vec<_>>());
-    // The last of two options wins.
     let client = open(&["cpu_device_count=2", "cpu_device_count=3"]).unwrap();
     assert_eq!((client.devices(), client.local_devices(), client.processes()), (3, 3, 1));
     assert_eq!((client.process_index().unwrap(), client.platform().unwrap().as_str()), (0, "cpu"));
@@ -166,7 +165,7 @@ fn options_are_taken_by_name() {
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn an_unknown_topology_is_an_error_not_a_crash() {
+fn an_unknown_topology_is_an_error() {
     let plugin = plugin();
     assert!(plugin.compile_for("v99:1x1", ADD.as_bytes(), &CompileOptions::default()).is_err());
     let (major, minor) = plugin.version();

@@ -1,11 +1,11 @@
-//! Uploaded memory returns to its owner, whatever happens in between.
+//! Tests that the memory of an upload returns to its owner, also after errors and early drops.
 
 use crate::common::client;
 use bytes::Bytes;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// Memory that reports when it is released, like that of a loader's pool.
+/// Memory that sends its number when it is released.
 struct Slab {
     memory: Vec<u8>,
     number: usize,
@@ -20,13 +20,13 @@ impl AsRef<[u8]> for Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        // A later read would see other numbers.
+        // If the plugin reads the memory after its release, the test sees these bytes.
         self.memory.fill(0xee);
         let _ = self.freed.send(self.number);
     }
 }
 
-/// Large enough that the plugin copies it in the background.
+/// Size of a slab in bytes, large enough that the plugin copies in the background.
 const SIZE: usize = 1 << 18;
 
 fn contents(number: usize) -> Vec<u8> {
@@ -37,9 +37,9 @@ fn slab(number: usize, freed: &Sender<usize>) -> Bytes {
     Bytes::from_owner(Slab { memory: contents(number), number, freed: freed.clone() })
 }
 
-/// Waits until `count` slabs are free, and returns their numbers.
+/// Waits until `count` slabs are released, and returns their numbers.
 fn freed(slabs: &Receiver<usize>, count: usize) -> Vec<usize> {
-    let next = |_| slabs.recv_timeout(Duration::from_secs(60)).expect("the memory comes back");
+    let next = |_| slabs.recv_timeout(Duration::from_secs(60)).expect("the memory is released");
     let mut numbers: Vec<_> = (0..count).map(next).collect();
     numbers.sort_unstable();
     numbers
@@ -47,7 +47,7 @@ fn freed(slabs: &Receiver<usize>, count: usize) -> Vec<usize> {
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn the_memory_comes_back_while_the_array_lives() {
+fn the_memory_is_released_while_the_array_lives() {
     let client = client(2);
     let (sender, slabs) = channel();
     let array = client.upload_bytes(slab(3, &sender), &[512, 512], 1).unwrap();
@@ -58,7 +58,7 @@ fn the_memory_comes_back_while_the_array_lives() {
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn many_uploads_in_flight_do_not_mix() {
+fn many_uploads_in_flight_keep_their_contents() {
     const MANY: usize = 48;
     let client = client(4);
     let (sender, slabs) = channel();
@@ -68,14 +68,14 @@ fn many_uploads_in_flight_do_not_mix() {
         assert!(array.to_host::<u8>().unwrap() == contents(i), "{i}");
     }
     assert_eq!(freed(&slabs, MANY), (0..MANY).collect::<Vec<_>>());
-    // Nothing is sent twice.
+    // No slab is released twice.
     drop(sender);
     assert!(slabs.recv().is_err());
 }
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn the_memory_comes_back_when_arrays_and_client_are_dropped_at_once() {
+fn the_memory_is_released_when_arrays_and_client_are_dropped_at_once() {
     const MANY: usize = 16;
     let client = client(2);
     let (sender, slabs) = channel();
@@ -88,7 +88,7 @@ fn the_memory_comes_back_when_arrays_and_client_are_dropped_at_once() {
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn the_memory_comes_back_from_a_refused_upload() {
+fn the_memory_is_released_by_a_refused_upload() {
     let client = client(1);
     let (sender, slabs) = channel();
     assert!(client.upload_bytes(slab(0, &sender), &[7], 0).is_err());

@@ -1,5 +1,5 @@
-//! Programs, transfers and mapped memory on one GPU. `SHARDSTREAM_TEST_CUDA` is the path of the plugin,
-//! `xla_cuda_plugin.so`.
+//! Tests of programs, transfers and mapped memory on one GPU. The environment variable
+//! `SHARDSTREAM_TEST_CUDA` is the path of the plugin, `xla_cuda_plugin.so`.
 
 use bytes::Bytes;
 use shardstream_pjrt::{
@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Adds an input to the state, in the memory of the state.
+/// A program that adds an input to the state. The result is in the memory of the state.
 const ADD: &str = "func.func @main(%state: tensor<1024xf32> {tf.aliasing_output = 0 : i32}, %x: tensor<f32>)
                        -> tensor<1024xf32> {
     %all = stablehlo.broadcast_in_dim %x, dims = [] : (tensor<f32>) -> tensor<1024xf32>
@@ -28,13 +28,13 @@ fn plugin() -> &'static Plugin {
     })
 }
 
-/// The first GPU, for one test. It takes memory as needed: the tests run at the same time.
+/// Opens the first GPU for one test. Memory is allocated as needed, since tests run at the same time.
 fn another_client() -> Client {
     let options = ["visible_devices=[0]", "preallocate=false"].map(|option| option.parse().unwrap());
-    plugin().client(&options).expect("it has a GPU")
+    plugin().client(&options).expect("there is a GPU")
 }
 
-/// The first GPU, which tests share.
+/// The client of the first GPU that tests share.
 fn client() -> Client {
     static CLIENT: OnceLock<Client> = OnceLock::new();
     CLIENT.get_or_init(another_client).clone()
@@ -48,16 +48,16 @@ fn add(client: &Client) -> Executable {
     client.compile(ADD.as_bytes(), signature(), &CompileOptions::default()).unwrap()
 }
 
-/// Pages of memory that are mapped for the GPU, or not. It reports when it is released.
+/// Pages of memory, which may be mapped for the GPU. Sends a message when it is released.
 struct Slab {
-    // Dropped before the memory.
+    /// Dropped before the memory.
     mapping: Option<DmaMapping>,
     start: NonNull<u8>,
     size: usize,
     freed: Option<Sender<()>>,
 }
 
-// SAFETY: it owns its memory, and changes it only while it is filled.
+// SAFETY: a slab owns its memory, and changes it only in `filled` and `drop`.
 unsafe impl Send for Slab {}
 
 const PAGE: usize = 64 << 10;
@@ -72,7 +72,7 @@ impl Slab {
 
     fn filled(size: usize, number: usize) -> Self {
         let slab = Slab::new(size);
-        // SAFETY: the memory is its own, and nobody else has it yet.
+        // SAFETY: the slab owns the memory, and nobody else has the slab yet.
         unsafe { slab.memory().as_mut() }.copy_from_slice(&contents(size, number));
         slab
     }
@@ -82,12 +82,12 @@ impl Slab {
     }
 
     fn mapped(mut self, client: &Client) -> Self {
-        // SAFETY: the memory is freed after the mapping, and a transfer keeps the slab.
+        // SAFETY: `drop` unmaps the memory before it frees it, and a transfer keeps the slab alive.
         self.mapping = Some(unsafe { client.dma_map(self.memory()) }.unwrap());
         self
     }
 
-    /// The memory, and what reports that it was released.
+    /// The memory, and a receiver that gets a message when it is released.
     fn into_bytes(mut self) -> (Bytes, Receiver<()>) {
         let (freed, receiver) = channel();
         self.freed = Some(freed);
@@ -97,7 +97,7 @@ impl Slab {
 
 impl AsRef<[u8]> for Slab {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: allocated and initialised, until it is dropped.
+        // SAFETY: the memory is allocated and initialised until the slab is dropped.
         unsafe { self.memory().as_ref() }
     }
 }
@@ -105,7 +105,7 @@ impl AsRef<[u8]> for Slab {
 impl Drop for Slab {
     fn drop(&mut self) {
         drop(self.mapping.take());
-        // A transfer that is not over would see other numbers. SAFETY: nobody else has the memory.
+        // A transfer that still read the memory would copy these bytes. SAFETY: nobody else has the memory.
         unsafe { self.memory().as_mut() }.fill(0xee);
         // SAFETY: allocated with this layout, and not freed before.
         unsafe { dealloc(self.start.as_ptr(), Layout::from_size_align(self.size, PAGE).unwrap()) };
@@ -121,7 +121,7 @@ fn contents(size: usize, number: usize) -> Vec<u8> {
 
 #[track_caller]
 fn is_freed(receiver: &Receiver<()>) {
-    receiver.recv_timeout(Duration::from_secs(30)).expect("the memory comes back");
+    receiver.recv_timeout(Duration::from_secs(30)).expect("the memory is released");
 }
 
 #[track_caller]
@@ -132,7 +132,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, PjrtError>) {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: see CONTRIBUTING.md"]
-fn the_plugin_says_what_it_drives() {
+fn the_plugin_reports_its_platform_and_devices() {
     let client = client();
     println!("plugin API {:?}, {}", plugin().version(), client.platform_version());
     println!("{:?}", client.device_identities().unwrap());
@@ -152,14 +152,14 @@ fn a_program_reads_its_state_or_consumes_it() {
     let result = program.read(&state, &[vec![&two]]).unwrap();
     assert_eq!(result[0][0].spec(), &Spec::of::<f32>(&[1024]));
     assert_eq!(result[0][0].to_host::<f32>().unwrap(), [3.0; 1024]);
-    assert_eq!(state[0][0].to_host::<f32>().unwrap(), [1.0; 1024], "it was only read");
+    assert_eq!(state[0][0].to_host::<f32>().unwrap(), [1.0; 1024], "the state was only read");
     let result = program.run(state, &[vec![&two]]).unwrap();
     assert_eq!(result[0][0].to_host::<f32>().unwrap(), [3.0; 1024]);
 }
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: see CONTRIBUTING.md"]
-fn a_loaded_program_takes_over_the_memory_of_its_state() {
+fn a_loaded_program_reuses_the_memory_of_its_state() {
     let client = client();
     let compiled = add(&client);
     let serialized = compiled.serialize().unwrap();
@@ -177,7 +177,7 @@ fn a_loaded_program_takes_over_the_memory_of_its_state() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: see CONTRIBUTING.md"]
-fn arrays_come_back_as_they_went_up() {
+fn arrays_are_read_as_they_were_uploaded() {
     let client = client();
     let values: Vec<i32> = (0..2 * 3 * 4 * 5).collect();
     let buffer = client.upload(&values, &[2, 3, 4, 5], 0).unwrap();
@@ -191,7 +191,7 @@ fn arrays_come_back_as_they_went_up() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: see CONTRIBUTING.md"]
-fn what_the_plugin_refuses_is_an_error() {
+fn a_program_or_option_that_the_plugin_refuses_is_an_error() {
     let client = client();
     let options = CompileOptions::default();
     refused(client.compile(b"this is not a program", Signature::default(), &options));
@@ -202,7 +202,7 @@ fn what_the_plugin_refuses_is_an_error() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: see CONTRIBUTING.md"]
-fn uploads_in_flight_do_not_mix() {
+fn uploads_in_flight_keep_their_contents() {
     const SIZE: usize = 4 << 20;
     let client = client();
     for mapped in [false, true] {
@@ -222,10 +222,10 @@ fn uploads_in_flight_do_not_mix() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: see CONTRIBUTING.md"]
-fn memory_is_mapped_once_at_a_time() {
+fn mapped_memory_cannot_be_mapped_again_until_it_is_unmapped() {
     let client = client();
     let slab = Slab::filled(1 << 20, 1).mapped(&client);
-    // SAFETY: as for the first mapping, whose memory it is.
+    // SAFETY: the memory is that of the first mapping and outlives this one too.
     let again = unsafe { client.dma_map(slab.memory()) };
     assert!(again.is_err(), "{again:?}");
     for number in 0..3 {
@@ -233,7 +233,7 @@ fn memory_is_mapped_once_at_a_time() {
         let (bytes, freed) = slab.into_bytes();
         let parts: Vec<Bytes> = (0..4).map(|part| bytes.slice(part << 18..(part + 1) << 18)).collect();
         drop(bytes);
-        // Parts of a slab, as several devices get them.
+        // Several devices of a trainer get parts of a slab.
         let arrays: Vec<_> =
             parts.into_iter().map(|part| client.upload_bytes(part, &[1 << 18], 0).unwrap()).collect();
         let all: Vec<u8> = arrays.iter().flat_map(|array| array.to_host::<u8>().unwrap()).collect();
@@ -244,7 +244,7 @@ fn memory_is_mapped_once_at_a_time() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: see CONTRIBUTING.md"]
-fn transfers_outlive_arrays_and_client() {
+fn transfers_complete_after_arrays_and_client_are_dropped() {
     for round in 0..6 {
         let mapped = round % 2 == 1;
         let client = another_client();
@@ -256,7 +256,7 @@ fn transfers_outlive_arrays_and_client() {
             freed
         };
         let all: Vec<_> = (0..4).map(upload).collect();
-        // The transfers have the last references to the client.
+        // Now only the transfers have references to the client.
         drop(client);
         all.iter().for_each(is_freed);
     }
@@ -268,7 +268,7 @@ fn rates_of_uploads_are_printed() {
     const SIZE: usize = 256 * 224 * 224 * 3;
     const ROUNDS: u32 = 20;
     let client = client();
-    // Its result is there when the transfer of its argument has ended.
+    // The program's result is complete only after the transfer of its argument.
     let program = format!(
         "func.func @main(%x: tensor<{SIZE}xui8>) -> tensor<ui8> {{
             %last = stablehlo.slice %x [{}:{SIZE}] : (tensor<{SIZE}xui8>) -> tensor<1xui8>

@@ -1,3 +1,3 @@
-//! The crate with JAX's plugin for NVIDIA's GPUs, on a machine that has one.
+//! Tests with JAX's plugin for NVIDIA GPUs, on a machine with a GPU.
 
 mod gpu;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Compiles `source`, the `plugin.rs` of this folder, into the shared library `to`.
+/// Compiles `source`, which is `plugin.rs` in this folder, into the shared library `to`.
 pub(crate) fn build(source: &Path, to: &Path) {
     let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(compiler)

@@ -1,5 +1,5 @@
-//! Processes that a plugin joins through a key-value store, with a fake plugin, since that of the CPU joins
-//! none.
+//! Tests of the key-value store through which the processes of a job exchange addresses. They use a fake
+//! plugin, since the CPU plugin has no jobs of several processes.
 
 mod build;
 
@@ -23,17 +23,17 @@ fn plugin() -> Plugin {
     PLUGIN.get_or_init(build).1
 }
 
-/// What the store does at the second key, that of the other process.
+/// The behaviour of the store when the plugin reads the key of the other process.
 #[derive(Clone, Copy)]
-enum Other {
-    IsThere,
+enum OtherProcess {
+    HasStored,
     IsLate,
     Panics,
 }
 
 struct Store {
     values: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
-    other: Other,
+    other: OtherProcess,
 }
 
 impl KeyValues for Store {
@@ -47,9 +47,11 @@ impl KeyValues for Store {
         match (self.try_get(key)?, self.other) {
             (Some(value), _) => Ok(value),
             // The device numbers of the other process.
-            (None, Other::IsThere) => Ok(vec![2, 3]),
-            (None, Other::IsLate) => Err(KeyValueError { code: Code(4), source: "rank 1 is late".into() }),
-            (None, Other::Panics) => panic!("expected in this test"),
+            (None, OtherProcess::HasStored) => Ok(vec![2, 3]),
+            (None, OtherProcess::IsLate) => {
+                Err(KeyValueError { code: Code(4), source: "rank 1 is late".into() })
+            }
+            (None, OtherProcess::Panics) => panic!("expected in this test"),
         }
     }
 
@@ -58,26 +60,26 @@ impl KeyValues for Store {
     }
 }
 
-/// The first of two processes.
-fn join(other: Other) -> (Result<Client, PjrtError>, Arc<Store>) {
+/// Opens a client as the first of two processes.
+fn join(other: OtherProcess) -> (Result<Client, PjrtError>, Arc<Store>) {
     let store = Arc::new(Store { values: Mutex::default(), other });
     let visible = PluginOption { name: "visible_devices".into(), value: OptionValue::Ints(vec![0]) };
     let options = [("node_id", 0).into(), ("num_nodes", 2).into(), visible];
     (plugin().client_of_job(&options, store.clone()), store)
 }
 
-// One test, since the plugin counts the values that it has of all clients together.
+// One test, since the plugin checks that all values are deleted, over all clients of this process.
 #[test]
 fn the_plugin_uses_the_store_of_the_job() {
-    let (client, store) = join(Other::IsThere);
+    let (client, store) = join(OtherProcess::HasStored);
     let client = client.unwrap();
     assert_eq!((client.devices(), client.local_devices(), client.processes()), (3, 1, 2));
     assert_eq!(store.values.lock().unwrap()[&b"made_up/0"[..]], [0]);
 
-    let error = join(Other::IsLate).0.unwrap_err();
+    let error = join(OtherProcess::IsLate).0.unwrap_err();
     assert!(matches!(error, PjrtError::Join { .. }), "{error}");
     assert_eq!(error.to_string(), "PJRT_Client_Create: rank 1 is late");
 
-    let error = join(Other::Panics).0.unwrap_err();
+    let error = join(OtherProcess::Panics).0.unwrap_err();
     assert!(error.to_string().contains("a panic in the key-value store"), "{error}");
 }

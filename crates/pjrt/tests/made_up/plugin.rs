@@ -1,6 +1,6 @@
-//! A fake PJRT plugin without devices, built by the tests. It joins processes as the CUDA plugin does, and
-//! counts the values that it gets. Uploads are released at once; programs can be compiled and loaded, but not
-//! run.
+//! A fake PJRT plugin, which the tests build. It exchanges the processes' devices through the key-value
+//! store, as the CUDA plugin does, and checks that it deletes each value that it reads. Uploads are released
+//! at once; programs can be compiled and loaded, but not run.
 #![allow(unsafe_code)]
 
 #[allow(non_camel_case_types, non_snake_case, non_upper_case_globals, dead_code, clippy::all)]
@@ -36,7 +36,7 @@ fn fail(code: u32, message: String) -> ErrorPtr {
     Box::into_raw(Box::new(Failure { code, message })).cast()
 }
 
-/// Number of deleted values minus number of received values.
+/// Number of deleted values minus number of values read.
 static VALUES: AtomicI64 = AtomicI64::new(0);
 
 unsafe extern "C" fn raise(code: PJRT_Error_Code, message: *const i8, size: usize) -> ErrorPtr {
@@ -72,7 +72,7 @@ unsafe fn get(args: &PJRT_Client_Create_Args, key: &str, timeout: i32) -> Result
     Ok(value)
 }
 
-unsafe fn is_there(args: &PJRT_Client_Create_Args, key: &str) -> Result<bool, u32> {
+unsafe fn has_value(args: &PJRT_Client_Create_Args, key: &str) -> Result<bool, u32> {
     let mut call: PJRT_KeyValueTryGetCallback_Args = unsafe { std::mem::zeroed() };
     call.struct_size = size_of_val(&call);
     (call.key, call.key_size) = (key.as_ptr().cast(), key.len());
@@ -96,29 +96,29 @@ struct Options {
 }
 
 unsafe fn options(args: &PJRT_Client_Create_Args) -> Options {
-    let mut found = Options { node: 0, nodes: 1, visible: vec![], others: vec![] };
+    let mut options = Options { node: 0, nodes: 1, visible: vec![], others: vec![] };
     for at in 0..args.num_options {
         let option = unsafe { &*args.create_options.add(at) };
         let name = unsafe { std::slice::from_raw_parts(option.name.cast::<u8>(), option.name_size) };
         let value = &option.__bindgen_anon_1;
         match (name, option.type_) {
             (b"node_id", PJRT_NamedValue_Type::PJRT_NamedValue_kInt64) => {
-                found.node = unsafe { value.int64_value } as i32;
+                options.node = unsafe { value.int64_value } as i32;
             }
             (b"num_nodes", PJRT_NamedValue_Type::PJRT_NamedValue_kInt64) => {
-                found.nodes = unsafe { value.int64_value } as i32;
+                options.nodes = unsafe { value.int64_value } as i32;
             }
             (b"visible_devices", PJRT_NamedValue_Type::PJRT_NamedValue_kInt64List) => {
                 let list = unsafe { std::slice::from_raw_parts(value.int64_array_value, option.value_size) };
-                found.visible = list.to_vec();
+                options.visible = list.to_vec();
             }
-            (name, _) => found.others.push(String::from_utf8_lossy(name).into_owned()),
+            (name, _) => options.others.push(String::from_utf8_lossy(name).into_owned()),
         }
     }
-    found
+    options
 }
 
-/// Time-out for another process in milliseconds; the test may set it.
+/// Time-out for reading the value of another process, in milliseconds. A test may set `MADE_UP_TIMEOUT`.
 fn timeout() -> i32 {
     std::env::var("MADE_UP_TIMEOUT").map_or(60_000, |value| value.parse().unwrap())
 }
@@ -133,14 +133,14 @@ unsafe extern "C" fn create(args: *mut PJRT_Client_Create_Args) -> ErrorPtr {
     let mut all = vec![own];
     if nodes > 1 {
         let exchange = || -> Result<Vec<Vec<u8>>, ErrorPtr> {
-            // This process stores nothing, as if it hung.
+            // A test makes this rank hang before it stores its devices.
             if std::env::var("MADE_UP_SILENT").is_ok_and(|rank| rank == node.to_string()) {
                 std::thread::sleep(std::time::Duration::from_secs(20));
             }
-            let there = unsafe { is_there(args, &format!("made_up/{node}")) };
-            assert_eq!(there, Ok(false), "no other job's key");
-            unsafe { put(args, &format!("made_up/{node}"), &all[0]) }?;
-            assert_eq!(unsafe { is_there(args, &format!("made_up/{node}")) }, Ok(true));
+            let key = format!("made_up/{node}");
+            assert_eq!(unsafe { has_value(args, &key) }, Ok(false), "the key of an earlier job");
+            unsafe { put(args, &key, &all[0]) }?;
+            assert_eq!(unsafe { has_value(args, &key) }, Ok(true));
             (0..nodes).map(|other| unsafe { get(args, &format!("made_up/{other}"), timeout()) }).collect()
         };
         match exchange() {
@@ -226,10 +226,10 @@ unsafe extern "C" fn ready(args: *mut PJRT_Event_OnReady_Args) -> ErrorPtr {
     null_mut()
 }
 
-/// Addresses of the mapped memory.
+/// Addresses of the mapped blocks of memory.
 static MAPPED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
-/// Refuses memory that is mapped already, as CUDA does.
+/// Maps memory, and refuses memory that is mapped already, as CUDA does.
 unsafe extern "C" fn map(args: *mut PJRT_Client_DmaMap_Args) -> ErrorPtr {
     match MAPPED.lock().unwrap().insert(unsafe { (*args).data }.addr()) {
         true => null_mut(),
@@ -242,14 +242,14 @@ unsafe extern "C" fn unmap(args: *mut PJRT_Client_DmaUnmap_Args) -> ErrorPtr {
     null_mut()
 }
 
-/// The one executable, which has no results and runs on the first device.
+/// Returns the plugin's only executable, which has no results and runs on the first device.
 unsafe extern "C" fn compile(args: *mut PJRT_Client_Compile_Args) -> ErrorPtr {
     let args = unsafe { &mut *args };
     args.executable = args.client.cast();
     null_mut()
 }
 
-/// Crashes if `MADE_UP_CRASH` is set.
+/// Loads that executable. Crashes if `MADE_UP_CRASH` is set.
 unsafe extern "C" fn load(args: *mut PJRT_Executable_DeserializeAndLoad_Args) -> ErrorPtr {
     if std::env::var_os("MADE_UP_CRASH").is_some() {
         std::process::abort();

@@ -1,8 +1,8 @@
-//! The input pipeline: from tar shards to burn's tensors.
+//! The input pipeline, from tar shards to burn tensors.
 
 use burn::tensor::{DType, Device, Int, Tensor};
 use shardstream::Result;
-use shardstream::codec::DType as Numbers;
+use shardstream::codec::DType as TensorType;
 use shardstream::prelude::*;
 use shardstream_burn::tensor_data;
 
@@ -14,24 +14,25 @@ const SIZE: u32 = 32;
 pub struct Images {
     /// Pixels from -1 to 1, as (N, RGB, height, width).
     pub pixels: Tensor<4>,
-    /// N classes.
+    /// The class of each image, as (N).
     pub labels: Tensor<1, Int>,
 }
 
-/// Shuffled and augmented batches of shards with images and classes. All batches are full, and all epochs
-/// have the same number of them. Damaged images are skipped, up to one in a thousand.
+/// A loader of shuffled and augmented batches from shards of images and classes. All batches are full, and
+/// all epochs have the same number of batches. Damaged images are skipped, up to one in a thousand.
 ///
 /// # Errors
 /// Fails if the shards cannot be read.
 pub fn loader(shards: &str, batch: usize, seed: u64) -> Result<Loader<TensorBatch>> {
-    // With an index all epochs have the same number of batches. It is built once, and kept beside the shards.
+    // The index makes all epochs have the same number of batches. It is built once and kept beside the
+    // shards.
     let dataset = Dataset::builder(shards).auto_index(AutoIndex::beside());
     let dataset = dataset.streams(4).shuffle_shards(true).seed(seed).build()?;
     let image = ImageColumn::new("jpg;jpeg;png;webp", SIZE)
         .then(RandomCrop::new(SIZE)?.padding(4))
         .then(RandomHorizontalFlip::new(0.5)?)
         .layout(Layout::Chw)
-        .dtype(Numbers::F32)
+        .dtype(TensorType::F32)
         .normalize([0.5; 3], [0.5; 3]);
     let columns = Columns::new().with("image", image).with("label", Scalar::<i32>::new("cls"));
     Loader::builder(dataset)
@@ -43,11 +44,11 @@ pub fn loader(shards: &str, batch: usize, seed: u64) -> Result<Loader<TensorBatc
         .build()
 }
 
-/// Turns a batch into burn's tensors. On the CPU they share the loader's memory, which is reused after they
-/// are dropped.
+/// Turns a batch into burn tensors. On the CPU the tensors share the loader's memory, which the loader reuses
+/// after they are dropped.
 ///
 /// # Errors
-/// Fails if the batch has other columns.
+/// Fails if the batch lacks the column `image` or `label`.
 pub fn upload(mut batch: TensorBatch, device: &Device) -> Result<Images> {
     let (pixels, labels) = (tensor_data(batch.take("image")?), tensor_data(batch.take("label")?));
     Ok(Images {

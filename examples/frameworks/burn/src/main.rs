@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of the trainer.
 
 use burn::tensor::Device;
 use burn_trainer::{data, train};
@@ -13,7 +13,7 @@ struct Args {
     /// Shards of 32x32 images (jpg, png, webp) and classes (cls); without it, synthetic images
     #[arg(long, value_name = "URL")]
     shards: Option<String>,
-    /// How many classes there are
+    /// Number of classes
     #[arg(long, default_value_t = 10)]
     classes: usize,
     /// Images per step
@@ -22,10 +22,10 @@ struct Args {
     /// Passes over the data
     #[arg(long, default_value_t = 3)]
     epochs: usize,
-    /// Of order and augmentation
+    /// Seed of the order, the augmentation and the initial weights
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the synthetic shards are put
+    /// Directory for the synthetic shards
     #[arg(long, value_name = "DIRECTORY")]
     #[arg(default_value_os_t = std::env::temp_dir().join("shardstream-synthetic"))]
     work_dir: PathBuf,

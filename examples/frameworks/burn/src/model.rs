@@ -6,7 +6,7 @@ use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, PaddingConfig2d
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 
-/// A convolution of 3x3 or 1x1, and the normalisation after it.
+/// A 3x3 or 1x1 convolution, followed by a batch normalisation.
 #[derive(Module, Debug)]
 struct Conv {
     conv: Conv2d,
@@ -46,12 +46,12 @@ impl Block {
     }
 
     fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let around = self.shortcut.forward(x.clone());
-        relu(self.second.forward(relu(self.first.forward(x))) + around)
+        let shortcut = self.shortcut.forward(x.clone());
+        relu(self.second.forward(relu(self.first.forward(x))) + shortcut)
     }
 }
 
-/// The network, with eight layers in a row.
+/// The network: a convolution, three residual blocks and a linear layer, eight layers deep.
 #[derive(Module, Debug)]
 pub struct ResNet {
     stem: Conv,
@@ -69,7 +69,7 @@ impl ResNet {
         }
     }
 
-    /// Logits as (N, classes), for images as (N, RGB, height, width).
+    /// Returns logits as (N, classes) for images as (N, RGB, height, width).
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let x = relu(self.stem.forward(images));
         let x = self.blocks.iter().fold(x, |x, block| block.forward(x));

@@ -1,4 +1,4 @@
-//! The loop over batches.
+//! The training loop.
 
 use crate::data::Images;
 use crate::model::ResNet;
@@ -20,7 +20,7 @@ pub struct Step {
 /// Trains for `epochs` epochs, each one iteration over `loader`, and calls `log` after each step.
 ///
 /// # Errors
-/// The first error of the data.
+/// Returns the first error of the data.
 pub fn train(
     loader: &dyn DataLoader<Images>,
     device: &Device,

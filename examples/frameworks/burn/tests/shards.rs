@@ -35,9 +35,9 @@ fn a_seed_gives_the_same_batches() {
     let device = Device::flex();
     let epoch = |loader: &dyn DataLoader<Images>| -> Vec<_> {
         let mut batches = loader.iter();
-        let taken: Vec<_> = batches.by_ref().map(Result::unwrap).collect();
+        let images: Vec<_> = batches.by_ref().map(Result::unwrap).collect();
         assert_eq!(batches.progress().items_processed, loader.num_items());
-        taken.into_iter().map(|batch| (batch.pixels.into_data(), batch.labels.into_data())).collect()
+        images.into_iter().map(|batch| (batch.pixels.into_data(), batch.labels.into_data())).collect()
     };
     let (one, other) = (loader(dir.path(), &device), loader(dir.path(), &device));
     assert_eq!(one.num_items(), 320);

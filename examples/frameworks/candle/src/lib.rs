@@ -4,7 +4,7 @@ pub mod upload;
 
 use candle_core::{D, DType, Device, Module, Tensor};
 use candle_nn::{AdamW, Conv2d, Conv2dConfig, Linear, Optimizer, VarBuilder, VarMap, conv2d, linear, loss};
-use shardstream::codec::DType as Numbers;
+use shardstream::codec::DType as TensorType;
 use shardstream::feed::FeedReport;
 use shardstream::prelude::*;
 use shardstream::state::Ledger;
@@ -12,20 +12,21 @@ use shardstream::state::Ledger;
 /// Height and width of the images.
 const SIZE: u32 = 32;
 
-/// Shuffled and augmented batches of shards with images and classes. All batches are full, and all epochs
-/// have the same number of them. Damaged images are skipped, up to one in a thousand.
+/// A loader of shuffled and augmented batches from shards of images and classes. All batches are full, and
+/// all epochs have the same number of batches. Damaged images are skipped, up to one in a thousand.
 ///
 /// # Errors
 /// Fails if the shards cannot be read.
 pub fn loader(shards: &str, batch: usize, seed: u64) -> shardstream::Result<Loader<TensorBatch>> {
-    // With an index all epochs have the same number of batches. It is built once, and kept beside the shards.
+    // The index makes all epochs have the same number of batches. It is built once and kept beside the
+    // shards.
     let dataset = Dataset::builder(shards).auto_index(AutoIndex::beside());
     let dataset = dataset.streams(4).shuffle_shards(true).seed(seed).build()?;
     let image = ImageColumn::new("jpg;jpeg;png;webp", SIZE)
         .then(RandomCrop::new(SIZE)?.padding(4))
         .then(RandomHorizontalFlip::new(0.5)?)
         .layout(Layout::Chw)
-        .dtype(Numbers::F32)
+        .dtype(TensorType::F32)
         .normalize([0.5; 3], [0.5; 3]);
     let columns = Columns::new().with("image", image).with("label", Scalar::<u32>::new("cls"));
     Loader::builder(dataset)
@@ -47,13 +48,11 @@ impl Network {
     fn new(classes: usize, vars: VarBuilder) -> candle_core::Result<Self> {
         let half = Conv2dConfig { padding: 1, stride: 2, ..Default::default() };
         let channels = [(3, 16), (16, 32), (32, 64)];
-        let convolutions = channels.iter().enumerate();
-        let convolutions =
-            convolutions.map(|(i, &(from, to))| conv2d(from, to, 3, half, vars.pp(format!("conv{i}"))));
-        Ok(Network {
-            convolutions: convolutions.collect::<Result<_, _>>()?,
-            head: linear(64, classes, vars.pp("head"))?,
-        })
+        let mut convolutions = Vec::new();
+        for (i, (from, to)) in channels.into_iter().enumerate() {
+            convolutions.push(conv2d(from, to, 3, half, vars.pp(format!("conv{i}")))?);
+        }
+        Ok(Network { convolutions, head: linear(64, classes, vars.pp("head"))? })
     }
 
     fn forward(&self, images: &Tensor) -> candle_core::Result<Tensor> {
@@ -74,11 +73,11 @@ pub struct Step {
     pub accuracy: f32,
 }
 
-/// Trains for `epochs` epochs on a device. Calls `log` after each step, and `skipped` after each epoch that
-/// skipped samples. Returns a report that says whether the batches were ready in time.
+/// Trains for `epochs` epochs on a device. Calls `log` after each step, and `skipped` after each epoch in
+/// which samples were skipped. Returns a report that says whether the batches were ready in time.
 ///
 /// # Errors
-/// The first error of the data or of the network.
+/// Returns the first error of the data or the network.
 pub fn train(
     loader: &Loader<TensorBatch>,
     device: &Device,

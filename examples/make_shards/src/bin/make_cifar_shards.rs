@@ -14,37 +14,37 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Make shards of CIFAR-10 as it is downloaded: DEST/train/cifar-train-%06d.tar and
+/// Make shards of the downloaded files of CIFAR-10: DEST/train/cifar-train-%06d.tar and
 /// DEST/val/cifar-val-%06d.tar.
 ///
-/// A sample has an image (png or ppm) and the number of its class (cls). The index of each set is beside its
-/// shards.
+/// A sample has an image (png or ppm) and the number of its class (cls). The index of each set is written
+/// beside its shards.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
-    /// cifar-10-binary.tar.gz or cifar-10-python.tar.gz, or the folder that is in it
+    /// cifar-10-binary.tar.gz or cifar-10-python.tar.gz, or the folder of one of these archives
     source: PathBuf,
     /// A directory, or gs://bucket/prefix
     dest: String,
-    /// How often each training image comes
+    /// Number of copies of each training image
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     repeat_train: u64,
-    /// How often each validation image comes
+    /// Number of copies of each validation image
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     repeat_val: u64,
     /// Samples in a shard
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
     per_shard: u64,
-    /// How images are stored
+    /// Format of the images
     #[arg(long, value_enum, default_value_t = Format::Png)]
     format: Format,
-    /// Shuffle, each repetition in another order; without it the order is that of the source
+    /// Shuffle with this seed, each repetition in another order; without it, keep the order of the source
     #[arg(long, value_name = "SEED")]
     shuffle_seed: Option<u64>,
-    /// Remove the shards of these names that are there
+    /// Remove existing shards of these names
     #[arg(long)]
     overwrite: bool,
-    /// How many threads encode images; 0: as many as there are cores
+    /// Number of threads that encode images; 0: the number of cores
     #[arg(long, default_value_t = 0)]
     threads: usize,
 }

@@ -14,17 +14,17 @@ use shardstream::write::ShardInfo;
 use shardstream::{Index, Rng};
 use std::sync::Arc;
 
-/// How images are stored.
+/// Format of the images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// Lossless compression: about 2.2 KB.
+    /// Compressed without loss: about 2.2 KB per image
     Png,
-    /// Raw pixels: 3.1 KB, and nothing to decode.
+    /// Raw pixels: 3.1 KB per image, which need no decoding
     Ppm,
 }
 
 impl Format {
-    /// The name of the field.
+    /// The name of the image's field.
     pub fn field(self) -> &'static str {
         match self {
             Format::Png => "png",
@@ -41,16 +41,16 @@ impl Format {
     }
 }
 
-/// How the shards of a set are made.
+/// Settings of the shards of a set.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Number of copies of each image.
     pub repeat: u64,
     /// Samples in a shard.
     pub per_shard: u64,
-    /// How images are stored.
+    /// Format of the images.
     pub format: Format,
-    /// Seed of the order, which differs between repetitions; `None` keeps the order of the source.
+    /// Seed of the order, which is another one in each repetition; `None` keeps the order of the source.
     pub shuffle_seed: Option<u64>,
     /// Whether to remove existing shards.
     pub overwrite: bool,
@@ -61,19 +61,19 @@ pub struct Options {
 /// Writes the shards of a set, and their index beside them.
 ///
 /// # Errors
-/// [`Error::Taken`] if shards of the series exist already, and the errors of writing.
+/// [`Error::Taken`] if shards of the series exist and `overwrite` is not set, and the errors of writing.
 pub fn write(
     store: &Store,
     series: &Series,
     images: &Arc<Images>,
     options: &Options,
 ) -> Result<Vec<ShardInfo>> {
-    let there = series.existing(store)?;
-    match there.first() {
+    let existing = series.existing(store)?;
+    match existing.first() {
         Some(first) if !options.overwrite => {
-            return Err(Error::Taken { count: there.len(), first: first.into() });
+            return Err(Error::Taken { count: existing.len(), first: first.into() });
         }
-        _ => series.clear(store, &there)?,
+        _ => series.clear(store, &existing)?,
     }
     let encode = Task::count(&format!("encoding {}", series.name()), images.len() as u64);
     let (source, format) = (Arc::clone(images), options.format);

@@ -1,39 +1,39 @@
-//! Reads the pickles of CIFAR-10 without running anything in them.
+//! Reads the pickles of CIFAR-10 without running any code that they name.
 //!
-//! A pickle is a program for a small stack machine. Python's machine calls whatever function a pickle names.
-//! This one knows the results of the five functions that a numpy array needs, and refuses every other name.
-//! It builds numbers, strings, lists, tuples, dictionaries and arrays of bytes, in memory of about the file's
-//! size.
+//! A pickle is a program for a small stack machine. Python's machine calls any function that a pickle names.
+//! This machine knows the results of the five functions that a numpy array needs, and refuses every other
+//! name. It builds numbers, strings, lists, tuples, dictionaries and arrays of bytes, in about as much memory
+//! as the file's size.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// Maximum number of values in a pickle: a batch of CIFAR-10 has some 20 000.
+/// Maximum number of values in a pickle. A batch of CIFAR-10 has about 20 000.
 const MAX_VALUES: usize = 1 << 20;
 /// Maximum number of dimensions of an array.
 const MAX_DIMENSIONS: usize = 8;
 
-/// Why a pickle cannot be read.
+/// An error of reading a pickle.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PickleError {
     /// The pickle is truncated.
     #[error("the pickle ends in the middle")]
     Truncated,
-    /// An operation that is not needed for plain values and arrays.
-    #[error("byte {at} is the operation {opcode:#04x}, which plain values and arrays do without")]
+    /// The pickle has an operation that is not needed for plain values and arrays.
+    #[error("byte {at} is the operation {opcode:#04x}, which plain values and arrays do not need")]
     Opcode {
         /// The operation.
         opcode: u8,
-        /// Its position in bytes.
+        /// The position of the operation in bytes.
         at: usize,
     },
-    /// A function other than those that build a numpy array. It was not called.
-    #[error("it names {module}.{name}, which is no part of an array, and is not called")]
+    /// The pickle names a function other than those that build a numpy array. The function was not called.
+    #[error("it names {module}.{name}, which does not build an array, and is not called")]
     Global {
         /// The Python module.
         module: String,
-        /// The function in it.
+        /// The name of the function.
         name: String,
     },
     /// The pickle is malformed.
@@ -44,14 +44,15 @@ pub enum PickleError {
         /// What is wrong.
         what: &'static str,
     },
-    /// The pickle builds more than any batch of images has.
-    #[error("the pickle makes too much at byte {at}")]
+    /// The pickle has more values or larger strings than any batch of CIFAR-10.
+    #[error("the pickle has too many values, or too large strings, at byte {at}")]
     TooLarge {
         /// The position of the failed operation in bytes.
         at: usize,
     },
 }
 
+/// The index of a node.
 type Id = u32;
 
 #[derive(Debug)]
@@ -65,9 +66,9 @@ enum Node<'a> {
     Tuple(Vec<Id>),
     Dict(Vec<(Id, Id)>),
     Function(Function),
-    /// The only type of arrays: bytes.
+    /// The numpy type `u1`, the only known type of arrays.
     Type,
-    /// An array of bytes; empty before `BUILD`.
+    /// An array of bytes; `None` before the operation `BUILD`.
     Array(Option<Array>),
 }
 
@@ -77,7 +78,7 @@ struct Array {
     data: Id,
 }
 
-/// The known functions.
+/// The functions whose results are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Function {
     Reconstruct,
@@ -112,10 +113,10 @@ pub struct Pickle<'a> {
 pub struct Value<'p>(&'p Pickle<'p>, Id);
 
 impl<'a> Pickle<'a> {
-    /// Reads a pickle of protocol 2 to 5. Ignores anything after its end.
+    /// Reads a pickle of protocol 2 to 5. Ignores bytes after its end.
     ///
     /// # Errors
-    /// See [`PickleError`]: damaged input, or input with more than plain values and arrays of bytes.
+    /// [`PickleError`] if the pickle is damaged, or has other values than plain values and arrays of bytes.
     pub fn read(input: &'a [u8]) -> Result<Self, PickleError> {
         let mut machine = Machine {
             input,
@@ -131,7 +132,7 @@ impl<'a> Pickle<'a> {
         Ok(Pickle { nodes: machine.nodes, root })
     }
 
-    /// The value that was pickled.
+    /// The pickled value.
     pub fn root(&self) -> Value<'_> {
         Value(self, self.root)
     }
@@ -142,19 +143,19 @@ impl<'p> Value<'p> {
         &self.0.nodes[self.1 as usize]
     }
 
-    /// The value of a key in a dictionary, whose keys may be strings of Python 2 or 3.
+    /// The value of a key in a dictionary. The keys may be strings of Python 2 or 3.
     pub fn get(self, key: &str) -> Option<Value<'p>> {
         let Node::Dict(entries) = self.node() else { return None };
-        let named = |id: Id| match Value(self.0, id).node() {
+        let is_key = |id: Id| match Value(self.0, id).node() {
             Node::Bytes(bytes) => **bytes == *key.as_bytes(),
             Node::Text(text) => *text == key,
             _ => false,
         };
-        // As in Python, a later entry replaces an earlier one.
-        entries.iter().rev().find(|(found, _)| named(*found)).map(|(_, value)| Value(self.0, *value))
+        // As in Python, a later entry replaces an earlier entry of the same key.
+        entries.iter().rev().find(|(id, _)| is_key(*id)).map(|(_, value)| Value(self.0, *value))
     }
 
-    /// The numbers of a list of integers.
+    /// The numbers of a list of integers; `None` for any other value.
     pub fn integers(self) -> Option<Vec<i64>> {
         let Node::List(items) = self.node() else { return None };
         let integer = |id: &Id| match Value(self.0, *id).node() {
@@ -164,7 +165,7 @@ impl<'p> Value<'p> {
         items.iter().map(integer).collect()
     }
 
-    /// The shape and the bytes of an array of bytes, row by row.
+    /// The shape and the bytes of an array of bytes, in row-major order; `None` for any other value.
     pub fn array(self) -> Option<(&'p [usize], &'p [u8])> {
         let Node::Array(Some(array)) = self.node() else { return None };
         let Node::Bytes(bytes) = Value(self.0, array.data).node() else { return None };
@@ -181,7 +182,7 @@ struct Machine<'a> {
     stack: Vec<Id>,
     marks: Vec<usize>,
     memo: HashMap<u64, Id>,
-    /// Bytes of strings that were encoded, and so are not in the input.
+    /// Total length of the strings from the function `encode`, which are copies and not parts of the input.
     encoded: usize,
 }
 
@@ -195,7 +196,7 @@ impl<'a> Machine<'a> {
                     2..=5 => {}
                     _ => return Err(self.malformed("a protocol other than 2 to 5")),
                 },
-                // The length of a frame only helps readers of files.
+                // The length of a frame, which only helps readers of files.
                 0x95 => drop(self.number::<8>()?),
                 b'(' => self.marks.push(self.stack.len()),
                 b'N' => self.push(Node::None)?,
@@ -251,7 +252,7 @@ impl<'a> Machine<'a> {
                     let (name, module) = (self.pop()?, self.pop()?);
                     match (self.node(module), self.node(name)) {
                         (Node::Text(module), Node::Text(name)) => self.global(module, name)?,
-                        _ => return Err(self.malformed("a name that is no string")),
+                        _ => return Err(self.malformed("a name that is not a string")),
                     }
                 }
                 b'R' => self.reduce()?,
@@ -267,16 +268,16 @@ impl<'a> Machine<'a> {
 
     fn take(&mut self, length: usize) -> Result<&'a [u8], PickleError> {
         let rest = &self.input[self.at..];
-        let taken = rest.get(..length).ok_or(PickleError::Truncated)?;
+        let bytes = rest.get(..length).ok_or(PickleError::Truncated)?;
         self.at += length;
-        Ok(taken)
+        Ok(bytes)
     }
 
     fn byte(&mut self) -> Result<u8, PickleError> {
         Ok(self.take(1)?[0])
     }
 
-    /// A little-endian number.
+    /// Reads a little-endian number.
     fn number<const BYTES: usize>(&mut self) -> Result<u64, PickleError> {
         let bytes = self.take(BYTES)?;
         Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
@@ -294,7 +295,7 @@ impl<'a> Machine<'a> {
         std::str::from_utf8(&line[..length]).map_err(|_| self.malformed("a name that is not UTF-8"))
     }
 
-    /// At most 32 bits.
+    /// Pushes a number of at most 4 bytes.
     fn unsigned<const BYTES: usize>(&mut self) -> Result<(), PickleError> {
         let number = self.number::<BYTES>()?;
         self.push(Node::Int(number as i64))
@@ -305,10 +306,10 @@ impl<'a> Machine<'a> {
         if bytes.len() > 8 {
             return Err(self.malformed("an integer of more than 64 bits"));
         }
-        let negative = bytes.last().is_some_and(|byte| *byte >= 0x80);
-        let mut whole = [if negative { 0xff } else { 0 }; 8];
-        whole[..bytes.len()].copy_from_slice(bytes);
-        self.push(Node::Int(i64::from_le_bytes(whole)))
+        let is_negative = bytes.last().is_some_and(|byte| *byte >= 0x80);
+        let mut extended = [if is_negative { 0xff } else { 0 }; 8];
+        extended[..bytes.len()].copy_from_slice(bytes);
+        self.push(Node::Int(i64::from_le_bytes(extended)))
     }
 
     fn bytes<const BYTES: usize>(&mut self) -> Result<(), PickleError> {
@@ -343,7 +344,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The value on top of the stack, which stays there.
+    /// The value on top of the stack, without removing it.
     fn top(&self) -> Result<Id, PickleError> {
         let bottom = self.marks.last().copied().unwrap_or(0);
         let above = self.stack.get(bottom..).and_then(<[Id]>::last);
@@ -379,25 +380,25 @@ impl<'a> Machine<'a> {
             Node::Dict(entries) if rest.is_empty() => {
                 entries.extend(pairs.iter().map(|[key, value]| (*key, *value)))
             }
-            _ => return Err(self.malformed("only a dictionary takes pairs")),
+            _ => return Err(self.malformed("pairs can only be added to a dictionary")),
         }
         Ok(())
     }
 
     fn remember<const BYTES: usize>(&mut self) -> Result<(), PickleError> {
-        let place = self.number::<BYTES>()?;
-        self.remember_at(place)
+        let key = self.number::<BYTES>()?;
+        self.remember_at(key)
     }
 
-    fn remember_at(&mut self, place: u64) -> Result<(), PickleError> {
+    fn remember_at(&mut self, key: u64) -> Result<(), PickleError> {
         let value = self.top()?;
-        self.memo.insert(place, value);
+        self.memo.insert(key, value);
         Ok(())
     }
 
     fn recall<const BYTES: usize>(&mut self) -> Result<(), PickleError> {
-        let place = self.number::<BYTES>()?;
-        let value = self.memo.get(&place).copied();
+        let key = self.number::<BYTES>()?;
+        let value = self.memo.get(&key).copied();
         self.stack.push(value.ok_or_else(|| self.malformed("the memo has no entry of this number"))?);
         Ok(())
     }
@@ -409,7 +410,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Pushes the result of a known function.
+    /// Pushes the result of calling a known function, which is on the stack below its arguments.
     fn reduce(&mut self) -> Result<(), PickleError> {
         let (arguments, function) = (self.pop()?, self.pop()?);
         let (Node::Tuple(arguments), Node::Function(function)) = (self.node(arguments), self.node(function))
@@ -417,7 +418,7 @@ impl<'a> Machine<'a> {
             return Err(self.malformed("only functions can be called, with a tuple of arguments"));
         };
         let nodes: Vec<&Node<'a>> = arguments.iter().map(|id| self.node(*id)).collect();
-        let made = match (function, &nodes[..]) {
+        let result = match (function, &nodes[..]) {
             (Function::Reconstruct, [Node::Function(Function::Ndarray), ..]) => Node::Array(None),
             (Function::Dtype, [kind, ..]) => match kind {
                 Node::Text("u1" | "|u1" | "uint8") => Node::Type,
@@ -425,12 +426,12 @@ impl<'a> Machine<'a> {
                 _ => return Err(self.malformed("an array of another type than u1")),
             },
             (Function::FromBuffer, [_, Node::Type, shape, order]) => {
-                let by_rows = match order {
+                let is_row_major = match order {
                     Node::Text(order) => *order == "C",
                     Node::Bytes(order) => **order == *b"C",
                     _ => false,
                 };
-                if !by_rows {
+                if !is_row_major {
                     return Err(self.malformed("an array that is not in row-major order"));
                 }
                 Node::Array(Some(self.array(shape, arguments[0])?))
@@ -438,7 +439,7 @@ impl<'a> Machine<'a> {
             (Function::Encode, [Node::Text(text), Node::Text("latin1" | "latin-1")]) => {
                 let bytes = text.chars().map(u8::try_from).collect::<Result<Vec<u8>, _>>();
                 let bytes = bytes.map_err(|_| self.malformed("a string that is not Latin-1"))?;
-                // Limits the encoded bytes to the size of the input.
+                // A pickle can encode the same string many times: limits the copies to the size of the input.
                 self.encoded += bytes.len();
                 if self.encoded > self.input.len() {
                     return Err(PickleError::TooLarge { at: self.operation });
@@ -447,27 +448,27 @@ impl<'a> Machine<'a> {
             }
             _ => {
                 return Err(
-                    self.malformed("a function of numpy with other arguments than it has for an array")
+                    self.malformed("a numpy function whose arguments are not those that build an array")
                 );
             }
         };
-        self.push(made)
+        self.push(result)
     }
 
     /// Sets the state of an array or of its type.
     fn build(&mut self) -> Result<(), PickleError> {
         let (state, object) = (self.pop()?, self.top()?);
         let Node::Tuple(state) = self.node(state) else {
-            return Err(self.malformed("a state that is no tuple"));
+            return Err(self.malformed("a state that is not a tuple"));
         };
         match self.node(object) {
-            // The byte order and alignment, which do not matter for bytes.
+            // The state has the byte order and the alignment, which have no effect on bytes.
             Node::Type => Ok(()),
             Node::Array(_) => {
-                let [version, shape, kind, by_columns, data] = state[..] else {
+                let [version, shape, kind, is_column_major, data] = state[..] else {
                     return Err(self.malformed("an array whose state does not have five parts"));
                 };
-                match [version, kind, by_columns].map(|id| self.node(id)) {
+                match [version, kind, is_column_major].map(|id| self.node(id)) {
                     [Node::Int(1), Node::Type, Node::Bool(false) | Node::Int(0)] => {}
                     _ => return Err(self.malformed("an array of another version, type or order")),
                 }
@@ -480,14 +481,17 @@ impl<'a> Machine<'a> {
     }
 
     fn array(&self, shape: &Node<'a>, data: Id) -> Result<Array, PickleError> {
-        let Node::Tuple(shape) = shape else { return Err(self.malformed("a shape that is no tuple")) };
+        let Node::Tuple(shape) = shape else { return Err(self.malformed("a shape that is not a tuple")) };
         let length = |id: &Id| match self.node(*id) {
             Node::Int(length) => usize::try_from(*length).ok(),
             _ => None,
         };
-        let shape: Option<Vec<usize>> = shape.iter().take(MAX_DIMENSIONS + 1).map(length).collect();
-        let shape = shape.filter(|shape| shape.len() <= MAX_DIMENSIONS);
-        let shape = shape.ok_or_else(|| self.malformed("a shape of other than a few whole numbers"))?;
+        if shape.len() > MAX_DIMENSIONS {
+            return Err(self.malformed("a shape of more than 8 dimensions"));
+        }
+        let Some(shape) = shape.iter().map(length).collect::<Option<Vec<usize>>>() else {
+            return Err(self.malformed("a shape with a length that is not a whole number"));
+        };
         let expected = shape.iter().try_fold(1_usize, |product, length| product.checked_mul(*length));
         match self.node(data) {
             Node::Bytes(bytes) if Some(bytes.len()) == expected => Ok(Array { shape, data }),

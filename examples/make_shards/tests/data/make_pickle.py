@@ -1,7 +1,7 @@
-"""Writes python2.pickle: a batch of three images as pickled by Python 2 and its numpy, with protocol 2.
+"""Writes python2.pickle: a batch of three images, pickled as Python 2 and its numpy do with protocol 2.
 
-Python 3 cannot write strings of bytes as Python 2 did, so this writes the operations one by one, in the order of
-the files of CIFAR-10.
+Python 3 cannot write byte strings as Python 2 did, so this script writes the operations one by one, in the order in
+which the files of CIFAR-10 have them.
 """
 
 import pathlib
@@ -32,5 +32,5 @@ try:
     loaded = pickle.loads(text, encoding="bytes")
     assert loaded[b"labels"] == labels and loaded[b"data"].shape == (3, 3072)
 except ModuleNotFoundError:
-    print("without numpy it is not checked")
+    print("python2.pickle is not checked, which needs numpy")
 pathlib.Path(__file__).with_name("python2.pickle").write_bytes(text)

@@ -1,4 +1,4 @@
-"""Makes pickled batches of binary ones: pickle_batches.py BINARY_FOLDER NEW_FOLDER PROTOCOL."""
+"""Converts binary batches to pickled batches: pickle_batches.py BINARY_FOLDER NEW_FOLDER PROTOCOL."""
 
 import pathlib
 import pickle

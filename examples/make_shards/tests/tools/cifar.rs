@@ -1,7 +1,7 @@
-//! Shards of CIFAR-10, from both forms in which it is downloaded.
+//! Tests of the shards of CIFAR-10, from both forms of the downloaded files.
 //!
-//! Pickles are written by a Python with numpy, `SHARDSTREAM_TEST_PYTHON` or `python3`; the test with them is
-//! ignored unless it is asked for. What Python 2 wrote is a file beside `tests/pickle.rs`.
+//! The test with the Python form has `SHARDSTREAM_TEST_PYTHON` or `python3`, with numpy, write the pickles,
+//! and is ignored by default. A pickle as Python 2 wrote it is in `tests/data`.
 
 use flate2::write::GzEncoder;
 use make_shards::Error;
@@ -18,10 +18,10 @@ use std::sync::Arc;
 const NAMES: [&str; 6] =
     ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"];
 
-/// Images in each of the six files.
+/// Number of images in each of the six files.
 const COUNTS: [usize; 6] = [4, 3, 5, 1, 2, 6];
 
-/// The records of each file, by a generator.
+/// Random records of each file.
 fn batches() -> Vec<Vec<u8>> {
     let mut rng = Rng::new(11, 0, 0);
     let mut record = || {
@@ -56,7 +56,7 @@ pub(crate) fn archive(folder: &Path, compress: bool) -> PathBuf {
     path
 }
 
-/// Both sets as the records say.
+/// Checks that both sets have the images of `batches`.
 fn check(sets: &Sets) {
     let batches = batches();
     let same = |images: &Images, records: &[Vec<u8>]| {
@@ -66,9 +66,9 @@ fn check(sets: &Sets) {
         for (number, record) in records.iter().enumerate() {
             let (pixels, label) = images.get(number);
             assert_eq!(label, record[0]);
-            for at in 0..PIXELS {
-                let planes = [record[1 + at], record[1 + PIXELS + at], record[1 + 2 * PIXELS + at]];
-                assert_eq!(pixels[at * CHANNELS..][..CHANNELS], planes);
+            for pixel in 0..PIXELS {
+                let planes = [record[1 + pixel], record[1 + PIXELS + pixel], record[1 + 2 * PIXELS + pixel]];
+                assert_eq!(pixels[pixel * CHANNELS..][..CHANNELS], planes);
             }
         }
     };
@@ -77,7 +77,7 @@ fn check(sets: &Sets) {
 }
 
 #[test]
-fn the_binary_form() {
+fn the_binary_form_is_read_from_folders_and_archives() {
     let dir = tempfile::tempdir().unwrap();
     let folder = binary_folder(dir.path());
     for source in [dir.path(), &folder, &archive(&folder, true), &archive(&folder, false)] {
@@ -85,7 +85,7 @@ fn the_binary_form() {
     }
 }
 
-/// Has Python write the same batches as pickles of a protocol.
+/// Has Python write the same batches as pickles of this protocol.
 fn python_folder(dir: &Path, protocol: u32) -> PathBuf {
     let binary = binary_folder(dir);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/pickle_batches.py");
@@ -99,21 +99,21 @@ fn python_folder(dir: &Path, protocol: u32) -> PathBuf {
 
 #[test]
 #[ignore = "needs Python with numpy: see CONTRIBUTING.md"]
-fn the_python_form() {
+fn the_python_form_is_read_in_all_protocols() {
     for protocol in 2..=5 {
         let dir = tempfile::tempdir().unwrap();
         let folder = python_folder(dir.path(), protocol);
         for source in [&folder, &archive(&folder, true)] {
             check(&cifar::read(source).unwrap());
         }
-        // Of both forms, the binary one is read.
+        // If there are both forms, the binary form is read.
         fs::write(folder.join("data_batch_1"), "?").unwrap();
         check(&cifar::read(dir.path()).unwrap());
     }
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_file_and_the_fault() {
     let dir = tempfile::tempdir().unwrap();
     assert!(matches!(cifar::read(dir.path()), Err(Error::NoBatches(_))));
     assert!(matches!(cifar::read(&dir.path().join("none")), Err(Error::File { .. })));
@@ -122,7 +122,7 @@ fn what_is_wrong_is_named() {
     let good = fs::read(&path).unwrap();
     let fault = || cifar::read(&folder).unwrap_err().to_string();
     for (content, what) in [
-        (&good[..good.len() - 1], "not records of 3073"),
+        (&good[..good.len() - 1], "not a number of records of 3073"),
         (b"", "0 bytes"),
         (&[10; 3073], "label of image 7"),
     ] {
@@ -158,7 +158,7 @@ fn samples(series: &Series, field: &str) -> Vec<(String, Vec<u8>, i64)> {
 }
 
 #[test]
-fn shards_read_back_as_the_images() {
+fn shards_have_the_images_of_the_source() {
     let dir = tempfile::tempdir().unwrap();
     let images = Arc::new(cifar::read(&binary_folder(dir.path())).unwrap().train);
     let store = Store::default();
@@ -196,7 +196,7 @@ fn shards_read_back_as_the_images() {
 }
 
 #[test]
-fn old_shards_do_not_stay_among_new_ones() {
+fn existing_shards_are_an_error_or_are_all_removed() {
     let dir = tempfile::tempdir().unwrap();
     let source = binary_folder(dir.path());
     let run = |more: &[&str]| {

@@ -1,4 +1,4 @@
-//! The commands of the pages, as they are written there, with a bucket of the tests' own for `gs://`.
+//! Runs the commands of the pages as they are written there, with a test server as the bucket for `gs://`.
 
 use crate::{bucket, cifar};
 use std::fs;
@@ -19,7 +19,7 @@ fn commands(page: &str) -> Vec<String> {
     lines.filter(tool).map(str::to_owned).collect()
 }
 
-/// Runs the commands of a page one after the other, and gives the keys of the objects that are there then.
+/// Runs the commands of a page one after the other. Returns the keys of the objects that they wrote.
 fn run(page: &str, count: usize) -> Vec<String> {
     let commands = commands(page);
     assert_eq!(commands.len(), count, "{page}: {commands:?}");

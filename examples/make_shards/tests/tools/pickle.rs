@@ -1,18 +1,17 @@
-//! Pickles of CIFAR-10: those that Python writes, and hostile ones. Nothing that is in a pickle may end
-//! the program.
+//! Tests of reading pickles: those that Python writes, and hostile pickles, which must not end the program.
 
 use make_shards::cifar::pickle::{Pickle, PickleError};
 use std::fs;
 use std::path::Path;
 
-/// Written by `tests/data/make_pickle.py`, in the words of Python 2.
+/// A pickle in the form of Python 2, which `tests/data/make_pickle.py` wrote.
 fn python2() -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/python2.pickle");
     fs::read(path).unwrap()
 }
 
 #[test]
-fn what_python_2_wrote() {
+fn pickles_of_python_2_are_read() {
     let bytes = python2();
     let pickle = Pickle::read(&bytes).unwrap();
     let root = pickle.root();
@@ -25,7 +24,7 @@ fn what_python_2_wrote() {
 }
 
 #[test]
-fn plain_values() {
+fn plain_values_are_read() {
     let integers = b"\x80\x04\x95\0\0\0\0\0\0\0\0](K\x01M\x02\x01J\xff\xff\xff\xff\x8a\x02\xfe\xff\x8a\0e.";
     assert_eq!(Pickle::read(integers).unwrap().root().integers(), Some(vec![1, 258, -1, -2, 0]));
     let entries = b"\x80\x02}(U\x01aK\x01X\x01\0\0\0bK\x02U\x01aK\x03u\x94h\0.";
@@ -34,7 +33,7 @@ fn plain_values() {
 }
 
 #[test]
-fn nothing_is_called() {
+fn no_function_of_a_pickle_is_called() {
     for (pickle, module, name) in [
         (&b"\x80\x02cos\nsystem\nU\x02ls\x85R."[..], "os", "system"),
         (b"\x80\x02c__builtin__\neval\nU\x011\x85R.", "__builtin__", "eval"),
@@ -45,7 +44,7 @@ fn nothing_is_called() {
         let error = Pickle::read(pickle).unwrap_err();
         assert_eq!(error, PickleError::Global { module: module.into(), name: name.into() });
     }
-    // INST, OBJ, NEWOBJ, EXT1, PERSID, BUILD by a setter, out-of-band buffers.
+    // Operations that call functions or load objects from elsewhere.
     for (pickle, opcode) in
         [(b"(ios\nsystem\n.", b'i'), (b"(oxxxxxxxxxx.", b'o'), (b")\x81xxxxxxxxx..", 0x81)]
     {
@@ -60,7 +59,7 @@ fn nothing_is_called() {
 }
 
 #[test]
-fn what_contradicts_itself() {
+fn malformed_pickles_are_errors() {
     for pickle in [
         &b"\x80\x01."[..],
         b".",
@@ -99,7 +98,7 @@ fn what_contradicts_itself() {
     assert_eq!(Pickle::read(huge).unwrap_err(), PickleError::Truncated);
 }
 
-/// An array of this shape over these bytes, as Python 2 has it.
+/// A pickle of an array with this shape and these bytes, as Python 2 writes it.
 fn array(shape: &[u8], bytes: &[u8]) -> Vec<u8> {
     let head = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\0\x85U\x01btR(K\x01";
     let kind = b"cnumpy\ndtype\n(U\x02u1K\0K\x01tR\x89U";
@@ -107,7 +106,7 @@ fn array(shape: &[u8], bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn shapes_that_lie() {
+fn shapes_that_do_not_match_their_bytes_are_errors() {
     let good = array(b"K\x02K\x03\x86", b"abcdef");
     assert_eq!(Pickle::read(&good).unwrap().root().array(), Some((&[2, 3][..], &b"abcdef"[..])));
     let large = [&b"(("[..], &b"K\xff".repeat(12), b"tt"].concat();
@@ -127,10 +126,10 @@ fn shapes_that_lie() {
 }
 
 #[test]
-fn more_than_there_is_room_for() {
+fn pickles_with_too_many_or_too_large_values_are_errors() {
     let many = [&b"("[..], &b"N".repeat(2 << 20), b"t."].concat();
     assert!(matches!(Pickle::read(&many), Err(PickleError::TooLarge { .. })));
-    // The same string again and again, each time new memory.
+    // The same string is encoded 1000 times, which would need memory each time.
     let text = [&b"X\x40\0\0\0"[..], &[b'a'; 64], b"q\0"].concat();
     let encode = b"c_codecs\nencode\nq\x02X\x06\0\0\0latin1q\x01";
     let again = b"h\x02h\0h\x01\x86R".repeat(1000);
@@ -138,13 +137,13 @@ fn more_than_there_is_room_for() {
         Pickle::read(&[&text[..], encode, &again, b"."].concat()),
         Err(PickleError::TooLarge { .. })
     ));
-    // A list in itself is not followed.
+    // A list that contains itself is not followed.
     let pickle = Pickle::read(b"]q\0h\0a.").unwrap();
     assert!(pickle.root().integers().is_none());
 }
 
 #[test]
-fn cut_anywhere_it_is_an_error() {
+fn a_pickle_truncated_anywhere_is_an_error() {
     let bytes = python2();
     for end in (0..200).chain((200..bytes.len()).step_by(53)).chain(bytes.len() - 200..bytes.len()) {
         assert!(Pickle::read(&bytes[..end]).is_err(), "{end}");
@@ -152,7 +151,7 @@ fn cut_anywhere_it_is_an_error() {
 }
 
 #[test]
-fn flipped_anywhere_it_does_not_panic() {
+fn a_flipped_bit_does_not_panic() {
     let mut bytes = python2();
     for at in (0..400).chain(bytes.len() - 400..bytes.len()) {
         for bit in 0..8 {
@@ -170,9 +169,9 @@ fn flipped_anywhere_it_does_not_panic() {
 }
 
 #[test]
-fn noise_does_not_panic() {
+fn random_operations_do_not_panic() {
     let mut rng = shardstream::Rng::new(7, 0, 0);
-    // Operations above all, so that some of it runs for a while.
+    // Mostly valid opcodes, so that some inputs run for several operations.
     let opcodes =
         b".(NKMUTCBX]})taesuqhcRb\x80\x85\x86\x87\x88\x89\x8a\x8c\x8d\x8e\x93\x94\x95\x96\0\x01\x02\n";
     for _ in 0..20_000 {

@@ -4,7 +4,7 @@ use super::number::at_least_one;
 use clap::Args;
 use std::path::PathBuf;
 
-/// How the data is read.
+/// The options of reading data.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Data", about = None, long_about = None)]
 pub struct DataArgs {
@@ -15,31 +15,31 @@ pub struct DataArgs {
     /// Validation shards
     #[arg(long, value_name = "URL", requires = "shards")]
     pub val_shards: Option<String>,
-    /// The index of the training shards, as `shardstream create --index` writes it; without it they are read
-    /// for it once
+    /// The index of the training shards, as `shardstream create --index` writes it; without it, the shards
+    /// are indexed once
     #[arg(long, value_name = "URL", requires = "shards")]
     pub index: Option<String>,
     /// The index of the validation shards
     #[arg(long, value_name = "URL", requires = "shards")]
     pub val_index: Option<String>,
-    /// Single files DIR/CLASS/*.jpg in random order in place of shards: to compare with
+    /// Single files DIR/CLASS/*.jpg in random order instead of shards, as a baseline
     #[arg(long, value_name = "DIR", requires = "val_folder", conflicts_with = "shards")]
     pub folder: Option<PathBuf>,
     /// Single files for validation
     #[arg(long, value_name = "DIR", requires = "folder")]
     pub val_folder: Option<PathBuf>,
-    /// Threads that decode; 0: about as many as there are cores, or more where they wait
+    /// Threads that decode; 0: about as many as there are cores, or more if they wait for data
     #[arg(long, visible_alias = "threads", default_value_t = 0)]
     pub workers: usize,
     /// Samples in the shuffle buffer of each stream
     #[arg(long, default_value_t = 512)]
     pub shuffle: usize,
-    /// Logical streams of all processes together, of which the order depends; 0: 8, or the next multiple of
-    /// the processes that 8 divides. Say it where the number of processes may change
+    /// Logical streams of all processes together, on which the order depends; 0: 8, or the smallest multiple
+    /// of the number of processes that 8 divides. Set it if the number of processes may change
     #[arg(long, default_value_t = 0)]
     pub streams: usize,
-    /// Each stream has the same shards in all epochs, for a mounted bucket or disk that caches the shards of
-    /// a process
+    /// Each stream has the same shards in all epochs, so that a process can cache its shards on a disk or a
+    /// mounted bucket
     #[arg(long, requires = "shards")]
     pub keep_shards: bool,
     /// Batches that are prepared ahead on the host; 0: 2, or as many as help in 512 MiB
@@ -48,11 +48,11 @@ pub struct DataArgs {
     /// Batches that wait on the devices
     #[arg(long, value_name = "BATCHES", default_value_t = 2, value_parser = at_least_one)]
     pub depth: usize,
-    /// Damaged training images that are skipped by each process in an epoch; one more is an error, as is the
-    /// first one with 0. Without it, one image in a thousand is skipped
+    /// Damaged training images that each process may skip in an epoch; one more is an error. Without it, each
+    /// process may skip one image in a thousand
     #[arg(long, value_name = "IMAGES", conflicts_with = "folder")]
     pub skip_bad: Option<u64>,
-    /// Where the synthetic shards are put and indexes are kept; the user's cache directory unless set
+    /// Directory for the synthetic shards and for indexes; the user's cache directory unless set
     #[arg(long, value_name = "PATH")]
     pub work_dir: Option<PathBuf>,
 }

@@ -32,8 +32,8 @@ use std::time::Duration;
 /// Without arguments it trains ResNet-8 on built-in synthetic images, on a TPU or an NVIDIA GPU if there is
 /// one, else on the CPU. The plugin for GPU (3.2 GB) or CPU (64 MB) is downloaded the first time.
 ///
-/// SIGTERM and SIGINT stop it after the current step: with --checkpoint it is saved there, and the same
-/// command with --resume resumes it. A second signal ends it at once.
+/// SIGTERM and SIGINT stop the training after the current step. With --checkpoint it is saved there, and the
+/// same command with --resume resumes it. A second signal ends the program at once.
 ///
 /// Exit codes: 0 all epochs are done; 1 an error; 2 wrong options; 3 the accuracy is below --target-accuracy;
 /// 4 a step took longer than --step-timeout; 75 stopped by a signal; 128 + number of the signal after a
@@ -41,36 +41,36 @@ use std::time::Duration;
 #[derive(Debug, Clone, Parser)]
 #[command(version)]
 pub struct Args {
-    // The groups clear their own `about`, which would replace that of the program.
-    /// How the data is read.
+    // The groups clear their own `about`, which would replace the description of the program.
+    /// The options of reading data.
     #[command(flatten)]
     pub data: DataArgs,
-    /// Which program runs on which devices.
+    /// The options of the program and its devices.
     #[command(flatten)]
     pub network: NetworkArgs,
-    /// How the network is trained.
+    /// The options of the training.
     #[command(flatten)]
     pub training: TrainingArgs,
-    /// What a training writes.
+    /// The options of everything that a training writes.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Which processes take part.
+    /// The options of the job's processes.
     #[command(flatten)]
     pub processes: ProcessArgs,
 }
 
 impl Args {
-    /// Who this process is.
+    /// The rank of this process and the number of processes.
     pub fn topology(&self) -> Result<Topology> {
         Ok(match (self.processes.rank, self.processes.world_size) {
             (Some(rank), Some(ranks)) => Topology::new(rank, ranks)?,
-            // Where no launcher tells the rank, the metadata server of a Cloud TPU VM does.
+            // Without a launcher, the rank comes from the metadata server of a Cloud TPU VM.
             _ if plugin::is_on_tpu(self.network.plugin.as_ref())? => Topology::detect_on_tpu_vm()?,
             _ => Topology::detect()?,
         })
     }
 
-    /// The program that is run.
+    /// Opens or chooses the artifact to train.
     pub fn artifact(&self) -> Result<Artifact> {
         let wanted = Wanted {
             model: self.network.model.clone(),
@@ -86,7 +86,7 @@ impl Args {
         })
     }
 
-    /// How to train.
+    /// The options of the training loop.
     pub fn train_options(&self, topology: Topology) -> TrainOptions {
         TrainOptions {
             epochs: self.training.epochs,
@@ -105,7 +105,7 @@ impl Args {
         }
     }
 
-    /// How to read, for a process with `devices` devices.
+    /// The options of the input pipeline, for a process with `devices` devices.
     pub fn data_options(
         &self,
         artifact: &Artifact,
@@ -133,30 +133,37 @@ impl Args {
         }
     }
 
-    /// Where things are kept from one run to the next.
+    /// The directory of files that are kept from one run to the next.
     pub fn work_dir(&self) -> Result<PathBuf> {
         Ok(self.data.work_dir.clone().map_or_else(crate::plugin::cache_dir, Ok)?)
     }
 
-    /// The wait after which a warning is due, and that after which the process ends.
-    pub fn wait_limits(&self) -> (Option<Duration>, Option<Duration>) {
-        let limit = |seconds: f64| (seconds > 0.0).then(|| Duration::from_secs_f64(seconds));
-        (limit(self.output.stall_warning), limit(self.output.step_timeout))
+    /// The waits after which the watchdog warns and after which it ends the process.
+    pub fn wait_limits(&self) -> WaitLimits {
+        let limit = |seconds: f64| match seconds > 0.0 {
+            true => Some(Duration::from_secs_f64(seconds)),
+            false => None,
+        };
+        WaitLimits {
+            warn_after: limit(self.output.stall_warning),
+            end_after: limit(self.output.step_timeout),
+        }
     }
 
-    /// Where this process serves its metrics.
+    /// The address at which this process serves its metrics; `None` if it serves none.
     pub fn metrics(&self, topology: &Topology) -> Result<Option<SocketAddr>> {
         let Some(mut address) = self.output.metrics else { return Ok(None) };
         if self.processes.spawn.is_some() {
             let port = address.port().checked_add(topology.rank() as u16);
-            let no_port =
-                || Error::Usage(format!("--metrics {address}: no port for rank {}", topology.rank()));
+            let no_port = || {
+                Error::Usage(format!("--metrics {address}: there is no port for rank {}", topology.rank()))
+            };
             address.set_port(port.ok_or_else(no_port)?);
         }
         Ok(Some(address))
     }
 
-    /// Where compiled programs are kept; `None` for nowhere.
+    /// The directory of compiled programs; `None` if none are kept.
     pub fn compile_cache(&self) -> Option<PathBuf> {
         match &self.network.compile_cache {
             Some(CacheLocation::Off) => None,
@@ -165,7 +172,7 @@ impl Args {
         }
     }
 
-    /// What must be the same in all processes, beside the network and where they begin.
+    /// The options that must be the same in all processes of a job.
     pub fn identity(&self) -> String {
         let TrainingArgs {
             seed,
@@ -185,7 +192,7 @@ impl Args {
         )
     }
 
-    /// How the processes of a job find each other.
+    /// The options by which the processes of a job find each other.
     pub fn join(&self) -> Join {
         Join {
             coordinator: self.processes.coordinator.clone(),
@@ -193,14 +200,23 @@ impl Args {
         }
     }
 
-    /// How long a step of a dry run takes; none when it is not one.
+    /// The duration of a step of a dry run; `None` if this is no dry run.
     pub fn dry_step(&self) -> Result<Option<Duration>> {
         let duration = |ms: f64| {
             Duration::try_from_secs_f64(ms / 1000.0)
-                .map_err(|_| Error::Usage(format!("--dry-run={ms}: no time that a step can take")))
+                .map_err(|_| Error::Usage(format!("--dry-run={ms} is not a number of milliseconds")))
         };
         self.processes.dry_run.map(duration).transpose()
     }
+}
+
+/// The waits after which the watchdog acts; `None` for never.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WaitLimits {
+    /// The wait after which a warning is due.
+    pub warn_after: Option<Duration>,
+    /// The wait after which the process ends.
+    pub end_after: Option<Duration>,
 }
 
 #[cfg(test)]
@@ -250,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_told_by_what_it_is() {
+    fn options_choose_a_built_in_program() {
         let name = |arguments: &[&str]| parse(arguments).unwrap().artifact().unwrap().name;
         assert_eq!(name(&[]), "resnet8");
         assert_eq!(name(&["--model", "resnet8", "--devices", "8", "--dtype", "f32"]), "resnet8-x8");
@@ -259,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dry_step_has_a_time() {
+    fn the_step_of_a_dry_run_has_a_duration() {
         let step = |arguments: &[&str]| parse(arguments).unwrap().dry_step();
         assert_eq!(step(&[]).unwrap(), None);
         assert_eq!(step(&["--dry-run"]).unwrap(), Some(Duration::ZERO));
@@ -267,7 +283,8 @@ mod tests {
         assert!(step(&["--dry-run=-1"]).is_err());
     }
 
-    /// The trainer's command lines in the pages, which need a TPU or a bucket to run: their arguments.
+    /// The arguments of the trainer's command lines in the pages, which cannot be run without a TPU or a
+    /// bucket.
     fn documented() -> Vec<Vec<String>> {
         let pages = [
             "README.md",
@@ -282,27 +299,29 @@ mod tests {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let programs = ["./resnet ", "cargo run --release -p resnet "];
         let ends = ["#", "&&", ";", "|", ">", "`", "..."];
-        let mut found = Vec::new();
+        let mut commands = Vec::new();
         for page in pages {
             let text = std::fs::read_to_string(root.join(page)).unwrap().replace("\\\n", " ");
             for line in text.lines() {
-                let Some((at, program)) = programs.iter().find_map(|name| Some((line.find(name)?, name)))
+                let Some((start, program)) = programs.iter().find_map(|name| Some((line.find(name)?, name)))
                 else {
                     continue;
                 };
-                let rest = &line[at + program.len()..];
-                let rest = &rest[..ends.iter().filter_map(|end| rest.find(end)).min().unwrap_or(rest.len())];
-                let rest =
-                    rest.split_once("-- ").filter(|_| program.starts_with("cargo")).map_or(rest, |own| own.1);
-                let words = rest.split_whitespace().filter(|word| *word != "…");
-                found.push(words.map(|word| word.trim_matches(['"', '\'']).to_owned()).collect());
+                let rest = &line[start + program.len()..];
+                let end = ends.iter().filter_map(|end| rest.find(end)).min().unwrap_or(rest.len());
+                let arguments = match rest[..end].split_once("-- ") {
+                    Some((_, own)) if program.starts_with("cargo") => own,
+                    _ => &rest[..end],
+                };
+                let words = arguments.split_whitespace().filter(|word| *word != "…");
+                commands.push(words.map(|word| word.trim_matches(['"', '\'']).to_owned()).collect());
             }
         }
-        found
+        commands
     }
 
     #[test]
-    fn the_arguments_of_the_pods_are_options_that_exist() {
+    fn the_arguments_in_the_kubernetes_manifest_are_valid() {
         let manifest = include_str!("../../deploy/jobset.yaml");
         let arguments = manifest.lines().filter_map(|line| line.trim().strip_prefix("- "));
         let arguments: Vec<&str> = arguments.filter(|argument| argument.starts_with("--")).collect();
@@ -311,14 +330,14 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_of_the_pages_have_options_that_exist() {
+    fn the_arguments_in_the_pages_are_valid() {
         let commands = documented();
         assert!(commands.len() >= 10, "{commands:?}");
         for command in commands {
             let words: Vec<&str> = command.iter().map(String::as_str).collect();
             let args = parse(&words).unwrap_or_else(|error| panic!("{command:?}: {error}"));
-            let exported = args.network.artifact.as_ref().is_some_and(|name| name.contains('/'));
-            if !exported {
+            let is_path = args.network.artifact.as_ref().is_some_and(|name| name.contains('/'));
+            if !is_path {
                 args.artifact().unwrap_or_else(|error| panic!("{command:?}: {error}"));
             }
         }

@@ -6,12 +6,12 @@ use crate::plugin::PluginChoice;
 use clap::Args;
 use shardstream_pjrt::PluginOption;
 
-/// Which program runs on which devices.
+/// The options of the program and its devices.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Network", about = None, long_about = None)]
 pub struct NetworkArgs {
-    /// Exported program, by name (resnet8, resnet50-224-bf16-x8 …) or path without its endings; without it,
-    /// the built-in one that the other options of this group tell, and resnet8 if there are none
+    /// Exported program, by name (resnet8, resnet50-224-bf16-x8 …) or by path, without .json; without it, the
+    /// other options of this group choose a built-in program, by default resnet8
     #[arg(long, value_name = "NAME|PATH")]
     pub artifact: Option<String>,
     /// Network: resnet8, resnet18, resnet20, resnet50
@@ -29,18 +29,19 @@ pub struct NetworkArgs {
     /// Devices of all processes together
     #[arg(long, conflicts_with = "artifact")]
     pub devices: Option<usize>,
-    /// cpu, cuda or tpu, or the path of a PJRT plugin (a shared library); without it, that of a TPU or GPU of
-    /// this machine, else of the CPU. Those for cuda (3.2 GB) and cpu (64 MB) are downloaded the first time
+    /// cpu, cuda or tpu, or the path of a PJRT plugin (a shared library); without it, the plugin of this
+    /// machine's TPU or GPU, else of the CPU. The plugins for cuda (3.2 GB) and cpu (64 MB) are downloaded
+    /// the first time
     #[arg(long, value_name = "KIND|PATH")]
     pub plugin: Option<PluginChoice>,
-    /// An option that the plugin opens its devices with; may be given several times
+    /// An option for opening the plugin's devices; may be given several times
     #[arg(long = "plugin-option", value_name = "NAME=VALUE")]
     pub plugin_options: Vec<PluginOption>,
-    /// Where compiled programs are kept for the next start: a directory that nobody else can write to, or
+    /// Directory in which compiled programs are kept for the next start, which nobody else may write to, or
     /// `off`; `compiled` in the work directory unless set
     #[arg(long, value_name = "DIR|off")]
     pub compile_cache: Option<CacheLocation>,
-    /// Compile for TPU topologies, for example v3:2x2,v5e:2x4, say how large the code is, and stop; needs
+    /// Compile for TPU topologies, for example v3:2x2,v5e:2x4, print the size of the code, and exit; needs
     /// libtpu but no TPU
     #[arg(long, value_name = "TOPOLOGY,...", value_delimiter = ',')]
     pub compile_only: Vec<String>,

@@ -1,4 +1,4 @@
-//! Parsers of numbers within bounds.
+//! Parsers for numbers within bounds.
 
 pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -10,7 +10,7 @@ pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
 
 fn number(text: &str, range: impl std::ops::RangeBounds<f64>, what: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    // NaN is in no range.
+    // No range contains NaN.
     if range.contains(&number) { Ok(number) } else { Err(format!("{what} is needed")) }
 }
 

@@ -4,24 +4,24 @@ use super::number::{at_least_one, seconds};
 use crate::rendezvous::Address;
 use clap::Args;
 
-/// Which processes take part.
+/// The options of the job's processes.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Processes", about = None, long_about = None)]
 pub struct ProcessArgs {
     /// Number of processes to start on this host, each with its part of the devices
     #[arg(long, value_name = "PROCESSES", value_parser = at_least_one)]
     pub spawn: Option<usize>,
-    /// Which process this is, from 0; without it, what the launcher has put into the environment
+    /// Rank of this process, from 0; without it, the rank that the launcher has put into the environment
     #[arg(long, requires = "world_size")]
     pub rank: Option<usize>,
-    /// How many processes there are
+    /// Number of processes
     #[arg(long, requires = "rank", conflicts_with = "spawn")]
     pub world_size: Option<usize>,
-    /// Where rank 0 is, the same for all processes: it listens there, and GPU processes find each other;
-    /// without it, what the launcher has put into the environment
+    /// Address at which rank 0 listens, and through which GPU processes find each other; the same for all
+    /// processes. Without it, the address that the launcher has put into the environment
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "spawn")]
     pub coordinator: Option<Address>,
-    /// How long a GPU process waits for the other ones at the start
+    /// Maximum wait of a GPU process for the other processes at the start
     #[arg(
         long,
         value_name = "SECONDS",
@@ -29,8 +29,8 @@ pub struct ProcessArgs {
         value_parser = seconds
     )]
     pub join_timeout: f64,
-    /// Feed the devices and compute nothing: every step takes MS milliseconds. Shows whether the data is
-    /// fast enough for such a step
+    /// Feed the devices but compute nothing: every step takes MS milliseconds. Shows whether the data is fast
+    /// enough for such steps
     #[arg(
         long,
         value_name = "MS",

@@ -11,7 +11,7 @@ pub(super) struct BuiltIn {
 
 macro_rules! built_in {
     ($($name:literal),*) => {
-        /// The files are part of the program, which needs no others.
+        /// The built-in artifacts. Their files are part of the program.
         pub(super) static BUILT_IN: &[BuiltIn] = &[$(BuiltIn {
             name: $name,
             manifest: include_bytes!(concat!("../../artifacts/", $name, ".json")),
@@ -22,7 +22,7 @@ macro_rules! built_in {
     };
 }
 
-// The same list as CHECKED_IN of the exporter.
+// The same list as `CHECKED_IN` in the exporter.
 built_in!(
     "resnet8",
     "resnet8-x8",

@@ -1,16 +1,17 @@
-//! Why an artifact cannot be used.
+//! Errors of artifacts.
 
 use super::built_in;
 use super::format::FORMAT;
 use std::path::PathBuf;
 
-/// Why an artifact cannot be used.
+/// An error of opening or choosing an artifact.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArtifactError {
-    /// The name is neither built in nor a path.
+    /// The name is neither that of a built-in artifact nor the path of an artifact.
     #[error(
-        "no artifact {name:?}: built in are {}; anything else is the path of one, without .json",
+        "no artifact {name:?}: give the name of a built-in one ({}), or the path of another one, without \
+         .json",
         built_in::names()
     )]
     Unknown {
@@ -33,9 +34,9 @@ pub enum ArtifactError {
         /// What is wrong.
         reason: String,
     },
-    /// An older or newer exporter wrote the artifact, whose programs take other arguments.
+    /// An older or newer exporter wrote the artifact, so its programs have other arguments.
     #[error(
-        "artifact {name} is of format {format}, and this trainer runs those of format {}: export it again \
+        "artifact {name} has format {format}, and this trainer runs artifacts of format {}: export it again \
          with examples/resnet/export/export_resnet.py of this version",
         FORMAT
     )]
@@ -60,11 +61,14 @@ pub enum ArtifactError {
         wanted: String,
         /// A line for each built-in artifact.
         built_in: String,
-        /// The command that exports one.
+        /// The command that exports a matching artifact.
         export: String,
     },
     /// Several built-in artifacts match the request.
-    #[error("there are several programs for {wanted}: say more, or take one by its name\n{matching}")]
+    #[error(
+        "there are several programs for {wanted}: give more options, or the name of one with --artifact\n\
+         {matching}"
+    )]
     Ambiguous {
         /// The requested artifact.
         wanted: String,

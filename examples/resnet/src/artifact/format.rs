@@ -1,11 +1,11 @@
-//! The version of the exporter's documents.
+//! The format version of the exporter's documents.
 
 use serde::Deserialize;
 
-/// The version that this trainer reads; `FORMAT` of the exporter is the same number.
+/// The version that this trainer reads. `FORMAT` in the exporter is the same number.
 pub(super) const FORMAT: u64 = 2;
 
-/// The version of a document. The first exporters wrote none, which counts as 0.
+/// The version of a document; 0 if it has none, as the documents of the first exporters.
 #[derive(Deserialize)]
 pub(super) struct DocumentFormat {
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! What an artifact was exported for.
+//! The manifest of an artifact, which describes its programs.
 
 use super::ArtifactError;
 use super::format::{DocumentFormat, FORMAT};
@@ -7,18 +7,18 @@ use shardstream_pjrt::{CompileOptions, Signature, Spec};
 use std::fmt;
 use std::str::FromStr;
 
-/// What an artifact was exported for.
+/// The manifest of an artifact: the network, and the shapes and devices that its programs were exported for.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Manifest {
-    /// The network.
+    /// The name of the network.
     pub model: String,
-    /// Blocks of each stage of the network.
+    /// Number of blocks of each stage of the network.
     pub stages: Vec<usize>,
     /// The number of classes.
     pub classes: usize,
     /// Height and width of the images.
     pub size: usize,
-    /// Images per device and step.
+    /// Number of images per device and step.
     pub batch: usize,
     /// Number of devices that share a step, over all processes of the job.
     pub devices: usize,
@@ -26,7 +26,7 @@ pub struct Manifest {
     pub dtype: DType,
     /// Mean of each channel, which the programs subtract from pixels between 0 and 1.
     pub mean: [f64; 3],
-    /// Standard deviation of each channel, by which the programs divide after that.
+    /// Standard deviation of each channel, by which the programs then divide.
     pub std: [f64; 3],
     /// Digests of the programs.
     pub(super) sha256: Digests,
@@ -41,7 +41,7 @@ pub(super) struct Digests {
     pub(super) eval: String,
 }
 
-/// The type that a network computes in.
+/// The type of a network's activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
@@ -61,9 +61,9 @@ impl fmt::Display for DType {
     }
 }
 
-/// The error of a text that is not a [`DType`].
+/// The error for a text that is not a [`DType`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no type {0:?}: it is float32 (f32) or bfloat16 (bf16)")]
+#[error("unknown type {0:?}: give float32 (f32) or bfloat16 (bf16)")]
 pub struct ParseDTypeError(String);
 
 impl FromStr for DType {
@@ -81,9 +81,9 @@ impl FromStr for DType {
 /// One float32 buffer of the state.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct StateBuffer {
-    /// Its path in the JAX tree.
+    /// The path of the buffer in the JAX tree.
     pub name: String,
-    /// Its dimensions.
+    /// The dimensions of the buffer.
     pub shape: Vec<i64>,
 }
 
@@ -96,7 +96,7 @@ impl Manifest {
             return Err(ArtifactError::Format { name: name.into(), format });
         }
         let manifest: Self = serde_json::from_slice(json).map_err(|e| bad(e.to_string()))?;
-        // The bounds are far above any real use, and keep products from overflowing.
+        // The bounds are far above real values, so that products cannot overflow.
         for (what, value, max) in [
             ("classes", manifest.classes, 1 << 24),
             ("size", manifest.size, 1 << 12),
@@ -111,7 +111,7 @@ impl Manifest {
             return Err(bad(format!("stages of {:?} blocks", manifest.stages)));
         }
         if !manifest.mean.iter().chain(&manifest.std).all(|value| value.is_finite() && *value >= 0.0) {
-            return Err(bad("mean and std are not of pixels from 0 to 1".into()));
+            return Err(bad("a value of mean or std is negative or not finite".into()));
         }
         Ok(manifest)
     }
@@ -121,17 +121,17 @@ impl Manifest {
         &self.sha256.step
     }
 
-    /// Images per step over all devices of the job.
+    /// Number of images per step, over all devices of the job.
     pub fn global_batch(&self) -> usize {
         self.local_batch(self.devices)
     }
 
-    /// Images per step of a process with `local_devices` devices.
+    /// Number of images per step of a process with `local_devices` devices.
     pub fn local_batch(&self, local_devices: usize) -> usize {
         self.batch * local_devices
     }
 
-    /// Bytes of an image.
+    /// Number of bytes of an image.
     pub fn image_bytes(&self) -> usize {
         self.size * self.size * 3
     }
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_part_of_a_process_is_told_from_the_whole() {
+    fn the_local_batch_is_the_part_of_a_process() {
         let m = Artifact::open("resnet50-224-bf16-x32").unwrap().manifest;
         assert_eq!((m.global_batch(), m.local_batch(8)), (4096, 1024));
         assert_eq!(
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn types_have_two_names() {
+    fn types_have_a_long_and_a_short_name() {
         for dtype in [DType::Float32, DType::Bfloat16] {
             assert_eq!(dtype.to_string().parse(), Ok(dtype));
         }
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_another_version_is_told_to_be_exported_again() {
+    fn the_error_for_another_format_says_to_export_again() {
         let good = String::from_utf8(BUILT_IN[0].manifest.into()).unwrap();
         for json in [good.replace("  \"format\": 2,\n", ""), good.replace("\"format\": 2", "\"format\": 3")] {
             let e = Manifest::parse("mine/r50", json.as_bytes()).unwrap_err();

@@ -1,4 +1,4 @@
-//! Exported programs and the manifest that describes them.
+//! Exported programs, and the manifest that describes them.
 
 mod built_in;
 mod error;
@@ -15,12 +15,12 @@ use built_in::BUILT_IN;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
-/// The three programs of a network with their manifest.
+/// The three programs of a network, with their manifest.
 #[derive(Debug, Clone)]
 pub struct Artifact {
-    /// Its built-in name, or its path.
+    /// The name of a built-in artifact, or the path of another one, without `.json`.
     pub name: String,
-    /// What it was exported for.
+    /// The shapes, devices and settings that the programs were exported for.
     pub manifest: Manifest,
     /// `(seed) -> state...`
     pub init: Vec<u8>,
@@ -34,11 +34,11 @@ pub struct Artifact {
 const RESNET8X8: &str = "resnet8x8";
 
 impl Artifact {
-    /// The built-in artifact of this name, or the one whose manifest is `name` + `.json`.
+    /// Opens the built-in artifact of this name, or the artifact whose manifest is the file `name` + `.json`.
     pub fn open(name: &str) -> Result<Self, ArtifactError> {
-        let known = if name == RESNET8X8 { "resnet8-x8" } else { name };
-        if let Some(b) = BUILT_IN.iter().find(|b| b.name == known) {
-            return Self::new(known, b.manifest, b.init.into(), b.step.into(), b.eval.into());
+        let current_name = if name == RESNET8X8 { "resnet8-x8" } else { name };
+        if let Some(b) = BUILT_IN.iter().find(|b| b.name == current_name) {
+            return Self::new(current_name, b.manifest, b.init.into(), b.step.into(), b.eval.into());
         }
         let base = name.strip_suffix(".json").unwrap_or(name);
         let file = |ending: &str| PathBuf::from(format!("{base}.{ending}"));
@@ -49,8 +49,8 @@ impl Artifact {
             let path = file(ending);
             std::fs::read(&path).map_err(|source| ArtifactError::Read { path, source })
         };
-        let programs = (read("init.mlirbc")?, read("step.mlirbc")?, read("eval.mlirbc")?);
-        Self::new(base, &read("json")?, programs.0, programs.1, programs.2)
+        let (init, step, eval) = (read("init.mlirbc")?, read("step.mlirbc")?, read("eval.mlirbc")?);
+        Self::new(base, &read("json")?, init, step, eval)
     }
 
     fn new(
@@ -78,14 +78,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_built_in_ones_are_whole() {
+    fn built_in_artifacts_match_their_names_and_digests() {
         for b in BUILT_IN {
             let a = Artifact::open(b.name).unwrap();
             let m = a.manifest;
             let classes = if m.size == 224 { 1000 } else { 10 };
             assert_eq!(m.classes, classes, "{}", b.name);
             assert!(!m.state.is_empty());
-            // The name says what it is for.
+            // The name consists of model, size, type and number of devices.
             let size = if m.size == 32 { String::new() } else { format!("-{}", m.size) };
             let dtype = if m.dtype == DType::Bfloat16 { "-bf16" } else { "" };
             let devices = if m.devices == 1 { String::new() } else { format!("-x{}", m.devices) };
@@ -101,13 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_says_what_there_is() {
+    fn the_error_for_an_unknown_name_lists_the_built_in_names() {
         let message = Artifact::open("resnet9").unwrap_err().to_string();
         assert!(message.contains("resnet9") && message.contains("resnet18"), "{message}");
     }
 
     #[test]
-    fn a_path_is_read_and_checked() {
+    fn the_files_of_a_path_are_read_and_their_digests_checked() {
         let dir = tempfile::tempdir().unwrap();
         let b = &BUILT_IN[0];
         let base = dir.path().join("mine");

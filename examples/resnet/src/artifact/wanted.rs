@@ -1,10 +1,10 @@
-//! Chooses a built-in program by what it was exported for.
+//! Chooses a built-in artifact by the properties of its manifest.
 
 use super::built_in::{BUILT_IN, BuiltIn};
 use super::{Artifact, ArtifactError, DType, Manifest};
 use std::fmt;
 
-/// What a program should have been exported for; `None` matches anything.
+/// The properties that an artifact should have; `None` matches any value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The network.
@@ -13,9 +13,9 @@ pub struct Wanted {
     pub size: Option<usize>,
     /// The type of the activations.
     pub dtype: Option<DType>,
-    /// Images per device and step.
+    /// Number of images per device and step.
     pub batch: Option<usize>,
-    /// Devices of the whole job.
+    /// Number of devices of the whole job.
     pub devices: Option<usize>,
 }
 
@@ -23,7 +23,7 @@ impl Wanted {
     const MODEL: &str = "resnet8";
     const SIZE: usize = 32;
 
-    /// Whether a program matches.
+    /// Whether an artifact with this manifest matches.
     pub(super) fn matches(&self, m: &Manifest) -> bool {
         fn is<T: PartialEq>(wanted: &Option<T>, got: T) -> bool {
             wanted.as_ref().is_none_or(|wanted| *wanted == got)
@@ -35,7 +35,8 @@ impl Wanted {
             && is(&self.devices, m.devices)
     }
 
-    /// The same with defaults for what is left open: ResNet-8, 32x32 pixels, float32, one device.
+    /// The same properties, with defaults for those that are `None`: ResNet-8, 32x32 pixels, float32, one
+    /// device. The batch size has no default.
     fn with_defaults(&self) -> Self {
         Self {
             model: Some(self.model.clone().unwrap_or(Self::MODEL.into())),
@@ -46,7 +47,7 @@ impl Wanted {
         }
     }
 
-    /// The command that exports such a program, run in the root of the repository.
+    /// The command that exports an artifact with these properties, run in the root of the repository.
     pub(super) fn export_command(&self) -> String {
         let size = self.size.unwrap_or(Self::SIZE);
         let model = self.model.as_deref().unwrap_or(Self::MODEL);
@@ -72,14 +73,15 @@ impl fmt::Display for Wanted {
 }
 
 impl Artifact {
-    /// The built-in artifact that matches. Among several it is the one with the defaults: ResNet-8, 32x32
-    /// pixels, float32, one device. Fails if none matches, or if several match and none has the defaults.
+    /// Opens the built-in artifact that matches. If several match, opens the one that also has the defaults:
+    /// ResNet-8, 32x32 pixels, float32, one device. Fails if none matches, or if several match and none of
+    /// them has the defaults.
     pub fn choose(wanted: &Wanted) -> Result<Self, ArtifactError> {
         let all = all();
-        let fitting = |wanted: &Wanted| -> Vec<&str> {
+        let matching = |wanted: &Wanted| -> Vec<&str> {
             all.iter().filter(|(_, m)| wanted.matches(m)).map(|(name, _)| *name).collect()
         };
-        match (&fitting(wanted)[..], &fitting(&wanted.with_defaults())[..]) {
+        match (&matching(wanted)[..], &matching(&wanted.with_defaults())[..]) {
             ([name], _) | (_, [name]) => Self::open(name),
             ([], _) => Err(ArtifactError::NoMatch {
                 wanted: wanted.to_string(),
@@ -94,13 +96,13 @@ impl Artifact {
     }
 }
 
-/// The built-in artifacts with their manifests, all of which a test parses.
+/// The built-in artifacts with their manifests. None fails to parse, which a test checks.
 fn all() -> Vec<(&'static str, Manifest)> {
     let parse = |b: &BuiltIn| Some((b.name, Manifest::parse(b.name, b.manifest).ok()?));
     BUILT_IN.iter().filter_map(parse).collect()
 }
 
-/// A line for each artifact.
+/// Formats one line for each artifact.
 fn list<'a>(artifacts: impl Iterator<Item = &'a (&'static str, Manifest)>) -> String {
     artifacts.map(|(name, m)| format!("  {name:22} {m}")).collect::<Vec<_>>().join("\n")
 }
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fitting_one_is_chosen() {
+    fn the_matching_artifact_is_chosen() {
         for (wanted, name) in [
             (wanted(None, None, None), "resnet8"),
             (wanted(Some("resnet8"), None, None), "resnet8"),
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_fitting_one_the_error_says_what_there_is_and_how_to_have_it() {
+    fn if_none_matches_the_error_lists_the_artifacts_and_the_export_command() {
         let wanted = Wanted { batch: Some(16), ..wanted(Some("resnet50"), Some(64), Some(4)) };
         let e = Artifact::choose(&wanted).unwrap_err();
         assert!(matches!(e, ArtifactError::NoMatch { .. }), "{e}");
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_none_is_chosen_by_chance() {
+    fn if_several_match_the_error_lists_them() {
         let e = Artifact::choose(&wanted(Some("resnet50"), None, Some(8))).unwrap_err();
         assert!(matches!(e, ArtifactError::Ambiguous { .. }), "{e}");
         let message = e.to_string();

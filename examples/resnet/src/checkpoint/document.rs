@@ -1,4 +1,4 @@
-//! Encodes a checkpoint as a sample: counts as JSON, tensors as npy.
+//! Encodes a checkpoint as a sample, with counts as JSON and tensors as npy.
 
 use super::error::CheckpointError;
 use super::version::{VERSION, Versioned};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const KEY: &str = "checkpoint";
 const META: &str = "meta.json";
 const DATA: &str = "data.json";
-/// The digest of all other fields, since tar has no checksum over the content of its members.
+/// The field with the digest of all other fields. Tar has no checksums of the content of its members.
 const DIGEST: &str = "sha256.txt";
 
 /// The state of a training after a step.
@@ -21,22 +21,23 @@ const DIGEST: &str = "sha256.txt";
 pub struct Checkpoint {
     /// Sums and times of the whole job.
     pub progress: Progress,
-    /// State of the training data after the last batch that was trained on: when written, of one rank's
-    /// streams; when read, of all streams.
+    /// State of the training data after the last batch that was trained on. A checkpoint that is written has
+    /// the state of one rank's streams; one that is read has the merged state of all streams.
     pub data: State,
-    /// Values of the manifest's buffers, in its order. Only the first rank writes them.
+    /// Values of the network's buffers, in the order of the manifest. Only the first rank writes them.
     pub tensors: Vec<Vec<f32>>,
 }
 
-/// What must be the same for a training to resume from a checkpoint. It describes the whole job, whatever its
-/// number of processes. The state of the data checks the options of the data itself.
+/// The properties of a training that must match those of a checkpoint to resume from it. They are of the
+/// whole job and do not depend on the number of processes. The options of the data are not among them:
+/// restoring the state of the data checks those.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     model: String,
-    /// Sha256 of the step.
+    /// Sha256 of the step program.
     program: String,
     devices: usize,
-    /// Images per step, over all devices.
+    /// Number of images per step, over all devices.
     batch: usize,
     size: usize,
     classes: usize,
@@ -44,20 +45,27 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity of a training of this network with this seed.
+    /// The identity of a training with the network of `manifest` and this seed.
     pub fn new(manifest: &Manifest, seed: i32) -> Self {
-        let Manifest { model, devices, size, classes, .. } = manifest.clone();
-        let (program, batch) = (manifest.digest().into(), manifest.global_batch());
-        Self { model, program, devices, batch, size, classes, seed }
+        Self {
+            model: manifest.model.clone(),
+            program: manifest.digest().into(),
+            devices: manifest.devices,
+            batch: manifest.global_batch(),
+            size: manifest.size,
+            classes: manifest.classes,
+            seed,
+        }
     }
 
-    /// The identity of a dry run, whose checkpoints no training can resume from.
+    /// The identity of a dry run. No training can resume from a checkpoint of a dry run.
     pub(super) fn dry(self) -> Self {
         Self { model: format!("dry run of {}", self.model), ..self }
     }
 
-    /// Whether `other` may resume from it. The number of devices and the program may differ, as another
-    /// number of devices takes another program of the same network.
+    /// Whether a training with the identity `other` may resume from a checkpoint with this one. The number of
+    /// devices may differ, and then the program as well, since the programs of a network are exported for a
+    /// number of devices.
     fn allows(&self, other: &Self) -> bool {
         let Self { program, devices, .. } = other;
         *self == *other
@@ -66,10 +74,11 @@ impl Identity {
     }
 }
 
-/// The options that future steps depend on. They may change, and then the log says so.
+/// Options that future steps depend on. They may change between a checkpoint and its resume; the log then has
+/// a line for each change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Inputs {
-    /// Passes over the data.
+    /// Number of epochs.
     pub epochs: u64,
     /// Values by name, as on the command line.
     #[serde(flatten)]
@@ -77,7 +86,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// The inputs of a training of this many epochs.
+    /// The options of a training with this number of epochs.
     pub fn new(epochs: u64) -> Self {
         Self { epochs, others: BTreeMap::new() }
     }
@@ -92,11 +101,11 @@ impl Inputs {
 #[derive(Serialize, Deserialize)]
 struct CheckpointMeta {
     version: u64,
-    /// The step, counted over the whole training.
+    /// The step, counted from the start of the training.
     step: u64,
-    /// The number of the epoch in progress, counted from 0.
+    /// The number of the epoch in progress, from 0.
     epoch: u64,
-    /// Number of processes, each of which wrote the state of its own data.
+    /// Number of processes of the job. Each wrote the state of its own data.
     ranks: usize,
     identity: Identity,
     inputs: Inputs,
@@ -104,7 +113,7 @@ struct CheckpointMeta {
 }
 
 impl Checkpoint {
-    /// The description for the log.
+    /// The position of the checkpoint, for the log.
     pub(super) fn title(&self) -> String {
         let Progress { epochs, running, .. } = &self.progress;
         let within = match running.steps() {
@@ -114,7 +123,7 @@ impl Checkpoint {
         format!("step {} ({within})", self.progress.steps())
     }
 
-    /// Describes what is done of `epochs` epochs, and what comes next.
+    /// Describes how much of `epochs` epochs is done, and the next step or epoch, for the log.
     pub(super) fn describe_position(&self, epochs: u64) -> String {
         let Progress { epochs: done, running, .. } = &self.progress;
         let (done, step) = (done.len() as u64, running.steps());
@@ -131,7 +140,7 @@ impl Checkpoint {
     }
 }
 
-/// The name of a buffer's field. Names of fields have no capitals.
+/// The name of a buffer's field, in lower case as all names of fields.
 fn field(buffer: &StateBuffer) -> String {
     format!("{}.npy", buffer.name.to_lowercase())
 }
@@ -167,7 +176,7 @@ pub(super) fn encode(
     for (buffer, values) in buffers.iter().zip(tensors) {
         let array = Array::from_vec(shape(buffer), values)?;
         if sample.set(field(buffer), array.to_npy()).is_some() {
-            let what = format!("two buffers are named {} but for capitals", buffer.name);
+            let what = format!("the names of two buffers differ from {} only by capitals", buffer.name);
             return Err(ErrorKind::Unwritable(what).into());
         }
     }
@@ -175,7 +184,7 @@ pub(super) fn encode(
     Ok(sample.with(DIGEST, digest.into_bytes()))
 }
 
-/// The sha256 over names and contents of all fields but the digest itself.
+/// The sha256 over names and contents of all fields except the digest itself.
 pub(super) fn digest(sample: &Sample) -> String {
     let mut fields: Vec<(&str, &[u8])> = sample
         .fields()
@@ -193,10 +202,10 @@ pub(super) fn digest(sample: &Sample) -> String {
 
 /// The decoded object of the first rank.
 pub(super) struct FirstPart {
-    /// The checkpoint, with the state of this rank's data only.
+    /// The checkpoint, with the state of the first rank's data only.
     pub(super) checkpoint: Checkpoint,
     pub(super) ranks: usize,
-    /// The changes since, among the options that may change.
+    /// Descriptions of the options that have changed since.
     pub(super) changed: Vec<String>,
 }
 
@@ -210,10 +219,10 @@ pub(super) fn decode(
 ) -> Result<FirstPart, CheckpointError> {
     let damaged = |reason: String| CheckpointError::Damaged { url: url.into(), reason };
     let [sample] = <[Sample; 1]>::try_from(samples)
-        .map_err(|samples| damaged(format!("{} samples in it, not one", samples.len())))?;
-    // Checked before anything else.
+        .map_err(|samples| damaged(format!("it has {} samples instead of one", samples.len())))?;
+    // Before other checks, so that a damaged checkpoint is reported as damaged.
     if content(&sample, DIGEST).map_err(damaged)? != digest(&sample).as_bytes() {
-        return Err(damaged(format!("its contents do not have its {DIGEST}")));
+        return Err(damaged(format!("its {DIGEST} does not match its contents")));
     }
     let meta = content(&sample, META).map_err(damaged)?;
     let in_meta = |e: serde_json::Error| damaged(format!("{META}: {e}"));
@@ -235,13 +244,16 @@ pub(super) fn decode(
 }
 
 impl Checkpoint {
-    /// The positions of network and data, if they differ.
+    /// Describes the positions of data and network if they differ.
     pub(super) fn divergence(&self) -> Option<String> {
         let Self { progress, data, .. } = self;
-        let (fed, learnt) =
-            ((data.epoch(), data.samples()), (progress.epochs.len() as u64, progress.running.samples()));
-        let at = |(epoch, samples)| format!("sample {samples} of epoch {epoch}");
-        (fed != learnt).then(|| format!("its data is at {}, and its network at {}", at(fed), at(learnt)))
+        let of_data = (data.epoch(), data.samples());
+        let of_network = (progress.epochs.len() as u64, progress.running.samples());
+        if of_data == of_network {
+            return None;
+        }
+        let text = |(epoch, samples)| format!("sample {samples} of epoch {epoch}");
+        Some(format!("its data is at {}, and its network at {}", text(of_data), text(of_network)))
     }
 }
 
@@ -260,18 +272,22 @@ fn tensor(sample: &Sample, buffer: &StateBuffer) -> Result<Vec<f32>, String> {
     array.to_vec().map_err(|e| format!("{field}: {e}"))
 }
 
-/// The differing values, by name.
-fn differences<T: Serialize>(theirs: &T, ours: &T) -> Vec<String> {
-    let fields = |of: &T| match serde_json::to_value(of) {
+/// Describes the values that differ, sorted by name.
+fn differences<T: Serialize>(saved: &T, current: &T) -> Vec<String> {
+    let fields = |value: &T| match serde_json::to_value(value) {
         Ok(serde_json::Value::Object(fields)) => fields,
         _ => serde_json::Map::new(),
     };
-    let (theirs, ours) = (fields(theirs), fields(ours));
-    let names: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
-    let shown = |value: Option<&serde_json::Value>| value.map_or("not there".into(), ToString::to_string);
-    let differing = names.into_iter().map(|name| (name, theirs.get(name), ours.get(name)));
-    differing
-        .filter(|(_, theirs, ours)| theirs != ours)
-        .map(|(name, theirs, ours)| format!("{name} was {} and is now {}", shown(theirs), shown(ours)))
-        .collect()
+    let saved = fields(saved);
+    let current = fields(current);
+    let names: BTreeSet<&String> = saved.keys().chain(current.keys()).collect();
+    let text = |value: Option<&serde_json::Value>| value.map_or("not there".into(), ToString::to_string);
+    let mut differences = Vec::new();
+    for name in names {
+        let (before, now) = (saved.get(name), current.get(name));
+        if before != now {
+            differences.push(format!("{name} was {} and is now {}", text(before), text(now)));
+        }
+    }
+    differences
 }

@@ -1,15 +1,15 @@
-//! What can go wrong with checkpoints.
+//! Errors of checkpoints.
 
 use super::version::VERSION;
 use shardstream::prelude::*;
 use shardstream::{ErrorKind, SecretUrl};
 use std::io;
 
-/// Why a checkpoint cannot be written or used.
+/// An error of writing, finding or loading a checkpoint.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The URL is not one that can be listed and written to.
+    /// Checkpoints cannot be listed at or written to the URL.
     #[error("cannot keep checkpoints in {url:?}: {reason}")]
     Place {
         /// The URL.
@@ -27,8 +27,8 @@ pub enum CheckpointError {
     },
     /// A new training would mix its checkpoints with those of an older training.
     #[error(
-        "{newest} is there already: --resume resumes from it; to start anew, remove it or choose another \
-         place"
+        "the checkpoint {newest} exists already: resume from it with --resume, or start a new training after \
+         removing it or in another directory"
     )]
     Exists {
         /// The newest checkpoint.
@@ -42,9 +42,9 @@ pub enum CheckpointError {
         /// The cause.
         source: shardstream::Error,
     },
-    /// It could not be read.
+    /// The checkpoint could not be read.
     #[error(
-        "cannot read the checkpoint {url}; if it is damaged, remove it: --resume then takes the one before it"
+        "cannot read the checkpoint {url}; if it is damaged, remove it: --resume then uses the previous one"
     )]
     Read {
         /// The object.
@@ -53,14 +53,14 @@ pub enum CheckpointError {
         source: shardstream::Error,
     },
     /// The checkpoint was changed after it was written.
-    #[error("the checkpoint {url} is damaged ({reason}): remove it, and --resume takes the one before it")]
+    #[error("the checkpoint {url} is damaged ({reason}): remove it, and --resume uses the previous one")]
     Damaged {
         /// The object.
         url: SecretUrl,
         /// What is wrong with it.
         reason: String,
     },
-    /// The part of a rank is missing, which died before it had written it.
+    /// The part of a rank is missing, because the rank ended before it had written its part.
     #[error("the checkpoint {url} is incomplete: {missing} is missing")]
     Incomplete {
         /// The object of the first rank.
@@ -70,8 +70,8 @@ pub enum CheckpointError {
     },
     /// An older or newer trainer wrote the checkpoint.
     #[error(
-        "the checkpoint {url} is of version {version}, and this trainer reads version {}: finish that \
-         training with the trainer that began it, or start anew in another place",
+        "the checkpoint {url} has version {version}, and this trainer reads version {}: finish that training \
+         with the version of the trainer that started it, or start a new training in another directory",
         VERSION
     )]
     Version {
@@ -90,8 +90,8 @@ pub enum CheckpointError {
     },
     /// Another rank may have resumed from another checkpoint.
     #[error(
-        "the checkpoint {newest} was completed while the ranks of the job were starting, and others may have \
-         resumed from it: start all ranks again"
+        "the checkpoint {newest} was completed while the ranks of the job were starting, and other ranks may \
+         have resumed from it: start all ranks again"
     )]
     Changed {
         /// The newest checkpoint.
@@ -100,10 +100,10 @@ pub enum CheckpointError {
     /// The log could not be written.
     #[error("cannot write the report")]
     Output(#[source] io::Error),
-    /// The batches carry no state.
-    #[error("the data does not say its state, without which no checkpoint can be made")]
+    /// The batches have no state.
+    #[error("the batches have no state, so no checkpoint can be saved")]
     NoState,
-    /// The thread that writes panicked; its message is on the standard error.
+    /// The thread that writes checkpoints panicked; the panic's message is on the standard error.
     #[error("the thread that writes checkpoints panicked")]
     Panicked,
     /// No thread could be started.
@@ -112,14 +112,14 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
-    /// Whether the checkpoint itself is damaged, so that retries cannot read it.
+    /// Whether the checkpoint itself is damaged, so that no retry can read it.
     pub(super) fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. } | Self::Incomplete { .. } => true,
-            // A file of checkpoints that is no archive was one.
+            // Here an object that is not an archive is a damaged archive.
             Self::Read { source, .. } => {
-                let is_no_archive = matches!(source.kind(), ErrorKind::NotAnArchive { .. });
-                is_no_archive || Failures::damage().contains(source.kind())
+                let is_not_an_archive = matches!(source.kind(), ErrorKind::NotAnArchive { .. });
+                is_not_an_archive || Failures::damage().contains(source.kind())
             }
             _ => false,
         }

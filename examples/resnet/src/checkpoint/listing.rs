@@ -1,13 +1,13 @@
-//! Interprets the names of checkpoint objects: which belong together, which checkpoint is the newest, which
-//! are obsolete.
+//! Interprets the names of checkpoint objects: groups the objects of each checkpoint, and finds the newest
+//! and the obsolete checkpoints.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The name of one object of a checkpoint. One process writes `checkpoint-00000120.tar`. Of several processes
-/// rank 0 writes `checkpoint-00000120.rank-00000-of-00008.tar`, and the others names such as
-/// `checkpoint-00000120.rank-00003-of-00008.json`. The names have the number of ranks, so that a listing
-/// shows whether all exist. Names sort by step.
+/// The name of one object of a checkpoint. A single process writes `checkpoint-00000120.tar`. With several
+/// processes, rank 0 writes `checkpoint-00000120.rank-00000-of-00008.tar`, and rank 3
+/// `checkpoint-00000120.rank-00003-of-00008.json`. The names include the number of ranks, so that a listing
+/// shows whether the objects of all ranks exist. Names sort by step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ObjectName {
     pub(super) step: u64,
@@ -33,7 +33,7 @@ impl ObjectName {
         }
     }
 
-    /// Parses the name of an object; `None` if it is not that of a checkpoint.
+    /// Parses the name of an object; `None` if it is not a checkpoint's object.
     fn parse(text: &str) -> Option<Self> {
         let (step, rest) = text.strip_prefix("checkpoint-")?.split_once('.')?;
         let (rank, ranks) = match rest.strip_prefix("rank-") {
@@ -41,13 +41,16 @@ impl ObjectName {
             None => ("0", "1"),
         };
         let name = Self { step: step.parse().ok()?, ranks: ranks.parse().ok()?, rank: rank.parse().ok()? };
-        // Refuses other numbers of zeros and other extensions.
-        (name.rank < name.ranks && name.to_string() == text).then_some(name)
+        // The comparison refuses another number of leading zeros, and other extensions.
+        if name.rank >= name.ranks || name.to_string() != text {
+            return None;
+        }
+        Some(name)
     }
 }
 
-/// The URL of the part of `rank`, of the checkpoint of `ranks` ranks whose first object is at `url`; `None`
-/// if the name of `url` is not that of such an object.
+/// The URL of the part that `rank` writes of a checkpoint of `ranks` ranks. `url` is that of rank 0's object;
+/// returns `None` if its name is not that of rank 0 of `ranks` ranks.
 pub(super) fn part_url(url: &str, rank: usize, ranks: usize) -> Option<String> {
     let suffix = |rank| ObjectName { step: 0, ranks, rank }.suffix();
     Some(format!("{}{}", url.strip_suffix(&suffix(0))?, suffix(rank)))
@@ -57,7 +60,7 @@ pub(super) fn part_url(url: &str, rank: usize, ranks: usize) -> Option<String> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Incomplete {
     pub(super) step: u64,
-    /// The missing object.
+    /// The name of a missing object.
     pub(super) missing: ObjectName,
 }
 
@@ -67,13 +70,13 @@ impl fmt::Display for Incomplete {
         let ObjectName { rank, ranks, .. } = missing;
         write!(
             f,
-            "the checkpoint at step {step} is incomplete: that of rank {rank} of {ranks}, {missing}, is \
-             missing"
+            "the checkpoint at step {step} is incomplete: the object of rank {rank} of {ranks}, {missing}, \
+             is missing"
         )
     }
 }
 
-/// URLs by rank.
+/// The URLs of a checkpoint's objects, by rank.
 type Parts = BTreeMap<usize, String>;
 
 /// The existing objects, by step and number of ranks.
@@ -81,17 +84,17 @@ type Parts = BTreeMap<usize, String>;
 pub(super) struct Listing(BTreeMap<(u64, usize), Parts>);
 
 impl Listing {
-    /// Sorts the checkpoint objects among `urls`, which are in the directory `base`; objects below it are
-    /// ignored.
+    /// Groups the checkpoint objects in the directory `base`. Ignores other URLs, and those in directories
+    /// below `base`.
     pub(super) fn new(base: &str, urls: impl IntoIterator<Item = String>) -> Self {
-        let mut found = Self::default();
+        let mut listing = Self::default();
         for url in urls {
             let name = url.strip_prefix(base).and_then(|rest| rest.strip_prefix(std::path::is_separator));
             if let Some(name) = name.and_then(ObjectName::parse) {
-                found.0.entry((name.step, name.ranks)).or_default().insert(name.rank, url);
+                listing.0.entry((name.step, name.ranks)).or_default().insert(name.rank, url);
             }
         }
-        found
+        listing
     }
 
     /// The steps of all checkpoints, complete or not.
@@ -105,48 +108,55 @@ impl Listing {
         complete.map(|((step, _), _)| *step)
     }
 
+    /// The first rank whose object is missing.
     fn missing(ranks: usize, parts: &Parts) -> Option<usize> {
         (0..ranks).find(|rank| !parts.contains_key(rank))
     }
 
-    /// The rank-0 objects of the complete checkpoints, newest first, and the incomplete checkpoints of later
-    /// steps.
+    /// The URLs of rank 0's objects of the complete checkpoints, newest first, and the incomplete checkpoints
+    /// of later steps than the newest complete one.
     pub(super) fn newest(&self) -> (Vec<&str>, Vec<Incomplete>) {
-        let (mut complete, mut passed_over) = (Vec::new(), Vec::new());
+        let mut complete = Vec::new();
+        let mut incomplete = Vec::new();
         for (&(step, ranks), parts) in self.0.iter().rev() {
             match Self::missing(ranks, parts) {
                 None => complete.extend(parts.get(&0).map(String::as_str)),
                 Some(rank) if complete.is_empty() => {
-                    passed_over.push(Incomplete { step, missing: ObjectName { step, ranks, rank } });
+                    incomplete.push(Incomplete { step, missing: ObjectName { step, ranks, rank } });
                 }
                 Some(_) => {}
             }
         }
-        (complete, passed_over)
+        (complete, incomplete)
     }
 
     /// The objects to delete after `ranks` processes have written the checkpoint at `step`, in order of
-    /// deletion. The last `keep` complete checkpoints stay (0: all), and the one at the step `best`.
+    /// deletion. Keeps the last `keep` complete checkpoints (0: all), and the checkpoint at the step `best`.
     ///
-    /// Later steps stay: they belong to a training that went further. An incomplete checkpoint is deleted
-    /// when there is a complete one at a later step: ranks write in order, so nobody is still writing it.
+    /// Checkpoints of later steps are kept: another training wrote them, and this one resumed from an earlier
+    /// checkpoint. An incomplete checkpoint is deleted if there is a complete one at a later step: ranks
+    /// write in order, so no rank still writes the incomplete one.
     pub(super) fn obsolete(&self, step: u64, ranks: usize, keep: usize, best: Option<u64>) -> Vec<&str> {
-        let complete = |ranks: usize, parts: &Parts| Self::missing(ranks, parts).is_none();
-        let upto = || self.0.range(..=(step, usize::MAX)).map(|(&(step, ranks), parts)| (step, ranks, parts));
-        let mut steps: Vec<u64> =
-            upto().filter(|&(_, ranks, parts)| complete(ranks, parts)).map(|(step, ..)| step).collect();
+        let is_complete = |ranks: usize, parts: &Parts| Self::missing(ranks, parts).is_none();
+        let mut steps: Vec<u64> = self.complete_steps().filter(|complete| *complete <= step).collect();
         steps.dedup();
         let Some(&newest) = steps.last() else { return vec![] };
         let last = &steps[steps.len().saturating_sub(keep)..];
-        let written = self.0.get(&(step, ranks)).is_some_and(|parts| complete(ranks, parts));
-        let is_old = |&(at, of, parts): &(u64, usize, &Parts)| match keep {
-            // Another number of ranks has rewritten it.
-            _ if at == step => written && of != ranks,
-            0 => false,
-            _ if at >= newest => false,
-            _ => !(complete(of, parts) && (last.contains(&at) || best == Some(at))),
+        let is_written = self.0.get(&(step, ranks)).is_some_and(|parts| is_complete(ranks, parts));
+        let is_obsolete = |other_step: u64, other_ranks: usize, parts: &Parts| {
+            if other_step == step {
+                // An earlier job with another number of ranks wrote the same step.
+                return is_written && other_ranks != ranks;
+            }
+            if keep == 0 || other_step >= newest {
+                return false;
+            }
+            !is_complete(other_ranks, parts) || !(last.contains(&other_step) || best == Some(other_step))
         };
-        // The tar comes first, since the rest is no checkpoint without it.
-        upto().filter(is_old).flat_map(|(.., parts)| parts.values().map(String::as_str)).collect()
+        let checkpoints = self.0.range(..=(step, usize::MAX));
+        let obsolete = checkpoints.filter(|((step, ranks), parts)| is_obsolete(*step, *ranks, parts));
+        // The objects are in the order of their ranks: rank 0's goes first, and without it the others are
+        // never taken for a checkpoint.
+        obsolete.flat_map(|(_, parts)| parts.values().map(String::as_str)).collect()
     }
 }

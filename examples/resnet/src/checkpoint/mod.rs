@@ -1,5 +1,5 @@
-//! Saves and resumes trainings. A checkpoint holds the network and the state of the data in one object, so
-//! that the two cannot come from different steps.
+//! Saves and resumes trainings. A checkpoint has the network and the state of the data in one object, so that
+//! both are always of the same step.
 
 mod document;
 mod error;
@@ -29,15 +29,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Whether a training resumes.
+/// Whether a training resumes, and from which checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Resume {
-    /// Starts anew, in a directory without checkpoints
+    /// Start a new training, in a directory without checkpoints
     #[value(skip)]
     No,
-    /// From the newest checkpoint; one that is damaged is an error
+    /// Resume from the newest checkpoint; a damaged checkpoint is an error
     Newest,
-    /// From the newest checkpoint that is not damaged
+    /// Resume from the newest checkpoint that is not damaged
     Auto,
 }
 
@@ -49,36 +49,36 @@ impl From<bool> for Resume {
 
 /// The checkpoints of one training, in a directory or bucket.
 ///
-/// With one process, a checkpoint is one object, `checkpoint-00000120.tar`, named after the step. With
-/// several processes each writes one object, since each knows only the state of its own data: the first one
-/// `checkpoint-00000120.rank-00000-of-00008.tar`, with the network, the others
-/// `checkpoint-00000120.rank-00003-of-00008.json`. The checkpoint is complete when all objects exist. Each
-/// process reads all of them, so any number of processes can resume.
+/// With one process, a checkpoint is one object, named after the step: `checkpoint-00000120.tar`. With
+/// several processes each writes one object, since each knows only the state of its own data. Rank 0 writes
+/// `checkpoint-00000120.rank-00000-of-00008.tar`, which has the network; rank 3 writes
+/// `checkpoint-00000120.rank-00003-of-00008.json`. The checkpoint is complete when the objects of all ranks
+/// exist. On resume each process reads all objects, so the number of processes may change.
 #[derive(Debug, Clone)]
 pub struct Checkpoints {
     store: Store,
-    /// Without a slash at the end.
+    /// URL of the directory, without a slash at the end.
     url: String,
     identity: Identity,
     inputs: Inputs,
     buffers: Vec<StateBuffer>,
     keep: usize,
     topology: Topology,
-    /// The highest step of a damaged checkpoint that was passed over.
+    /// The highest step of the damaged checkpoints that `begin` skipped; 0 for none.
     damaged: Arc<AtomicU64>,
 }
 
 impl Checkpoints {
-    /// The checkpoints at `url`: a directory, or a prefix such as `gs://bucket/prefix`. Reads nothing yet.
+    /// The checkpoints in `url`: a directory, or a prefix such as `gs://bucket/prefix`. Nothing is read yet.
     pub fn new(url: &str, artifact: &Artifact, seed: i32, inputs: Inputs) -> Result<Self, CheckpointError> {
         let bad = |reason| CheckpointError::Place { url: url.into(), reason };
         let trimmed = url.trim_end_matches('/');
         if trimmed.is_empty() {
-            return Err(bad("name a directory, or a bucket with a prefix"));
+            return Err(bad("give a directory, or a bucket with a prefix"));
         }
         if ObjectUrl::parse(url).is_file_url() {
-            // Listings spell such URLs differently, so that their objects could not be recognised.
-            return Err(bad("write the path without file:"));
+            // Listings return paths for such URLs, so objects would not begin with `url`.
+            return Err(bad("give the path without file:"));
         }
         Ok(Self {
             store: Store::default(),
@@ -92,8 +92,9 @@ impl Checkpoints {
         })
     }
 
-    /// Keeps the last `keep` complete checkpoints (0: all) and that of the best epoch. Older ones are deleted
-    /// after a new one has been written. There may be one more while other ranks still write the newest.
+    /// Keeps the last `keep` complete checkpoints (0: all) and the checkpoint of the best epoch. Older
+    /// checkpoints are deleted after a new one has been written. While other ranks still write the newest
+    /// checkpoint, one more is kept.
     pub fn keep(self, keep: usize) -> Self {
         Self { keep, ..self }
     }
@@ -113,11 +114,12 @@ impl Checkpoints {
         Self { inputs: self.inputs.with(name, value), ..self }
     }
 
-    /// The checkpoint that a training resumes from: the newest, if `resume` says so and there is one.
+    /// Loads the checkpoint that a training resumes from, which is the newest; `None` if there is none, or if
+    /// `resume` is [`Resume::No`].
     ///
-    /// Incomplete checkpoints are passed over, and the log says so; with [`Resume::Auto`] damaged ones too.
-    /// Any other checkpoint that cannot be used is an error, since people should decide whether to repeat its
-    /// steps.
+    /// Incomplete checkpoints are skipped, with a line in the log; with [`Resume::Auto`] damaged checkpoints
+    /// are skipped as well. If the newest checkpoint cannot be used for another reason, that is an error,
+    /// since the user should decide whether to repeat its steps.
     pub fn begin(
         &self,
         resume: impl Into<Resume>,
@@ -127,7 +129,7 @@ impl Checkpoints {
         let listing = self.listing()?;
         let (complete, incomplete) = listing.newest();
         for incomplete in incomplete {
-            writeln!(out, "passed over in {}: {incomplete}", SecretUrl::from(&self.url))
+            writeln!(out, "skipped a checkpoint in {}: {incomplete}", SecretUrl::from(&self.url))
                 .map_err(CheckpointError::Output)?;
         }
         for url in complete {
@@ -136,7 +138,8 @@ impl Checkpoints {
             }
             match (resume, self.begin_at(url, out)) {
                 (Resume::Auto, Err(error)) if error.is_damage() => {
-                    writeln!(out, "passed over: {}", with_causes(&error)).map_err(CheckpointError::Output)?;
+                    writeln!(out, "skipped a checkpoint: {}", with_causes(&error))
+                        .map_err(CheckpointError::Output)?;
                     if let Some(step) = self.step(url) {
                         self.damaged.fetch_max(step, Ordering::Relaxed);
                     }
@@ -151,8 +154,8 @@ impl Checkpoints {
         Ok(None)
     }
 
-    /// Resumes from the checkpoint at `url` (the object of the first rank, if there are several), in any
-    /// directory.
+    /// Loads the checkpoint at `url`, in any directory, and logs the changes since. With several ranks, `url`
+    /// is that of the first rank's object.
     pub fn begin_at(&self, url: &str, out: &mut dyn Write) -> Result<Checkpoint, CheckpointError> {
         let (checkpoint, changed) = self.load(url)?;
         for change in changed {
@@ -168,10 +171,10 @@ impl Checkpoints {
         Ok(checkpoint)
     }
 
-    /// Writes an empty object, and deletes it, so that a place that can never be written fails the training
-    /// at its start rather than after hours without a checkpoint.
+    /// Writes an empty object and deletes it. If no checkpoint can be written to this directory, the training
+    /// fails at its start, and not when the first checkpoint is due.
     pub fn try_place(&self) -> Result<(), CheckpointError> {
-        // Unlike the names of checkpoints, so that a leftover is none of them.
+        // Not a name of a checkpoint, in case the object is not deleted.
         let url = format!("{}/writable.rank-{}", self.url, self.topology.rank());
         let written = self.store.put(&url, b"").and_then(|_| self.store.delete(&url));
         written.map_err(|source| CheckpointError::Write { url: SecretUrl::from(&url), source })
@@ -182,8 +185,8 @@ impl Checkpoints {
         Ok(self.listing()?.newest().0.first().map(|url| (*url).to_owned()))
     }
 
-    /// Checks that the newest checkpoint is still the `listed` one. Otherwise, ranks that started at
-    /// different times could have resumed from different checkpoints.
+    /// Checks that the newest checkpoint is still the one that was `listed` before. Otherwise ranks that
+    /// started at different times could have resumed from different checkpoints.
     pub fn check_newest(&self, listed: Option<&str>) -> Result<(), CheckpointError> {
         match self.newest()? {
             Some(newest) if Some(newest.as_str()) != listed => {
@@ -209,8 +212,8 @@ impl Checkpoints {
         Ok(Listing::new(&self.url, objects.into_iter().map(|object| object.url)))
     }
 
-    /// Reads a checkpoint with the parts of all ranks. Also returns the options that changed since, of those
-    /// that may change.
+    /// Reads a checkpoint with the parts of all ranks. Also describes the options that have changed since;
+    /// other options must not change.
     pub fn load(&self, url: &str) -> Result<(Checkpoint, Vec<String>), CheckpointError> {
         let damaged = |reason| CheckpointError::Damaged { url: url.into(), reason };
         let samples =
@@ -221,8 +224,8 @@ impl Checkpoints {
         let mut states = vec![checkpoint.data.clone()];
         for rank in 1..ranks {
             let part = listing::part_url(url, rank, ranks)
-                .ok_or_else(|| damaged(format!("it is of {ranks} ranks, and its name does not say so")))?;
-            states.push(self.part(url, &part, (step, rank, ranks))?);
+                .ok_or_else(|| damaged(format!("it is of {ranks} ranks, and its name is of one process")))?;
+            states.push(self.part(url, &part, ObjectName { step, rank, ranks })?);
         }
         checkpoint.data = State::merge(states).map_err(|e| damaged(format!("its data: {e}")))?;
         match checkpoint.divergence() {
@@ -235,9 +238,9 @@ impl Checkpoints {
         read(self.store.open(url)?, SampleParser::new(url)).collect()
     }
 
-    /// The state of the data of another rank than the first. `of` is the expected step, rank and number of
-    /// ranks; `first` is the URL of the first rank's object.
-    fn part(&self, first: &str, url: &str, of: (u64, usize, usize)) -> Result<State, CheckpointError> {
+    /// Reads the part at `url` of a rank other than the first: the state of its data. Checks that the part
+    /// has the `expected` name. `first` is the URL of the first rank's object.
+    fn part(&self, first: &str, url: &str, expected: ObjectName) -> Result<State, CheckpointError> {
         let bytes = match self.store.open(url).and_then(|body| body.read_all()) {
             Err(e) if matches!(e.kind(), ErrorKind::NotFound(_)) => {
                 return Err(CheckpointError::Incomplete { url: first.into(), missing: url.into() });
@@ -250,14 +253,14 @@ impl Checkpoints {
                 PartError::Damaged(reason) => damaged(reason),
                 PartError::Version(version) => CheckpointError::Version { url: url.into(), version },
             })?;
-        if (step, rank, ranks) != of {
+        if (ObjectName { step, rank, ranks }) != expected {
             return Err(damaged(format!("it is of step {step} and rank {rank} of {ranks}")));
         }
         Ok(data)
     }
 
-    /// Writes this rank's object of a checkpoint, which appears whole or not at all, and deletes old
-    /// checkpoints. Blocks.
+    /// Writes this rank's object of a checkpoint, and deletes old checkpoints. The object appears whole or
+    /// not at all. Blocks until it is written.
     pub fn write(&self, checkpoint: Checkpoint) -> Result<SavedCheckpoint, CheckpointError> {
         let start = Instant::now();
         let (rank, ranks) = (self.topology.rank(), self.topology.world_size());
@@ -288,17 +291,17 @@ impl Checkpoints {
         Ok(self.store.put(url, &part.encode()?)?.size)
     }
 
-    /// Deletes obsolete checkpoints after the one at `step` has been written. Returns messages about
-    /// failures, which waste space but need not stop the training.
+    /// Deletes obsolete checkpoints after the checkpoint at `step` has been written. Returns messages about
+    /// failures, which do not end the training: a checkpoint that is left only takes space.
     fn delete_obsolete(&self, step: u64, best: Option<u64>) -> Vec<String> {
         let listing = match self.listing() {
             Ok(listing) => listing,
             Err(e) => {
-                return vec![format!("cannot look for old checkpoints: {}", with_causes(&e))];
+                return vec![format!("cannot list old checkpoints: {}", with_causes(&e))];
             }
         };
-        // A damaged checkpoint looks complete. Until there is an intact one at a later step, the checkpoint
-        // that the training resumed from may be the only intact one.
+        // The listing shows a damaged checkpoint as complete. Until there is an intact checkpoint at a later
+        // step, the checkpoint that the training resumed from may be the only intact one.
         let damaged = self.damaged.load(Ordering::Relaxed);
         if damaged > 0 && listing.complete_steps().all(|complete| complete <= damaged) {
             return vec![];

@@ -1,4 +1,4 @@
-//! The part of a checkpoint from a rank other than the first: the state of its own data.
+//! The part of a checkpoint that a rank other than the first writes: the state of its own data.
 
 use super::version::{VERSION, Versioned};
 use crate::hex;
@@ -18,11 +18,11 @@ pub(super) struct RankPart {
 struct PartDocument {
     version: u64,
     part: RankPart,
-    /// Sha256 of the serialized part, since JSON has no checksum.
+    /// Sha256 of the serialized part.
     sha256: String,
 }
 
-/// Why a part cannot be decoded.
+/// An error of decoding a part.
 #[derive(Debug)]
 pub(super) enum PartError {
     Damaged(String),
@@ -46,7 +46,7 @@ impl RankPart {
         }
         let PartDocument { part, sha256, .. } = serde_json::from_slice(bytes).map_err(bad)?;
         if part.digest().map_err(bad)? != sha256 {
-            return Err(PartError::Damaged("its contents do not have its sha256".into()));
+            return Err(PartError::Damaged("its sha256 does not match its contents".into()));
         }
         Ok(part)
     }

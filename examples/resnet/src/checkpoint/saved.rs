@@ -4,7 +4,7 @@ use shardstream::SecretUrl;
 use std::fmt;
 use std::time::Duration;
 
-/// The outcome of writing a checkpoint; its display is the line of the log.
+/// The outcome of writing a checkpoint. Its `Display` is the line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedCheckpoint {
     pub(super) what: String,
@@ -12,7 +12,7 @@ pub struct SavedCheckpoint {
     pub(super) bytes: u64,
     pub(super) time: Duration,
     pub(super) url: String,
-    /// Why the checkpoint could not be written.
+    /// Why the checkpoint could not be written; `None` if it was.
     pub(super) unwritten: Option<String>,
     /// Messages about old checkpoints that could not be deleted.
     pub(super) failed: Vec<String>,
@@ -21,7 +21,10 @@ pub struct SavedCheckpoint {
 impl SavedCheckpoint {
     /// The step of the training, if the checkpoint was written.
     pub fn step(&self) -> Option<u64> {
-        self.unwritten.is_none().then_some(self.step)
+        match self.unwritten {
+            None => Some(self.step),
+            Some(_) => None,
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Waits before the retries of a failed write.
 const RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(10)];
 
-/// Writes checkpoints on a thread, one at a time. A write that has begun is finished, even if the training
+/// Writes checkpoints on a thread, one at a time. A write that was started is finished, even if the training
 /// ends with an error. A failed write is retried until the next checkpoint is due.
 #[derive(Debug)]
 pub struct Saver {
@@ -25,7 +25,7 @@ pub struct Saver {
 #[derive(Debug)]
 struct Writing {
     thread: JoinHandle<Result<SavedCheckpoint, CheckpointError>>,
-    /// Whether a newer checkpoint is due, so that this one is not retried.
+    /// Set when a newer checkpoint is due, so that this one is not retried.
     superseded: Arc<AtomicBool>,
 }
 
@@ -40,13 +40,13 @@ impl Saver {
         self.every > 0 && step.is_multiple_of(self.every)
     }
 
-    /// Whether this process saves the network: the first one does so for all.
+    /// Whether this process saves the network, which only rank 0 does.
     pub fn wants_tensors(&self) -> bool {
         self.checkpoints.topology.rank() == 0
     }
 
-    /// Waits for the previous checkpoint, whose outcome is returned, and starts to write the next. `tensors`
-    /// are needed only if [`wants_tensors`](Saver::wants_tensors) says so.
+    /// Waits until the previous checkpoint is written, and starts to write the next one. Returns the outcome
+    /// of the previous one. `tensors` are needed only if [`wants_tensors`](Saver::wants_tensors) is true.
     pub fn save(
         &mut self,
         progress: Progress,
@@ -54,16 +54,16 @@ impl Saver {
         tensors: Option<Vec<Vec<f32>>>,
     ) -> Result<Option<SavedCheckpoint>, CheckpointError> {
         self.supersede();
-        let before = self.finish()?;
-        let (data, tensors) = (data.ok_or(CheckpointError::NoState)?, tensors.unwrap_or_default());
-        let checkpoint = Checkpoint { progress, data, tensors };
+        let previous = self.finish()?;
+        let data = data.ok_or(CheckpointError::NoState)?;
+        let checkpoint = Checkpoint { progress, data, tensors: tensors.unwrap_or_default() };
         let checkpoints = self.checkpoints.clone();
         let superseded = Arc::new(AtomicBool::new(false));
-        let seen = superseded.clone();
-        let write = move || write(&checkpoints, checkpoint, &seen);
+        let flag = superseded.clone();
+        let write = move || write(&checkpoints, checkpoint, &flag);
         let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(write)?;
         self.writing = Some(Writing { thread, superseded });
-        Ok(before)
+        Ok(previous)
     }
 
     /// Stops the retries of the current write.
@@ -74,7 +74,7 @@ impl Saver {
         }
     }
 
-    /// The outcome of a write that has finished since the last call. Does not wait.
+    /// The outcome of the current write if it has finished, once. Does not wait.
     pub fn poll(&mut self) -> Result<Option<SavedCheckpoint>, CheckpointError> {
         if self.writing.as_ref().is_some_and(|writing| writing.thread.is_finished()) {
             self.finish()
@@ -83,7 +83,7 @@ impl Saver {
         }
     }
 
-    /// Waits for the current write, and returns its outcome.
+    /// Waits until the current write has finished, and returns its outcome; `None` if there is none.
     pub fn finish(&mut self) -> Result<Option<SavedCheckpoint>, CheckpointError> {
         self.writing
             .take()
@@ -95,23 +95,23 @@ impl Saver {
 impl Drop for Saver {
     fn drop(&mut self) {
         self.supersede();
-        // The training has failed already, and another error has no recipient.
+        // The training has failed already; an error of the checkpoint is not reported.
         let _ = self.finish();
     }
 }
 
-/// Writes a checkpoint, and retries after an error of the store. A checkpoint that could not be written is
-/// not an error: the training is worth more than one checkpoint.
+/// Writes a checkpoint, and retries after an error of the store. If the store fails in the end, that is not
+/// an error but part of the outcome, since the training can continue without this checkpoint.
 fn write(
     checkpoints: &Checkpoints,
     checkpoint: Checkpoint,
     superseded: &AtomicBool,
 ) -> Result<SavedCheckpoint, CheckpointError> {
-    let (what, step, start) = (checkpoint.title(), checkpoint.progress.steps(), Instant::now());
+    let start = Instant::now();
     let mut retries = RETRIES.iter();
     loop {
         let error = match checkpoints.write(checkpoint.clone()) {
-            // What was given is no checkpoint: another try would not help.
+            // The contents cannot be written as a checkpoint, so a retry would fail as well.
             Err(CheckpointError::Write { url, source })
                 if matches!(source.kind(), ErrorKind::Unwritable(_)) =>
             {
@@ -123,14 +123,13 @@ fn write(
         match retries.next() {
             Some(wait) if !superseded.load(Ordering::SeqCst) => std::thread::park_timeout(*wait),
             _ => {
-                let (unwritten, time) = (Some(with_causes(&error)), start.elapsed());
                 return Ok(SavedCheckpoint {
-                    what,
-                    step,
+                    what: checkpoint.title(),
+                    step: checkpoint.progress.steps(),
                     bytes: 0,
-                    time,
+                    time: start.elapsed(),
                     url: String::new(),
-                    unwritten,
+                    unwritten: Some(with_causes(&error)),
                     failed: vec![],
                 });
             }

@@ -1,8 +1,8 @@
-//! The version of the documents of a checkpoint.
+//! The format version of a checkpoint's documents.
 
 use serde::Deserialize;
 
-/// Incremented when the meaning of the content changes.
+/// The current version. Increment it when the content or its meaning changes.
 pub(super) const VERSION: u64 = 3;
 
 #[derive(Deserialize)]

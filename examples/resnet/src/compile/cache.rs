@@ -1,7 +1,8 @@
 //! The cache of compiled programs.
 //!
 //! An entry is a file `HASH.executable`: a line of JSON, the [`EntryHeader`], and the executable as the
-//! plugin serialized it. It appears by a rename, so that any number of processes may share a directory.
+//! plugin serialized it. A complete file is renamed to this name, so any number of processes may share a
+//! directory.
 
 use super::key::{Key, Target};
 use super::marker::{self, LoadMarker, SCRATCH};
@@ -18,7 +19,7 @@ use std::time::{Duration, SystemTime};
 /// Maximum size of a cache in bytes. Beyond it, the least recently used programs are removed.
 pub const LIMIT: u64 = 4 << 30;
 const ENDING: &str = "executable";
-/// Age of an unfinished file after which its writer is taken for dead.
+/// An unfinished file older than this is from a killed process.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
 /// A directory of compiled programs, for the devices of one client.
@@ -34,10 +35,10 @@ pub struct Cache {
 #[serde(deny_unknown_fields)]
 struct EntryHeader {
     key: Key,
-    /// Results of the program per device.
+    /// Number of results of the program per device.
     outputs: usize,
     bytes: usize,
-    /// Sha256 of the executable and the number of its results.
+    /// Sha256 of `outputs` and the executable.
     sha256: String,
 }
 
@@ -63,7 +64,8 @@ pub(super) struct StoreOutcome {
 }
 
 impl Cache {
-    /// Opens the cache for the devices of this client. `None` if it is unknown what their programs depend on.
+    /// Opens the cache for the devices of this client. `None` if [`Target::new`] does not know all that their
+    /// programs depend on.
     pub fn open(
         dir: impl Into<PathBuf>,
         client: &Client,
@@ -88,7 +90,7 @@ impl Cache {
         &self.dir
     }
 
-    /// The key of a program; `None` for one that is not kept.
+    /// The key of a program; `None` if the program is not to be cached.
     pub(super) fn key(&self, client: &Client, program: &Program<'_>) -> Result<Option<Key>, PjrtError> {
         if !self.target.keeps(program.span) {
             return Ok(None);
@@ -116,23 +118,25 @@ impl Cache {
         }
         let executable = file.split_off(end + 1);
         if executable.len() != header.bytes {
-            return Err(format!("it has {} bytes, and had {}", executable.len(), header.bytes));
+            return Err(format!("it has {} bytes instead of {}", executable.len(), header.bytes));
         }
         if sha256(header.outputs, &executable) != header.sha256 {
-            return Err("its bytes do not have the sha256 of its header".into());
+            return Err("its bytes do not match the sha256 in its header".into());
         }
-        // The time decides which programs are removed first. A read-only directory is used all the same.
+        // The modification time is that of the last use, by which old programs are removed. Failing to set it
+        // is no error, so that a read-only directory can be used.
         let _ = File::options().write(true).open(&path).and_then(|f| f.set_modified(SystemTime::now()));
         Ok(Some(CacheEntry { outputs: header.outputs, executable }))
     }
 
-    /// Marks the entry of the program as being loaded, until the marker is dropped. `None` where the
-    /// directory cannot be written or takes no locks: a crash in the load is then not recognised.
+    /// Marks the entry of the program as being loaded, until the marker is dropped. `None` if the directory
+    /// cannot be written or has no locks; a crash during the load is then not detected.
     pub(super) fn mark_load(&self, key: &Key) -> Option<LoadMarker> {
         LoadMarker::create(&self.path(key)).ok()
     }
 
-    /// The marker of a process that died while it loaded this program, whose entry is removed.
+    /// If a process died while it loaded this program, removes the program's entry and returns the marker of
+    /// that process.
     pub(super) fn discard_crashed(&self, key: &Key) -> Option<PathBuf> {
         let path = self.path(key);
         let marker = marker::crash_marker(&path)?;
@@ -140,7 +144,7 @@ impl Cache {
         Some(marker)
     }
 
-    /// Adds or replaces a program, and removes others beyond the limit.
+    /// Adds or replaces a program. If the cache is then larger than its limit, removes others.
     pub(super) fn put(&self, key: &Key, entry: &CacheEntry) -> Result<StoreOutcome, String> {
         self.write(key, entry).map_err(|error| error.to_string())
     }
@@ -171,13 +175,13 @@ impl Cache {
         Ok(StoreOutcome { bytes, removed, freed })
     }
 
-    /// Removes the least recently used programs beyond the limit, but not `newest`, and the leftovers of
-    /// killed processes.
+    /// Removes the least recently used programs until the cache is within its limit, but not `newest`. Also
+    /// removes files that killed processes have left. Returns the number of removed programs and their bytes.
     fn remove_oldest(&self, newest: &Path) -> io::Result<(u64, u64)> {
         let mut programs = Vec::new();
         let mut total = 0;
         for entry in fs::read_dir(&self.dir)?.flatten() {
-            // Another process may have removed it.
+            // Another process may have removed the file.
             let Ok(metadata) = entry.metadata() else { continue };
             let (path, modified) = (entry.path(), metadata.modified()?);
             if path.extension().is_some_and(|ending| ending == ENDING) {
@@ -224,12 +228,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_is_there_again() {
+    fn an_entry_is_read_as_it_was_written() {
         let (_dir, cache) = cache();
         assert!(cache.get(&key("step")).unwrap().is_none());
         cache.put(&key("step"), &entry(b"code\n\ncode")).unwrap();
-        let found = cache.get(&key("step")).unwrap().unwrap();
-        assert_eq!((found.outputs, found.executable.as_slice()), (2, &b"code\n\ncode"[..]));
+        let read = cache.get(&key("step")).unwrap().unwrap();
+        assert_eq!((read.outputs, read.executable.as_slice()), (2, &b"code\n\ncode"[..]));
         assert!(cache.get(&key("eval")).unwrap().is_none());
         cache.put(&key("step"), &entry(b"")).unwrap();
         assert_eq!(cache.get(&key("step")).unwrap().unwrap().executable, b"");
@@ -237,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_seen_wherever_it_is() {
+    fn damage_of_any_byte_is_detected() {
         let (_dir, cache) = cache();
         cache.put(&key("step"), &entry(b"machine code")).unwrap();
         let path = cache.path(&key("step"));
@@ -256,11 +260,11 @@ mod tests {
         let reason = cache.get(&key("eval")).err().unwrap();
         assert!(reason.contains("another program"), "{reason}");
         cache.put(&key("step"), &entry(b"machine code")).unwrap();
-        assert!(cache.get(&key("step")).unwrap().is_some(), "it is replaced");
+        assert!(cache.get(&key("step")).unwrap().is_some(), "the damaged entry is replaced");
     }
 
     #[test]
-    fn those_unused_for_longest_are_removed() {
+    fn the_least_recently_used_programs_are_removed() {
         let (_dir, cache) = cache();
         let kilobyte = || entry(&[7; 1000]);
         let put = |cache: &Cache, name: &str| cache.put(&key(name), &kilobyte()).unwrap();
@@ -275,16 +279,16 @@ mod tests {
         age("a", 3);
         age("b", 2);
         age("c", 1);
-        assert!(cache.get(&key("a")).unwrap().is_some(), "and is the one used last");
+        assert!(cache.get(&key("a")).unwrap().is_some(), "now a is the most recently used");
         assert_eq!(put(&cache, "d"), StoreOutcome { bytes: size, removed: 1, freed: size });
-        let there = ["a", "b", "c", "d"].map(|name| cache.path(&key(name)).exists());
-        assert_eq!(there, [true, false, true, true]);
+        let exists = ["a", "b", "c", "d"].map(|name| cache.path(&key(name)).exists());
+        assert_eq!(exists, [true, false, true, true]);
         let e = cache.limit(100).put(&key("e"), &kilobyte()).unwrap_err();
         assert!(e.contains("more than the 100 of the cache"), "{e}");
     }
 
     #[test]
-    fn what_a_killed_process_left_is_removed_after_a_day() {
+    fn unfinished_files_of_killed_processes_are_removed_after_a_day() {
         let (_dir, cache) = cache();
         cache.put(&key("a"), &entry(b"")).unwrap();
         let [old, new] = [".new-old", ".new-new"].map(|name| cache.dir().join(name));
@@ -295,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_cannot_be_made_is_an_error_of_its_own() {
+    fn a_directory_that_cannot_be_created_is_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let cache = Cache::new(file.path().join("below"), target());
         assert!(cache.get(&key("a")).is_err());

@@ -24,8 +24,8 @@ const VARIABLES: [&str; 6] = [
 const LIBRARIES: [&str; 8] =
     ["libcu", "libnv", "libnccl", "libamd", "libhip", "libroc", "libMIOpen", "libhsa"];
 
-/// Everything that an executable depends on. It is stored with the executable, and its hash is the name of
-/// the file.
+/// Everything that an executable depends on. The key is stored with the executable, and its hash is the name
+/// of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
@@ -38,14 +38,14 @@ pub struct Key {
     target: Target,
 }
 
-/// Everything but the program that the executables of a process depend on.
+/// Everything that the executables of a process depend on, except the program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
     plugin: Library,
-    /// As the user wrote them.
+    /// The options as the user wrote them.
     plugin_options: Vec<String>,
-    /// The loaded libraries for GPUs, such as the driver.
+    /// The GPU libraries that the process has loaded, such as the driver.
     libraries: Vec<Library>,
     api: (i32, i32),
     platform: String,
@@ -53,11 +53,12 @@ pub struct Target {
     process: usize,
     devices: Vec<DeviceKey>,
     environment: Vec<(String, String)>,
-    /// Only for programs that run on the host's own processor.
+    /// The host's processor, if the programs run on it.
     processor: Option<Processor>,
 }
 
-/// A shared library. Its path does not identify it: containers move files, and updates replace them.
+/// The identity of a shared library. It has the name of the file and not its path: containers have the same
+/// file at other paths, and updates put other files at the same path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Library {
@@ -65,8 +66,8 @@ struct Library {
     bytes: u64,
     /// Nanoseconds since 1970.
     modified: u64,
-    /// Sha256 over parts of the file. Some installers give every file the same time, and hashing all of a 300
-    /// MB file would take a second.
+    /// Sha256 over parts of the file. The time is not enough, since some installers give every file the same
+    /// time; hashing all of a 300 MB file would take a second.
     samples: String,
 }
 
@@ -83,11 +84,11 @@ struct DeviceKey {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Processor {
-    /// For people who read the file.
+    /// The name of the processor, for people who read the file.
     model: String,
     /// Sha256 of the models and instruction sets of all cores.
     features: String,
-    /// The compiler divides the work by this number.
+    /// Number of threads, among which the compiled program divides its work.
     threads: usize,
 }
 
@@ -102,7 +103,7 @@ impl Key {
         })
     }
 
-    /// Sha256 over all fields.
+    /// Sha256 of the key.
     pub(super) fn hash(&self) -> String {
         // Serializing a struct of strings and numbers to JSON is deterministic and cannot fail.
         crate::hex(&Sha256::digest(serde_json::to_vec(self).unwrap_or_default()))
@@ -110,17 +111,17 @@ impl Key {
 }
 
 impl Target {
-    /// What programs for the devices of this client depend on. `None` if that is unknown, as on a host that
-    /// does not report its processor's features.
+    /// The target for the devices of this client. `None` if it cannot be determined, as on a host that does
+    /// not report its processor's features.
     pub fn new(client: &Client, plugin: &Path, options: &[PluginOption]) -> io::Result<Option<Self>> {
         let platform = client.platform().map_err(io::Error::other)?;
-        let on_host = platform == "cpu" || platform == "Host";
-        let processor = if on_host { Processor::of_host() } else { None };
-        if on_host && processor.is_none() {
+        let runs_on_host = platform == "cpu" || platform == "Host";
+        let processor = if runs_on_host { Processor::of_host() } else { None };
+        if runs_on_host && processor.is_none() {
             return Ok(None);
         }
-        let devices = client.device_identities().map_err(io::Error::other)?;
-        let devices = devices.into_iter().map(|device| DeviceKey {
+        let identities = client.device_identities().map_err(io::Error::other)?;
+        let devices = identities.into_iter().map(|device| DeviceKey {
             id: device.id,
             process: device.process,
             local: device.local,
@@ -141,12 +142,14 @@ impl Target {
         }))
     }
 
-    /// Whether programs of this span are cached. Those of several GPU processes are not: their compilers
-    /// share the work of tuning, so a process that compiles would wait for processes that load.
+    /// Whether programs of this span are cached. Programs that span several GPU processes are not: the
+    /// compilers of all processes share the work of tuning, so a process that compiles would wait for those
+    /// that load.
     pub(super) fn keeps(&self, span: Span) -> bool {
-        let one_process = self.devices.iter().all(|device| device.local);
-        let gpu = ["cuda", "rocm", "gpu"].iter().any(|name| self.platform.to_lowercase().contains(name));
-        span == Span::Process || one_process || !gpu
+        let is_one_process = self.devices.iter().all(|device| device.local);
+        let platform = self.platform.to_lowercase();
+        let is_gpu = ["cuda", "rocm", "gpu"].iter().any(|name| platform.contains(name));
+        span == Span::Process || is_one_process || !is_gpu
     }
 }
 
@@ -161,9 +164,9 @@ impl Library {
         let mut buffer = vec![0; SAMPLE as usize];
         for sample in 0..SAMPLES {
             // The last sample ends at the end of the file.
-            let at = bytes.saturating_sub(SAMPLE) as u128 * u128::from(sample) / u128::from(SAMPLES - 1);
+            let offset = bytes.saturating_sub(SAMPLE) as u128 * u128::from(sample) / u128::from(SAMPLES - 1);
             let part = &mut buffer[..bytes.min(SAMPLE) as usize];
-            file.seek(SeekFrom::Start(at as u64))?;
+            file.seek(SeekFrom::Start(offset as u64))?;
             file.read_exact(part)?;
             hash.update(part);
         }
@@ -176,30 +179,35 @@ impl Library {
     }
 }
 
-/// The GPU libraries that this process has loaded, where the system lists them.
+/// The GPU libraries that this process has loaded; empty if the system does not list them.
 fn gpu_libraries() -> Vec<Library> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let paths: BTreeSet<_> = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..])).collect();
+    let paths: BTreeSet<_> =
+        maps.lines().filter_map(|line| line.find('/').map(|start| &line[start..])).collect();
     let is_gpu = |path: &&str| {
         let name = path.rsplit('/').next().unwrap_or(path);
         name.contains(".so") && LIBRARIES.iter().any(|start| name.starts_with(start))
     };
-    let mut found: Vec<_> =
+    let mut libraries: Vec<_> =
         paths.into_iter().filter(is_gpu).filter_map(|path| Library::new(Path::new(path)).ok()).collect();
-    found.sort();
-    found
+    libraries.sort();
+    libraries
 }
 
-/// The variables that are set. `XLA_FLAGS` may name a file with the flags, whose content is used then.
+/// The environment variables that are set. If `XLA_FLAGS` names a file with the flags, the value includes the
+/// content of that file.
 fn environment(get: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
-    let set = VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), get(name)?)));
-    set.map(|(name, value)| match fs::read_to_string(&value) {
-        Ok(file) if name == "XLA_FLAGS" && !value.trim_start().starts_with('-') => {
-            (name, format!("{value}: {file}"))
-        }
-        _ => (name, value),
-    })
-    .collect()
+    let mut variables = Vec::new();
+    for name in VARIABLES {
+        let Some(value) = get(name) else { continue };
+        let is_file = name == "XLA_FLAGS" && !value.trim_start().starts_with('-');
+        let value = match fs::read_to_string(&value) {
+            Ok(content) if is_file => format!("{value}: {content}"),
+            _ => value,
+        };
+        variables.push((name.to_owned(), value));
+    }
+    variables
 }
 
 impl Processor {
@@ -208,9 +216,9 @@ impl Processor {
         Self::from_cpuinfo(&fs::read_to_string("/proc/cpuinfo").ok()?, threads)
     }
 
-    /// From the text of `/proc/cpuinfo`.
+    /// Reads the text of `/proc/cpuinfo`. `None` if it does not list the features.
     fn from_cpuinfo(text: &str, threads: usize) -> Option<Self> {
-        // A core's frequency and number do not affect its code.
+        // Without the frequency and the number of a core, which do not affect the code.
         const NAMES: [&str; 11] = [
             "vendor_id",
             "cpu family",
@@ -224,9 +232,9 @@ impl Processor {
             "CPU variant",
             "CPU part",
         ];
-        let fields = text.lines().filter_map(|line| line.split_once(':'));
-        let fields: BTreeSet<_> = fields.map(|(name, value)| (name.trim(), value.trim())).collect();
-        let fields: Vec<_> = fields.into_iter().filter(|(name, _)| NAMES.contains(name)).collect();
+        let lines = text.lines().filter_map(|line| line.split_once(':'));
+        let unique: BTreeSet<_> = lines.map(|(name, value)| (name.trim(), value.trim())).collect();
+        let fields: Vec<_> = unique.into_iter().filter(|(name, _)| NAMES.contains(name)).collect();
         let value = |wanted: &str| fields.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value);
         value("flags").or(value("Features"))?;
         let model = value("model name").or(value("CPU part")).unwrap_or_default().to_owned();
@@ -238,7 +246,7 @@ impl Processor {
 pub(super) mod tests {
     use super::*;
 
-    /// The key of a made-up program.
+    /// The key of a fictitious program.
     pub(in super::super) fn key(program: &str) -> Key {
         let plugin = Library { name: "p.so".into(), bytes: 1, modified: 2, samples: "3".into() };
         let device =
@@ -258,13 +266,13 @@ pub(super) mod tests {
         Key { format: 1, program: program.into(), options: "00".into(), target }
     }
 
-    /// What made-up programs depend on.
+    /// The target of a fictitious plugin.
     pub(in super::super) fn target() -> Target {
         key("").target
     }
 
     #[test]
-    fn each_part_makes_another_key() {
+    fn each_field_changes_the_hash() {
         let first = key("step");
         let mut hashes = vec![first.hash()];
         assert_eq!(hashes[0], key("step").hash());
@@ -297,21 +305,22 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_processor_is_known_by_what_it_can_do() {
-        let of = |text: &str| Processor::from_cpuinfo(text, 2);
-        let one = of("processor\t: 0\nmodel name\t: Chip\nflags\t\t: avx avx2\ncpu MHz\t\t: 2100\n").unwrap();
-        let later =
-            of("processor\t: 1\nmodel name\t: Chip\nflags\t\t: avx avx2\ncpu MHz\t\t: 3300\n").unwrap();
-        let other = of("processor\t: 0\nmodel name\t: Chip\nflags\t\t: avx avx2 avx512f\n").unwrap();
-        assert_eq!((&one, one.model.as_str()), (&later, "Chip"));
-        assert_ne!(one, other);
-        let arm = of("processor\t: 0\nFeatures\t: asimd sve\nCPU part\t: 0xd40\n").unwrap();
+    fn a_processor_is_identified_by_model_and_features() {
+        let parse = |text: &str| Processor::from_cpuinfo(text, 2);
+        let first =
+            parse("processor\t: 0\nmodel name\t: Chip\nflags\t\t: avx avx2\ncpu MHz\t\t: 2100\n").unwrap();
+        let same =
+            parse("processor\t: 1\nmodel name\t: Chip\nflags\t\t: avx avx2\ncpu MHz\t\t: 3300\n").unwrap();
+        let other = parse("processor\t: 0\nmodel name\t: Chip\nflags\t\t: avx avx2 avx512f\n").unwrap();
+        assert_eq!((&first, first.model.as_str()), (&same, "Chip"));
+        assert_ne!(first, other);
+        let arm = parse("processor\t: 0\nFeatures\t: asimd sve\nCPU part\t: 0xd40\n").unwrap();
         assert_eq!(arm.model, "0xd40");
-        assert_eq!(of("processor: 0\n"), None, "what it can do is not said");
+        assert_eq!(parse("processor: 0\n"), None, "the features are not listed");
     }
 
     #[test]
-    fn a_library_is_known_by_its_content_and_time() {
+    fn a_library_is_identified_by_its_content_and_time() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("plugin.so");
         let mut content = vec![7u8; 3 << 20];
@@ -335,14 +344,16 @@ pub(super) mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "--xla_one").unwrap();
         let path = file.path().display().to_string();
-        let set = environment(|name| (name == "XLA_FLAGS").then(|| path.clone()));
-        assert_eq!(set, [("XLA_FLAGS".to_owned(), format!("{path}: --xla_one"))]);
-        let set = environment(|name| (name == "LIBTPU_INIT_ARGS").then(|| path.clone()));
-        assert_eq!(set, [("LIBTPU_INIT_ARGS".to_owned(), path)]);
+        let only = |variable: &'static str| {
+            let path = path.clone();
+            environment(move |name| if name == variable { Some(path.clone()) } else { None })
+        };
+        assert_eq!(only("XLA_FLAGS"), [("XLA_FLAGS".to_owned(), format!("{path}: --xla_one"))]);
+        assert_eq!(only("LIBTPU_INIT_ARGS"), [("LIBTPU_INIT_ARGS".to_owned(), path.clone())]);
     }
 
     #[test]
-    fn what_gpu_processes_compile_together_is_not_kept() {
+    fn programs_that_gpu_processes_compile_together_are_not_cached() {
         let mut target = key("step").target;
         assert!(target.keeps(Span::Job));
         target.devices.push(DeviceKey { id: 1, process: 1, local: false, ..target.devices[0].clone() });

@@ -1,8 +1,8 @@
-//! Markers of loads in progress, since a plugin that crashes while it loads a program would do so at each
-//! start.
+//! Markers of loads in progress. They detect a plugin that crashes while it loads a program, which would
+//! otherwise crash at each start.
 //!
 //! While a process loads the entry `HASH.executable`, the file `HASH.loading-RANDOM` is beside it, and the
-//! process holds a lock on that file. A marker without a lock was left by a process that died in the load.
+//! process holds a lock on that file. A marker without a lock is from a process that died during the load.
 
 use crate::removed_at_end::RemovedAtEnd;
 use std::fs::{self, File};
@@ -10,29 +10,29 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Begins the names of files that are not in place yet.
+/// Prefix of the names of unfinished files.
 pub(super) const SCRATCH: &str = ".new-";
 const LOADING: &str = "loading-";
-/// The age at which a marker no longer counts: the process may have been killed for another reason.
+/// A marker older than this is ignored: the process may have been killed for another reason.
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// The marker of a load by this process. Dropping it removes the file, and so does a signal that ends the
-/// process.
+/// The marker of a load by this process. The file is removed when the marker is dropped, or when a signal
+/// ends the process.
 #[derive(Debug)]
 pub(super) struct LoadMarker {
-    /// Dropped before the lock is released, as `is_left_over` expects.
+    /// The first field, so that the file is removed before the lock is released, as `is_left_over` expects.
     _removed: RemovedAtEnd,
-    /// Holds the lock.
+    /// The file, which holds the lock.
     _file: File,
 }
 
 impl LoadMarker {
-    /// Marks the entry as being loaded. Fails where the directory takes no files, or no locks.
+    /// Marks the entry as being loaded. Fails if the directory cannot be written, or has no locks.
     pub fn create(entry: &Path) -> io::Result<Self> {
         let dir = entry.parent().unwrap_or(Path::new("."));
         let file = tempfile::Builder::new().prefix(SCRATCH).tempfile_in(dir)?;
         file.as_file().try_lock()?;
-        // Renamed only now: a marker without a lock would look like one of a dead process.
+        // Renamed only after it is locked: without a lock it would look like the marker of a dead process.
         let name = file.path().file_name().unwrap_or_default().to_string_lossy();
         let path = entry.with_extension(format!("{LOADING}{}", name.trim_start_matches(SCRATCH)));
         let removed = RemovedAtEnd::new(path.clone());
@@ -49,7 +49,7 @@ pub(super) fn crash_marker(entry: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Removes a left-over marker that no longer counts.
+/// Removes the marker of a dead process if it is too old to count.
 pub(super) fn remove_if_old(path: &Path) {
     if is_marker(path) && is_old(path) && is_left_over(path) {
         let _ = fs::remove_file(path);
@@ -60,10 +60,10 @@ fn is_marker(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.to_string_lossy().starts_with(LOADING))
 }
 
-/// Whether no living process holds the marker.
+/// Whether the process of the marker is dead.
 fn is_left_over(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
-    // Shared, so that processes that look at the same time do not take each other for its owner.
+    // A shared lock, so that two processes that check at the same time both get it.
     file.try_lock_shared().is_ok() && path.exists()
 }
 
@@ -83,7 +83,7 @@ mod tests {
         (dir, entry)
     }
 
-    /// A marker whose owner is dead.
+    /// The marker of a dead process.
     fn left_over(entry: &Path) -> PathBuf {
         let path = entry.with_extension("loading-dead");
         File::create(&path).unwrap();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_of_a_living_process_is_no_crash() {
+    fn the_marker_of_a_living_process_is_not_a_crash() {
         let (dir, entry) = entry();
         let [first, second] = [LoadMarker::create(&entry).unwrap(), LoadMarker::create(&entry).unwrap()];
         assert_eq!(crash_marker(&entry), None);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_of_a_dead_process_counts_for_its_entry_and_for_a_day() {
+    fn the_marker_of_a_dead_process_counts_for_its_entry_for_a_day() {
         let (dir, entry) = entry();
         let marker = left_over(&entry);
         let _living = LoadMarker::create(&entry).unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_look_at_the_same_time_all_see_the_crash() {
+    fn processes_that_check_at_the_same_time_all_see_the_crash() {
         let (_dir, entry) = entry();
         let marker = left_over(&entry);
         let other = File::open(&marker).unwrap();

@@ -1,4 +1,4 @@
-//! Compiles the programs of a network, or loads them as an earlier process compiled them.
+//! Compiles the programs of a network, or loads the executables that an earlier process compiled.
 
 mod cache;
 mod key;
@@ -17,12 +17,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Instant;
 
-/// Where compiled programs are kept, as given on the command line.
+/// The value of the option `--compile-cache`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CacheLocation {
-    /// Nowhere: each start compiles.
+    /// No cache: each start compiles the programs.
     Off,
-    /// In this directory.
+    /// The directory of the cache.
     Dir(PathBuf),
 }
 
@@ -53,46 +53,46 @@ impl<'a> Compiler<'a> {
         Self { cache, ..Self::new(client) }
     }
 
-    /// The client whose devices it compiles for.
+    /// The client for whose devices the programs are compiled.
     pub fn client(&self) -> &'a Client {
         self.client
     }
 
-    /// What the compiler has done so far.
+    /// A report of the programs that have been compiled and loaded so far.
     pub fn report(&self) -> &CompileReport {
         &self.report
     }
 
-    /// Loads the program from the cache, or compiles it. Fails only if the compilation fails; problems of the
-    /// cache become warnings in the report.
+    /// Loads the program from the cache, or compiles it. Fails only if the compilation fails; errors of the
+    /// cache are warnings in the report.
     pub fn compile(&mut self, program: &Program<'_>) -> Result<Executable, PjrtError> {
-        let begun = Instant::now();
+        let start = Instant::now();
         let key = match &self.cache {
             Some(cache) => cache.key(self.client, program)?,
             None => None,
         };
         let key = key.filter(|key| !self.crashed_before(key));
         if let Some(executable) = key.as_ref().and_then(|key| self.load(program, key)) {
-            self.report.loaded.add(program.name, begun);
+            self.report.loaded.add(program.name, start);
             return Ok(executable);
         }
         let Program { name, code, signature, options, span } = program;
         let executable = self.client.compile_for(*span, code, signature.clone(), options)?;
-        self.report.compiled.add(name, begun);
+        self.report.compiled.add(name, start);
         if let Some(key) = &key {
             self.keep(name, key, &executable);
         }
         Ok(executable)
     }
 
-    /// Whether a process died while it loaded this program. Then neither this program nor those after it are
-    /// loaded or kept: a plugin that cannot load one will hardly load another.
+    /// Whether a process died while it loaded this program. If one did, turns the cache off for this program
+    /// and those after it, since the plugin is likely to crash on other programs as well.
     fn crashed_before(&mut self, key: &Key) -> bool {
         let Some(cache) = &self.cache else { return false };
         let Some(marker) = cache.discard_crashed(key) else { return false };
         self.report.warnings.push(format!(
-            "a process died or was killed while it loaded the compiled program {}: it is not loaded, and the \
-             programs are compiled at each start for a day, or until you remove {}",
+            "a process died or was killed while it loaded the compiled program {}: the cache is not used, \
+             and each start compiles the programs, for a day or until you remove {}",
             cache.path(key).display(),
             marker.with_extension("loading-*").display()
         ));
@@ -109,7 +109,7 @@ impl<'a> Compiler<'a> {
                 match self.client.load(&executable, program.signature.clone(), program.options, program.span)
                 {
                     Ok(loaded) if loaded.outputs() == outputs => return Some(loaded),
-                    Ok(loaded) => format!("it has {} results, and had {outputs}", loaded.outputs()),
+                    Ok(loaded) => format!("it has {} results instead of {outputs}", loaded.outputs()),
                     Err(error) => format!("the plugin refuses it: {error}"),
                 }
             }
@@ -122,10 +122,10 @@ impl<'a> Compiler<'a> {
         None
     }
 
-    /// Adds an executable to the cache. After the first failure no more are added.
+    /// Adds an executable to the cache. After the first failure, no more executables are added.
     fn keep(&mut self, name: &str, key: &Key, executable: &Executable) {
         let Some(cache) = &self.cache else { return };
-        let begun = Instant::now();
+        let start = Instant::now();
         let stored = match executable.serialize() {
             Ok(bytes) => cache.put(key, &CacheEntry { outputs: executable.outputs(), executable: bytes }),
             Err(PjrtError::Missing { .. } | PjrtError::Call { code: Code::UNIMPLEMENTED, .. }) => {
@@ -138,15 +138,14 @@ impl<'a> Compiler<'a> {
         match stored {
             Ok(StoreOutcome { bytes, removed, freed }) => {
                 self.report.kept += bytes;
-                self.report.keeping += begun.elapsed();
+                self.report.keeping += start.elapsed();
                 self.report.removed += removed;
                 self.report.freed += freed;
             }
             Err(reason) => {
                 let dir = cache.dir().display();
-                self.report
-                    .warnings
-                    .push(format!("cannot keep the compiled program {name} in {dir}: {reason}"));
+                let warning = format!("cannot keep the compiled program {name} in {dir}: {reason}");
+                self.report.warnings.push(warning);
                 self.cache = None;
             }
         }
@@ -158,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn off_is_no_directory() {
+    fn off_is_not_the_name_of_a_directory() {
         assert_eq!("off".parse(), Ok(CacheLocation::Off));
         assert_eq!("./off".parse(), Ok(CacheLocation::Dir("./off".into())));
     }

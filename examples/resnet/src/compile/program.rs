@@ -1,4 +1,4 @@
-//! A program to compile.
+//! A program to compile, with its parameters and devices.
 
 use shardstream_pjrt::{CompileOptions, Signature, Span};
 
@@ -7,12 +7,12 @@ use shardstream_pjrt::{CompileOptions, Signature, Span};
 pub struct Program<'a> {
     /// The name for the log.
     pub name: &'static str,
-    /// StableHLO.
+    /// The StableHLO code.
     pub code: &'a [u8],
-    /// Its parameters.
+    /// The parameters of the program.
     pub signature: Signature,
-    /// The number of devices that it runs on.
+    /// The number of devices that the program runs on.
     pub options: &'a CompileOptions,
-    /// The devices that it runs on: those of the job or of this process.
+    /// Whether the program runs on devices of the whole job or of this process.
     pub span: Span,
 }

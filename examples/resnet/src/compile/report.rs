@@ -1,19 +1,22 @@
-//! What a compiler did.
+//! The report of a compiler.
 
 use super::cache::LIMIT;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// What a [`Compiler`](super::Compiler) did, as lines for the log.
+/// The programs that a [`Compiler`](super::Compiler) has compiled, loaded and cached. Its `Display` is the
+/// lines of the log.
 #[derive(Debug, Default)]
 pub struct CompileReport {
     pub(super) compiled: TimedPrograms,
     pub(super) loaded: TimedPrograms,
-    /// Bytes added to the cache, and the time that it took.
+    /// Number of bytes added to the cache.
     pub(super) kept: u64,
+    /// Time spent on adding programs to the cache.
     pub(super) keeping: Duration,
-    /// Number of programs that were removed to make room, and their size in bytes.
+    /// Number of older programs that were removed from the cache.
     pub(super) removed: u64,
+    /// Size of the removed programs in bytes.
     pub(super) freed: u64,
     /// Whether the plugin cannot serialize programs.
     pub(super) unsupported: bool,
@@ -28,15 +31,18 @@ pub(super) struct TimedPrograms {
 }
 
 impl TimedPrograms {
-    pub(super) fn add(&mut self, name: &'static str, begun: Instant) {
+    /// Adds a program whose work began at `start`.
+    pub(super) fn add(&mut self, name: &'static str, start: Instant) {
         self.names.push(name);
-        self.time += begun.elapsed();
+        self.time += start.elapsed();
     }
 
-    /// "init, step compiled in 1.2 s"
-    fn describe(&self, how: &str) -> Option<String> {
-        let names = self.names.join(", ");
-        (!self.names.is_empty()).then(|| format!("{names} {how} in {:.1} s", self.time.as_secs_f64()))
+    /// A text such as "init, step compiled in 1.2 s"; `None` if there are no programs.
+    fn describe(&self, verb: &str) -> Option<String> {
+        if self.names.is_empty() {
+            return None;
+        }
+        Some(format!("{} {verb} in {:.1} s", self.names.join(", "), self.time.as_secs_f64()))
     }
 }
 
@@ -57,7 +63,7 @@ impl fmt::Display for CompileReport {
         if self.removed > 0 {
             write!(
                 f,
-                "; {} older ones of {:.1} MB removed from it, whose limit is {:.1} GB",
+                "; {} older programs of {:.1} MB removed from the cache, whose limit is {:.1} GB",
                 self.removed,
                 mb(self.freed),
                 mb(LIMIT) / 1e3
@@ -72,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_says_what_was_compiled_and_what_was_loaded() {
+    fn the_report_lists_compiled_and_loaded_programs_and_warnings() {
         let timed = |names: &[&'static str], ms| TimedPrograms {
             names: names.to_vec(),
             time: Duration::from_millis(ms),

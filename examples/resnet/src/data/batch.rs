@@ -3,18 +3,18 @@
 use bytes::Bytes;
 use shardstream::State;
 
-/// The batches of one part of an epoch.
+/// An iterator over the batches of an epoch, or of the rest of one.
 pub type HostBatches = Box<dyn Iterator<Item = shardstream::Result<HostBatch>> + Send>;
 
 /// Images with their labels: this process's part of a global batch.
 #[derive(Debug, Clone)]
 pub struct HostBatch {
-    /// Pixels as (N, height, width, RGB). Once dropped, the memory is used for a later batch.
+    /// Pixels as (N, height, width, RGB). After they are dropped, the loader reuses their memory.
     pub images: Bytes,
-    /// N labels; -1 marks padding.
+    /// N labels; those of padding are -1.
     pub labels: Vec<i32>,
-    /// Number of samples, which come first; the rest is padding.
+    /// Number of samples. The other rows, at the end, are padding.
     pub valid: usize,
-    /// The state of the data after this batch, if known.
+    /// The state of the data after this batch; `None` for single files.
     pub state: Option<State>,
 }

@@ -1,4 +1,4 @@
-//! Decoding and augmentation of images, the same for all sources.
+//! Decodes and augments images, in the same way for shards and single files.
 
 use super::sets::Split;
 use shardstream::collate::{Columns, ImageColumn};
@@ -7,21 +7,21 @@ use shardstream::image::{
 };
 use shardstream::{Error, Result, Rng, Sample, Value};
 
-/// The fields that may hold the image.
+/// The fields that may have the image.
 pub(super) const IMAGE: &str = "jpg;jpeg;png;webp;ppm";
 /// The field of the class.
 pub(super) const CLASS: &str = "cls";
 
-/// Image sizes from this one on are for photographs, which are cropped; smaller images are taken whole.
+/// Networks of this size or larger are for photographs, which are cropped. Smaller networks use whole images.
 const PHOTOGRAPHS: u32 = 64;
 /// Maximum shift of a small image in pixels; the border is filled with black.
 const SHIFT: u32 = 4;
 
-/// Columns that turn each sample into `size` x `size` RGB pixels and a class below `classes`.
+/// Columns that convert each sample to `size` x `size` RGB pixels and a class below `classes`.
 ///
-/// Large images are augmented as usual for ImageNet: a random crop and a flip in training, the central 7/8 in
-/// validation. Small ones are augmented as usual for CIFAR-10: a shift and a flip in training, nothing in
-/// validation.
+/// Large images are augmented as is usual for ImageNet: a random crop and a flip in training, the central 7/8
+/// in validation. Small images are augmented as is usual for CIFAR-10: a shift and a flip in training,
+/// nothing in validation.
 pub(super) fn columns(split: Split, size: usize, classes: usize) -> Result<Columns> {
     let train = split == Split::Train;
     let side = u32::try_from(size).map_err(|_| Error::step(format!("no image has {size} pixels a side")))?;
@@ -29,12 +29,11 @@ pub(super) fn columns(split: Split, size: usize, classes: usize) -> Result<Colum
     if side < PHOTOGRAPHS {
         // Without this check, a larger image would be cropped silently.
         images = images.then(move |image: &mut Frame<'_>, _: &mut Rng| {
-            let (found, wanted) = (image.size(), Size::from(side));
-            if found == wanted {
+            let (size, expected) = (image.size(), Size::from(side));
+            if size == expected {
                 return Ok(());
             }
-            let what = format!("the image has {found} pixels, the program wants {wanted}");
-            Err(Error::step(what))
+            Err(Error::step(format!("the image has {size} pixels, and the program needs {expected}")))
         });
     }
     images = match (train, side < PHOTOGRAPHS) {
@@ -54,7 +53,7 @@ pub(super) fn columns(split: Split, size: usize, classes: usize) -> Result<Colum
 
 fn label(sample: &Sample, classes: usize) -> Result<i32> {
     let Value::Int(class) = sample.field(CLASS)? else {
-        return Err(Error::step("the class is no whole number"));
+        return Err(Error::step("the class is not a whole number"));
     };
     i32::try_from(*class)
         .ok()

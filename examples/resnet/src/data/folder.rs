@@ -1,8 +1,8 @@
-//! Single files in random order, as a baseline for sharded data.
+//! Reads single files in random order, as a baseline for sharded data.
 //!
-//! The samples of an epoch are the files of `FOLDER/CLASS/` in one random permutation; each file is opened,
-//! read and closed when its sample is due. That is slow over a network or on a disk that seeks, and there is
-//! no state to resume from.
+//! The samples of an epoch are the files of `FOLDER/CLASS/` in one random permutation. Each file is opened,
+//! read and closed when its sample is due, which is slow over a network or on a disk that seeks. There is no
+//! state to resume from.
 
 use super::batch::HostBatches;
 use super::columns;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-/// Images in folders that are named after classes.
+/// Images in folders, one folder for each class.
 #[derive(Debug, Clone)]
 pub struct Folder {
     files: Arc<[File]>,
@@ -35,21 +35,25 @@ struct File {
 }
 
 impl Folder {
-    /// Lists the images of `root`. Classes are numbered in the order of their names.
+    /// Lists the images in the folders of `root`. Classes are numbered in the order of the folders' names.
     pub fn open(root: &Path, split: Split, options: &DataOptions) -> Result<Self> {
         let failed = |path: &Path, source| Error::Folder { path: path.into(), source };
         let mut files = Vec::new();
         let folders = sorted(root).map_err(|e| failed(root, e))?.into_iter().filter(|path| path.is_dir());
         for (class, folder) in folders.enumerate() {
             let images = sorted(&folder).map_err(|e| failed(&folder, e))?.into_iter();
-            files.extend(images.filter_map(|path| {
-                let extension = path.extension()?.to_str()?.to_lowercase();
-                let known = columns::IMAGE.split(';').any(|field| field == extension);
-                known.then_some(File { path, extension, class: class as i64 })
-            }));
+            for path in images {
+                let Some(extension) = path.extension().and_then(|extension| extension.to_str()) else {
+                    continue;
+                };
+                let extension = extension.to_lowercase();
+                if columns::IMAGE.split(';').any(|field| field == extension) {
+                    files.push(File { path, extension, class: class as i64 });
+                }
+            }
         }
         if files.is_empty() {
-            return Err(failed(root, io::Error::other("no images in folders of classes")));
+            return Err(failed(root, io::Error::other("there are no images in folders named after classes")));
         }
         let columns = columns::columns(split, options.size, options.classes)?.seed(options.seed);
         Ok(Self { files: files.into(), columns, split, options: options.clone() })
@@ -67,27 +71,29 @@ impl Folder {
         self.files.len() as u64
     }
 
-    /// The batches of one epoch: full ones for training, padded ones for validation.
+    /// The batches of one epoch. Training has only full batches; the last validation batch is padded.
     pub fn batches(&self, epoch: u64) -> HostBatches {
         let mut order: Vec<usize> = (0..self.files.len()).collect();
         if self.split == Split::Train {
             Rng::new(self.options.seed, epoch, 0).shuffle(&mut order);
         }
         let (rank, ranks) = (self.options.topology.rank(), self.options.topology.world_size());
-        let (batch, this) = (self.options.batch, self.clone());
-        let batches = (0..self.steps() as usize).map(move |step| {
-            let places = (step * batch..(step + 1) * batch).map(|place| place * ranks + rank);
-            Ok(places.filter_map(|place| order.get(place).copied()).collect::<Vec<usize>>())
+        let batch = self.options.batch;
+        let numbers_of_batches = (0..self.steps() as usize).map(move |step| {
+            // Ranks take turns at the samples of the permutation.
+            let positions = (step * batch..(step + 1) * batch).map(|position| position * ranks + rank);
+            Ok(positions.filter_map(|position| order.get(position).copied()).collect::<Vec<usize>>())
         });
-        // Padding is a copy of the first image.
-        let made = batches.pipeline().par_map(self.options.workers(), move |numbers| {
+        let this = self.clone();
+        let batches = numbers_of_batches.pipeline().par_map(self.options.workers(), move |numbers| {
+            // Padding is a copy of the first image.
             let padding = std::iter::repeat_n(0, batch - numbers.len());
-            let all = numbers.iter().copied().chain(padding);
+            let padded = numbers.iter().copied().chain(padding);
             let samples =
-                all.map(|number| this.sample(epoch, number)).collect::<shardstream::Result<Vec<_>>>()?;
+                padded.map(|number| this.sample(epoch, number)).collect::<shardstream::Result<Vec<_>>>()?;
             host_batch(this.columns.collate(samples)?, Some(numbers.len()))
         });
-        Box::new(made)
+        Box::new(batches)
     }
 
     fn sample(&self, epoch: u64, number: usize) -> shardstream::Result<Sample> {
@@ -115,7 +121,7 @@ mod tests {
     use shardstream::prelude::*;
     use std::collections::BTreeMap;
 
-    /// 100 images of one colour each; the colour tells the class.
+    /// A folder of 100 images of one colour each. The last digit of the colour is the class.
     fn folder() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for number in 0..100u8 {
@@ -134,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn each_image_once_padded_and_with_its_class() {
+    fn validation_has_each_image_once_with_its_class_and_padding() {
         let dir = folder();
         let folder = Folder::open(dir.path(), Split::Validation, &options()).unwrap();
         let batches = all(&folder, 0);
@@ -153,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_share_an_epoch_that_is_another_one_each_time() {
+    fn ranks_share_an_epoch_and_each_epoch_has_another_order() {
         let dir = folder();
         let open = |rank, ranks| {
             let topology = Topology::new(rank, ranks).unwrap();
@@ -168,14 +174,14 @@ mod tests {
         assert_eq!(labels(&open(0, 1), 0), one);
         assert_ne!(labels(&open(0, 1), 1), one);
         let two = [labels(&open(0, 2), 0), labels(&open(1, 2), 0)];
-        for (step, whole) in one.iter().enumerate() {
-            let dealt: Vec<i32> = (0..24).map(|place| two[place % 2][step][place / 2]).collect();
-            assert_eq!(dealt, *whole);
+        for (step, batch) in one.iter().enumerate() {
+            let merged: Vec<i32> = (0..24).map(|position| two[position % 2][step][position / 2]).collect();
+            assert_eq!(merged, *batch);
         }
     }
 
     #[test]
-    fn no_images_and_files_that_are_gone_are_named() {
+    fn an_empty_folder_and_a_missing_file_are_errors_that_name_them() {
         let dir = tempfile::tempdir().unwrap();
         let error = Folder::open(dir.path(), Split::Train, &options()).unwrap_err();
         assert!(matches!(error, Error::Folder { .. }), "{error}");

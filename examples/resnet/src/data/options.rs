@@ -1,4 +1,4 @@
-//! How data is read.
+//! The options of the input pipeline.
 
 use super::sets::Sets;
 use super::waiting::Waiting;
@@ -7,41 +7,40 @@ use shardstream::tensor::BatchMemory;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The options of both parts of a data set.
+/// The options of the input pipeline, for training and validation data.
 #[derive(Debug, Clone)]
 pub struct DataOptions {
     /// Seed of order and augmentation.
     pub seed: u64,
-    /// Images per batch of this process.
+    /// Number of images per batch of this process.
     pub batch: usize,
     /// Height and width of the images.
     pub size: usize,
     /// The number of classes.
     pub classes: usize,
-    /// Threads that decode; 0 for the library's choice, which leaves some to the trainer.
+    /// Number of threads that decode; 0 for the loader's default, which leaves some cores to the trainer.
     pub workers: usize,
-    /// Samples in the shuffle buffer of each stream.
+    /// Number of samples in the shuffle buffer of each stream.
     pub shuffle: usize,
-    /// Number of logical streams of all ranks together; 0 for 8, or the smallest multiple of the ranks that 8
-    /// divides. The order depends on the number of streams, and not on that of the ranks.
+    /// Number of logical streams of all ranks together; 0 for 8, or for the smallest multiple of the number
+    /// of ranks that 8 divides. The order depends on the number of streams, and not on the number of ranks.
     pub streams: usize,
     /// Whether each stream has the same shards in all epochs.
     pub keep_shards: bool,
-    /// Number of batches that are prepared ahead on the host; 0 for the library's choice.
+    /// Number of batches that are prepared ahead on the host; 0 for the loader's default.
     pub prefetch: usize,
-    /// Which process of the job this is.
+    /// The rank of this process and the number of processes.
     pub topology: Topology,
-    /// Number of damaged images that this process may skip in an epoch of training; by default, one in a
+    /// Number of damaged images that this process may skip in an epoch of training; `None` for one in a
     /// thousand.
     pub skip_bad: Option<u64>,
-    /// URLs of the indexes that were written with the shards.
+    /// URLs of the shards' indexes. If there is none, the shards are indexed.
     pub indexes: Sets<Option<String>>,
-    /// A directory for indexes that had to be built, so that the next start need not read the shards for
-    /// them.
+    /// A directory in which indexes that were built are kept for the next start.
     pub index_cache: Option<PathBuf>,
     /// Pins the memory of the images.
     pub memory: Option<Arc<dyn BatchMemory>>,
-    /// Reports later what batches wait for.
+    /// Gets a reporter of the batches, which later says what they wait for.
     pub waiting: Waiting,
 }
 

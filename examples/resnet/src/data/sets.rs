@@ -1,20 +1,20 @@
-//! The two parts of a data set.
+//! The training and the validation split of a data set.
 
-/// A part of the data set.
+/// A split of the data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Split {
-    /// Shuffled and augmented; only full batches.
+    /// Shuffled and augmented, in full batches only.
     Train,
     /// In order and not augmented; the last batch is padded.
     Validation,
 }
 
-/// A value for each part of a data set.
+/// A value for each split of a data set.
 #[derive(Debug, Clone, Default)]
 pub struct Sets<T> {
-    /// The training part.
+    /// The value for the training split.
     pub train: T,
-    /// The validation part.
+    /// The value for the validation split.
     pub validation: T,
 }
 

@@ -1,4 +1,4 @@
-//! Batches from tar shards.
+//! Reads batches from tar shards.
 
 use super::batch::HostBatch;
 use super::columns;
@@ -10,23 +10,24 @@ use crate::progress::Task;
 use shardstream::dataset::Shards;
 use shardstream::prelude::*;
 
-/// One part of a data set in shards, to be read epoch by epoch.
+/// A split of a data set, in shards.
 #[derive(Debug, Clone)]
 pub struct ShardData {
     pub(super) loader: Loader<TensorBatch>,
+    /// Number of samples, over all ranks.
     pub(super) samples: u64,
     waiting: Waiting,
 }
 
 impl ShardData {
-    /// Opens the shards of `split`: a pattern such as `gs://bucket/train-{000000..000009}.tar` or
-    /// `data/val-*.tar`, of samples with an image (`jpg`, `png`, `webp` or `ppm`) and a class (`cls`).
-    /// Wildcards are listed once, here.
+    /// Opens the shards of `split`. `shards` is a pattern such as `gs://bucket/train-{000000..000009}.tar` or
+    /// `data/val-*.tar`; this function expands wildcards. The samples have an image (`jpg`, `png`, `webp` or
+    /// `ppm`) and a class (`cls`).
     pub fn open(shards: &str, split: Split, options: &DataOptions) -> Result<Self> {
         let train = split == Split::Train;
         let shards = Shards::from(shards).resolve(&Store::default())?;
-        // With an index all streams have the same length, whatever the shards are. So all ranks take the same
-        // number of steps, and a restore reads no shard from its beginning.
+        // With an index all streams have the same length, whatever the sizes of the shards. So all ranks take
+        // the same number of steps, and a restore does not read a shard from its beginning.
         let index = match options.indexes.get(split) {
             Some(url) => Index::load(&Store::default(), url)?,
             None => build_index(&shards, options)?,
@@ -40,7 +41,6 @@ impl ShardData {
             .topology(options.topology)
             .index(index)
             .build()?;
-        // Over all ranks.
         let samples = dataset.plan().counts().map_or(0, |counts| counts.iter().sum());
         let columns = columns::columns(split, options.size, options.classes)?;
         let columns = match &options.memory {
@@ -62,14 +62,14 @@ impl ShardData {
                 .shuffle(options.shuffle)
                 .last_batch(LastBatch::Drop)
                 .on_error(damage_policy(options.skip_bad)),
-            // The accuracy is measured over all samples.
+            // Padded, so that the accuracy is measured over all samples.
             Split::Validation => builder.last_batch(LastBatch::Pad),
         };
         Ok(ShardData { loader: builder.build()?, samples, waiting: options.waiting.clone() })
     }
 
-    /// The batches of one epoch, counted from 0, which begin to be read. Seed and epoch determine order and
-    /// augmentation.
+    /// Starts to read the batches of an epoch, counted from 0. The seed and the epoch determine the order and
+    /// the augmentation.
     pub fn batches(&self, epoch: u64) -> impl Iterator<Item = shardstream::Result<HostBatch>> + Send + use<> {
         let mut batches = self.loader.epoch(epoch);
         self.waiting.watch(&batches);
@@ -82,7 +82,7 @@ impl ShardData {
         self.loader.epoch(epoch).state()
     }
 
-    /// The batches of the rest of the epoch, after `state`.
+    /// Starts to read the rest of an epoch, after `state`.
     pub fn rest(
         &self,
         state: &State,
@@ -94,9 +94,9 @@ impl ShardData {
     }
 }
 
-/// The policy for damaged training images: `max_skipped` of them may be skipped, or one in a thousand, which
-/// is ten among the first 10,000. An image whose size or class does not fit the program is not damaged, and
-/// ends the training.
+/// The policy for damaged training images. At most `max_skipped` images may be skipped in an epoch; with
+/// `None`, at most one in a thousand, but up to ten among the first 10,000. An image whose size or class does
+/// not fit the program is not damaged, and ends the training.
 fn damage_policy(max_skipped: Option<u64>) -> OnError {
     let skip = OnError::skip(Failures::damage() | Failures::decode());
     match max_skipped {
@@ -106,11 +106,11 @@ fn damage_policy(max_skipped: Option<u64>) -> OnError {
     }
 }
 
-/// Builds the index of the shards by reading them, or takes it from the cache.
+/// Builds the index of the shards. Indexes that are in the cache are not built again.
 fn build_index(shards: &ShardList, options: &DataOptions) -> Result<Index> {
     let task = Task::count("indexing the shards", shards.len() as u64);
-    let shown = task.counter();
-    let builder = Index::builder().on_shard(move |_| shown.add(1));
+    let counter = task.counter();
+    let builder = Index::builder().on_shard(move |_| counter.add(1));
     let builder = match &options.index_cache {
         Some(directory) => builder.cache(directory),
         None => builder,
@@ -120,8 +120,8 @@ fn build_index(shards: &ShardList, options: &DataOptions) -> Result<Index> {
     Ok(index)
 }
 
-/// Turns a batch of tensors into a batch of the trainer. The first `valid` rows are samples; by default, the
-/// number that the batch has.
+/// Converts a batch of tensors to a batch of the trainer. The first `valid` rows are samples, and the others
+/// are padding; `None` for the number of valid rows that the batch has.
 pub(super) fn host_batch(mut batch: TensorBatch, valid: Option<usize>) -> shardstream::Result<HostBatch> {
     let valid = valid.unwrap_or(batch.valid());
     let mut labels = batch.tensor("label")?.as_slice::<i32>()?.to_vec();

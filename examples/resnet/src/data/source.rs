@@ -1,4 +1,4 @@
-//! Where a training gets its batches from.
+//! The interface of a training's data, for shards and for single files.
 
 use super::batch::HostBatches;
 use super::folder::Folder;
@@ -7,15 +7,16 @@ use super::sharded::ShardData;
 use crate::error::{Error, Result};
 use shardstream::State;
 
-/// Where a training gets its batches from.
+/// The data of a training.
 pub trait Source {
-    /// The batches of an epoch, counted from 0: full ones for training, padded ones for validation.
+    /// The batches of an epoch, counted from 0. Training has only full batches; the last validation batch is
+    /// padded.
     fn batches(&self, split: Split, epoch: u64) -> Result<HostBatches>;
 
-    /// Number of batches of an epoch, the same on all ranks, if known.
+    /// Number of batches of an epoch, the same on all ranks; `None` if unknown.
     fn steps(&self, split: Split) -> Option<u64>;
 
-    /// Number of samples of all ranks together, if known.
+    /// Number of samples, over all ranks; `None` if unknown.
     fn samples(&self, split: Split) -> Option<u64>;
 
     /// The state of the training data before the first batch of an epoch; `None` for data without a state.

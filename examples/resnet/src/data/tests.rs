@@ -1,4 +1,4 @@
-//! Batches of shards, without a device.
+//! Tests of reading batches from shards.
 
 use super::*;
 use shardstream::prelude::*;
@@ -33,7 +33,7 @@ fn all(data: &ShardData, epoch: u64) -> Vec<HostBatch> {
     data.batches(epoch).map(std::result::Result::unwrap).collect()
 }
 
-/// The training part.
+/// The pixels and labels of batches.
 fn contents(batches: &[HostBatch]) -> Vec<(&[u8], &[i32])> {
     batches.iter().map(|b| (&b.images[..], &b.labels[..])).collect()
 }
@@ -54,7 +54,7 @@ fn training_batches_are_full_and_repeatable() {
 }
 
 #[test]
-fn the_rest_of_an_epoch_is_what_the_state_says() {
+fn the_rest_of_an_epoch_begins_after_the_state() {
     let dir = tempfile::tempdir().unwrap();
     let data = ShardData::open(&shards(dir.path()).train, Split::Train, &options()).unwrap();
     let whole = all(&data, 1);
@@ -64,9 +64,9 @@ fn the_rest_of_an_epoch_is_what_the_state_says() {
         data.rest(&state).unwrap().map(std::result::Result::unwrap).collect()
     };
     assert_eq!(contents(&rest(&data.start(1))), contents(&whole));
-    for taken in [1, 4, whole.len()] {
-        let state = whole[taken - 1].state.as_ref().unwrap();
-        assert_eq!(contents(&rest(state)), contents(&whole[taken..]), "{taken}");
+    for consumed in [1, 4, whole.len()] {
+        let state = whole[consumed - 1].state.as_ref().unwrap();
+        assert_eq!(contents(&rest(state)), contents(&whole[consumed..]), "{consumed}");
     }
     // The states of the rest equal those of the whole epoch.
     let rest = rest(whole[3].state.as_ref().unwrap());
@@ -103,7 +103,7 @@ fn validation_batches_are_padded_and_complete() {
 }
 
 #[test]
-fn what_does_not_fit_the_program_is_an_error() {
+fn an_image_or_class_that_does_not_fit_the_program_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let train = &shards(dir.path()).train;
     for (options, message) in [
@@ -136,7 +136,7 @@ fn a_damaged_image_is_skipped_in_training_and_an_error_in_validation() {
     assert_eq!(
         train.iter().map(|batch| batch.valid).collect::<Vec<_>>(),
         [4, 4, 4],
-        "as many as the index says"
+        "the number of batches of the index"
     );
     let ledger = train[2].state.as_ref().unwrap().ledger();
     assert_eq!((ledger.skipped(), ledger.entries()[0].key.as_deref()), (1, Some("5")));
@@ -153,11 +153,11 @@ fn a_damaged_image_is_skipped_in_training_and_an_error_in_validation() {
 }
 
 #[test]
-fn one_process_and_eight_take_the_same_global_batches() {
+fn one_process_and_eight_read_the_same_global_batches() {
     let dir = tempfile::tempdir().unwrap();
     let shards = shards(dir.path());
     let digests = |shards: &str, split, ranks: usize| {
-        let of = |rank| {
+        let read = |rank| {
             let topology = Topology::new(rank, ranks).unwrap();
             let data =
                 ShardData::open(shards, split, &DataOptions { topology, batch: 96 / ranks, ..options() })
@@ -166,7 +166,7 @@ fn one_process_and_eight_take_the_same_global_batches() {
             assert_eq!(Some(batches.len() as u64), data.loader.steps());
             batches
         };
-        let all: Vec<_> = (0..ranks).map(of).collect();
+        let all: Vec<_> = (0..ranks).map(read).collect();
         let steps = all[0].len();
         assert!(all.iter().all(|rank| rank.len() == steps), "equal steps on all ranks");
         let digest = |step: usize| -> shardstream::Digest {
@@ -179,14 +179,14 @@ fn one_process_and_eight_take_the_same_global_batches() {
     assert_eq!(one.1, 11 * 96);
     assert_eq!(digests(&shards.train, Split::Train, 8), one);
     assert_eq!(digests(&shards.train, Split::Train, 2), one);
-    // Validation is exact: each sample once, on any number of ranks.
+    // Validation has each sample once, on any number of ranks.
     for ranks in [1, 3, 8] {
         assert_eq!(digests(&shards.validation, Split::Validation, ranks).1, 100, "{ranks}");
     }
 }
 
 #[test]
-fn an_index_that_is_there_is_taken() {
+fn a_given_index_is_used() {
     let dir = tempfile::tempdir().unwrap();
     let train = shards(dir.path()).train;
     let index = Index::builder().build(&ShardList::expand(&train).unwrap()).unwrap();
@@ -194,36 +194,36 @@ fn an_index_that_is_there_is_taken() {
     index.save(&Store::default(), &url).unwrap();
     let indexes = Sets { train: Some(url), validation: None };
     let data = ShardData::open(&train, Split::Train, &DataOptions { indexes, ..options() }).unwrap();
-    let made = ShardData::open(&train, Split::Train, &options()).unwrap();
-    assert_eq!(contents(&all(&data, 0)), contents(&all(&made, 0)));
+    let indexed = ShardData::open(&train, Split::Train, &options()).unwrap();
+    assert_eq!(contents(&all(&data, 0)), contents(&all(&indexed, 0)));
     assert_eq!(data.samples, 1100);
 }
 
 #[test]
-fn wildcards_give_the_data_of_the_braces_that_name_the_same_shards() {
+fn wildcards_and_braces_of_the_same_shards_have_the_same_data() {
     let dir = tempfile::tempdir().unwrap();
     let shards = shards(dir.path());
-    let kept = tempfile::tempdir().unwrap();
-    let options = DataOptions { index_cache: Some(kept.path().into()), ..options() };
+    let cache = tempfile::tempdir().unwrap();
+    let options = DataOptions { index_cache: Some(cache.path().into()), ..options() };
     for (split, name, braces, samples, count) in [
         (Split::Train, "train-*.tar", &shards.train, 1100, 3),
         (Split::Validation, "val-*.tar", &shards.validation, 100, 1),
     ] {
-        let before = std::fs::read_dir(kept.path()).unwrap().count();
+        let before = std::fs::read_dir(cache.path()).unwrap().count();
         let wild = Path::new(braces).with_file_name(name).display().to_string();
         let listed = ShardData::open(&wild, split, &options).unwrap();
         assert_eq!(listed.samples, samples);
-        let indexes = || std::fs::read_dir(kept.path()).unwrap().count();
-        assert_eq!(indexes() - before, count, "the index of each shard is kept");
+        let indexes = || std::fs::read_dir(cache.path()).unwrap().count();
+        assert_eq!(indexes() - before, count, "the index of each shard is cached");
         let braced = ShardData::open(braces, split, &options).unwrap();
-        assert_eq!(indexes() - before, count, "and found again under its other name");
+        assert_eq!(indexes() - before, count, "the cached indexes are used");
         assert_eq!(listed.start(2).to_string(), braced.start(2).to_string());
         assert_eq!(contents(&all(&listed, 2)), contents(&all(&braced, 2)));
     }
 }
 
 #[test]
-fn wildcards_take_the_index_that_is_given() {
+fn wildcards_use_a_given_index() {
     let dir = tempfile::tempdir().unwrap();
     let train = shards(dir.path()).train;
     let index = Index::builder().build(&ShardList::expand(&train).unwrap()).unwrap();
@@ -238,7 +238,7 @@ fn wildcards_take_the_index_that_is_given() {
 }
 
 #[test]
-fn wildcards_that_match_nothing_say_so() {
+fn wildcards_that_match_no_shard_are_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let wild = dir.path().join("val-*.tar").display().to_string();
     let error = ShardData::open(&wild, Split::Validation, &options()).unwrap_err();
@@ -247,13 +247,13 @@ fn wildcards_that_match_nothing_say_so() {
 }
 
 #[test]
-fn streams_are_a_multiple_of_the_ranks() {
+fn the_default_number_of_streams_is_a_multiple_of_eight_and_of_the_ranks() {
     let streams = |ranks| DataOptions { topology: Topology::new(0, ranks).unwrap(), ..options() }.streams();
     assert_eq!([1, 2, 3, 4, 6, 8, 12, 32].map(streams), [8, 8, 24, 8, 24, 8, 24, 32]);
 }
 
 #[test]
-fn photographs_are_cut_out_and_small_images_are_taken_whole() {
+fn photographs_are_cropped_to_the_size_of_the_network() {
     let dir = tempfile::tempdir().unwrap();
     let pattern = dir.path().join("photo-%d.tar").display().to_string();
     let mut writer = ShardWriter::builder(&pattern).build().unwrap();

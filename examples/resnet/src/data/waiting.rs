@@ -1,20 +1,20 @@
-//! Reports what a training's batches wait for.
+//! Reports what the loader of a training waits for.
 
 use shardstream::collate::TensorBatch;
 use shardstream::loader::{Batches, Reporter};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Reports what the newest batches wait for. Clones share their state.
+/// Reports what the loader of the newest epoch waits for. Clones share the reporter.
 #[derive(Debug, Clone, Default)]
 pub struct Waiting(Arc<Mutex<Option<Reporter>>>);
 
 impl Waiting {
-    /// Reports on these batches from now on.
+    /// Sets the batches to report on.
     pub(super) fn watch(&self, batches: &Batches<TensorBatch>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(batches.reporter());
     }
 
-    /// The cause of the wait; `None` if nothing waits for a batch.
+    /// What the loader waits for; `None` if the training does not wait for a batch.
     pub fn cause(&self) -> Option<String> {
         let reporter = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let diagnosis = reporter?.diagnose();

@@ -1,4 +1,4 @@
-//! Writes a growing file on a thread of its own.
+//! Appends records to a log on a thread of its own.
 
 use super::LogDirError;
 use super::sink::Sink;
@@ -11,18 +11,18 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How an [`Appender`] writes.
+/// Settings of an [`Appender`].
 #[derive(Debug, Clone, Copy)]
 pub struct AppenderSettings {
-    /// Interval between two writes of an object, and wait before a failed write is repeated.
+    /// Interval between two writes of an object, and wait before a failed write is retried.
     pub interval: Duration,
-    /// The size in bytes at which a new object is begun, since each write of an object repeats all of it.
+    /// Size in bytes at which a new object is begun, since each write of an object writes all of it again.
     pub rotate: usize,
-    /// Maximum number of bytes that wait to be written. Beyond it, the oldest records are dropped.
+    /// Maximum number of bytes that wait to be written. If there are more, the oldest records are dropped.
     pub max_pending: usize,
-    /// Maximum time to write the end of a log.
+    /// Maximum time for writing the end of a log.
     pub finish_timeout: Duration,
-    /// Prints the first error; by default to the standard error.
+    /// Prints errors; by default to the standard error.
     pub on_error: fn(&str),
 }
 
@@ -33,7 +33,7 @@ impl Default for AppenderSettings {
             rotate: 1 << 20,
             max_pending: 16 << 20,
             finish_timeout: Duration::from_secs(30),
-            // Not eprintln!, which panics when nobody reads any more.
+            // Not eprintln!, which panics if the standard error is closed.
             on_error: |what| drop(writeln!(std::io::stderr(), "{what}")),
         }
     }
@@ -41,13 +41,13 @@ impl Default for AppenderSettings {
 
 /// Writes records, in order, to a file or to objects, on a thread of its own.
 ///
-/// Files are appended to. Objects form a series, `URL`, `URL.00001` and so on, of which the last one is
-/// rewritten as it grows. The series continues after the objects of an earlier process. Each object begins
-/// with the same header, and no record is split.
+/// A file is appended to. Objects cannot be, so they form a series, `URL`, `URL.00001` and so on, whose last
+/// object is rewritten as it grows. The series continues after the objects of an earlier process. Each object
+/// begins with the same header, and no record is split between objects.
 #[derive(Debug)]
 pub struct Appender {
     records: Records,
-    /// Receives the result of the thread; `None` once it was received.
+    /// Receives the result of the thread; `None` after it was received.
     end: Option<Receiver<Option<shardstream::Error>>>,
 }
 
@@ -69,30 +69,36 @@ struct SharedQueue {
 struct Queue {
     records: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Number of dropped records and their bytes.
-    dropped: (u64, u64),
+    dropped: DroppedRecords,
     closing: bool,
 }
 
+/// Totals of the records that were dropped.
+#[derive(Debug, Default, Clone, Copy)]
+struct DroppedRecords {
+    records: u64,
+    bytes: u64,
+}
+
 impl SharedQueue {
-    // Nothing that holds the lock can panic.
+    // Never poisoned: no code panics while it holds the lock.
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Queue {
-    /// Adds a record. Returns whether records were dropped for the first time.
+    /// Adds a record. Returns whether this call was the first to drop records.
     fn push(&mut self, record: Vec<u8>, max_bytes: usize) -> bool {
-        let before = self.dropped.0;
+        let before = self.dropped.records;
         self.bytes += record.len();
         self.records.push_back(record);
         while self.bytes > max_bytes {
             let oldest = self.pop().unwrap_or_default();
-            self.dropped.0 += 1;
-            self.dropped.1 += oldest.len() as u64;
+            self.dropped.records += 1;
+            self.dropped.bytes += oldest.len() as u64;
         }
-        before == 0 && self.dropped.0 > 0
+        before == 0 && self.dropped.records > 0
     }
 
     fn pop(&mut self) -> Option<Vec<u8>> {
@@ -112,28 +118,28 @@ impl Appender {
     ) -> Result<Self, LogDirError> {
         let sink = Sink::new(store, url, header, settings.rotate);
         let shared = Arc::new(SharedQueue::default());
-        let (ended, end) = mpsc::channel();
-        let (url, theirs) = (url.to_owned(), Arc::clone(&shared));
-        let own_url = url.clone();
-        let run = move || drop(ended.send(run(&theirs, sink, &own_url, settings).err()));
+        let (sender, end) = mpsc::channel();
+        let records = Records { url: url.to_owned(), settings, shared };
+        let Records { url, shared, .. } = records.clone();
+        let run = move || drop(sender.send(run(&shared, sink, &url, settings).err()));
         std::thread::Builder::new().name("log".into()).spawn(run)?;
-        Ok(Self { records: Records { url, settings, shared }, end: Some(end) })
+        Ok(Self { records, end: Some(end) })
     }
 
-    /// Adds a record. Returns at once, whatever the store does.
+    /// Adds a record. Never waits for the store.
     pub fn write(&self, record: Vec<u8>) {
         self.records.write(record);
     }
 
-    /// A handle for other threads. Records that are added after the end of the appender are lost.
+    /// A handle for other threads. Records that are added after the appender has finished are lost.
     pub fn records(&self) -> Records {
         self.records.clone()
     }
 
-    /// Waits until all records are written, for at most the time that the settings allow.
+    /// Waits until all records are written, for at most `finish_timeout`.
     ///
     /// # Errors
-    /// Fails if the end could not be written, or if records were dropped before.
+    /// Fails if the end could not be written, or if records were dropped.
     pub fn finish(mut self) -> Result<(), LogDirError> {
         self.close()
     }
@@ -152,21 +158,21 @@ impl Appender {
             Err(RecvTimeoutError::Disconnected) => return Err(LogDirError::Panicked { url }),
         }
         match shared.queue().dropped {
-            (0, _) => Ok(()),
-            (records, bytes) => Err(LogDirError::Dropped { url, records, bytes }),
+            DroppedRecords { records: 0, .. } => Ok(()),
+            DroppedRecords { records, bytes } => Err(LogDirError::Dropped { url, records, bytes }),
         }
     }
 }
 
 impl Records {
-    /// Adds a record. Returns at once, whatever the store does.
+    /// Adds a record. Never waits for the store.
     pub fn write(&self, record: Vec<u8>) {
         if record.is_empty() {
             return;
         }
-        let dropped = self.shared.queue().push(record, self.settings.max_pending);
+        let is_first_drop = self.shared.queue().push(record, self.settings.max_pending);
         self.shared.changed.notify_all();
-        if dropped {
+        if is_first_drop {
             (self.settings.on_error)(&format!(
                 "the log {} cannot be written: its oldest lines are dropped",
                 self.url
@@ -177,21 +183,21 @@ impl Records {
 
 impl Drop for Appender {
     fn drop(&mut self) {
-        // The training has failed, and its last lines say why.
+        // The training has failed. Its last lines, which say why, are written here.
         if let Err(e) = self.close() {
             (self.records.settings.on_error)(&with_causes(&e));
         }
     }
 }
 
-/// Writes until the log is closed. Returns the error of the last attempt.
+/// Writes records until the log is closed. Returns the error of the last attempt, if it failed.
 fn run(
     shared: &SharedQueue,
     mut sink: Sink,
     url: &str,
     settings: AppenderSettings,
 ) -> shardstream::Result<()> {
-    let mut reported = false;
+    let mut is_reported = false;
     loop {
         let mut queue = shared.queue();
         while queue.records.is_empty() && sink.is_clean() && !queue.closing {
@@ -206,8 +212,9 @@ fn run(
         drop(queue);
         let flushed = sink.flush();
         if let Err(e) = &flushed
-            && !std::mem::replace(&mut reported, true)
+            && !is_reported
         {
+            is_reported = true;
             (settings.on_error)(&format!(
                 "cannot write the log {}, trying again: {e:#}",
                 SecretUrl::from(url)
@@ -217,10 +224,10 @@ fn run(
         if closing && (flushed.is_err() || queue.records.is_empty()) {
             return flushed;
         }
-        let at_once = flushed.is_ok() && (sink.is_file() || queue.bytes >= settings.rotate);
-        if !at_once {
-            let waited = shared.changed.wait_timeout_while(queue, settings.interval, |queue| !queue.closing);
-            drop(waited);
+        // A file is written to at once; an object only when the interval is over, or when it is full.
+        let writes_at_once = flushed.is_ok() && (sink.is_file() || queue.bytes >= settings.rotate);
+        if !writes_at_once {
+            drop(shared.changed.wait_timeout_while(queue, settings.interval, |queue| !queue.closing));
         }
     }
 }

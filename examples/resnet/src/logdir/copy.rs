@@ -1,10 +1,11 @@
-//! Copies printed lines to a log.
+//! A writer that copies its lines to a log.
 
 use super::appender::Records;
 use super::{Appender, LogDirError};
 use std::io::{self, Write};
 
-/// Writes to `W`, and copies each line to a log. Errors of the log do not show here.
+/// Writes to `W`, and copies each line to a log. Errors of the log are not errors of this writer; see
+/// [`finish`](Self::finish).
 #[derive(Debug)]
 pub struct LogCopy<W> {
     out: W,
@@ -14,7 +15,7 @@ pub struct LogCopy<W> {
 }
 
 impl<W: Write> LogCopy<W> {
-    /// Copies what is written to `out`.
+    /// Wraps `out`; each line written to it is also appended to `copy`.
     pub fn new(out: W, copy: Appender) -> Self {
         Self { out, copy, line: Vec::new() }
     }
@@ -24,7 +25,7 @@ impl<W: Write> LogCopy<W> {
         self.copy.records()
     }
 
-    /// Waits for the copy to be written.
+    /// Waits until the log is written.
     pub fn finish(mut self) -> Result<(), LogDirError> {
         self.copy.write(std::mem::take(&mut self.line));
         self.copy.finish()

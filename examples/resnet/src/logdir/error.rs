@@ -1,14 +1,14 @@
-//! Why a log is incomplete, or cannot be written.
+//! Errors of the log directory.
 
 use shardstream::SecretUrl;
 use std::io;
 use std::time::Duration;
 
-/// Why a log is incomplete, or cannot be written.
+/// An error of writing a log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogDirError {
-    /// The URL is not one that can be written to.
+    /// Logs cannot be written to the URL.
     #[error("cannot log to {url:?}: {reason}")]
     Place {
         /// The URL.
@@ -24,7 +24,7 @@ pub enum LogDirError {
         /// The cause.
         source: shardstream::Error,
     },
-    /// The store did not answer in time.
+    /// The store did not respond in time.
     #[error("the end of the log {url} was not written within {} s", finish_timeout.as_secs_f32())]
     Late {
         /// The file or object.
@@ -39,12 +39,12 @@ pub enum LogDirError {
     Dropped {
         /// The file or object.
         url: SecretUrl,
-        /// Number of lines or events.
+        /// Number of missing lines or events.
         records: u64,
-        /// Their total size in bytes.
+        /// Total size of the missing records in bytes.
         bytes: u64,
     },
-    /// The thread that writes panicked; its message is on the standard error.
+    /// The thread that writes the log panicked; the panic's message is on the standard error.
     #[error("the thread that writes the log {url} panicked")]
     Panicked {
         /// The file or object.

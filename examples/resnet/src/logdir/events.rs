@@ -1,4 +1,4 @@
-//! Curves and texts in TensorBoard's format.
+//! Writes curves and texts in TensorBoard's format.
 
 use super::{Appender, LogDirError};
 use crate::protobuf::Message;
@@ -8,12 +8,14 @@ use std::time::SystemTime;
 #[derive(Debug)]
 pub struct Events(Appender);
 
-/// The scalar and string types of `tensorflow.DataType`, `tensorflow.DataClass`.
+/// `DT_STRING` of `tensorflow.DataType`.
 const STRING: i64 = 7;
+/// `DATA_CLASS_TENSOR` of `tensorflow.DataClass`.
 const CLASS_TENSOR: i64 = 2;
 
 impl Events {
-    /// Starts an event file. `start` gets the header of each of its files.
+    /// Starts an event file. `start` starts an appender with the given header, which each file of a series
+    /// needs.
     pub(super) fn start(
         start: impl FnOnce(Vec<u8>) -> Result<Appender, LogDirError>,
     ) -> Result<Self, LogDirError> {
@@ -30,7 +32,7 @@ impl Events {
         self.add(step, &point);
     }
 
-    /// Adds a text, in Markdown.
+    /// Adds a text in Markdown.
     pub fn text(&self, tag: &str, step: u64, text: &str) {
         let mut plugin = Message::default(); // tensorflow.SummaryMetadata.PluginData
         plugin.bytes(1, b"text"); // plugin_name
@@ -56,13 +58,13 @@ impl Events {
         self.0.write(record(&event.into_bytes()));
     }
 
-    /// Waits until all is written.
+    /// Waits until all events are written.
     pub fn finish(self) -> Result<(), LogDirError> {
         self.0.finish()
     }
 }
 
-/// A `tensorflow.Event` with the current time.
+/// A `tensorflow.Event` with the current time and a step, if there is one.
 fn event(step: Option<u64>) -> Message {
     let mut event = Message::default();
     event.double(1, SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs_f64()); // wall_time
@@ -72,14 +74,14 @@ fn event(step: Option<u64>) -> Message {
     event
 }
 
-/// A record of a TFRecord file.
+/// Encodes a record of a TFRecord file.
 fn record(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
     [&length[..], &masked(&length), data, &masked(data)].concat()
 }
 
-/// The masked CRC-32C of the TFRecord format. The mask keeps checksums of data that contains checksums well
-/// distributed.
+/// The masked CRC-32C of the TFRecord format. The mask is needed because the CRC of data that contains its
+/// own CRC is not well distributed.
 fn masked(data: &[u8]) -> [u8; 4] {
     crc32c::crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
@@ -96,7 +98,6 @@ pub(super) fn host() -> String {
 mod tests {
     use super::*;
 
-    /// The test value of CRC-32C, and its masked form.
     #[test]
     fn records_have_masked_checksums() {
         // CRC-32C of "123456789" is e3069283; rotated right by 15 bits, plus a282ead8.
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_names_of_files() {
+    fn the_host_s_name_can_be_part_of_a_file_name() {
         let host = host();
         assert!(!host.is_empty() && !host.contains(['/', '.']), "{host}");
     }

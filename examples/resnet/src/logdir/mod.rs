@@ -1,7 +1,7 @@
-//! The log directory of a training: its text and its curves, in a directory or a bucket.
+//! The log directory of a training, which has the text log and the curves, in a directory or a bucket.
 //!
-//! Nothing here can stop or slow a training: failed writes are kept for a while, repeated, and reported at
-//! the end.
+//! A slow or failing store neither stops nor slows a training: records are kept for a while, failed writes
+//! are retried, and the last error is reported at the end.
 
 mod appender;
 mod copy;
@@ -18,19 +18,19 @@ use shardstream::store::{ObjectUrl, Store};
 use std::io::Write;
 use std::time::SystemTime;
 
-/// A directory or URL prefix, such as `gs://bucket/prefix`, in which the processes of a training keep their
+/// A directory or URL prefix, such as `gs://bucket/prefix`, to which the processes of a training write their
 /// logs.
 #[derive(Debug, Clone)]
 pub struct LogDir {
     store: Store,
-    /// Without a slash at the end.
+    /// URL of the directory, without a slash at the end.
     url: String,
     rank: usize,
     settings: AppenderSettings,
 }
 
 impl LogDir {
-    /// The directory at `url`, for the process `rank`. Writes nothing yet.
+    /// The directory at `url`, for the process of rank `rank`. Nothing is written yet.
     pub fn new(url: &str, rank: usize) -> Result<Self, LogDirError> {
         Self::over(Store::default(), url, rank, AppenderSettings::default())
     }
@@ -46,24 +46,24 @@ impl LogDir {
         if trimmed.is_empty() {
             return Err(LogDirError::Place {
                 url: url.into(),
-                reason: "name a directory, or a bucket with a prefix",
+                reason: "give a directory, or a bucket with a prefix",
             });
         }
         if ObjectUrl::parse(url).is_file_url() {
-            return Err(LogDirError::Place { url: url.into(), reason: "write the path without file:" });
+            return Err(LogDirError::Place { url: url.into(), reason: "give the path without file:" });
         }
         Ok(Self { store, url: trimmed.into(), rank, settings })
     }
 
-    /// A writer to `out` that copies its lines to the text log of this process, `log-rank-00000.txt`. In a
-    /// directory they are appended to the log of an earlier process.
+    /// Wraps `out` in a writer that copies each line to the text log of this process, `log-rank-00000.txt`.
+    /// In a directory, the lines are appended to the log of an earlier process.
     pub fn log<W: Write>(&self, out: W) -> Result<LogCopy<W>, LogDirError> {
         let url = format!("{}/log-rank-{:05}.txt", self.url, self.rank);
         Ok(LogCopy::new(out, Appender::start(&self.store, &url, vec![], self.settings)?))
     }
 
-    /// A TensorBoard event file, `events.out.tfevents.1790000000.host.0`: named after the time in seconds,
-    /// the machine and the rank.
+    /// Starts a TensorBoard event file. Its name has the time in seconds, the machine and the rank, as in
+    /// `events.out.tfevents.1790000000.host.0`.
     pub fn events(&self) -> Result<Events, LogDirError> {
         let seconds = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
         let name = format!("events.out.tfevents.{seconds}.{}.{}", events::host(), self.rank);

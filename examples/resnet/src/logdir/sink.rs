@@ -6,8 +6,8 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Takes records in order. The records of [`put`](Sink::put) are kept until they are written, however often
-/// [`flush`](Sink::flush) fails.
+/// The destination of records. Records that [`put`](Sink::put) has added are kept until they are written,
+/// also if [`flush`](Sink::flush) fails.
 #[derive(Debug)]
 pub(super) enum Sink {
     File(FileSink),
@@ -15,7 +15,8 @@ pub(super) enum Sink {
 }
 
 impl Sink {
-    /// Each file or object begins with `header`.
+    /// The sink at `url`, a file if that is a path. Each file or object begins with `header`. An object of
+    /// `rotate` bytes is full.
     pub(super) fn new(store: &Store, url: &str, header: Vec<u8>, rotate: usize) -> Self {
         if !ObjectUrl::parse(url).is_path() {
             let (store, url) = (store.clone(), url.to_owned());
@@ -39,12 +40,12 @@ impl Sink {
         }
     }
 
-    /// Whether a write costs no more than the new bytes.
+    /// Whether a write writes only the new bytes, and not the whole object again.
     pub(super) fn is_file(&self) -> bool {
         matches!(self, Self::File(_))
     }
 
-    /// Whether it takes more records before a flush.
+    /// Whether more records may be added before a flush.
     pub(super) fn has_room(&self) -> bool {
         match self {
             Self::File(sink) => sink.pending.len() < sink.max_pending,
@@ -52,7 +53,7 @@ impl Sink {
         }
     }
 
-    /// Takes a record.
+    /// Adds a record.
     pub(super) fn put(&mut self, record: &[u8]) {
         match self {
             Self::File(sink) => sink.pending.extend_from_slice(record),
@@ -88,7 +89,7 @@ impl Sink {
 pub(super) struct FileSink {
     path: PathBuf,
     header: Vec<u8>,
-    /// The file, and the length of its complete records.
+    /// The file, and its length up to the last complete record.
     file: Option<(File, u64)>,
     pending: Vec<u8>,
     max_pending: usize,
@@ -107,7 +108,7 @@ impl FileSink {
         }
         let Some((file, length)) = &mut self.file else { return Ok(()) };
         if let Err(error) = file.write_all(&self.pending).and_then(|()| file.flush()) {
-            // The next try writes all of it again.
+            // Removes what was written of the records, since the next try writes all of them again.
             let _ = file.set_len(*length);
             return Err(error.into());
         }
@@ -121,11 +122,12 @@ impl FileSink {
 #[derive(Debug)]
 pub(super) struct ObjectSink {
     store: Store,
-    /// The URL of the first object. The others have `.00001` and so on appended, so they sort by name.
+    /// The URL of the first object. The URLs of the others end in `.00001` and so on, so objects sort by
+    /// name.
     url: String,
     header: Vec<u8>,
     rotate: usize,
-    /// The number of the current object; unknown until the objects of an earlier process are listed.
+    /// The number of the current object; `None` until the objects of an earlier process are listed.
     number: Option<u64>,
     content: Vec<u8>,
     clean: bool,
@@ -150,7 +152,8 @@ impl ObjectSink {
         Ok(())
     }
 
-    /// The first number after all existing objects, so that those of an earlier process stay.
+    /// The first number after those of all existing objects, so that objects of an earlier process are not
+    /// overwritten.
     fn first_free(&self) -> Result<u64> {
         let directory = self.url.rsplit_once('/').map_or("", |(directory, _)| directory);
         let objects = match self.store.list(directory) {

@@ -1,16 +1,16 @@
-//! Why there is no plugin.
+//! Errors of finding a plugin.
 
 use crate::cuda;
 use shardstream_pjrt::PjrtError;
 use shardstream_pjrt::fetch::FetchError;
 use std::path::PathBuf;
 
-/// Why there is no plugin.
+/// An error of finding, downloading or loading a plugin.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PluginError {
     /// A path given by the user is not a file.
-    #[error("{from} names {path}, which is not a file")]
+    #[error("{from} is {path}, which is not a file")]
     NoFile {
         /// The option or variable that has the path.
         from: &'static str,
@@ -18,17 +18,17 @@ pub enum PluginError {
         path: PathBuf,
     },
     /// No CPU plugin is published for this platform.
-    #[error("no CPU plugin is known for {platform}; --plugin takes the path of any PJRT plugin")]
+    #[error("no CPU plugin is published for {platform}: give the path of another PJRT plugin with --plugin")]
     Platform {
         /// Operating system and processor.
         platform: String,
     },
-    /// There is no cache directory.
+    /// No environment variable sets a cache directory.
     #[error("no cache directory: set SHARDSTREAM_CACHE, XDG_CACHE_HOME or HOME")]
     NoCache,
     /// The cached plugin cannot be loaded.
     #[error(
-        "the plugin in the cache cannot be loaded; if it is damaged, delete {folder} to have it fetched again"
+        "the plugin in the cache cannot be loaded; if it is damaged, delete {folder} to download it again"
     )]
     Cached {
         /// The folder of the plugin.
@@ -39,7 +39,7 @@ pub enum PluginError {
     /// A plugin outside the cache cannot be loaded.
     #[error(transparent)]
     Load(PjrtError),
-    /// There is no libtpu, which compiles for TPUs.
+    /// No libtpu was found, which a TPU needs.
     #[error(
         "no libtpu found: install it (pip install libtpu) in the environment of python3, or set \
          TPU_LIBRARY_PATH, or give --plugin"
@@ -55,7 +55,7 @@ pub enum PluginError {
         found: cuda::Driver,
     },
     /// No CUDA plugin is published for this platform.
-    #[error("no CUDA plugin is known for {platform}; --plugin takes the path of any PJRT plugin")]
+    #[error("no CUDA plugin is published for {platform}: give the path of another PJRT plugin with --plugin")]
     CudaPlatform {
         /// Operating system and processor.
         platform: String,

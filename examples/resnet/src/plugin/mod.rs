@@ -15,17 +15,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
-/// Which plugin to use.
+/// The user's choice of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PluginChoice {
     /// XLA's plugin for the CPU, which is downloaded the first time.
     Cpu,
-    /// JAX's plugin for NVIDIA's GPUs, which is downloaded the first time.
+    /// JAX's plugin for NVIDIA GPUs, which is downloaded the first time if python3 has none.
     Cuda,
     /// Google's libtpu.
     Tpu,
-    /// A shared library.
+    /// The path of a shared library.
     Path(PathBuf),
 }
 
@@ -73,12 +73,13 @@ impl FoundPlugin {
         })
     }
 
-    /// Whether it drives TPUs.
+    /// Whether the plugin drives TPUs, by its file name.
     pub fn is_tpu(&self) -> bool {
         self.name().contains("tpu")
     }
 
-    /// Whether it drives GPUs. Such a plugin connects processes through a key-value store.
+    /// Whether the plugin drives GPUs, by its file name. Such a plugin joins the processes of a job through a
+    /// key-value store.
     pub fn is_gpu(&self) -> bool {
         ["cuda", "gpu", "rocm"].iter().any(|kind| self.name().contains(kind))
     }
@@ -87,14 +88,15 @@ impl FoundPlugin {
         self.path.file_name().unwrap_or_default().to_string_lossy().to_lowercase()
     }
 
-    /// Options that open `devices` devices: the CPU plugin can divide the machine into any number of them.
+    /// Options that open `devices` devices. Only the CPU plugin has such an option, since it can have any
+    /// number of devices on one machine.
     pub fn client_options(&self, devices: usize) -> Vec<PluginOption> {
         if self.name().contains("cpu") { vec![("cpu_device_count", devices as i64).into()] } else { vec![] }
     }
 }
 
-/// The plugin to train with: the given one; else that of this machine's TPU or GPU; else that of the CPU. The
-/// plugins for GPU and CPU are downloaded the first time.
+/// Finds the plugin to train with: the given one; without it that of this machine's TPU or GPU; and if there
+/// is none, that of the CPU. The plugins for GPU and CPU are downloaded the first time.
 pub fn find(given: Option<&PluginChoice>) -> Result<FoundPlugin, PluginError> {
     if let Some(found) = by_option(given)? {
         return Ok(found);
@@ -118,7 +120,7 @@ pub fn find(given: Option<&PluginChoice>) -> Result<FoundPlugin, PluginError> {
     Ok(FoundPlugin { how, ..cpu()? })
 }
 
-/// The plugin that compiles for a TPU. No TPU need be present.
+/// Finds the plugin that compiles for a TPU. The machine need not have a TPU.
 pub fn find_compiler(given: Option<&PluginChoice>) -> Result<FoundPlugin, PluginError> {
     match by_option(given)? {
         Some(found) => Ok(found),
@@ -126,7 +128,7 @@ pub fn find_compiler(given: Option<&PluginChoice>) -> Result<FoundPlugin, Plugin
     }
 }
 
-/// Whether training would use a TPU of this machine.
+/// Whether a training with this choice would use a TPU of this machine.
 pub fn is_on_tpu(given: Option<&PluginChoice>) -> Result<bool, PluginError> {
     if !tpu_present(Path::new("/dev")) {
         return Ok(false);
@@ -140,7 +142,7 @@ pub fn is_on_tpu(given: Option<&PluginChoice>) -> Result<bool, PluginError> {
 
 /// Whether this machine has a TPU: a device `accel0` … or `vfio/0` … in `dev`.
 pub fn tpu_present(dev: &Path) -> bool {
-    // /dev/vfio/vfio exists on machines without a device too.
+    // /dev/vfio/vfio also exists on machines without a TPU.
     has_numbered_file(dev, "accel") || has_numbered_file(&dev.join("vfio"), "")
 }
 
@@ -149,7 +151,7 @@ pub fn gpu_present(dev: &Path) -> bool {
     has_numbered_file(dev, "nvidia")
 }
 
-/// Whether a folder has a file named `prefix` followed by a number.
+/// Whether a folder has a file whose name is `prefix` and a number.
 fn has_numbered_file(dir: &Path, prefix: &str) -> bool {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.map(|e| e.file_name()).any(|name| {
@@ -158,7 +160,8 @@ fn has_numbered_file(dir: &Path, prefix: &str) -> bool {
     })
 }
 
-/// The CUDA plugin: python3's if it has one, else the cached or downloaded one. `proc` is `/proc`.
+/// Finds the CUDA plugin of python3, or else the one in the cache, to which it is downloaded the first time.
+/// `proc` is `/proc`.
 fn cuda_plugin(proc: &Path) -> Result<FoundPlugin, PluginError> {
     if !cuda::is_supported() {
         return Err(PluginError::CudaPlatform { platform: platform() });
@@ -179,12 +182,12 @@ fn platform() -> String {
     format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH)
 }
 
-/// The CPU plugin, from the cache or downloaded.
+/// Finds the CPU plugin in the cache, to which it is downloaded the first time.
 pub fn cpu() -> Result<FoundPlugin, PluginError> {
     let wheel = fetch::cpu_wheel().ok_or_else(|| PluginError::Platform { platform: platform() })?;
-    let advice = "It takes python3 with pip 20.3 or newer (on Debian: apt install python3-pip), access to \
-                  a Python package index, and glibc 2.27. Without them: download the wheel elsewhere, \
-                  unzip it, and give the .so in it as --plugin.";
+    let advice = "The download needs python3 with pip 20.3 or newer (on Debian: apt install python3-pip), \
+                  access to a Python package index, and glibc 2.27. Without them: download the wheel \
+                  elsewhere, unzip it, and give the .so in it as --plugin.";
     let (wheel, cache) = (Wheel { advice, ..wheel }, cache_dir()?);
     let path = tasks(|report| wheel.ensure(&cache, report))?;
     Ok(FoundPlugin { path, how: "CPU".into() })
@@ -213,25 +216,28 @@ fn libtpu() -> Result<Option<FoundPlugin>, PluginError> {
 }
 
 fn plugin_file(path: PathBuf, from: &'static str) -> Result<FoundPlugin, PluginError> {
-    // The dynamic linker looks for a name without a slash in its own folders only.
+    // Absolute, because the dynamic linker searches only its own folders for a name without a slash.
     match std::path::absolute(&path) {
         Ok(whole) if whole.is_file() => Ok(FoundPlugin { path: whole, how: from.into() }),
         _ => Err(PluginError::NoFile { from, path }),
     }
 }
 
-/// The libtpu of python3. The package is looked up and not imported, since an import would claim the TPU.
+/// Finds the libtpu of python3. The package is looked up but not imported, since an import would claim the
+/// TPU.
 fn python_libtpu() -> Option<PathBuf> {
     const LOOK_UP: &str = "import importlib.util as u; s = u.find_spec('libtpu'); \
                            print(next(iter(s.submodule_search_locations)) if s else '')";
     python_file(LOOK_UP, "libtpu.so")
 }
 
-/// The CUDA plugin of python3, with NVIDIA's libraries beside it: the newest that the driver can run.
+/// Finds the newest CUDA plugin of python3 that the driver supports. NVIDIA's libraries must be beside it.
 /// `python` returns the output of a line of Python.
 fn python_cuda(python: impl Fn(&str) -> Option<String>, driver: Option<cuda::Driver>) -> Option<FoundPlugin> {
-    let runs = |package: &&cuda::PythonPackage| driver.is_none_or(|driver| driver >= package.oldest_driver);
-    cuda::PYTHON_PACKAGES.iter().filter(runs).find_map(|cuda::PythonPackage { name, module, .. }| {
+    let is_supported =
+        |package: &&cuda::PythonPackage| driver.is_none_or(|driver| driver >= package.oldest_driver);
+    let mut packages = cuda::PYTHON_PACKAGES.iter().filter(is_supported);
+    packages.find_map(|cuda::PythonPackage { name, module, .. }| {
         let look_up = format!(
             "import importlib.util as u, importlib.metadata as m; s = u.find_spec('jax_plugins.{module}'); \
              print(next(iter(s.submodule_search_locations))); print(m.version('{name}'))"
@@ -240,19 +246,24 @@ fn python_cuda(python: impl Fn(&str) -> Option<String>, driver: Option<cuda::Dri
         let (folder, version) = output.trim().split_once('\n')?;
         let path = Path::new(folder.trim()).join("xla_cuda_plugin.so");
         let libraries = path.ancestors().nth(3)?.join("nvidia/cudnn/lib");
-        let how = format!("{name} {} of python3", version.trim()).into();
-        (path.is_file() && libraries.is_dir()).then_some(FoundPlugin { path, how })
+        if !path.is_file() || !libraries.is_dir() {
+            return None;
+        }
+        Some(FoundPlugin { path, how: format!("{name} {} of python3", version.trim()).into() })
     })
 }
 
-/// A file in the folder that a line of Python prints.
+/// The path of a file in the folder that a line of Python prints; `None` if it does not exist.
 fn python_file(look_up: &str, name: &str) -> Option<PathBuf> {
     let folder = run_python(look_up)?;
     let path = Path::new(folder.trim()).join(name);
-    (!folder.trim().is_empty() && path.is_file()).then_some(path)
+    if folder.trim().is_empty() || !path.is_file() {
+        return None;
+    }
+    Some(path)
 }
 
-/// The output of a line of Python, which imports nothing from the current directory.
+/// Runs a line of Python, which cannot import from the current directory, and returns its output.
 fn run_python(line: &str) -> Option<String> {
     let line = format!("import sys; sys.path[:] = [path for path in sys.path if path]; {line}");
     let output = Command::new("python3").args(["-c", &line]).output().ok()?;
@@ -264,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tpu_shows_as_a_numbered_device() {
+    fn a_tpu_is_a_numbered_device() {
         let dev = tempfile::tempdir().unwrap();
         let add = |name: &str| {
             let path = dev.path().join(name);
@@ -290,14 +301,14 @@ mod tests {
     }
 
     #[test]
-    fn a_given_name_is_that_of_a_file_here() {
-        // The linker would otherwise search its own folders for a name without a slash.
+    fn a_given_name_without_a_slash_is_a_file_in_the_current_directory() {
+        // The dynamic linker would search its own folders for a name without a slash.
         let found = find(Some(&PluginChoice::Path("Cargo.toml".into()))).unwrap();
         assert!(found.path.is_absolute(), "{found:?}");
     }
 
     #[test]
-    fn a_gpu_shows_as_a_numbered_device() {
+    fn a_gpu_is_a_numbered_device() {
         let dev = tempfile::tempdir().unwrap();
         for control in ["nvidiactl", "nvidia-uvm", "nvidia"] {
             std::fs::write(dev.path().join(control), "").unwrap();
@@ -308,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_driver_is_refused_before_anything_is_downloaded() {
+    fn an_old_driver_is_refused_before_the_download() {
         let proc = tempfile::tempdir().unwrap();
         let folder = proc.path().join("driver/nvidia");
         std::fs::create_dir_all(&folder).unwrap();
@@ -322,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_cuda_plugin_of_python_that_the_driver_runs_is_chosen() {
+    fn the_newest_cuda_plugin_of_python_that_the_driver_supports_is_chosen() {
         let dir = tempfile::tempdir().unwrap();
         let module = |cuda: u32| dir.path().join(format!("jax_plugins/xla_cuda{cuda}"));
         let python = |line: &str| {
@@ -350,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_is_a_word_or_a_path() {
+    fn a_choice_is_a_known_word_or_a_path() {
         for text in ["cpu", "cuda", "tpu", "./cpu", "dir/plugin.so"] {
             let choice: PluginChoice = text.parse().unwrap();
             assert_eq!(matches!(choice, PluginChoice::Path(_)), text.contains('/'));
@@ -359,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_cpu_plugin_is_told_how_many_devices() {
+    fn only_the_cpu_plugin_has_an_option_for_the_number_of_devices() {
         let options = |path: &str| FoundPlugin { path: path.into(), how: "".into() }.client_options(8);
         assert_eq!(options("x/xla_cpu_pjrt.so"), [("cpu_device_count", 8).into()]);
         assert!(options("cpu/libtpu.so").is_empty());

@@ -1,4 +1,4 @@
-//! The address of rank 0, from the command line or the launcher's environment.
+//! The address of rank 0, from the command line or from the launcher's environment.
 
 use super::RendezvousError;
 use sha2::{Digest, Sha256};
@@ -8,60 +8,63 @@ use std::str::FromStr;
 /// A host (name or IP address) and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Without brackets.
+    /// Name or IP address, without brackets.
     pub host: String,
-    /// From 1.
+    /// The port, at least 1.
     pub port: u16,
 }
 
-/// The ports from which Slurm jobs take one by their number, if no port is given.
+/// The range of ports for Slurm jobs. The port of a job follows from its number.
 const SLURM_PORTS: std::ops::Range<u64> = 61_440..65_536;
 
 impl Address {
-    /// Reads the address from the environment: `SHARDSTREAM_COORDINATOR`, else torchrun's `MASTER_ADDR` and
-    /// `MASTER_PORT`, else the first host of the Slurm step with a port derived from the job's number.
+    /// Reads the address from the first of these that is set in the environment: `SHARDSTREAM_COORDINATOR`;
+    /// torchrun's `MASTER_ADDR` and `MASTER_PORT`; the first host of the Slurm step, with a port that follows
+    /// from the numbers of job and step.
     pub fn detect(lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, RendezvousError> {
-        let set = |name: &str| lookup(name).filter(|value| !value.trim().is_empty());
-        if let Some(own) = set("SHARDSTREAM_COORDINATOR") {
-            return own.parse().map(Some);
+        let variable = |name: &str| lookup(name).filter(|value| !value.trim().is_empty());
+        if let Some(coordinator) = variable("SHARDSTREAM_COORDINATOR") {
+            return coordinator.parse().map(Some);
         }
-        if let (Some(host), Some(port)) = (set("MASTER_ADDR"), set("MASTER_PORT")) {
+        if let (Some(host), Some(port)) = (variable("MASTER_ADDR"), variable("MASTER_PORT")) {
             let address: Self = format!("{}:{port}", bracketed(&host)).parse()?;
-            // torchrun's own store uses the port itself.
-            let taken = set("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|store| store == "True");
+            // torchrun's own store may use the port; then ours is the next one.
+            let is_used = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|store| store == "True");
             let port = address
                 .port
-                .checked_add(taken.into())
+                .checked_add(is_used.into())
                 .ok_or(RendezvousError::Address(address.to_string()))?;
             return Ok(Some(Self { port, ..address }));
         }
-        // Several steps of a job may run at the same time.
-        let number = |name: &str| set(name)?.parse::<u64>().ok();
-        let job =
-            number("SLURM_STEP_ID").zip(number("SLURM_JOB_ID")).map(|(step, job)| job.wrapping_add(step));
-        let hosts = set("SLURM_STEP_NODELIST").or_else(|| set("SLURM_JOB_NODELIST"));
-        let address = |(job, hosts): (u64, String)| {
-            let port = SLURM_PORTS.start + job % (SLURM_PORTS.end - SLURM_PORTS.start);
-            Some(Self { host: first_host(&hosts)?, port: u16::try_from(port).ok()? })
+        let number = |name: &str| variable(name)?.parse::<u64>().ok();
+        let (Some(step), Some(job)) = (number("SLURM_STEP_ID"), number("SLURM_JOB_ID")) else {
+            return Ok(None);
         };
-        Ok(job.zip(hosts).and_then(address))
+        let hosts = variable("SLURM_STEP_NODELIST").or_else(|| variable("SLURM_JOB_NODELIST"));
+        let Some(host) = hosts.and_then(|hosts| first_host(&hosts)) else { return Ok(None) };
+        // Includes the step, since several steps of a job may run at the same time.
+        let offset = job.wrapping_add(step) % (SLURM_PORTS.end - SLURM_PORTS.start);
+        Ok(u16::try_from(SLURM_PORTS.start + offset).ok().map(|port| Self { host, port }))
     }
 }
 
-/// A token that identifies a job: a hash of `SHARDSTREAM_JOB_TOKEN`, else of Slurm's numbers of job, step and
-/// restart, or of torchrun's run id and restart count.
+/// A token that identifies a job: a hash of the first of these that is set: `SHARDSTREAM_JOB_TOKEN`; Slurm's
+/// numbers of job, step and restart; torchrun's run id and restart count.
 pub fn token(lookup: impl Fn(&str) -> Option<String>) -> String {
     let sources = [
         ["SHARDSTREAM_JOB_TOKEN"].as_slice(),
         &["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"],
         &["TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"],
     ];
-    let all = |names: &[&str]| {
+    let mut text = String::new();
+    for names in sources {
         let values: Vec<String> = names.iter().map(|name| lookup(name).unwrap_or_default()).collect();
-        (!values[0].is_empty()).then(|| values.join("/"))
-    };
-    let sources_text = sources.iter().find_map(|names| all(names)).unwrap_or_default();
-    crate::hex(&Sha256::digest(sources_text))
+        if !values[0].is_empty() {
+            text = values.join("/");
+            break;
+        }
+    }
+    crate::hex(&Sha256::digest(text))
 }
 
 impl FromStr for Address {
@@ -96,7 +99,8 @@ fn bracketed(host: &str) -> String {
 
 /// The first host of a list such as `gpu[003-005,008],login1` or `rack[0-1]_blade[4-41]`.
 fn first_host(list: &str) -> Option<String> {
-    let (mut host, mut rest) = (String::new(), list);
+    let mut host = String::new();
+    let mut rest = list;
     loop {
         let end = rest.find([',', '[']).unwrap_or(rest.len());
         host += &rest[..end];
@@ -105,7 +109,7 @@ fn first_host(list: &str) -> Option<String> {
         host += &numbers[..numbers.find(['-', ',', ']'])?];
         rest = &numbers[numbers.find(']')? + 1..];
     }
-    (!host.is_empty()).then_some(host)
+    if host.is_empty() { None } else { Some(host) }
 }
 
 #[cfg(test)]
@@ -137,26 +141,26 @@ mod tests {
     }
 
     #[test]
-    fn the_launcher_tells_where_rank_0_is() {
-        let found = |environment: &str| detect(environment).unwrap();
-        assert_eq!(found(""), None);
+    fn the_address_is_read_from_the_launcher_s_environment() {
+        let address = |environment: &str| detect(environment).unwrap();
+        assert_eq!(address(""), None);
         let torchrun = "MASTER_ADDR=gpu1 MASTER_PORT=29500";
-        assert_eq!(found(torchrun).unwrap(), "gpu1:29500");
-        assert_eq!(found(&format!("{torchrun} TORCHELASTIC_USE_AGENT_STORE=True")).unwrap(), "gpu1:29501");
-        assert_eq!(found("MASTER_ADDR=::1 MASTER_PORT=5").unwrap(), "[::1]:5");
+        assert_eq!(address(torchrun).unwrap(), "gpu1:29500");
+        assert_eq!(address(&format!("{torchrun} TORCHELASTIC_USE_AGENT_STORE=True")).unwrap(), "gpu1:29501");
+        assert_eq!(address("MASTER_ADDR=::1 MASTER_PORT=5").unwrap(), "[::1]:5");
         let slurm = "SLURM_JOB_ID=4097 SLURM_STEP_ID=0 SLURM_JOB_NODELIST=gpu[007-009],x";
-        assert_eq!(found(slurm).unwrap(), "gpu007:61441");
-        assert_eq!(found(&slurm.replace("STEP_ID=0", "STEP_ID=2")).unwrap(), "gpu007:61443");
-        assert_eq!(found(&format!("{slurm} {torchrun}")).unwrap(), "gpu1:29500");
-        assert_eq!(found(&format!("{slurm} {torchrun} SHARDSTREAM_COORDINATOR=h:7")).unwrap(), "h:7");
-        // A batch script is no step.
-        assert_eq!(found("SLURM_JOB_ID=4097 SLURM_JOB_NODELIST=gpu1"), None);
+        assert_eq!(address(slurm).unwrap(), "gpu007:61441");
+        assert_eq!(address(&slurm.replace("STEP_ID=0", "STEP_ID=2")).unwrap(), "gpu007:61443");
+        assert_eq!(address(&format!("{slurm} {torchrun}")).unwrap(), "gpu1:29500");
+        assert_eq!(address(&format!("{slurm} {torchrun} SHARDSTREAM_COORDINATOR=h:7")).unwrap(), "h:7");
+        // In the batch script itself there is no SLURM_STEP_ID, and so no address.
+        assert_eq!(address("SLURM_JOB_ID=4097 SLURM_JOB_NODELIST=gpu1"), None);
         assert!(detect("SHARDSTREAM_COORDINATOR=h").is_err());
         assert!(detect("MASTER_ADDR=h MASTER_PORT=x").is_err());
     }
 
     #[test]
-    fn the_first_host_of_a_list() {
+    fn the_first_host_of_a_slurm_list_is_found() {
         for (list, host) in [
             ("a", "a"),
             ("a1,a2", "a1"),
@@ -172,11 +176,12 @@ mod tests {
     }
 
     #[test]
-    fn jobs_have_tokens() {
-        let of =
-            |name: &'static str, value: &'static str| token(move |n| (n == name).then(|| value.to_owned()));
-        assert_ne!(of("SLURM_JOB_ID", "a"), of("SLURM_JOB_ID", "b"));
-        assert_eq!(of("OTHER", "a").len(), 64);
+    fn different_jobs_steps_and_restarts_have_different_tokens() {
+        let with = |variable: &'static str, value: &'static str| {
+            token(move |name| if name == variable { Some(value.to_owned()) } else { None })
+        };
+        assert_ne!(with("SLURM_JOB_ID", "a"), with("SLURM_JOB_ID", "b"));
+        assert_eq!(with("OTHER", "a").len(), 64);
         let slurm = |step: &'static str, restart: &'static str| {
             token(move |name| match name {
                 "SLURM_JOB_ID" => Some("7".into()),

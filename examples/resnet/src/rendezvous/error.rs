@@ -1,4 +1,4 @@
-//! Why processes did not find each other.
+//! Errors of the rendezvous.
 
 use serde::{Deserialize, Serialize};
 use shardstream_pjrt::Code;
@@ -6,12 +6,12 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// Why processes did not find each other.
+/// An error of the rendezvous, in which the processes of a job find each other.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RendezvousError {
     /// A text is not an address.
-    #[error("{0:?} is no address: it is HOST:PORT")]
+    #[error("{0:?} is not an address of the form HOST:PORT")]
     Address(String),
     /// The server cannot listen.
     #[error("rank 0 cannot listen at {address}: {cause}")]
@@ -23,8 +23,8 @@ pub enum RendezvousError {
     },
     /// Rank 0 cannot be reached.
     #[error(
-        "rank {rank} did not reach rank 0 at {address} within {}: {cause}. Is rank 0 running, and is this \
-         its address?",
+        "rank {rank} did not reach rank 0 at {address} within {}: {cause}. Check that rank 0 is running, and \
+         that this is its address",
         seconds(*waited)
     )]
     Unreachable {
@@ -37,14 +37,14 @@ pub enum RendezvousError {
         /// The last error of an attempt.
         cause: io::Error,
     },
-    /// The server refused this process, or this key.
+    /// The server refused this process or its request.
     #[error("rank {rank} was refused at {address}: {refusal}")]
     Refused {
         /// This rank.
         rank: usize,
         /// The address.
         address: String,
-        /// The cause.
+        /// Why the server refused.
         refusal: Refusal,
     },
     /// Not all ranks joined in time.
@@ -67,19 +67,19 @@ pub enum RendezvousError {
     /// No rank stored the key in time.
     #[error(
         "rank {rank} has waited {} for the key {key:?}{}{}", seconds(*waited),
-        also(absent, "has not joined", "have not \
-                                        joined"), also(silent, "has put no key yet", "have put no key yet")
+        also(absent, "has not joined", "have not joined"),
+        also(silent, "has put no key yet", "have put no key yet")
     )]
     TimedOut {
         /// This rank.
         rank: usize,
-        /// What it waited for.
+        /// The key.
         key: String,
         /// Duration of the wait.
         waited: Duration,
         /// Ranks that have not joined.
         absent: Vec<u32>,
-        /// Ranks that have joined and stored no key.
+        /// Ranks that have joined, but have not stored any key.
         silent: Vec<u32>,
     },
     /// A process ended without leaving the job.
@@ -90,7 +90,7 @@ pub enum RendezvousError {
     Lost {
         /// This rank.
         rank: usize,
-        /// What it waited for.
+        /// The key or event that it waited for.
         what: String,
         /// The ranks that ended.
         lost: Vec<u32>,
@@ -102,7 +102,7 @@ pub enum RendezvousError {
         rank: usize,
         /// The address.
         address: String,
-        /// What was requested.
+        /// The request.
         what: String,
         /// The cause.
         cause: io::Error,
@@ -110,7 +110,7 @@ pub enum RendezvousError {
 }
 
 impl RendezvousError {
-    /// The error code for a plugin.
+    /// The status code that a plugin gets.
     pub fn code(&self) -> Code {
         Code(match self {
             Self::Refused { refusal, .. } => refusal.code(),
@@ -121,51 +121,54 @@ impl RendezvousError {
     }
 }
 
-/// Why a server refuses.
+/// The reason why a server refuses a process or a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The server is of another build of the program.
-    #[error("version {theirs} of the messages is used there, {ours} here: start the same program everywhere")]
+    /// The server's program uses another version of the messages.
+    #[error(
+        "rank 0 uses version {theirs} of the messages, and this process version {ours}: start the same \
+         program on all ranks"
+    )]
     Version {
-        /// The server's.
+        /// The server's version.
         theirs: u32,
-        /// The member's.
+        /// The version of this process.
         ours: u32,
     },
     /// The server belongs to another job.
-    #[error("that is another job, as it has another SHARDSTREAM_JOB_TOKEN: take another port")]
+    #[error("another job, with another SHARDSTREAM_JOB_TOKEN, uses this address: use another port")]
     Token,
-    /// The server trains another network.
-    #[error("{theirs} is trained there, {ours} here: give all processes the same options")]
+    /// The server trains another network, or with other options.
+    #[error("rank 0 trains {theirs}, and this process {ours}: give all processes the same options")]
     Program {
-        /// The server's.
+        /// The server's program and options.
         theirs: String,
-        /// The member's.
+        /// The program and options of this process.
         ours: String,
     },
     /// The server expects another number of processes.
-    #[error("the job has {theirs} processes there, and {ours} here")]
+    #[error("the job of rank 0 has {theirs} processes, and that of this process {ours}")]
     WorldSize {
-        /// The server's.
+        /// The server's number of processes.
         theirs: u32,
-        /// The member's.
+        /// The number of processes of this process's job.
         ours: u32,
     },
     /// The job has no such rank.
     #[error("the job has no such rank")]
     Rank,
     /// Another process has this rank.
-    #[error("another process, {0}, has that rank")]
+    #[error("another process, {0}, has this rank")]
     Taken(String),
-    /// A process of this rank has left; a job cannot be joined again.
-    #[error("a process of that rank has left the job already: start all processes again")]
+    /// A process of this rank has left the job, and a rank cannot join twice.
+    #[error("a process of this rank has left the job already: start all processes again")]
     Left,
-    /// The key has another value, and values do not change.
-    #[error("the key is there already, with another value")]
+    /// The key has another value, and a value cannot be changed.
+    #[error("the key has another value already")]
     Exists,
-    /// A key, a value, or all of them together are too long.
-    #[error("more than {0} bytes")]
+    /// A key, a value, or all keys and values together are too large.
+    #[error("the key, the value, or all of them together have more than {0} bytes")]
     Full(u64),
 }
 
@@ -179,10 +182,10 @@ impl Refusal {
     }
 }
 
-/// "rank 3 has", "ranks 1, 4 and 5 have".
+/// Formats ranks with a verb: "rank 3 has", "ranks 1, 4 and 5 have".
 struct Ranks<'a>(&'a [u32], &'static str, &'static str);
 
-/// Maximum number of ranks in a message.
+/// Maximum number of ranks that a message lists.
 const MAX_SHOWN: usize = 16;
 
 impl fmt::Display for Ranks<'_> {

@@ -1,4 +1,4 @@
-//! A process of a job.
+//! The client of the key-value store.
 
 use super::protocol::{self, FRAME_TIME, Hello, MAX_KEY_BYTES, MAX_VALUE_BYTES, Request, Response};
 use super::{Job, Refusal, RendezvousError};
@@ -10,11 +10,11 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time for the network beyond the time that the server waits.
+/// Time for a response to arrive, in addition to the time that the server waits.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Time for retries where another process holds this rank: after a restart, the server of the previous run
-/// may still be running.
+/// Time in which a refused process tries again: after a restart, the server of the previous run may still be
+/// running, with a process of this rank.
 const RESTART: Duration = Duration::from_secs(60);
 
 /// Pause between two attempts to connect.
@@ -27,54 +27,55 @@ pub struct Member {
     job: Job,
     rank: usize,
     process: u64,
-    /// Idle connections. At least one connection, in `first` or here, shows the server that the process is
-    /// alive.
+    /// Idle connections for requests.
     idle: Mutex<Vec<TcpStream>>,
+    /// The first connection. It stays open, and shows the server that the process is alive.
     first: TcpStream,
-    /// Whether all ranks have joined. Before that, the end of this process is a failure, since the others
-    /// still wait for it.
+    /// Whether all ranks have joined. If this process ends before that, the server reports it as lost, since
+    /// the other ranks wait for it.
     joined: bool,
 }
 
 impl Member {
     /// Joins the job whose server is at `address`, and waits until all ranks have joined.
     pub fn join(address: &str, job: Job, rank: usize, timeout: Duration) -> Result<Self, RendezvousError> {
-        let begun = Instant::now();
-        // `RandomState` has random keys, so the hash of anything is a random number.
+        let start = Instant::now();
+        // A random number: the keys of `RandomState` are random.
         let process = RandomState::new().hash_one(0);
         let hello = greeting(&job, rank, process);
         let unreachable = |cause| RendezvousError::Unreachable {
             rank,
             address: address.into(),
-            waited: begun.elapsed(),
+            waited: start.elapsed(),
             cause,
         };
         let first = loop {
-            let left = timeout.saturating_sub(begun.elapsed());
+            let left = timeout.saturating_sub(start.elapsed());
             match open(address, &hello, left) {
                 Ok(Ok(stream)) => break stream,
                 Ok(Err(refusal)) => {
-                    let passes = matches!(refusal, Refusal::Token | Refusal::Taken(_) | Refusal::Left);
-                    if !passes || begun.elapsed() >= RESTART.min(timeout) {
+                    let is_temporary = matches!(refusal, Refusal::Token | Refusal::Taken(_) | Refusal::Left);
+                    if !is_temporary || start.elapsed() >= RESTART.min(timeout) {
                         return Err(RendezvousError::Refused { rank, address: address.into(), refusal });
                     }
                     thread::sleep(PAUSE);
                 }
                 Err(cause) if left <= PAUSE => return Err(unreachable(cause)),
-                // Ranks start in any order, and a host's name may resolve only once the host is up.
+                // Rank 0 may start later than this rank, and its host's name may resolve only once the host
+                // is up.
                 Err(_) => thread::sleep(PAUSE),
             }
         };
         let idle = Mutex::default();
         let mut member = Self { address: address.into(), job, rank, process, idle, first, joined: false };
-        let left = timeout.saturating_sub(begun.elapsed());
+        let left = timeout.saturating_sub(start.elapsed());
         let what = "the other ranks";
         match member.request(&Request::Join { timeout_ms: millis(left) }, left, what)? {
             Response::TimedOut { absent, .. } => Err(RendezvousError::Absent {
                 rank,
                 world_size: member.job.world_size,
                 address: member.address.clone(),
-                waited: begun.elapsed(),
+                waited: start.elapsed(),
                 absent,
             }),
             Response::Done => {
@@ -85,7 +86,7 @@ impl Member {
         }
     }
 
-    /// Checks that `run` is the same in this process and in rank 0.
+    /// Checks that `run` is the same text in this process and in rank 0.
     pub fn agree(&self, run: &str, timeout: Duration) -> Result<(), RendezvousError> {
         const KEY: &[u8] = b"shardstream/run";
         if self.rank == 0 {
@@ -98,11 +99,11 @@ impl Member {
         }
     }
 
-    /// Stores a value. It may be stored again but not changed.
+    /// Stores a value. The same value may be stored again, but a value cannot be changed.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), RendezvousError> {
-        for (bytes, most) in [(key, MAX_KEY_BYTES), (value, MAX_VALUE_BYTES)] {
-            if bytes.len() > most {
-                return Err(self.refused(Refusal::Full(most as u64)));
+        for (bytes, max) in [(key, MAX_KEY_BYTES), (value, MAX_VALUE_BYTES)] {
+            if bytes.len() > max {
+                return Err(self.refused(Refusal::Full(max as u64)));
             }
         }
         let what = format!("putting the key {:?}", text(key));
@@ -113,21 +114,21 @@ impl Member {
         }
     }
 
-    /// Waits for a value.
+    /// Waits until the key has a value, and returns it.
     pub fn get(&self, key: &[u8], timeout: Duration) -> Result<Vec<u8>, RendezvousError> {
         let what = format!("the key {:?}", text(key));
-        let begun = Instant::now();
+        let start = Instant::now();
         match self.request(&Request::Get { key: key.into(), timeout_ms: millis(timeout) }, timeout, &what)? {
             Response::Value(value) => Ok(value),
             Response::TimedOut { absent, silent } => {
                 let (rank, key) = (self.rank, text(key));
-                Err(RendezvousError::TimedOut { rank, key, waited: begun.elapsed(), absent, silent })
+                Err(RendezvousError::TimedOut { rank, key, waited: start.elapsed(), absent, silent })
             }
             other => Err(self.unexpected(other, &what)),
         }
     }
 
-    /// The value, if there is one.
+    /// The value of the key, if it has one now.
     pub fn try_get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, RendezvousError> {
         let what = format!("the key {:?}", text(key));
         match self.request(&Request::TryGet { key: key.into() }, Duration::ZERO, &what)? {
@@ -137,7 +138,7 @@ impl Member {
         }
     }
 
-    /// Ends like a killed process.
+    /// Closes all connections without leaving the job, as when the process is killed.
     #[cfg(test)]
     pub(super) fn vanish(self) {
         let _ = self.first.shutdown(std::net::Shutdown::Both);
@@ -152,21 +153,21 @@ impl Member {
             cause,
         };
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        // Taken out of the lock while it is used, since other threads wait for other keys meanwhile.
-        let free = idle().pop();
-        let mut stream = match free {
+        // The lock is not held during the request, so that other threads can wait for other keys.
+        let idle_stream = idle().pop();
+        let mut stream = match idle_stream {
             Some(stream) => stream,
             None => {
                 let hello = greeting(&self.job, self.rank, self.process);
                 open(&self.address, &hello, GRACE).map_err(gone)?.map_err(|refusal| self.refused(refusal))?
             }
         };
-        let ask = |stream: &mut TcpStream| {
+        let exchange = |stream: &mut TcpStream| {
             stream.set_read_timeout(Some(timeout + GRACE))?;
             protocol::write(stream, request)?;
             protocol::read(stream)
         };
-        let response = ask(&mut stream).map_err(gone)?;
+        let response = exchange(&mut stream).map_err(gone)?;
         idle().push(stream);
         Ok(response)
     }
@@ -197,7 +198,7 @@ impl Drop for Member {
         if !self.joined {
             return;
         }
-        // If the server is gone, there is nobody to notify.
+        // An error means that the server has ended, so nobody needs the message.
         let _ = self.first.set_read_timeout(Some(Duration::from_secs(1)));
         if protocol::write(&mut self.first, &Request::Leave).is_ok() {
             let _ = protocol::read::<Response>(&mut self.first);
@@ -227,8 +228,13 @@ impl From<RendezvousError> for KeyValueError {
 
 fn greeting(job: &Job, rank: usize, process: u64) -> Hello {
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let (token, program) = (job.token.clone(), job.program.clone());
-    Hello { token, program, world_size: number(job.world_size), rank: number(rank), process }
+    Hello {
+        token: job.token.clone(),
+        program: job.program.clone(),
+        world_size: number(job.world_size),
+        rank: number(rank),
+        process,
+    }
 }
 
 /// Opens a connection, and waits until the server admits it.
@@ -238,11 +244,11 @@ fn open(address: &str, hello: &Hello, timeout: Duration) -> io::Result<Result<Tc
     match protocol::read(&mut stream)? {
         Response::Done => Ok(Ok(stream)),
         Response::Refused(refusal) => Ok(Err(refusal)),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "no server of a job")),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it is not the server of a job")),
     }
 }
 
-/// Connects to the first address of the name that accepts.
+/// Connects to the first address of a name that accepts a connection.
 fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for candidate in address.to_socket_addrs()? {

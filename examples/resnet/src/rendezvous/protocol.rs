@@ -7,16 +7,16 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// The first bytes of a member's connection; other clients are refused.
+/// The first bytes of a member's connection. A connection with other bytes is closed.
 const MAGIC: [u8; 8] = *b"shardkv\0";
 
-/// Version of the messages. Processes of a job run the same build, so only one version is supported.
+/// Version of the messages. All processes of a job run the same program, so only one version is supported.
 pub(super) const VERSION: u32 = 1;
 
 /// Maximum length of a key in bytes.
 pub(super) const MAX_KEY_BYTES: usize = 4 << 10;
 
-/// Maximum length of a value in bytes. The topology of a host has some kilobytes, an NCCL id 128 bytes.
+/// Maximum length of a value in bytes. The topology of a host has a few kilobytes, an NCCL id 128 bytes.
 pub(super) const MAX_VALUE_BYTES: usize = 4 << 20;
 
 /// Maximum size of all keys and values in bytes.
@@ -25,10 +25,10 @@ pub(super) const MAX_STORED_BYTES: usize = 64 << 20;
 /// Maximum size of a frame: a key, a value and their encoding.
 const MAX_FRAME_BYTES: usize = MAX_VALUE_BYTES + MAX_KEY_BYTES + 64;
 
-/// Maximum size of the first frame, which is read before the other side is known.
+/// Maximum size of the first frame, which is read before the client has been checked.
 const MAX_HELLO_BYTES: usize = 4 << 10;
 
-/// Time limit for the first frame of a connection, and for the rest of a frame that has begun.
+/// Time limit for the first frame of a connection, and for the rest of a frame after its first byte.
 pub(super) const FRAME_TIME: Duration = Duration::from_secs(10);
 
 /// The first message of a connection.
@@ -38,8 +38,8 @@ pub(super) struct Hello {
     pub(super) program: String,
     pub(super) world_size: u32,
     pub(super) rank: u32,
-    /// A random number that identifies the process: a process may have several connections, but a rank only
-    /// one process.
+    /// A random number that identifies the process. A process may have several connections, but a rank must
+    /// have only one process.
     pub(super) process: u64,
 }
 
@@ -73,7 +73,7 @@ pub(super) enum Response {
     TimedOut {
         /// Ranks that have not joined.
         absent: Vec<u32>,
-        /// Ranks that have joined and stored no key so far.
+        /// Ranks that have joined, but have not stored any key.
         silent: Vec<u32>,
     },
     /// These ranks ended during the wait.
@@ -81,19 +81,20 @@ pub(super) enum Response {
     Refused(Refusal),
 }
 
-/// Begins a connection.
+/// Writes the first bytes of a connection: magic, version and greeting.
 pub(super) fn write_greeting(stream: &mut TcpStream, hello: &Hello) -> io::Result<()> {
     stream.write_all(&[MAGIC.as_slice(), &VERSION.to_le_bytes()].concat())?;
     write(stream, hello)
 }
 
-/// Reads the other side's version, and its greeting if the version is the same.
+/// Reads the client's version, and its greeting if the version is the same.
 pub(super) fn read_greeting(stream: &mut TcpStream) -> io::Result<(u32, Option<Hello>)> {
-    let (mut magic, mut version) = ([0; 8], [0; 4]);
+    let mut magic = [0; 8];
     stream.read_exact(&mut magic)?;
     if magic != MAGIC {
-        return Err(invalid("no member of a job"));
+        return Err(invalid("the client is not a member of a job"));
     }
+    let mut version = [0; 4];
     stream.read_exact(&mut version)?;
     let version = u32::from_le_bytes(version);
     let hello = if version == VERSION { Some(read_at_most(stream, MAX_HELLO_BYTES)?) } else { None };
@@ -106,7 +107,7 @@ pub(super) fn write<T: Serialize>(stream: &mut TcpStream, message: &T) -> io::Re
     if body.len() > MAX_FRAME_BYTES {
         return Err(invalid("a message is too long"));
     }
-    // In one write, so that the system does not delay the second part.
+    // In one write, since the system could delay a second one.
     stream.write_all(&[&(body.len() as u32).to_le_bytes(), body.as_slice()].concat())
 }
 
@@ -122,7 +123,7 @@ fn read_at_most<T: DeserializeOwned>(stream: &mut TcpStream, max: usize) -> io::
     if length > max {
         return Err(invalid("a message is too long"));
     }
-    // Grows with the received bytes, not with the announced length.
+    // Grows with the received bytes, so that a client cannot reserve memory by announcing a large length.
     let mut frame = Vec::new();
     Read::by_ref(stream).take(length as u64).read_to_end(&mut frame)?;
     if frame.len() < length {

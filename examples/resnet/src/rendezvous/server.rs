@@ -1,4 +1,4 @@
-//! The server of the key-value store: one thread per connection, and one map.
+//! The server of the key-value store, with one thread per connection.
 
 use super::protocol::{
     self, FRAME_TIME, Hello, MAX_KEY_BYTES, MAX_STORED_BYTES, MAX_VALUE_BYTES, Request, Response, VERSION,
@@ -17,7 +17,7 @@ const MAX_CONNECTIONS: usize = 64;
 /// Maximum time-out of a request.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// The key-value store of a job. Dropping it stops the service.
+/// The key-value store of a job. Dropping the server stops it.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -34,9 +34,10 @@ struct SharedStore {
 #[derive(Debug, Default)]
 struct StoreState {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Size of all keys and values in bytes.
     stored: usize,
     ranks: Vec<Rank>,
-    /// Whether all ranks have been present at the same time.
+    /// Whether all ranks have been in the job at the same time.
     complete: bool,
     connections: usize,
     stopped: bool,
@@ -58,19 +59,19 @@ enum Presence {
         from: SocketAddr,
     },
     Left,
-    /// Its process ended without leaving.
+    /// The rank's process ended without leaving the job.
     Lost,
 }
 
 impl Server {
-    /// Listens at `port` (0: any free port). If `host` is the loopback device, it listens there only;
-    /// otherwise on all devices, since the host's name may belong to another device than the one that others
-    /// reach.
+    /// Listens at `port` (0: any free port). If `host` is the loopback device, the server listens only there.
+    /// Otherwise it listens on all network devices, since the host's name may belong to another device than
+    /// the one that other hosts reach.
     pub fn start(host: &str, port: u16, job: Job) -> Result<Self, RendezvousError> {
-        let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-        let listen = || match loopback {
+        let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+        let listen = || match is_loopback {
             true => TcpListener::bind((host, port)),
-            // Most systems accept IPv4 on this socket too; some have no IPv6.
+            // On most systems an IPv6 socket also accepts IPv4. Some systems have no IPv6.
             false => TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
                 .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))),
         };
@@ -83,15 +84,15 @@ impl Server {
         let ranks = vec![Rank::default(); job.world_size];
         let state = Mutex::new(StoreState { ranks, ..StoreState::default() });
         let shared = Arc::new(SharedStore { job, state, changed: Condvar::new() });
-        let for_all = Arc::clone(&shared);
+        let server = Self { address, shared: Arc::clone(&shared) };
         thread::Builder::new()
             .name("rendezvous".into())
-            .spawn(move || accept(&listener, &for_all))
+            .spawn(move || accept(&listener, &shared))
             .map_err(failed)?;
-        Ok(Self { address, shared })
+        Ok(server)
     }
 
-    /// The address for processes of this host.
+    /// The address at which processes of this host reach the server.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -101,7 +102,7 @@ impl Server {
         self.shared.job.clone()
     }
 
-    /// The ranks that have not joined so far.
+    /// The ranks that have not joined yet.
     pub fn absent(&self) -> Vec<u32> {
         self.shared.state().ranks_where(|rank| rank.presence == Presence::Absent)
     }
@@ -116,8 +117,8 @@ impl Drop for Server {
     }
 }
 
-/// The address by which a host reaches a socket that listens on all devices. A host may let sockets listen
-/// for IPv6 without having an IPv6 address; then only IPv4 works.
+/// The address at which a host reaches its own socket that listens on all devices. Some hosts let sockets
+/// listen on IPv6 without having an IPv6 address; on those it is an IPv4 address.
 fn own_address(listens_for_ipv6: bool) -> IpAddr {
     let has_ipv6 = || TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
     if listens_for_ipv6 && has_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() }
@@ -130,7 +131,7 @@ fn accept(listener: &TcpListener, shared: &Arc<SharedStore>) {
             return;
         }
         let Ok(stream) = stream else {
-            // For example too many open files: other connections may end meanwhile.
+            // For example because of too many open files, until other connections end.
             drop(state);
             thread::sleep(Duration::from_millis(100));
             continue;
@@ -140,11 +141,11 @@ fn accept(listener: &TcpListener, shared: &Arc<SharedStore>) {
         }
         state.connections += 1;
         drop(state);
-        let own = Arc::clone(shared);
+        let for_thread = Arc::clone(shared);
         let serve = move || {
-            // A broken connection counts as a lost rank.
-            let _ = serve(stream, &own);
-            own.state().connections -= 1;
+            // An error has closed the connection, and the rank is lost if that was its last one.
+            let _ = serve(stream, &for_thread);
+            for_thread.state().connections -= 1;
         };
         if thread::Builder::new().name("rendezvous".into()).spawn(serve).is_err() {
             shared.state().connections -= 1;
@@ -152,7 +153,7 @@ fn accept(listener: &TcpListener, shared: &Arc<SharedStore>) {
     }
 }
 
-/// Keepalive settings that detect a dead host after a minute; the defaults take 12 minutes.
+/// Keepalive settings that detect a dead host after a minute; with the defaults that takes 12 minutes.
 fn keepalive() -> socket2::TcpKeepalive {
     let alive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(30));
     #[cfg(any(target_os = "linux", target_os = "macos"))]
@@ -164,7 +165,7 @@ fn serve(mut stream: TcpStream, shared: &SharedStore) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(FRAME_TIME))?;
     stream.set_read_timeout(Some(FRAME_TIME))?;
-    // Detects a host that lost its power.
+    // Detects a host that has lost power or network.
     socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
     let from = stream.peer_addr()?;
     let hello = match protocol::read_greeting(&mut stream)? {
@@ -178,15 +179,20 @@ fn serve(mut stream: TcpStream, shared: &SharedStore) -> io::Result<()> {
         return protocol::write(&mut stream, &Response::Refused(refusal));
     }
     let rank = hello.rank as usize;
-    let mut ended = protocol::write(&mut stream, &Response::Done);
-    // A member may send nothing for days.
-    ended = ended.and_then(|()| stream.set_read_timeout(None));
-    while ended.is_ok() {
-        ended = protocol::read(&mut stream)
-            .and_then(|request| protocol::write(&mut stream, &shared.respond(rank, request)));
-    }
+    let error = serve_requests(&mut stream, shared, rank);
     shared.close(rank);
-    ended
+    error
+}
+
+/// Serves the requests of an admitted member until its connection ends, which is an error.
+fn serve_requests(stream: &mut TcpStream, shared: &SharedStore, rank: usize) -> io::Result<()> {
+    protocol::write(stream, &Response::Done)?;
+    // A member may send no request for days.
+    stream.set_read_timeout(None)?;
+    loop {
+        let request = protocol::read(stream)?;
+        protocol::write(stream, &shared.respond(rank, request))?;
+    }
 }
 
 impl SharedStore {
@@ -214,7 +220,7 @@ impl SharedStore {
             Presence::Left | Presence::Lost => return Err(Refusal::Left),
             presence @ Presence::Absent => {
                 *presence = Presence::Here { process: hello.process, connections: 1, from };
-                // A rank may have joined and left before another one asks.
+                // Stored, since a rank may leave before another one sends its request to join.
                 let is_here = |rank: &Rank| matches!(rank.presence, Presence::Here { .. });
                 state.complete |= state.ranks.iter().all(is_here);
                 drop(state);
@@ -241,7 +247,7 @@ impl SharedStore {
     fn respond(&self, rank: usize, request: Request) -> Response {
         match request {
             Request::Join { timeout_ms } => {
-                self.wait(timeout_ms, |state| state.complete.then_some(Response::Done))
+                self.wait(timeout_ms, |state| if state.complete { Some(Response::Done) } else { None })
             }
             Request::Get { key, timeout_ms } => self.wait(timeout_ms, |state| state.value(&key)),
             Request::TryGet { key } => self.state().value(&key).unwrap_or(Response::NotFound),
@@ -259,7 +265,7 @@ impl SharedStore {
         }
     }
 
-    /// Waits until there is a response, a rank is lost, or the time-out.
+    /// Waits until `response` returns a response, a rank is lost, or the time-out is over.
     fn wait(&self, timeout_ms: u64, response: impl Fn(&StoreState) -> Option<Response>) -> Response {
         let until = Instant::now() + Duration::from_millis(timeout_ms).min(LONGEST_WAIT);
         let mut state = self.state();
@@ -284,8 +290,8 @@ impl SharedStore {
 }
 
 impl StoreState {
-    fn ranks_where(&self, is: impl Fn(&Rank) -> bool) -> Vec<u32> {
-        (0..).zip(&self.ranks).filter(|(_, rank)| is(rank)).map(|(number, _)| number).collect()
+    fn ranks_where(&self, matches: impl Fn(&Rank) -> bool) -> Vec<u32> {
+        (0..).zip(&self.ranks).filter(|(_, rank)| matches(rank)).map(|(number, _)| number).collect()
     }
 
     fn value(&self, key: &[u8]) -> Option<Response> {
@@ -299,7 +305,7 @@ impl StoreState {
             }
         }
         match self.values.get(&key) {
-            Some(there) if *there != value => return Err(Refusal::Exists),
+            Some(stored) if *stored != value => return Err(Refusal::Exists),
             Some(_) => {}
             None => {
                 let stored = self.stored + key.len() + value.len();
@@ -324,7 +330,7 @@ mod tests {
     #[test]
     fn a_host_reaches_its_own_server() {
         let shared = Job { token: "t".into(), program: "p".into(), world_size: 1 };
-        // Not the name of the loopback device.
+        // A name that is not that of the loopback device.
         let server = Server::start("some-host", 0, shared).unwrap();
         TcpStream::connect(server.address()).unwrap();
         assert!(own_address(false).is_ipv4());
@@ -332,7 +338,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_silent_host_is_noticed_within_a_minute_or_so() {
+    fn a_dead_host_is_detected_within_a_minute() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let socket = socket2::SockRef::from(&stream);

@@ -1,4 +1,4 @@
-//! A server and its members in one process.
+//! Tests with a server and its members in one process.
 
 use super::{Job, Member, Refusal, RendezvousError, Server};
 use std::io::{Read, Write};
@@ -21,7 +21,7 @@ fn join(server: &Server, rank: usize, timeout: Duration) -> Result<Member, Rende
     Member::join(&server.address().to_string(), server.shared_job(), rank, timeout)
 }
 
-/// All ranks of a job.
+/// Joins all ranks of a job.
 fn all(server: &Server, world_size: usize) -> Vec<Member> {
     thread::scope(|scope| {
         let ranks: Vec<_> =
@@ -31,14 +31,14 @@ fn all(server: &Server, world_size: usize) -> Vec<Member> {
 }
 
 #[test]
-fn each_rank_gets_what_the_others_have_put() {
+fn each_rank_gets_the_values_of_the_others() {
     const RANKS: usize = 5;
     let server = server(RANKS);
     let members = all(&server, RANKS);
     thread::scope(|scope| {
         for (rank, member) in members.iter().enumerate() {
             scope.spawn(move || {
-                // Waits for the keys of lower ranks, some before they are stored.
+                // Higher ranks start first, and wait for keys of lower ranks that are not stored yet.
                 thread::sleep(Duration::from_millis(20 * (RANKS - rank) as u64));
                 member.put(format!("k{rank}").as_bytes(), &[0, rank as u8, 255]).unwrap();
                 thread::scope(|gets| {
@@ -50,22 +50,22 @@ fn each_rank_gets_what_the_others_have_put() {
             });
         }
     });
-    let one = &members[1];
-    assert_eq!(one.try_get(b"k4").unwrap().unwrap(), [0, 4, 255]);
-    assert_eq!(one.try_get(b"no").unwrap(), None);
-    one.put(b"\xff\0", b"").unwrap();
+    let member = &members[1];
+    assert_eq!(member.try_get(b"k4").unwrap().unwrap(), [0, 4, 255]);
+    assert_eq!(member.try_get(b"no").unwrap(), None);
+    member.put(b"\xff\0", b"").unwrap();
     assert!(members[0].get(b"\xff\0", LATE).unwrap().is_empty());
 }
 
 #[test]
-fn a_key_that_nobody_puts_is_waited_for_as_long_as_asked_and_the_silent_rank_is_named() {
+fn waiting_for_a_key_ends_at_the_time_out_with_an_error_that_names_the_silent_rank() {
     let server = server(3);
     let members = all(&server, 3);
     members[0].put(b"topology/0", b"a").unwrap();
     members[2].put(b"topology/2", b"a").unwrap();
-    let begun = Instant::now();
+    let start = Instant::now();
     let error = members[2].get(b"topology/1", SOON).unwrap_err();
-    assert!(begun.elapsed() >= SOON && begun.elapsed() < LATE);
+    assert!(start.elapsed() >= SOON && start.elapsed() < LATE);
     let text = error.to_string();
     assert!(text.contains("rank 2 has waited 0.2 s for the key \"topology/1\""), "{text}");
     assert!(text.contains("rank 1 has put no key yet"), "{text}");
@@ -73,12 +73,12 @@ fn a_key_that_nobody_puts_is_waited_for_as_long_as_asked_and_the_silent_rank_is_
 }
 
 #[test]
-fn those_who_have_not_joined_are_named() {
+fn the_error_of_a_job_that_is_not_complete_names_the_absent_ranks() {
     let server = server(4);
     let error = thread::scope(|scope| {
         let other = scope.spawn(|| join(&server, 2, LATE));
         let error = join(&server, 0, SOON).unwrap_err();
-        // A rank that gives up has not left: the others learn that it ended.
+        // A rank that stops waiting is lost, and the others get that error.
         let other = other.join().unwrap().unwrap_err();
         assert!(matches!(&other, RendezvousError::Lost { lost, .. } if *lost == [0]), "{other}");
         error
@@ -88,16 +88,16 @@ fn those_who_have_not_joined_are_named() {
 }
 
 #[test]
-fn nobody_listens() {
+fn an_address_without_a_server_is_an_error_after_the_time_out() {
     let address = server(1).address().to_string();
-    let begun = Instant::now();
+    let start = Instant::now();
     let error = Member::join(&address, job(1), 3, Duration::from_millis(500)).unwrap_err();
     assert!(matches!(error, RendezvousError::Unreachable { rank: 3, .. }), "{error}");
-    assert!(error.to_string().contains(&address) && begun.elapsed() < LATE);
+    assert!(error.to_string().contains(&address) && start.elapsed() < LATE);
 }
 
 #[test]
-fn others_are_refused() {
+fn processes_of_other_jobs_and_duplicate_ranks_are_refused() {
     let server = server(2);
     let address = server.address().to_string();
     let refused = |change: fn(&mut Job), rank| {
@@ -119,13 +119,13 @@ fn others_are_refused() {
 }
 
 #[test]
-fn what_is_no_member_is_dropped() {
+fn clients_that_are_not_members_are_disconnected() {
     let server = server(1);
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"shardkv\0\x01\0\0\0\xff\xff\xff\xff", &[0; 64]] {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.write_all(bytes).unwrap();
         let mut rest = Vec::new();
-        // A reset ends it as well.
+        // The server may also reset the connection.
         let _ = stream.read_to_end(&mut rest);
         assert!(rest.is_empty(), "{rest:?}");
     }
@@ -152,41 +152,41 @@ fn a_value_is_not_changed_and_sizes_are_limited() {
     assert!(matches!(refusal(member.put(b"l", &vec![0; (4 << 20) + 1])), Refusal::Full(_)));
     member.put(b"l", &vec![7; 4 << 20]).unwrap();
     assert_eq!(member.get(b"l", LATE).unwrap().len(), 4 << 20);
-    // 64 MiB in all.
+    // All keys and values together may have 64 MiB.
     let full =
         (0..64).map(|n| member.put(format!("m{n}").as_bytes(), &vec![7; 4 << 20])).find(Result::is_err);
     assert!(matches!(refusal(full.unwrap()), Refusal::Full(_)));
 }
 
 #[test]
-fn who_ends_without_leaving_ends_the_wait_of_the_others() {
+fn a_rank_that_ends_without_leaving_ends_the_wait_of_the_others() {
     let server = server(3);
     let mut members = all(&server, 3);
-    let gone = members.pop().unwrap();
-    let left = members.pop().unwrap();
+    let lost = members.pop().unwrap();
+    let leaving = members.pop().unwrap();
     let member = &members[0];
     // A rank that leaves does not end the wait.
-    drop(left);
+    drop(leaving);
     assert!(matches!(member.get(b"k", SOON), Err(RendezvousError::TimedOut { .. })));
     thread::scope(|scope| {
-        let begun = Instant::now();
+        let start = Instant::now();
         let get = scope.spawn(|| member.get(b"k", LATE));
-        gone.vanish();
+        lost.vanish();
         let error = get.join().unwrap().unwrap_err();
         assert!(error.to_string().contains("rank 0 waited for the key \"k\", rank 2 has ended"), "{error}");
-        assert!(begun.elapsed() < LATE / 2);
+        assert!(start.elapsed() < LATE / 2);
     });
 }
 
 #[test]
-fn without_a_server_nothing_hangs() {
+fn requests_fail_at_once_after_the_server_has_ended() {
     let server = server(1);
     let member = all(&server, 1).pop().unwrap();
     drop(server);
-    let begun = Instant::now();
+    let start = Instant::now();
     assert!(member.get(b"k", LATE).is_err());
     drop(member);
-    assert!(begun.elapsed() < LATE / 2);
+    assert!(start.elapsed() < LATE / 2);
 }
 
 #[test]
@@ -202,11 +202,11 @@ fn a_restarted_rank_waits_for_the_server_of_its_run() {
         });
         thread::sleep(SOON * 2);
         drop(before);
-        let begun = Instant::now();
+        let start = Instant::now();
         let _after = loop {
             match Server::start("127.0.0.1", port, job(2)) {
                 Ok(server) => break server,
-                Err(error) => assert!(begun.elapsed() < LATE, "{error}"),
+                Err(error) => assert!(start.elapsed() < LATE, "{error}"),
             }
             thread::sleep(Duration::from_millis(10));
         };
@@ -217,7 +217,7 @@ fn a_restarted_rank_waits_for_the_server_of_its_run() {
 }
 
 #[test]
-fn ranks_that_begin_elsewhere_are_refused() {
+fn ranks_that_start_at_another_step_are_refused() {
     let server = server(3);
     let members = all(&server, 3);
     thread::scope(|scope| {
@@ -229,6 +229,6 @@ fn ranks_that_begin_elsewhere_are_refused() {
         members[0].agree("step 100", LATE).unwrap();
         same.join().unwrap().unwrap();
         let error = other.join().unwrap().unwrap_err().to_string();
-        assert!(error.contains("step 100 is trained there, step 120 here"), "{error}");
+        assert!(error.contains("rank 0 trains step 100, and this process step 120"), "{error}");
     });
 }

@@ -1,4 +1,4 @@
-//! The training part of an epoch.
+//! Trains for one epoch.
 
 use super::options::TrainOptions;
 use super::training::{IN_FLIGHT, Training};
@@ -7,55 +7,57 @@ use crate::error::{Error, Result};
 use crate::model::{DeviceBatch, Hyper};
 use crate::network::Pending;
 use crate::profile::Profile;
-use crate::report::{Clock, Epoch, RunningEpoch, Tally, percent, rate, share};
+use crate::report::{Clock, Epoch, RunningEpoch, percent, rate, share};
 use crate::watchdog::Activity;
 use shardstream::State;
 use shardstream::feed::{Feed, FeedReport};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The training part of an epoch.
+/// The outcome of training for an epoch.
 pub(super) struct TrainedEpoch {
-    /// `None` if the training was stopped before the last step.
+    /// The report of the epoch; `None` if the training was stopped before the last step.
     pub(super) report: Option<Epoch>,
-    /// State of the data after the last step.
+    /// The sums and times of the epoch.
     pub(super) running: RunningEpoch,
     /// State of the data after the last step; `None` for data without a state.
     pub(super) data: Option<State>,
 }
 
-/// The numbers and results of steps that were launched and not read.
+/// The numbers of steps that were launched, with their results, which were not read yet.
 type InFlight = VecDeque<(u64, Pending<(f32, u64)>)>;
 
 /// The progress of an epoch.
 struct EpochRun {
     /// The number of the epoch, from 0.
     epoch: u64,
-    /// Number of steps of the earlier epochs.
+    /// Number of steps of all earlier epochs.
     before: u64,
-    /// Number of steps of this epoch, if known.
+    /// Number of steps of this epoch; `None` if unknown.
     expected: Option<u64>,
-    /// Samples of a step: of all ranks together, and of this rank.
-    samples: (u64, usize),
+    /// Number of samples of a step, over all ranks.
+    global_batch: u64,
+    /// Number of samples of a step on this rank.
+    local_batch: usize,
     /// Number of steps of this epoch that were launched.
     steps: u64,
     in_flight: InFlight,
     running: RunningEpoch,
     time: Clock,
     since_log: Clock,
-    /// Wait for batches before the epoch was resumed.
+    /// Time spent waiting for batches before the epoch was resumed.
     waited: Duration,
     /// State of the data after the last step.
     data: Option<State>,
 }
 
 impl EpochRun {
-    /// Waits for all but the last `keep` results, and adds them to the sums.
+    /// Reads all unread results except the last `keep`, and adds them to the sums. Waits for the steps.
     fn read(&mut self, keep: usize) -> Result<()> {
         while self.in_flight.len() > keep {
             let Some((step, result)) = self.in_flight.pop_front() else { break };
             let (loss, correct) = result()?;
-            self.running.since_log.add(loss, correct, step, self.samples.0)?;
+            self.running.since_log.add(loss, correct, step, self.global_batch)?;
         }
         Ok(())
     }
@@ -70,7 +72,7 @@ impl EpochRun {
 }
 
 impl Training<'_> {
-    /// Trains for one epoch, or for the rest of it after `running`.
+    /// Trains for one epoch, or for the rest of an epoch whose first part is `running`.
     pub(super) fn epoch(&mut self, batches: HostBatches, running: RunningEpoch) -> Result<TrainedEpoch> {
         let epoch = self.epochs.len() as u64;
         let known = self.source.steps(Split::Train);
@@ -79,7 +81,8 @@ impl Training<'_> {
             epoch,
             before: self.epochs.iter().map(|e| e.steps).sum(),
             expected: expected_steps(self.options.steps, known, self.epochs.last()),
-            samples: (manifest.global_batch() as u64, manifest.local_batch(self.network.local_devices())),
+            global_batch: manifest.global_batch() as u64,
+            local_batch: manifest.local_batch(self.network.local_devices()),
             steps: running.steps(),
             in_flight: InFlight::new(),
             time: Clock::from(running.time),
@@ -93,22 +96,22 @@ impl Training<'_> {
         let left = pass.expected.map(|all| all.saturating_sub(pass.steps));
         self.log.begin(&format!("epoch {}", epoch + 1), left);
         self.watchdog.begin(epoch, Split::Train);
-        let taken = self.steps(&mut pass, &mut feed);
+        let result = self.steps(&mut pass, &mut feed);
         self.watchdog.set_activity(Activity::Devices);
-        if let Err(Error::Data(_)) = &taken {
+        if let Err(Error::Data(_)) = &result {
             pass.read(0)?;
             let running = pass.running(feed.report());
             self.save_after_failure(running, pass.data.take())?;
         }
-        let stopped = !taken?;
+        let is_complete = result?;
         pass.read(0)?;
         self.log.done();
         let running = pass.running(feed.report());
-        let report = if stopped { None } else { Some(self.trained(&pass, feed.report())?) };
+        let report = if is_complete { Some(self.trained(&pass, feed.report())?) } else { None };
         Ok(TrainedEpoch { report, running, data: pass.data })
     }
 
-    /// Takes the steps of an epoch. Returns `false` if it was stopped.
+    /// Runs the steps of an epoch. Returns `false` if the training was stopped before the last step.
     fn steps(&mut self, pass: &mut EpochRun, feed: &mut Feed<Result<DeviceBatch>>) -> Result<bool> {
         let log_steps = self.options.log_steps;
         let mut waited = Duration::ZERO;
@@ -116,23 +119,23 @@ impl Training<'_> {
             self.watchdog.set_activity(Activity::Batch);
             let Some(batch) = feed.next() else { return Ok(true) };
             self.watchdog.set_activity(Activity::Stop);
-            // The resumed training trains on this batch.
             if !self.stop.start_step() {
+                // This batch is not in the saved state, so the resumed training trains on it.
                 return Ok(false);
             }
             let mut batch = batch.map_err(Error::Data)??;
-            if batch.valid != pass.samples.1 {
-                // Padding would count in the loss and in the batch statistics.
+            if batch.valid != pass.local_batch {
+                // Padding would be a part of the loss and of the batch statistics.
                 return Err(Error::Batch(format!(
-                    "{} samples of {}: training takes only full batches",
-                    batch.valid, pass.samples.1
+                    "it has {} samples, and training needs full batches of {}",
+                    batch.valid, pass.local_batch
                 )));
             }
             pass.data = batch.state.clone().or(pass.data.take());
             let hyper = self.hyper(pass);
             pass.steps += 1;
             if self.profile.as_ref().is_some_and(Profile::starts_now) {
-                // The recording must not begin within a step.
+                // The recording must not start in the middle of a step.
                 self.watchdog.set_activity(Activity::Devices);
                 pass.read(0)?;
             }
@@ -140,22 +143,23 @@ impl Training<'_> {
             self.begin_profile(pass.before + pass.steps)?;
             pass.in_flight.push_back((pass.steps, self.network.step(&batch, hyper)?));
             let fed = feed.report();
-            let all_waited = fed.first + fed.waited;
-            self.curves.step(batch.valid as u64, all_waited - std::mem::replace(&mut waited, all_waited));
-            let log = log_steps > 0 && pass.steps.is_multiple_of(log_steps);
-            let save = self.saver.as_ref().is_some_and(|saver| saver.is_due(pass.before + pass.steps));
+            let total_wait = fed.first + fed.waited;
+            self.curves.step(batch.valid as u64, total_wait - waited);
+            waited = total_wait;
+            let logs = log_steps > 0 && pass.steps.is_multiple_of(log_steps);
+            let saves = self.saver.as_ref().is_some_and(|saver| saver.is_due(pass.before + pass.steps));
             let profile_ends = self.profile.as_ref().is_some_and(Profile::ends_now);
             self.watchdog.set_activity(Activity::Devices);
-            pass.read(if log || save || profile_ends { 0 } else { IN_FLIGHT })?;
+            pass.read(if logs || saves || profile_ends { 0 } else { IN_FLIGHT })?;
             if profile_ends {
                 self.finish_profile()?;
             }
             self.log.step();
-            if log {
+            if logs {
                 self.log_step(pass, hyper, feed.report().readiness())?;
             }
             self.watchdog.set_activity(Activity::Checkpoint);
-            if save {
+            if saves {
                 let running = pass.running(feed.report());
                 self.save(running, || batch.state.take())?;
             }
@@ -167,13 +171,13 @@ impl Training<'_> {
     /// The hyperparameters of the next step.
     fn hyper(&self, pass: &EpochRun) -> Hyper {
         let TrainOptions { epochs, schedule, weight_decay, label_smoothing, momentum, .. } = *self.options;
-        // The length may be unknown: then the rate does not fall within the first epoch.
-        let part = pass.expected.map_or(0.0, |n| (pass.steps as f64 / n as f64).min(1.0));
-        let rate = schedule.at(pass.before + pass.steps, pass.epoch as f64 + part, epochs as f64);
+        // If the number of steps is unknown, the rate does not decay within the epoch.
+        let done = pass.expected.map_or(0.0, |n| (pass.steps as f64 / n as f64).min(1.0));
+        let rate = schedule.at(pass.before + pass.steps, pass.epoch as f64 + done, epochs as f64);
         Hyper { rate, weight_decay, label_smoothing, momentum }
     }
 
-    /// Writes the line of the log and the curves after a step whose result was read.
+    /// Writes a line of the log and points of the curves, after a step whose result has been read.
     fn log_step(&mut self, pass: &mut EpochRun, hyper: Hyper, readiness: f64) -> Result<()> {
         let recent = std::mem::take(&mut pass.running.since_log);
         pass.running.logged.merge(&recent);
@@ -201,10 +205,10 @@ impl Training<'_> {
         Ok(())
     }
 
-    /// Logs an epoch whose steps are done, and returns its report.
+    /// Logs an epoch after its last step, and returns its report.
     fn trained(&mut self, pass: &EpochRun, fed: FeedReport) -> Result<Epoch> {
         let running = &pass.running;
-        let mut total: Tally = running.logged.clone();
+        let mut total = running.logged.clone();
         total.merge(&running.since_log);
         if total.steps == 0 {
             return Err(Error::Empty("training"));
@@ -222,13 +226,16 @@ impl Training<'_> {
             validation_accuracy: 0.0,
             validation_top5_accuracy: 0.0,
         };
-        let learnt =
-            format!(", loss {:.4}, train accuracy {:.2} %", report.loss, 100.0 * report.train_accuracy);
-        let learnt = if self.network.learns() { &learnt } else { "" };
+        let results = match self.network.learns() {
+            true => {
+                format!(", loss {:.4}, train accuracy {:.2} %", report.loss, 100.0 * report.train_accuracy)
+            }
+            false => String::new(),
+        };
         let (epoch, ranks) = (pass.epoch + 1, self.options.topology.world_size());
         self.log.line(format_args!(
             "epoch {epoch} of {}: {} samples in {:.1} s, {:.1} samples/s (reduced global rate over {ranks} \
-             {}), data wait {:.1} %, {fed}{learnt}",
+             {}), data wait {:.1} %, {fed}{results}",
             self.options.epochs,
             report.samples,
             report.time.as_secs_f64(),
@@ -237,12 +244,12 @@ impl Training<'_> {
             percent(report.data_wait.as_secs_f64(), report.time.as_secs_f64()),
         ))?;
         if let Some(last) = &pass.data {
-            // Equal digests prove that two trainings took the same samples in the same order. The digests of
-            // all ranks add up.
+            // Equal digests prove that two trainings read the same samples in the same order. The sum of the
+            // digests of all ranks is the digest of the job.
             self.log.line(format_args!("epoch {epoch}: digest of the order {}", last.digest()))?;
             let ledger = last.ledger();
             if !ledger.is_empty() {
-                // The samples that this rank skipped.
+                // The samples that were skipped on this rank.
                 self.log.line(format_args!("epoch {epoch}: {ledger}"))?;
             }
         }
@@ -250,18 +257,17 @@ impl Training<'_> {
     }
 }
 
-/// Number of steps of the next epoch, if known: that of the data, else that of the last epoch, and at most
-/// `limit` (0: no limit).
+/// The expected number of steps of the next epoch: the number of the data, or if that is unknown the number
+/// of the last epoch, but at most `limit` (0: no limit). `None` if all are unknown.
 fn expected_steps(limit: u64, known: Option<u64>, last: Option<&Epoch>) -> Option<u64> {
-    let there = known.or(last.map(|epoch| epoch.steps));
-    let allowed = (limit > 0).then_some(limit);
-    match (there, allowed) {
-        (Some(there), Some(allowed)) => Some(there.min(allowed)),
-        (there, allowed) => there.or(allowed),
+    let steps = known.or(last.map(|epoch| epoch.steps));
+    if limit == 0 {
+        return steps;
     }
+    Some(steps.map_or(limit, |steps| steps.min(limit)))
 }
 
-/// Number of batches left in an epoch of at most `limit` steps (0: no limit).
+/// Number of batches that remain in an epoch of at most `limit` steps (0: no limit) after `done` steps.
 fn remaining(limit: u64, done: u64) -> usize {
     if limit == 0 { usize::MAX } else { usize::try_from(limit.saturating_sub(done)).unwrap_or(usize::MAX) }
 }
@@ -278,19 +284,19 @@ mod tests {
     use crate::report::tests::epoch;
 
     #[test]
-    fn an_epoch_is_expected_to_be_as_long_as_the_last_one() {
+    fn the_expected_length_of_an_epoch_is_that_of_the_data_or_of_the_last_epoch() {
         let last = Epoch { steps: 16, ..epoch(0.5, 100, 1) };
         assert_eq!(expected_steps(0, None, None), None);
         assert_eq!(expected_steps(8, None, None), Some(8));
         assert_eq!(expected_steps(0, None, Some(&last)), Some(16));
         assert_eq!(expected_steps(8, Some(20), Some(&last)), Some(8));
-        // The limit exceeds the data: the rate must still fall to zero.
+        // The limit is larger than the data: with it, the rate would not decay to zero.
         assert_eq!(expected_steps(1000, None, Some(&last)), Some(16));
         assert_eq!(expected_steps(1000, Some(20), None), Some(20));
     }
 
     #[test]
-    fn a_resumed_epoch_takes_no_more_than_is_left_of_its_limit() {
+    fn a_resumed_epoch_has_the_rest_of_its_limit() {
         assert_eq!(remaining(0, 7), usize::MAX);
         assert_eq!([remaining(10, 0), remaining(10, 7), remaining(10, 10), remaining(10, 12)], [10, 3, 0, 0]);
     }

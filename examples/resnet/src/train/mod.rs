@@ -23,18 +23,18 @@ use std::fmt;
 use std::io::Write;
 use training::Training;
 
-/// Where a training starts; by default, at the beginning.
+/// The point at which a training starts; by default, its beginning.
 #[derive(Default)]
 pub struct Start {
     progress: Progress,
     data: Option<State>,
-    /// The first batches, if they are being read already.
+    /// The batches of the first epoch, after [`begin`](Self::begin).
     batches: Option<HostBatches>,
 }
 
 impl Start {
-    /// Begins to read the first batches of a training of `epochs` epochs, which takes its time: while the
-    /// model is compiled, say.
+    /// Starts to read the first batches of a training of `epochs` epochs. So they are read while the model is
+    /// compiled.
     pub fn begin(&mut self, source: &dyn Source, epochs: u64) -> Result<()> {
         let epoch = self.progress.epochs.len() as u64;
         if epoch < epochs {
@@ -43,7 +43,7 @@ impl Start {
         Ok(())
     }
 
-    /// The first batches, which are of this epoch.
+    /// The batches of the first epoch, whose number is `epoch`.
     fn batches(&mut self, source: &dyn Source, epoch: u64) -> Result<HostBatches> {
         match (self.batches.take(), self.data.take()) {
             (Some(batches), _) => Ok(batches),
@@ -52,7 +52,7 @@ impl Start {
         }
     }
 
-    /// Number of steps that were done before.
+    /// Number of steps before the start.
     pub fn steps(&self) -> u64 {
         self.progress.steps()
     }
@@ -70,36 +70,35 @@ impl fmt::Debug for Start {
     }
 }
 
-/// What a training uses beside its network, data and log.
+/// The other parts that a training uses, besides its network, data and log.
 #[derive(Debug, Default)]
 pub struct TrainContext<'a> {
-    /// Checkpoints.
+    /// Saves checkpoints.
     pub saver: Option<&'a mut Saver>,
-    /// Publishes its numbers.
+    /// Publishes the numbers of the training.
     pub curves: Curves<'a>,
-    /// Records some of its steps.
+    /// Records a few steps.
     pub profile: Option<Profile>,
-    /// Stops it early.
+    /// Stops the training early.
     pub stop: Stop,
-    /// Warns when it hangs.
+    /// Warns when the training hangs.
     pub watchdog: Watchdog,
 }
 
-/// Trains `network` and writes the log to `out`. A training that starts from a checkpoint needs a model that
-/// was [restored](crate::model::Model::restore) from it.
+/// Trains `network`, and writes the log to `out`. If `start` is a checkpoint, the model must have been
+/// [restored](crate::model::Model::restore) from it before.
 pub fn train(
     network: &mut dyn Network,
     options: &TrainOptions,
     source: &dyn Source,
     mut start: Start,
-    keeping: TrainContext<'_>,
+    context: TrainContext<'_>,
     out: &mut dyn Write,
 ) -> Result<Summary> {
     let Progress { epochs, mut running, time } = std::mem::take(&mut start.progress);
     let log = Log::new(out, &options.topology);
-    let TrainContext { saver, curves, profile, stop, watchdog } = keeping;
-    let begun = epochs.iter().map(|epoch| epoch.steps).sum::<u64>() + running.steps();
-    let time = Clock::from(time);
+    let TrainContext { saver, curves, profile, stop, watchdog } = context;
+    let first_step = epochs.iter().map(|epoch| epoch.steps).sum::<u64>() + running.steps();
     let mut training = Training {
         network,
         options,
@@ -111,8 +110,8 @@ pub fn train(
         watchdog,
         log,
         epochs,
-        time,
-        saved: begun,
+        time: Clock::from(time),
+        saved: first_step,
     };
     for epoch in training.epochs.len() as u64..options.epochs {
         let batches = start.batches(source, epoch)?;
@@ -130,7 +129,7 @@ pub fn train(
                 ("epoch/validation_accuracy", report.validation_accuracy),
                 ("epoch/validation_top5_accuracy", report.validation_top5_accuracy),
                 ("epoch/global_rate", report.rate()),
-                // Counted on this rank, as in the log.
+                // The number of this rank, as in the log.
                 ("epoch/skipped", skipped as f64),
             ],
         );

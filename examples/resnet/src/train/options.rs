@@ -1,39 +1,42 @@
-//! How to train.
+//! The options of the training loop.
 
 use crate::checkpoint::Inputs;
 use crate::schedule::Schedule;
 use shardstream::Topology;
 
-/// How to train.
+/// The options of the training loop.
 #[derive(Debug, Clone)]
 pub struct TrainOptions {
-    /// Passes over the data.
+    /// Number of epochs.
     pub epochs: u64,
     /// Maximum number of steps per epoch; 0 for no limit.
     pub steps: u64,
-    /// Steps between lines of the log; 0 for none.
+    /// Number of steps between lines of the log; 0 for no such lines.
     pub log_steps: u64,
-    /// The learning rate.
+    /// Schedule of the learning rate.
     pub schedule: Schedule,
     /// Weight decay.
     pub weight_decay: f32,
     /// Label smoothing.
     pub label_smoothing: f32,
-    /// Momentum of the updates.
+    /// Nesterov momentum of the updates.
     pub momentum: f32,
-    /// Batches that wait on the devices.
+    /// Number of batches that wait on the devices.
     pub depth: usize,
-    /// Which process of the job this is.
+    /// The rank of this process and the number of processes.
     pub topology: Topology,
 }
 
 impl TrainOptions {
     /// The options that future steps depend on.
     pub fn inputs(&self) -> Inputs {
-        let Self { epochs, steps, schedule, weight_decay, label_smoothing, momentum, .. } = self.clone();
-        let inputs = Inputs::new(epochs).with("steps", steps).with("lr", schedule.peak);
-        let inputs = inputs.with("warmup", schedule.warmup).with("decay", schedule.decay);
-        let inputs = inputs.with("weight decay", weight_decay);
-        inputs.with("label smoothing", label_smoothing).with("momentum", momentum)
+        Inputs::new(self.epochs)
+            .with("steps", self.steps)
+            .with("lr", self.schedule.peak)
+            .with("warmup", self.schedule.warmup)
+            .with("decay", self.schedule.decay)
+            .with("weight decay", self.weight_decay)
+            .with("label smoothing", self.label_smoothing)
+            .with("momentum", self.momentum)
     }
 }

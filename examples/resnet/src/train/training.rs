@@ -1,4 +1,4 @@
-//! A training under way.
+//! A running training: its parts, and how it is saved and ended.
 
 use super::options::TrainOptions;
 use crate::causes::with_causes;
@@ -16,11 +16,11 @@ use crate::watchdog::{Activity, Watchdog};
 use shardstream::State;
 use shardstream::feed::Feed;
 
-/// Maximum number of unread results. The next step is launched before the last one is read, so that the
-/// devices do not wait for the host.
+/// Maximum number of unread results of steps. The next step is launched before the result of the last step is
+/// read, so that the devices do not wait for the host.
 pub(super) const IN_FLIGHT: usize = 1;
 
-/// A training under way.
+/// A running training.
 pub(super) struct Training<'a> {
     pub(super) network: &'a mut dyn Network,
     pub(super) options: &'a TrainOptions,
@@ -34,7 +34,7 @@ pub(super) struct Training<'a> {
     /// The finished epochs.
     pub(super) epochs: Vec<Epoch>,
     pub(super) time: Clock,
-    /// The step of the newest checkpoint that was written.
+    /// The step of the newest checkpoint, or the first step if none was written yet.
     pub(super) saved: u64,
 }
 
@@ -45,7 +45,7 @@ impl Training<'_> {
         Feed::new(batches.take(limit), move |batch| Ok(uploader.upload(&batch))).depth(self.options.depth)
     }
 
-    /// Saves the training where it was stopped, with `running` as its epoch in progress.
+    /// Saves the training after it was stopped in the epoch `running`. Returns [`Error::Stopped`].
     pub(super) fn finish_stopped(mut self, running: RunningEpoch, data: Option<State>) -> Result<Summary> {
         let step = self.epochs.iter().map(|epoch| epoch.steps).sum::<u64>() + running.steps();
         self.watchdog.set_activity(Activity::Stop);
@@ -55,10 +55,11 @@ impl Training<'_> {
         Err(Error::Stopped { step })
     }
 
-    /// Saves the training after step `step`, unless that was done, and waits until it is written.
+    /// Saves the training after step `step`, unless that step is saved already, and waits until the
+    /// checkpoint is written.
     fn save_here(&mut self, step: u64, running: RunningEpoch, data: Option<State>) -> Result<()> {
         self.wait_for_saver()?;
-        // A training from single files has no state, and no checkpoints.
+        // A training from single files has no state, and so no checkpoints.
         if self.saved != step && data.is_some() {
             self.save(running, || data)?;
             self.wait_for_saver()?;
@@ -66,23 +67,23 @@ impl Training<'_> {
         Ok(())
     }
 
-    /// Saves the training after its last step, when the data has failed, as for a signal. Several ranks do
-    /// not: the others cannot take the step for which this one has no batch, and their parts would be of
-    /// other steps.
+    /// Saves a training with one rank after its last step, if the data failed. With several ranks nothing is
+    /// saved: the other ranks may be at other steps, and a checkpoint needs the parts of all ranks at the
+    /// same step.
     pub(super) fn save_after_failure(&mut self, running: RunningEpoch, data: Option<State>) -> Result<()> {
         if self.options.topology.world_size() > 1 || self.saver.is_none() {
             return Ok(());
         }
         let step = self.epochs.iter().map(|epoch| epoch.steps).sum::<u64>() + running.steps();
-        let saved = self.save_here(step, running, data);
-        // The failure of the data is the one to report.
-        saved.or_else(|error| self.log.line(format_args!("warning: no checkpoint: {}", with_causes(&error))))
+        // A warning only, since the training ends with the error of the data.
+        self.save_here(step, running, data)
+            .or_else(|error| self.log.line(format_args!("warning: no checkpoint: {}", with_causes(&error))))
     }
 
     /// Reports to the profile that step `step` of the job begins.
     pub(super) fn begin_profile(&mut self, step: u64) -> Result<()> {
-        let begun = self.profile.as_mut().map_or(Ok(()), |profile| profile.begin(step));
-        begun.or_else(|error| self.without_profile(&error))
+        let result = self.profile.as_mut().map_or(Ok(()), |profile| profile.begin(step));
+        result.or_else(|error| self.without_profile(&error))
     }
 
     /// Ends the recording, if there is one. All of its steps must have ended.
@@ -94,7 +95,7 @@ impl Training<'_> {
         }
     }
 
-    /// Warns of a failed recording, without which the training continues.
+    /// Logs the error of a recording. The training continues without a profile.
     fn without_profile(&mut self, error: &ProfileError) -> Result<()> {
         self.profile = None;
         self.log.line(format_args!("warning: no profile: {}", with_causes(error)))
@@ -106,13 +107,13 @@ impl Training<'_> {
         self.log_saved(saved)
     }
 
-    /// Saves the training with `running` as its epoch in progress. Waits for the last step and copies the
-    /// weights; a thread writes them while the training continues.
+    /// Saves the training in the epoch `running`. Waits for the last step and copies the weights; a thread
+    /// then writes the checkpoint while the training continues.
     pub(super) fn save(&mut self, running: RunningEpoch, data: impl FnOnce() -> Option<State>) -> Result<()> {
         self.watchdog.set_activity(Activity::Checkpoint);
         let Some(saver) = self.saver.as_mut() else { return Ok(()) };
         let progress = Progress { epochs: self.epochs.clone(), running, time: self.time.elapsed() };
-        let tensors = saver.wants_tensors().then(|| self.network.state()).transpose()?;
+        let tensors = if saver.wants_tensors() { Some(self.network.state()?) } else { None };
         let saved = saver.save(progress, data(), tensors)?;
         self.log_saved(saved)
     }

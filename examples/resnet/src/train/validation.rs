@@ -1,4 +1,4 @@
-//! The validation part of an epoch.
+//! Measures the accuracy after an epoch.
 
 use super::training::{IN_FLIGHT, Training};
 use crate::data::Split;
@@ -12,10 +12,10 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 impl Training<'_> {
-    /// Measures the accuracy after an epoch, over each sample of the validation data once. Returns `false` if
-    /// the training was stopped.
+    /// Measures the accuracy after an epoch, over all samples of the validation data. Returns `false` if the
+    /// training was stopped.
     pub(super) fn validate(&mut self, report: &mut Epoch, epoch: u64) -> Result<bool> {
-        let before = Instant::now();
+        let start = Instant::now();
         let batches = self.source.batches(Split::Validation, epoch)?;
         let feed = self.feed(batches, usize::MAX);
         self.watchdog.begin(epoch, Split::Validation);
@@ -23,10 +23,10 @@ impl Training<'_> {
         let evaluated = self.evaluate(feed)?;
         self.log.done();
         let Some(EvalCounts { samples, correct, top5 }) = evaluated else { return Ok(false) };
-        if let Some(there) = self.source.samples(Split::Validation)
-            && samples != there
+        if let Some(expected) = self.source.samples(Split::Validation)
+            && samples != expected
         {
-            return Err(Error::Validation { samples, there });
+            return Err(Error::Validation { samples, there: expected });
         }
         report.validation_samples = samples;
         report.validation_accuracy = share(correct as f64, samples as f64);
@@ -38,13 +38,13 @@ impl Training<'_> {
             self.options.epochs,
             100.0 * report.validation_accuracy,
             100.0 * report.validation_top5_accuracy,
-            before.elapsed().as_secs_f64(),
+            start.elapsed().as_secs_f64(),
         ))?;
         Ok(true)
     }
 
-    /// Counts the samples, and those that are classified correctly. Returns `None` if the training was
-    /// stopped.
+    /// Counts the samples of all batches, and those that are classified correctly. Returns `None` if the
+    /// training was stopped.
     fn evaluate(&self, mut feed: Feed<Result<DeviceBatch>>) -> Result<Option<EvalCounts>> {
         let mut total = EvalCounts::default();
         let mut in_flight: VecDeque<Pending<EvalCounts>> = VecDeque::new();

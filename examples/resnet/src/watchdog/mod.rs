@@ -1,8 +1,9 @@
-//! Warns when a training hangs: says what it waits for, and which rank the others wait for.
+//! Warns when a training hangs. The warning says what the training waits for, and which ranks hold up the
+//! job.
 //!
-//! A rank that hangs blocks all others in a collective, and they only know that they wait for the devices. So
-//! ranks that have waited too long leave notes (`rank_notes.rs`) that say what they wait for. The ranks that
-//! wait for something other than the devices, or leave no note, hold up the job.
+//! A rank that hangs blocks all other ranks in a collective operation, and they only know that they wait for
+//! their devices. So ranks that have waited too long write notes (`rank_notes.rs`) that say what they wait
+//! for. Ranks that wait for something other than the devices, or write no note, hold up the job.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 const GATHER_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What the training loop is doing.
+/// An activity of the training loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
     /// Waiting for a batch.
@@ -33,14 +34,14 @@ pub enum Activity {
     Devices,
     /// Writing a checkpoint, or waiting for the previous one.
     Checkpoint,
-    /// Waiting for the ranks to agree on the last step.
+    /// Waiting until the ranks have agreed on the last step.
     Stop,
 }
 
 impl Activity {
     const ALL: [Self; 5] = [Self::Batch, Self::Launch, Self::Devices, Self::Checkpoint, Self::Stop];
 
-    /// The word for it in notes.
+    /// The word of the note.
     fn word(self) -> &'static str {
         match self {
             Self::Batch => "batch",
@@ -52,7 +53,7 @@ impl Activity {
     }
 }
 
-/// The text after "waits for".
+/// The text after the words "waits for".
 impl fmt::Display for Activity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -67,17 +68,18 @@ impl fmt::Display for Activity {
 
 /// The settings of a watchdog.
 pub struct WatchdogSettings {
-    /// The wait after which it warns first; each further warning comes after twice the wait.
+    /// The wait after which the first warning comes; `None` for no warnings. Each further warning comes after
+    /// twice the wait of the one before.
     pub warn_after: Option<Duration>,
-    /// The wait after which it ends the process with [`EXIT_HUNG`].
+    /// The wait after which the process ends with [`EXIT_HUNG`]; `None` for never.
     pub end_after: Option<Duration>,
-    /// Returns what batches wait for, if known.
+    /// Returns what the loader waits for, if known.
     pub batch_wait: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Prints a line of a warning.
     pub print: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-/// Watches a training loop, which reports its activities. The default does nothing. Clones watch the same
+/// Watches a training loop, which reports its activities. The default does nothing. Clones are of the same
 /// loop.
 #[derive(Clone, Default)]
 pub struct Watchdog(Option<Arc<WatchedLoop>>);
@@ -86,29 +88,30 @@ struct WatchedLoop {
     settings: WatchdogSettings,
     topology: Topology,
     notes: Option<RankNotes>,
-    now: Mutex<LoopStatus>,
+    status: Mutex<LoopStatus>,
     ended: Condvar,
-    /// Whether a thread is gathering notes.
-    gathering: AtomicBool,
+    /// Whether a thread is writing a warning, for which it reads the notes of the other ranks.
+    is_warning: AtomicBool,
 }
 
-/// The current activity of the loop.
+/// The status of the loop.
 #[derive(Debug, Clone, Copy)]
 struct LoopStatus {
     epoch: u64,
     split: Split,
-    /// Steps of training and validation that were started.
+    /// Number of steps of training and validation that were started.
     steps: u64,
-    /// `None` before the first activity.
+    /// The current activity; `None` before the first one.
     activity: Option<Activity>,
+    /// The time at which the activity began.
     since: Instant,
     /// Whether the loop has ended.
     ended: bool,
 }
 
 impl Watchdog {
-    /// Starts to watch. Ranks leave notes below `url`; without it, each rank knows only about itself.
-    /// `first_step` is the step at which the job begins or resumes, the same on all ranks.
+    /// Starts to watch. Ranks write notes below `url`; without a URL, the warnings of a rank are only about
+    /// itself. `first_step` is the step at which the job starts or resumes, the same on all ranks.
     pub fn start(
         settings: WatchdogSettings,
         topology: Topology,
@@ -118,9 +121,11 @@ impl Watchdog {
         let Some(shortest) = settings.warn_after.into_iter().chain(settings.end_after).min() else {
             return Ok(Self(None));
         };
-        let notes = url.filter(|_| topology.world_size() > 1);
-        let notes = notes.map(|url| RankNotes::new(url, topology, first_step));
-        let now = LoopStatus {
+        let notes = match url {
+            Some(url) if topology.world_size() > 1 => Some(RankNotes::new(url, topology, first_step)),
+            _ => None,
+        };
+        let status = LoopStatus {
             epoch: 0,
             split: Split::Train,
             steps: 0,
@@ -132,33 +137,36 @@ impl Watchdog {
             settings,
             topology,
             notes,
-            now: Mutex::new(now),
+            status: Mutex::new(status),
             ended: Condvar::new(),
-            gathering: AtomicBool::new(false),
+            is_warning: AtomicBool::new(false),
         });
         let watched = shared.clone();
-        let look = (shortest / 8).clamp(Duration::from_millis(5), Duration::from_secs(1));
-        thread::Builder::new().name("watchdog".into()).spawn(move || watched.watch(look))?;
+        let interval = (shortest / 8).clamp(Duration::from_millis(5), Duration::from_secs(1));
+        thread::Builder::new().name("watchdog".into()).spawn(move || watched.watch(interval))?;
         Ok(Self(Some(shared)))
     }
 
-    /// Reports that a part of an epoch begins; epochs count from 0.
+    /// Reports that the training or the validation of an epoch begins. Epochs are counted from 0.
     pub fn begin(&self, epoch: u64, split: Split) {
-        self.update(|now| (now.epoch, now.split) = (epoch, split));
+        self.update(|status| {
+            status.epoch = epoch;
+            status.split = split;
+        });
     }
 
     /// Reports that the loop begins an activity.
     pub fn set_activity(&self, activity: Activity) {
-        self.update(|now| {
-            now.steps += u64::from(activity == Activity::Launch);
-            now.activity = Some(activity);
-            now.since = Instant::now();
+        self.update(|status| {
+            status.steps += u64::from(activity == Activity::Launch);
+            status.activity = Some(activity);
+            status.since = Instant::now();
         });
     }
 
-    /// Ends the watch.
+    /// Stops to watch, at the end of the loop.
     pub fn finish(&self) {
-        self.update(|now| now.ended = true);
+        self.update(|status| status.ended = true);
         if let Some(shared) = &self.0 {
             shared.ended.notify_all();
         }
@@ -166,105 +174,103 @@ impl Watchdog {
 
     fn update(&self, change: impl FnOnce(&mut LoopStatus)) {
         if let Some(shared) = &self.0 {
-            change(&mut shared.now());
+            change(&mut shared.status());
         }
     }
 }
 
 impl fmt::Debug for Watchdog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Watchdog").field(&self.0.as_ref().map(|shared| *shared.now())).finish()
+        f.debug_tuple("Watchdog").field(&self.0.as_ref().map(|shared| *shared.status())).finish()
     }
 }
 
 impl WatchedLoop {
-    fn now(&self) -> MutexGuard<'_, LoopStatus> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    fn status(&self) -> MutexGuard<'_, LoopStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks the loop periodically until it has ended.
-    fn watch(self: &Arc<Self>, look: Duration) {
+    /// Checks the loop at each interval, until it has ended.
+    fn watch(self: &Arc<Self>, interval: Duration) {
         if let Some(notes) = &self.notes {
             notes.clear();
         }
-        // The beginning of the wait that was warned about, and the duration at which the next warning comes.
+        // The start of the wait that has been warned about, and the wait after which the next warning comes.
         let mut warned: Option<(Instant, Duration)> = None;
         loop {
-            let now = self.now();
-            let (now, _) = self
+            let (status, _) = self
                 .ended
-                .wait_timeout_while(now, look, |now| !now.ended)
+                .wait_timeout_while(self.status(), interval, |status| !status.ended)
                 .unwrap_or_else(PoisonError::into_inner);
-            let now = *now;
+            let status = *status;
             if let Some((since, _)) = warned
-                && (now.ended || now.since != since)
+                && (status.ended || status.since != since)
             {
                 warned = None;
-                if now.since != since {
-                    let waited = (now.since - since).as_secs_f64();
+                if status.since != since {
+                    let waited = (status.since - since).as_secs_f64();
                     self.print(&format!("the training continues after a wait of {waited:.0} s"));
                 }
                 self.withdraw();
             }
-            if now.ended {
+            if status.ended {
                 return;
             }
-            let Some(activity) = now.activity else { continue };
-            let waited = now.since.elapsed();
+            let Some(activity) = status.activity else { continue };
+            let waited = status.since.elapsed();
             if let Some(limit) = self.settings.end_after.filter(|limit| waited >= *limit) {
                 self.print(&format!(
                     "error: no step in {} s: {}",
                     limit.as_secs(),
-                    self.describe_wait(&now, activity)
+                    self.describe_wait(&status, activity)
                 ));
-                // Gives the thread that writes the log some time.
+                // Time for the thread that writes the log.
                 thread::sleep(Duration::from_secs(1));
                 stop::end("a step took longer than --step-timeout", i32::from(EXIT_HUNG));
             }
             let Some(first) = self.settings.warn_after else { continue };
             let after = warned.map_or(first, |(_, next)| next);
             if waited >= after {
-                warned = Some((now.since, after.saturating_mul(2)));
-                self.warn(now, activity);
+                warned = Some((status.since, after.saturating_mul(2)));
+                self.warn(status, activity);
             }
         }
     }
 
-    /// Warns on another thread, since the store may hang too.
-    fn warn(self: &Arc<Self>, now: LoopStatus, activity: Activity) {
-        if self.gathering.swap(true, Ordering::SeqCst) {
+    /// Warns on another thread, since the store of the notes may hang too.
+    fn warn(self: &Arc<Self>, status: LoopStatus, activity: Activity) {
+        if self.is_warning.swap(true, Ordering::SeqCst) {
             return;
         }
         let shared = self.clone();
         let warn = move || {
-            let waited = now.since.elapsed();
-            let own = shared.describe_wait(&now, activity);
-            let ranks = shared
-                .gather(&now, activity)
-                .map(|notes| describe_ranks(&notes, shared.topology.world_size()));
-            let ranks = ranks.map(|ranks| format!("; {ranks}")).unwrap_or_default();
+            let waited = status.since.elapsed();
+            let own = shared.describe_wait(&status, activity);
+            let ranks = match shared.gather(&status, activity) {
+                Some(notes) => format!("; {}", describe_ranks(&notes, shared.topology.world_size())),
+                None => String::new(),
+            };
             shared.print(&format!("warning: no step for {:.0} s: {own}{ranks}", waited.as_secs_f64()));
-            shared.gathering.store(false, Ordering::SeqCst);
+            shared.is_warning.store(false, Ordering::SeqCst);
         };
         if thread::Builder::new().name("watchdog".into()).spawn(warn).is_err() {
-            self.gathering.store(false, Ordering::SeqCst);
+            self.is_warning.store(false, Ordering::SeqCst);
         }
     }
 
-    /// Writes this rank's note, and waits for those of the others.
-    fn gather(&self, now: &LoopStatus, activity: Activity) -> Option<Vec<Note>> {
+    /// Writes this rank's note, and waits for the notes of the other ranks. Returns the newest note of each
+    /// rank; `None` if there are no notes, or if the loop continues.
+    fn gather(&self, status: &LoopStatus, activity: Activity) -> Option<Vec<Note>> {
         let notes = self.notes.as_ref()?;
-        notes.write(activity.word(), now.steps).ok()?;
-        let begun = Instant::now();
+        notes.write(activity.word(), status.steps).ok()?;
+        let start = Instant::now();
+        let timeout = GATHER_TIMEOUT.min(self.settings.warn_after.unwrap_or(GATHER_TIMEOUT));
         loop {
             let newest = newest_notes(notes.read().ok()?);
-            let all = newest.len() == self.topology.world_size();
-            if all
-                || begun.elapsed() >= GATHER_TIMEOUT.min(self.settings.warn_after.unwrap_or(GATHER_TIMEOUT))
-            {
+            if newest.len() == self.topology.world_size() || start.elapsed() >= timeout {
                 return Some(newest);
             }
-            if self.now().since != now.since {
+            if self.status().since != status.since {
                 self.withdraw();
                 return None;
             }
@@ -272,25 +278,29 @@ impl WatchedLoop {
         }
     }
 
+    /// Deletes this rank's note on another thread, since the store may hang.
     fn withdraw(&self) {
         let Some(notes) = self.notes.clone() else { return };
-        // If no thread starts, the next note replaces this one, as it has a higher step.
+        // If no thread can be started, the note stays. The rank's next note has a higher step and counts
+        // instead.
         let _ = thread::Builder::new().name("watchdog".into()).spawn(move || notes.withdraw());
     }
 
-    /// What this rank waits for.
-    fn describe_wait(&self, now: &LoopStatus, activity: Activity) -> String {
-        let cause = (self.settings.batch_wait)().filter(|_| activity == Activity::Batch);
-        let cause = cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
-        let part = match now.split {
+    /// Describes what this rank waits for.
+    fn describe_wait(&self, status: &LoopStatus, activity: Activity) -> String {
+        let cause = match (self.settings.batch_wait)() {
+            Some(cause) if activity == Activity::Batch => format!(" ({cause})"),
+            _ => String::new(),
+        };
+        let part = match status.split {
             Split::Train => "training",
             Split::Validation => "validation",
         };
         format!(
             "rank {} waits for {activity}{cause} after {} steps, in the {part} of epoch {}",
             self.topology.rank(),
-            now.steps,
-            now.epoch + 1
+            status.steps,
+            status.epoch + 1
         )
     }
 
@@ -306,13 +316,13 @@ fn newest_notes(mut notes: Vec<Note>) -> Vec<Note> {
     notes
 }
 
-/// Says which ranks hold up the job, by their notes.
+/// Describes which ranks hold up the job, according to their notes.
 fn describe_ranks(notes: &[Note], world_size: usize) -> String {
     let silent: Vec<String> = (0..world_size)
         .filter(|rank| notes.iter().all(|note| note.rank != *rank))
         .map(|rank| rank.to_string())
         .collect();
-    let mut held_up: Vec<String> = notes
+    let mut causes: Vec<String> = notes
         .iter()
         .filter(|note| note.word != Activity::Devices.word())
         .map(|note| {
@@ -323,13 +333,13 @@ fn describe_ranks(notes: &[Note], world_size: usize) -> String {
         .collect();
     if !silent.is_empty() {
         let what = if silent.len() == 1 { "rank" } else { "ranks" };
-        held_up.push(format!(
+        causes.push(format!(
             "{what} {} left no note: its process is stopped or dead, or it still computes",
             silent.join(", ")
         ));
     }
-    if held_up.is_empty() {
-        // All wait for the devices. The ranks that launched fewer steps are behind.
+    if causes.is_empty() {
+        // All ranks wait for the devices. Those that have launched fewer steps are behind.
         let steps = notes.iter().map(|note| note.steps);
         let (Some(least), Some(most)) = (steps.clone().min(), steps.max()) else { return String::new() };
         if least == most {
@@ -337,7 +347,7 @@ fn describe_ranks(notes: &[Note], world_size: usize) -> String {
         }
         let behind = notes.iter().filter(|note| note.steps == least).map(|note| note.rank.to_string());
         let behind: Vec<String> = behind.collect();
-        return format!("behind are, with {least} of {most} steps, the ranks {}", behind.join(", "));
+        return format!("these ranks are behind, with {least} of {most} steps: {}", behind.join(", "));
     }
-    format!("the job waits for: {}", held_up.join("; "))
+    format!("the job waits for: {}", causes.join("; "))
 }

@@ -1,4 +1,4 @@
-//! Warnings of waits, and the notes of several ranks.
+//! Tests of the warnings, and of the notes of several ranks.
 
 use super::*;
 
@@ -7,18 +7,18 @@ fn note(rank: usize, word: &str, steps: u64) -> Note {
 }
 
 #[test]
-fn the_rank_that_holds_up_the_others_is_named() {
+fn the_ranks_that_hold_up_the_job_are_named() {
     let waiting = [note(0, "devices", 12), note(1, "batch", 11), note(2, "devices", 12)];
     assert_eq!(describe_ranks(&waiting, 3), "the job waits for: rank 1 waits for a batch after 11 steps");
-    let said = describe_ranks(&[note(0, "devices", 12)], 3);
-    assert!(said.starts_with("the job waits for: ranks 1, 2 left no note"), "{said}");
+    let text = describe_ranks(&[note(0, "devices", 12)], 3);
+    assert!(text.starts_with("the job waits for: ranks 1, 2 left no note"), "{text}");
     assert_eq!(
         describe_ranks(&[note(0, "devices", 12), note(1, "devices", 12)], 2),
         "all 2 ranks wait for the devices after 12 steps"
     );
     assert_eq!(
         describe_ranks(&[note(0, "devices", 12), note(1, "devices", 11)], 2),
-        "behind are, with 11 of 12 steps, the ranks 1"
+        "these ranks are behind, with 11 of 12 steps: 1"
     );
 }
 
@@ -32,41 +32,42 @@ type Lines = Arc<Mutex<Vec<String>>>;
 
 fn start(rank: usize, ranks: usize, url: Option<&str>, warn_ms: u64) -> (Watchdog, Lines) {
     let lines = Lines::default();
-    let said = lines.clone();
+    let printed = lines.clone();
     let settings = WatchdogSettings {
         warn_after: Some(Duration::from_millis(warn_ms)),
         end_after: None,
         batch_wait: Box::new(|| Some("a request of shard 7".into())),
-        print: Box::new(move |line| said.lock().unwrap().push(line.into())),
+        print: Box::new(move |line| printed.lock().unwrap().push(line.into())),
     };
     let topology = Topology::new(rank, ranks).unwrap();
     (Watchdog::start(settings, topology, url.map(Into::into), 0).unwrap(), lines)
 }
 
-fn wait_for(lines: &Lines, what: &str) -> String {
-    let begun = Instant::now();
+/// Waits until the printed lines contain a text, and returns the lines.
+fn wait_for(lines: &Lines, text: &str) -> String {
+    let start = Instant::now();
     loop {
         let all = lines.lock().unwrap().join("\n");
-        if all.contains(what) {
+        if all.contains(text) {
             return all;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "no {what:?} in {all:?}");
+        assert!(start.elapsed() < Duration::from_secs(60), "no {text:?} in {all:?}");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn a_wait_is_warned_of_again_and_its_end_is_told() {
+fn a_long_wait_is_warned_about_twice_and_its_end_is_reported() {
     let (dog, lines) = start(0, 1, None, 50);
     dog.begin(2, Split::Train);
     dog.set_activity(Activity::Launch);
     dog.set_activity(Activity::Batch);
-    let said = wait_for(&lines, "warning");
+    let printed = wait_for(&lines, "warning");
     assert!(
-        said.contains(
+        printed.contains(
             "rank 0 waits for a batch (a request of shard 7) after 1 steps, in the training of epoch 3"
         ),
-        "{said}"
+        "{printed}"
     );
     wait_for(
         &lines,
@@ -79,7 +80,7 @@ fn a_wait_is_warned_of_again_and_its_end_is_told() {
 }
 
 #[test]
-fn ranks_name_the_one_that_hangs() {
+fn all_ranks_name_the_rank_that_hangs() {
     let dir = tempfile::tempdir().unwrap();
     let url = dir.path().join("watch");
     let dogs = [0, 1, 2].map(|rank| start(rank, 3, url.to_str(), 300));

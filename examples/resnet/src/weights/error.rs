@@ -1,22 +1,22 @@
-//! Why weights cannot be written or used.
+//! Errors of files of weights.
 
 use safetensors::SafeTensorError;
 use shardstream::SecretUrl;
 
-/// Why weights cannot be written or used.
+/// An error of writing or reading a file of weights.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsError {
-    /// The network is not one of the exporter's.
+    /// A buffer of the program has no name in torchvision's ResNets.
     #[error(
-        "the program has a buffer {buffer} that torchvision's ResNets have no name for: its weights cannot \
-         be written to or read from a file"
+        "torchvision's ResNets have no name for the program's buffer {buffer}: its weights cannot be written \
+         to or read from a file"
     )]
     Unnamed {
-        /// Its name in the manifest.
+        /// The name of the buffer in the manifest.
         buffer: String,
     },
-    /// The state belongs to another network.
+    /// The state does not have the shapes of the network.
     #[error("cannot write the weights: the state does not have the shapes of the manifest ({0})")]
     State(String),
     /// The file could not be written.
@@ -39,16 +39,16 @@ pub enum WeightsError {
     #[error("cannot put the weights into a safetensors file")]
     Encode(#[source] SafeTensorError),
     /// The file is damaged, or of another format.
-    #[error("{url} is no whole safetensors file{}", hint_of_format(*is_pytorch))]
+    #[error("{url} is not a complete safetensors file{}", hint_of_format(*is_pytorch))]
     Format {
         /// The file or object.
         url: SecretUrl,
-        /// Whether it begins as PyTorch's own files do.
+        /// Whether the file begins like one of `torch.save`.
         is_pytorch: bool,
-        /// What is wrong with it.
+        /// The cause.
         source: SafeTensorError,
     },
-    /// The file belongs to another network.
+    /// The tensors of the file do not fit the network.
     #[error("the weights {url} do not fit the network {model}: {}", list(differences, *count))]
     Mismatch {
         /// The file or object.
@@ -60,25 +60,25 @@ pub enum WeightsError {
         /// Number of all differences.
         count: usize,
     },
-    /// Weights are NaN or infinite.
+    /// The file or the state has values that are NaN or infinite.
     #[error(
         "{values} values of {tensor} are NaN or infinite{}: such weights are not {}",
         in_url(url),
         verb(url)
     )]
     NotFinite {
-        /// The file or object; `None` if the weights were to be written.
+        /// The file or object that was read; `None` on writing.
         url: Option<SecretUrl>,
-        /// Torchvision's name.
+        /// Torchvision's name of the tensor.
         tensor: String,
-        /// Number of such values.
+        /// Number of values that are NaN or infinite.
         values: usize,
     },
 }
 
 fn hint_of_format(is_pytorch: bool) -> &'static str {
     if is_pytorch {
-        ", but one of torch.save: convert it with safetensors.torch.save_file(torch.load(FILE), OUT)"
+        ", but a file of torch.save: convert it with safetensors.torch.save_file(torch.load(FILE), OUT)"
     } else {
         ""
     }

@@ -16,23 +16,23 @@ const LISTED: usize = 5;
 /// Torchvision's names of the last layer.
 const HEAD: [&str; 2] = ["fc.weight", "fc.bias"];
 
-/// PyTorch's counter of batches in each batch norm. Its networks compute nothing from it.
+/// PyTorch's counter of batches, a tensor of each batch norm. Networks do not use its value.
 const COUNTER: &str = "num_batches_tracked";
 
 /// The decoded weights of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decoded {
-    /// The buffers in the file: index in the manifest, and values in the program's order.
+    /// The index in the manifest, and the values in the program's order, of each buffer in the file.
     pub buffers: Vec<(usize, Vec<f32>)>,
-    /// Why the file's last layer is not used, if it is not.
+    /// Why the file's last layer is not used; `None` if it is used.
     pub head: Option<String>,
 }
 
-/// Encodes the weights of a state. The same weights give the same bytes.
+/// Encodes the weights of a state. The same weights always give the same bytes.
 pub fn encode(manifest: &Manifest, state: &[Vec<f32>]) -> Result<Vec<u8>, WeightsError> {
     let tensors = names::tensors(manifest)?;
     if state.len() != manifest.state.len() {
-        let what = format!("{} buffers, not {}", state.len(), manifest.state.len());
+        let what = format!("it has {} buffers, not {}", state.len(), manifest.state.len());
         return Err(WeightsError::State(what));
     }
     let mut contents = Vec::with_capacity(tensors.len());
@@ -47,25 +47,25 @@ pub fn encode(manifest: &Manifest, state: &[Vec<f32>]) -> Result<Vec<u8>, Weight
         tensor.file_order(values).iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
         contents.push((tensor.name.clone(), Dtype::F32, tensor.shape.clone(), bytes));
         if let Some(norm) = tensor.name.strip_suffix("running_var") {
-            // Torchvision's files have it, so the names are the same.
+            // Torchvision's files have the counter, so this file has it too.
             contents.push((format!("{norm}{COUNTER}"), Dtype::I64, vec![], vec![0; 8]));
         }
     }
-    let views = contents.iter().map(|(name, dtype, shape, bytes)| {
-        Ok((name, TensorView::new(*dtype, shape.clone(), bytes).map_err(WeightsError::Encode)?))
-    });
-    let views = views.collect::<Result<Vec<_>, WeightsError>>()?;
+    let mut views = Vec::with_capacity(contents.len());
+    for (name, dtype, shape, bytes) in &contents {
+        views.push((name, TensorView::new(*dtype, shape.clone(), bytes).map_err(WeightsError::Encode)?));
+    }
     let metadata = metadata(manifest).into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     let mut bytes = serialize(views, Some(metadata)).map_err(WeightsError::Encode)?;
     sort_header(&mut bytes);
     Ok(bytes)
 }
 
-/// The network and the normalisation of its images, as text.
+/// The metadata of a file: the network, and the normalisation of its images.
 fn metadata(manifest: &Manifest) -> [(&'static str, String); 7] {
     let Manifest { model, classes, size, mean, std, .. } = manifest;
     [
-        // Python's reader of safetensors requires it.
+        // Python's safetensors requires this entry.
         ("format", "pt".into()),
         ("model", model.clone()),
         ("classes", classes.to_string()),
@@ -76,27 +76,26 @@ fn metadata(manifest: &Manifest) -> [(&'static str, String); 7] {
     ]
 }
 
-/// Sorts the header by names. The crate writes its metadata in the random order of a hash map.
+/// Sorts the header by names, since the crate `safetensors` writes metadata in the random order of a hash
+/// map.
 fn sort_header(bytes: &mut [u8]) {
     type Header = BTreeMap<String, BTreeMap<String, Value>>;
     let Some((size, rest)) = bytes.split_first_chunk_mut::<8>() else { return };
     let size = usize::try_from(u64::from_le_bytes(*size)).unwrap_or(usize::MAX);
-    let Some(place) = rest.get_mut(..size) else { return };
-    let sorted = serde_json::from_slice::<Header>(place).and_then(|header| serde_json::to_vec(&header));
-    // Only the order differs, so the length is the same apart from the padding at the end.
-    if let Some((sorted, (text, spaces))) =
-        sorted.ok().and_then(|s| place.split_at_mut_checked(s.len()).map(|p| (s, p)))
-    {
-        text.copy_from_slice(&sorted);
-        spaces.fill(b' ');
-    }
+    let Some(header) = rest.get_mut(..size) else { return };
+    let parsed = serde_json::from_slice::<Header>(header);
+    let Ok(sorted) = parsed.and_then(|parsed| serde_json::to_vec(&parsed)) else { return };
+    // The sorted header has the same length, except for the padding at the end.
+    let Some((text, padding)) = header.split_at_mut_checked(sorted.len()) else { return };
+    text.copy_from_slice(&sorted);
+    padding.fill(b' ');
 }
 
-/// Decodes the file `bytes`, read from `url`, for this network. Its tensors are float32, float64, float16 or
-/// bfloat16.
+/// Decodes the file `bytes`, which was read from `url`, for this network. The tensors are float32, float64,
+/// float16 or bfloat16.
 ///
-/// A last layer that is missing, or has another number of classes, is left out, for fine-tuning on other
-/// classes. All other tensors must fit.
+/// The last layer may be missing or have another number of classes; it is then ignored, for fine-tuning on
+/// other classes. All other tensors must fit.
 pub fn decode(bytes: &[u8], url: &str, manifest: &Manifest) -> Result<Decoded, WeightsError> {
     let tensors = names::tensors(manifest)?;
     let file = SafeTensors::deserialize(bytes).map_err(|source| {
@@ -106,13 +105,13 @@ pub fn decode(bytes: &[u8], url: &str, manifest: &Manifest) -> Result<Decoded, W
     })?;
     let present: BTreeMap<&str, TensorView<'_>> = file.iter().collect();
     let head = other_head(&present, &tensors);
-    let wanted = |tensor: &&Tensor| head.is_none() || !HEAD.contains(&tensor.name.as_str());
-    let wanted: Vec<&Tensor> = tensors.iter().filter(wanted).collect();
+    let is_needed = |tensor: &&Tensor| head.is_none() || !HEAD.contains(&tensor.name.as_str());
+    let needed: Vec<&Tensor> = tensors.iter().filter(is_needed).collect();
 
     let mut differences: Vec<String> =
-        wanted.iter().filter_map(|tensor| difference(tensor, present.get(tensor.name.as_str()))).collect();
-    let known = |name: &str| name.ends_with(COUNTER) || tensors.iter().any(|tensor| tensor.name == name);
-    let others = present.keys().filter(|name| !known(name));
+        needed.iter().filter_map(|tensor| difference(tensor, present.get(tensor.name.as_str()))).collect();
+    let is_known = |name: &str| name.ends_with(COUNTER) || tensors.iter().any(|tensor| tensor.name == name);
+    let others = present.keys().filter(|name| !is_known(name));
     differences.extend(others.map(|name| format!("the network has no {name}")));
     if !differences.is_empty() {
         let count = differences.len();
@@ -126,8 +125,8 @@ pub fn decode(bytes: &[u8], url: &str, manifest: &Manifest) -> Result<Decoded, W
     }
 
     let url = SecretUrl::from(url);
-    let mut buffers = Vec::with_capacity(wanted.len());
-    for tensor in wanted {
+    let mut buffers = Vec::with_capacity(needed.len());
+    for tensor in needed {
         let values = present.get(tensor.name.as_str()).and_then(floats).unwrap_or_default();
         check_finite(tensor, &values, Some(&url))?;
         buffers.push((tensor.buffer, tensor.program_order(values)));
@@ -135,15 +134,18 @@ pub fn decode(bytes: &[u8], url: &str, manifest: &Manifest) -> Result<Decoded, W
     Ok(Decoded { buffers, head })
 }
 
-/// Why the last layer of the file cannot be used, if it is missing or has other classes.
+/// Why the last layer of the file cannot be used: it is missing, or has another number of classes. `None` if
+/// neither is so.
 fn other_head(file: &BTreeMap<&str, TensorView<'_>>, tensors: &[Tensor]) -> Option<String> {
     let ours = tensors.iter().find(|tensor| tensor.name == HEAD[0])?;
     let [classes, features] = ours.shape[..] else { return None };
     match HEAD.map(|name| file.get(name)) {
         [None, None] => Some("the file has none".into()),
         [Some(weight), Some(bias)] => match (weight.shape(), bias.shape()) {
-            (&[theirs, inputs], &[also]) if theirs == also && inputs == features && theirs != classes => {
-                Some(format!("that of the file is of {theirs} classes, and the network has {classes}"))
+            (&[outputs, inputs], &[biases])
+                if outputs == biases && inputs == features && outputs != classes =>
+            {
+                Some(format!("that of the file has {outputs} classes, and the network has {classes}"))
             }
             _ => None,
         },
@@ -151,28 +153,30 @@ fn other_head(file: &BTreeMap<&str, TensorView<'_>>, tensors: &[Tensor]) -> Opti
     }
 }
 
-/// Why a tensor of the file does not fit the network.
+/// Why a tensor of the file does not fit the network; `None` if it does.
 fn difference(ours: &Tensor, theirs: Option<&TensorView<'_>>) -> Option<String> {
     let Tensor { name, shape, .. } = ours;
     let Some(theirs) = theirs else { return Some(format!("it has no {name}")) };
     if theirs.shape() != shape {
         let hint = match (&**name, shape.get(2), theirs.shape().get(2)) {
             ("conv1.weight", Some(3), Some(7)) => {
-                " (images of fewer than 128 pixels begin with a convolution of 3x3, torchvision's networks \
-                 with one of 7x7)"
+                " (the first convolution of networks for images of fewer than 128 pixels is 3x3, that of \
+                 torchvision's networks 7x7)"
             }
-            ("conv1.weight", Some(7), Some(3)) => " (it is of a network for images of fewer than 128 pixels)",
+            ("conv1.weight", Some(7), Some(3)) => {
+                " (the file is of a network for images of fewer than 128 pixels)"
+            }
             _ => "",
         };
         return Some(format!("{name} is {:?}, and the network's is {shape:?}{hint}", theirs.shape()));
     }
     match theirs.dtype() {
         Dtype::F32 | Dtype::F64 | Dtype::F16 | Dtype::BF16 => None,
-        other => Some(format!("{name} is of the type {other}, which is none of F32, F64, F16 and BF16")),
+        other => Some(format!("{name} is of the type {other}, and not F32, F64, F16 or BF16")),
     }
 }
 
-/// The values as float32; `None` for a tensor of another type.
+/// The values of a tensor of floats, converted to float32; `None` for a tensor of another type.
 fn floats(tensor: &TensorView<'_>) -> Option<Vec<f32>> {
     let data = tensor.data();
     Some(match tensor.dtype() {

@@ -1,7 +1,7 @@
-//! Imports and exports weights: safetensors files with torchvision's names.
+//! Reads and writes weights, as safetensors files with torchvision's names.
 //!
-//! A file holds what evaluation needs: parameters and batch-norm statistics. Only checkpoints hold the state
-//! of the optimizer and of the data.
+//! A file has the parameters and the batch-norm statistics, which evaluation needs. Only checkpoints have the
+//! states of the optimizer and of the data.
 
 mod error;
 mod file;
@@ -22,7 +22,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Weights that a training starts with.
+/// Initial weights of a training.
 #[derive(Debug, Clone)]
 pub struct Initial {
     url: SecretUrl,
@@ -33,42 +33,43 @@ pub struct Initial {
 impl Initial {
     /// Reads weights from `url`, a file or an object, and checks that they fit the network. Blocks.
     pub fn read(url: &str, manifest: &Manifest) -> Result<Self, WeightsError> {
-        // Read as stored: the extension does not mean compression here.
+        // Read as stored, since here an extension does not mean that the object is compressed.
         let body = Store::default().open_stored(url).and_then(|body| body.read_all());
         let bytes = body.map_err(|source| WeightsError::Read { url: url.into(), source })?;
         let decoded = decode(&bytes, url, manifest)?;
         Ok(Self { url: url.into(), sha256: hex(&Sha256::digest(&bytes)), decoded })
     }
 
-    /// Sha256 of the file, in hexadecimal digits.
+    /// Sha256 of the file, as hexadecimal digits.
     pub fn sha256(&self) -> &str {
         &self.sha256
     }
 
-    /// Copies the weights into an initial state. Momentum, and a last layer that does not fit, keep their
+    /// Copies the weights into an initial state. The momentum, and a last layer that does not fit, keep their
     /// initial values.
     pub fn apply(self, state: &mut [Vec<f32>]) {
         for (buffer, values) in self.decoded.buffers {
-            if let Some(place) = state.get_mut(buffer) {
-                *place = values;
+            if let Some(old) = state.get_mut(buffer) {
+                *old = values;
             }
         }
     }
 }
 
-/// The line of the log. Every rank reads the file itself, and the digests show whether all read the same.
+/// The line of the log. Every rank reads the file itself; the digests show whether all ranks read the same
+/// file.
 impl fmt::Display for Initial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { url, sha256, decoded: Decoded { buffers, head } } = self;
         write!(f, "initial weights: {} tensors of {url}, sha256 {}", buffers.len(), &sha256[..16])?;
         match head {
-            Some(reason) => write!(f, "; the last layer, fc, keeps its random start: {reason}"),
+            Some(reason) => write!(f, "; the last layer, fc, keeps its random weights: {reason}"),
             None => Ok(()),
         }
     }
 }
 
-/// A written file of weights.
+/// A file of weights that was written. Its `Display` is the line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedWeights {
     url: SecretUrl,
@@ -83,7 +84,7 @@ impl fmt::Display for SavedWeights {
     }
 }
 
-/// The file's name in a directory.
+/// Name of the file, if the destination is a directory.
 const FILE: &str = "model.safetensors";
 
 /// The destination of weights.
@@ -94,8 +95,9 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// The file or object `url`; `model.safetensors` in it, if that is a directory or ends in a slash. Fails
-    /// if nothing can be written there, so that this shows before the training.
+    /// The destination `url`: a file or an object. If `url` is a directory or ends in a slash, the file is
+    /// `model.safetensors` in it. Fails if the destination cannot be written, so that this is an error before
+    /// the training.
     pub fn new(url: &str) -> Result<Self, WeightsError> {
         let url = if url.ends_with('/') || Path::new(url).is_dir() {
             format!("{}/{FILE}", url.trim_end_matches('/'))
@@ -103,21 +105,21 @@ impl Destination {
             url.to_owned()
         };
         if ObjectUrl::parse(&url).is_web() {
-            let what = "web servers take no files: name a file, or an object of a bucket";
+            let what = "a web server cannot be written to: give a file, or an object of a bucket";
             let source = ErrorKind::Unsupported(what.into()).into();
             return Err(WeightsError::Write { url: url.into(), source });
         }
         let store = Store::default();
-        // An object that is not finished never appears.
+        // Dropped without finishing it, so that no object appears.
         match store.create(&url) {
-            Ok(begun) => drop(begun),
+            Ok(object) => drop(object),
             Err(source) => return Err(WeightsError::Write { url: url.into(), source }),
         }
         Ok(Self { store, url })
     }
 
     /// Writes the weights of a state. The file appears whole or not at all. A failed write is retried after
-    /// each of `waits`. Blocks.
+    /// each of `waits`. Blocks until the file is written.
     pub fn write(
         &self,
         manifest: &Manifest,
@@ -137,7 +139,7 @@ impl Destination {
                     return Err(WeightsError::Write { url: SecretUrl::from(&self.url), source });
                 }
                 (Err(error), Some(wait)) => {
-                    eprintln!("warning: the weights are written again in {wait:?}: {}", with_causes(&error));
+                    eprintln!("warning: writing the weights is retried in {wait:?}: {}", with_causes(&error));
                     std::thread::sleep(*wait);
                 }
             }
@@ -149,6 +151,6 @@ impl Destination {
     }
 }
 
-/// Waits before the retries of a failed write. The weights are the result of the training, so giving up early
-/// would waste it.
+/// Waits before the retries of a failed write. The weights are the result of the training, so a short outage
+/// must not lose them.
 pub const RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(10)];

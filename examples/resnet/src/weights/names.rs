@@ -1,13 +1,12 @@
-//! The names and layouts of torchvision's ResNets, for the buffers of the exported programs.
+//! Maps the buffers of the exported programs to the names and layouts of torchvision's ResNets.
 //!
-//! The exporter numbers blocks over the whole network, and stores kernels as (height, width, inputs,
-//! outputs). Torchvision numbers blocks within a stage, and stores kernels as (outputs, inputs, height,
-//! width).
+//! The exporter numbers blocks over the whole network, and its kernels are (height, width, inputs, outputs).
+//! Torchvision numbers blocks within a stage, and its kernels are (outputs, inputs, height, width).
 
 use super::WeightsError;
 use crate::artifact::{Manifest, StateBuffer};
 
-/// A tensor of a file, and the buffer of the state that holds its values.
+/// A tensor of a file, and the buffer of the state that has its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tensor {
     /// Torchvision's name.
@@ -21,9 +20,9 @@ pub(super) struct Tensor {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
-    /// A vector.
+    /// A vector, which has the same layout in both.
     Same,
-    /// (positions, inputs, outputs) in the program, (outputs, inputs, positions) in the file.
+    /// A kernel: (positions, inputs, outputs) in the program, (outputs, inputs, positions) in the file.
     Kernel([usize; 3]),
 }
 
@@ -39,7 +38,8 @@ impl Tensor {
         let mut out = Vec::with_capacity(values.len());
         for output in 0..outputs {
             for input in 0..inputs {
-                out.extend((0..positions).map(|at| values[(at * inputs + input) * outputs + output]));
+                let index = |position| (position * inputs + input) * outputs + output;
+                out.extend((0..positions).map(|position| values[index(position)]));
             }
         }
         out
@@ -49,9 +49,10 @@ impl Tensor {
     pub(super) fn program_order(&self, values: Vec<f32>) -> Vec<f32> {
         let Layout::Kernel([positions, inputs, outputs]) = self.layout else { return values };
         let mut out = Vec::with_capacity(values.len());
-        for at in 0..positions {
+        for position in 0..positions {
             for input in 0..inputs {
-                out.extend((0..outputs).map(|output| values[(output * inputs + input) * positions + at]));
+                let index = |output| (output * inputs + input) * positions + position;
+                out.extend((0..outputs).map(|output| values[index(output)]));
             }
         }
         out
@@ -62,15 +63,18 @@ impl Tensor {
 /// file.
 pub(super) fn tensors(manifest: &Manifest) -> Result<Vec<Tensor>, WeightsError> {
     let blocks = Blocks::new(manifest);
-    let all = manifest.state.iter().enumerate().filter(|(_, buffer)| !is_of_optimizer(buffer));
-    let tensors = all.map(|(at, buffer)| {
-        tensor(at, buffer, &blocks).ok_or_else(|| WeightsError::Unnamed { buffer: buffer.name.clone() })
-    });
-    let tensors = tensors.collect::<Result<Vec<_>, WeightsError>>()?;
+    let mut tensors = Vec::new();
+    for (index, buffer) in manifest.state.iter().enumerate() {
+        if is_of_optimizer(buffer) {
+            continue;
+        }
+        let unnamed = || WeightsError::Unnamed { buffer: buffer.name.clone() };
+        tensors.push(tensor(index, buffer, &blocks).ok_or_else(unnamed)?);
+    }
     let mut names: Vec<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(twice) => Err(WeightsError::Unnamed { buffer: twice[0].into() }),
+        Some(duplicate) => Err(WeightsError::Unnamed { buffer: duplicate[0].into() }),
         None => Ok(tensors),
     }
 }
@@ -79,14 +83,14 @@ fn is_of_optimizer(buffer: &StateBuffer) -> bool {
     buffer.name.starts_with("opt.")
 }
 
-fn tensor(at: usize, buffer: &StateBuffer, blocks: &Blocks) -> Option<Tensor> {
+/// The tensor of buffer number `index`; `None` if torchvision has no name for it.
+fn tensor(index: usize, buffer: &StateBuffer, blocks: &Blocks) -> Option<Tensor> {
     let dims = buffer.shape.iter().map(|axis| usize::try_from(*axis).ok()).collect::<Option<Vec<_>>>()?;
+    // Refuses a shape whose number of values overflows.
     dims.iter().try_fold(1_usize, |product, axis| product.checked_mul(*axis))?;
-    let (kind, module, leaf) = {
-        let (kind, path) = buffer.name.split_once('.')?;
-        let (module, leaf) = path.rsplit_once('.')?;
-        (kind, blocks.module(module)?, leaf)
-    };
+    let (kind, path) = buffer.name.split_once('.')?;
+    let (module_path, leaf) = path.rsplit_once('.')?;
+    let module = blocks.module(module_path)?;
     let (parameter, shape, layout) = match (kind, leaf, &dims[..]) {
         ("params", "kernel", &[height, width, inputs, outputs]) => {
             let layout = Layout::Kernel([height * width, inputs, outputs]);
@@ -101,27 +105,27 @@ fn tensor(at: usize, buffer: &StateBuffer, blocks: &Blocks) -> Option<Tensor> {
         ("stats", "var", &[_]) => ("running_var", dims, Layout::Same),
         _ => return None,
     };
-    Some(Tensor { name: format!("{module}.{parameter}"), shape, buffer: at, layout })
+    Some(Tensor { name: format!("{module}.{parameter}"), shape, buffer: index, layout })
 }
 
-/// The layout of a network's blocks.
+/// The structure of a network's blocks.
 struct Blocks {
-    /// Blocks of each stage.
+    /// Number of blocks of each stage.
     stages: Vec<usize>,
-    /// Number of convolutions of a block, without that of its shortcut.
+    /// Number of convolutions of a block, not counting that of the shortcut.
     convolutions: usize,
 }
 
 impl Blocks {
     fn new(manifest: &Manifest) -> Self {
-        // A bottleneck begins with a 1x1 convolution. The number of convolutions does not tell, since the
-        // shortcut may have one.
+        // A bottleneck begins with a 1x1 convolution. The number of a block's convolutions would not
+        // distinguish the two kinds of blocks, since a shortcut may have a convolution.
         let first = manifest.state.iter().find(|buffer| buffer.name == "params.Block_0.Conv_0.kernel");
         let is_bottleneck = first.is_some_and(|kernel| kernel.shape.starts_with(&[1, 1]));
         Self { stages: manifest.stages.clone(), convolutions: if is_bottleneck { 3 } else { 2 } }
     }
 
-    /// torchvision's name of a module: `layer2.0.conv1` of `Block_2.Conv_0` in ResNet-18.
+    /// Torchvision's name of a module. In ResNet-18, that of `Block_2.Conv_0` is `layer2.0.conv1`.
     fn module(&self, path: &str) -> Option<String> {
         match path {
             "Conv_0" => return Some("conv1".into()),
@@ -141,7 +145,7 @@ impl Blocks {
         Some(format!("layer{}.{block}.{part}", stage + 1))
     }
 
-    /// The stage of a block, and its number within the stage.
+    /// The stage of a block, and the block's number within the stage.
     fn locate(&self, mut block: usize) -> Option<(usize, usize)> {
         for (stage, blocks) in self.stages.iter().enumerate() {
             match block.checked_sub(*blocks) {

@@ -11,7 +11,7 @@ fn manifest(name: &str) -> Manifest {
     Artifact::open(name).unwrap().manifest
 }
 
-/// The network with an eighth of the channels: the same buffers with fewer values.
+/// The manifest of the network with an eighth of its channels: the same buffers with fewer values.
 fn narrow(mut manifest: Manifest) -> Manifest {
     for axis in manifest.state.iter_mut().flat_map(|buffer| &mut buffer.shape) {
         *axis = if *axis >= 64 { *axis / 8 } else { *axis };
@@ -19,13 +19,13 @@ fn narrow(mut manifest: Manifest) -> Manifest {
     manifest
 }
 
-/// Finite values of all kinds in what a file holds, and zeros as momentum.
+/// A state with finite values of all kinds in the buffers of a file, and zeros as momentum.
 fn state(manifest: &Manifest, seed: u32) -> Vec<Vec<f32>> {
     let mut bits = seed;
     let mut value = || {
         bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let value = f32::from_bits(bits);
-        // The low bits of this generator are not random enough.
+        // About one value in 256 is infinite or NaN, and is replaced.
         if value.is_finite() { value } else { -0.0 }
     };
     let buffers = manifest.state.iter().map(|buffer| {
@@ -52,9 +52,10 @@ fn applied(decoded: Decoded, manifest: &Manifest) -> Vec<Vec<f32>> {
     state
 }
 
-/// The names, types, shapes and bytes of a file, as other programs write them.
+/// The type, shape and bytes of each tensor of a file, by name.
 type Contents = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
 
+/// Writes the tensors of a file again, after `change` has changed them.
 fn changed(bytes: &[u8], change: impl FnOnce(&mut Contents)) -> Vec<u8> {
     let file = SafeTensors::deserialize(bytes).unwrap();
     let mut contents: Contents = file
@@ -69,7 +70,7 @@ fn changed(bytes: &[u8], change: impl FnOnce(&mut Contents)) -> Vec<u8> {
 }
 
 #[test]
-fn every_built_in_network_is_the_same_after_a_file() {
+fn the_weights_of_every_built_in_network_are_read_as_they_were_written() {
     let names = crate::artifact::names();
     let mut seen: Vec<Manifest> = Vec::new();
     for name in names.split(", ") {
@@ -93,11 +94,11 @@ fn every_built_in_network_is_the_same_after_a_file() {
 fn the_same_weights_give_the_same_bytes() {
     let manifest = manifest("resnet8");
     let state = state(&manifest, 1);
-    let one = encode(&manifest, &state).unwrap();
+    let bytes = encode(&manifest, &state).unwrap();
     for _ in 0..5 {
-        assert!(one == encode(&manifest, &state).unwrap());
+        assert!(bytes == encode(&manifest, &state).unwrap());
     }
-    let (_, header) = SafeTensors::read_metadata(&one).unwrap();
+    let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
     let metadata = header.metadata().as_ref().unwrap();
     let expected = [
         ("format", "pt"),
@@ -115,36 +116,36 @@ fn the_same_weights_give_the_same_bytes() {
 }
 
 #[test]
-fn kernels_are_turned_as_pytorch_has_them() {
+fn kernels_have_the_layout_of_pytorch() {
     let manifest = manifest("resnet8");
     let mut state = state(&manifest, 2);
-    let at = |name: &str| manifest.state.iter().position(|buffer| buffer.name == name).unwrap();
+    let index = |name: &str| manifest.state.iter().position(|buffer| buffer.name == name).unwrap();
     // (height, width, inputs, outputs) = (3, 3, 16, 32), and (inputs, outputs) = (64, 10).
-    let (kernel, dense) = (at("params.Block_1.Conv_0.kernel"), at("params.Dense_0.kernel"));
+    let (kernel, dense) = (index("params.Block_1.Conv_0.kernel"), index("params.Dense_0.kernel"));
     for buffer in [kernel, dense] {
         state[buffer] = (0..state[buffer].len()).map(|value| value as f32).collect();
     }
     let bytes = encode(&manifest, &state).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
-    let value = |name: &str, place: usize| {
+    let value = |name: &str, index: usize| {
         let data = file.tensor(name).unwrap().data();
-        f32::from_le_bytes(data[4 * place..4 * place + 4].try_into().unwrap()) as usize
+        f32::from_le_bytes(data[4 * index..4 * index + 4].try_into().unwrap()) as usize
     };
     for (o, i, h, w) in [(0, 0, 0, 0), (31, 0, 0, 0), (5, 7, 1, 2), (31, 15, 2, 2)] {
-        let there = ((o * 16 + i) * 3 + h) * 3 + w;
-        assert_eq!(value("layer2.0.conv1.weight", there), ((h * 3 + w) * 16 + i) * 32 + o);
+        let index = ((o * 16 + i) * 3 + h) * 3 + w;
+        assert_eq!(value("layer2.0.conv1.weight", index), ((h * 3 + w) * 16 + i) * 32 + o);
     }
     for (o, i) in [(0, 63), (9, 0), (3, 5)] {
         assert_eq!(value("fc.weight", o * 64 + i), i * 10 + o);
     }
 }
 
-/// Compares with the names and shapes of torchvision's own networks in `tests/trainer/weights/`.
+/// Compares with the names and shapes of torchvision's networks, which are in `tests/trainer/weights/`.
 #[test]
 fn names_and_shapes_are_those_of_torchvision() {
     let golden = include_str!("../../tests/trainer/weights/torchvision.txt");
     let mut networks = BTreeMap::from([("resnet50", manifest("resnet50-224"))]);
-    // The built-in one is for 32 pixels and 10 classes.
+    // The built-in ResNet-18 is for 32 pixels and 10 classes.
     let mut resnet18 = manifest("resnet18");
     for buffer in &mut resnet18.state {
         let (_, name) = buffer.name.split_once('.').unwrap();
@@ -159,14 +160,14 @@ fn names_and_shapes_are_those_of_torchvision() {
     for (model, manifest) in networks {
         let expected: Vec<&str> =
             golden.lines().filter_map(|line| line.strip_prefix(model)?.strip_prefix(' ')).collect();
-        // The names of a file, and the shapes of the whole network.
+        // The names are those of a file of the narrow network, and the shapes those of the whole network.
         let network = narrow(manifest.clone());
         let bytes = encode(&network, &state(&network, 3)).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();
         let tensors = tensors(&manifest).unwrap();
         let shape = |name: &str| {
-            let found = tensors.iter().find(|tensor| tensor.name == name);
-            found.map_or(vec![], |tensor| tensor.shape.clone())
+            let tensor = tensors.iter().find(|tensor| tensor.name == name);
+            tensor.map_or(vec![], |tensor| tensor.shape.clone())
         };
         let mut ours: Vec<String> =
             file.names().into_iter().map(|name| format!("{name} {:?}", shape(name))).collect();
@@ -176,9 +177,9 @@ fn names_and_shapes_are_those_of_torchvision() {
 }
 
 #[test]
-fn other_types_are_converted() {
+fn tensors_of_other_float_types_are_converted() {
     let manifest = manifest("resnet8");
-    // Numbers that all types have.
+    // Numbers that all types represent exactly.
     let state: Vec<Vec<f32>> = state(&manifest, 4)
         .into_iter()
         .map(|values| {
@@ -195,8 +196,8 @@ fn other_types_are_converted() {
     ];
     for (dtype, convert) in types {
         let file = changed(&bytes, |contents| {
-            for (found, _, data) in contents.values_mut().filter(|(dtype, ..)| *dtype == Dtype::F32) {
-                *found = dtype;
+            for (tensor_dtype, _, data) in contents.values_mut().filter(|(dtype, ..)| *dtype == Dtype::F32) {
+                *tensor_dtype = dtype;
                 let values = data.chunks_exact(4).map(|value| f32::from_le_bytes(value.try_into().unwrap()));
                 *data = values.flat_map(convert).collect();
             }
@@ -214,7 +215,7 @@ fn other_types_are_converted() {
 }
 
 #[test]
-fn a_head_of_other_classes_is_left_out_and_all_else_must_fit() {
+fn a_last_layer_of_other_classes_is_ignored_and_all_other_tensors_must_fit() {
     let manifest = manifest("resnet8");
     let bytes = encode(&manifest, &state(&manifest, 5)).unwrap();
     let head = |classes: usize| {
@@ -257,20 +258,20 @@ fn a_head_of_other_classes_is_left_out_and_all_else_must_fit() {
 }
 
 #[test]
-fn the_first_convolution_of_large_images_does_not_fit_small_ones() {
+fn the_error_for_a_first_convolution_of_another_size_has_a_hint() {
     let small = manifest("resnet8");
     let bytes = encode(&small, &state(&small, 6)).unwrap();
     let large = changed(&bytes, |contents| {
         contents.insert("conv1.weight".into(), (Dtype::F32, vec![16, 3, 7, 7], vec![0; 16 * 147 * 4]));
     });
     let error = decode(&large, "gs://bucket/r18.safetensors", &small).unwrap_err().to_string();
-    let wanted =
-        "conv1.weight is [16, 3, 7, 7], and the network's is [16, 3, 3, 3] (images of fewer than 128";
-    assert!(error.contains(wanted) && error.contains("gs://bucket/r18.safetensors"), "{error}");
+    let expected = "conv1.weight is [16, 3, 7, 7], and the network's is [16, 3, 3, 3] (the first convolution \
+                    of networks for images of fewer than 128 pixels is 3x3";
+    assert!(error.contains(expected) && error.contains("gs://bucket/r18.safetensors"), "{error}");
 }
 
 #[test]
-fn weights_that_are_no_numbers_are_refused_in_both_directions() {
+fn nan_and_infinite_weights_are_neither_read_nor_written() {
     let manifest = manifest("resnet8");
     let mut state = state(&manifest, 7);
     let bytes = encode(&manifest, &state).unwrap();
@@ -282,18 +283,18 @@ fn weights_that_are_no_numbers_are_refused_in_both_directions() {
         assert!(matches!(&error, WeightsError::NotFinite { values: 1, .. }), "{error}");
         let message = error.to_string();
         assert!(message.contains("bn1.running_var") && message.ends_with("are not used"), "{message}");
-        let at = manifest.state.iter().position(|b| b.name == "stats.BatchNorm_0.var").unwrap();
-        state[at][3] = value;
+        let index = manifest.state.iter().position(|b| b.name == "stats.BatchNorm_0.var").unwrap();
+        state[index][3] = value;
         let error = encode(&manifest, &state).unwrap_err().to_string();
         assert!(error.contains("bn1.running_var") && error.ends_with("are not written"), "{error}");
     }
-    // Momentum is not in the file, and so may be anything.
+    // A state without one of its buffers is refused.
     let error = encode(&manifest, &state[1..]).unwrap_err();
     assert!(matches!(error, WeightsError::State(_)), "{error}");
 }
 
 #[test]
-fn networks_of_another_kind_are_refused() {
+fn networks_with_other_buffers_are_refused() {
     let good = manifest("resnet8");
     for name in
         ["params.Embed_0.kernel", "params.Block_3.Conv_0.kernel", "params.Block_0.Conv_3.kernel", "x", ""]
@@ -312,7 +313,7 @@ fn networks_of_another_kind_are_refused() {
 }
 
 #[test]
-fn files_of_pytorch_itself_are_told_to_be_converted() {
+fn the_error_for_a_file_of_torch_save_says_how_to_convert_it() {
     let manifest = manifest("resnet8");
     for start in [&b"PK\x03\x04"[..], b"\x80\x02"] {
         let error = decode(&[start, &[0; 99]].concat(), "r18.pth", &manifest).unwrap_err().to_string();
@@ -323,7 +324,7 @@ fn files_of_pytorch_itself_are_told_to_be_converted() {
 }
 
 #[test]
-fn a_directory_gets_a_file_and_a_place_that_cannot_be_written_shows_at_once() {
+fn a_directory_gets_a_file_and_a_destination_that_cannot_be_written_is_an_error_at_once() {
     let manifest = manifest("resnet8");
     let state = state(&manifest, 8);
     let dir = tempfile::tempdir().unwrap();
@@ -331,7 +332,7 @@ fn a_directory_gets_a_file_and_a_place_that_cannot_be_written_shows_at_once() {
     for (given, written) in [("", "model.safetensors"), ("a/", "a/model.safetensors"), ("b/c.bin", "b/c.bin")]
     {
         let destination = Destination::new(&path(given)).unwrap();
-        assert!(!Path::new(&path(written)).exists(), "nothing is there before it is written");
+        assert!(!Path::new(&path(written)).exists(), "there is no file before it is written");
         let saved = destination.write(&manifest, &state, &[]).unwrap();
         assert!(saved.to_string().contains(written), "{saved}");
         let initial = Initial::read(&path(written), &manifest).unwrap();
@@ -341,8 +342,8 @@ fn a_directory_gets_a_file_and_a_place_that_cannot_be_written_shows_at_once() {
         read[0][0] = 5.0;
         destination.write(&manifest, &read, &[]).unwrap();
     }
-    let left = std::fs::read_dir(dir.path().join("b")).unwrap().count();
-    assert_eq!(left, 1, "no temporary file stays");
+    let files = std::fs::read_dir(dir.path().join("b")).unwrap().count();
+    assert_eq!(files, 1, "no temporary file is left");
     std::fs::write(path("file"), "").unwrap();
     for wrong in [path("file/x.safetensors"), "nowhere://bucket/x".into(), "https://host.invalid/x".into()] {
         let error = Destination::new(&wrong).unwrap_err();
@@ -353,16 +354,16 @@ fn a_directory_gets_a_file_and_a_place_that_cannot_be_written_shows_at_once() {
 }
 
 #[test]
-fn a_file_that_is_cut_off_anywhere_is_refused() {
+fn a_file_truncated_anywhere_is_refused() {
     let manifest = manifest("resnet8");
     let bytes = encode(&manifest, &state(&manifest, 9)).unwrap();
     let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let places = (0..header)
+    let lengths = (0..header)
         .step_by(67)
         .chain([header - 1, header])
         .chain((header..bytes.len()).step_by(40_099))
         .chain([bytes.len() - 1]);
-    for length in places {
+    for length in lengths {
         let error = decode(&bytes[..length], "x", &manifest).unwrap_err();
         assert!(matches!(error, WeightsError::Format { .. }), "{length}: {error}");
     }
@@ -373,8 +374,8 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
 
     #[test]
-    fn damage_is_an_error_or_changes_values_alone(
-        places in prop::collection::vec((0_usize..12_000, any::<u8>()), 1..4),
+    fn damage_is_an_error_or_changes_only_values(
+        changes in prop::collection::vec((0_usize..12_000, any::<u8>()), 1..4),
         cut in prop::option::of(any::<prop::sample::Index>()),
     ) {
         static FILE: OnceLock<(Manifest, Vec<u8>)> = OnceLock::new();
@@ -384,16 +385,16 @@ proptest! {
             (manifest, bytes)
         });
         let mut bytes = bytes.clone();
-        for (place, byte) in places {
-            bytes[place] = byte;
+        for (offset, byte) in changes {
+            bytes[offset] = byte;
         }
         if let Some(cut) = cut {
             bytes.truncate(cut.index(bytes.len()));
         }
         if let Ok(Decoded { buffers, .. }) = decode(&bytes, "x", manifest) {
             for (buffer, values) in buffers {
-                let there = manifest.state[buffer].shape.iter().product::<i64>();
-                prop_assert_eq!(values.len() as i64, there);
+                let expected = manifest.state[buffer].shape.iter().product::<i64>();
+                prop_assert_eq!(values.len() as i64, expected);
                 prop_assert!(values.iter().all(|value| value.is_finite()));
             }
         }
@@ -405,7 +406,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(16) })]
 
     #[test]
-    fn any_finite_weights_are_the_same_after_a_file(seed: u32) {
+    fn any_finite_weights_are_read_as_they_were_written(seed: u32) {
         let manifest = manifest("resnet8");
         let before = state(&manifest, seed);
         let decoded = decode(&encode(&manifest, &before).unwrap(), "x", &manifest).unwrap();

@@ -1,6 +1,6 @@
-//! Helpers of the tests with the CPU plugin, which is downloaded on the first run. These tests are ignored
-//! unless they are asked for.
-#![allow(dead_code, missing_docs, reason = "each test program takes in all of it, and uses a part")]
+//! Helpers of the tests with the CPU plugin. It is downloaded on the first run, so these tests are ignored by
+//! default.
+#![allow(dead_code, missing_docs, reason = "some features use only a part of this file")]
 
 use resnet::artifact::Artifact;
 use resnet::data::{DataOptions, Sets, ShardData, Split, Waiting};
@@ -16,10 +16,10 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use synthetic::{Counts, Shards};
 
-/// The plugin's file.
+/// The path of the CPU plugin.
 pub fn plugin() -> PathBuf {
-    static FOUND: OnceLock<PathBuf> = OnceLock::new();
-    FOUND.get_or_init(|| plugin::cpu().expect("a CPU plugin").path).clone()
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| plugin::cpu().expect("a CPU plugin").path).clone()
 }
 
 fn library() -> &'static Plugin {
@@ -27,62 +27,66 @@ fn library() -> &'static Plugin {
     PLUGIN.get_or_init(|| Plugin::load(plugin()).expect("the plugin loads"))
 }
 
-/// Devices of the CPU plugin, which divides the machine into any number of them. All tests share them.
+/// A client of the CPU plugin with this number of devices, which all tests share.
 pub fn client(devices: i64) -> Client {
     static CLIENTS: Mutex<BTreeMap<i64, Client>> = Mutex::new(BTreeMap::new());
     let mut clients = CLIENTS.lock().unwrap();
     match clients.entry(devices) {
-        Entry::Occupied(there) => there.get().clone(),
-        Entry::Vacant(place) => place.insert(another_client(devices)).clone(),
+        Entry::Occupied(entry) => entry.get().clone(),
+        Entry::Vacant(entry) => entry.insert(another_client(devices)).clone(),
     }
 }
 
-/// Devices that this test does not share.
+/// A client with this number of devices, for one test.
 pub fn another_client(devices: i64) -> Client {
-    library().client(&[("cpu_device_count", devices).into()]).expect("it has devices")
+    library().client(&[("cpu_device_count", devices).into()]).expect("the plugin opens its devices")
 }
 
-/// A lock that is held while a program runs on several devices. If two such programs run at the same time,
-/// the plugin confuses their collectives and ends the process.
-pub type Turn = MutexGuard<'static, ()>;
+/// A lock that is held while a program runs on several devices. If two such programs ran at the same time,
+/// the plugin would mix up their collective operations and end the process.
+pub type DevicesLock = MutexGuard<'static, ()>;
 
 /// The lock, if a model on these devices needs it.
-pub fn turn(client: &Client) -> Option<Turn> {
-    static TURN: Mutex<()> = Mutex::new(());
-    (client.devices() > 1).then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
+pub fn lock_devices(client: &Client) -> Option<DevicesLock> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    if client.devices() == 1 {
+        return None;
+    }
+    Some(LOCK.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// A model and its initial state.
+/// A compiled model, and its initial state.
 struct Compiled {
     name: String,
     model: Model,
-    fresh: Vec<Vec<f32>>,
+    initial: Vec<Vec<f32>>,
 }
 
 static IDLE: Mutex<Vec<Compiled>> = Mutex::new(Vec::new());
 
-/// A model in its initial state, for one test. The next test reuses it, since compiling takes most of the
-/// time of these tests.
-pub struct Lent {
+/// A model in its initial state, which one test uses at a time. Dropping it resets the model for the next
+/// test, since compiling takes most of the time of these tests.
+pub struct PooledModel {
     compiled: Option<Compiled>,
-    _turn: Option<Turn>,
+    _lock: Option<DevicesLock>,
 }
 
 /// A model on the devices of [`client`].
-pub fn model(client: &Client, name: &str) -> Lent {
-    let turn = turn(client);
-    let found = {
+pub fn model(client: &Client, name: &str) -> PooledModel {
+    let lock = lock_devices(client);
+    let idle_model = {
         let mut idle = IDLE.lock().unwrap();
-        idle.iter().position(|compiled| compiled.name == name).map(|at| idle.swap_remove(at))
+        let index = idle.iter().position(|compiled| compiled.name == name);
+        index.map(|index| idle.swap_remove(index))
     };
-    let compiled = found.unwrap_or_else(|| {
+    let compiled = idle_model.unwrap_or_else(|| {
         let model = Model::new(client, &Artifact::open(name).unwrap(), 1).unwrap();
-        Compiled { name: name.to_owned(), fresh: model.state(0).unwrap(), model }
+        Compiled { name: name.to_owned(), initial: model.state(0).unwrap(), model }
     });
-    Lent { compiled: Some(compiled), _turn: turn }
+    PooledModel { compiled: Some(compiled), _lock: lock }
 }
 
-impl Deref for Lent {
+impl Deref for PooledModel {
     type Target = Model;
 
     fn deref(&self) -> &Model {
@@ -90,23 +94,24 @@ impl Deref for Lent {
     }
 }
 
-impl DerefMut for Lent {
+impl DerefMut for PooledModel {
     fn deref_mut(&mut self) -> &mut Model {
         &mut self.compiled.as_mut().unwrap().model
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledModel {
     fn drop(&mut self) {
         let Some(mut compiled) = self.compiled.take() else { return };
         if !std::thread::panicking() {
-            compiled.model.restore(&compiled.fresh).unwrap();
+            compiled.model.restore(&compiled.initial).unwrap();
             IDLE.lock().unwrap().push(compiled);
         }
     }
 }
 
-/// 640 + 100 of the built-in images, in shards that are written on first use: 10 steps of 64 per epoch.
+/// Shards of 640 synthetic images for training and 100 for validation, written on the first use. An epoch has
+/// 10 steps of 64 images.
 pub fn synthetic() -> &'static (Shards, Sets<ShardData>) {
     static DATA: OnceLock<(tempfile::TempDir, (Shards, Sets<ShardData>))> = OnceLock::new();
     let (_, data) = DATA.get_or_init(|| {
@@ -152,15 +157,15 @@ pub fn options(epochs: u64, steps: u64, peak: f32) -> train::TrainOptions {
     }
 }
 
-/// The log's lines of steps, each with its epoch, without the rates.
+/// The lines of a log about steps, each with its epoch and without the rates.
 pub fn losses(log: &str) -> Vec<String> {
     let mut epoch = "";
     let mut lines = Vec::new();
     for line in log.lines() {
-        if let Some(started) = line.strip_suffix(": training") {
-            epoch = started;
-        } else if let Some((what, _)) = line.split_once("  rate ") {
-            lines.push(format!("{epoch}{what}"));
+        if let Some(title) = line.strip_suffix(": training") {
+            epoch = title;
+        } else if let Some((step, _)) = line.split_once("  rate ") {
+            lines.push(format!("{epoch}{step}"));
         }
     }
     lines

@@ -1,10 +1,10 @@
-//! The second start of a training, which loads its programs from the cache.
+//! Tests of a training's second start, which loads its programs from the cache.
 
 use crate::common::{losses, plugin, synthetic};
 use std::path::Path;
 use std::process::Command;
 
-/// The output of a training of one epoch with the compile cache `cache`.
+/// Runs a training of one epoch with the compile cache `cache`, and returns its output.
 fn run(cache: &str) -> String {
     let shards = &synthetic().0;
     let mut program = Command::new(env!("CARGO_BIN_EXE_resnet"));
@@ -27,14 +27,13 @@ fn programs_from_the_cache_compute_the_same() {
     assert!(compiled.contains(" MB put into the cache in "), "{compiled}");
     let loaded = run(cache);
     assert!(loaded.contains("programs: init, step, eval loaded from the cache in "), "{loaded}");
-    // Loaded programs reuse donated buffers too.
     assert_eq!(losses(&compiled).len(), 10);
     assert_eq!(losses(&loaded), losses(&compiled));
     let accuracy =
         |log: &str| log.lines().find(|line| line.contains("validation accuracy")).unwrap().to_owned();
     let counts = |log: &str| accuracy(log).split(" in ").next().unwrap().to_owned();
     assert_eq!(counts(&loaded), counts(&compiled));
-    // Damage costs a compilation and nothing else.
+    // A damaged entry is compiled again.
     for file in
         std::fs::read_dir(&path).unwrap().map(|file| file.unwrap().path()).filter(|file| file.is_file())
     {

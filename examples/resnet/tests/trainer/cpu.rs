@@ -1,4 +1,4 @@
-//! The programs, the devices and the training loop, with the CPU plugin.
+//! Tests of the programs, the devices and the training loop with the CPU plugin.
 
 use crate::common::{another_client, client, model, options};
 use resnet::Error;
@@ -12,7 +12,7 @@ use shardstream_pjrt::{CompileOptions, PjrtError};
 use std::cell::RefCell;
 use std::io::Write;
 
-/// A training from its beginning, without checkpoints.
+/// Runs a training from its start, without checkpoints.
 fn train(
     model: &mut Model,
     options: &train::TrainOptions,
@@ -26,7 +26,8 @@ fn synthetic() -> &'static dyn Source {
     &crate::common::synthetic().1
 }
 
-fn some(split: Split, n: usize) -> Vec<HostBatch> {
+/// The first `n` batches of a split.
+fn first_batches(split: Split, n: usize) -> Vec<HostBatch> {
     synthetic().batches(split, 0).unwrap().take(n).map(Result::unwrap).collect()
 }
 
@@ -36,7 +37,7 @@ fn forty_steps_learn_four_batches() {
     let client = client(1);
     let model = &mut *model(&client, "resnet8");
     let upload = model.uploader();
-    let batches: Vec<_> = some(Split::Train, 4).iter().map(|b| upload.upload(b).unwrap()).collect();
+    let batches: Vec<_> = first_batches(Split::Train, 4).iter().map(|b| upload.upload(b).unwrap()).collect();
     let mut losses = Vec::new();
     for i in 0..40 {
         let result = model.step(&batches[i % 4], Hyper::default()).unwrap();
@@ -44,13 +45,13 @@ fn forty_steps_learn_four_batches() {
     }
     let mean = |l: &[f32]| l.iter().sum::<f32>() / l.len() as f32;
     let (first, last) = (mean(&losses[..4]), mean(&losses[36..]));
-    assert!(first > 2.0, "an untrained network knows nothing: {first}");
+    assert!(first > 2.0, "the loss of an untrained network: {first}");
     assert!(last < 0.5 * first, "{first} to {last}");
 }
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn the_same_seed_gives_the_same_network_and_another_one_another() {
+fn the_initial_state_depends_only_on_the_seed() {
     let client = client(1);
     let Artifact { manifest, init, .. } = Artifact::open("resnet8").unwrap();
     let init = client.compile(&init, manifest.init_signature(), &CompileOptions::default()).unwrap();
@@ -59,10 +60,10 @@ fn the_same_seed_gives_the_same_network_and_another_one_another() {
         let state = init.run(vec![vec![]], &[vec![&seed]]).unwrap();
         state[0].iter().map(|b| b.to_host().unwrap()).collect()
     };
-    let one = state(1);
-    assert_eq!(one, state(1));
-    assert_ne!(one, state(2));
-    for (values, buffer) in one.iter().zip(&manifest.state) {
+    let initial = state(1);
+    assert_eq!(initial, state(1));
+    assert_ne!(initial, state(2));
+    for (values, buffer) in initial.iter().zip(&manifest.state) {
         let elements = buffer.shape.iter().product::<i64>();
         assert_eq!(values.len() as i64, elements, "{}", buffer.name);
     }
@@ -70,12 +71,12 @@ fn the_same_seed_gives_the_same_network_and_another_one_another() {
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn eight_devices_agree_with_each_other_and_with_one() {
+fn eight_devices_have_the_same_state_and_the_losses_of_one_device() {
     let (eight, one) = (client(8), client(1));
     let spread = &mut *model(&eight, "resnet8-x8");
     let alone = &mut *model(&one, "resnet8");
     let hyper = Hyper { rate: 0.05, ..Hyper::default() };
-    for batch in some(Split::Train, 3) {
+    for batch in first_batches(Split::Train, 3) {
         let result = spread.step(&spread.uploader().upload(&batch).unwrap(), hyper).unwrap();
         let expected = alone.step(&alone.uploader().upload(&batch).unwrap(), hyper).unwrap();
         let (loss, correct) = result.read().unwrap();
@@ -96,7 +97,7 @@ fn bfloat16_on_eight_devices_stays_near_float32() {
     let spread = &mut *model(&eight, "resnet8-bf16-x8");
     let alone = &mut *model(&one, "resnet8");
     let hyper = Hyper { rate: 0.05, ..Hyper::default() };
-    for batch in some(Split::Train, 3) {
+    for batch in first_batches(Split::Train, 3) {
         let result = spread.step(&spread.uploader().upload(&batch).unwrap(), hyper).unwrap();
         let expected = alone.step(&alone.uploader().upload(&batch).unwrap(), hyper).unwrap();
         let (loss, expected) = (result.read().unwrap().0, expected.read().unwrap().0);
@@ -108,13 +109,13 @@ fn bfloat16_on_eight_devices_stays_near_float32() {
     }
 }
 
-/// Loss and state after one step from the same beginning.
+/// The loss and the state after one step. The model's state is then reset.
 fn one_step(model: &mut Model, hyper: Hyper) -> (f32, Vec<Vec<f32>>) {
-    let fresh = model.state(0).unwrap();
-    let batch = model.uploader().upload(&some(Split::Train, 1)[0]).unwrap();
+    let before = model.state(0).unwrap();
+    let batch = model.uploader().upload(&first_batches(Split::Train, 1)[0]).unwrap();
     let loss = model.step(&batch, hyper).unwrap().read().unwrap().0;
     let state = model.state(0).unwrap();
-    model.restore(&fresh).unwrap();
+    model.restore(&before).unwrap();
     (loss, state)
 }
 
@@ -123,48 +124,48 @@ fn one_step(model: &mut Model, hyper: Hyper) -> (f32, Vec<Vec<f32>>) {
 fn weights_decay_and_biases_do_not() {
     let client = client(1);
     let model = &mut *model(&client, "resnet8");
-    let fresh = model.state(0).unwrap();
+    let initial = model.state(0).unwrap();
     let step = |model: &mut Model, weight_decay| {
         one_step(model, Hyper { rate: 0.1, weight_decay, label_smoothing: 0.0, momentum: 0.9 })
     };
     let (loss, plain) = step(model, 0.0);
     let (same, decayed) = step(model, 0.5);
-    assert_eq!(loss, same, "of the network before the step");
+    assert_eq!(loss, same, "the loss is that of the network before the step");
     let buffers = model.manifest().state.clone();
     let mut kernels = 0;
     for (i, buffer) in buffers.iter().enumerate() {
-        let kernel = buffer.shape.len() > 1;
-        if !(kernel && buffer.name.starts_with("params.")) {
-            // Momentum and statistics have no weight decay either, except the momentum of a kernel.
-            assert!(kernel || plain[i] == decayed[i], "{}", buffer.name);
+        let is_kernel = buffer.shape.len() > 1;
+        if !(is_kernel && buffer.name.starts_with("params.")) {
+            // Only the momentum of a kernel also has weight decay.
+            assert!(is_kernel || plain[i] == decayed[i], "{}", buffer.name);
             continue;
         }
         kernels += 1;
-        for ((old, plain), decayed) in fresh[i].iter().zip(&plain[i]).zip(&decayed[i]) {
-            // In the first step, Nesterov momentum takes a gradient 1.9 times.
+        for ((old, plain), decayed) in initial[i].iter().zip(&plain[i]).zip(&decayed[i]) {
+            // In the first step, Nesterov momentum multiplies the gradient by 1.9.
             let expected = plain - 0.1 * 1.9 * 0.5 * old;
             assert!((decayed - expected).abs() < 1e-4, "{}: {decayed}, not {expected}", buffer.name);
         }
     }
     assert_eq!(kernels, 10);
-    let still =
-        one_step(model, Hyper { rate: 0.0, weight_decay: 0.5, label_smoothing: 0.1, momentum: 0.9 }).1;
+    let hyper = Hyper { rate: 0.0, weight_decay: 0.5, label_smoothing: 0.1, momentum: 0.9 };
+    let (_, unchanged) = one_step(model, hyper);
     for (i, buffer) in buffers.iter().enumerate() {
-        assert!(!buffer.name.starts_with("params.") || fresh[i] == still[i], "{}", buffer.name);
+        assert!(!buffer.name.starts_with("params.") || initial[i] == unchanged[i], "{}", buffer.name);
     }
 }
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn smoothed_labels_mix_the_losses() {
+fn the_loss_of_smoothed_labels_is_a_weighted_mean() {
     let client = client(1);
     let model = &mut *model(&client, "resnet8");
     let mut loss = |label_smoothing| {
         one_step(model, Hyper { rate: 0.1, weight_decay: 0.0, label_smoothing, momentum: 0.9 }).0
     };
-    let (hard, even, mixed) = (loss(0.0), loss(1.0), loss(0.2));
-    assert!((hard - even).abs() > 1e-3, "{hard} {even}");
-    assert!((mixed - (0.8 * hard + 0.2 * even)).abs() < 1e-4, "{mixed} of {hard} and {even}");
+    let (hard, uniform, smoothed) = (loss(0.0), loss(1.0), loss(0.2));
+    assert!((hard - uniform).abs() > 1e-3, "{hard} {uniform}");
+    assert!((smoothed - (0.8 * hard + 0.2 * uniform)).abs() < 1e-4, "{smoothed} of {hard} and {uniform}");
 }
 
 #[test]
@@ -191,7 +192,7 @@ fn padding_is_never_counted() {
         assert_eq!(valid, b.valid as u64);
         correct
     };
-    let whole = &some(Split::Validation, 1)[0];
+    let whole = &first_batches(Split::Validation, 1)[0];
     let head = |n: usize| {
         let mut b = whole.clone();
         b.labels[n..].fill(-1);
@@ -211,20 +212,20 @@ fn padding_is_never_counted() {
     tail.valid = 40;
     assert_eq!(counts[3] + correct(&tail), counts[8]);
     assert_eq!(counts[8], correct(whole));
-    assert!(counts[8] > 0, "of 64 samples some are right by chance");
+    assert!(counts[8] > 0, "some of 64 samples are correct by chance");
 }
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn a_lost_state_stays_an_error() {
-    let (client, other) = (client(1), another_client(1));
-    let here = &mut *model(&client, "resnet8");
-    let there = Model::new(&other, &Artifact::open("resnet8").unwrap(), 1).unwrap();
-    let batch = &some(Split::Train, 1)[0];
-    let foreign = there.uploader().upload(batch).unwrap();
-    assert!(matches!(here.step(&foreign, Hyper::default()), Err(Error::Pjrt(PjrtError::Mismatch { .. }))));
-    let own = here.uploader().upload(batch).unwrap();
-    assert!(matches!(here.step(&own, Hyper::default()), Err(Error::Pjrt(PjrtError::Mismatch { .. }))));
+fn after_a_failed_step_every_further_step_fails() {
+    let (client, other_client) = (client(1), another_client(1));
+    let model = &mut *model(&client, "resnet8");
+    let other = Model::new(&other_client, &Artifact::open("resnet8").unwrap(), 1).unwrap();
+    let batch = &first_batches(Split::Train, 1)[0];
+    let foreign = other.uploader().upload(batch).unwrap();
+    assert!(matches!(model.step(&foreign, Hyper::default()), Err(Error::Pjrt(PjrtError::Mismatch { .. }))));
+    let own = model.uploader().upload(batch).unwrap();
+    assert!(matches!(model.step(&own, Hyper::default()), Err(Error::Pjrt(PjrtError::Mismatch { .. }))));
 }
 
 #[test]
@@ -247,11 +248,11 @@ fn a_training_reports_epochs_and_validation() {
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn eight_devices_count_the_samples_of_all() {
+fn counts_of_eight_devices_are_over_all_devices() {
     let (eight, one) = (client(8), client(1));
     let spread = &*model(&eight, "resnet8-x8");
     let alone = &*model(&one, "resnet8");
-    let mut batch = some(Split::Validation, 1).remove(0);
+    let mut batch = first_batches(Split::Validation, 1).remove(0);
     // Three devices have samples, one of them three; the others have padding only.
     batch.labels[19..].fill(-1);
     batch.valid = 19;
@@ -260,10 +261,10 @@ fn eight_devices_count_the_samples_of_all() {
     let (eight, one) = (count(spread), count(alone));
     assert_eq!([eight.samples, one.samples], [19; 2]);
     assert!(eight.correct.abs_diff(one.correct) <= 1 && eight.top5.abs_diff(one.top5) <= 1);
-    assert!(one.top5 > one.correct && one.top5 < 19, "an untrained network has about half of them: {one:?}");
+    assert!(one.top5 > one.correct && one.top5 < 19, "about half, with an untrained network: {one:?}");
 }
 
-/// Batches for the first request; none for later ones.
+/// A source that has batches for the first request, and none for later requests.
 struct Once(RefCell<Vec<shardstream::Result<HostBatch>>>);
 
 impl Source for Once {
@@ -290,7 +291,7 @@ impl Source for Once {
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn what_is_wrong_with_the_data_ends_the_training() {
+fn errors_of_the_data_end_the_training() {
     let client = client(1);
     let model = &mut *model(&client, "resnet8");
     let options = options(1, 0, 0.1);
@@ -298,7 +299,7 @@ fn what_is_wrong_with_the_data_ends_the_training() {
         let source = Once(RefCell::new(first));
         train(model, &options, &source, &mut std::io::sink()).unwrap_err()
     };
-    let good = some(Split::Train, 1).remove(0);
+    let good = first_batches(Split::Train, 1).remove(0);
     let mut padded = good.clone();
     padded.labels[63] = -1;
     padded.valid = 63;
@@ -308,13 +309,13 @@ fn what_is_wrong_with_the_data_ends_the_training() {
     assert!(matches!(run(vec![Ok(unknown_class)]), Error::Batch(_)));
     assert!(matches!(run(vec![Ok(good.clone()), Err(shardstream::Error::step("gone"))]), Error::Data(_)));
     assert!(matches!(run(vec![]), Error::Empty("training")));
-    // Good training data, no validation data.
+    // There is training data, but no validation data.
     assert!(matches!(run(vec![Ok(good)]), Error::Empty("validation")));
 }
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn a_rate_that_is_far_too_high_is_told() {
+fn a_learning_rate_that_is_far_too_high_is_an_error() {
     let client = client(1);
     let model = &mut *model(&client, "resnet8");
     let e = train(model, &options(1, 20, 1e30), synthetic(), &mut std::io::sink()).unwrap_err();

@@ -1,8 +1,8 @@
 """Checks JobSet manifests against the types of JobSet's API: python jobset.py MANIFEST...
 
-The types are those of the package kubeflow-trainer-api, generated from JobSet's OpenAPI document. They drop fields that
-they do not know and fill in required ones that are missing, so a manifest is valid if it is the same afterwards. Ends
-with 1 and the paths of what is not.
+The types are those of the package kubeflow-trainer-api, generated from JobSet's OpenAPI document. They drop
+fields that they do not know and fill in required ones that are missing, so a manifest is valid if parsing
+leaves it unchanged. Prints the paths of all differences, and exits with 1 if there are any.
 """
 
 import sys
@@ -21,19 +21,19 @@ def differences(given, parsed, path):
         for key in parsed.keys() - given.keys():
             yield f"{path}.{key}: missing"
     elif isinstance(given, list) and isinstance(parsed, list) and len(given) == len(parsed):
-        for at, (one, other) in enumerate(zip(given, parsed)):
-            yield from differences(one, other, f"{path}[{at}]")
+        for index, (one, other) in enumerate(zip(given, parsed)):
+            yield from differences(one, other, f"{path}[{index}]")
     elif given != parsed:
-        yield f"{path}: {given!r} became {parsed!r}"
+        yield f"{path}: {given!r} was parsed as {parsed!r}"
 
 
-found = []
+problems = []
 for manifest in sys.argv[1:]:
     with open(manifest) as file:
         given = yaml.safe_load(file)
     try:
-        found += differences(given, JobSet.from_dict(given).to_dict(), manifest)
+        problems += differences(given, JobSet.from_dict(given).to_dict(), manifest)
     except ValueError as error:
-        found.append(f"{manifest}: {error}")
-print("\n".join(found) or "valid")
-sys.exit(bool(found))
+        problems.append(f"{manifest}: {error}")
+print("\n".join(problems) or "valid")
+sys.exit(bool(problems))

@@ -1,11 +1,11 @@
-//! Kills the program in the middle of an epoch, and starts it again with the same arguments.
+//! Tests that kill the program in the middle of an epoch, and start it again with the same arguments.
 
 use crate::common::{losses, plugin, synthetic};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// A training of 3 epochs of 10 steps.
+/// The command of a training of 3 epochs with 10 steps each.
 fn program(arguments: &[&str]) -> Command {
     let plugin = plugin();
     static WORK: OnceLock<tempfile::TempDir> = OnceLock::new();
@@ -18,7 +18,7 @@ fn program(arguments: &[&str]) -> Command {
     program
 }
 
-/// The log of a successful program.
+/// Runs a program that must succeed, and returns its log.
 fn log(mut program: Command) -> String {
     let output = program.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -26,20 +26,20 @@ fn log(mut program: Command) -> String {
 }
 
 /// The log of an uninterrupted training without checkpoints.
-fn undisturbed() -> &'static str {
+fn uninterrupted() -> &'static str {
     static LOG: OnceLock<String> = OnceLock::new();
     LOG.get_or_init(|| log(program(&[])))
 }
 
-/// The accuracies of each epoch and of the training, without times.
+/// The validation accuracies of each epoch and of the whole training, without times.
 fn accuracies(log: &str) -> Vec<&str> {
     let parts = log.lines().filter_map(|line| line.split_once("validation accuracy "));
     parts.map(|(_, rest)| rest.split(['i', ',']).next().unwrap()).collect()
 }
 
-/// Kills a training in its second epoch, and continues with another process.
+/// Kills a training in its second epoch, and resumes it in another process.
 fn kill_and_resume(url: &str, environment: &[(&str, &str)]) {
-    let undisturbed = undisturbed();
+    let uninterrupted = uninterrupted();
     let arguments = ["--checkpoint", url, "--checkpoint-steps", "3", "--resume"];
     let start = || {
         let mut program = program(&arguments);
@@ -50,46 +50,49 @@ fn kill_and_resume(url: &str, environment: &[(&str, &str)]) {
     let mut lines = BufReader::new(first.stdout.take().unwrap()).lines().map(Result::unwrap);
     let mut before = Vec::new();
     for line in lines.by_ref() {
-        let in_second = line.starts_with("checkpoint at step 12 ");
+        let is_in_second_epoch = line.starts_with("checkpoint at step 12 ");
         before.push(line);
-        if in_second {
+        if is_in_second_epoch {
             // SIGKILL, so that the program cannot clean up.
             first.kill().unwrap();
             break;
         }
     }
     before.extend(lines);
-    assert!(!first.wait().unwrap().success(), "it was killed");
+    assert!(!first.wait().unwrap().success(), "the process was killed");
     let before = before.join("\n");
     assert!(before.contains("no checkpoint in") && !before.contains("trained"), "{before}");
 
     let after = log(start());
-    let resumed = after.lines().find(|line| line.starts_with("resumed from ")).expect("it resumes");
-    // Some more steps may have been taken, and saved, until the kill arrived.
+    let resumed = after.lines().find(|line| line.starts_with("resumed from ")).expect("the training resumes");
+    // The training may have run and saved more steps before it was killed.
     assert!(
         resumed.contains(": epoch 2, step ") && resumed.contains("the next batch is number"),
         "{resumed}"
     );
-    let (all, before, rest) = (losses(undisturbed), losses(&before), losses(&after));
+    let (all, before, rest) = (losses(uninterrupted), losses(&before), losses(&after));
     assert_eq!(all.len(), 30);
-    let from = all.len() - rest.len();
-    assert_eq!(before, all[..before.len()], "until it was killed");
-    assert_eq!(rest, all[from..], "after it was resumed");
-    assert!((12..=before.len()).contains(&from), "no step is missing: {resumed}");
-    assert_eq!(accuracies(&after), accuracies(undisturbed)[1..]);
+    let resumed_at = all.len() - rest.len();
+    assert_eq!(before, all[..before.len()], "the losses before the kill");
+    assert_eq!(rest, all[resumed_at..], "the losses after the resume");
+    assert!((12..=before.len()).contains(&resumed_at), "no step is missing: {resumed}");
+    assert_eq!(accuracies(&after), accuracies(uninterrupted)[1..]);
 
-    // A finished training does nothing, and a new training does not start beside an old one.
+    // A finished training trains no step, and a new training in the same directory is refused.
     assert!(log(start()).contains("checkpoint-00000030.tar: all 3 epochs are done"));
-    let mut anew = program(&["--checkpoint", url]);
-    let refused = anew.envs(environment.iter().copied()).output().unwrap();
+    let mut new_training = program(&["--checkpoint", url]);
+    let refused = new_training.envs(environment.iter().copied()).output().unwrap();
     assert!(!refused.status.success());
     let message = String::from_utf8(refused.stderr).unwrap();
-    assert!(message.contains("checkpoint-00000030.tar is there already: --resume"), "{message}");
+    assert!(
+        message.contains("checkpoint-00000030.tar exists already: resume from it with --resume"),
+        "{message}"
+    );
 }
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn resumes_from_a_directory() {
+fn a_killed_training_resumes_from_a_directory() {
     let dir = tempfile::tempdir().unwrap();
     kill_and_resume(dir.path().join("run").to_str().unwrap(), &[]);
 }
@@ -97,10 +100,10 @@ fn resumes_from_a_directory() {
 #[cfg(feature = "gcs")]
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn resumes_from_a_bucket() {
+fn a_killed_training_resumes_from_a_bucket() {
     let server = crate::bucket::start();
     kill_and_resume("gs://bucket/run", &[("STORAGE_EMULATOR_HOST", &server.url(""))]);
     let requests = server.requests();
     let stored = |r: &&crate::server::Request| r.method == "PUT" && r.path().starts_with("/bucket/run");
-    assert!(requests.iter().filter(stored).count() >= 10, "every third step of 30 and more");
+    assert!(requests.iter().filter(stored).count() >= 10, "a checkpoint at every third of 30 steps");
 }

@@ -1,5 +1,5 @@
-//! The log directory: what is written, in which order, and what a store that misbehaves does to it, and to
-//! the training.
+//! The log directory: the content and order of what is written, and the effects of a failing store on it
+//! and on the training.
 
 use resnet::logdir::{Appender, AppenderSettings, LogDir};
 use shardstream::store::Store;
@@ -12,8 +12,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Settings without waits.
-fn quick() -> AppenderSettings {
+/// Settings without waits between writes.
+fn no_interval() -> AppenderSettings {
     AppenderSettings { interval: Duration::ZERO, ..AppenderSettings::default() }
 }
 
@@ -36,16 +36,16 @@ fn objects(store: &Store, url: &str) -> Vec<(String, Vec<u8>)> {
         let content = store.open(&url).unwrap().read_all().unwrap().to_vec();
         (url, content)
     };
-    listed.into_iter().map(|object| read(object.url)).filter(|(at, _)| at.starts_with(url)).collect()
+    listed.into_iter().map(|object| read(object.url)).filter(|(object, _)| object.starts_with(url)).collect()
 }
 
 #[test]
-fn a_file_is_appended_to() {
+fn a_restarted_process_appends_to_its_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("new/run/log.txt");
     let url = path.to_str().unwrap();
     for process in 0..3 {
-        let log = Appender::start(&Store::default(), url, b"header\n".to_vec(), quick()).unwrap();
+        let log = Appender::start(&Store::default(), url, b"header\n".to_vec(), no_interval()).unwrap();
         for number in process * 100..(process + 1) * 100 {
             log.write(line(number));
         }
@@ -56,7 +56,7 @@ fn a_file_is_appended_to() {
 }
 
 #[test]
-fn what_a_dropped_one_was_given_is_written() {
+fn a_dropped_appender_writes_its_records() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log.txt");
     let log = Appender::start(&Store::default(), path.to_str().unwrap(), vec![], AppenderSettings::default())
@@ -64,8 +64,8 @@ fn what_a_dropped_one_was_given_is_written() {
     log.write(line(1));
     drop(log);
     assert_eq!(fs::read(&path).unwrap(), line(1));
-    // Without records nothing is written.
-    Appender::start(&Store::default(), dir.path().join("x").to_str().unwrap(), vec![], quick())
+    // Without records, no file is created.
+    Appender::start(&Store::default(), dir.path().join("x").to_str().unwrap(), vec![], no_interval())
         .unwrap()
         .finish()
         .unwrap();
@@ -73,9 +73,9 @@ fn what_a_dropped_one_was_given_is_written() {
 }
 
 #[test]
-fn objects_are_followed_by_others_when_they_are_large() {
+fn a_full_object_is_followed_by_another() {
     let (store, url) = (memory(), "mem://bucket/run/log.txt");
-    let settings = AppenderSettings { rotate: 1000, ..quick() };
+    let settings = AppenderSettings { rotate: 1000, ..no_interval() };
     let log = Appender::start(&store, url, b"header\n".to_vec(), settings).unwrap();
     (0..1000).for_each(|number| log.write(line(number)));
     log.finish().unwrap();
@@ -89,11 +89,11 @@ fn objects_are_followed_by_others_when_they_are_large() {
     for (name, content) in &first {
         assert!(content.len() <= 1000 + 9 && content.ends_with(b"\n"), "{name}");
         assert!(content.len() >= 1000 || name == names.last().unwrap(), "{name}");
-        all.extend_from_slice(content.strip_prefix(b"header\n").expect("each begins with it"));
+        all.extend_from_slice(content.strip_prefix(b"header\n").expect("each object begins with the header"));
     }
     assert!(all == lines(0..1000));
 
-    // Another process leaves these objects unchanged, as does one with a similar name.
+    // Another process leaves these objects unchanged.
     let log = Appender::start(&store, url, vec![], settings).unwrap();
     log.write(line(1000));
     log.finish().unwrap();
@@ -103,27 +103,27 @@ fn objects_are_followed_by_others_when_they_are_large() {
 }
 
 #[test]
-fn places_that_cannot_be_meant_are_refused() {
+fn directories_that_are_certainly_mistakes_are_refused() {
     for url in ["", "/", "file:///tmp/x"] {
         assert!(LogDir::new(url, 0).is_err(), "{url:?}");
     }
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_to_is_told_at_the_end_and_stops_nobody() {
+fn a_directory_that_cannot_be_written_is_an_error_at_the_end() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let settings = AppenderSettings { on_error: |_| {}, ..quick() };
+    let settings = AppenderSettings { on_error: |_| {}, ..no_interval() };
     let dir = LogDir::over(Store::default(), file.path().to_str().unwrap(), 0, settings).unwrap();
     let mut out = Vec::new();
     let mut log = dir.log(&mut out).unwrap();
-    writeln!(log, "said").unwrap();
+    writeln!(log, "line").unwrap();
     let e = log.finish().unwrap_err();
     assert!(e.to_string().contains("log-rank-00000.txt could not be written"), "{e}");
-    assert_eq!(out, b"said\n");
+    assert_eq!(out, b"line\n");
 }
 
 #[test]
-fn the_text_goes_to_both_places() {
+fn text_is_written_to_the_output_and_to_the_log_file() {
     let dir = tempfile::tempdir().unwrap();
     let logdir = LogDir::new(&format!("{}/", dir.path().display()), 3).unwrap();
     let mut out = Vec::new();
@@ -137,9 +137,9 @@ fn the_text_goes_to_both_places() {
     assert_eq!(fs::read(dir.path().join("log-rank-00003.txt")).unwrap(), out);
 }
 
-/// If there is no room for all records, the newest ones are kept.
+/// When the pending records exceed the limit, the newest are kept.
 #[test]
-fn memory_is_bounded() {
+fn the_memory_of_pending_records_is_limited() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let nowhere = format!("{}/log.txt", file.path().display());
     let settings =
@@ -147,12 +147,15 @@ fn memory_is_bounded() {
     let log = Appender::start(&Store::default(), &nowhere, vec![], settings).unwrap();
     (0..1000).for_each(|number| log.write(line(number)));
     let debug = format!("{log:?}");
-    assert!(debug.contains("dropped: (98"), "all but the last and what is being tried: {debug}");
+    assert!(
+        debug.contains("dropped: DroppedRecords { records: 98"),
+        "all but the newest and those being written: {debug}"
+    );
     log.write(vec![0; 101]);
-    assert!(format!("{log:?}").contains("bytes: 0"), "what is too large alone is dropped too");
+    assert!(format!("{log:?}").contains("bytes: 0"), "a record above the limit is dropped too");
 }
 
-/// The scalars that [`Curves`] writes.
+/// The scalars that [`write_events`] writes, by their tags.
 type Curves = BTreeMap<String, Vec<(u64, f64)>>;
 
 fn curves() -> Curves {
@@ -173,7 +176,7 @@ fn write_events(dir: &LogDir) {
 /// Reads a directory with TensorBoard.
 fn tensorboard(dir: &Path) -> serde_json::Value {
     let python = std::env::var("SHARDSTREAM_TEST_TENSORBOARD");
-    let python = python.expect("SHARDSTREAM_TEST_TENSORBOARD is a Python with tensorboard");
+    let python = python.expect("SHARDSTREAM_TEST_TENSORBOARD must name a Python with tensorboard");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/read_events.py");
     let output = Command::new(python).arg(script).arg(dir).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -207,8 +210,8 @@ fn tensorboard_reads_the_events_of_a_directory() {
     check_events(dir.path(), 1);
 }
 
-/// Fetches all objects of a bucket as files.
-fn fetched(store: &Store, base: &str) -> (tempfile::TempDir, usize) {
+/// Downloads all objects below `base` as files.
+fn download(store: &Store, base: &str) -> (tempfile::TempDir, usize) {
     let dir = tempfile::tempdir().unwrap();
     let objects = objects(store, &format!("{base}/"));
     for (url, content) in &objects {
@@ -221,9 +224,9 @@ fn fetched(store: &Store, base: &str) -> (tempfile::TempDir, usize) {
 #[ignore = "needs Python with tensorboard: see CONTRIBUTING.md"]
 fn tensorboard_reads_the_events_of_many_objects() {
     let store = memory();
-    let settings = AppenderSettings { rotate: 2000, ..quick() };
+    let settings = AppenderSettings { rotate: 2000, ..no_interval() };
     write_events(&LogDir::over(store.clone(), "mem://bucket/run", 0, settings).unwrap());
-    let (dir, files) = fetched(&store, "mem://bucket/run");
+    let (dir, files) = download(&store, "mem://bucket/run");
     assert!(files > 5);
     check_events(dir.path(), files);
 }
@@ -264,13 +267,13 @@ mod faults {
         server.requests().iter().filter(|request| is_put(request)).count()
     }
 
-    fn wait_for(mut what: impl FnMut() -> bool) {
-        while !what() {
+    fn wait_until(mut condition: impl FnMut() -> bool) {
+        while !condition() {
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
-    /// A gate that is closed until it is opened or dropped.
+    /// A gate that is closed until it is opened.
     #[derive(Clone, Default)]
     struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -286,20 +289,21 @@ mod faults {
     }
 
     #[test]
-    fn a_slow_server_holds_nobody_up() {
+    fn writing_does_not_wait_for_a_slow_server() {
         let gate = Gate::default();
-        let passed = gate.clone();
+        let server_gate = gate.clone();
         let server = crate::bucket::start_with(move |request| {
             if is_put(request) {
-                passed.pass();
+                server_gate.pass();
             }
             None
         });
         let store = store(&server);
-        let log = Appender::start(&store, URL, vec![], AppenderSettings { rotate: 500, ..quick() }).unwrap();
+        let log =
+            Appender::start(&store, URL, vec![], AppenderSettings { rotate: 500, ..no_interval() }).unwrap();
         log.write(line(0));
-        wait_for(|| puts(&server) == 1);
-        // All of these return although the first request gets no response.
+        wait_until(|| puts(&server) == 1);
+        // These calls return although the first request has no response.
         (1..1000).for_each(|number| log.write(line(number)));
         assert_eq!(puts(&server), 1);
         gate.open();
@@ -308,45 +312,46 @@ mod faults {
     }
 
     #[test]
-    fn what_could_not_be_written_is_when_the_server_comes_back() {
-        static TOLD: AtomicUsize = AtomicUsize::new(0);
+    fn records_are_written_when_the_server_is_back() {
+        static ERRORS: AtomicUsize = AtomicUsize::new(0);
         for status in [403, 500, 503] {
-            TOLD.store(0, Ordering::SeqCst);
+            ERRORS.store(0, Ordering::SeqCst);
             let down = Arc::new(AtomicBool::new(true));
             let is_down = Arc::clone(&down);
             let server = crate::bucket::start_with(move |request| {
                 (is_put(request) && is_down.load(Ordering::SeqCst)).then(|| Reply::new(status, "down"))
             });
             let store = store(&server);
-            let on_error = |what: &str| {
-                assert!(what.contains(URL), "{what}");
-                TOLD.fetch_add(1, Ordering::SeqCst);
+            let on_error = |error: &str| {
+                assert!(error.contains(URL), "{error}");
+                ERRORS.fetch_add(1, Ordering::SeqCst);
             };
             let interval = Duration::from_millis(1);
             let log = Appender::start(
                 &store,
                 URL,
                 vec![],
-                AppenderSettings { rotate: 500, interval, on_error, ..quick() },
+                AppenderSettings { rotate: 500, interval, on_error, ..no_interval() },
             )
             .unwrap();
             for number in 0..300 {
                 log.write(line(number));
                 if number % 100 == 0 {
-                    // It is retried repeatedly.
+                    // The appender tries again and again.
                     let before = puts(&server);
-                    wait_for(|| puts(&server) > before + 2);
+                    wait_until(|| puts(&server) > before + 2);
                 }
             }
             assert!(objects(&store, URL).is_empty());
             down.store(false, Ordering::SeqCst);
             log.finish().unwrap();
             assert!(content(&store, URL) == lines(0..300), "{status}");
-            assert_eq!(TOLD.load(Ordering::SeqCst), 1, "told once");
+            assert_eq!(ERRORS.load(Ordering::SeqCst), 1, "one report of the outage");
         }
     }
 
-    /// A listing that fails must not lead to one over what an earlier process wrote.
+    /// If listing the log directory fails, nothing may be written: a new object could overwrite an earlier
+    /// process's log.
     #[test]
     fn nothing_is_overwritten_when_the_listing_fails() {
         let down = Arc::new(AtomicBool::new(false));
@@ -355,7 +360,7 @@ mod faults {
             (request.method == "GET" && is_down.load(Ordering::SeqCst)).then(|| Reply::new(500, "down"))
         });
         let store = store(&server);
-        let settings = AppenderSettings { on_error: |_| {}, ..quick() };
+        let settings = AppenderSettings { on_error: |_| {}, ..no_interval() };
         for (number, failing) in [(0, false), (1, true), (2, false)] {
             down.store(failing, Ordering::SeqCst);
             let log = Appender::start(&store, URL, vec![], settings).unwrap();
@@ -367,9 +372,9 @@ mod faults {
     }
 
     #[test]
-    fn a_server_that_stays_away_is_an_error_at_the_end() {
+    fn a_lasting_outage_is_an_error_at_the_end() {
         let server = crate::bucket::start_with(|request| is_put(request).then(|| Reply::new(403, "")));
-        let settings = AppenderSettings { on_error: |_| {}, ..quick() };
+        let settings = AppenderSettings { on_error: |_| {}, ..no_interval() };
         let log = Appender::start(&store(&server), URL, vec![], settings).unwrap();
         log.write(line(0));
         let e = log.finish().unwrap_err();
@@ -377,16 +382,16 @@ mod faults {
     }
 
     #[test]
-    fn a_server_that_never_answers_is_waited_for_no_longer_than_said() {
+    fn finish_does_not_wait_longer_than_its_timeout() {
         let gate = Gate::default();
-        let passed = gate.clone();
+        let server_gate = gate.clone();
         let server = crate::bucket::start_with(move |request| {
             if is_put(request) {
-                passed.pass();
+                server_gate.pass();
             }
             None
         });
-        let settings = AppenderSettings { finish_timeout: Duration::from_millis(50), ..quick() };
+        let settings = AppenderSettings { finish_timeout: Duration::from_millis(50), ..no_interval() };
         let log = Appender::start(&store(&server), URL, vec![], settings).unwrap();
         log.write(line(0));
         assert!(matches!(log.finish(), Err(LogDirError::Late { .. })));
@@ -394,26 +399,26 @@ mod faults {
     }
 
     #[test]
-    fn the_oldest_is_dropped_when_a_server_is_away_for_too_long() {
+    fn the_oldest_records_are_dropped_in_a_long_outage() {
         let down = Arc::new(AtomicBool::new(true));
         let is_down = Arc::clone(&down);
         let server = crate::bucket::start_with(move |request| {
             (is_put(request) && is_down.load(Ordering::SeqCst)).then(|| Reply::new(403, ""))
         });
         let store = store(&server);
-        let settings = AppenderSettings { on_error: |_| {}, max_pending: 100, rotate: 20, ..quick() };
+        let settings = AppenderSettings { on_error: |_| {}, max_pending: 100, rotate: 20, ..no_interval() };
         let log = Appender::start(&store, URL, b"header\n".to_vec(), settings).unwrap();
         (0..1000).for_each(|number| log.write(line(number)));
-        wait_for(|| puts(&server) > 3);
+        wait_until(|| puts(&server) > 3);
         (1000..2000).for_each(|number| log.write(line(number)));
         down.store(false, Ordering::SeqCst);
         let e = log.finish().unwrap_err();
         let LogDirError::Dropped { records, bytes, .. } = &e else { panic!("{e}") };
         let text = String::from_utf8(content(&store, URL)).unwrap().replace("header\n", "");
-        let there: Vec<usize> =
+        let written: Vec<usize> =
             text.lines().map(|line| line.strip_prefix("line ").unwrap().parse().unwrap()).collect();
-        assert!(there.is_sorted_by(|a, b| a < b) && there.ends_with(&[1998, 1999]), "{text}");
-        assert_eq!(there.len() as u64 + records, 2000);
+        assert!(written.is_sorted_by(|a, b| a < b) && written.ends_with(&[1998, 1999]), "{text}");
+        assert_eq!(written.len() as u64 + records, 2000);
         assert_eq!(text.len() as u64 + bytes, lines(0..2000).len() as u64);
     }
 
@@ -422,9 +427,9 @@ mod faults {
     fn tensorboard_reads_the_events_of_a_bucket() {
         let server = crate::bucket::start();
         let store = store(&server);
-        let settings = AppenderSettings { rotate: 4000, ..quick() };
+        let settings = AppenderSettings { rotate: 4000, ..no_interval() };
         write_events(&LogDir::over(store.clone(), "gs://bucket/run", 0, settings).unwrap());
-        let (dir, files) = fetched(&store, "gs://bucket/run");
+        let (dir, files) = download(&store, "gs://bucket/run");
         assert!(files > 2);
         check_events(dir.path(), files);
     }

@@ -1,4 +1,4 @@
-//! The tests of the trainer, with the CPU plugin, with JAX, and without either.
+//! The tests of the trainer. Some need the CPU plugin, JAX or other programs.
 
 mod common;
 mod compile_cache;
@@ -22,7 +22,7 @@ mod child;
 #[path = "../../../../crates/pjrt/tests/made_up/build.rs"]
 mod build;
 
-// The server that the library's own tests use.
+// The server of the library's tests.
 #[cfg(feature = "gcs")]
 #[allow(dead_code)]
 #[path = "../../../../tests/support/bucket.rs"]

@@ -1,4 +1,4 @@
-//! One process with eight devices, and eight processes with one each.
+//! Tests of one process with eight devices, and of several processes with a part of the devices each.
 
 use crate::common::{plugin, synthetic};
 use std::io::{BufRead, BufReader};
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// The program on eight devices.
+/// The command of a training on eight devices.
 fn program(arguments: &[&str]) -> Command {
     let plugin = plugin();
     let shards = &synthetic().0;
@@ -18,14 +18,14 @@ fn program(arguments: &[&str]) -> Command {
     program
 }
 
-/// The output of a successful program.
+/// Runs a program that must succeed, and returns its output.
 fn log(mut program: Command) -> String {
     let Output { status, stdout, stderr } = program.output().unwrap();
     assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
     String::from_utf8(stdout).unwrap()
 }
 
-/// The digests of an epoch, of all processes together: samples, order, content.
+/// The digest of an epoch over all processes: number of samples, order, content.
 fn digest(log: &str, epoch: usize, processes: usize) -> [u64; 3] {
     let what = format!("epoch {epoch}: digest of the order ");
     let digests: Vec<&str> =
@@ -35,15 +35,14 @@ fn digest(log: &str, epoch: usize, processes: usize) -> [u64; 3] {
         let mut parts = digest.split('-');
         let mut next = |radix| u64::from_str_radix(parts.next().unwrap(), radix).unwrap();
         let parts = [next(10), next(16), next(16)];
-        std::array::from_fn(|at| sum[at].wrapping_add(parts[at]))
+        std::array::from_fn(|i| sum[i].wrapping_add(parts[i]))
     })
 }
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn one_process_for_all_devices_and_one_for_each_take_the_same_global_batches() {
-    let one = program(&[]);
-    let one = log(one);
+fn one_process_for_all_devices_and_one_for_each_read_the_same_global_batches() {
+    let one = log(program(&[]));
     assert!(one.contains("rank 0 of 1 has 8 of the devices"), "{one}");
     let eight = log(program(&["--spawn", "8", "--dry-run=1"]));
     assert_eq!(eight.matches("has 1 of the devices").count(), 8, "{eight}");
@@ -67,15 +66,15 @@ fn processes_that_the_plugin_cannot_join_are_refused_and_all_end() {
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(errors.contains("resnet8-x8") && errors.contains("for 8 device(s)"), "{errors}");
     assert!(errors.contains("of 4 ended with") && errors.contains("the others were ended"), "{errors}");
-    let three = self::program(&["--spawn", "3", "--dry-run"]).output().unwrap();
-    let errors = String::from_utf8(three.stderr).unwrap();
-    assert!(errors.contains("8 devices, which 3 processes cannot share"), "{errors}");
+    let output = self::program(&["--spawn", "3", "--dry-run"]).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("8 devices, which cannot be divided among 3 processes"), "{errors}");
 }
 
-/// The child processes of a process.
+/// The ids of the child processes of a process.
 #[cfg(target_os = "linux")]
-fn children(of: u32) -> Vec<u32> {
-    let path = format!("/proc/{of}/task/{of}/children");
+fn children(parent: u32) -> Vec<u32> {
+    let path = format!("/proc/{parent}/task/{parent}/children");
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
@@ -85,7 +84,7 @@ fn kill(pid: u32) {
     assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
 }
 
-/// Processes in the middle of an epoch that takes hours.
+/// Starts two processes whose steps take an hour, and waits until both are training.
 #[cfg(target_os = "linux")]
 fn endless() -> std::process::Child {
     let mut program = program(&["--spawn", "2", "--dry-run=3600000"]);
@@ -99,7 +98,7 @@ fn endless() -> std::process::Child {
 #[cfg(target_os = "linux")]
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn when_one_process_dies_the_others_are_ended() {
+fn if_one_process_dies_the_others_are_ended() {
     let mut parent = endless();
     let processes = children(parent.id());
     assert_eq!(processes.len(), 2);
@@ -111,19 +110,19 @@ fn when_one_process_dies_the_others_are_ended() {
 #[cfg(target_os = "linux")]
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn when_the_first_process_dies_those_that_it_has_started_end() {
+fn if_the_parent_dies_its_processes_end() {
     let mut parent = endless();
     let processes = children(parent.id());
     kill(parent.id());
     parent.wait().unwrap();
-    let begun = Instant::now();
-    // An ended process stays as a zombie if nothing reaps orphans.
+    let start = Instant::now();
+    // An ended process remains as a zombie if the system does not reap orphans.
     let ended = |pid: &u32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         status.is_empty() || status.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z"))
     };
     while !processes.iter().all(ended) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "they continue without it");
+        assert!(start.elapsed() < Duration::from_secs(60), "the processes continue without their parent");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -11,8 +11,8 @@ use resnet::train::{Start, TrainContext, TrainOptions, train};
 use shardstream::State;
 use std::path::Path;
 
-/// The data of [`synthetic`], which fails after some batches.
-struct Failing {
+/// The data of [`synthetic`], with a failure after some batches of one epoch.
+struct FailingSource {
     split: Split,
     epoch: u64,
     /// Number of batches before the failure.
@@ -22,9 +22,9 @@ struct Failing {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Failure {
-    /// The data fails.
+    /// Reading the data fails.
     Data,
-    /// The batch is refused, for which nothing is saved, as after a kill.
+    /// The trainer refuses the batch, as it is not full. It then saves nothing, as if it was killed.
     Batch,
 }
 
@@ -32,7 +32,7 @@ fn sets() -> &'static Sets<ShardData> {
     &synthetic().1
 }
 
-impl Source for Failing {
+impl Source for FailingSource {
     fn batches(&self, split: Split, epoch: u64) -> resnet::Result<HostBatches> {
         let batches = sets().batches(split, epoch)?;
         if (split, epoch) != (self.split, self.epoch) {
@@ -42,10 +42,10 @@ impl Source for Failing {
             return Ok(Box::new(batches.take(self.after).chain([Err(shardstream::Error::step("bad"))])));
         }
         let after = self.after;
-        let short = move |(number, batch): (usize, shardstream::Result<HostBatch>)| {
+        let shorten = move |(number, batch): (usize, shardstream::Result<HostBatch>)| {
             batch.map(|batch| HostBatch { valid: batch.valid - usize::from(number == after), ..batch })
         };
-        Ok(Box::new(batches.enumerate().map(short)))
+        Ok(Box::new(batches.enumerate().map(shorten)))
     }
 
     fn steps(&self, split: Split) -> Option<u64> {
@@ -89,30 +89,30 @@ fn bits(state: &[Vec<f32>]) -> Vec<Vec<u32>> {
     state.iter().map(|buffer| buffer.iter().map(|v| v.to_bits()).collect()).collect()
 }
 
-fn place(dir: &Path, options: &TrainOptions) -> Checkpoints {
+fn checkpoints(dir: &Path, options: &TrainOptions) -> Checkpoints {
     Checkpoints::new(dir.to_str().unwrap(), &Artifact::open("resnet8").unwrap(), 1, options.inputs()).unwrap()
 }
 
-fn saving(saver: &mut Saver) -> TrainContext<'_> {
+fn context(saver: &mut Saver) -> TrainContext<'_> {
     TrainContext { saver: Some(saver), ..TrainContext::default() }
 }
 
 /// Resumes from the newest checkpoint in `dir`.
 fn resume(model: &mut Model, dir: &Path, options: &TrainOptions, every: u64) -> (String, Outcome) {
     let mut log = Vec::new();
-    let place = place(dir, options);
-    let checkpoint = place.begin(true, &mut log).unwrap().expect("there is one");
+    let checkpoints = checkpoints(dir, options);
+    let checkpoint = checkpoints.begin(true, &mut log).unwrap().expect("a checkpoint");
     model.restore(&checkpoint.tensors).unwrap();
-    let mut saver = Saver::new(place, every);
+    let mut saver = Saver::new(checkpoints, every);
     let summary =
-        train(model, options, sets(), Start::from(&checkpoint), saving(&mut saver), &mut log).unwrap();
+        train(model, options, sets(), Start::from(&checkpoint), context(&mut saver), &mut log).unwrap();
     let outcome = outcome(&log, &summary, model);
     (String::from_utf8(log).unwrap(), outcome)
 }
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn killed_anywhere_it_ends_as_if_it_had_not_been() {
+fn a_killed_and_resumed_training_equals_an_uninterrupted_one() {
     let client = client(1);
     let options = options(2, 0, 0.1);
     let model = &mut *model(&client, "resnet8");
@@ -120,14 +120,15 @@ fn killed_anywhere_it_ends_as_if_it_had_not_been() {
     let mut log = Vec::new();
     let summary =
         train(model, &options, sets(), Start::default(), TrainContext::default(), &mut log).unwrap();
-    let undisturbed = outcome(&log, &summary, model);
-    assert_eq!((undisturbed.losses.len(), summary.epochs.len()), (10, 2));
+    let uninterrupted = outcome(&log, &summary, model);
+    assert_eq!((uninterrupted.losses.len(), summary.epochs.len()), (10, 2));
 
     use Split::{Train, Validation};
-    for (split, epoch, after, every, resumed) in [
-        // In the first epoch, between two lines of the log; two batches more were trained on, and are again.
+    for (split, epoch, after, every, position) in [
+        // In the first epoch, between two lines of the log. The last two steps were not saved, and are
+        // repeated.
         (Train, 0, 7, 5, "epoch 1, step 5; 320 samples of the epoch are done, the next batch is number 6"),
-        // In the second, of whose length the rate depends on the first.
+        // In the second epoch, whose learning rates depend on the number of steps of the first.
         (Train, 1, 9, 9, "epoch 2, step 8; 512 samples of the epoch are done, the next batch is number 9"),
         // Between two epochs.
         (Train, 1, 3, 0, "epoch 1 is done, epoch 2 is next"),
@@ -143,66 +144,68 @@ fn killed_anywhere_it_ends_as_if_it_had_not_been() {
         let dir = tempfile::tempdir().unwrap();
         model.restore(&fresh).unwrap();
         let mut log = Vec::new();
-        let mut saver = Saver::new(place(dir.path(), &options), every);
-        // Validation takes batches that are not full.
+        let mut saver = Saver::new(checkpoints(dir.path(), &options), every);
+        // Validation accepts batches that are not full.
         let failure = if split == Train { Failure::Batch } else { Failure::Data };
-        let source = Failing { split, epoch, after, failure };
-        let killed = train(model, &options, &source, Start::default(), saving(&mut saver), &mut log);
+        let source = FailingSource { split, epoch, after, failure };
+        let killed = train(model, &options, &source, Start::default(), context(&mut saver), &mut log);
         assert!(matches!(killed, Err(Error::Data(_) | Error::Batch(_))), "{killed:?}");
         drop(saver);
         let before = losses(std::str::from_utf8(&log).unwrap());
-        assert_eq!(before, undisturbed.losses[..before.len()], "checkpoints change nothing");
+        assert_eq!(before, uninterrupted.losses[..before.len()], "checkpoints do not change the losses");
 
-        let (log, end) = resume(model, dir.path(), &options, every);
-        assert!(log.contains(&format!(": {resumed}\n")), "{log}");
-        let from = undisturbed.losses.len() - end.losses.len();
-        assert!(from <= before.len(), "no line is missing: {log}");
-        assert_eq!(end.losses, undisturbed.losses[from..], "{log}");
-        assert_eq!(end.epochs, undisturbed.epochs);
-        assert!(end.weights == undisturbed.weights, "the weights differ");
+        let (log, resumed) = resume(model, dir.path(), &options, every);
+        assert!(log.contains(&format!(": {position}\n")), "{log}");
+        let first = uninterrupted.losses.len() - resumed.losses.len();
+        assert!(first <= before.len(), "lines are missing: {log}");
+        assert_eq!(resumed.losses, uninterrupted.losses[first..], "{log}");
+        assert_eq!(resumed.epochs, uninterrupted.epochs);
+        assert!(resumed.weights == uninterrupted.weights, "the weights differ");
 
         // All epochs are done, so nothing is trained.
         let (log, again) = resume(model, dir.path(), &options, every);
         assert!(log.contains("checkpoint-00000020.tar: all 2 epochs are done\n"), "{log}");
-        assert!(again.losses.is_empty() && again.epochs == end.epochs && again.weights == end.weights);
+        assert!(
+            again.losses.is_empty() && again.epochs == resumed.epochs && again.weights == resumed.weights
+        );
     }
 }
 
-/// As a signal does.
+/// A failure of the data saves a checkpoint as a signal does.
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn a_failure_of_the_data_saves_the_training_at_its_last_step() {
+fn a_failure_of_the_data_saves_a_checkpoint_at_the_last_step() {
     let client = client(1);
     let options = options(2, 0, 0.1);
     let model = &mut *model(&client, "resnet8");
     let dir = tempfile::tempdir().unwrap();
-    let mut saver = Saver::new(place(dir.path(), &options), 5);
-    let source = Failing { split: Split::Train, epoch: 0, after: 7, failure: Failure::Data };
+    let mut saver = Saver::new(checkpoints(dir.path(), &options), 5);
+    let source = FailingSource { split: Split::Train, epoch: 0, after: 7, failure: Failure::Data };
     let mut log = Vec::new();
-    let failed = train(model, &options, &source, Start::default(), saving(&mut saver), &mut log);
+    let failed = train(model, &options, &source, Start::default(), context(&mut saver), &mut log);
     assert!(matches!(failed, Err(Error::Data(_))), "{failed:?}");
     drop(saver);
     let before = losses(std::str::from_utf8(&log).unwrap());
-    let (log, end) = resume(model, dir.path(), &options, 5);
-    let from = ": epoch 1, step 7; 448 samples of the epoch are done, the next batch is number 8\n";
-    assert!(log.contains(from), "{log}");
-    assert_eq!((before.len() + end.losses.len(), end.epochs.len()), (10, 2), "{log}");
+    let (log, resumed) = resume(model, dir.path(), &options, 5);
+    let position = ": epoch 1, step 7; 448 samples of the epoch are done, the next batch is number 8\n";
+    assert!(log.contains(position), "{log}");
+    assert_eq!((before.len() + resumed.losses.len(), resumed.epochs.len()), (10, 2), "{log}");
 }
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn a_limit_of_steps_holds_for_a_resumed_epoch_too() {
+fn the_step_limit_includes_the_steps_before_a_resume() {
     let client = client(1);
     let options = options(2, 6, 0.1);
     let model = &mut *model(&client, "resnet8");
     let dir = tempfile::tempdir().unwrap();
-    let mut saver = Saver::new(place(dir.path(), &options), 4);
-    let source = Failing { split: Split::Train, epoch: 0, after: 5, failure: Failure::Batch };
+    let mut saver = Saver::new(checkpoints(dir.path(), &options), 4);
+    let source = FailingSource { split: Split::Train, epoch: 0, after: 5, failure: Failure::Batch };
     let mut log = Vec::new();
-    train(model, &options, &source, Start::default(), saving(&mut saver), &mut log).unwrap_err();
+    train(model, &options, &source, Start::default(), context(&mut saver), &mut log).unwrap_err();
     drop(saver);
-    let (log, end) = resume(model, dir.path(), &options, 4);
-    assert_eq!(end.epochs.iter().map(|e| (e.0, e.1)).collect::<Vec<_>>(), [(6, 384); 2], "{log}");
+    let (log, resumed) = resume(model, dir.path(), &options, 4);
+    assert_eq!(resumed.epochs.iter().map(|e| (e.0, e.1)).collect::<Vec<_>>(), [(6, 384); 2], "{log}");
     for line in ["checkpoint at step 6 (epoch 1 done)", "checkpoint at step 8 (epoch 2, step 2 of it)"] {
         assert_eq!(log.matches(line).count(), 1, "{log}");
     }
@@ -210,14 +213,14 @@ fn a_limit_of_steps_holds_for_a_resumed_epoch_too() {
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn a_checkpoint_that_cannot_be_written_does_not_end_the_training() {
+fn a_training_continues_after_a_failed_checkpoint() {
     let client = client(1);
     let options = options(1, 4, 0.1);
     let model = &mut *model(&client, "resnet8");
     let file = tempfile::NamedTempFile::new().unwrap();
-    let mut saver = Saver::new(place(file.path(), &options), 1);
+    let mut saver = Saver::new(checkpoints(file.path(), &options), 1);
     let mut log = Vec::new();
-    let done = train(model, &options, sets(), Start::default(), saving(&mut saver), &mut log);
+    let done = train(model, &options, sets(), Start::default(), context(&mut saver), &mut log);
     assert_eq!(done.unwrap().epochs.len(), 1);
     let log = String::from_utf8(log).unwrap();
     assert!(log.contains("warning: no checkpoint at step 1 "), "{log}");
@@ -225,21 +228,21 @@ fn a_checkpoint_that_cannot_be_written_does_not_end_the_training() {
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn a_state_is_restored_on_all_devices_bit_for_bit() {
+fn a_state_is_restored_exactly_on_all_devices() {
     let client = client(8);
     let model = &mut *model(&client, "resnet8-x8");
     let mut state = model.state(0).unwrap();
-    let odd = [f32::NAN, -0.0, f32::INFINITY, f32::MIN_POSITIVE / 2.0, f32::from_bits(0x7fc0_1234)];
-    for (at, buffer) in state.iter_mut().enumerate() {
-        buffer[0] = odd[at % odd.len()];
+    let special = [f32::NAN, -0.0, f32::INFINITY, f32::MIN_POSITIVE / 2.0, f32::from_bits(0x7fc0_1234)];
+    for (index, buffer) in state.iter_mut().enumerate() {
+        buffer[0] = special[index % special.len()];
     }
     model.restore(&state).unwrap();
     for device in 0..8 {
         assert!(bits(&model.state(device).unwrap()) == bits(&state), "device {device}");
     }
-    let other = state.split_off(3);
-    assert!(matches!(model.restore(&other), Err(Error::State { .. })));
+    let incomplete = state.split_off(3);
+    assert!(matches!(model.restore(&incomplete), Err(Error::State { .. })));
     state = vec![vec![0.0; 3]; model.manifest().state.len()];
     assert!(matches!(model.restore(&state), Err(Error::Pjrt(shardstream_pjrt::PjrtError::Mismatch { .. }))));
-    assert_eq!(model.state(7).unwrap().len(), model.manifest().state.len(), "it is as it was");
+    assert_eq!(model.state(7).unwrap().len(), model.manifest().state.len(), "the state is unchanged");
 }

@@ -21,10 +21,11 @@ fn program(arguments: &[&str]) -> Command {
     program
 }
 
-/// One process that trains.
-const ONE: &[&str] = &[];
-/// Two processes in a dry run: the CPU plugin cannot join processes. An epoch takes a second.
-const TWO: &[&str] = &["--artifact", "resnet8-x8", "--spawn", "2", "--dry-run=100", "--streams", "8"];
+/// Arguments of a training in one process.
+const ONE_PROCESS: &[&str] = &[];
+/// Arguments of a dry run in two processes: the CPU plugin cannot join processes. An epoch takes a second.
+const TWO_PROCESSES: &[&str] =
+    &["--artifact", "resnet8-x8", "--spawn", "2", "--dry-run=100", "--streams", "8"];
 
 fn send(signal: Signal, to: &Child) {
     kill(Pid::from_raw(to.id() as i32), signal).unwrap();
@@ -40,11 +41,11 @@ fn text(bytes: &[u8]) -> String {
 
 /// Waits for a line that contains `what`, and returns the output so far.
 fn read_until(child: &mut Child, what: &str) -> String {
-    let mut said = String::new();
+    let mut output = String::new();
     let mut out = BufReader::new(child.stdout.take().unwrap());
-    while out.read_line(&mut said).unwrap() > 0 && !said.lines().last().unwrap().contains(what) {}
+    while out.read_line(&mut output).unwrap() > 0 && !output.lines().last().unwrap().contains(what) {}
     child.stdout = Some(out.into_inner());
-    said
+    output
 }
 
 /// Digests of the epochs, of each process, without repetitions.
@@ -56,35 +57,35 @@ fn digests(log: &str) -> Vec<&str> {
 }
 
 /// Stops trainings at random times, and resumes them with the same command until they are done.
-fn stops_and_resumes(arguments: &[&str]) {
-    let undisturbed = || {
-        let begun = Instant::now();
+fn stop_and_resume(arguments: &[&str]) {
+    let uninterrupted = || {
+        let start = Instant::now();
         let output = program(arguments).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
-        (text(&output.stdout), begun.elapsed())
+        (text(&output.stdout), start.elapsed())
     };
-    // The first start compiles, unless another test has; the other starts are as fast as the second.
-    let _ = undisturbed();
-    let (undisturbed, signal_within) = undisturbed();
+    // The first start compiles, unless another test has done so; the later ones load from the cache.
+    let _ = uninterrupted();
+    let (uninterrupted, duration) = uninterrupted();
     let runs = std::env::var("RESNET_TEST_SIGNALS").map_or(2, |runs| runs.parse().unwrap());
     let mut stopped = 0;
     for run in 0..runs {
         let dir = tempfile::tempdir().unwrap();
-        let place = dir.path().join("run");
-        let place = place.to_str().unwrap();
+        let checkpoints = dir.path().join("run");
+        let checkpoints = checkpoints.to_str().unwrap();
         let mut rng = Rng::new(7, run, arguments.len() as u64);
-        let mut all = String::new();
+        let mut log = String::new();
         // A run may be stopped before its first step; the last run is not stopped.
         for attempt in 0..4 {
             let mut program = program(arguments);
-            let child = start(program.args(["--checkpoint", place, "--resume", "auto"]));
+            let child = start(program.args(["--checkpoint", checkpoints, "--resume", "auto"]));
             if attempt < 3 {
-                std::thread::sleep(signal_within.mul_f64(rng.below(1000) as f64 / 1000.0));
+                std::thread::sleep(duration.mul_f64(rng.below(1000) as f64 / 1000.0));
                 send(if rng.below(2) == 0 { Signal::SIGTERM } else { Signal::SIGINT }, &child);
             }
             let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
             let (stdout, stderr) = (text(&stdout), text(&stderr));
-            all += &stdout;
+            log += &stdout;
             if status.success() {
                 break;
             }
@@ -92,36 +93,36 @@ fn stops_and_resumes(arguments: &[&str]) {
             assert!(attempt < 3 && stderr.contains("stopped"), "{stderr}");
             stopped += 1;
         }
-        assert_eq!(digests(&all), digests(&undisturbed), "run {run}");
-        if arguments == ONE {
-            assert_eq!(losses(&all), losses(&undisturbed), "run {run}");
+        assert_eq!(digests(&log), digests(&uninterrupted), "run {run}");
+        if arguments == ONE_PROCESS {
+            assert_eq!(losses(&log), losses(&uninterrupted), "run {run}");
         }
     }
-    assert!(stopped > 0, "no signal came in time");
+    assert!(stopped > 0, "every run ended before its signal");
 }
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn a_stopped_training_resumes_with_the_losses_of_an_undisturbed_one() {
-    stops_and_resumes(ONE);
+fn a_stopped_and_resumed_training_has_the_losses_of_an_uninterrupted_one() {
+    stop_and_resume(ONE_PROCESS);
 }
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn spawned_processes_stop_after_the_same_step_and_resume() {
-    stops_and_resumes(TWO);
+    stop_and_resume(TWO_PROCESSES);
 }
 
 /// Starts two ranks separately and signals one. Both stop after the same step, and resume there.
-fn one_of_two_ranks_is_signalled(place: &str, environment: &[(&str, &str)]) {
+fn signal_one_of_two_ranks(checkpoints: &str, environment: &[(&str, &str)]) {
     let start_rank = |rank: &str| {
         let arguments = ["--artifact", "resnet8-x8", "--dry-run=100", "--streams", "8", "--rank", rank];
         let mut program = program(&arguments);
-        program.args(["--world-size", "2", "--checkpoint", place, "--resume", "auto"]);
+        program.args(["--world-size", "2", "--checkpoint", checkpoints, "--resume", "auto"]);
         start(program.envs(environment.iter().copied()))
     };
     let (mut first, second) = (start_rank("0"), start_rank("1"));
-    let begun = read_until(&mut first, "  step      4 ");
+    let log = read_until(&mut first, "  step      4 ");
     send(Signal::SIGTERM, &first);
     let [first, second] = [first, second].map(|child| child.wait_with_output().unwrap());
     for Output { status, stderr, .. } in [&first, &second] {
@@ -132,41 +133,41 @@ fn one_of_two_ranks_is_signalled(place: &str, environment: &[(&str, &str)]) {
         stderr.lines().find_map(|line| line.split_once("stopped after step ")).expect(&stderr).1.to_owned()
     };
     assert_eq!(stopped_after(&first.stderr), stopped_after(&second.stderr));
-    // The notes of the first run stop no rank, whichever starts first.
+    // The notes that the first run left must not stop a rank of the second, in whichever order these start.
     let second_resumed = start_rank("1");
     std::thread::sleep(Duration::from_secs(3));
     let resumed = [start_rank("0"), second_resumed].map(|child| child.wait_with_output().unwrap());
-    let mut all = begun + &text(&first.stdout) + &text(&second.stdout);
+    let mut log = log + &text(&first.stdout) + &text(&second.stdout);
     for Output { status, stdout, stderr } in &resumed {
         assert!(status.success(), "{}", text(stderr));
         assert!(text(stdout).contains("resumed from"), "{}", text(stdout));
-        all += &text(stdout);
+        log += &text(stdout);
     }
-    let undisturbed = text(&program(TWO).output().unwrap().stdout);
-    assert_eq!(digests(&all), digests(&undisturbed));
+    let uninterrupted = text(&program(TWO_PROCESSES).output().unwrap().stdout);
+    assert_eq!(digests(&log), digests(&uninterrupted));
 }
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn ranks_that_were_started_by_hand_agree_through_a_directory() {
+fn separately_started_ranks_agree_through_a_directory() {
     let dir = tempfile::tempdir().unwrap();
-    one_of_two_ranks_is_signalled(dir.path().join("run").to_str().unwrap(), &[]);
+    signal_one_of_two_ranks(dir.path().join("run").to_str().unwrap(), &[]);
 }
 
 #[cfg(feature = "gcs")]
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn ranks_that_were_started_by_hand_agree_through_a_bucket() {
+fn separately_started_ranks_agree_through_a_bucket() {
     let server = crate::bucket::start();
-    one_of_two_ranks_is_signalled("gs://bucket/run", &[("STORAGE_EMULATOR_HOST", &server.url(""))]);
+    signal_one_of_two_ranks("gs://bucket/run", &[("STORAGE_EMULATOR_HOST", &server.url(""))]);
 }
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn a_signal_while_threads_of_the_plugin_compile_ends_the_program_in_good_order() {
-    // The exit of the process must not destroy objects that threads use.
+fn a_signal_during_compilation_ends_the_program_cleanly() {
+    // At exit, the process must not destroy objects that threads of the plugin still use.
     for attempt in 0..12 {
-        let mut program = program(ONE);
+        let mut program = program(ONE_PROCESS);
         program.args(["--compile-cache", "off"]);
         let mut child = program.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -181,7 +182,7 @@ fn a_signal_while_threads_of_the_plugin_compile_ends_the_program_in_good_order()
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn a_second_signal_ends_the_program_at_once() {
-    // A step of an hour does not end.
+    // A step takes an hour.
     for arguments in
         [&["--dry-run=3600000"][..], &["--artifact", "resnet8-x8", "--spawn", "2", "--dry-run=3600000"]]
     {
@@ -191,11 +192,11 @@ fn a_second_signal_ends_the_program_at_once() {
         std::thread::sleep(Duration::from_millis(500));
         send(Signal::SIGTERM, &child);
         std::thread::sleep(Duration::from_millis(500));
-        assert!(child.try_wait().unwrap().is_none(), "it finishes the step");
-        let begun = Instant::now();
+        assert!(child.try_wait().unwrap().is_none(), "it waits for the end of the step");
+        let start = Instant::now();
         send(Signal::SIGTERM, &child);
         assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
-        assert!(begun.elapsed() < Duration::from_secs(5));
+        assert!(start.elapsed() < Duration::from_secs(5));
     }
 }
 
@@ -203,25 +204,26 @@ fn a_second_signal_ends_the_program_at_once() {
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn a_checkpoint_that_cannot_be_written_is_a_warning() {
     let dir = tempfile::tempdir().unwrap();
-    let (place, away) = (dir.path().join("run"), dir.path().join("away"));
-    let arguments = ["--checkpoint", place.to_str().unwrap(), "--checkpoint-steps", "4", "--resume", "auto"];
+    let (checkpoints, moved) = (dir.path().join("run"), dir.path().join("moved"));
+    let arguments =
+        ["--checkpoint", checkpoints.to_str().unwrap(), "--checkpoint-steps", "4", "--resume", "auto"];
     let mut program = program(&arguments);
     let mut child = start(&mut program);
-    let mut said = read_until(&mut child, "checkpoint at step 4 ");
-    // A file where the directory was: nothing can be written below it.
-    std::fs::rename(&place, &away).unwrap();
-    std::fs::write(&place, "").unwrap();
+    let mut log = read_until(&mut child, "checkpoint at step 4 ");
+    // A file in the place of the directory: nothing can be written below it.
+    std::fs::rename(&checkpoints, &moved).unwrap();
+    std::fs::write(&checkpoints, "").unwrap();
     let output = child.wait_with_output().unwrap();
-    said += &text(&output.stdout);
-    assert!(output.status.success(), "{said}\n{}", text(&output.stderr));
-    assert!(said.contains("warning: no checkpoint at step 12 "), "{said}");
-    assert!(said.contains("trained "), "{said}");
-    std::fs::remove_file(&place).unwrap();
-    std::fs::rename(&away, &place).unwrap();
+    log += &text(&output.stdout);
+    assert!(output.status.success(), "{log}\n{}", text(&output.stderr));
+    assert!(log.contains("warning: no checkpoint at step 12 "), "{log}");
+    assert!(log.contains("trained "), "{log}");
+    std::fs::remove_file(&checkpoints).unwrap();
+    std::fs::rename(&moved, &checkpoints).unwrap();
     let resumed = self::program(&arguments).output().unwrap();
     let resumed = text(&resumed.stdout);
-    assert!(resumed.contains("resumed from"), "the last good one is left: {resumed}");
-    // A finished training compiles nothing, and says whether the target was reached.
+    assert!(resumed.contains("resumed from"), "the last checkpoint is kept: {resumed}");
+    // A finished training compiles nothing, and its exit status tells whether the target was reached.
     let mut again = self::program(&arguments);
     let again = again.args(["--target-accuracy", "100"]).output().unwrap();
     assert_eq!(again.status.code(), Some(3), "{}", text(&again.stderr));

@@ -1,25 +1,25 @@
-//! Compiles the programs for TPUs, without a TPU.
+//! Tests that the programs compile for TPUs, on a machine without a TPU.
 //!
-//! Google's compiler is `SHARDSTREAM_TEST_LIBTPU`, the path of `libtpu.so` of the Python package `libtpu`
-//! (600 MB). Without it the tests say that they are skipped.
+//! `SHARDSTREAM_TEST_LIBTPU` is the path of Google's compiler, the file `libtpu.so` of the Python package
+//! `libtpu` (600 MB). The tests are ignored by default.
 
 use shardstream_pjrt::Plugin;
 use std::ffi::OsString;
 use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
 
-/// libtpu allows one process per machine at a time.
-static ONE: Mutex<()> = Mutex::new(());
+/// Held while libtpu is used, which allows only one process per machine at a time.
+static LIBTPU_LOCK: Mutex<()> = Mutex::new(());
 
-/// The compiler.
+/// The path of the compiler.
 fn libtpu() -> OsString {
     std::env::var_os("SHARDSTREAM_TEST_LIBTPU").expect("SHARDSTREAM_TEST_LIBTPU is the path of libtpu.so")
 }
 
-/// The program with `--compile-only`, for these topologies.
+/// Runs the program with `--compile-only`, for these topologies.
 fn compile(artifact: &str, topologies: &str) -> Output {
     let libtpu = libtpu();
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = LIBTPU_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let mut program = Command::new(env!("CARGO_BIN_EXE_resnet"));
     program.env("TPU_SKIP_MDS_QUERY", "1").arg("--plugin").arg(libtpu);
     program.args(["--artifact", artifact, "--compile-only", topologies]).output().unwrap()
@@ -32,9 +32,9 @@ fn compiles(artifact: &str, topologies: &str) {
     assert!(output.status.success(), "{log}{errors}");
     for topology in topologies.split(',') {
         for program in ["step", "eval"] {
-            let said = log.lines().find(|l| l.contains(program) && l.contains(topology));
+            let line = log.lines().find(|l| l.contains(program) && l.contains(topology));
             assert!(
-                said.is_some_and(|l| l.contains(artifact) && !l.contains(" 0 bytes")),
+                line.is_some_and(|l| l.contains(artifact) && !l.contains(" 0 bytes")),
                 "{topology}: {log}"
             );
         }
@@ -43,19 +43,19 @@ fn compiles(artifact: &str, topologies: &str) {
 
 #[test]
 #[ignore = "needs libtpu.so: see CONTRIBUTING.md"]
-fn eight_devices_of_three_generations() {
+fn programs_compile_for_eight_devices_of_three_generations() {
     compiles("resnet8-x8", "v3:2x2,v5e:2x4,v6e:2x4");
 }
 
 #[test]
 #[ignore = "needs libtpu.so: see CONTRIBUTING.md"]
-fn bfloat16() {
+fn bfloat16_programs_compile() {
     compiles("resnet8-bf16-x8", "v3:2x2");
 }
 
 #[test]
 #[ignore = "needs libtpu.so: see CONTRIBUTING.md"]
-fn thirty_two_devices_of_four_hosts() {
+fn programs_compile_for_thirty_two_devices_of_four_hosts() {
     compiles("resnet50-bf16-x32", "v3:4x4");
 }
 
@@ -70,10 +70,10 @@ fn another_number_of_devices_is_refused() {
 #[ignore = "needs libtpu.so: see CONTRIBUTING.md"]
 fn libtpu_has_a_profiler() {
     let libtpu = libtpu();
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = LIBTPU_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let plugin = Plugin::load(libtpu).unwrap();
     assert!(plugin.has_profiler());
-    // Without a TPU there is nothing to record but the host.
+    // Without a TPU, the recording has only the work of the host.
     let recording = plugin.start_profiler().unwrap().stop().unwrap();
     let planes = 1 << 3 | 2;
     assert_eq!(recording.first(), Some(&planes), "{} bytes", recording.len());

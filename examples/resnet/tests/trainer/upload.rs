@@ -1,4 +1,4 @@
-//! A batch's memory returns to its owner.
+//! Tests that the memory of a batch returns to its owner.
 
 use crate::common::{client, model};
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use resnet::data::HostBatch;
 use std::sync::mpsc::{Sender, TryRecvError, channel};
 use std::time::Duration;
 
-/// Memory that reports when it is released, like that of a loader's pool.
+/// Memory that sends a message when it is released.
 struct Slab(Vec<u8>, Sender<()>);
 
 impl AsRef<[u8]> for Slab {
@@ -23,7 +23,7 @@ impl Drop for Slab {
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn a_batch_gives_its_slab_back_once_all_devices_have_their_part() {
+fn the_memory_of_a_batch_is_released_when_all_devices_have_their_part() {
     let client = client(8);
     let model = &*model(&client, "resnet8-x8");
     let (sender, freed) = channel();
@@ -31,8 +31,8 @@ fn a_batch_gives_its_slab_back_once_all_devices_have_their_part() {
     let images = Bytes::from_owner(Slab(images, sender));
     let batch = HostBatch { images, labels: vec![3; 64], valid: 64, state: None };
     let uploaded = model.uploader().upload(&batch).unwrap();
-    assert_eq!(freed.try_recv(), Err(TryRecvError::Empty), "the batch still has it");
+    assert_eq!(freed.try_recv(), Err(TryRecvError::Empty), "the batch still has the memory");
     drop(batch);
-    freed.recv_timeout(Duration::from_secs(60)).expect("the memory comes back");
+    freed.recv_timeout(Duration::from_secs(60)).expect("the memory is released");
     assert_eq!(model.evaluate(&uploaded).unwrap().read().unwrap().samples, 64);
 }

@@ -32,31 +32,31 @@ fn shards() -> [&'static str; 4] {
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn a_step_that_does_not_end_is_named_and_ends_the_program() {
+fn a_step_beyond_the_timeout_ends_the_program_with_its_cause() {
     let logs = tempfile::tempdir().unwrap();
     let arguments = ["--dry-run=3600000", "--step-timeout", "4", "--log-dir", logs.path().to_str().unwrap()];
     let mut program = program(&arguments);
     let output = program.args(shards()).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(4), "{said}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{errors}");
     let log = std::fs::read_to_string(logs.path().join("log-rank-00000.txt")).unwrap();
-    for text in [&said, &log] {
+    for text in [&errors, &log] {
         for line in ["warning: no step for ", "error: no step in 4 s: rank 0 waits for the devices after "] {
             assert!(text.contains(line), "{text}");
         }
     }
 }
 
-/// Stopping a process simulates a host that hangs.
+/// A stopped process simulates a host that hangs.
 #[cfg(target_os = "linux")]
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn a_rank_that_hangs_is_named_by_the_other() {
+fn a_rank_names_another_rank_that_hangs() {
     let dir = tempfile::tempdir().unwrap();
-    let place = dir.path().join("run");
+    let checkpoints = dir.path().join("run");
     let start = |rank: &str| {
         let mut program = program(&["--artifact", "resnet8-x8", "--world-size", "2", "--rank", rank]);
-        program.args(["--dry-run=3600000", "--checkpoint", place.to_str().unwrap()]).args(shards());
+        program.args(["--dry-run=3600000", "--checkpoint", checkpoints.to_str().unwrap()]).args(shards());
         program.spawn().unwrap()
     };
     let (mut first, mut second) = (start("0"), start("1"));
@@ -64,7 +64,7 @@ fn a_rank_that_hangs_is_named_by_the_other() {
     assert!(lines.any(|line| line.unwrap().ends_with(": training")));
     kill(Pid::from_raw(second.id() as i32), Signal::SIGSTOP).unwrap();
     let lines = BufReader::new(first.stderr.take().unwrap()).lines().map_while(Result::ok);
-    // It may have left a note before it was stopped, and then not after a longer wait.
+    // Rank 1 may have written a note before it was stopped. It is then named only after a longer wait.
     let named = lines.filter(|line| line.contains("the job waits for: rank 1 left no note")).take(1).count();
     for child in [&mut first, &mut second] {
         child.kill().unwrap();
@@ -76,7 +76,7 @@ fn a_rank_that_hangs_is_named_by_the_other() {
 #[cfg(all(feature = "gcs", feature = "http"))]
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn a_server_that_no_longer_answers_is_named_with_its_shard() {
+fn the_warning_names_the_shard_of_a_server_that_hangs() {
     use crate::server::{Reply, Server};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,10 +84,10 @@ fn a_server_that_no_longer_answers_is_named_with_its_shard() {
 
     let shards = &synthetic().0;
     let hangs = Arc::new(AtomicBool::new(false));
-    let (dir, fault) = (Path::new(&shards.train).parent().unwrap().to_owned(), hangs.clone());
+    let (dir, hangs_now) = (Path::new(&shards.train).parent().unwrap().to_owned(), hangs.clone());
     let server = Server::start(move |request| {
         let name = request.path().rsplit('/').next().unwrap_or_default().to_owned();
-        if fault.load(Ordering::SeqCst) && name.starts_with("train") {
+        if hangs_now.load(Ordering::SeqCst) && name.starts_with("train") {
             std::thread::sleep(Duration::from_secs(12));
         }
         match std::fs::read(dir.join(&name)) {
@@ -106,16 +106,16 @@ fn a_server_that_no_longer_answers_is_named_with_its_shard() {
     hangs.store(true, Ordering::SeqCst);
     lines.for_each(drop);
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(4), "{said}");
-    let warning = said.lines().find(|line| line.starts_with("warning: no step for ")).expect(&said);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{errors}");
+    let warning = errors.lines().find(|line| line.starts_with("warning: no step for ")).expect(&errors);
     assert!(warning.contains("rank 0 waits for a batch (") && warning.contains("/train-"), "{warning}");
 }
 
 #[cfg(feature = "metrics")]
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn prometheus_reads_the_numbers_of_a_training() {
+fn metrics_of_a_training_are_served_over_http() {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
@@ -126,8 +126,8 @@ fn prometheus_reads_the_numbers_of_a_training() {
     assert!(lines.any(|line| line.unwrap().contains("  step      3 ")));
     let mut connection = TcpStream::connect(address).unwrap();
     connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).unwrap();
+    let mut response = String::new();
+    connection.read_to_string(&mut response).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     for name in [
@@ -137,13 +137,13 @@ fn prometheus_reads_the_numbers_of_a_training() {
         "\nresnet_rate_data_readiness ",
         "\nshardstream_batches_total ",
     ] {
-        assert!(answer.contains(name), "no {name:?} in {answer}");
+        assert!(response.contains(name), "no {name:?} in {response}");
     }
-    // No other program has the port.
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
+    // The port is in use by another program.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
     let output = self::program(&["--dry-run=50", "--metrics", &address]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("cannot serve metrics at 127.0.0.1:"), "{said}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("cannot serve metrics at 127.0.0.1:"), "{errors}");
 }

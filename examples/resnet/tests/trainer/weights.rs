@@ -1,9 +1,9 @@
-//! Imports and exports weights: trainings that start from given weights, and logits compared with
+//! Importing and exporting weights: trainings that start from given weights, and logits compared with
 //! torchvision's.
 //!
 //! `SHARDSTREAM_TEST_JAX` is a Python with the packages of `export/requirements.txt`, and
 //! `SHARDSTREAM_TEST_TORCHVISION` one with torch, torchvision and safetensors. Tests that need one are
-//! ignored unless they are asked for.
+//! ignored by default.
 
 use crate::common::{plugin, synthetic};
 use resnet::artifact::{Artifact, Manifest};
@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A training of steps of 64 images on one device.
+/// A training on one device, with 64 images a step.
 fn program(arguments: &[&str]) -> Command {
     let plugin = plugin();
     let shards = &synthetic().0;
@@ -39,17 +39,18 @@ fn error(program: &mut Command) -> String {
 
 /// The loss of the first step.
 fn first_loss(log: &str) -> f32 {
-    let (_, rest) = log.split_once("  loss ").expect("it has steps");
+    let (_, rest) = log.split_once("  loss ").expect("a line of a step");
     rest.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn a_training_begins_with_the_weights_of_another() {
+fn a_training_starts_from_the_weights_of_another() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    let (weights, place) = (path("first/model.safetensors"), path("first/saved"));
-    let training = ["--epochs", "4", "--checkpoint", &place, "--resume", "auto", "--save-weights", &weights];
+    let (weights, checkpoints) = (path("first/model.safetensors"), path("first/saved"));
+    let training =
+        ["--epochs", "4", "--checkpoint", &checkpoints, "--resume", "auto", "--save-weights", &weights];
     let mut first = program(&training);
     let first = log(&mut first);
     assert!(first.contains(&format!(" -> {weights}")), "{first}");
@@ -61,17 +62,17 @@ fn a_training_begins_with_the_weights_of_another() {
     assert!(again.contains("all 4 epochs are done") && again.contains(&weights), "{again}");
     assert!(std::fs::read(&weights).unwrap() == written, "the same bytes");
 
-    let place = path("second");
-    let tuning = ["--init-from", &weights, "--seed", "2", "--checkpoint", &place, "--resume", "auto"];
+    let checkpoints = path("second");
+    let tuning = ["--init-from", &weights, "--seed", "2", "--checkpoint", &checkpoints, "--resume", "auto"];
     let with = |more: &[&str]| log(&mut program(&[&tuning[..], &["--epochs", "1"], more].concat()));
     let second = with(&["--steps", "2"]);
     let (random, trained) = (first_loss(&first), first_loss(&second));
     println!("the first loss: {random} of random weights, {trained} of trained ones");
     assert!(trained < 0.6 * random, "{random} {trained}");
-    let told = format!("initial weights: 47 tensors of {weights}, sha256 ");
-    assert!(second.contains(&told) && !second.contains("fc"), "{second}");
+    let line = format!("initial weights: 47 tensors of {weights}, sha256 ");
+    assert!(second.contains(&line) && !second.contains("fc"), "{second}");
 
-    // The same command with more epochs resumes, and does not start again.
+    // The same command with more epochs resumes, and does not start from the weights again.
     let resumed = log(&mut program(&[&tuning[..], &["--epochs", "2", "--steps", "2"]].concat()));
     assert!(resumed.contains("--init-from is not read") && !resumed.contains("initial weights"), "{resumed}");
     assert!(resumed.contains("epoch 2 of 2") && !resumed.contains("epoch 1 of 2: training"), "{resumed}");
@@ -79,7 +80,7 @@ fn a_training_begins_with_the_weights_of_another() {
 
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn weights_that_do_not_fit_end_a_training_before_it_compiles() {
+fn weights_of_another_network_are_refused_before_compilation() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("r20.safetensors");
     let manifest = Artifact::open("resnet20").unwrap().manifest;
@@ -93,8 +94,8 @@ fn weights_that_do_not_fit_end_a_training_before_it_compiles() {
     );
     std::fs::write(&file, "nothing").unwrap();
     let message = error(&mut self::program(&arguments));
-    assert!(message.contains("no whole safetensors file"), "{message}");
-    // A URL that cannot be written to is the first error.
+    assert!(message.contains("is not a complete safetensors file"), "{message}");
+    // A URL that cannot be written to is reported before the work starts.
     let inside = file.join("model.safetensors");
     let message = error(&mut self::program(&["--save-weights", inside.to_str().unwrap()]));
     assert!(message.contains("cannot write the weights"), "{message}");
@@ -103,7 +104,7 @@ fn weights_that_do_not_fit_end_a_training_before_it_compiles() {
 #[cfg(feature = "gcs")]
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
-fn weights_go_through_a_bucket() {
+fn weights_are_written_to_a_bucket_and_read_from_it() {
     let server = crate::bucket::start();
     let run = |arguments: &[&str]| {
         let mut program = program(&[arguments, &["--epochs", "1", "--steps", "1"]].concat());
@@ -121,7 +122,7 @@ fn weights_go_through_a_bucket() {
 /// The Python interpreter in the variable `name`.
 fn python(name: &str) -> PathBuf {
     let variable = format!("SHARDSTREAM_TEST_{name}");
-    std::env::var_os(&variable).unwrap_or_else(|| panic!("{variable} names no Python")).into()
+    std::env::var_os(&variable).unwrap_or_else(|| panic!("{variable} must name a Python")).into()
 }
 
 /// Reproducible numbers from -1 to 1.
@@ -133,32 +134,33 @@ fn noise() -> impl FnMut() -> f32 {
     }
 }
 
-/// A network with random weights that let signals through, and statistics unlike those of the beginning.
+/// A state with random weights that neither vanish nor explode from layer to layer, and with statistics
+/// unlike the initial ones.
 fn state(manifest: &Manifest) -> Vec<Vec<f32>> {
     let mut noise = noise();
     let buffers = manifest.state.iter().map(|buffer| {
         let values = buffer.shape.iter().product::<i64>();
         let inputs = values / buffer.shape.last().copied().unwrap_or(1).max(1);
-        let (middle, width) = match buffer.name.rsplit('.').next() {
+        let (mean, width) = match buffer.name.rsplit('.').next() {
             Some("kernel") => (0.0, (6.0 / inputs as f32).sqrt()),
             Some("scale" | "var") => (0.6, 0.3),
             _ => (0.0, 0.1),
         };
         match buffer.name.starts_with("opt.") {
             true => vec![0.0; values as usize],
-            false => (0..values).map(|_| middle + width * noise()).collect(),
+            false => (0..values).map(|_| mean + width * noise()).collect(),
         }
     });
     buffers.collect()
 }
 
-/// torchvision's network of this name, for 224 pixels and 1000 classes.
+/// The manifest of torchvision's network of this name, for 224 pixels and 1000 classes.
 fn network(model: &str) -> Manifest {
     let artifact = if model == "resnet50" { "resnet50-224" } else { model };
     let mut manifest = Artifact::open(artifact).unwrap().manifest;
     (manifest.size, manifest.classes) = (224, 1000);
     for buffer in &mut manifest.state {
-        // The differences of a program for 32 pixels and 10 classes.
+        // Artifacts for 32 pixels and 10 classes have smaller kernels and outputs here.
         if buffer.name.ends_with("s.Conv_0.kernel") || buffer.name.ends_with("trace.Conv_0.kernel") {
             buffer.shape[..2].copy_from_slice(&[7, 7]);
         } else if buffer.name.contains(".Dense_0.") {
@@ -168,8 +170,8 @@ fn network(model: &str) -> Manifest {
     manifest
 }
 
-/// Runs `logits.py`.
-struct Question {
+/// Runs `logits.py` with requests for one network.
+struct Comparison {
     dir: tempfile::TempDir,
     manifest: Manifest,
 }
@@ -180,7 +182,7 @@ fn bytes<'a>(values: impl IntoIterator<Item = &'a f32>) -> Vec<u8> {
     bytes
 }
 
-impl Question {
+impl Comparison {
     fn new(model: &str) -> Self {
         let (dir, manifest) = (tempfile::tempdir().unwrap(), network(model));
         let mut noise = noise();
@@ -219,7 +221,7 @@ impl Question {
         std::fs::write(self.path("weights"), encode(&self.manifest, &state).unwrap()).unwrap();
     }
 
-    /// Puts a state with these weights behind the exported one.
+    /// Appends a state with the weights of the file to the exported state.
     fn import(&self) {
         let mut state = state(&self.manifest);
         let initial = Initial::read(self.path("weights").to_str().unwrap(), &self.manifest).unwrap();
@@ -230,44 +232,44 @@ impl Question {
 }
 
 /// Tolerance for sums in another order; the largest observed difference was 2e-6 of the largest logit.
-fn compare(what: &str, ours: &[f32], theirs: &[f32]) {
+fn compare(name: &str, ours: &[f32], theirs: &[f32]) {
     let largest = ours.iter().fold(0_f32, |most, logit| most.max(logit.abs()));
-    let apart = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0_f32, f32::max);
-    println!("{what}: logits up to {largest}, apart by at most {apart}");
-    assert!(largest > 0.1 && apart < 1e-4 * largest, "{what}: {apart} of {largest}");
-    // Two images have different logits, which reveals a network that ignores its input.
+    let difference = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0_f32, f32::max);
+    println!("{name}: logits up to {largest}, differ by at most {difference}");
+    assert!(largest > 0.1 && difference < 1e-4 * largest, "{name}: {difference} of {largest}");
+    // A network that ignores its input would give two images the same logits.
     assert_ne!(ours[..1000], ours[1000..]);
 }
 
 #[test]
 #[ignore = "needs Pythons with JAX and with torchvision: see CONTRIBUTING.md"]
-fn a_network_built_by_the_names_of_the_file_gives_the_logits_of_the_exporter() {
+fn a_network_built_from_the_file_gives_the_exporters_logits() {
     if std::env::var_os("SHARDSTREAM_TEST_TORCHVISION").is_some_and(|path| !path.is_empty()) {
-        // It is torchvision's network in JAX, and the test below has torchvision.
+        // The test below compares with torchvision itself, which this network imitates in JAX.
         return;
     }
     let jax = python("JAX");
     for model in ["resnet18", "resnet50"] {
-        let question = Question::new(model);
-        question.export();
-        compare(model, &question.logits(&jax, "exporter"), &question.logits(&jax, "names"));
+        let comparison = Comparison::new(model);
+        comparison.export();
+        compare(model, &comparison.logits(&jax, "exporter"), &comparison.logits(&jax, "names"));
     }
 }
 
 #[test]
 #[ignore = "needs Pythons with JAX and with torchvision: see CONTRIBUTING.md"]
-fn torchvision_gives_the_logits_of_the_exporter() {
+fn torchvision_gives_the_exporters_logits() {
     let (jax, torch) = (python("JAX"), python("TORCHVISION"));
     for model in ["resnet18", "resnet50"] {
-        let question = Question::new(model);
-        question.export();
-        let exported = question.logits(&torch, "torchvision");
-        let random = question.logits(&torch, "random");
-        question.import();
+        let comparison = Comparison::new(model);
+        comparison.export();
+        let exported = comparison.logits(&torch, "torchvision");
+        let random = comparison.logits(&torch, "random");
+        comparison.import();
         // Both states at once, as compiling takes most of the time.
-        let exporter = question.logits(&jax, "exporter");
+        let exporter = comparison.logits(&jax, "exporter");
         let (export, import) = exporter.split_at(2 * 1000);
-        compare(&format!("{model} out"), export, &exported);
-        compare(&format!("{model} in"), import, &random);
+        compare(&format!("{model} exported"), export, &exported);
+        compare(&format!("{model} imported"), import, &random);
     }
 }

@@ -1,11 +1,12 @@
-//! Which checkpoints are kept.
+//! Tests of deleting old checkpoints.
 
 use super::*;
 use crate::report::tests::epoch;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// After these epochs of 2 steps each, with their validation accuracies, and this many steps of the next.
+/// A checkpoint after epochs of 2 steps each, with these validation accuracies, and `steps` steps of the next
+/// epoch.
 fn after(accuracies: &[f64], steps: u64) -> Checkpoint {
     let mut checkpoint = checkpoint(1);
     let epochs =
@@ -30,7 +31,7 @@ fn steps(place: &Checkpoints) -> Vec<u64> {
 }
 
 #[test]
-fn the_last_ones_and_the_best_stay() {
+fn the_last_checkpoints_and_the_best_one_are_kept() {
     let (_dir, place) = written(&[]);
     let place = place.keep(2);
     for (accuracies, running, expected) in [
@@ -51,13 +52,13 @@ fn the_last_ones_and_the_best_stay() {
 }
 
 #[test]
-fn nothing_is_deleted_unless_asked_for() {
+fn by_default_no_checkpoint_is_deleted() {
     let (_dir, place) = written(&[1, 2, 3, 4, 5]);
     assert_eq!(steps(&place), [1, 2, 3, 4, 5]);
 }
 
 #[test]
-fn nothing_else_is_deleted() {
+fn only_objects_with_names_of_checkpoints_are_deleted() {
     let (_dir, place) = written(&[1, 2]);
     let others = [
         "checkpoint-00000001.tar.gz",
@@ -81,7 +82,7 @@ fn nothing_else_is_deleted() {
 }
 
 #[test]
-fn a_failing_deletion_is_told_and_no_error() {
+fn a_failed_deletion_is_logged() {
     let (_dir, place) = written(&[1, 2]);
     let old = format!("{}/checkpoint-00000001.tar", place.url);
     let mut saved = place.clone().keep(2).write(checkpoint(3)).unwrap();
@@ -100,23 +101,22 @@ fn a_failing_deletion_is_told_and_no_error() {
 }
 
 #[test]
-fn training_on_from_an_older_one_leaves_those_of_later_steps() {
+fn a_training_that_resumed_from_an_older_checkpoint_keeps_those_of_later_steps() {
     let (_dir, place) = written(&[1, 2, 5, 6]);
     place.clone().keep(2).write(checkpoint(3)).unwrap();
     assert_eq!(steps(&place), [2, 3, 5, 6]);
 }
 
-/// The names of the objects in a directory.
+/// The listing of a directory with these objects.
 fn listing(objects: &BTreeSet<ObjectName>) -> Listing {
     Listing::new("run", objects.iter().map(|name| format!("run/{name}")))
 }
 
 proptest! {
-    /// A training on changing numbers of ranks, which die at any point, with and without listings in between:
-    /// the last `keep` complete checkpoints and the best one are always kept, and the newest can be loaded at
-    /// any time.
+    /// A training runs with changing numbers of ranks, and is killed at any point. The last `keep` complete
+    /// checkpoints and the best one are always kept, and the newest can be loaded at any time.
     #[test]
-    fn any_history_keeps_the_best_and_the_last(
+    fn any_history_keeps_the_last_checkpoints_and_the_best_one(
         keep in 0usize..4,
         history in prop::collection::vec((1u64..4, 1usize..4, 0usize..8, prop::option::of(0u64..30)), 1..20),
     ) {
@@ -125,39 +125,39 @@ proptest! {
         let mut complete = BTreeSet::new();
         for (more, ranks, killed, best) in history {
             step += more;
-            // Ranks finish in some order; the job may die before all have. Rank 0 deletes after it has
-            // written its own part.
+            // The ranks write in some order, and the job may be killed before all have written. Rank 0
+            // deletes old checkpoints after it has written its own part.
             let order = (0..ranks).map(|at| (at + killed) % ranks);
             for rank in order.take(if killed < ranks { killed } else { ranks }) {
                 objects.insert(ObjectName { step, ranks, rank });
             }
-            let whole = (0..ranks).all(|rank| objects.contains(&ObjectName { step, ranks, rank }));
-            if whole {
+            let is_complete = (0..ranks).all(|rank| objects.contains(&ObjectName { step, ranks, rank }));
+            if is_complete {
                 complete.insert(step);
             }
             let best = best.filter(|best| complete.contains(best));
             let had_best = best.is_some_and(|best| objects.iter().any(|name| name.step == best));
-            let there = listing(&objects);
-            let gone = there.obsolete(step, ranks, keep, best);
-            let gone: BTreeSet<String> = gone.into_iter().map(Into::into).collect();
-            for name in objects.iter().filter(|name| gone.contains(&format!("run/{name}"))) {
+            let before = listing(&objects);
+            let obsolete = before.obsolete(step, ranks, keep, best);
+            let obsolete: BTreeSet<String> = obsolete.into_iter().map(Into::into).collect();
+            for name in objects.iter().filter(|name| obsolete.contains(&format!("run/{name}"))) {
                 prop_assert!(name.step < step || name.ranks != ranks, "{name}");
             }
-            objects.retain(|name| !gone.contains(&format!("run/{name}")));
-            let left: BTreeSet<u64> = objects.iter().map(|name| name.step).collect();
+            objects.retain(|name| !obsolete.contains(&format!("run/{name}")));
+            let kept: BTreeSet<u64> = objects.iter().map(|name| name.step).collect();
             let last = complete.iter().rev().take(if keep == 0 { usize::MAX } else { keep });
-            for kept in last {
-                prop_assert!(left.contains(kept), "{kept} of {left:?}");
+            for step in last {
+                prop_assert!(kept.contains(step), "{step} of {kept:?}");
             }
             if let Some(best) = best.filter(|_| had_best) {
-                prop_assert!(left.contains(&best), "the best, {best}, of {left:?}");
+                prop_assert!(kept.contains(&best), "the best, {best}, of {kept:?}");
             }
             if keep > 0 {
-                let whole_ones = left.iter().filter(|step| complete.contains(step)).count();
-                prop_assert!(whole_ones <= keep + usize::from(best.is_some()), "{left:?}");
-                // No incomplete checkpoint is left before a complete one.
+                let kept_complete = kept.iter().filter(|step| complete.contains(step)).count();
+                prop_assert!(kept_complete <= keep + usize::from(best.is_some()), "{kept:?}");
+                // No incomplete checkpoint is kept before a complete one.
                 let newest = complete.last().copied().unwrap_or(0);
-                prop_assert!(left.iter().all(|step| *step >= newest || complete.contains(step)), "{left:?}");
+                prop_assert!(kept.iter().all(|step| *step >= newest || complete.contains(step)), "{kept:?}");
             }
             let after = listing(&objects);
             let newest = after.newest().0.first().map(|url| (*url).to_owned());

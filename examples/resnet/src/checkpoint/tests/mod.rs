@@ -13,7 +13,7 @@ fn inputs() -> Inputs {
     Inputs::new(3).with("lr", 0.2).with("warmup", 30)
 }
 
-/// Checkpoints of a network of two small buffers.
+/// The checkpoints of a network with two small buffers.
 fn checkpoints(url: &str, seed: i32) -> Checkpoints {
     let artifact = Artifact::open("resnet8").unwrap();
     let mut checkpoints = Checkpoints::new(url, &artifact, seed, inputs()).unwrap();
@@ -36,24 +36,24 @@ fn checkpoint(step: u64) -> Checkpoint {
     Checkpoint { progress, data: state(0, step), tensors }
 }
 
-/// The state after this many batches of 64 samples.
+/// The state after `batches` batches of 64 samples.
 fn state(epoch: u64, batches: u64) -> State {
     state_of(0, 1, epoch, batches)
 }
 
-/// The state of one rank, after this many batches of 64 samples over all ranks.
+/// The state of one rank, after `batches` batches of 64 samples over all ranks.
 fn state_of(rank: usize, ranks: usize, epoch: u64, batches: u64) -> State {
     static STATES: Mutex<BTreeMap<(usize, usize, u64, u64), State>> = Mutex::new(BTreeMap::new());
-    let of = (rank, ranks, epoch, batches);
-    if let Some(state) = STATES.lock().unwrap().get(&of) {
+    let key = (rank, ranks, epoch, batches);
+    if let Some(state) = STATES.lock().unwrap().get(&key) {
         return state.clone();
     }
-    let state = loaded(rank, ranks, epoch, batches);
-    STATES.lock().unwrap().insert(of, state.clone());
+    let state = read_state(rank, ranks, epoch, batches);
+    STATES.lock().unwrap().insert(key, state.clone());
     state
 }
 
-fn loaded(rank: usize, ranks: usize, epoch: u64, batches: u64) -> State {
+fn read_state(rank: usize, ranks: usize, epoch: u64, batches: u64) -> State {
     static DIR: OnceLock<tempfile::TempDir> = OnceLock::new();
     let dir = DIR.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
@@ -70,9 +70,9 @@ fn loaded(rank: usize, ranks: usize, epoch: u64, batches: u64) -> State {
     let dataset = Dataset::builder(shards.to_str().unwrap()).streams(8);
     let dataset = dataset.topology(Topology::new(rank, ranks).unwrap()).build().unwrap();
     let loader = Loader::builder(dataset).threads(1).batch(64 / ranks).uneven_steps(true).build().unwrap();
-    let mut of = loader.epoch(epoch);
-    of.by_ref().take(batches as usize).for_each(|batch| drop(batch.unwrap()));
-    of.state()
+    let mut read = loader.epoch(epoch);
+    read.by_ref().take(batches as usize).for_each(|batch| drop(batch.unwrap()));
+    read.state()
 }
 
 fn bits(tensors: &[Vec<f32>]) -> Vec<Vec<u32>> {
@@ -107,7 +107,7 @@ fn refused(place: &Checkpoints, resume: bool) -> CheckpointError {
 }
 
 #[test]
-fn comes_back_bit_for_bit() {
+fn a_checkpoint_is_read_exactly_as_it_was_written() {
     let (_dir, place) = written(&[7]);
     let url = place.newest().unwrap().unwrap();
     assert!(Path::new(&url).ends_with("run/checkpoint-00000007.tar"), "{url}");
@@ -121,7 +121,7 @@ fn the_log_says_what_was_written_and_what_was_resumed() {
     let (_dir, place) = written(&[]);
     let (begun, log) = begin(&place, true);
     assert!(begun.unwrap().is_none() && log.contains("no checkpoint in"), "{log}");
-    assert!(begin(&place, false).0.unwrap().is_none(), "a fresh start in an empty place");
+    assert!(begin(&place, false).0.unwrap().is_none(), "a new training in an empty directory");
     let saved = place.write(checkpoint(7)).unwrap().to_string();
     assert!(saved.starts_with("checkpoint at step 7 (epoch 1, step 7 of it): 0.0 MB in "), "{saved}");
     assert!(saved.ends_with("checkpoint-00000007.tar"), "{saved}");
@@ -133,7 +133,7 @@ fn the_log_says_what_was_written_and_what_was_resumed() {
 }
 
 #[test]
-fn ends_of_epochs_are_told_as_such() {
+fn the_end_of_an_epoch_has_a_description_of_its_own() {
     let mut done = checkpoint(7);
     done.progress.epochs = vec![crate::report::tests::epoch(0.5, 64, 1); 2];
     done.progress.running = RunningEpoch::default();
@@ -143,7 +143,7 @@ fn ends_of_epochs_are_told_as_such() {
 }
 
 #[test]
-fn the_newest_is_the_one_with_most_steps_in_this_very_place() {
+fn the_newest_checkpoint_has_the_highest_step_in_its_directory() {
     let (_dir, place) = written(&[2, 10, 9]);
     for other in [
         "checkpoint-00000099.tar.gz",
@@ -162,7 +162,7 @@ fn the_newest_is_the_one_with_most_steps_in_this_very_place() {
 }
 
 #[test]
-fn auto_passes_over_damaged_checkpoints_and_over_nothing_else() {
+fn auto_skips_only_damaged_checkpoints() {
     let (_dir, place) = written(&[2, 5, 9]);
     let newest = place.newest().unwrap().unwrap();
     let whole = fs::read(&newest).unwrap();
@@ -177,7 +177,10 @@ fn auto_passes_over_damaged_checkpoints_and_over_nothing_else() {
         assert!(refused(&place, true).is_damage(), "{} bytes", damaged.len());
         let (begun, log) = auto(&place);
         assert!(same(&begun.unwrap().unwrap(), &checkpoint(5)), "{log}");
-        assert!(log.starts_with("passed over: ") && log.contains("checkpoint-00000009.tar"), "{log}");
+        assert!(
+            log.starts_with("skipped a checkpoint: ") && log.contains("checkpoint-00000009.tar"),
+            "{log}"
+        );
         assert!(log.contains("resumed from ") && log.contains("checkpoint-00000005.tar"), "{log}");
     }
     let (begun, _) = auto(&checkpoints(&place.url, 2));
@@ -186,19 +189,19 @@ fn auto_passes_over_damaged_checkpoints_and_over_nothing_else() {
         fs::write(newest.replace("00000009", &format!("{step:08}")), "").unwrap();
     }
     let (begun, log) = auto(&place);
-    assert!(begun.unwrap().is_none() && log.matches("passed over: ").count() == 3, "{log}");
+    assert!(begun.unwrap().is_none() && log.matches("skipped a checkpoint: ").count() == 3, "{log}");
     assert!(log.contains("starting from the beginning"), "{log}");
 }
 
 #[test]
-fn a_slash_at_the_end_makes_no_difference() {
+fn a_slash_at_the_end_of_the_url_is_ignored() {
     let (_dir, place) = written(&[3]);
     let slashed = checkpoints(&format!("{}/", place.url), 1);
     assert_eq!(slashed.newest().unwrap(), place.newest().unwrap());
 }
 
 #[test]
-fn a_new_training_does_not_mix_with_an_old_one() {
+fn a_new_training_in_a_directory_with_checkpoints_is_refused() {
     let (_dir, place) = written(&[3]);
     let e = refused(&place, false);
     let CheckpointError::Exists { newest } = &e else { panic!("{e}") };
@@ -207,7 +210,7 @@ fn a_new_training_does_not_mix_with_an_old_one() {
 }
 
 #[test]
-fn another_training_is_refused_by_what_differs() {
+fn the_error_for_another_training_lists_the_differences() {
     let (_dir, place) = written(&[3]);
     let e = refused(&checkpoints(&place.url, 2), true);
     let CheckpointError::Other { differences, .. } = &e else { panic!("{e}") };
@@ -224,7 +227,7 @@ fn another_training_is_refused_by_what_differs() {
 }
 
 #[test]
-fn other_devices_may_resume_with_the_same_batch() {
+fn another_number_of_devices_may_resume_with_the_same_batch() {
     let (_dir, mut place) = written(&[3]);
     let mut artifact = Artifact::open("resnet8").unwrap();
     artifact.manifest.devices = 2;
@@ -240,7 +243,7 @@ fn other_devices_may_resume_with_the_same_batch() {
 }
 
 #[test]
-fn another_schedule_is_told_and_taken() {
+fn changes_of_the_schedule_are_logged_and_accepted() {
     let (_dir, mut place) = written(&[3]);
     place.inputs = Inputs::new(4).with("lr", 0.1).with("warmup", 30);
     let (begun, log) = begin(&place, true);
@@ -266,7 +269,8 @@ fn another_shape_is_refused() {
     assert!(e.contains("it has no stats.var.npy"), "{e}");
 }
 
-/// Writes a good checkpoint after `change`, with a correct digest.
+/// Writes a checkpoint whose sample `change` has changed, with a correct digest. Returns the error of
+/// resuming.
 fn forged(change: impl Fn(Sample) -> Sample) -> CheckpointError {
     let (_dir, place) = written(&[3]);
     let url = place.newest().unwrap().unwrap();
@@ -281,14 +285,14 @@ fn forged(change: impl Fn(Sample) -> Sample) -> CheckpointError {
 #[test]
 fn data_and_network_of_different_steps_are_refused() {
     let e = forged(|sample| sample.with("data.json", state(1, 3).to_string().into_bytes()));
-    let places = "its data is at sample 192 of epoch 1, and its network at sample 192 of epoch 0";
-    assert!(e.to_string().contains(places), "{e}");
+    let positions = "its data is at sample 192 of epoch 1, and its network at sample 192 of epoch 0";
+    assert!(e.to_string().contains(positions), "{e}");
     let e = forged(|sample| sample.with("data.json", state(0, 4).to_string().into_bytes()));
     assert!(e.to_string().contains("at sample 256 of epoch 0, and its network at sample 192"), "{e}");
 }
 
 #[test]
-fn another_version_is_refused_as_that() {
+fn another_version_is_an_error_of_its_own() {
     for other in [2, 4] {
         let e = forged(|sample| sample.with("meta.json", format!(r#"{{"version":{other}}}"#).as_bytes()));
         assert!(matches!(e, CheckpointError::Version { version, .. } if version == other), "{e}");
@@ -296,7 +300,7 @@ fn another_version_is_refused_as_that() {
 }
 
 #[test]
-fn what_is_no_document_is_refused() {
+fn fields_that_cannot_be_parsed_are_refused() {
     for (field, content) in [("meta.json", "{}"), ("data.json", "?"), ("stats.mean.npy", "npy")] {
         let e = forged(|sample| sample.with(field, content.as_bytes()));
         assert!(matches!(&e, CheckpointError::Damaged { reason, .. } if reason.contains(field)), "{e}");
@@ -304,7 +308,7 @@ fn what_is_no_document_is_refused() {
 }
 
 #[test]
-fn a_damaged_newest_one_is_named_and_not_passed_over() {
+fn a_damaged_newest_checkpoint_is_an_error_unless_resume_is_auto() {
     let (_dir, place) = written(&[2, 3]);
     let url = place.newest().unwrap().unwrap();
     let whole = fs::read(&url).unwrap();
@@ -327,7 +331,7 @@ fn a_damaged_newest_one_is_named_and_not_passed_over() {
 }
 
 #[test]
-fn no_flipped_byte_changes_what_is_resumed() {
+fn a_flipped_bit_is_an_error_or_has_no_effect() {
     let (_dir, place) = written(&[3]);
     let url = place.newest().unwrap().unwrap();
     let whole = fs::read(&url).unwrap();
@@ -335,7 +339,7 @@ fn no_flipped_byte_changes_what_is_resumed() {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x10;
         fs::write(&url, bytes).unwrap();
-        // Padding may be anything.
+        // The padding of a tar may have any content.
         if let Ok((read, _)) = place.load(&url) {
             assert!(same(&read, &checkpoint(3)), "byte {at}");
         }
@@ -343,7 +347,7 @@ fn no_flipped_byte_changes_what_is_resumed() {
 }
 
 #[test]
-fn what_cannot_be_written_is_named() {
+fn the_error_of_a_failed_write_names_the_object() {
     let (_dir, mut place) = written(&[]);
     place.buffers[1].name = "PARAMS.conv_0.KERNEL".into();
     place.buffers[1].shape = vec![3];
@@ -359,7 +363,7 @@ fn what_cannot_be_written_is_named() {
 }
 
 #[test]
-fn places_that_cannot_be_listed_are_refused() {
+fn urls_that_cannot_be_listed_are_refused() {
     let artifact = Artifact::open("resnet8").unwrap();
     for url in ["", "/", "file:///tmp/x", "file:x"] {
         assert!(
@@ -372,7 +376,7 @@ fn places_that_cannot_be_listed_are_refused() {
 }
 
 #[test]
-fn a_saver_writes_one_at_a_time_and_gives_each_back_once() {
+fn a_saver_writes_one_checkpoint_at_a_time_and_returns_each_outcome_once() {
     let (_dir, place) = written(&[]);
     let mut saver = Saver::new(place.clone(), 5);
     assert_eq!([0, 4, 5, 10].map(|step| saver.is_due(step)), [true, false, true, true]);
@@ -391,7 +395,7 @@ fn a_saver_writes_one_at_a_time_and_gives_each_back_once() {
 }
 
 #[test]
-fn what_a_saver_has_begun_is_written_even_if_it_is_dropped() {
+fn a_dropped_saver_finishes_its_write() {
     let (_dir, place) = written(&[]);
     let Checkpoint { progress, data, tensors } = checkpoint(5);
     Saver::new(place.clone(), 5).save(progress, Some(data), Some(tensors)).unwrap();
@@ -399,7 +403,7 @@ fn what_a_saver_has_begun_is_written_even_if_it_is_dropped() {
 }
 
 #[test]
-fn a_checkpoint_that_cannot_be_written_is_told_and_no_error() {
+fn a_checkpoint_that_cannot_be_written_is_a_warning() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut saver = Saver::new(checkpoints(file.path().to_str().unwrap(), 1), 5);
     let mut save = |step| {
@@ -407,20 +411,20 @@ fn a_checkpoint_that_cannot_be_written_is_told_and_no_error() {
         saver.save(progress, Some(data), Some(tensors)).unwrap()
     };
     assert!(save(5).is_none());
-    // The newer one ends the retries of the older one.
-    let begun = Instant::now();
+    // A newer checkpoint ends the retries of the older one.
+    let start = Instant::now();
     let saved = save(10).unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert!(start.elapsed() < Duration::from_secs(1));
     assert_eq!(saved.step(), None);
     assert!(saved.to_string().starts_with("warning: no checkpoint at step 5 "), "{saved}");
 }
 
 #[test]
-fn a_place_is_tried_before_the_training() {
+fn a_directory_that_cannot_be_written_is_an_error_before_the_training() {
     let dir = tempfile::tempdir().unwrap();
     let url = dir.path().join("new/place").to_str().unwrap().to_owned();
     checkpoints(&url, 1).try_place().unwrap();
-    assert_eq!(fs::read_dir(&url).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(fs::read_dir(&url).unwrap().count(), 0, "the test object is deleted");
     let file = tempfile::NamedTempFile::new().unwrap();
     let below_a_file = format!("{}/checkpoints", file.path().display());
     let error = checkpoints(&below_a_file, 1).try_place().unwrap_err();

@@ -1,4 +1,4 @@
-//! Checkpoints that several processes write together.
+//! Tests of checkpoints that several processes write together.
 
 use super::*;
 
@@ -16,12 +16,12 @@ fn write(url: &str, rank: usize, ranks: usize, step: u64) -> SavedCheckpoint {
     place(url, rank, ranks).write(checkpoint).unwrap()
 }
 
-/// A directory with the checkpoints of this many ranks at these steps.
+/// A directory with the checkpoints of `ranks` ranks at these steps.
 fn written_by(ranks: usize, steps: &[u64]) -> (tempfile::TempDir, String) {
     let dir = tempfile::tempdir().unwrap();
     let url = dir.path().join("run").to_str().unwrap().to_owned();
     for step in steps {
-        // The first rank is not always the first.
+        // Rank 0 writes last.
         (0..ranks).rev().for_each(|rank| drop(write(&url, rank, ranks, *step)));
     }
     (dir, url)
@@ -35,7 +35,7 @@ fn names(url: &str) -> Vec<String> {
 }
 
 #[test]
-fn any_number_of_ranks_resumes_with_the_state_of_all() {
+fn any_number_of_ranks_resumes_with_the_merged_state() {
     for ranks in [2, 4, 8] {
         let (_dir, url) = written_by(ranks, &[5]);
         for (rank, now) in [(0, 1), (1, 2), (0, ranks), (ranks - 1, ranks), (15, 16)] {
@@ -48,7 +48,7 @@ fn any_number_of_ranks_resumes_with_the_state_of_all() {
 }
 
 #[test]
-fn names_say_what_belongs_together() {
+fn names_have_the_step_the_rank_and_the_number_of_ranks() {
     let (_dir, url) = written_by(2, &[5]);
     let expected =
         ["checkpoint-00000005.rank-00000-of-00002.tar", "checkpoint-00000005.rank-00001-of-00002.json"];
@@ -58,40 +58,40 @@ fn names_say_what_belongs_together() {
 }
 
 #[test]
-fn incomplete_ones_are_passed_over_and_told() {
+fn incomplete_checkpoints_are_skipped_and_logged() {
     let (_dir, url) = written_by(4, &[2, 5, 7]);
     fs::remove_file(format!("{url}/checkpoint-00000007.rank-00000-of-00004.tar")).unwrap();
     fs::remove_file(format!("{url}/checkpoint-00000005.rank-00002-of-00004.json")).unwrap();
     let (begun, log) = begin(&place(&url, 0, 1), true);
     assert!(same(&begun.unwrap().unwrap(), &checkpoint(2)));
-    let told: Vec<_> = log.lines().collect();
-    for (line, what) in told.iter().zip([
-        "the checkpoint at step 7 is incomplete: that of rank 0 of 4, \
+    let log_lines: Vec<_> = log.lines().collect();
+    for (line, what) in log_lines.iter().zip([
+        "the checkpoint at step 7 is incomplete: the object of rank 0 of 4, \
          checkpoint-00000007.rank-00000-of-00004.tar, is missing",
-        "the checkpoint at step 5 is incomplete: that of rank 2 of 4, \
+        "the checkpoint at step 5 is incomplete: the object of rank 2 of 4, \
          checkpoint-00000005.rank-00002-of-00004.json, is missing",
         "checkpoint-00000002.rank-00000-of-00004.tar: epoch 1, step 2;",
     ]) {
         assert!(line.contains(what), "{log}");
     }
-    assert_eq!(told.len(), 3);
-    // Naming it explicitly is an error.
+    assert_eq!(log_lines.len(), 3);
+    // Loading an incomplete checkpoint by its URL is an error.
     let first = format!("{url}/checkpoint-00000005.rank-00000-of-00004.tar");
     let e = place(&url, 0, 4).load(&first).unwrap_err();
     let CheckpointError::Incomplete { missing, .. } = &e else { panic!("{e}") };
     assert!(missing.expose_secret().ends_with("rank-00002-of-00004.json"), "{e}");
-    // A missing object is not an incomplete checkpoint.
+    // If there are only incomplete checkpoints, the training starts from the beginning.
     let (_dir, url) = written_by(2, &[3]);
     fs::remove_file(format!("{url}/checkpoint-00000003.rank-00001-of-00002.json")).unwrap();
     let (begun, log) = begin(&place(&url, 1, 2), true);
     assert!(
-        begun.unwrap().is_none() && log.contains("passed over") && log.contains("no checkpoint in"),
+        begun.unwrap().is_none() && log.contains("skipped a checkpoint") && log.contains("no checkpoint in"),
         "{log}"
     );
 }
 
 #[test]
-fn damaged_parts_are_errors_that_name_them() {
+fn the_error_for_a_damaged_part_names_it() {
     let (_dir, url) = written_by(2, &[3]);
     let other = written_by(2, &[4]);
     let part = format!("{url}/checkpoint-00000003.rank-00001-of-00002.json");
@@ -115,7 +115,7 @@ fn damaged_parts_are_errors_that_name_them() {
 }
 
 #[test]
-fn no_flipped_byte_of_a_part_changes_what_is_resumed() {
+fn a_flipped_bit_of_a_part_is_an_error_or_has_no_effect() {
     let (_dir, url) = written_by(2, &[3]);
     let part = format!("{url}/checkpoint-00000003.rank-00001-of-00002.json");
     let place = place(&url, 0, 1);
@@ -133,7 +133,7 @@ fn no_flipped_byte_of_a_part_changes_what_is_resumed() {
 #[test]
 fn parts_of_different_steps_or_jobs_are_refused() {
     let (_dir, url) = written_by(2, &[3]);
-    // As if an earlier attempt had left it: valid by itself.
+    // A valid part that an earlier attempt could have left.
     let part = |data| RankPart { step: 3, rank: 1, ranks: 2, data }.encode().unwrap();
     for (data, what) in [
         (state_of(1, 2, 0, 4), "take them at the same step"),
@@ -148,15 +148,15 @@ fn parts_of_different_steps_or_jobs_are_refused() {
             "{what}: {e}"
         );
     }
-    // A checkpoint of several ranks under the name of one.
+    // A checkpoint of several ranks with the name of a single process.
     let first = format!("{url}/checkpoint-00000003.rank-00000-of-00002.tar");
     fs::rename(first, format!("{url}/checkpoint-00000003.tar")).unwrap();
     let e = refused(&place(&url, 0, 2), true);
-    assert!(e.to_string().contains("it is of 2 ranks, and its name does not say so"), "{e}");
+    assert!(e.to_string().contains("it is of 2 ranks, and its name is of one process"), "{e}");
 }
 
 #[test]
-fn the_data_of_one_rank_is_not_that_of_all() {
+fn the_state_of_one_rank_without_the_others_is_refused() {
     let (_dir, place) = written(&[]);
     let mut half = checkpoint(3);
     half.data = state_of(0, 2, 0, 3);
@@ -166,7 +166,7 @@ fn the_data_of_one_rank_is_not_that_of_all() {
 }
 
 #[test]
-fn only_the_first_rank_needs_the_network() {
+fn only_the_first_rank_saves_the_network() {
     let dir = tempfile::tempdir().unwrap();
     let url = dir.path().join("run").to_str().unwrap().to_owned();
     let save = |rank, tensors: Option<Vec<Vec<f32>>>| {
@@ -183,7 +183,7 @@ fn only_the_first_rank_needs_the_network() {
 }
 
 #[test]
-fn a_checkpoint_elsewhere_is_taken_by_its_url() {
+fn a_checkpoint_in_another_directory_is_loaded_by_its_url() {
     let (_dir, url) = written_by(2, &[3]);
     let dir = tempfile::tempdir().unwrap();
     let here = place(dir.path().to_str().unwrap(), 1, 4);
@@ -194,42 +194,42 @@ fn a_checkpoint_elsewhere_is_taken_by_its_url() {
     assert!(String::from_utf8(log).unwrap().starts_with(&format!("resumed from {first}: epoch 1, step 3;")));
 }
 
-/// Whatever was written or deleted before the machines died, the last complete checkpoint can be loaded.
+/// The job may die after any write and any deletion: the last complete checkpoint can always be loaded.
 #[test]
-fn killed_at_any_point_the_newest_can_be_loaded() {
+fn a_job_killed_at_any_point_can_load_the_newest_complete_checkpoint() {
     let ranks = 4;
-    // Every order in which the ranks may have finished the last checkpoint.
+    // Every set of ranks that may have written their part of the last checkpoint.
     for done in 0..1 << ranks {
         let (_dir, url) = written_by(ranks, &[2]);
         (0..ranks).filter(|rank| done >> rank & 1 == 1).for_each(|rank| drop(write(&url, rank, ranks, 4)));
         let expected = if done + 1 == 1 << ranks { 4 } else { 2 };
         let (begun, log) = begin(&place(&url, 0, 1), true);
         assert!(same(&begun.unwrap().unwrap(), &checkpoint(expected)), "{done:b}: {log}");
-        assert_eq!(log.contains("passed over"), !(done == 0 || expected == 4), "{log}");
+        assert_eq!(log.contains("skipped a checkpoint"), !(done == 0 || expected == 4), "{log}");
     }
-    // Every point in the deletion of old checkpoints, each in its order.
+    // Every number of objects that may have been deleted, in the order of deletion.
     let listing = |url: &str| Listing::new(url, names(url).into_iter().map(|name| format!("{url}/{name}")));
     for deleted in 0..=2 * ranks {
         let (_dir, url) = written_by(ranks, &[1, 2, 4]);
-        let found = listing(&url);
-        let obsolete = found.obsolete(4, ranks, 1, None);
+        let listing = listing(&url);
+        let obsolete = listing.obsolete(4, ranks, 1, None);
         assert_eq!(obsolete.len(), 2 * ranks);
         obsolete[..deleted].iter().for_each(|url| fs::remove_file(url).unwrap());
         assert!(same(&begin(&place(&url, 0, 1), true).0.unwrap().unwrap(), &checkpoint(4)));
-        // If the damaged newest checkpoint is removed, the rest of another one does not count as complete.
+        // If the newest checkpoint is removed, one that was partly deleted does not count as complete.
         names(&url).iter().filter(|name| name.contains("-00000004")).for_each(|name| {
             fs::remove_file(format!("{url}/{name}")).unwrap();
         });
-        let left = begin(&place(&url, 0, 1), true).0.unwrap();
-        let expected = (deleted < 2 * ranks).then_some(2).filter(|_| deleted <= ranks);
-        assert_eq!(left.map(|c| c.progress.steps()), expected, "{deleted}");
+        let resumed = begin(&place(&url, 0, 1), true).0.unwrap();
+        let expected = if deleted <= ranks { Some(2) } else { None };
+        assert_eq!(resumed.map(|c| c.progress.steps()), expected, "{deleted}");
     }
 }
 
-/// By its name a damaged checkpoint is complete. Until another one is, the checkpoint that the training
-/// resumed from is the only usable one.
+/// A listing shows a damaged checkpoint as complete. Until another one is complete, the checkpoint that the
+/// training resumed from is the only usable one.
 #[test]
-fn what_was_resumed_from_stays_until_there_is_a_later_sound_one() {
+fn the_checkpoint_that_was_resumed_from_is_kept_until_a_later_one_is_intact() {
     let (_dir, url) = written_by(2, &[2, 4]);
     let damaged = format!("{url}/checkpoint-00000004.rank-00001-of-00002.json");
     fs::write(&damaged, "{").unwrap();
@@ -242,7 +242,7 @@ fn what_was_resumed_from_stays_until_there_is_a_later_sound_one() {
         first.clone().topology(Topology::new(rank, 2).unwrap()).write(checkpoint).unwrap()
     };
     let steps = || Listing::new(&url, names(&url).into_iter().map(|name| format!("{url}/{name}")));
-    // Rank 1 dies before it rewrites its part, and before the next one.
+    // Rank 1 ends before it rewrites its part of step 4, and so before its part of step 6.
     write(0, 4);
     write(0, 6);
     assert_eq!(steps().steps().collect::<Vec<_>>(), [2, 4, 6]);
@@ -253,7 +253,7 @@ fn what_was_resumed_from_stays_until_there_is_a_later_sound_one() {
 }
 
 #[test]
-fn a_checkpoint_that_is_completed_while_ranks_start_is_refused() {
+fn a_checkpoint_that_is_completed_while_ranks_start_is_an_error() {
     let (_dir, url) = written_by(2, &[2]);
     let place = place(&url, 0, 2);
     let listed = place.newest().unwrap();

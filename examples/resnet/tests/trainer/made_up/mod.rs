@@ -1,5 +1,5 @@
-//! Processes that a plugin joins, tested with a fake plugin, since the CUDA plugin needs a GPU. The tests
-//! build it with their own compiler.
+//! Jobs of several processes, with a fake plugin instead of the CUDA plugin, which needs a GPU. The tests
+//! build the fake plugin with rustc.
 
 use crate::build::build;
 use crate::child::child;
@@ -65,20 +65,20 @@ fn address() -> String {
 }
 
 #[test]
-fn one_process_has_the_gpus_that_the_program_is_for() {
-    let (well, out, errors) = run(&mut program(&[]));
-    assert!(well, "{errors}");
+fn one_process_uses_as_many_gpus_as_the_program_needs() {
+    let (success, out, errors) = run(&mut program(&[]));
+    assert!(success, "{errors}");
     assert!(errors.contains("node 0 of 1 sees the devices [[0, 1, 2, 3, 4, 5, 6, 7]]"), "{errors}");
     assert!(out.contains("on 8 of 8 made-up devices") && out.contains("has 8 of the devices"), "{out}");
 }
 
 #[test]
-fn spawned_processes_join_and_have_a_part_of_the_gpus_each() {
-    let (well, out, errors) = run(&mut program(&["--spawn", "4"]));
-    assert!(well, "{errors}");
+fn spawned_processes_join_and_share_the_gpus() {
+    let (success, out, errors) = run(&mut program(&["--spawn", "4"]));
+    assert!(success, "{errors}");
     for rank in 0..4 {
-        let seen = format!("node {rank} of 4 sees the devices [[0, 1], [2, 3], [4, 5], [6, 7]]");
-        assert!(errors.contains(&seen), "{errors}");
+        let devices = format!("node {rank} of 4 sees the devices [[0, 1], [2, 3], [4, 5], [6, 7]]");
+        assert!(errors.contains(&devices), "{errors}");
     }
     assert_eq!(out.matches("on 8 of 8 made-up devices").count(), 4, "{out}");
     assert_eq!(out.matches("has 2 of the devices").count(), 4, "{out}");
@@ -93,7 +93,7 @@ fn rank(artifact: &str, rank: &str, address: &str, timeout: &str) -> Command {
 }
 
 #[test]
-fn processes_of_two_hosts_join_where_rank_0_is() {
+fn processes_of_two_hosts_join_at_rank_0() {
     let address = address();
     let second = std::thread::spawn({
         let address = address.clone();
@@ -102,49 +102,49 @@ fn processes_of_two_hosts_join_where_rank_0_is() {
     });
     std::thread::sleep(Duration::from_millis(300));
     let first = run(&mut rank("resnet8-x8", "0", &address, "30"));
-    for (rank, (well, out, errors)) in [first, second.join().unwrap()].into_iter().enumerate() {
-        assert!(well, "{errors}");
-        let seen = format!("node {rank} of 2 sees the devices [[0, 1, 2, 3], [0, 1, 2, 3]]");
-        assert!(errors.contains(&seen), "{errors}");
+    for (rank, (success, out, errors)) in [first, second.join().unwrap()].into_iter().enumerate() {
+        assert!(success, "{errors}");
+        let devices = format!("node {rank} of 2 sees the devices [[0, 1, 2, 3], [0, 1, 2, 3]]");
+        assert!(errors.contains(&devices), "{errors}");
         assert!(out.contains("has 4 of the devices"), "{out}");
     }
 }
 
 #[test]
-fn who_is_missing_is_named() {
-    let begun = Instant::now();
-    let (well, _, errors) = run(&mut rank("resnet8-x8", "0", &address(), "0.5"));
-    assert!(!well && errors.contains("and rank 1 has not joined"), "{errors}");
-    let (well, _, errors) = run(&mut rank("resnet8-x8", "1", &address(), "0.5"));
-    assert!(!well && errors.contains("rank 1 did not reach rank 0 at 127.0.0.1:"), "{errors}");
-    let (well, _, errors) = run(&mut program(&["--rank", "0", "--world-size", "2"]));
-    assert!(!well && errors.contains("--coordinator HOST:PORT"), "{errors}");
-    assert!(begun.elapsed() < Duration::from_secs(30));
+fn the_error_names_the_missing_rank() {
+    let start = Instant::now();
+    let (success, _, errors) = run(&mut rank("resnet8-x8", "0", &address(), "0.5"));
+    assert!(!success && errors.contains("and rank 1 has not joined"), "{errors}");
+    let (success, _, errors) = run(&mut rank("resnet8-x8", "1", &address(), "0.5"));
+    assert!(!success && errors.contains("rank 1 did not reach rank 0 at 127.0.0.1:"), "{errors}");
+    let (success, _, errors) = run(&mut program(&["--rank", "0", "--world-size", "2"]));
+    assert!(!success && errors.contains("--coordinator HOST:PORT"), "{errors}");
+    assert!(start.elapsed() < Duration::from_secs(30));
 }
 
 #[test]
-fn who_puts_nothing_is_named_by_those_who_wait() {
+fn the_error_names_a_rank_that_puts_no_key() {
     let mut program = program(&["--spawn", "2"]);
-    let (well, _, errors) = run(program.env("MADE_UP_SILENT", "1").env("MADE_UP_TIMEOUT", "300"));
-    let wanted =
+    let (success, _, errors) = run(program.env("MADE_UP_SILENT", "1").env("MADE_UP_TIMEOUT", "300"));
+    let expected =
         "PJRT_Client_Create: rank 0 has waited 0.3 s for the key \"made_up/1\"; rank 1 has put no key yet";
-    assert!(!well && errors.contains(wanted), "{errors}");
+    assert!(!success && errors.contains(expected), "{errors}");
 }
 
 #[test]
-fn another_program_is_refused() {
+fn a_rank_with_another_program_is_refused() {
     let address = address();
     let first = std::thread::spawn({
         let address = address.clone();
         move || run(&mut rank("resnet8-x8", "0", &address, "5"))
     });
-    let (well, _, errors) = run(&mut rank("resnet8-bf16-x8", "1", &address, "30"));
-    assert!(!well && errors.contains("resnet8-x8 (") && errors.contains("is trained there"), "{errors}");
+    let (success, _, errors) = run(&mut rank("resnet8-bf16-x8", "1", &address, "30"));
+    assert!(!success && errors.contains("resnet8-x8 (") && errors.contains("rank 0 trains "), "{errors}");
     assert!(!first.join().unwrap().0);
 }
 
 #[test]
-fn memory_of_batches_is_mapped_until_it_is_dropped() {
+fn batch_memory_is_mapped_until_it_is_dropped() {
     let found = FoundPlugin { path: plugin().into(), how: "made up".into() };
     let visible = PluginOption { name: "visible_devices".into(), value: OptionValue::Ints(vec![0]) };
     let memory = DeviceMemory::new(&found.load().unwrap().client(&[visible]).unwrap());
@@ -157,7 +157,7 @@ fn memory_of_batches_is_mapped_until_it_is_dropped() {
 }
 
 #[test]
-#[ignore = "run by a_program_that_crashes_in_its_load_is_compiled_at_the_next_start"]
+#[ignore = "run by a_program_that_crashed_while_loading_is_compiled_again"]
 fn compile_with_cache_in_child() {
     let dir = std::env::var_os("MADE_UP_CACHE").unwrap();
     let found = FoundPlugin { path: plugin().into(), how: "made up".into() };
@@ -178,7 +178,7 @@ fn compile_with_cache_in_child() {
 }
 
 #[test]
-fn a_program_that_crashes_in_its_load_is_compiled_at_the_next_start() {
+fn a_program_that_crashed_while_loading_is_compiled_again() {
     let dir = tempfile::tempdir().unwrap();
     // The key depends on the plugin's file, so all starts use the same one.
     let start = |crash: bool| {
@@ -195,12 +195,12 @@ fn a_program_that_crashes_in_its_load_is_compiled_at_the_next_start() {
     };
     let (_, out, errors) = start(false);
     assert!(out.contains("programs: step compiled in"), "{out}{errors}");
-    let (well, out, _) = start(true);
-    assert!(!well && !out.contains("programs:"), "{out}");
+    let (success, out, _) = start(true);
+    assert!(!success && !out.contains("programs:"), "{out}");
     assert_eq!((files(".executable").len(), files(".loading-").len()), (1, 1));
     for _ in 0..2 {
-        let (well, out, errors) = start(true);
-        assert!(well && out.contains("programs: step compiled in"), "{out}{errors}");
+        let (success, out, errors) = start(true);
+        assert!(success && out.contains("programs: step compiled in"), "{out}{errors}");
         assert!(out.contains("warning: a process died or was killed while it loaded"), "{out}");
         assert_eq!((files(".executable").len(), files(".loading-").len()), (0, 1));
     }

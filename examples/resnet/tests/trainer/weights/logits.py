@@ -1,18 +1,19 @@
-"""Logits of the same images by several ways: what `tests/trainer/weights.rs` compares.
+"""Computes the logits of images in one of several ways, which `tests/trainer/weights.rs` compares.
 
     python logits.py REQUEST.json
 
-The request has `by`, and the files of float32 numbers `images` (N x 3 x SIZE x SIZE, normalised) and, to be written,
-`logits` (N x CLASSES). By `by`:
+A request names two files of float32 numbers: `images` (N x 3 x SIZE x SIZE, normalised), and `logits` (N x
+CLASSES), which is written. Its `by` is one of these:
 
-    exporter      the JAX network of the exporter, with each of the states in the file `state`, one after the other, in
-                  the order of the manifest
-    names         the same network written down anew from the names of the safetensors file `weights`, as PyTorch keeps
-                  images and kernels; needs JAX, and not PyTorch
+    exporter      the JAX network of the exporter, with each of the states that the file `state` holds, one after
+                  the other, in the order of the manifest
+    names         the same network, built independently from the tensor names of the safetensors file `weights`, in
+                  PyTorch's layouts of images and kernels; needs JAX, not PyTorch
     torchvision   torchvision's network `model`, with the safetensors file `weights`, loaded strictly
     random        torchvision's network `model` with random weights and statistics, which are written to `weights`
 
-The last two need torch, torchvision and safetensors, and also compare torchvision's names with `torchvision.txt`.
+The last two need torch, torchvision and safetensors, and also compare torchvision's names with
+`torchvision.txt`.
 """
 
 import json
@@ -30,8 +31,8 @@ def exporter(request, images):
     from export_resnet import Config, network, programs
 
     cfg = Config(request["model"], request["classes"], request["size"], batch=len(images))
-    like = programs(cfg)[0]
-    leaves, shape = jax.tree.flatten(like)
+    initial = programs(cfg)[0]
+    leaves, shape = jax.tree.flatten(initial)
     ends = np.cumsum([leaf.size for leaf in leaves])
     net = network(cfg)
     forward = jax.jit(lambda variables, x: net.apply(variables, x, train=False))
@@ -90,8 +91,8 @@ def names(request, images):
         large = weights["conv1.weight"].shape[-1] == 7
         x = jax.nn.relu(norm(conv(x, "conv1", 2 if large else 1), "bn1"))
         if large:
-            around = ((0, 0), (0, 0), (1, 1), (1, 1))
-            x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 1, 3, 3), (1, 1, 2, 2), around)
+            window_padding = ((0, 0), (0, 0), (1, 1), (1, 1))
+            x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 1, 3, 3), (1, 1, 2, 2), window_padding)
         for stage in range(1, 5):
             for number in range(64):
                 name = f"layer{stage}.{number}"
@@ -116,7 +117,7 @@ def torchvision(request, images):
         generator = torch.Generator().manual_seed(7)
         for name, tensor in state.items():
             if tensor.ndim == 1:
-                # All positive, as variances must be.
+                # Variances must be positive.
                 tensor.copy_(0.5 + torch.rand(tensor.shape, generator=generator))
         save_file(state, request["weights"])
     else:
