@@ -288,7 +288,8 @@ impl DatasetBuilder {
 
     /// The format of all shards. Default: what the name of each shard says, which is
     /// [`JsonLines`](crate::formats::JsonLines) for `.jsonl` and `.ndjson`, also with `.gz` or `.zst`, and
-    /// otherwise a tar archive.
+    /// otherwise a tar archive. Without an index, [`build`](DatasetBuilder::build) reads the tables of a
+    /// format that [has them](ShardFormat::reads_ranges).
     pub fn format(mut self, format: impl ShardFormat + 'static) -> Self {
         self.shards.format = FormatChoice::given(format);
         self
@@ -394,7 +395,7 @@ fn check_places(index: &Index) -> Result<()> {
     };
     let what = "`sampler`: the index does not say where the samples of this shard are, so that it would be \
                 read from its beginning for each sample; give an index with layouts (not `Index::counts`), \
-                and write compressed shards without compression";
+                and write compressed shards without compression (formats that read ranges have no layouts)";
     Err(Error::from(ErrorKind::Config(what.into())).in_shard(shard.url()))
 }
 

@@ -24,17 +24,18 @@
 //! of the index.
 //!
 //! A restore reads small slices, which are scattered over the shards that were open: many more of them are
-//! open at a time ([`SCATTERED_AHEAD`]), and the reader that continues behind them [follows](Opener::follow).
+//! open at a time ([`SliceBody::wanted_ahead`]), and the reader that continues behind them
+//! [follows](Opener::follow).
 
 use super::current_shard::CurrentShard;
 use super::shard_set::ShardSet;
-use super::slice_check::{ExpectedObject, Extent, SliceCheck};
+use super::slice_body::{OpeningSlice, SliceBody};
+use super::slice_check::{ExpectedObject, SliceCheck};
 use super::slice_samples::SliceSamples;
 use super::stop_handle::{ReaderNumber, StopHandle};
 use super::versions::{EpochVersions, Versions};
 use crate::error::{ErrorKind, Result};
 use crate::formats::{self, ParserStart};
-use crate::index::ShardIndex;
 use crate::plan::Slice;
 use crate::sample::Position;
 use crate::store::{Body, ObjectVersion, ReadQueue, Stopper};
@@ -45,9 +46,6 @@ use std::sync::Arc;
 
 /// A new request takes no longer than reading this many bytes of samples that are not selected.
 const GAP: u64 = 1 << 20;
-
-/// Number of scattered slices to open behind one: as many as a budget has connections by default.
-const SCATTERED_AHEAD: usize = 64;
 
 /// Opens the slices of a stream one after the other, the next ones ahead.
 #[derive(Debug)]
@@ -316,40 +314,9 @@ impl Opener {
             None => slice.samples.clone(),
         };
         let slice = &Slice { samples: samples.clone(), ..*slice };
-        let stored = index.map(ShardIndex::stored_samples);
-        start.reach = index.filter(|_| stored == Some(samples.end)).and_then(ShardIndex::end);
-        // A whole shard is read with its end marker.
-        let is_part = |index: &&ShardIndex| samples.start > 0 || samples.end < index.stored_samples();
-        let piece = index.filter(is_part);
-        let piece = piece.and_then(|index| Some((index, index.stored_range(samples.clone())?)));
-        let (mut body, extent) = match piece {
-            None => {
-                let body = shards.store.open_in(&self.queue, url.expose_secret())?;
-                (body, Extent::Shard(samples.start))
-            }
-            Some((index, range)) => {
-                (start.sample, start.offset) = (samples.start, range.start);
-                start.is_cut = samples.end < index.stored_samples();
-                (shards.store.open_range_in(&self.queue, url.expose_secret(), range)?, Extent::Slice)
-            }
-        };
-        let known = index.map(|index| index.object_at(url.expose_secret()));
-        // Another version would be refused.
-        known.iter().for_each(|known| body.set_known_version(known.clone()));
-        if shards.is_repeated {
-            body.set_repeated();
-        }
-        let is_scattered = self.scattered && extent == Extent::Slice;
-        if is_scattered {
-            body.set_scattered();
-        }
+        let opening = OpeningSlice { shards, slice, url, queue: &self.queue, scattered: self.scattered };
+        let SliceBody { body, parser, extent, wanted_ahead } = opening.open(start)?;
         let (object, stopper) = (body.object_cell(), body.stopper());
-        let wanted_ahead = match body.begin() {
-            0 => 0,
-            _ if is_scattered => SCATTERED_AHEAD,
-            wanted => wanted,
-        };
-        let parser = shards.format.parser(url, &start);
         let (epoch, url) = (self.versions.clone(), url.clone());
         let check = SliceCheck::new(slice, extent, index, &url);
         let check = check.after(passed).of(object, ExpectedObject { state: expected, epoch, url });

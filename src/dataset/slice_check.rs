@@ -22,7 +22,7 @@ pub(super) struct SliceCheck {
     checks_end: bool,
     /// The index entry of the shard.
     index: Option<ShardIndex>,
-    /// Whether the index says where each sample is. Then a sample that cannot be read ends the slice: a job
+    /// Whether the slice is read from its own first sample. Then a sample that cannot be read ends the slice: a job
     /// that resumes finds samples by their places, and would number those after it differently.
     is_located: bool,
     /// Whether samples are compared with the checksums of the index.
@@ -98,7 +98,8 @@ impl SliceCheck {
             read_before: 0,
             left,
             checks_end,
-            is_located: index.is_some_and(|index| index.stored_range(samples.clone()).is_some()),
+            is_located: extent == Extent::Slice
+                || index.is_some_and(|index| index.stored_range(samples.clone()).is_some()),
             index: index.cloned(),
             checksums: false,
             unproven: None,

@@ -3,7 +3,8 @@
 //! A dataset needs little of a format: a parser that turns bytes into samples, one after the other.
 //! Everything else (the order, the state, slices by an index, mixtures, packing) is a matter of numbers.
 //! Without more, a restore reads a shard from its beginning; a parser that says [where](ShardParser::place)
-//! its samples are lets an index cut shards into slices, and a restore starts at the byte.
+//! its samples are lets an index cut shards into slices, and a restore starts at the byte. A format whose
+//! table of contents is at the end of the file [reads ranges](ShardFormat::reads_ranges) that it chooses.
 //!
 //! The name of a shard says its format: `.jsonl` and `.ndjson` (also with `.gz` or `.zst`) are
 //! [`JsonLines`], anything else is a tar archive. [`DatasetBuilder::format`] gives a dataset another one.
@@ -22,5 +23,7 @@ pub use parser::FormatParser;
 pub use reader_chunks::ReaderChunks;
 pub use shard_format::{ParserStart, ShardFormat};
 
+#[doc(no_inline)]
+pub use crate::store::RangeRequests;
 #[doc(no_inline)]
 pub use crate::tar::{Parsed, Read, SamplePlace, ShardParser, read};

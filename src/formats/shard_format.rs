@@ -1,6 +1,7 @@
 //! What a format is: it makes a parser for each shard.
 
 use crate::sample::Position;
+use crate::store::RangeRequests;
 use crate::tar::{Limits, ShardParser};
 use std::fmt;
 
@@ -65,6 +66,17 @@ pub trait ShardFormat: fmt::Debug + Send + Sync {
     /// name ends in `.gz` or `.zst`. The offset is that of a [place](ShardParser::place) which a parser of
     /// the same format gave, and otherwise 0.
     fn parser(&self, start: &ParserStart) -> Box<dyn ShardParser>;
+
+    /// Whether its parsers choose the bytes that they get, by [`ParserStart::ranges`], and do not get all
+    /// bytes from an offset on: for a format with a table of contents at the end of the file. Default: no.
+    ///
+    /// A dataset of such a format always has an index. If it is given none, it reads the tables when it is
+    /// built, for the [number of samples](ShardParser::samples) of each shard. Then a slice and a restore
+    /// begin at any sample: the parser reads the table, and what it takes of the bytes behind it. Shards of
+    /// such a format cannot be compressed as a whole, nor be read from a stream.
+    fn reads_ranges(&self) -> bool {
+        false
+    }
 }
 
 /// Where a parser starts, and what it accepts.
@@ -73,8 +85,18 @@ pub trait ShardFormat: fmt::Debug + Send + Sync {
 pub struct ParserStart {
     /// The number in its shard of the first sample.
     pub sample: u64,
+    /// The number in its shard of the first sample that is not read, for a parser that
+    /// [reads ranges](ShardFormat::reads_ranges). Others get bytes up to there. [`u64::MAX`] if all samples
+    /// are read.
+    pub end: u64,
     /// The offset in the uncompressed shard of the first byte that is pushed.
     pub offset: u64,
+    /// The size of the shard in bytes, for a parser that reads ranges.
+    pub size: Option<u64>,
+    /// Takes the ranges of a parser that reads ranges: their bytes are pushed in this order. The parser
+    /// requests the first one when it is made. Where it asks for more bytes and none are requested, the
+    /// shard has ended for it.
+    pub ranges: RangeRequests,
     /// Whether the bytes end where a sample ends, before the end of the shard.
     pub is_cut: bool,
     /// Limits on what is accepted. [`Limits::sample`] is for any format; the others as far as they apply.
@@ -90,6 +112,16 @@ impl ParserStart {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let position = Position::default();
-        ParserStart { sample: 0, offset: 0, is_cut: false, limits, position, reach: None }
+        ParserStart {
+            sample: 0,
+            end: u64::MAX,
+            offset: 0,
+            size: None,
+            ranges: RangeRequests::default(),
+            is_cut: false,
+            limits,
+            position,
+            reach: None,
+        }
     }
 }

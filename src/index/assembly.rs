@@ -1,7 +1,7 @@
 //! Assembles an index from saved ones that are still current, and finds the shards that are missing.
 
 use super::sample_filter::SampleFilter;
-use super::sidecar::canonical;
+use super::sidecar::{SavedNeeds, canonical};
 use super::{Index, ShardIndex};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shards::ShardList;
@@ -24,7 +24,7 @@ pub(super) struct IndexAssembly<'a> {
     filter: Option<&'a SampleFilter>,
     threads: usize,
     store: &'a Store,
-    checksums: bool,
+    needs: SavedNeeds,
     listed: &'a ListedShards,
     /// The current objects, once they have been looked up.
     now: Option<Vec<ObjectVersion>>,
@@ -32,15 +32,15 @@ pub(super) struct IndexAssembly<'a> {
 }
 
 impl<'a> IndexAssembly<'a> {
-    /// An assembly without any shard yet. `checksums` and the filter say what a saved index must have.
+    /// An assembly without any shard yet. `needs` and the filter say what a saved index must have.
     pub(super) fn new(
         store: &'a Store,
         listed: &'a ListedShards,
-        checksums: bool,
+        needs: SavedNeeds,
         filter: Option<&'a SampleFilter>,
     ) -> Self {
         let found = vec![None; listed.shards.len()];
-        IndexAssembly { filter, threads: 1, store, checksums, listed, now: None, found }
+        IndexAssembly { filter, threads: 1, store, needs, listed, now: None, found }
     }
 
     /// Number of objects that are looked up at a time.
@@ -61,11 +61,8 @@ impl<'a> IndexAssembly<'a> {
                 continue;
             }
             let saved = by_url.get(&canonical(url.expose_secret())).copied();
-            let saved = saved.filter(|saved| {
-                saved.object().compare(now).is_same()
-                    && saved.layout.is_some()
-                    && (saved.has_checksums() || !self.checksums)
-            });
+            let saved =
+                saved.filter(|saved| saved.object().compare(now).is_same() && self.needs.are_met_by(saved));
             *found = match (saved, self.filter) {
                 (Some(saved), None) => Some(saved.unselected().at(url.clone())),
                 (Some(saved), Some(filter)) if saved.selection() == Some(filter.name()) => {

@@ -125,12 +125,13 @@ impl IndexBuilder {
     }
 
     /// The format of the shards. Set that of the [dataset](crate::dataset::DatasetBuilder::format) that will
-    /// read them. Shards of another format than tar are read whole. Default: what their names say.
+    /// read them. Shards of another format than tar are read whole, unless the format has a
+    /// [table](ShardFormat::reads_ranges) that says the number of samples. Default: what their names say.
     pub fn format(self, format: impl ShardFormat + 'static) -> Self {
         self.of_format(FormatChoice::given(format))
     }
 
-    pub(super) fn of_format(mut self, format: FormatChoice) -> Self {
+    pub(crate) fn of_format(mut self, format: FormatChoice) -> Self {
         self.format = format;
         self
     }

@@ -46,8 +46,21 @@ pub(super) fn cached(directory: &Path, url: &str) -> Option<String> {
     directory.join(format!("{hash:016x}-{name}{SUFFIX}")).to_str().map(str::to_owned)
 }
 
-/// The index that is saved at `place`, if it is of the shard as it is `now`, and has the checksums of its
-/// samples if `checksums` asks for them.
+/// What a saved index must have so that it is used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SavedNeeds {
+    /// Where the samples are, and not only their number. Formats that read ranges find them by themselves.
+    pub(super) layout: bool,
+    pub(super) checksums: bool,
+}
+
+impl SavedNeeds {
+    pub(super) fn are_met_by(self, saved: &ShardIndex) -> bool {
+        (saved.layout.is_some() || !self.layout) && (saved.has_checksums() || !self.checksums)
+    }
+}
+
+/// The index that is saved at `place`, if it is of the shard as it is `now`, and has what is needed.
 ///
 /// Any error counts as no index: the shard itself can be indexed instead.
 pub(super) fn find(
@@ -55,13 +68,12 @@ pub(super) fn find(
     place: &str,
     url: &str,
     now: &ObjectVersion,
-    checksums: bool,
+    needs: SavedNeeds,
 ) -> Option<ShardIndex> {
     let saved = read_entry(store, place).ok()?;
     let same_shard = saved.url() == ObjectUrl::parse(&without_secrets(url)).file_name();
     let same_version = saved.object().compare(now).is_same();
-    let enough = saved.layout.is_some() && (saved.has_checksums() || !checksums);
-    (same_shard && same_version && enough).then(|| saved.unselected().at(url))
+    (same_shard && same_version && needs.are_met_by(&saved)).then(|| saved.unselected().at(url))
 }
 
 /// Saves an index at `place`.

@@ -34,6 +34,13 @@ pub trait ShardParser: fmt::Debug + Send {
         None
     }
 
+    /// The number of samples of the whole shard, once the parser has read a table of contents that says it.
+    /// Default: none. A format that [reads ranges](crate::formats::ShardFormat::reads_ranges) says it, also
+    /// to a parser that [ends](crate::formats::ParserStart::end) before the first sample.
+    fn samples(&self) -> Option<u64> {
+        None
+    }
+
     /// Whether what was read is the whole shard, once [`Parsed::End`] was returned: false if damage ended it.
     /// Default: true.
     fn is_complete(&self) -> bool {
