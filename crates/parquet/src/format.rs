@@ -33,7 +33,7 @@ use std::sync::Arc;
 /// use shardstream::prelude::*;
 /// use shardstream_parquet::Parquet;
 ///
-/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/parquet/data/texts-*.parquet");
+/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/files/data/texts-*.parquet");
 /// // let path = "hf://datasets/OWNER/NAME/data/train-*.parquet";
 /// let dataset = Dataset::builder(path).format(Parquet::new().columns(["text"])).build()?;
 /// assert_eq!(dataset.len(), Some(600));

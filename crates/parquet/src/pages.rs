@@ -263,3 +263,39 @@ impl Iterator for ChunkPages {
         self.get_next_page().transpose()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parquet::file::metadata::ParquetMetaDataReader;
+
+    #[test]
+    fn a_changed_byte_of_a_page_with_a_checksum_is_an_error() {
+        for file in ["kinds-dictionary", "kinds-delta"] {
+            let path = format!("{}/tests/files/data/{file}.parquet", env!("CARGO_MANIFEST_DIR"));
+            let file = Bytes::from(std::fs::read(path).unwrap());
+            let length = u32::from_le_bytes(*file[..file.len() - 4].last_chunk().unwrap()) as usize;
+            let footer = &file[file.len() - 8 - length..file.len() - 8];
+            let footer = ParquetMetaDataReader::decode_metadata(footer).unwrap();
+            let mut tried = 0;
+            for chunk in footer.row_groups().iter().flat_map(|group| group.columns()) {
+                let (start, length) = chunk.byte_range();
+                let bytes = file.slice(start as usize..(start + length) as usize);
+                let pages =
+                    |bytes| ChunkPages::new(bytes, chunk.compression(), chunk.column_descr(), 1 << 20);
+                let mut whole = pages(bytes.clone());
+                while let Some(page) = whole.fill().unwrap() {
+                    let offset = page.bytes.as_ptr() as usize - bytes.as_ptr() as usize;
+                    for at in offset..offset + page.bytes.len() {
+                        let mut changed = bytes.to_vec();
+                        changed[at] ^= 0x20;
+                        assert!(pages(changed.into()).any(|page| page.is_err()), "{at}");
+                        tried += 1;
+                    }
+                    whole.skip_next_page().unwrap();
+                }
+            }
+            assert!(tried > 500, "{tried}");
+        }
+    }
+}

@@ -185,7 +185,7 @@ impl Rows {
         let Some(place) = self.requested.front() else { return Ok(Some(Parsed::End)) };
         let Some(parts) = incoming.take(place.ranges.len()) else { return Ok(Some(Parsed::NeedInput)) };
         let rows = self.next..self.end;
-        self.group = Some(RowGroup::open(&self.table, place, &parts, rows, limits.sample)?);
+        self.group = Some(RowGroup::open(&self.table, place, &parts, rows, limits.member)?);
         self.requested.pop_front();
         Ok(None)
     }
