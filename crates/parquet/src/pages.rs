@@ -74,8 +74,10 @@ impl ChunkPages {
             }
             let _ = self.bytes.split_to(length);
             let bytes = self.bytes.split_to(size);
-            // Pages of other kinds have no values.
-            if header.data.is_some() || header.data_v2.is_some() || header.dictionary.is_some() {
+            // Pages of other kinds have no values. Some writers make data pages without any, which the
+            // decoder would take for the end.
+            let data = header.data.as_ref().or(header.data_v2.as_ref());
+            if header.dictionary.is_some() || data.is_some_and(|page| page.get(1) != Some(0)) {
                 self.next = Some(RawPage { header, bytes });
             }
         }
