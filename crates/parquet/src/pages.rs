@@ -59,6 +59,35 @@ impl ChunkPages {
         }
     }
 
+    /// Checks that the headers of all pages are there, and have as many values and rows as the footer says:
+    /// pages of rows that are skipped are passed over by their headers.
+    pub(crate) fn check(mut self, values: u64, rows: u64) -> Result<()> {
+        let (mut found_values, mut found_rows) = (0, Some(0));
+        let is_flat = self.max_repetition == 0;
+        while let Some(RawPage { header, .. }) = self.fill()? {
+            if let Some(page) = &header.data {
+                found_values += u64::from(count(page, 1)?);
+                // The header does not have the number of rows.
+                found_rows = None;
+            } else if let Some(page) = &header.data_v2 {
+                found_values += u64::from(count(page, 1)?);
+                let of_page = u64::from(count(page, 3)?);
+                if is_flat && page.get(1) != page.get(3) {
+                    return Err(bad(format!("a page has {of_page} rows, and another number of values")));
+                }
+                found_rows = found_rows.map(|rows: u64| rows + of_page);
+            }
+            self.next = None;
+        }
+        if found_values != values || (is_flat && values != rows) {
+            return Err(bad(format!("its pages have {found_values} values, of {values} in {rows} rows")));
+        }
+        match found_rows {
+            Some(found) if found != rows => Err(bad(format!("its pages have {found} rows, of {rows}"))),
+            _ => Ok(()),
+        }
+    }
+
     /// Reads the header of the next data page or dictionary, unless it has been read.
     fn fill(&mut self) -> Result<Option<&RawPage>> {
         while self.next.is_none() {
@@ -238,17 +267,24 @@ impl PageReader for ChunkPages {
     }
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
-        let Some(RawPage { header, .. }) = self.fill()? else { return Ok(None) };
+        self.fill()?;
+        let Some(RawPage { header, .. }) = &self.next else { return Ok(None) };
         let of = |page: &Option<Numbers>, field| page.as_ref().map(|page| count(page, field)).transpose();
         let levels = match of(&header.data, 1)? {
             None => of(&header.data_v2, 1)?,
             levels => levels,
         };
         Ok(Some(PageMetadata {
-            num_rows: of(&header.data_v2, 3)?.map(|rows| rows as usize),
+            // Of a list, the levels are counted, and not what the header says.
+            num_rows: levels.filter(|_| self.max_repetition == 0).map(|rows| rows as usize),
             num_levels: levels.map(|levels| levels as usize),
             is_dict: header.dictionary.is_some(),
         }))
+    }
+
+    fn at_record_boundary(&mut self) -> Result<bool> {
+        // A page of version 2 begins with a row.
+        Ok(self.fill()?.is_none_or(|page| page.header.data_v2.is_some()))
     }
 
     fn skip_next_page(&mut self) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use crate::pages::ChunkPages;
 use crate::table::{GroupPlace, Table, TableColumn};
-use crate::values::ColumnValues;
+use crate::values::{ColumnValues, shown};
 use bytes::Bytes;
 use shardstream::{Error, ErrorKind, Result, Value};
 use std::ops::Range;
@@ -46,17 +46,18 @@ impl RowGroup {
     ) -> Result<Self> {
         let (start, end) = (rows.start - place.rows.start, rows.end.min(place.rows.end) - place.rows.start);
         let mut columns = Vec::new();
-        for (TableColumn { column, values, descriptor }, (range, codec)) in
-            table.columns.iter().zip(&place.chunks)
-        {
-            let bytes = part(parts, range).unwrap_or_default();
-            let pages = Box::new(ChunkPages::new(bytes, *codec, descriptor, limit));
-            columns.push(GroupColumn {
-                values: ColumnValues::new(descriptor.clone(), *values, pages),
+        for (TableColumn { column, values, descriptor }, chunk) in table.columns.iter().zip(&place.chunks) {
+            let bytes = part(parts, &chunk.range).unwrap_or_default();
+            let pages = |bytes| ChunkPages::new(bytes, chunk.codec, descriptor, limit);
+            let checked = pages(bytes.clone()).check(chunk.values, place.rows.end - place.rows.start);
+            let column = GroupColumn {
+                values: ColumnValues::new(descriptor.clone(), *values, Box::new(pages(bytes))),
                 name: column.name.to_string(),
                 group: place.number,
-                offset: range.start,
-            });
+                offset: chunk.range.start,
+            };
+            checked.map_err(|error| column.damaged(&shown(error)))?;
+            columns.push(column);
         }
         let at = start - start % place.batch;
         for column in &mut columns {

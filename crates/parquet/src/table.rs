@@ -52,10 +52,18 @@ pub(crate) struct GroupPlace {
     pub(crate) rows: Range<u64>,
     /// Number of rows that are decoded together, from the first row of the group on.
     pub(crate) batch: u64,
-    /// The bytes of each column that is read, and how they are compressed.
-    pub(crate) chunks: Vec<(Range<u64>, Compression)>,
+    /// Each column that is read.
+    pub(crate) chunks: Vec<ChunkPlace>,
     /// The bytes that are read for them.
     pub(crate) ranges: Vec<Range<u64>>,
+}
+
+/// A column of a row group.
+pub(crate) struct ChunkPlace {
+    pub(crate) range: Range<u64>,
+    pub(crate) codec: Compression,
+    /// Number of values, with nulls.
+    pub(crate) values: u64,
 }
 
 /// The length of the metadata of a file of `size` bytes, by its last bytes.
@@ -162,9 +170,12 @@ impl Table {
             let range = self.range(chunk);
             let range = range.ok_or_else(|| damaged(format!("column {name:?} is not before the footer")))?;
             size = size.saturating_add(u64::try_from(chunk.uncompressed_size()).unwrap_or_default());
-            chunks.push((range, chunk.compression()));
+            let values = u64::try_from(chunk.num_values());
+            let values =
+                values.map_err(|_| damaged(format!("column {name:?} has a negative number of values")))?;
+            chunks.push(ChunkPlace { range, codec: chunk.compression(), values });
         }
-        let ranges = joined(chunks.iter().map(|(range, _)| range.clone()).collect());
+        let ranges = joined(chunks.iter().map(|chunk| chunk.range.clone()).collect());
         let bytes = ranges.iter().map(|range| range.end - range.start).fold(0, u64::saturating_add);
         if bytes > limit {
             let what = format!(

@@ -29,7 +29,8 @@ struct Levels {
     repetition: Vec<i16>,
 }
 
-fn shown(error: ParquetError) -> String {
+/// The text of an error.
+pub(crate) fn shown(error: ParquetError) -> String {
     match error {
         ParquetError::General(what) => what,
         other => other.to_string(),
