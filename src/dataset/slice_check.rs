@@ -22,8 +22,8 @@ pub(super) struct SliceCheck {
     checks_end: bool,
     /// The index entry of the shard.
     index: Option<ShardIndex>,
-    /// Whether the slice is read from its own first sample. Then a sample that cannot be read ends the slice: a job
-    /// that resumes finds samples by their places, and would number those after it differently.
+    /// Whether the slice is read from its own first sample. Then a sample that cannot be read ends the slice:
+    /// a job that resumes finds samples by their places, and would number those after it differently.
     is_located: bool,
     /// Whether samples are compared with the checksums of the index.
     checksums: bool,

@@ -97,7 +97,7 @@ impl ChosenColumns {
         for (number, column) in found.iter().enumerate() {
             if let Err(why) = column.values {
                 return Err(format!(
-                    "its column {:?} is {why}: choose others by `Parquet::columns`, or write it as another type",
+                    "its column {:?} is {why}: choose others by `Parquet::columns`, or write another type",
                     &*column.name
                 ));
             }

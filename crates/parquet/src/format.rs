@@ -26,8 +26,8 @@ use std::sync::Arc;
 /// | a list of numbers or booleans | `Value::Array` with one axis, of the type that the file says |
 /// | a list of texts, structs or lists, a map, decimal numbers, timestamps of 96 bits | [`Unsupported`](shardstream::ErrorKind::Unsupported), unless other columns are chosen |
 ///
-/// Pages may be compressed by snappy, gzip, zstd (feature `zstd`) and LZ4 (`LZ4_RAW`). Brotli, LZO, LZ4 in its
-/// deprecated framing and encrypted files are `Unsupported`.
+/// Pages may be compressed by snappy, gzip, zstd (feature `zstd`) and LZ4 (`LZ4_RAW`). Brotli, LZO, LZ4 in
+/// its deprecated framing and encrypted files are `Unsupported`.
 ///
 /// ```
 /// use shardstream::prelude::*;
@@ -37,7 +37,8 @@ use std::sync::Arc;
 /// // let path = "hf://datasets/OWNER/NAME/data/train-*.parquet";
 /// let dataset = Dataset::builder(path).format(Parquet::new().columns(["text"])).build()?;
 /// assert_eq!(dataset.len(), Some(600));
-/// let texts = Loader::builder(dataset).decode(Decoder::new()).map(|mut sample| sample.take::<String>("text"));
+/// let texts = Loader::builder(dataset).decode(Decoder::new());
+/// let texts = texts.map(|mut sample| sample.take::<String>("text"));
 /// let batch = texts.batch(8).build()?.epoch(0).next().unwrap()?;
 /// assert_eq!(batch[0], "text 0 of shard 0");
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -60,8 +60,8 @@ impl ParquetParser {
         let unsupported = |what: &str| ParserState::Failed(Some(ErrorKind::Unsupported(what.into()).into()));
         let state = match start.size {
             None => unsupported(
-                "a Parquet file has its table of contents at the end, so that its size must be known: read it \
-                 by a dataset, whose index has the size",
+                "a Parquet file has its table of contents at the end, so that its size must be known: \
+                 read it by a dataset, whose index has the size",
             ),
             Some(size) if size < TAIL + 4 => {
                 let what = format!("a file of {size} bytes is no Parquet file");

@@ -16,7 +16,7 @@ pub(crate) const TAIL: u64 = 8;
 const MAGIC: &[u8] = b"PAR1";
 /// The last bytes of a file whose metadata is encrypted.
 const ENCRYPTED: &[u8] = b"PARE";
-/// Chunks with fewer bytes between them are read as one range: a request takes as long as so many bytes.
+/// Chunks with fewer bytes between them are read as one range: a new request takes longer.
 const GAP: u64 = 256 << 10;
 /// Approximate size in bytes of the rows that are decoded together.
 const BATCH: u64 = 4 << 20;
@@ -179,8 +179,8 @@ impl Table {
         let bytes = ranges.iter().map(|range| range.end - range.start).fold(0, u64::saturating_add);
         if bytes > limit {
             let what = format!(
-                "its columns have {bytes} bytes, where `Limits::member` allows {limit}: choose fewer columns, \
-                 write smaller row groups, or set another limit"
+                "its columns have {bytes} bytes, where `Limits::member` allows {limit}: choose fewer \
+                 columns, write smaller row groups, or set another limit"
             );
             return Err(damaged(what));
         }

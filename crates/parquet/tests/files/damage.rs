@@ -65,7 +65,7 @@ fn a_file_that_is_cut_anywhere_is_an_error() {
 
 #[test]
 fn a_changed_byte_never_panics() {
-    // One of so many bytes of the pages, and of the footer.
+    // The steps between changed bytes of the pages, and of the footer.
     for (name, pages, footer) in [
         ("kinds-plain.parquet", 17, 17),
         ("kinds-dictionary.parquet", 5, 2),
