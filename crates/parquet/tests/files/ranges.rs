@@ -8,6 +8,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use shardstream::dataset::DatasetBuilder;
 use shardstream::prelude::*;
+use shardstream::store::Cache;
 use shardstream::{ErrorKind, Result};
 use shardstream_parquet::Parquet;
 use std::ops::Range;
@@ -95,4 +96,23 @@ fn a_stream_reads_the_same_rows() {
     let streamed: Vec<_> =
         futures::executor::block_on(stream).into_iter().map(|sample| row(&sample.unwrap())).collect();
     assert_eq!((blocking.len(), streamed), (40, blocking));
+}
+
+#[test]
+fn a_cache_keeps_what_was_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = Arc::new(MemorySource::default());
+    source.put(URL, large(), "v1");
+    let cache = Cache::builder(directory.path()).block_size(4096).revalidate(false).build().unwrap();
+    let store = Store::builder().with_source("shelf", Arc::clone(&source) as _).cache(cache.clone());
+    let dataset = Dataset::builder(URL).store(store.build().unwrap()).format(Parquet::new());
+    let dataset = dataset.build().unwrap();
+    source.requested();
+    let rows =
+        |epoch| -> Vec<_> { dataset.samples(epoch).results().map(|sample| row(&sample.unwrap())).collect() };
+    let first = rows(0);
+    cache.flush();
+    assert!(bytes(&source.requested()) > 700_000);
+    assert_eq!(rows(1), first);
+    assert_eq!(bytes(&source.requested()), 0);
 }
