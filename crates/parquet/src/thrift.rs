@@ -52,6 +52,11 @@ impl PageHeader {
     }
 }
 
+/// Whether a struct begins these bytes, whose values are all within them.
+pub(crate) fn is_struct(bytes: &[u8]) -> bool {
+    CompactReader { bytes, at: 0 }.skip(STRUCT, 0).is_some()
+}
+
 /// The type of a field: 32 bits. Headers have no other integers.
 const INTEGERS: u8 = 5;
 const STRUCT: u8 = 12;
@@ -156,8 +161,8 @@ impl CompactReader<'_> {
         for _ in 0..count {
             for kind in kinds {
                 match kind {
-                    // A boolean is a byte within a list.
-                    1 | 2 => self.advance(1)?,
+                    // Headers and footers have none, and decoders differ in how many bytes they take.
+                    1 | 2 => return None,
                     kind => self.skip(*kind, depth + 1)?,
                 }
             }
@@ -209,6 +214,14 @@ mod tests {
     fn a_header_that_is_cut_is_none() {
         for end in 0..25 {
             assert_eq!(PageHeader::read(&HEADER[..end]), None, "{end}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_longer_than_its_bytes_is_damage() {
+        assert!(is_struct(&[0x19, 0x33, 1, 2, 1, 0]));
+        for bad in [&[0x19, 0xf3, 0xff, 0xff, 0xff, 0xff, 0x07, 1, 2, 1, 0][..], &[0x19, 0x32, 1, 2, 1, 0]] {
+            assert!(!is_struct(bad), "{bad:?}");
         }
     }
 
