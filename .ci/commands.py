@@ -89,6 +89,7 @@ RULES = [
     Run(r"cargo run --example index_shards -- 'data/", "10 shards of 640 samples", ["data"]),
     Run(r"cargo run --example read_shards -- 'data/", "640 samples", ["data"]),
     Run(r"cargo run --example own_format$", "28 texts after a restore"),
+    Run(r"cargo run -p shardstream-parquet --example pack_texts$", "with a restore after 3 batches"),
     Run(r"cargo run --example async_stream -- 'data/", "640 samples", ["data"]),
     Run(r"cargo run --example write_shards -- 'out/", "out/train-000002.tar: 500 samples", ["out"]),
     Not(r"cargo run --features gcs --example \w+ -- ", "a bucket"),

@@ -36,8 +36,8 @@ pub use shardstream_store::rustls;
 #[doc(inline)]
 pub use shardstream_store::{
     Body, Budget, Cache, CacheBuilder, Checksum, FileReport, GetOptions, GetResponse, ObjectInfo, ObjectUrl,
-    ObjectVersion, ObjectWriter, PutCondition, RequestPhase, RequestRecording, RequestReport, Source,
-    SourceReport, Stopper, Store, StoreBuilder, StoreReport, VersionComparison,
+    ObjectVersion, ObjectWriter, PutCondition, RangeRequests, RequestPhase, RequestRecording, RequestReport,
+    Source, SourceReport, Stopper, Store, StoreBuilder, StoreReport, VersionComparison,
 };
 #[doc(hidden)]
 pub use shardstream_store::{

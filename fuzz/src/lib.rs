@@ -18,6 +18,7 @@ mod json_lines;
 mod memory;
 mod mixture;
 mod npy;
+mod parquet;
 mod pickle;
 mod shidx;
 mod shkeys;
@@ -30,7 +31,7 @@ mod urls;
 pub type Target = fn(&[u8]);
 
 /// The targets by name. The files of a target's corpus are in `corpus/NAME`.
-pub const TARGETS: [(&str, Target); 17] = [
+pub const TARGETS: [(&str, Target); 18] = [
     ("audio", audio::run),
     ("braces", braces::run),
     ("columns", columns::run),
@@ -41,6 +42,7 @@ pub const TARGETS: [(&str, Target); 17] = [
     ("json_lines", json_lines::run),
     ("mixture", mixture::run),
     ("npy", npy::run),
+    ("parquet", parquet::run),
     ("pickle", pickle::run),
     ("shidx", shidx::run),
     ("shkeys", shkeys::run),

@@ -128,6 +128,11 @@ fn npy() {
 }
 
 #[test]
+fn parquet() {
+    check("parquet", 2_000);
+}
+
+#[test]
 fn pickle() {
     check("pickle", 20_000);
 }

@@ -277,7 +277,8 @@ impl DatasetBuilder {
 
     /// The format of all shards. By default the name of a shard determines its format:
     /// [`JsonLines`](crate::formats::JsonLines) for `.jsonl` and `.ndjson`, also with `.gz` or `.zst`;
-    /// otherwise a tar archive.
+    /// otherwise a tar archive. Without an index, [`build`](DatasetBuilder::build) reads the tables of a format
+    /// that [has them](ShardFormat::reads_ranges).
     pub fn format(mut self, format: impl ShardFormat + 'static) -> Self {
         self.shards.format = FormatChoice::given(format);
         self
@@ -385,7 +386,7 @@ fn check_offsets(index: &Index) -> Result<()> {
     };
     let what = "`sampler`: the index has no offsets of the samples of this shard, so that the shard would be \
                 read from its beginning for each sample; give an index with layouts (not `Index::counts`), \
-                and store the shards without compression";
+                and write compressed shards without compression (formats that read ranges have no layouts)";
     Err(Error::from(ErrorKind::Config(what.into())).in_shard(shard.url()))
 }
 

@@ -13,6 +13,7 @@ mod side;
 mod side_buffer;
 mod side_join;
 mod side_shard;
+mod slice_body;
 mod slice_check;
 mod slice_reader;
 mod slice_samples;

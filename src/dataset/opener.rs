@@ -25,17 +25,18 @@
 //! These shards (`empty`) are opened first.
 //!
 //! A restore reads small slices, scattered over the shards that were open. Many more of them are open at a
-//! time ([`SCATTERED_AHEAD`]), and the reader that reads the rest of the pass [follows](Opener::follow).
+//! time ([`SliceBody::wanted_ahead`]), and the reader that reads the rest of the pass
+//! [follows](Opener::follow).
 
 use super::current_shard::CurrentShard;
 use super::shard_set::ShardSet;
-use super::slice_check::{ExpectedObject, Extent, SliceCheck};
+use super::slice_body::{OpeningSlice, SliceBody};
+use super::slice_check::{ExpectedObject, SliceCheck};
 use super::slice_samples::SliceSamples;
 use super::stop_handle::{ReaderNumber, StopHandle};
 use super::versions::{EpochVersions, Versions};
 use crate::error::{ErrorKind, Result};
 use crate::formats::{self, ParserStart};
-use crate::index::ShardIndex;
 use crate::plan::Slice;
 use crate::sample::Position;
 use crate::store::{Body, ObjectVersion, ReadQueue, Stopper};
@@ -47,9 +48,6 @@ use std::sync::Arc;
 /// Samples that are not selected are skipped by a new request if they have this number of bytes or more. With
 /// fewer bytes, reading them takes no longer than a new request.
 const GAP: u64 = 1 << 20;
-
-/// Number of scattered slices that are opened ahead: the default number of connections of a budget.
-const SCATTERED_AHEAD: usize = 64;
 
 /// Opens the slices of a stream in order, several of them ahead of the reader.
 #[derive(Debug)]
@@ -325,40 +323,9 @@ impl Opener {
             None => slice.samples.clone(),
         };
         let slice = &Slice { samples: samples.clone(), ..*slice };
-        let stored = index.map(ShardIndex::stored_samples);
-        start.reach = index.filter(|_| stored == Some(samples.end)).and_then(ShardIndex::end);
-        // A slice of all samples is read as a whole shard, with the end marker of the archive.
-        let is_part = |index: &&ShardIndex| samples.start > 0 || samples.end < index.stored_samples();
-        let piece = index.filter(is_part);
-        let piece = piece.and_then(|index| Some((index, index.stored_range(samples.clone())?)));
-        let (mut body, extent) = match piece {
-            None => {
-                let body = shards.store.open_in(&self.queue, url.expose_secret())?;
-                (body, Extent::Shard(samples.start))
-            }
-            Some((index, range)) => {
-                (start.sample, start.offset) = (samples.start, range.start);
-                start.is_cut = samples.end < index.stored_samples();
-                (shards.store.open_range_in(&self.queue, url.expose_secret(), range)?, Extent::Slice)
-            }
-        };
-        let known = index.map(|index| index.object_at(url.expose_secret()));
-        // If the index has a version, no other version would be accepted.
-        known.iter().for_each(|known| body.set_known_version(known.clone()));
-        if shards.is_repeated {
-            body.set_repeated();
-        }
-        let is_scattered = self.scattered && extent == Extent::Slice;
-        if is_scattered {
-            body.set_scattered();
-        }
+        let opening = OpeningSlice { shards, slice, url, queue: &self.queue, scattered: self.scattered };
+        let SliceBody { body, parser, extent, wanted_ahead } = opening.open(start)?;
         let (object, stopper) = (body.object_cell(), body.stopper());
-        let wanted_ahead = match body.begin() {
-            0 => 0,
-            _ if is_scattered => SCATTERED_AHEAD,
-            wanted => wanted,
-        };
-        let parser = shards.format.parser(url, &start);
         let (epoch, url) = (self.versions.clone(), url.clone());
         let check = SliceCheck::new(slice, extent, index, &url);
         let check = check.after(passed).of(object, ExpectedObject { state: expected, epoch, url });

@@ -115,6 +115,10 @@ impl ShardSetOptions {
         let numbers = ShardNumbers::new(self.only, list.len());
         let index = match &self.auto_index {
             Some(auto) => Some(auto.index(&store, &self.format, self.limits, self.checksums, &listed)?),
+            None if self.index.is_none() && self.format.reads_ranges() => {
+                let builder = Index::builder().store(store.clone()).limits(self.limits);
+                Some(builder.of_format(self.format.clone()).build(&list)?)
+            }
             None => self.index,
         };
         let index = index.map(|index| entries(&index, &list, &numbers)).transpose()?;

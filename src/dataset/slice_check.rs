@@ -24,8 +24,8 @@ pub(super) struct SliceCheck {
     checks_end: bool,
     /// The index entry of the shard.
     index: Option<ShardIndex>,
-    /// Whether the index has the offset of each sample. Then a sample that cannot be read ends the slice,
-    /// because a restore finds samples by their offsets, and would give later samples other numbers.
+    /// Whether the slice is read from its own first sample. Then a sample that cannot be read ends the slice,
+    /// because a restore starts at the first sample of a slice, and would give later samples other numbers.
     is_located: bool,
     /// Whether samples are compared with the checksums of the index.
     checksums: bool,
@@ -102,7 +102,8 @@ impl SliceCheck {
             read_before: 0,
             left,
             checks_end,
-            is_located: index.is_some_and(|index| index.stored_range(samples.clone()).is_some()),
+            is_located: extent == Extent::Slice
+                || index.is_some_and(|index| index.stored_range(samples.clone()).is_some()),
             index: index.cloned(),
             checksums: false,
             unproven: None,

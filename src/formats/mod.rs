@@ -4,7 +4,8 @@
 //! crate (order, state, slices, mixtures, packing) works with the numbers of samples and needs nothing else.
 //! By default, a restore reads a shard from its beginning. If the parser also tells [where each sample
 //! is](ShardParser::place), an index can cut shards into slices, and a restore starts at the offset of the
-//! next sample.
+//! next sample. A format whose table of contents is at the end of the file [reads
+//! ranges](ShardFormat::reads_ranges) that it chooses.
 //!
 //! The name of a shard tells its format: `.jsonl` and `.ndjson` (also with `.gz` or `.zst`) are
 //! [`JsonLines`], anything else is a tar archive. [`DatasetBuilder::format`] sets another format.
@@ -23,5 +24,7 @@ pub use parser::FormatParser;
 pub use reader_chunks::ReaderChunks;
 pub use shard_format::{ParserStart, ShardFormat};
 
+#[doc(no_inline)]
+pub use crate::store::RangeRequests;
 #[doc(no_inline)]
 pub use crate::tar::{Parsed, Read, SamplePlace, ShardParser, read};

@@ -30,6 +30,11 @@ impl FormatChoice {
         self.0.is_none() && !is_json_lines_name(&ObjectUrl::parse(url).file_name())
     }
 
+    /// Whether parsers choose the ranges that they read.
+    pub(crate) fn reads_ranges(&self) -> bool {
+        self.0.as_ref().is_some_and(|format| format.reads_ranges())
+    }
+
     /// A parser of the shard at `url`.
     pub(crate) fn parser(&self, url: &SecretUrl, start: &ParserStart) -> FormatParser {
         match &self.0 {
@@ -148,6 +153,13 @@ impl ShardParser for FormatParser {
         match &self.0 {
             ParserKind::Tar(parser) => parser.place(),
             ParserKind::Other(other) => other.parser.place(),
+        }
+    }
+
+    fn samples(&self) -> Option<u64> {
+        match &self.0 {
+            ParserKind::Tar(parser) => parser.samples(),
+            ParserKind::Other(other) => other.parser.samples(),
         }
     }
 

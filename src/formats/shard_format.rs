@@ -1,6 +1,7 @@
 //! The interface of a shard format: it makes a parser for each shard.
 
 use crate::sample::Position;
+use crate::store::RangeRequests;
 use crate::tar::{Limits, ShardParser};
 use std::fmt;
 
@@ -65,6 +66,17 @@ pub trait ShardFormat: fmt::Debug + Send + Sync {
     /// the shard's name ends in `.gz` or `.zst`. The offset is 0, or the offset of a
     /// [place](ShardParser::place) that an earlier parser of the same format returned.
     fn parser(&self, start: &ParserStart) -> Box<dyn ShardParser>;
+
+    /// Whether its parsers choose the bytes that they get, by [`ParserStart::ranges`], and do not get all
+    /// bytes from an offset on: for a format with a table of contents at the end of the file. Default: no.
+    ///
+    /// A dataset of such a format always has an index. If it is given none, it reads the tables when it is
+    /// built, for the [number of samples](ShardParser::samples) of each shard. Then a slice and a restore
+    /// begin at any sample: the parser reads the table, and what it takes of the bytes behind it. Shards of
+    /// such a format cannot be compressed as a whole, nor be read from a stream.
+    fn reads_ranges(&self) -> bool {
+        false
+    }
 }
 
 /// Where a parser starts, and the limits that it applies.
@@ -73,8 +85,18 @@ pub trait ShardFormat: fmt::Debug + Send + Sync {
 pub struct ParserStart {
     /// The number of the first sample in its shard.
     pub sample: u64,
+    /// The number in its shard of the first sample that is not read, for a parser that
+    /// [reads ranges](ShardFormat::reads_ranges); [`u64::MAX`] if all samples are read. Any other parser gets
+    /// only the bytes before that sample.
+    pub end: u64,
     /// The offset of the first pushed byte in the uncompressed shard.
     pub offset: u64,
+    /// The size of the shard in bytes, for a parser that reads ranges.
+    pub size: Option<u64>,
+    /// The queue of a parser that reads ranges. The bytes of the ranges are pushed in the order of the
+    /// requests. The parser requests the first range when it is made. If it needs more bytes and has requested
+    /// none, the shard ends.
+    pub ranges: RangeRequests,
     /// Whether the bytes end after a sample, before the end of the shard.
     pub is_cut: bool,
     /// Limits on the shard's contents. [`Limits::sample`] applies to every format, the other limits only to
@@ -91,6 +113,16 @@ impl ParserStart {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let position = Position::default();
-        ParserStart { sample: 0, offset: 0, is_cut: false, limits, position, reach: None }
+        ParserStart {
+            sample: 0,
+            end: u64::MAX,
+            offset: 0,
+            size: None,
+            ranges: RangeRequests::default(),
+            is_cut: false,
+            limits,
+            position,
+            reach: None,
+        }
     }
 }

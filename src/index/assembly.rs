@@ -1,7 +1,7 @@
 //! Assembles an index from saved indexes that are still current, and finds the shards that they lack.
 
 use super::sample_filter::SampleFilter;
-use super::sidecar::canonical;
+use super::sidecar::{SavedNeeds, canonical};
 use super::{Index, ShardIndex};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shards::ShardList;
@@ -24,7 +24,7 @@ pub(super) struct IndexAssembly<'a> {
     filter: Option<&'a SampleFilter>,
     threads: usize,
     store: &'a Store,
-    checksums: bool,
+    needs: SavedNeeds,
     listed: &'a ListedShards,
     /// The current size and version of each shard, after the first look-up.
     now: Option<Vec<ObjectVersion>>,
@@ -33,16 +33,16 @@ pub(super) struct IndexAssembly<'a> {
 }
 
 impl<'a> IndexAssembly<'a> {
-    /// An assembly without entries. A saved entry is used only if it has checksums (if `checksums`) and the
-    /// selection of the filter.
+    /// An assembly without entries. A saved entry is used only if it meets `needs` and has the selection of
+    /// the filter.
     pub(super) fn new(
         store: &'a Store,
         listed: &'a ListedShards,
-        checksums: bool,
+        needs: SavedNeeds,
         filter: Option<&'a SampleFilter>,
     ) -> Self {
         let entries = vec![None; listed.shards.len()];
-        IndexAssembly { filter, threads: 1, store, checksums, listed, now: None, entries }
+        IndexAssembly { filter, threads: 1, store, needs, listed, now: None, entries }
     }
 
     /// Sets the number of threads that look up sizes and versions.
@@ -63,11 +63,8 @@ impl<'a> IndexAssembly<'a> {
                 continue;
             }
             let saved = by_url.get(&canonical(url.expose_secret())).copied();
-            let saved = saved.filter(|saved| {
-                saved.object().compare(now).is_same()
-                    && saved.layout.is_some()
-                    && (saved.has_checksums() || !self.checksums)
-            });
+            let saved =
+                saved.filter(|saved| saved.object().compare(now).is_same() && self.needs.are_met_by(saved));
             *entry = match (saved, self.filter) {
                 (Some(saved), None) => Some(saved.unselected().at(url.clone())),
                 (Some(saved), Some(filter)) if saved.selection() == Some(filter.name()) => {

@@ -4,7 +4,7 @@ use super::assembly::{IndexAssembly, ListedShards};
 use super::build::{IndexBuilder, check_directory, check_options};
 use super::sample_filter::SampleFilter;
 use super::save_target::{SaveTarget, first_writable};
-use super::sidecar::{SUFFIX, canonical};
+use super::sidecar::{SUFFIX, SavedNeeds, canonical};
 use super::{Index, ShardIndex};
 use crate::error::{ErrorKind, Result};
 use crate::formats::FormatChoice;
@@ -171,7 +171,8 @@ impl AutoIndex {
         let checksums = checksums || self.checksums;
         let targets = self.places.iter().map(|place| self.target(place, &listed.patterns, format));
         let targets: Vec<SaveTarget> = targets.collect::<Result<_>>()?;
-        let mut assembly = IndexAssembly::new(store, listed, checksums, self.filter.as_ref());
+        let needs = SavedNeeds { layout: !format.reads_ranges(), checksums };
+        let mut assembly = IndexAssembly::new(store, listed, needs, self.filter.as_ref());
         assembly = assembly.with_threads(self.threads);
         for target in &targets {
             if let Some(saved) = load(store, target.url.expose_secret())? {

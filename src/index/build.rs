@@ -118,12 +118,13 @@ impl IndexBuilder {
 
     /// The format of the shards. Set the same format as for the
     /// [dataset](crate::dataset::DatasetBuilder::format) that will read them. Shards that are not tar
-    /// archives are read whole. Default: the format that each shard's name tells.
+    /// archives are read whole, unless the format has a [table](ShardFormat::reads_ranges) with the number of
+    /// samples. Default: the format that each shard's name tells.
     pub fn format(self, format: impl ShardFormat + 'static) -> Self {
         self.of_format(FormatChoice::given(format))
     }
 
-    pub(super) fn of_format(mut self, format: FormatChoice) -> Self {
+    pub(crate) fn of_format(mut self, format: FormatChoice) -> Self {
         self.format = format;
         self
     }

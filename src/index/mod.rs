@@ -82,6 +82,7 @@ mod sample_filter;
 mod save_target;
 mod scan;
 mod scan_format;
+mod scan_table;
 mod selection;
 mod shard;
 mod shard_entry;

@@ -36,7 +36,7 @@ pub(super) struct Wanted<'a> {
 
 impl Wanted<'_> {
     /// Whether the samples' bodies are needed.
-    fn is_whole(self) -> bool {
+    pub(super) fn is_whole(self) -> bool {
         self.checksums || self.filter.is_some()
     }
 

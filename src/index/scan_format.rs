@@ -1,6 +1,7 @@
 //! Indexes one shard of a format other than tar. The shard is read whole.
 
 use super::scan::{LostSamples, Wanted};
+use super::scan_table;
 use super::selection::SelectionBuilder;
 use super::{LayoutBuilder, ShardIndex, checksum_of};
 use crate::error::{Error, ErrorKind, Result};
@@ -22,8 +23,7 @@ pub(super) fn scan(
     wanted: Wanted<'_>,
     mut keys: Option<&mut dyn FnMut(&str)>,
 ) -> Result<ShardIndex> {
-    let mut parser = format.parser(&url.into(), &ParserStart::new(limits));
-    let mut body = store.open(url)?;
+    let (mut parser, mut body) = scan_table::open(store, url, format, ParserStart::new(limits))?;
     let mut layout = LayoutBuilder::unpadded();
     let mut selection = wanted.filter.map(|filter| SelectionBuilder::new(filter.name().clone()));
     let mut lost = LostSamples::new(wanted);

@@ -1,8 +1,10 @@
 //! `ShardIndexer`: loads the saved index of a shard, or scans the shard and saves the index.
 
+use super::ShardIndex;
 use super::scan::{self, Wanted};
 use super::scan_format;
-use super::{ShardIndex, sidecar};
+use super::scan_table;
+use super::sidecar::{self, SavedNeeds};
 use crate::error::{ErrorKind, Result};
 use crate::formats::FormatChoice;
 use crate::store::{ObjectVersion, Store};
@@ -76,12 +78,15 @@ impl<K> ShardIndexer<'_, K> {
     fn scan(&self, url: &str, keys: Option<&mut dyn FnMut(&str)>) -> Result<ShardIndex> {
         if self.format.is_tar(url) {
             scan::scan(self.store, url, self.limits, self.wanted, keys)
+        } else if self.format.reads_ranges() && keys.is_none() && !self.wanted.is_whole() {
+            scan_table::scan(self.store, url, self.format, self.limits)
         } else {
             scan_format::scan(self.store, url, self.format, self.limits, self.wanted, keys)
         }
     }
 
     fn find(&self, place: &str, url: &str, now: &ObjectVersion) -> Option<ShardIndex> {
-        sidecar::find(self.store, place, url, now, self.wanted.checksums)
+        let layout = !self.format.reads_ranges();
+        sidecar::find(self.store, place, url, now, SavedNeeds { layout, checksums: self.wanted.checksums })
     }
 }

@@ -46,8 +46,23 @@ pub(super) fn cached(directory: &Path, url: &str) -> Option<String> {
     directory.join(format!("{hash:016x}-{name}{SUFFIX}")).to_str().map(str::to_owned)
 }
 
+/// The conditions under which a saved index is used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SavedNeeds {
+    /// Whether the offsets of the samples are needed, and not only their number. Formats that read ranges find
+    /// their samples without an index.
+    pub(super) layout: bool,
+    pub(super) checksums: bool,
+}
+
+impl SavedNeeds {
+    pub(super) fn are_met_by(self, saved: &ShardIndex) -> bool {
+        (saved.layout.is_some() || !self.layout) && (saved.has_checksums() || !self.checksums)
+    }
+}
+
 /// The index that is saved at `place`, if the shard still has the size and version `now`, and if the index
-/// has checksums or `checksums` is false.
+/// meets `needs`.
 ///
 /// Returns none on any error: the caller then indexes the shard.
 pub(super) fn find(
@@ -55,13 +70,12 @@ pub(super) fn find(
     place: &str,
     url: &str,
     now: &ObjectVersion,
-    checksums: bool,
+    needs: SavedNeeds,
 ) -> Option<ShardIndex> {
     let saved = read_entry(store, place).ok()?;
     let same_shard = saved.url() == ObjectUrl::parse(&without_secrets(url)).file_name();
     let same_version = saved.object().compare(now).is_same();
-    let enough = saved.layout.is_some() && (saved.has_checksums() || !checksums);
-    (same_shard && same_version && enough).then(|| saved.unselected().at(url))
+    (same_shard && same_version && needs.are_met_by(&saved)).then(|| saved.unselected().at(url))
 }
 
 /// Saves an index at `place`.

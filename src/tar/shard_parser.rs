@@ -37,6 +37,13 @@ pub trait ShardParser: fmt::Debug + Send {
         None
     }
 
+    /// The number of samples of the whole shard, if the parser has read it from a table of the shard. Default:
+    /// none. A format that [reads ranges](crate::formats::ShardFormat::reads_ranges) returns it even if the
+    /// parser [ends](crate::formats::ParserStart::end) before the first sample.
+    fn samples(&self) -> Option<u64> {
+        None
+    }
+
     /// Whether the whole shard was read. Called after [`next`](Self::next) returned [`Parsed::End`]; false if
     /// damage ended the shard early. Default: true.
     fn is_complete(&self) -> bool {

@@ -6,9 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What is not in the package: links to it work in the repository alone.
-const NOT_PACKAGED: [&str; 7] = [
+const NOT_PACKAGED: [&str; 8] = [
     "crates/burn",
     "crates/cuda",
+    "crates/parquet",
     "crates/pjrt",
     "examples/make_shards",
     "examples/resnet",

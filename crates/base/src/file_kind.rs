@@ -26,6 +26,7 @@ const COMPRESSED: [Signature; 5] = [
 
 const REPACK: &str = ": unpack it and write its files to tar shards";
 const CONVERT: &str = ": only tar shards are read, so convert it";
+const PARQUET: &str = ": read it by the format of the crate `shardstream-parquet`";
 const DOWNLOAD: &str = ": a server sent it in place of the shard, so look at it, and fetch the shard again";
 const SINGLE: &str = ": shards are tar archives of such files";
 const NO_SHARD: &str = ": if it is in the directory of the shards, leave it out of their pattern";
@@ -38,7 +39,7 @@ const BINARY: [Signature; 14] = [
     (b"PK\x05\x06", "a zip archive", REPACK),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", REPACK),
     (b"Rar!", "a RAR archive", REPACK),
-    (b"PAR1", "a Parquet file", CONVERT),
+    (b"PAR1", "a Parquet file", PARQUET),
     (b"ARROW1", "an Arrow file", CONVERT),
     (b"\x89HDF", "an HDF5 file", CONVERT),
     (b"SQLite format 3", "an SQLite database", CONVERT),
@@ -233,7 +234,7 @@ mod tests {
         check(b"<?xml version=\"1.0\"?>\n<Error><Code>AccessDenied</Code>", &["an XML document"]);
         check(b"<Error><Code>AccessDenied</Code></Error>", &["AccessDenied"]);
         check(b"{\"a\": [1, 2]}\n", &["JSON", "{\"a\":…"]);
-        check(b"PAR1\x15\x04", &["a Parquet file", "convert"]);
+        check(b"PAR1\x15\x04", &["a Parquet file", "shardstream-parquet"]);
         check(b"PK\x03\x04....", &["a zip archive"]);
         check(&[b'x'; HEAD], &["a text", "xxxx"]);
         assert!(not_a_tar(&[7; HEAD]).is_none(), "damage");

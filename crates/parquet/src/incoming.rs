@@ -1,0 +1,85 @@
+//! The ranges that a parser has requested, and their bytes as they arrive.
+
+use bytes::{Bytes, BytesMut};
+use shardstream::formats::RangeRequests;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Collects the bytes of ranges, in the order in which they were requested.
+#[derive(Debug)]
+pub(crate) struct IncomingRanges {
+    requests: RangeRequests,
+    /// The ranges whose bytes are not complete.
+    wanted: VecDeque<Range<u64>>,
+    /// The bytes of the first of them.
+    begun: BytesMut,
+    /// Whole ranges with their offsets.
+    received: VecDeque<(u64, Bytes)>,
+}
+
+impl IncomingRanges {
+    pub(crate) fn new(requests: RangeRequests) -> Self {
+        let (wanted, received) = (VecDeque::new(), VecDeque::new());
+        IncomingRanges { requests, wanted, begun: BytesMut::new(), received }
+    }
+
+    /// Requests a range that is not empty.
+    pub(crate) fn request(&mut self, range: Range<u64>) {
+        self.requests.push(range.clone());
+        self.wanted.push_back(range);
+    }
+
+    /// Adds a range that has arrived, in front of those that are requested later.
+    pub(crate) fn keep(&mut self, start: u64, bytes: Bytes) {
+        self.received.push_back((start, bytes));
+    }
+
+    pub(crate) fn push(&mut self, mut chunk: Bytes) {
+        while let Some(first) = self.wanted.front().filter(|_| !chunk.is_empty()) {
+            let left = (first.end - first.start).saturating_sub(self.begun.len() as u64);
+            let part = chunk.split_to(chunk.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
+            let is_whole = part.len() as u64 == left;
+            let bytes = match is_whole && self.begun.is_empty() {
+                true => part,
+                false => {
+                    self.begun.extend_from_slice(&part);
+                    if !is_whole {
+                        continue;
+                    }
+                    std::mem::take(&mut self.begun).freeze()
+                }
+            };
+            self.received.push_back((first.start, bytes));
+            self.wanted.pop_front();
+        }
+    }
+
+    /// Takes the next ranges, once all of these have arrived.
+    pub(crate) fn take(&mut self, ranges: usize) -> Option<Vec<(u64, Bytes)>> {
+        (self.received.len() >= ranges).then(|| self.received.drain(..ranges).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_complete_however_their_bytes_are_cut() {
+        let bytes = b"abcdefghij";
+        for size in 1..=bytes.len() {
+            let requests = RangeRequests::default();
+            let mut ranges = IncomingRanges::new(requests.clone());
+            ranges.request(7..11);
+            ranges.request(100..106);
+            assert_eq!(
+                (requests.take(), requests.take(), requests.take()),
+                (Some(7..11), Some(100..106), None)
+            );
+            assert_eq!(ranges.take(1), None);
+            bytes.chunks(size).for_each(|chunk| ranges.push(Bytes::from_static(chunk)));
+            let expected = [(7, Bytes::from_static(b"abcd")), (100, Bytes::from_static(b"efghij"))];
+            assert_eq!(ranges.take(2).unwrap(), expected, "{size}");
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The footer of a file: its columns, and where its row groups are.
+
+use crate::columns::{ChosenColumns, Column, Values, columns};
+use crate::decompress;
+use crate::options::Options;
+use crate::thrift::is_struct;
+use parquet::basic::Compression;
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader};
+use parquet::schema::types::ColumnDescPtr;
+use shardstream::{Error, ErrorKind, Result};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The last bytes of a file: the length of its metadata, and four letters.
+pub(crate) const TAIL: u64 = 8;
+/// The first bytes of a file, and its last ones.
+const MAGIC: &[u8] = b"PAR1";
+/// The last bytes of a file whose metadata is encrypted.
+const ENCRYPTED: &[u8] = b"PARE";
+/// Chunks with fewer bytes between them are read as one range: a new request takes longer.
+const GAP: u64 = 256 << 10;
+/// Approximate size in bytes of the rows that are decoded together.
+const BATCH: u64 = 4 << 20;
+const MAX_BATCH_ROWS: u64 = 1024;
+
+/// What the footer says, as far as it is of the columns that are read.
+pub(crate) struct Table {
+    metadata: ParquetMetaData,
+    /// The columns that are read: first the fields, in their order.
+    pub(crate) columns: Vec<TableColumn>,
+    /// Number of columns that are fields.
+    pub(crate) fields: usize,
+    /// The number in `columns` of the one that is the key.
+    pub(crate) key: Option<usize>,
+    /// The number of rows before each row group, and of all.
+    starts: Vec<u64>,
+    /// The offset of the metadata, where the row groups have ended.
+    end: u64,
+}
+
+/// A column that is read.
+#[derive(Debug)]
+pub(crate) struct TableColumn {
+    pub(crate) column: Column,
+    pub(crate) values: Values,
+    pub(crate) descriptor: ColumnDescPtr,
+}
+
+/// Where the columns of a row group are.
+pub(crate) struct GroupPlace {
+    pub(crate) number: usize,
+    /// The numbers of its rows in the file.
+    pub(crate) rows: Range<u64>,
+    /// Number of rows that are decoded together, from the first row of the group on.
+    pub(crate) batch: u64,
+    /// Each column that is read.
+    pub(crate) chunks: Vec<ChunkPlace>,
+    /// The bytes that are read for them.
+    pub(crate) ranges: Vec<Range<u64>>,
+}
+
+/// A column of a row group.
+pub(crate) struct ChunkPlace {
+    pub(crate) range: Range<u64>,
+    pub(crate) codec: Compression,
+    /// Number of values, with nulls.
+    pub(crate) values: u64,
+}
+
+/// The length of the metadata of a file of `size` bytes, by its last bytes.
+pub(crate) fn metadata_length(tail: &[u8], size: u64) -> Result<u64> {
+    let format =
+        |what: String| Err(Error::from(ErrorKind::Format(what)).at_offset(size.saturating_sub(TAIL)));
+    let Some((length, magic)) = tail.last_chunk::<8>().and_then(|tail| tail.split_first_chunk::<4>()) else {
+        return format(format!("a file of {size} bytes is no Parquet file"));
+    };
+    if magic == ENCRYPTED {
+        let what = "an encrypted Parquet file: its metadata cannot be read without a key";
+        return Err(ErrorKind::Unsupported(what.into()).into());
+    }
+    if magic != MAGIC {
+        let what = "this is no Parquet file, or it is cut: it does not end with `PAR1`";
+        return format(what.into());
+    }
+    let length = u64::from(u32::from_le_bytes(*length));
+    match length <= size.saturating_sub(TAIL + MAGIC.len() as u64) {
+        true => Ok(length),
+        false => format(format!("the footer says {length} bytes of metadata, and the file has {size}")),
+    }
+}
+
+impl Table {
+    /// Reads the metadata, which begins at the offset `end`.
+    pub(crate) fn read(metadata: &[u8], end: u64, options: &Options) -> Result<Self> {
+        let damaged = |what: String| {
+            Error::from(ErrorKind::Format(format!("the footer of the Parquet file: {what}"))).at_offset(end)
+        };
+        // The decoder passes over a list of booleans of any length without reading a byte, for seconds.
+        if !is_struct(metadata) {
+            return Err(damaged("it is damaged".into()));
+        }
+        let decoded = catch_unwind(AssertUnwindSafe(|| ParquetMetaDataReader::decode_metadata(metadata)));
+        let metadata = match decoded {
+            Ok(Ok(metadata)) => metadata,
+            Ok(Err(error)) => return Err(damaged(error.to_string())),
+            Err(_) => return Err(damaged("it is damaged".into())),
+        };
+        let (mut starts, mut rows) = (vec![0], 0_u64);
+        for (number, group) in metadata.row_groups().iter().enumerate() {
+            let count = u64::try_from(group.num_rows()).ok();
+            let sum = count.and_then(|count| rows.checked_add(count)).filter(|sum| *sum < 1 << 62);
+            rows = sum.ok_or_else(|| damaged(format!("row group {number} has {} rows", group.num_rows())))?;
+            starts.push(rows);
+        }
+        let said = metadata.file_metadata().num_rows();
+        if u64::try_from(said) != Ok(rows) {
+            return Err(damaged(format!("it says {said} rows, and its row groups have {rows}")));
+        }
+        let schema = metadata.file_metadata().schema_descr();
+        let chosen = ChosenColumns::new(&columns(schema), options.columns.as_deref(), options.key.as_deref())
+            .map_err(|what| Error::from(ErrorKind::Unsupported(format!("the Parquet file: {what}"))))?;
+        let ChosenColumns { columns, key, fields } = chosen;
+        let columns = columns.into_iter().map(|column| {
+            let values = column.values.map_err(|why| damaged(why.into()))?;
+            if column.leaf >= schema.num_columns() {
+                return Err(damaged("a column without a type".into()));
+            }
+            let descriptor = schema.column(column.leaf);
+            Ok(TableColumn { values, descriptor, column })
+        });
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        Ok(Table { columns, key, fields, starts, end, metadata })
+    }
+
+    /// Number of rows.
+    pub(crate) fn rows(&self) -> u64 {
+        self.starts.last().copied().unwrap_or_default()
+    }
+
+    /// The number of the row group with this row; the number of row groups if there is none.
+    pub(crate) fn group_of(&self, row: u64) -> usize {
+        self.starts.partition_point(|start| *start <= row).saturating_sub(1)
+    }
+
+    /// Number of the row group behind those that have rows before `end`.
+    pub(crate) fn group_end(&self, end: u64) -> usize {
+        let groups = self.starts.len().saturating_sub(1);
+        self.starts.partition_point(|start| *start < end).min(groups)
+    }
+
+    /// Where a row group is. At most `limit` bytes of it are read.
+    pub(crate) fn group(&self, number: usize, limit: u64) -> Result<GroupPlace> {
+        let damaged = |what: String| Error::from(ErrorKind::Format(format!("row group {number}: {what}")));
+        let (Some(group), Some([start, end])) =
+            (self.metadata.row_groups().get(number), self.starts.get(number..number + 2))
+        else {
+            return Err(damaged("there is none".into()));
+        };
+        let (mut chunks, mut size) = (Vec::new(), 0_u64);
+        for TableColumn { column, .. } in &self.columns {
+            let name = &*column.name;
+            let chunk = group.columns().get(column.leaf);
+            let chunk = chunk.ok_or_else(|| damaged(format!("it has no column {name:?}")))?;
+            if chunk.file_path().is_some() {
+                let what =
+                    format!("the Parquet file: column {name:?} of row group {number} is in another file");
+                return Err(ErrorKind::Unsupported(what).into());
+            }
+            if let Some(codec) = decompress::unsupported(chunk.compression()) {
+                let what = format!(
+                    "the Parquet file: column {name:?} of row group {number} is compressed by {codec}"
+                );
+                return Err(ErrorKind::Unsupported(what).into());
+            }
+            let range = self.range(chunk);
+            let range = range.ok_or_else(|| damaged(format!("column {name:?} is not before the footer")))?;
+            size = size.saturating_add(u64::try_from(chunk.uncompressed_size()).unwrap_or_default());
+            let values = u64::try_from(chunk.num_values());
+            let values =
+                values.map_err(|_| damaged(format!("column {name:?} has a negative number of values")))?;
+            chunks.push(ChunkPlace { range, codec: chunk.compression(), values });
+        }
+        let ranges = joined(chunks.iter().map(|chunk| chunk.range.clone()).collect());
+        let bytes = ranges.iter().map(|range| range.end - range.start).fold(0, u64::saturating_add);
+        if bytes > limit {
+            let what = format!(
+                "its columns have {bytes} bytes, where `Limits::member` allows {limit}: choose fewer \
+                 columns, write smaller row groups, or set another limit"
+            );
+            return Err(damaged(what));
+        }
+        let rows = *start..*end;
+        let each = size / (end - start).max(1);
+        let batch = (BATCH / each.max(1)).clamp(1, MAX_BATCH_ROWS);
+        Ok(GroupPlace { number, rows, batch, chunks, ranges })
+    }
+
+    /// The bytes of a column chunk: its dictionary, if it has one, and its pages.
+    fn range(&self, chunk: &ColumnChunkMetaData) -> Option<Range<u64>> {
+        let pages = u64::try_from(chunk.data_page_offset()).ok()?;
+        let dictionary = chunk.dictionary_page_offset().and_then(|offset| u64::try_from(offset).ok());
+        // Some writers set 0 where there is none.
+        let start = dictionary.filter(|offset| *offset > 0 && *offset < pages).unwrap_or(pages);
+        let end = start.checked_add(u64::try_from(chunk.compressed_size()).ok()?)?;
+        (start >= MAGIC.len() as u64 && end <= self.end).then_some(start..end)
+    }
+}
+
+/// These ranges in order, those near each other joined.
+fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| (range.start, range.end));
+    let mut found: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match found.last_mut() {
+            Some(last) if range.start <= last.end.saturating_add(GAP) => last.end = last.end.max(range.end),
+            _ => found.push(range),
+        }
+    }
+    found.retain(|range| !range.is_empty());
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_near_each_other_are_one_range() {
+        assert_eq!(joined(vec![9..12, 4..9, 20..30, 5..6]), std::slice::from_ref(&(4..30)));
+        let far = GAP + 31;
+        assert_eq!(joined(vec![far..far + 2, 4..30, 7..7]), [4..30, far..far + 2]);
+    }
+
+    #[test]
+    fn the_end_of_the_file_tells_what_it_is() {
+        assert_eq!(metadata_length(b"\x05\0\0\0PAR1", 100).unwrap(), 5);
+        for (tail, size, expected) in [
+            (&b"\x05\0\0\0PARE"[..], 100, "encrypted"),
+            (b"\x05\0\0\0PAR2", 100, "does not end with"),
+            (b"\x59\0\0\0PAR1", 100, "89 bytes of metadata"),
+            (b"PAR1", 4, "no Parquet file"),
+        ] {
+            let error = metadata_length(tail, size).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

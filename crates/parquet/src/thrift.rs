@@ -1,0 +1,232 @@
+//! Headers of pages: what of Thrift's compact protocol they take.
+
+/// Structs within structs that are skipped.
+const MAX_DEPTH: u8 = 16;
+
+/// The header of a page, as far as a reader needs it. Numbers are as they are in the file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct PageHeader {
+    pub(crate) kind: i64,
+    pub(crate) uncompressed: i64,
+    pub(crate) compressed: i64,
+    pub(crate) crc: Option<u32>,
+    /// Of a data page: the number of values, their encoding, those of definition and repetition levels.
+    pub(crate) data: Option<Numbers>,
+    /// Of a dictionary: the number of values, their encoding.
+    pub(crate) dictionary: Option<Numbers>,
+    /// Of a data page of version 2: the number of values, of nulls and of rows, the encoding, the bytes of
+    /// definition and of repetition levels, and whether the values are compressed.
+    pub(crate) data_v2: Option<Numbers>,
+}
+
+/// The whole numbers and booleans of a struct, by the numbers of their fields.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Numbers([Option<i64>; 9]);
+
+impl Numbers {
+    pub(crate) fn get(&self, field: usize) -> Option<i64> {
+        self.0.get(field).copied().flatten()
+    }
+}
+
+impl PageHeader {
+    /// Reads the header at the beginning of these bytes, and returns its length too. `None` if it is damaged
+    /// or cut.
+    pub(crate) fn read(bytes: &[u8]) -> Option<(Self, usize)> {
+        let mut input = CompactReader { bytes, at: 0 };
+        let mut header = PageHeader::default();
+        let mut field = 0;
+        while let Some(kind) = input.field(&mut field)? {
+            match (field, kind) {
+                (1, INTEGERS) => header.kind = input.integer()?,
+                (2, INTEGERS) => header.uncompressed = input.integer()?,
+                (3, INTEGERS) => header.compressed = input.integer()?,
+                (4, INTEGERS) => header.crc = Some(input.integer()? as u32),
+                (5, STRUCT) => header.data = Some(input.numbers()?),
+                (7, STRUCT) => header.dictionary = Some(input.numbers()?),
+                (8, STRUCT) => header.data_v2 = Some(input.numbers()?),
+                (_, kind) => input.skip(kind, 0)?,
+            }
+        }
+        Some((header, input.at))
+    }
+}
+
+/// Whether a struct begins these bytes, whose values are all within them.
+pub(crate) fn is_struct(bytes: &[u8]) -> bool {
+    CompactReader { bytes, at: 0 }.skip(STRUCT, 0).is_some()
+}
+
+/// The type of a field: 32 bits. Headers have no other integers.
+const INTEGERS: u8 = 5;
+const STRUCT: u8 = 12;
+
+struct CompactReader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl CompactReader<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let byte = *self.bytes.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn advance(&mut self, bytes: u64) -> Option<()> {
+        let end = self.at.checked_add(usize::try_from(bytes).ok()?)?;
+        (end <= self.bytes.len()).then(|| self.at = end)
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let (number, length) = varint(self.bytes.get(self.at..)?)?;
+        self.at += length;
+        Some(number)
+    }
+
+    /// A number with a sign.
+    fn integer(&mut self) -> Option<i64> {
+        self.varint().map(zigzag)
+    }
+
+    /// The number, which is set, and the type of the next field; none inside at the end of the struct.
+    fn field(&mut self, number: &mut i64) -> Option<Option<u8>> {
+        let head = self.byte()?;
+        if head == 0 {
+            return Some(None);
+        }
+        *number = match i64::from(head >> 4) {
+            0 => self.integer()?,
+            difference => number.checked_add(difference)?,
+        };
+        Some(Some(head & 0xf))
+    }
+
+    fn numbers(&mut self) -> Option<Numbers> {
+        let (mut numbers, mut field) = (Numbers::default(), 0);
+        while let Some(kind) = self.field(&mut field)? {
+            let value = match kind {
+                1 | 2 => i64::from(kind == 1),
+                4..=6 => self.integer()?,
+                kind => {
+                    self.skip(kind, 0)?;
+                    continue;
+                }
+            };
+            if let Some(number) = usize::try_from(field).ok().and_then(|field| numbers.0.get_mut(field)) {
+                *number = Some(value);
+            }
+        }
+        Some(numbers)
+    }
+
+    /// Skips the value of a field of this type.
+    fn skip(&mut self, kind: u8, depth: u8) -> Option<()> {
+        match kind {
+            1 | 2 => Some(()),
+            3 => self.advance(1),
+            4..=6 => self.varint().map(drop),
+            7 => self.advance(8),
+            8 => self.varint().and_then(|length| self.advance(length)),
+            9 | 10 => {
+                let head = self.byte()?;
+                let count = match head >> 4 {
+                    15 => self.varint()?,
+                    count => u64::from(count),
+                };
+                self.skip_elements(count, &[head & 0xf], depth)
+            }
+            11 => match self.varint()? {
+                0 => Some(()),
+                count => {
+                    let kinds = self.byte()?;
+                    self.skip_elements(count, &[kinds >> 4, kinds & 0xf], depth)
+                }
+            },
+            STRUCT if depth < MAX_DEPTH => {
+                let mut field = 0;
+                while let Some(kind) = self.field(&mut field)? {
+                    self.skip(kind, depth + 1)?;
+                }
+                Some(())
+            }
+            _ => None,
+        }
+    }
+
+    fn skip_elements(&mut self, count: u64, kinds: &[u8], depth: u8) -> Option<()> {
+        if depth >= MAX_DEPTH {
+            return None;
+        }
+        for _ in 0..count {
+            for kind in kinds {
+                match kind {
+                    // Headers and footers have none, and decoders differ in how many bytes they take.
+                    1 | 2 => return None,
+                    kind => self.skip(*kind, depth + 1)?,
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+/// The number at the beginning of these bytes, seven bits in each, and its length.
+pub(crate) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut number = 0;
+    for (at, byte) in bytes.iter().take(10).enumerate() {
+        number |= u64::from(byte & 0x7f).checked_shl(7 * at as u32)?;
+        if byte & 0x80 == 0 {
+            return Some((number, at + 1));
+        }
+    }
+    None
+}
+
+/// A number with a sign, of one in which the last bit is the sign.
+fn zigzag(number: u64) -> i64 {
+    (number >> 1) as i64 ^ -((number & 1) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A data page of 3 values, plain, with a checksum and with statistics, which are left out.
+    const HEADER: [u8; 26] = [
+        0x15, 0, 0x15, 0x18, 0x15, 0x18, 0x15, 0x09, 0x1c, 0x15, 6, 0x15, 0, 0x15, 6, 0x15, 6, 0x1c, 0x18, 1,
+        b'x', 0x11, 0, 0, 0, 7,
+    ];
+
+    #[test]
+    fn a_header_is_read_to_its_end() {
+        let (header, length) = PageHeader::read(&HEADER).unwrap();
+        let data = header.data.as_ref().unwrap();
+        assert_eq!((header.kind, header.uncompressed, header.compressed), (0, 12, 12));
+        assert_eq!(
+            (header.crc, data.get(1), data.get(2), data.get(3)),
+            (Some(-5_i32 as u32), Some(3), Some(0), Some(3))
+        );
+        assert_eq!(length, 25);
+    }
+
+    #[test]
+    fn a_header_that_is_cut_is_none() {
+        for end in 0..25 {
+            assert_eq!(PageHeader::read(&HEADER[..end]), None, "{end}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_longer_than_its_bytes_is_damage() {
+        assert!(is_struct(&[0x19, 0x33, 1, 2, 1, 0]));
+        for bad in [&[0x19, 0xf3, 0xff, 0xff, 0xff, 0xff, 0x07, 1, 2, 1, 0][..], &[0x19, 0x32, 1, 2, 1, 0]] {
+            assert!(!is_struct(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn structs_within_structs_end() {
+        assert_eq!(PageHeader::read(&[0x1c; 1000]), None);
+    }
+}

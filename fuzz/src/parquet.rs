@@ -1,0 +1,47 @@
+//! Any bytes are rows and an error, the same ones wherever the ranges are cut, and from any row on.
+
+use crate::memory;
+use bytes::Bytes;
+use shardstream::formats::{Parsed, ParserStart, ShardFormat};
+use shardstream::tar::Limits;
+use shardstream_parquet::Parquet;
+
+/// Rows that are read of a file, which may claim any number of them.
+const MAX_ROWS: usize = 200;
+
+/// The rows from this one on, and the error that ended them.
+fn parse(file: &[u8], first: u64, most: usize) -> Vec<String> {
+    let mut start = ParserStart::new(Limits::default());
+    (start.size, start.sample) = (Some(file.len() as u64), first);
+    let mut parser = Parquet::new().parser(&start);
+    let mut found = Vec::new();
+    while found.len() < MAX_ROWS {
+        match parser.next() {
+            Ok(Parsed::NeedInput) => match start.ranges.take() {
+                Some(range) => {
+                    let range = range.start as usize..range.end as usize;
+                    file[range].chunks(most).for_each(|chunk| parser.push(Bytes::copy_from_slice(chunk)));
+                }
+                None => parser.finish(),
+            },
+            Ok(Parsed::Sample(sample)) => found.push(format!("{:?} {:?}", sample.key(), sample)),
+            Ok(_) => break,
+            Err(error) => found.push(format!("{error:?}")),
+        }
+    }
+    found
+}
+
+/// The first byte says how; the rest is the file.
+pub fn run(data: &[u8]) {
+    let [how, file @ ..] = data else { return };
+    memory::within(64 << 20, || {
+        let whole = parse(file, 0, file.len().max(1));
+        assert_eq!(parse(file, 0, 1 + usize::from(*how)), whole);
+        let first = usize::from(*how) % (whole.len() + 1);
+        // An error is no row, and a file without rows behind the first one has an end in its place.
+        if whole.len() < MAX_ROWS && first + 1 < whole.len() {
+            assert_eq!(parse(file, first as u64, 999), whole[first..]);
+        }
+    });
+}
