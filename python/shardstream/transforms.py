@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 Size = int | tuple[int, int]
 Filter = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 Color = tuple[int, int, int]
+PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 
 
 class Transform:
@@ -33,12 +35,25 @@ class CenterCrop(Transform):
 
 @dataclass(frozen=True)
 class RandomCrop(Transform):
-    """Adds a border of `padding` pixels, and crops the picture at a random position."""
+    """Adds a border of `padding` pixels, and crops the picture at a random position. The border has the
+    colour `fill`, or repeats or mirrors the picture (`padding_mode`)."""
 
     size: Size
     padding: Size = 0
     pad_if_needed: bool = False
     fill: Color = (0, 0, 0)
+    padding_mode: PaddingMode = "constant"
+
+
+@dataclass(frozen=True)
+class Pad(Transform):
+    """Adds a border of `padding` pixels: a number for all sides, `(top and bottom, left and right)`, or
+    `(left, top, right, bottom)`. The border has the colour `fill`, or repeats or mirrors the picture
+    (`padding_mode`)."""
+
+    padding: Size | tuple[int, int, int, int]
+    fill: Color = (0, 0, 0)
+    padding_mode: PaddingMode = "constant"
 
 
 @dataclass(frozen=True)
@@ -56,6 +71,68 @@ class RandomHorizontalFlip(Transform):
     """Mirrors the picture left to right with the probability `p`."""
 
     p: float = 0.5
+
+
+@dataclass(frozen=True)
+class RandomVerticalFlip(Transform):
+    """Turns the picture upside down with the probability `p`."""
+
+    p: float = 0.5
+
+
+@dataclass(frozen=True)
+class RandomApply(Transform):
+    """Applies all of `transforms` with the probability `p`, and otherwise none of them."""
+
+    transforms: Sequence[Transform]
+    p: float = 0.5
+
+
+@dataclass(frozen=True)
+class RandomRotation(Transform):
+    """Rotates the picture counter-clockwise about its centre. The angle is random in `degrees`: a range, or a
+    number for the range from `-degrees` to `degrees`. With `expand`, the picture grows so that all of it
+    stays visible; its size then depends on the angle."""
+
+    degrees: float | tuple[float, float]
+    expand: bool = False
+    filter: Literal["nearest", "bilinear"] = "nearest"
+    fill: Color = (0, 0, 0)
+
+
+@dataclass(frozen=True)
+class RandomAffine(Transform):
+    """Rotates, moves, scales and shears the picture at random about its centre. `degrees` is a range of
+    clockwise angles, or a number for the range from `-degrees` to `degrees`; `translate` has the largest
+    shares of the width and the height; `scale` is a range of factors. `shear` is a number or range of degrees
+    along the rows, or `(from, to, from, to)` along the rows and the columns."""
+
+    degrees: float | tuple[float, float]
+    translate: tuple[float, float] | None = None
+    scale: tuple[float, float] | None = None
+    shear: float | tuple[float, float] | tuple[float, float, float, float] | None = None
+    filter: Literal["nearest", "bilinear"] = "nearest"
+    fill: Color = (0, 0, 0)
+
+
+@dataclass(frozen=True)
+class RandomPerspective(Transform):
+    """Draws the picture in a random perspective with the probability `p`. Corners move inwards by up to
+    `distortion_scale` times half of the side."""
+
+    distortion_scale: float = 0.5
+    p: float = 0.5
+    filter: Literal["nearest", "bilinear"] = "bilinear"
+    fill: Color = (0, 0, 0)
+
+
+@dataclass(frozen=True)
+class GaussianBlur(Transform):
+    """Blurs the picture by a kernel of this size, which must be odd. The standard deviation, in pixels, is
+    random in the range `sigma`, or is this number."""
+
+    kernel_size: Size
+    sigma: float | tuple[float, float] = (0.1, 2.0)
 
 
 @dataclass(frozen=True)
@@ -84,6 +161,15 @@ class RandomErasing(Transform):
     scale: tuple[float, float] = (0.02, 0.33)
     ratio: tuple[float, float] = (0.3, 3.3)
     value: Color | Literal["random"] = (0, 0, 0)
+
+
+@dataclass(frozen=True)
+class AutoAugment(Transform):
+    """Applies one of 25 pairs of operations that were learned on a dataset."""
+
+    policy: Literal["imagenet", "cifar10", "svhn"] = "imagenet"
+    filter: Literal["nearest", "bilinear"] = "nearest"
+    fill: Color = (0, 0, 0)
 
 
 @dataclass(frozen=True)

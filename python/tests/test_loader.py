@@ -177,6 +177,14 @@ def test_every_column_and_transform_can_be_used(tmp_path):
         ss.RandomResizedCrop(15),
         ss.CenterCrop((12, 10)),
         ss.RandomHorizontalFlip(0.3),
+        ss.Pad((1, 2, 3, 4), padding_mode="reflect"),
+        ss.RandomVerticalFlip(),
+        ss.RandomApply([ss.GaussianBlur(3), ss.RandomRotation(30, filter="bilinear")], 0.8),
+        ss.RandomRotation((10, 20), fill=(1, 2, 3)),
+        ss.RandomAffine(15, (0.1, 0.1), (0.9, 1.1), (-5, 5, -3, 3)),
+        ss.RandomPerspective(0.3, 1.0),
+        ss.GaussianBlur((3, 5), 0.7),
+        ss.AutoAugment("cifar10"),
         ss.ColorJitter(0.1, (0.5, 1.5), 0.2, (-0.1, 0.1)),
         ss.RandomGrayscale(),
         ss.RandomErasing(value="random"),
@@ -212,6 +220,37 @@ def test_every_column_and_transform_can_be_used(tmp_path):
     assert batch["many"].shape == (16, 20, 20, 3) and batch["views"].shape == (8, 2, 20, 20, 3)
     assert batch["packed"].shape == (4, 16) and numbers(batch, "packed.dropped") == [0]
     assert shardstream.strings(batch, "shard")[0].endswith("train-000000.tar")
+
+
+def test_transforms_change_the_pixels_as_their_options_say(tmp_path):
+    ss = shardstream
+    pixels = np.arange(8 * 6 * 3, dtype=np.uint8).reshape(8, 6, 3)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    shards = write_shards(tmp_path, [{"png": file.getvalue()}] * 2)
+
+    def changed(size, *transforms):
+        column = ss.Image(size, "png", transforms=transforms)
+        return next(iter(ss.Loader(shards, {"image": column}, 2)))["image"].numpy()[0]
+
+    assert np.array_equal(changed((8, 6), ss.RandomVerticalFlip(1.0)), pixels[::-1])
+    assert np.array_equal(changed((8, 6), ss.RandomApply([ss.RandomVerticalFlip(1.0)], 0.0)), pixels)
+    twice = ss.RandomApply([ss.RandomVerticalFlip(1.0), ss.RandomHorizontalFlip(1.0)], 1.0)
+    assert np.array_equal(changed((8, 6), twice), pixels[::-1, ::-1])
+    assert np.array_equal(changed((8, 6), ss.RandomRotation((180, 180))), pixels[::-1, ::-1])
+    assert np.array_equal(changed((6, 8), ss.RandomRotation((90, 90), expand=True)), np.rot90(pixels))
+    for mode in ["edge", "reflect", "symmetric"]:
+        expected = np.pad(pixels, ((2, 4), (1, 3), (0, 0)), mode)
+        assert np.array_equal(changed((14, 10), ss.Pad((1, 2, 3, 4), padding_mode=mode)), expected), mode
+    border = changed((12, 8), ss.Pad((2, 1), fill=(9, 8, 7)))
+    assert np.array_equal(border[2:-2, 1:-1], pixels) and border[0, 0].tolist() == [9, 8, 7]
+    moved = changed((8, 6), ss.RandomAffine(0, scale=(2, 2)))
+    assert moved.shape == (8, 6, 3) and not np.array_equal(moved, pixels)
+    assert np.array_equal(changed((8, 6), ss.RandomPerspective(0.0, 1.0)), pixels)
+    assert np.ptp(changed((8, 6), ss.GaussianBlur(7, (5, 5)))) < np.ptp(pixels)
+    for wrong in [ss.GaussianBlur(4), ss.RandomRotation(-1), ss.RandomApply([ss.GaussianBlur(3)], 2)]:
+        with pytest.raises(ss.ConfigError, match=type(wrong).__name__):
+            changed((8, 6), wrong)
 
 
 def test_a_bad_option_is_an_error_with_its_name(shards, tmp_path):

@@ -34,7 +34,7 @@ impl Context {
         Ok(Context {
             output: Output::new(screen.clone()),
             interrupt: Interrupt::listen()?,
-            reader: ShardReader { store: store.clone(), limits: global.limits()? },
+            reader: ShardReader::new(store.clone(), global.limits()?),
             store,
             program,
             global,

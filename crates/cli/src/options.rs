@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::files::MAX_DOCUMENT;
 use crate::interrupt::Interrupt;
+use crate::shard_reader::STDIN;
 use clap::Args;
 use shardstream::dataset::Shards;
 use shardstream::index::Index;
@@ -43,15 +44,53 @@ impl Patterns {
     }
 
     /// The shards, in the order of the patterns. Lists directories and buckets for wildcards.
+    ///
+    /// # Errors
+    /// Also if a pattern is `-`: see [`Patterns::shards_or_stdin`].
     pub(crate) fn shards(&self, context: &Context) -> Result<ShardList, Failure> {
         shards_of(&self.given(context)?, &context.store)
+    }
+
+    /// Does the same as [`Patterns::shards`], for commands that read each shard once, from its beginning to
+    /// its end. One of the patterns may be `-`, which stands for an archive on stdin.
+    pub(crate) fn shards_or_stdin(&self, context: &Context) -> Result<ShardList, Failure> {
+        let is_stdin = |pattern: &SecretUrl| pattern.expose_secret() == STDIN;
+        let lists = usize::from(self.list.as_deref() == Some(STDIN));
+        let check = |uses: usize| match uses > 1 {
+            true => Err(Failure::Usage("stdin can be read only once: give - only once".into())),
+            false => Ok(()),
+        };
+        // Also checked before the list is read, because stdin may be an archive.
+        check(lists + self.patterns.iter().filter(|pattern| *pattern == STDIN).count())?;
+        let patterns = self.given(context)?;
+        let uses = patterns.iter().filter(|pattern| is_stdin(pattern)).count();
+        check(lists + uses)?;
+        if uses == 0 {
+            return shards_of(&patterns, &context.store);
+        }
+        let mut shards: Vec<SecretUrl> = Vec::new();
+        for pattern in patterns {
+            match is_stdin(&pattern) {
+                true => shards.push(pattern),
+                false => shards.extend(shards_of(&[pattern], &context.store)?.iter().cloned()),
+            }
+        }
+        Ok(shards.into_iter().collect())
     }
 }
 
 /// The shards that match patterns, in the order of the patterns.
+///
+/// # Errors
+/// Also if a pattern is `-`.
 pub(crate) fn shards_of(patterns: &[SecretUrl], store: &Store) -> Result<ShardList, Failure> {
     let mut shards: Vec<SecretUrl> = Vec::new();
     for pattern in patterns {
+        if pattern.expose_secret() == STDIN {
+            let why = "the shard - is stdin, which can be read only once: give the path of a file, or ./- \
+                       for a file with this name";
+            return Err(Failure::Usage(why.into()));
+        }
         shards.extend(Shards::Pattern(pattern.clone()).resolve(store)?.iter().cloned());
     }
     match shards.is_empty() {
@@ -147,9 +186,22 @@ impl IndexedPatterns {
         let index = self.index.load(context)?;
         let shards = match &index {
             Some(index) if self.patterns.is_empty() && self.list.is_none() => index.shards(),
-            _ => Patterns { patterns: self.patterns.clone(), list: self.list.clone() }.shards(context)?,
+            _ => self.patterns().shards(context)?,
         };
         Ok((shards, index))
+    }
+
+    /// Does the same as [`IndexedPatterns::shards`]. Without an index, a pattern may be `-`: see
+    /// [`Patterns::shards_or_stdin`].
+    pub(crate) fn shards_or_stdin(&self, context: &Context) -> Result<(ShardList, Option<Index>), Failure> {
+        match self.index_place() {
+            Some(_) => self.shards(context),
+            None => Ok((self.patterns().shards_or_stdin(context)?, None)),
+        }
+    }
+
+    fn patterns(&self) -> Patterns {
+        Patterns { patterns: self.patterns.clone(), list: self.list.clone() }
     }
 }
 

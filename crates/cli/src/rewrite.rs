@@ -36,8 +36,8 @@ impl Rewrite<'_> {
     pub(crate) fn check(&self, input: &Input) -> Result<(), Failure> {
         match input.without_ranges().filter(|_| self.shuffle.is_some()) {
             Some(shard) => Err(Failure::Failed(format!(
-                "--shuffle needs the byte ranges of samples, and {} is compressed or does not have its samples \
-                 in one piece: write it to .tar shards without --shuffle first",
+                "--shuffle needs the byte ranges of samples, and {} is compressed or does not have its \
+                 samples in one piece: write it to .tar shards without --shuffle first",
                 SecretUrl::from(shard.url())
             ))),
             None => Ok(()),

@@ -39,12 +39,11 @@ pub(crate) fn as_indexed(
     let progress = context.progress(what, Unit::Samples, None);
     for url in shards {
         let indexed = index.map(|index| indexed(index, url, context)).transpose()?;
-        let body = context.reader.store.open(url.expose_secret())?;
-        let body = match &indexed {
-            Some((_, object)) => body.of_version(object),
-            None => body,
+        let samples = match &indexed {
+            Some((_, object)) => context.reader.samples_of(url, object)?,
+            None => context.reader.samples(url)?,
         };
-        for sample in read(body, context.reader.parser(url)) {
+        for sample in samples {
             context.interrupt.check()?;
             progress.add(1);
             let sample = sample?;
@@ -110,7 +109,7 @@ pub(crate) fn by_key(
     key: &str,
     context: &Context,
 ) -> Result<Option<Sample>, Failure> {
-    let ShardReader { store, limits } = &context.reader;
+    let ShardReader { store, limits, .. } = &context.reader;
     let Some(place) = KeyIndex::beside(place).filter(|_| limits.unsorted == 0) else { return Ok(None) };
     let keys = match KeyIndex::open(store, &place) {
         Ok(keys) => keys,

@@ -12,7 +12,8 @@ use std::ops::ControlFlow;
 /// Write one field to stdout, as it is stored.
 ///
 /// Writes the field of one sample (--key or --nth), or of all samples in order. If it writes all samples,
-/// each text, number and JSON document that does not end in a line break gets one.
+/// each text, number and JSON document that does not end in a line break gets one. The pattern - is an
+/// uncompressed archive on stdin.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -31,7 +32,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let (shards, index) = options.patterns.shards(context)?;
+    let (shards, index) = options.patterns.shards_or_stdin(context)?;
     if let (Some(index), Some(nth)) = (&index, options.nth) {
         return match samples::nth(&shards, index, nth, context)? {
             Some(sample) => write(&sample, &options.field, true, context),

@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A / in a key makes a directory. A key that leads out of the directory (with .. or a leading /) is an
 /// error. Two files with the same name are an error; with --existing skip, only one of them is written. Each
 /// file appears under its name when it is complete, and all files are on the disk when the command ends.
+/// The pattern - is an uncompressed archive on stdin.
 ///
 /// With --index, only the bytes of the written samples are read. An index has no keys, so --keys then reads
 /// the headers of all shards first.
@@ -90,7 +91,7 @@ struct ExtractCounts {
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let (shards, index) = options.patterns.shards(context)?;
+    let (shards, index) = options.patterns.shards_or_stdin(context)?;
     let keys = options.keys.iter().map(|key| Glob::new(key)).collect::<Result<_>>()?;
     let extraction = Extraction {
         reader: context.reader.clone(),

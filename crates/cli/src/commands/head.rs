@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 /// Show the first samples: their keys and fields.
 ///
 /// Texts, numbers and JSON are shown as text, images by format and size, and arrays by type, shape and first
-/// numbers.
+/// numbers. The pattern - is an uncompressed archive on stdin.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -63,7 +63,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     if let Some(place) = &options.sheet {
         check_sheet(place, context)?;
     }
-    let (shards, index) = options.patterns.shards(context)?;
+    let (shards, index) = options.patterns.shards_or_stdin(context)?;
     let decoder = Decoder::new();
     let mut sheet = options.sheet.as_ref().map(|_| ContactSheet::new(options.side, options.columns));
     let mut left = options.samples;

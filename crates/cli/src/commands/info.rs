@@ -18,6 +18,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 /// Show what shards contain: samples, bytes, fields with their types and sizes.
+///
+/// The pattern - is an uncompressed archive on stdin, which --fast cannot read.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -60,7 +62,10 @@ const MAX_TYPES: usize = 8;
 const OTHER: &str = "other";
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let (shards, index) = options.patterns.shards(context)?;
+    let (shards, index) = match options.fast {
+        true => options.patterns.shards(context)?,
+        false => options.patterns.shards_or_stdin(context)?,
+    };
     let mut total = ShardContents::default();
     let mut samples_per_shard = Distribution::default();
     match (options.samples, index) {
@@ -94,7 +99,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
                         contents.add_sample(&sample?, &decoder);
                         each_sample.add_sample();
                     }
-                    contents.bytes = reader.store.stat(url.expose_secret())?.size.unwrap_or(0);
+                    contents.bytes = reader.size(url)?;
                     Ok(contents)
                 }
             };

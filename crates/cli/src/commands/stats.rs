@@ -21,6 +21,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Count labels, measure lengths and sizes, and compute mean and standard deviation of images.
+///
+/// The pattern - is an uncompressed archive on stdin.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -79,7 +81,7 @@ struct StatsField {
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let shards = options.patterns.shards(context)?;
+    let shards = options.patterns.shards_or_stdin(context)?;
     let label = Arc::new(LabelSpec::new(options.label.as_deref().unwrap_or("cls")));
     let (images, count) = (options.images, shards.len().max(1) as u64);
     let progress = ShardProgress::start(context, "stats", shards.len());

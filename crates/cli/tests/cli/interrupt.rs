@@ -85,7 +85,12 @@ fn wait_for_handler(child: &mut Child) {
 #[test]
 fn one_signal_ends_a_read_of_stdin() {
     let dir = tempfile::tempdir().unwrap();
-    for command in [&["ls", "--list", "-"][..], &["create", "--from-list", "-", "--to", "out/%d.tar"]] {
+    for command in [
+        &["ls", "--list", "-"][..],
+        &["create", "--from-list", "-", "--to", "out/%d.tar"],
+        &["head", "-"],
+        &["info", "-"],
+    ] {
         let mut program = program(dir.path());
         program.args(command).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = program.spawn().unwrap();

@@ -22,6 +22,7 @@ mod progress;
 mod remote;
 mod secrets;
 mod stats;
+mod stdin;
 mod terminal;
 mod unsorted;
 mod verify;

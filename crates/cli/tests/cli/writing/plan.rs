@@ -111,7 +111,7 @@ fn steps_without_an_index_are_those_of_a_loader_without_it() {
     let text = output(dir.path(), &["plan", "data", "--world-size", "4", "--batch", "2"]);
     for line in [
         "6 to 18 per epoch, depending on the rank; a loader without an index does not know them",
-        "with an index     9 to 10 per epoch, depending on the rank; the rank with the most samples has 1.3 %",
+        "with an index     9 to 10 per epoch, depending on the rank; the rank with the most samples has 1.3",
     ] {
         assert!(text.contains(line), "{text}");
     }
