@@ -277,8 +277,8 @@ impl DatasetBuilder {
 
     /// The format of all shards. By default the name of a shard determines its format:
     /// [`JsonLines`](crate::formats::JsonLines) for `.jsonl` and `.ndjson`, also with `.gz` or `.zst`;
-    /// otherwise a tar archive. Without an index, [`build`](DatasetBuilder::build) reads the tables of a format
-    /// that [has them](ShardFormat::reads_ranges).
+    /// otherwise a tar archive. Without an index, [`build`](DatasetBuilder::build) reads the tables of a
+    /// format that [has them](ShardFormat::reads_ranges).
     pub fn format(mut self, format: impl ShardFormat + 'static) -> Self {
         self.shards.format = FormatChoice::given(format);
         self

@@ -94,8 +94,8 @@ pub struct ParserStart {
     /// The size of the shard in bytes, for a parser that reads ranges.
     pub size: Option<u64>,
     /// The queue of a parser that reads ranges. The bytes of the ranges are pushed in the order of the
-    /// requests. The parser requests the first range when it is made. If it needs more bytes and has requested
-    /// none, the shard ends.
+    /// requests. The parser requests the first range when it is made. If it needs more bytes and has
+    /// requested none, the shard ends.
     pub ranges: RangeRequests,
     /// Whether the bytes end after a sample, before the end of the shard.
     pub is_cut: bool,

@@ -49,8 +49,8 @@ pub(super) fn cached(directory: &Path, url: &str) -> Option<String> {
 /// The conditions under which a saved index is used.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SavedNeeds {
-    /// Whether the offsets of the samples are needed, and not only their number. Formats that read ranges find
-    /// their samples without an index.
+    /// Whether the offsets of the samples are needed, and not only their number. Formats that read ranges
+    /// find their samples without an index.
     pub(super) layout: bool,
     pub(super) checksums: bool,
 }

@@ -37,9 +37,9 @@ pub trait ShardParser: fmt::Debug + Send {
         None
     }
 
-    /// The number of samples of the whole shard, if the parser has read it from a table of the shard. Default:
-    /// none. A format that [reads ranges](crate::formats::ShardFormat::reads_ranges) returns it even if the
-    /// parser [ends](crate::formats::ParserStart::end) before the first sample.
+    /// The number of samples of the whole shard, if the parser has read it from a table of the shard.
+    /// Default: none. A format that [reads ranges](crate::formats::ShardFormat::reads_ranges) returns it even
+    /// if the parser [ends](crate::formats::ParserStart::end) before the first sample.
     fn samples(&self) -> Option<u64> {
         None
     }
