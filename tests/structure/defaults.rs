@@ -1,9 +1,9 @@
-//! Defaults that pages name are those of the code.
+//! The defaults that the pages state are those in the code.
 
 use std::fs;
 use std::path::Path;
 
-/// The line of the code that sets a default, and a page with what it says of it.
+/// A source file, its line that sets a default, a page, and the page's words about that default.
 const DEFAULTS: [(&str, &str, &str, &str); 21] = [
     (
         "src/dataset/builder.rs",
