@@ -1,4 +1,4 @@
-//! Parts of a dataset: disjoint, complete, of known lengths, and chosen without a request.
+//! Parts of a dataset are disjoint and complete, have known lengths, and are chosen without any request.
 
 use crate::support::shards::{all_keys, keys, sorted};
 use crate::support::versioned_source::{VersionedSource, url};
@@ -64,14 +64,14 @@ proptest! {
         for pair in bounds.windows(2) {
             match dataset(pair[0], pair[1]).build() {
                 Ok(_) => all.extend(read(dataset(pair[0], pair[1]))),
-                // A part may have no sample.
+                // A part without samples is refused.
                 Err(error) => prop_assert!(matches!(error.kind(), ErrorKind::Config(_)), "{}", error),
             }
         }
         let is_read = |key: &String| !selected || even(&Sample::new(key.as_str()));
         let expected: Vec<String> = all_keys(&sizes).into_iter().filter(is_read).collect();
         prop_assert_eq!(sorted(all), sorted(expected));
-        // A smaller part is within a larger one of the same beginning.
+        // With the same start, a smaller part is a subset of a larger one.
         if let (Ok(_), Ok(_)) = (dataset(0.0, bounds[1]).build(), dataset(0.0, 1.0).build()) {
             let (small, large) = (read(dataset(0.0, bounds[1])), read(dataset(0.0, 1.0)));
             prop_assert!(small.iter().all(|key| large.binary_search(key).is_ok()));
@@ -101,7 +101,7 @@ fn a_part_is_read_in_any_order_and_is_part_of_the_state() {
     assert_eq!(expected.len(), 5 + 10 + 2);
     assert_eq!(read(half().shuffle_shards(true)), expected);
     assert_eq!(read(half().sampler(Sampler::permuted())), expected);
-    // Other shards are not opened: they may be missing.
+    // The shards outside the part are not opened, so they may be missing.
     let first = dataset(DatasetPart::range(2..12));
     source.remove(&url(2));
     assert_eq!(read(first).len(), 10);
@@ -140,7 +140,7 @@ fn parts_that_make_no_sense_are_refused() {
     assert!(refused(newer).contains("`shardstream index build --keys`"));
 }
 
-/// The opposite case, a part of an index of selected samples by the keys of all, is no error: see above.
+/// The reverse is allowed and tested above: an index of selected samples, with the keys of all samples.
 #[test]
 fn keys_of_some_samples_choose_no_part_of_all() {
     let source = VersionedSource::of(&[10, 20]);
