@@ -1,4 +1,4 @@
-//! The rank of a TPU VM, from an imitation of Google's metadata server.
+//! The rank and world size of a TPU VM, read from an imitation of Google's metadata server.
 
 use crate::support::server::{Framing, Reply, Request, Server};
 use shardstream::topology::{Launcher, Topology};
@@ -28,7 +28,7 @@ fn detect(server: &Server, variables: &str) -> Result<Topology> {
     })
 }
 
-/// A metadata server with the worker's number, its slice's hosts, and `tpu-env`.
+/// A metadata server with the worker's number, the hosts of its slice, and `tpu-env`.
 fn vm(worker: &'static str, endpoints: &'static str, env: &'static str) -> Server {
     Server::start(move |request| {
         let told =

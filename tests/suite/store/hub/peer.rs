@@ -1,6 +1,6 @@
-//! The emulated Hub and this crate against the client of Hugging Face, `huggingface_hub`.
+//! The emulated Hub, read by this crate and by Hugging Face's client `huggingface_hub`.
 //!
-//! The interpreter is that of the other tests with Python, and needs `huggingface_hub==2.4.0` as well.
+//! The Python interpreter is that of the other tests. It also needs `huggingface_hub==2.4.0`.
 
 use super::{at, url};
 use crate::support::hub::Hub;
