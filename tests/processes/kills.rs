@@ -102,7 +102,7 @@ struct Job {
 struct Kill {
     /// Kill it after this step; `None`: after its start.
     step: Option<u64>,
-    /// Delay after that.
+    /// Delay after that step, or after the start.
     pause: Duration,
 }
 

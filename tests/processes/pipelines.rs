@@ -41,7 +41,7 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Pipeline {
     pub(super) kind: Kind,
-    /// Of the order.
+    /// The seed of the order.
     pub(super) seed: u64,
     /// Number of steps; `None`: all steps of one epoch.
     pub(super) steps: Option<u64>,

@@ -253,7 +253,7 @@ fn endless_epochs_resume_on_another_number_of_ranks() {
 }
 
 #[test]
-fn the_same_number_of_ranks_needs_no_merging() {
+fn with_the_same_number_of_ranks_no_states_need_merging() {
     for last in [None, Some(30)] {
         let mut job = Job::new(last);
         assert_eq!(job.launch(&[None, Some(6), None]), 4);

@@ -103,7 +103,7 @@ fn of_files(files: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn circles_are_found_through_names_that_are_handed_on() {
+fn circles_are_found_through_reexports() {
     let (arrows, circles) = of_files(&[
         ("lib.rs", "mod a; mod b; mod c; pub use a::A;"),
         ("a.rs", "use crate::b::B;\npub struct A(B);"),
@@ -116,7 +116,7 @@ fn circles_are_found_through_names_that_are_handed_on() {
 }
 
 #[test]
-fn a_function_is_not_the_module_of_its_name() {
+fn a_function_is_not_taken_for_a_module_of_the_same_name() {
     let (arrows, circles) = of_files(&[
         ("lib.rs", "mod image;"),
         ("image/mod.rs", "mod decode; mod jpeg;"),
@@ -128,7 +128,7 @@ fn a_function_is_not_the_module_of_its_name() {
 }
 
 #[test]
-fn a_module_is_not_the_function_of_its_name() {
+fn a_module_is_not_taken_for_a_function_of_the_same_name() {
     let files = |call: &'static str| {
         let files =
             [("lib.rs", "mod a; mod b;"), ("a.rs", "pub mod decode { pub fn inner() {} }"), ("b.rs", call)];
@@ -139,7 +139,7 @@ fn a_module_is_not_the_function_of_its_name() {
 }
 
 #[test]
-fn folders_are_in_circles_where_their_files_are_not() {
+fn folders_can_form_a_circle_when_their_files_do_not() {
     let (arrows, circles) = of_files(&[
         ("lib.rs", "mod client; mod transport;"),
         ("client.rs", "use crate::transport::fault::Fault;\npub struct Client;"),
@@ -162,7 +162,7 @@ fn folders_are_in_circles_where_their_files_are_not() {
 }
 
 #[test]
-fn what_is_handed_on_is_an_import_unless_it_is_of_a_child() {
+fn a_reexport_is_an_import_unless_it_is_of_a_child() {
     let (arrows, circles) = of_files(&[
         ("lib.rs", "mod a; mod b;"),
         ("a/mod.rs", "mod inner;\npub use inner::A;\npub use crate::b::B;"),

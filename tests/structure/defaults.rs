@@ -89,7 +89,7 @@ const DEFAULTS: [(&str, &str, &str, &str); 21] = [
 ];
 
 #[test]
-fn defaults_that_pages_name_are_those_of_the_code() {
+fn defaults_in_the_pages_equal_those_in_the_code() {
     let words = |path: &str| -> String {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

@@ -18,7 +18,7 @@ fn shared(names: &[&str], qualified: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn types_have_names_of_their_own() {
+fn no_two_types_share_a_name() {
     assert!(TARGETS["shardstream"].code.types().count() > 300);
     let mut wrong = shared(&LIBRARY, &QUALIFIED_IN_THE_LIBRARY);
     let others = TARGETS.iter().filter(|(_, target)| target.is_library() || target.kind == "bin");

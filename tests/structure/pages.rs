@@ -194,7 +194,7 @@ fn pages_of_the_guide_link_to_each_other_there_too() {
 }
 
 #[test]
-fn the_features_of_the_readme_are_those_of_the_manifest() {
+fn the_readme_lists_the_features_of_the_manifest() {
     let manifest = read("Cargo.toml");
     let (_, features) = manifest.split_once("\n[features]\n").unwrap();
     let (features, _) = features.split_once("\n[").unwrap();

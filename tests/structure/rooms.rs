@@ -34,7 +34,7 @@ fn room(file: &str, table: &BTreeMap<String, usize>) -> Option<String> {
 }
 
 #[test]
-fn rooms_import_from_above() {
+fn rooms_import_only_from_rooms_above() {
     let table = table();
     assert!(table.len() > 15, "{table:?}");
     let library = |name: &str| TARGETS.get(name).map(|target| &target.code);

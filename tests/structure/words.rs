@@ -161,13 +161,13 @@ fn names_use_plain_words() {
 }
 
 #[test]
-fn names_are_read_as_words() {
+fn names_are_split_into_words() {
     assert_eq!(names("let at_place = \"a seat\"; // seat"), ["let", "at_place"]);
     assert_eq!(words_of_name("first_place"), words_of_name("FirstPlace"));
 }
 
 #[test]
-fn prose_fits_into_its_columns() {
+fn prose_fits_into_110_columns() {
     let mut found = Vec::new();
     for path in files(&[".rs", ".md"]) {
         for (at, line) in prose(&path) {
@@ -180,7 +180,7 @@ fn prose_fits_into_its_columns() {
 }
 
 #[test]
-fn code_fits_into_its_columns() {
+fn code_fits_into_110_columns() {
     let mut found = Vec::new();
     for path in files(&[".rs"]) {
         for (at, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {

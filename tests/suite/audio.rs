@@ -59,13 +59,13 @@ fn compare(folder: &Path, least: usize) {
 }
 
 #[test]
-fn decoded_sound_is_that_of_libsndfile_and_torchaudio() {
+fn decoded_sound_matches_libsndfile_and_torchaudio() {
     compare(&data(), 16);
 }
 
 #[test]
 #[ignore = "needs Python with soundfile: see CONTRIBUTING.md"]
-fn any_sound_is_that_of_libsndfile_and_torchaudio() {
+fn random_sound_matches_libsndfile_and_torchaudio() {
     let python = std::env::var("SHARDSTREAM_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
     let folder = tempfile::tempdir().unwrap();
     let script = root().join("tests/scripts/audio.py");
@@ -142,7 +142,7 @@ fn sound_is_bounded_before_allocation() {
 }
 
 #[test]
-fn tags_before_and_behind_the_sound_are_passed_over() {
+fn tags_before_and_after_the_sound_are_skipped() {
     let (_, mp3) = sounds().into_iter().find(|(name, _)| name.ends_with("mp3")).unwrap();
     let (_, flac) = sounds().into_iter().find(|(name, _)| name.ends_with("flac")).unwrap();
     let tag = [b"ID3\x04\0\0\0\0\x02\x05".to_vec(), vec![0xff; 2 * 128 + 5]].concat();
@@ -154,7 +154,7 @@ fn tags_before_and_behind_the_sound_are_passed_over() {
 }
 
 #[test]
-fn an_mp3_that_does_not_say_its_length_is_read_to_its_end() {
+fn an_mp3_without_a_length_is_read_to_its_end() {
     let file = read(&data().join("0-mpeg_layer_iii.mp3"));
     // Two of the file's frames, of 1152 samples each. The file's first frame, which holds the number of
     // frames, is left out.
@@ -174,7 +174,7 @@ fn checksum(bytes: &[u8], bits: u32, polynomial: u32) -> u32 {
 }
 
 #[test]
-fn codebooks_of_vorbis_are_bounded() {
+fn vorbis_codebooks_are_limited_in_size() {
     let file = read(&data().join("0-vorbis.ogg"));
     let pages: Vec<usize> = memchr::memmem::find_iter(&file, b"OggS").collect();
     let (comment, setup) = {
@@ -228,14 +228,14 @@ fn codebooks_of_vorbis_are_bounded() {
 }
 
 #[test]
-fn a_frame_of_flac_that_is_lost_is_an_error_without_a_sample_count() {
+fn a_lost_flac_frame_is_an_error_even_without_a_sample_count() {
     // Blocks of 192 frames, 8000 frames per second, 16 bits. The header has neither a sample count nor a
     // checksum of the sound.
     let head = [&b"fLaC\x80\0\0\x22\0\xc0\0\xc0\0\0\0\0\0\0\x01\xf4\0\xf0\0\0\0\0"[..], &[0; 16]].concat();
     let block = |number: u8| {
         let mut block = vec![0xff, 0xf8, 0x60, 0, number, 191];
         block.push(checksum(&block, 8, 0x07) as u8);
-        // A constant.
+        // A constant subframe: its header and one value of 16 bits.
         block.extend([0, 1, number]);
         let sum = checksum(&block, 16, 0x8005) as u16;
         [&block[..], &sum.to_be_bytes()].concat()
@@ -263,7 +263,7 @@ fn collate(column: AudioColumn, samples: Vec<Sample>) -> TensorBatch {
 }
 
 #[test]
-fn columns_cut_and_pad() {
+fn columns_cut_and_pad_sound() {
     let column = || AudioColumn::new("flac;wav", 8_000, 4);
     let batch = collate(column(), vec![sample(0, 9, 1), sample(1, 2, 1), sample(2, 4, 2)]);
     assert_eq!(batch["x"].shape(), [3, 1, 4]);
@@ -275,7 +275,7 @@ fn columns_cut_and_pad() {
 }
 
 #[test]
-fn random_cuts_depend_on_seed_and_sample_alone() {
+fn random_cuts_depend_only_on_seed_and_sample() {
     let column = || AudioColumn::new("wav", 8_000, 4).cut(Cut::Random);
     let samples = || (0..600).map(|at| sample(at, 9, 1)).collect::<Vec<_>>();
     let first = |batch: &TensorBatch| -> Vec<f32> {

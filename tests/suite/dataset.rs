@@ -140,7 +140,7 @@ fn every_reader_needs_a_shard() {
 }
 
 #[test]
-fn shards_that_are_drawn_cannot_be_kept() {
+fn resampled_shards_cannot_be_kept() {
     let error = dataset(&[1, 1]).keep_shards(true).resample_shards(true).build().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
     assert!(error.to_string().contains("`keep_shards` and `resample_shards`"), "{error}");

@@ -18,7 +18,7 @@ fn good_and_error(mut samples: Vec<Result<Sample>>) -> (Vec<Sample>, Option<Erro
 }
 
 #[test]
-fn names() {
+fn member_names_are_split_into_key_and_field() {
     let hidden = HIDDEN.iter().map(|(name, _)| (*name, None));
     for (name, expected) in ALIKE.iter().copied().chain(hidden) {
         let samples: Vec<Sample> = read_bytes(&files(&[name])).into_iter().collect::<Result<_>>().unwrap();

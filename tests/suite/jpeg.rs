@@ -56,7 +56,7 @@ fn scans(file: &[u8]) -> Vec<(usize, usize)> {
 /// Cameras and editors write stray bytes and short Adobe segments between segments. libjpeg ignores them, and
 /// so does Pillow.
 #[test]
-fn what_libjpeg_ignores_between_segments_is_ignored() {
+fn stray_bytes_between_segments_are_ignored_as_in_libjpeg() {
     for name in NAMES {
         let file = file(name);
         let wanted = decode(&file).unwrap();
@@ -148,7 +148,7 @@ fn splices_and_gaps_are_errors() {
 }
 
 #[test]
-fn data_left_over_is_an_error() {
+fn surplus_image_data_is_an_error() {
     let mut rng = Rng::new(3, 0, 0);
     for name in NAMES {
         let file = file(name);
@@ -208,7 +208,7 @@ fn harmless_irregularities_are_read() {
 /// If the data ends within the cropped part, the result is an error, with and without verification of the
 /// rest.
 #[test]
-fn data_that_ends_in_the_part_is_an_error_without_verification() {
+fn data_that_ends_within_the_crop_is_an_error_without_verification() {
     for name in NAMES {
         let file = file(name);
         let wanted = batch(&file, false).unwrap();

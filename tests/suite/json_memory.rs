@@ -55,7 +55,7 @@ fn a_field_is_refused_before_it_is_parsed() {
 }
 
 #[test]
-fn an_index_takes_memory_in_proportion_to_what_is_stored() {
+fn the_memory_of_an_index_is_proportional_to_its_stored_size() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index.json.gz");
     let head =
@@ -89,9 +89,9 @@ fn an_index_claims_no_more_samples_than_the_shard_has_room_for() {
     assert_eq!(entry("a.tar.gz", 2000).unwrap(), 2000);
 }
 
-/// The compact form too.
+/// The limit also applies to the compact form of an index.
 #[test]
-fn a_compact_index_takes_memory_in_proportion_to_what_is_stored() {
+fn the_memory_of_a_compact_index_is_proportional_to_its_stored_size() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index.shidx.gz");
     let number = |mut number: usize| {
@@ -118,7 +118,7 @@ fn a_compact_index_takes_memory_in_proportion_to_what_is_stored() {
 
 /// An index may claim any number of samples: a dataset allocates nothing per sample.
 #[test]
-fn a_dataset_of_any_number_of_samples_is_planned() {
+fn planning_a_dataset_allocates_nothing_per_sample() {
     let store = memory();
     let shards = write(&store, &[3, 3]);
     let shard = r#"{"url":"mem://train/00000N.tar","nsamples":1099511627776}"#;

@@ -42,7 +42,7 @@ async fn collect_stream<T: Send + 'static>(batches: Batches<Batch<T>>) -> Vec<Ve
 /// Without threads, the loader parses samples ahead if their bytes are in memory, but it calls the caller's
 /// functions only for the requested batch.
 #[test]
-fn without_threads_functions_are_called_for_the_batch_that_is_asked_for() {
+fn without_threads_functions_are_called_only_for_the_requested_batch() {
     static FILTERED: AtomicUsize = AtomicUsize::new(0);
     static MAPPED: AtomicUsize = AtomicUsize::new(0);
     let filter = |_: &Sample| FILTERED.fetch_add(1, Relaxed) < usize::MAX;
@@ -103,7 +103,7 @@ fn seeds_and_epochs_change_the_order_and_the_random_numbers() {
 /// This order must never change: otherwise, a job that resumes after an update would repeat some samples and
 /// lose others.
 #[test]
-fn golden() {
+fn the_order_of_a_loader_never_changes() {
     let dataset = dataset(&[3, 4, 2, 3]).streams(2).shuffle_shards(true).seed(42).build().unwrap();
     assert_eq!(
         keys(dataset.samples(0)).join(" "),
@@ -261,7 +261,7 @@ fn damage_is_reported_and_other_samples_are_read() {
 }
 
 #[test]
-fn an_error_or_panic_of_the_map_costs_one_sample() {
+fn an_error_or_panic_of_the_map_loses_one_sample() {
     for threads in [1, 4] {
         let items = Loader::builder(builder().build().unwrap()).threads(threads).map(|sample| {
             assert!(sample.key() != "03-017", "on purpose");

@@ -137,7 +137,7 @@ fn webdataset_reads_the_same_shards_of_a_specification() {
 }
 
 #[test]
-fn what_a_metadataset_cannot_have_is_named_with_its_line() {
+fn unsupported_keys_of_a_metadataset_are_named_with_their_line() {
     let dir = prepared();
     let home = dir.path();
     let text = fs::read_to_string(home.join("energon_v2.yaml")).unwrap();

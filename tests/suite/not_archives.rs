@@ -63,7 +63,7 @@ fn each_file_says_what_it_is() {
 }
 
 #[test]
-fn no_policy_skips_them() {
+fn no_policy_skips_files_that_are_not_archives() {
     let store = memory();
     put(&store, "mem://b/0.tar", &sound());
     put(&store, "mem://b/1.tar", LFS);
@@ -84,7 +84,7 @@ fn no_policy_skips_them() {
 
 /// A name that cannot be a shard is an error before anything is read.
 #[test]
-fn names_that_stand_for_no_shard() {
+fn names_that_cannot_be_shards_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let build = |pattern: String| Dataset::builder(pattern).topology(Topology::single()).build();
@@ -115,7 +115,7 @@ fn names_that_stand_for_no_shard() {
 /// Opening a named pipe would wait for a writer, possibly for ever.
 #[cfg(unix)]
 #[test]
-fn a_named_pipe_is_no_shard() {
+fn a_named_pipe_is_refused_as_a_shard() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.tar");
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -127,7 +127,7 @@ fn a_named_pipe_is_no_shard() {
 
 /// The error for a missing field lists the sample's fields, which shows that the key has dots.
 #[test]
-fn a_key_with_dots_is_seen_in_the_error() {
+fn the_error_for_a_missing_field_reveals_a_key_with_dots() {
     let mut bytes = crate::support::member("scan 22.05.png", tar::EntryType::Regular, b"x");
     bytes.extend([0; 1024]);
     let sample = crate::support::read_bytes(&bytes).remove(0).unwrap();

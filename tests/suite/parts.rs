@@ -34,7 +34,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn parts_whose_bounds_follow_each_other_have_each_sample_once(
+    fn adjacent_parts_have_each_sample_once(
         sizes in prop::collection::vec(0usize..15, 1..6),
         (kind, selected) in (0usize..3, any::<bool>()),
         cut in prop::collection::vec(0.0..1.0f64, 1..4),
@@ -80,7 +80,7 @@ proptest! {
 }
 
 #[test]
-fn a_key_is_in_one_part_whatever_other_samples_there_are() {
+fn the_part_of_a_key_does_not_depend_on_other_samples() {
     let (small, large) = (VersionedSource::of(&[9]), VersionedSource::of(&[9, 30, 4]));
     let train = |source: &Arc<VersionedSource>, shards| {
         let part = DatasetPart::by_key(keys_of(source, shards), 0.0..0.5);
@@ -123,7 +123,7 @@ fn a_part_is_read_in_any_order_and_is_part_of_the_state() {
 }
 
 #[test]
-fn parts_that_make_no_sense_are_refused() {
+fn invalid_parts_are_refused() {
     let source = VersionedSource::of(&[10, 20]);
     let refused = |dataset: DatasetBuilder| dataset.build().map(drop).unwrap_err().to_string();
     let of = |part| refused(source.dataset(2).index(index(&source, 2)).part(part));
@@ -142,7 +142,7 @@ fn parts_that_make_no_sense_are_refused() {
 
 /// The reverse is allowed and tested above: an index of selected samples, with the keys of all samples.
 #[test]
-fn keys_of_some_samples_choose_no_part_of_all() {
+fn keys_of_selected_samples_cannot_choose_a_part_of_all_samples() {
     let source = VersionedSource::of(&[10, 20]);
     let even = |sample: &Sample| sample.key().as_bytes().last().is_some_and(|last| last % 2 == 0);
     let some = || Index::builder().store(source.store()).select("even", even);

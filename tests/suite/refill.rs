@@ -329,7 +329,7 @@ fn assert_in_use(budget: &Budget, bytes: u64) {
 
 /// `start` reads ahead without a consumer, and stops when the queues are full.
 #[test]
-fn batches_are_read_before_they_are_asked_for() {
+fn start_reads_batches_before_the_first_is_requested() {
     let shelf = Shelf::new(|_| None);
     let index = shelf.index();
     let whole = read(shelf.loader(Some(&index), store()).epoch(0));

@@ -36,7 +36,7 @@ fn layouts() -> [Vec<Topology>; 2] {
 }
 
 #[test]
-fn ranks_of_a_group_read_alike_and_groups_share_the_data() {
+fn ranks_of_a_group_read_the_same_samples_and_groups_share_the_dataset() {
     let source = VersionedSource::of(&SIZES);
     for indexed in [false, true] {
         let groups: Vec<_> = (0..4)

@@ -171,7 +171,7 @@ fn refused(dataset: DatasetBuilder) -> String {
 }
 
 #[test]
-fn what_a_sampler_cannot_do_is_refused_with_what_to_do() {
+fn unsupported_options_of_a_sampler_are_refused_with_a_remedy() {
     let source = VersionedSource::of(&SIZES);
     let permuted = || sampled(&source, &Sampler::permuted());
     for builder in [permuted().shuffle_shards(true), permuted().resample_shards(true)] {

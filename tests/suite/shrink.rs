@@ -43,7 +43,7 @@ fn psnr(one: &[u8], other: &[u8]) -> f64 {
 /// From a PNG, each value is within 1 of Pillow's. From a JPEG, the difference is that of the compression.
 #[test]
 #[ignore = "needs Python with webdataset: see CONTRIBUTING.md"]
-fn pictures_are_those_of_pillow_in_linear_light() {
+fn smaller_pictures_match_pillow_in_linear_light() {
     let pictures = pictures();
     let shrinks: Vec<Shrink> = [150, 101, 34, 2].map(|side| Shrink::max_side(side).unwrap()).into();
     let mut cases = Vec::new();

@@ -114,7 +114,7 @@ fn responses_of_another_server_are_errors() {
 }
 
 #[test]
-fn a_slow_metadata_server_is_asked_again() {
+fn a_request_to_a_slow_metadata_server_is_retried() {
     let slow = Server::start(|request| {
         let told =
             [("agent-worker-number", "1\n"), ("worker-network-endpoints", FOUR), ("tpu-env", "A: 'b'")];

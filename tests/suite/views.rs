@@ -55,7 +55,7 @@ fn columns_of_one_field_are_different_views() {
 }
 
 #[test]
-fn a_column_keeps_its_numbers_beside_others() {
+fn a_column_keeps_its_random_numbers_next_to_other_columns() {
     let alone = collate(Columns::new().with("image", view()));
     // A single column draws the numbers of the sample's generator for the seed, whatever its name.
     let made = |sample: &Sample| {
@@ -79,7 +79,7 @@ fn a_column_keeps_its_numbers_beside_others() {
 }
 
 #[test]
-fn what_follows_a_picture_draws_its_numbers() {
+fn a_column_that_follows_an_image_draws_its_random_numbers() {
     let grey = |field: &str| {
         ImageColumn::new(field, 32)
             .mode(ImageMode::L8)
@@ -124,7 +124,7 @@ fn a_stack_has_the_same_view_or_different_ones() {
 
 /// Two columns of a caller's own type, each of which draws a number.
 #[test]
-fn columns_of_your_own_have_their_own_numbers() {
+fn custom_columns_have_their_own_random_numbers() {
     struct Drawn(Option<&'static str>);
     impl Column for Drawn {
         fn outputs(&self) -> Vec<Output> {

@@ -193,7 +193,7 @@ fn a_request_without_a_response_is_named() {
         for part in ["no batch for ", "stream 1", &*format!("shard {shard}"), "bytes 0-", "no response yet"] {
             assert!(text.contains(part), "{threads} threads: no `{part}` in: {text}");
         }
-        // During the wait.
+        // A report while the threads wait.
         let report = reporter.report();
         assert!(report.waited >= Duration::from_millis(500) && report.waited <= report.elapsed, "{report}");
         assert_eq!(report.limit(), Limit::Network, "{report}");

@@ -64,7 +64,7 @@ fn sixteen_bits_are_written_as_png() {
 }
 
 #[test]
-fn columns_keep_them() {
+fn columns_keep_16_bits() {
     let column = |mode, dtype| ImageColumn::new("png", (2, 4)).mode(mode).dtype(dtype);
     let batch = collate(column(ImageMode::L16, DType::U16), DEPTH).unwrap();
     assert_eq!(batch["x"].to_string(), "uint16[1, 2, 4, 1]");
@@ -90,7 +90,7 @@ fn columns_keep_them() {
 }
 
 #[test]
-fn crops_and_resizes_keep_them() {
+fn crops_and_resizes_keep_16_bits() {
     let numbers: Vec<u16> = (0..40 * 30).map(|at| (at * 54) as u16).collect();
     let png = Image::new(ImageMode::L16, (30, 40), Pixels::U16(numbers)).unwrap().to_png().unwrap();
     let image = |transforms: Transforms| {
@@ -152,7 +152,7 @@ fn types_that_do_not_fit_the_mode_are_refused() {
 /// If two source pixels are equally near, this crate takes the one that Pillow takes; once, the image and its
 /// mask took different ones.
 #[test]
-fn the_nearest_pixel_is_that_of_pillow_for_all_sizes() {
+fn nearest_resizes_match_pillow_for_all_sizes() {
     let resized = |from: u32, to: u32| {
         let file = Image::new(ImageMode::L8, (1, from), (0..from as u8).collect::<Vec<u8>>()).unwrap();
         let resize = Transforms::new().then(Resize::exact((1, to)).unwrap().filter(Filter::Nearest));

@@ -105,7 +105,7 @@ fn zeros_over_members_are_an_error_for_every_reader() {
 /// In a shard that is padded to a whole record, zeros look like padding. Only an index with the members'
 /// offsets reveals them.
 #[test]
-fn an_index_reveals_zeros_that_pass_for_padding() {
+fn an_index_reveals_zeros_that_look_like_padding() {
     let mut padded = shard();
     let marker = padded.len() - 1024;
     padded.resize(padded.len().next_multiple_of(10_240), 0);

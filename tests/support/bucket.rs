@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 #[derive(Default)]
 struct Bucket {
-    /// By key.
+    /// The objects by their keys.
     objects: BTreeMap<String, StoredObject>,
     generations: u64,
     uploads: BTreeMap<String, BTreeMap<u32, Vec<u8>>>,

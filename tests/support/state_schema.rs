@@ -21,7 +21,7 @@ pub fn check(document: &Json) -> Result<(), String> {
 
 /// A field of the format.
 pub struct Field {
-    /// As `at[].cursor.taken`.
+    /// The path of the field, as in `at[].cursor.taken`.
     pub path: String,
     pub required: bool,
     pub description: String,

@@ -16,7 +16,7 @@ fn decoded(field: &str, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn extensions() {
+fn each_extension_has_its_decoder() {
     let table: &[(&str, &[u8], &str)] = &[
         ("txt", "é ".as_bytes(), r#""é ""#),
         ("text", b"", r#""""#),

@@ -15,7 +15,7 @@ fn pillow(path: &Path) -> Array {
 }
 
 #[test]
-fn decoded_pixels_are_those_of_pillow() {
+fn decoded_pixels_match_pillow() {
     let modes = [(ImageMode::L8, 0..1), (ImageMode::Rgb8, 1..4), (ImageMode::Rgba8, 4..8)];
     let files = image_files();
     assert_eq!(files.len(), if cfg!(feature = "image-formats") { 56 } else { 29 });

@@ -44,7 +44,7 @@ fn a_saved_index_loads_unchanged() {
 }
 
 #[test]
-fn a_compact_index_loads_as_the_json_one() {
+fn a_compact_index_loads_like_a_json_index() {
     let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = Store::default();
     let infos = write(ShardWriter::builder(pattern(&dir.path().join("shards"), ".tar")), &motley());
@@ -130,7 +130,7 @@ fn shards_are_found_by_url_and_by_name() {
 /// Several shards share the name `0.tar`, so the index finds them by their whole location, in any spelling of
 /// it.
 #[test]
-fn shards_of_one_name_are_found_by_their_places() {
+fn shards_with_the_same_name_are_found_by_their_locations() {
     let dir = tempfile::tempdir().unwrap();
     let here = dir.path().display();
     std::fs::create_dir(dir.path().join("a")).unwrap();

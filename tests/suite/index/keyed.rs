@@ -68,7 +68,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_way_to_one_sample_gives_what_reading_in_order_gives(
+    fn every_lookup_returns_the_sample_that_reading_in_order_returns(
         sizes in prop::collection::vec(0usize..9, 1..5),
         (indexed, selected) in any::<(bool, bool)>(),
         asked in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
@@ -274,7 +274,7 @@ fn a_key_index_that_is_older_than_a_shard_says_what_to_run() {
 
 /// Two samples are read in one range, with a damaged sample between them. Both are returned.
 #[test]
-fn damage_between_samples_costs_none_of_them() {
+fn damage_between_two_samples_loses_neither() {
     let (noted, shards) = shelf(&numbered(&[9]));
     let store = noted.store();
     let index = index_of(&store, &shards);
@@ -289,7 +289,7 @@ fn damage_between_samples_costs_none_of_them() {
 }
 
 #[test]
-fn keys_must_be_as_many_as_samples() {
+fn the_number_of_keys_must_equal_the_number_of_samples() {
     let (noted, shards) = shelf(&numbered(&[2]));
     let shard = index_of(&noted.store(), &shards).at(0).clone();
     let (kind, text) = error(KeyIndex::builder().add(shard.clone(), ["only one"]));

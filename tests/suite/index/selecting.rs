@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn a_selection_reads_what_filtering_all_samples_gives(case in case()) {
+    fn a_selection_reads_the_samples_that_a_filter_keeps(case in case()) {
         let Case { shards, salt, of_8, streams, checksums, counts, web } = case;
         let (store, urls, _server) = placed(archives(&shards), web);
         let builder = || Dataset::builder(urls.clone()).store(store.clone()).topology(Topology::single());
@@ -240,7 +240,7 @@ fn damage_in_one_range_ends_its_slice() {
 
 /// An unselected sample is read as part of a range, but damage in its body is not an error.
 #[test]
-fn damage_to_unselected_samples_costs_nothing() {
+fn damage_to_unselected_samples_is_not_an_error() {
     let noted = Arc::new(CountingSource::default());
     let url = "noted://0.tar";
     let mut archive = archives(&[vec![10, 700, 20]]).remove(0);
@@ -262,7 +262,7 @@ fn damage_to_unselected_samples_costs_nothing() {
 /// A sample that cannot be read may be missing from the count, so that later samples would be taken for those
 /// with the selected numbers.
 #[test]
-fn a_fault_never_makes_one_sample_pass_for_another() {
+fn no_sample_is_taken_for_another_after_an_unreadable_one() {
     use crate::support::files;
     let noted = Arc::new(CountingSource::default());
     let url = "noted://0.tar";

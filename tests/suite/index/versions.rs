@@ -161,7 +161,7 @@ fn each_sample_of_a_slice_is_checked_against_the_index() {
         // One sample more: after the last one of a slice, and after the last one of the shard.
         (replaced(d1, file("aa.cls", b"")), ["a"].as_slice()),
         (replaced(d2, file("d.cls", b"")), &["a", "b", "c"]),
-        // One less.
+        // One sample fewer.
         (replaced(b_cls, file(".b.cls", b"2")), &["a"]),
         (replaced(c_cls, file(".c.cls", b"3")), &["a", "b"]),
         // A sample with one field more, one field fewer, or a field of another name or size.

@@ -77,7 +77,7 @@ proptest! {
     }
 }
 
-/// Counts requests.
+/// A source that counts its requests.
 #[derive(Debug)]
 struct Counted {
     content: Vec<Vec<u8>>,
@@ -241,7 +241,7 @@ fn keys_with_equal_hashes_are_told_apart() {
 
 /// Damage in a sample that is not requested makes no other sample an error, wherever a range begins.
 #[test]
-fn a_damaged_sample_between_two_costs_only_itself() {
+fn a_damaged_sample_loses_no_other_sample() {
     let pair = JoinedPair::new(&[5, 5], false, |_| Vec::new());
     let all: Vec<String> =
         same(&[5, 5])(0).into_iter().chain(["zz".into()]).chain(same(&[5, 5])(1)).collect();

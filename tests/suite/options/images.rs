@@ -65,7 +65,7 @@ fn bad_options_of_normalize_are_errors() {
     let half = [0.5f32; 3];
     let float = || image().dtype(DType::F32);
     column(image().normalize(half, half), &["`normalize`", "uint8", "another `dtype`"]);
-    // Whichever transform comes first.
+    // The order of `normalize` and `dtype` makes no difference.
     column(float().normalize(half, half).dtype(DType::U8), &["`normalize`", "uint8", "another `dtype`"]);
     column(float().normalize([0.5], half), &["`normalize`", "1 means and 3", "3 channels"]);
     column(float().normalize(half, []), &["`normalize`", "3 means and 0", "3 channels"]);

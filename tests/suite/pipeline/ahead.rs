@@ -221,7 +221,7 @@ fn steps_can_be_skipped_into_replacements_of_lost_samples() {
 /// At the end of a pass, a state lists no open slice, but it may record that the pass was shorter than its
 /// index says.
 #[test]
-fn steps_behind_a_pass_that_lost_samples_cannot_be_skipped() {
+fn steps_after_a_pass_that_lost_samples_cannot_be_skipped() {
     let source = VersionedSource::of(&[10]);
     let dataset = source.dataset(1).index(counts(&[10])).build().unwrap();
     let loader = numbers(dataset).shuffle(2).threads(0).batch(1).build().unwrap();

@@ -132,7 +132,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn steps_are_those_that_come(
+    fn the_reported_number_of_steps_equals_the_number_of_batches(
         (job, [before, after], stops, skips, apart) in cases(),
     ) {
         let mut states = Vec::new();

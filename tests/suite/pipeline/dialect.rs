@@ -66,7 +66,7 @@ impl shardstream::adapters::Stage<u64> for Pairs {
 }
 
 #[test]
-fn stages_of_a_loader_are_those_of_a_pipeline() {
+fn stages_give_the_same_results_in_a_loader_and_a_pipeline() {
     let numbers = |sample: Sample| Ok(number(&sample));
     same!(.map(numbers).batch(4));
     same!(.filter(|sample| !sample.key().ends_with('2')).map(numbers).batch(4));

@@ -28,7 +28,7 @@ struct Fragile {
     /// The numbers whose rows fail; batches that contain a number of `batches` fail.
     rows: Class,
     batches: Class,
-    /// Whether they panic.
+    /// Whether these rows and batches panic, instead of returning errors.
     panics: bool,
 }
 
@@ -68,11 +68,11 @@ impl Column for Fragile {
 /// A stateful stage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Behind {
-    /// It saves its state.
+    /// A stage that saves its state.
     Saving,
     /// A restore runs the stage again on earlier samples.
     RunAgain,
-    /// Batches have two shapes.
+    /// Buckets: batches have two shapes.
     Buckets,
 }
 
@@ -316,7 +316,7 @@ fn a_failed_batch_is_an_error_and_takes_no_step() {
 /// If `map_batch` fails or panics for a batch, that batch is an error or skipped, and the other batches are
 /// mapped.
 #[test]
-fn a_batch_that_cannot_be_mapped_has_failed() {
+fn a_batch_whose_map_fails_is_a_failed_batch() {
     for threads in [0, 2] {
         let items = numbers(VersionedSource::of(&[40]).dataset(1).build().unwrap()).threads(threads);
         let sums = move |batch: Batch<u64>| {
@@ -396,7 +396,7 @@ fn limits_count_all_samples_of_a_failed_batch() {
 /// If the rows of the first samples of a shape cannot be written, rows that were written later serve as
 /// padding. All ranks take the same steps.
 #[test]
-fn padding_is_a_row_that_was_written() {
+fn padding_repeats_a_row_that_could_be_written() {
     let source = VersionedSource::of(&[12, 12]);
     let found = [0, 1].map(|number| {
         let dataset = source.dataset(2).streams(2).topology(rank(number, 2)).build().unwrap();
@@ -430,7 +430,7 @@ fn padding_is_a_row_that_was_written() {
 /// The epoch has no sample of the first shape. The search for one is bounded, and the step has an empty
 /// batch.
 #[test]
-fn a_shape_without_a_sample_is_not_searched_without_bound() {
+fn the_search_for_a_sample_of_a_shape_is_bounded() {
     let source = VersionedSource::of(&[7000]);
     let read = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&read);

@@ -168,7 +168,7 @@ fn a_restore_rereads_only_what_the_stage_remembers() {
     }
 }
 
-/// Panics on this item.
+/// A stage that panics on this item.
 #[derive(Debug)]
 struct Panics(u64);
 
@@ -229,7 +229,7 @@ impl Stage<u64> for Refused {
 }
 
 #[test]
-fn impossible_stages_are_errors_of_build() {
+fn invalid_options_of_stages_are_errors_of_build() {
     let source = VersionedSource::of(&[4]);
     let items = || numbers(source.dataset(1).build().unwrap()).batch(1);
     let refused = |items: LoaderBuilder<u64>, what: &str| {

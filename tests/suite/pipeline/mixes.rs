@@ -119,7 +119,7 @@ fn equal_datasets_of_a_mix_share_no_random_numbers() {
 }
 
 #[test]
-fn each_dataset_of_a_mix_gives_the_same_items_as_beside_any_other() {
+fn the_items_of_a_dataset_do_not_depend_on_the_others_of_its_mix() {
     let run = |items: LoaderBuilder<Vec<u64>>| {
         good(&all(items.uneven_steps(true).batch(1).build().unwrap().epoch(1), usize::MAX)).concat()
     };

@@ -58,7 +58,7 @@ type Empty = fn(LoaderBuilder<Sample>) -> LoaderBuilder<u64>;
 /// If a stream never has an item, for whatever reason, a run without an end reports that stream in one error
 /// and continues with the other streams.
 #[test]
-fn streams_without_an_item_end_in_one_way() {
+fn a_stream_without_items_ends_with_one_error_whatever_the_reason() {
     fn kept(sample: &Sample) -> bool {
         number(sample) < 1000
     }

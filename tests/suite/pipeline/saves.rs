@@ -153,7 +153,7 @@ impl Stage<u64> for Repeated {
 
 /// The digest covers the positions of items: an item's position is that of the sample of its input.
 #[test]
-fn items_that_a_restored_stage_gives_before_an_input_keep_their_positions() {
+fn items_that_a_restored_stage_returns_before_its_next_input_keep_their_positions() {
     let source = VersionedSource::of(&SIZES);
     let loader = |topology, batch, threads, indexed| {
         let items = items(&source, topology, indexed).stage("repeated", Repeated::default);
@@ -229,7 +229,7 @@ impl Stage<u64> for Each {
 
 /// Even if groups of documents seldom end where a sample ends.
 #[test]
-fn a_restore_maps_no_more_than_the_documents_that_are_packed_together() {
+fn a_restore_maps_only_the_documents_that_are_packed_together() {
     let source = VersionedSource::of(&[400]);
     for fit in [Fit::Best, Fit::First, Fit::Contiguous] {
         let seen = Arc::new(AtomicUsize::new(0));
@@ -255,7 +255,7 @@ fn a_restore_maps_no_more_than_the_documents_that_are_packed_together() {
 /// The limit on items without an output applies to the stage. Items that a later filter drops count as
 /// outputs.
 #[test]
-fn a_rare_item_behind_a_stage_is_waited_for() {
+fn items_that_a_filter_after_a_stage_drops_count_as_outputs_of_the_stage() {
     let source = VersionedSource::of(&[110]);
     let items = numbers(source.dataset(1).build().unwrap()).threads(0);
     let items = items.flat_map(|number| Ok(vec![number; 10_000])).stage("each", || Each);
@@ -569,7 +569,7 @@ fn padded_batches_fit_their_shape() {
 
 /// A stream with few samples may need many epochs for one output. It does not count as exhausted.
 #[test]
-fn an_item_may_wait_for_over_a_hundred_epochs() {
+fn an_output_may_take_over_a_hundred_epochs() {
     let source = VersionedSource::of(&[1]);
     let items = numbers(source.dataset(1).build().unwrap()).threads(0);
     let loader = items.buckets(Buckets::lengths([3, 8]), |_| Ok([7])).batch(2).build().unwrap();
@@ -603,7 +603,7 @@ fn consecutive_failures_of_batches_are_counted() {
     }
 }
 
-/// Keeps every item forever.
+/// A stage that keeps every item and never returns one.
 struct Hoards(Vec<u64>);
 
 impl Stage<u64> for Hoards {

@@ -390,7 +390,7 @@ fn outputs_of_stages_before_the_buffer_are_shuffled() {
 /// The error may be of a kind that usually stands for a damaged shard or a network fault: here it is a
 /// failure of one sample.
 #[test]
-fn any_failure_before_the_buffer_costs_one_sample() {
+fn any_failure_before_the_buffer_loses_one_sample() {
     let kinds: [fn() -> Error; 2] =
         [|| ErrorKind::Io(std::io::ErrorKind::UnexpectedEof.into()).into(), || ErrorKind::Checksum.into()];
     for (kind, is_skipped) in kinds.into_iter().zip([false, true]) {

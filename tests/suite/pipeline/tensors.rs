@@ -220,7 +220,7 @@ impl Column for WrittenBy {
 /// After a stateful stage, rows are written by the loader's own threads and the one that collects batches. No
 /// thread is started per batch, and the report knows all of them.
 #[test]
-fn rows_behind_a_stage_are_written_by_the_threads_of_the_loader() {
+fn rows_after_a_stage_are_written_by_the_threads_of_the_loader() {
     for threads in [0, 1, 3] {
         let names = Arc::new(Mutex::new(HashSet::new()));
         let column = WrittenBy(Arc::clone(&names), Duration::from_millis(1));

@@ -92,7 +92,7 @@ fn use_all(base: &str, query: &str, seen: &mut Seen) {
 
 /// The secrets are a password of four characters, tokens without a user, and keys of one character.
 #[test]
-fn whatever_a_web_server_repeats_is_hidden() {
+fn secrets_that_a_web_server_repeats_are_hidden() {
     let server = Server::start(echo);
     let host = server.url("").replace("http://", "");
     for (user, query, secrets) in [
@@ -146,7 +146,7 @@ fn child_says(url: &str, environment: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn whatever_a_bucket_repeats_is_hidden() {
+fn secrets_that_a_bucket_repeats_are_hidden() {
     let server = Server::start(echo);
     let url = server.url("");
     let text = child_says(
@@ -171,7 +171,7 @@ fn whatever_a_bucket_repeats_is_hidden() {
 }
 
 #[test]
-fn whatever_a_proxy_repeats_is_hidden() {
+fn secrets_that_a_proxy_repeats_are_hidden() {
     let server = Server::start(echo);
     let host = server.url("").replace("http://", "");
     for proxy in [format!("http://me:zq9x@{host}"), format!("me:zq9x@{host}")] {

@@ -576,12 +576,12 @@ fn try_jobs(run: u32) {
 }
 
 #[test]
-fn any_ranks_stopped_anywhere_read_the_one_sequence() {
+fn any_ranks_stopped_anywhere_read_one_sequence() {
     try_jobs(0);
 }
 
 /// The second half of the cases, which the test harness can run on another core.
 #[test]
-fn any_ranks_stopped_anywhere_read_it_in_more_cases() {
+fn any_ranks_stopped_anywhere_read_one_sequence_in_more_cases() {
     try_jobs(1);
 }

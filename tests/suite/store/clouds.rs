@@ -325,7 +325,7 @@ fn a_bad_variable_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_variable_without_content_is_not_set() {
+fn an_empty_variable_counts_as_unset() {
     let server = Server::start(bucket);
     let names = ["AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_PROXY_URL", "AWS_ALLOW_HTTP", "AWS_TIMEOUT"];
     let empty = names.map(|name| (name, ""));
@@ -337,7 +337,7 @@ fn a_variable_without_content_is_not_set() {
 
 /// Bucket names that cannot be part of a URL.
 #[test]
-fn a_bad_name_of_a_bucket_is_an_error() {
+fn an_invalid_bucket_name_is_an_error() {
     let server = Server::start(|_| Reply::new(404, ""));
     let account = s3(&server);
     let account: Vec<_> = account.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -388,7 +388,7 @@ fn a_listing_that_repeats_itself_is_an_error() {
 }
 
 #[test]
-fn a_page_that_hardly_arrives_is_given_up() {
+fn a_listing_page_that_arrives_too_slowly_is_an_error() {
     let server = Server::start(|_| {
         Reply::new(200, page("k", "t").repeat(100)).dripping(1, std::time::Duration::from_millis(20))
     });
@@ -397,7 +397,7 @@ fn a_page_that_hardly_arrives_is_given_up() {
 }
 
 #[test]
-fn a_page_without_an_end_is_too_large() {
+fn an_endless_listing_page_is_an_error() {
     let megabyte = vec![b' '; 1 << 20];
     let server = Server::start(move |_| Reply::new(200, megabyte.repeat(65)));
     let [_, listing] = s3_says(&server, &[]);

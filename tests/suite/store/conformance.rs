@@ -134,7 +134,7 @@ fn ranged(store: &Store, url: &str, put: &dyn Fn(&[u8])) {
     }
     let whole = store.open_range(url, 0..u64::MAX, &ObjectVersion::any()).unwrap().read_all().unwrap();
     assert!(whole == content);
-    // Of one version.
+    // Reads a range of one version.
     let of_version = |range: Range<u64>, version: &ObjectVersion| {
         read_with_both_apis(url, || store.open_range(url, range.clone(), version))
     };

@@ -147,7 +147,7 @@ fn federated_tokens_are_exchanged_from_files_servers_and_programs() {
     // Each process exchanges one token, for all of its requests.
     let exchanges = server.requests().iter().filter(|request| request.path() == "/token/sts").count();
     assert_eq!(exchanges, 4);
-    // Where `gcloud` leaves it.
+    // The file is where `gcloud` writes it.
     let source = json!({"file": text});
     home.write(
         ".config/gcloud/application_default_credentials.json",
@@ -200,7 +200,7 @@ fn service_accounts_are_impersonated_and_users_of_a_pool_log_in() {
 
 /// The bucket refuses the first token, as it would an expired one.
 #[test]
-fn a_token_that_is_refused_is_requested_anew() {
+fn a_refused_token_is_requested_again() {
     let home = Home::new();
     let subject = home.write("subject", "s3cret-subject");
     let server = Server::start(|request| match request.path() {
@@ -219,7 +219,7 @@ fn a_token_that_is_refused_is_requested_anew() {
 }
 
 #[test]
-fn a_public_bucket_needs_no_file_of_google() {
+fn a_public_bucket_needs_no_google_credentials_file() {
     let home = Home::new();
     let file = home.write("credentials.json", r#"{"type": "of_the_future"}"#);
     let server = Server::start(|request| match request.header("authorization") {
@@ -451,7 +451,7 @@ fn profiles(home: &Home) {
 
 #[test]
 #[cfg(unix)]
-fn profiles_give_keys_roles_sso_and_the_output_of_programs() {
+fn credentials_come_from_keys_roles_sso_and_programs_of_profiles() {
     let home = Home::new();
     profiles(&home);
     for (profile, key, token) in [
@@ -478,7 +478,7 @@ fn profiles_give_keys_roles_sso_and_the_output_of_programs() {
         }
         assert!(of_bucket.len() >= 2 && requests.len() <= of_bucket.len() + 1, "one request for keys");
     }
-    // The environment comes first.
+    // Keys in the environment take precedence over a profile.
     let server = bucket("AWS4-HMAC-SHA256 Credential=OWN/", amazon);
     let own = [("AWS_ACCESS_KEY_ID", "OWN"), ("AWS_SECRET_ACCESS_KEY", "s3cret"), ("AWS_PROFILE", "base")];
     assert_eq!(s3_says(&server, &home, &own), DONE);

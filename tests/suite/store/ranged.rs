@@ -385,7 +385,7 @@ proptest! {
                 Ok(response)
             }
         });
-        // Very short responses count as failed tries, so many retries are allowed.
+        // Very short responses count as failed tries, so the test allows 64 retries.
         let store = small_ranges()
             .range_size(size)
             .ranges_in_flight(in_flight)

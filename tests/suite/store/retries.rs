@@ -141,7 +141,7 @@ fn a_short_response_that_breaks_off_is_requested_again() {
 /// The credential server is unreachable for longer than one series of tries. It has answered before, so
 /// reading retries as after any other fault.
 #[test]
-fn a_short_outage_of_the_credential_server_ends_no_reading() {
+fn reading_survives_a_short_outage_of_the_credential_server() {
     let (listed, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let server = bucket::start_with(move |request: &Request| match request.path() {
         path if path.ends_with("/token") => {

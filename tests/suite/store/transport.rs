@@ -139,7 +139,7 @@ fn a_server_that_speaks_first_is_an_error() {
 }
 
 #[test]
-fn a_body_that_ends_early_is_an_error_after_what_came() {
+fn a_body_that_ends_early_returns_its_bytes_and_then_an_error() {
     for response in [
         "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
@@ -152,7 +152,7 @@ fn a_body_that_ends_early_is_an_error_after_what_came() {
 }
 
 #[test]
-fn heads_are_bounded() {
+fn response_heads_are_limited_in_size() {
     let long = |bytes: usize| {
         let filling = "a".repeat(bytes);
         format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nA: {filling}\r\n\r\nx").into_bytes()
@@ -520,7 +520,7 @@ fn a_socks_proxy_of_the_environment_is_used() {
 }
 
 #[test]
-fn a_proxy_that_is_none_is_named_by_its_variable() {
+fn an_invalid_proxy_is_an_error_that_names_its_variable() {
     for (name, value) in [
         ("ALL_PROXY", "ftp://proxy"),
         ("http_proxy", "http://"),
@@ -535,7 +535,7 @@ fn a_proxy_that_is_none_is_named_by_its_variable() {
 
 /// No server listens at the proxy's address.
 #[test]
-fn a_proxy_that_is_not_there_is_an_error_of_the_connection() {
+fn an_unreachable_proxy_is_a_connection_error() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);

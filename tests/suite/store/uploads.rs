@@ -258,7 +258,7 @@ fn a_lost_response_to_the_end_of_an_upload_is_no_error() {
 
 /// An earlier object of the same size is not taken for the uploaded one.
 #[test]
-fn an_upload_that_is_gone_is_an_error_whatever_object_is_there() {
+fn a_lost_upload_is_an_error_even_if_an_earlier_object_exists() {
     let gone = || Reply::new(404, "<Error><Code>NoSuchUpload</Code></Error>");
     let fails = Arc::new(AtomicBool::new(false));
     let failing = Arc::clone(&fails);

@@ -143,7 +143,7 @@ fn reads(items: impl Iterator<Item = Result<String>>) -> bool {
 }
 
 #[test]
-fn an_index_is_of_a_shard_that_is_not_different() {
+fn an_index_accepts_a_shard_unless_its_version_is_different() {
     for (then, now, expected) in PAIRS {
         let shard = Shard::new(then);
         let (urls, url) = (ShardList::from_urls([shard.url()]), shard.url());
@@ -164,7 +164,7 @@ fn an_index_is_of_a_shard_that_is_not_different() {
 }
 
 #[test]
-fn a_state_is_of_a_shard_that_is_not_different() {
+fn a_state_accepts_a_shard_unless_its_version_is_different() {
     for (then, now, expected) in PAIRS {
         let shard = Shard::new(then);
         let loader = Loader::builder(shard.dataset(None)).threads(0).map(|sample| content(&sample));
@@ -180,7 +180,7 @@ fn a_state_is_of_a_shard_that_is_not_different() {
 }
 
 #[test]
-fn a_range_is_of_a_version_that_is_not_different() {
+fn a_range_accepts_an_object_unless_its_version_is_different() {
     for (then, now, expected) in PAIRS {
         let (shard, directory) = (Shard::new(then), tempfile::tempdir().unwrap());
         let cache = Cache::builder(directory.path()).build().unwrap();
@@ -224,7 +224,7 @@ fn a_saved_index_is_used_for_the_same_shard_only() {
 }
 
 #[test]
-fn the_cache_has_the_same_object_only() {
+fn the_cache_serves_an_object_only_if_its_version_is_the_same() {
     for (then, now, expected) in PAIRS {
         let (shard, directory) = (Shard::new(then), tempfile::tempdir().unwrap());
         let cache = Cache::builder(directory.path()).build().unwrap();

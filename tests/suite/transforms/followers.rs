@@ -54,7 +54,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn masks_are_their_picture_and_boxes_hold_theirs(
+    fn masks_and_boxes_follow_every_transform(
         size in (SIDE..50, SIDE..50),
         at in (0..20u32, 0..20u32),
         length in (1..9u32, 1..9u32),

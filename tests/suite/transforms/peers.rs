@@ -201,7 +201,7 @@ fn warps_borders_and_blurs_match_torchvision() {
 
 #[test]
 #[ignore = "needs torchvision, see .ci/torchvision, in SHARDSTREAM_TEST_TORCHVISION"]
-fn any_parameters_give_what_torchvision_gives() {
+fn random_parameters_match_torchvision() {
     let python = std::env::var("SHARDSTREAM_TEST_TORCHVISION").expect("SHARDSTREAM_TEST_TORCHVISION");
     for seed in 2..4 {
         let script = root().join("tests/scripts/warps.py");

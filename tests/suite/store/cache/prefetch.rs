@@ -153,7 +153,7 @@ fn a_slow_consumer_finds_the_next_shards_in_the_cache() -> Result<()> {
 
 /// A request for an empty object returns no bytes, so prefetching must not wait for some.
 #[test]
-fn an_empty_shard_does_not_hold_up_those_behind_it() -> Result<()> {
+fn an_empty_shard_does_not_stop_prefetching() -> Result<()> {
     let fixture = PrefetchFixture::with_memory(1, |cache| cache);
     fixture.source.put(&url(1), &[], Some("v1"));
     let mut reader = fixture.dataset().read(0, 0);
@@ -190,7 +190,7 @@ fn slices_are_prefetched_in_whole_blocks() -> Result<()> {
 }
 
 #[test]
-fn at_most_as_much_is_prefetched_as_was_set() -> Result<()> {
+fn prefetching_stops_at_its_limit() -> Result<()> {
     let fixture = PrefetchFixture::with_memory(1, |cache| cache.prefetch(3 * BLOCK));
     let mut reader = fixture.dataset().read(0, 0);
     let mut read = vec![reader.next().unwrap()?];
@@ -279,7 +279,7 @@ fn streams_that_keep_their_shards_request_nothing_after_an_epoch_that_was_prefet
 }
 
 #[test]
-fn a_job_is_restored_with_what_was_prefetched() -> Result<()> {
+fn a_restored_job_reads_the_prefetched_shards() -> Result<()> {
     let loader = |fixture: &PrefetchFixture| {
         let dataset = fixture.dataset_with(|dataset| dataset.shuffle_shards(true).streams(2));
         Loader::builder(dataset).shuffle(15).batch(8).threads(2).build()

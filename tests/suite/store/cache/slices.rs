@@ -44,7 +44,7 @@ fn a_range_is_read_and_kept_in_whole_blocks() {
 
 /// Fetching the whole block would take longer than the short request, for example that of `stat`.
 #[test]
-fn a_short_range_is_requested_as_it_is() {
+fn a_short_range_is_requested_without_the_rest_of_its_block() {
     for revalidate in [false, true] {
         let fixture = CacheFixture::with(|cache| cache.revalidate(revalidate));
         fixture.read_range(2010..2050);
@@ -62,7 +62,7 @@ fn a_short_range_is_requested_as_it_is() {
 }
 
 #[test]
-fn a_short_range_that_is_opened_ahead_is_requested_as_it_is() {
+fn a_short_range_that_is_opened_ahead_is_requested_without_the_rest_of_its_block() {
     for prefetch in [0, 1 << 20] {
         let fixture = CacheFixture::with(|cache| cache.revalidate(false).prefetch(prefetch));
         let mut body = fixture.store.open_range(URL, 2010..2050, &ObjectVersion::any()).unwrap();
@@ -80,7 +80,7 @@ fn a_short_range_that_is_opened_ahead_is_requested_as_it_is() {
 /// Several runs of blocks are missing. Each run is fetched once, and the blocks between are read from the
 /// directory.
 #[test]
-fn what_is_missing_is_fetched_between_what_is_there() {
+fn each_run_of_missing_blocks_is_fetched_once() {
     let mut fixture = CacheFixture::of(40_000, 1000, |cache| cache.revalidate(false));
     fixture.read_range(0..1);
     for start in (0..40_000).step_by(4000) {
@@ -263,7 +263,7 @@ fn nodes_whose_streams_keep_their_shards_request_nothing_after_the_first_epoch()
 
 /// The cache has room for two fifths of the bytes that a node reads.
 #[test]
-fn a_cache_that_is_too_small_finds_as_much_as_it_holds_in_each_epoch() -> Result<()> {
+fn a_cache_that_is_too_small_has_hits_in_every_epoch() -> Result<()> {
     let memory = Arc::new(InMemory::new());
     let plain = small_ranges().with_object_store("mem://", Arc::clone(&memory) as _).build()?;
     let mut bytes = 0;

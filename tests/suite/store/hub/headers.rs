@@ -91,7 +91,7 @@ fn a_bearer_token_is_asked_for_again_after_401() {
 }
 
 #[test]
-fn a_token_that_is_not_given_is_the_error_of_the_request() {
+fn an_error_of_the_token_function_is_the_error_of_the_request() {
     let server = Server::start(|request| Reply::object(request, b"x", TAG));
     let headers =
         HttpHeaders::new().bearer(|| async { Err(ErrorKind::Denied("no token today".into()).into()) });

@@ -97,7 +97,7 @@ fn a_pattern_lists_one_commit_in_pages() {
 }
 
 #[test]
-fn a_branch_that_moves_changes_nothing_for_a_store() {
+fn a_store_keeps_the_commit_it_found_when_the_branch_moves() {
     let hub = Hub::start();
     let [old, new] = [noise(2500), noise(2501)];
     let before = hub.commit("main", &[("a.tar", &old), ("b.tar", &old), ("small.txt", b"old")]);
@@ -165,7 +165,7 @@ fn a_restore_on_a_moved_branch_ends_where_an_open_shard_has_changed() {
 }
 
 #[test]
-fn a_link_is_kept_until_it_ends() {
+fn a_link_is_reused_until_it_expires() {
     let content = noise(4500);
     for (end, links) in [
         ("X-Amz-Date=20260101T000000Z&X-Amz-Expires=3600", 1),
@@ -190,7 +190,7 @@ fn a_link_is_kept_until_it_ends() {
 }
 
 #[test]
-fn a_link_that_is_refused_is_asked_for_again_once() {
+fn a_refused_link_is_requested_again_once() {
     let hub = Hub::start();
     let content = noise(4500);
     hub.commit("main", &[("a.tar", &content)]);
@@ -230,7 +230,7 @@ fn a_link_to_other_bytes_is_an_error() {
 
 /// Both servers are busy for a while. The Hub's headers tell when its rate limit ends.
 #[test]
-fn busy_servers_are_asked_again() {
+fn requests_to_busy_servers_are_retried() {
     let asked = AtomicUsize::new(0);
     let hub = Hub::with(move |request| {
         let number = asked.fetch_add(1, Ordering::SeqCst);
@@ -296,7 +296,7 @@ fn a_dataset_is_read_only_and_names_what_is_supported() {
 
 /// The responses of a server that is not a Hub are errors that say so.
 #[test]
-fn a_server_that_is_no_hub_is_recognised() {
+fn a_server_that_is_not_a_hub_is_an_error_that_says_so() {
     for reply in [
         Reply::new(200, "<html>"),
         Reply::new(200, "{\"sha\": \"../../x\"}"),

@@ -15,7 +15,7 @@ const TOKEN: &str = "hf_s3cret";
 
 #[test]
 #[ignore = "needs Python with huggingface_hub"]
-fn files_and_listings_are_those_of_huggingface_hub() {
+fn files_and_listings_match_huggingface_hub() {
     let name = env::var("SHARDSTREAM_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
     let hub = Hub::start();
     let (large, small) = (noise(100_000), noise(500));

@@ -68,7 +68,7 @@ fn refusals_name_the_dataset_and_what_to_do() {
 }
 
 #[test]
-fn a_token_is_asked_for_again_when_it_has_ended() {
+fn an_expired_token_is_requested_again() {
     let hub = Hub::start();
     hub.commit("main", &[("a.tar", &noise(100))]);
     hub.state().token = Some("t1".into());
