@@ -21,8 +21,8 @@ use std::time::Duration;
 const LOADERS: usize = 20;
 const THREADS: usize = 2;
 
-/// Waits until a number stops growing, and returns it. Returning too early gives a number that is too small,
-/// which fails no test.
+/// Waits until a number stops growing, and returns it. If it returns too early, the number is too small, and
+/// the test still passes.
 fn wait_until_stable(number: impl Fn() -> u64) -> u64 {
     let mut seen = number();
     loop {

@@ -171,8 +171,8 @@ fn contradictions_about_ranges_are_errors_and_never_wrong_bytes() {
                 }
             });
             match store.open("test://a").unwrap().read_all() {
-                // With `whole`, the first response claims to be the whole object, but ends early. The object is then
-                // requested again, and arrives.
+                // With `whole`, the first response claims to be the whole object, but ends early. The object
+                // is then requested again, and arrives.
                 Ok(bytes) => assert!(from == 0 && bytes == content(4500)),
                 Err(error) => {
                     assert!(

@@ -103,7 +103,7 @@ fn without_revalidation_a_cached_object_needs_no_request() {
     assert!(body.next().unwrap().is_ok());
     assert!(body.object().unwrap().is_identical(&stat));
     assert_eq!(fixture.source.requested(), []);
-    // As a later process.
+    // Opens the cache again, as a later process would.
     let fixture = fixture.again();
     fixture.read();
     assert_eq!(fixture.source.requested(), []);
