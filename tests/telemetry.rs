@@ -1,4 +1,4 @@
-//! What a program finds in its log and metrics: events of `tracing`, and a scrape of a Prometheus exporter.
+//! The events in a program's log (`tracing`), and the metrics that a Prometheus exporter serves.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -43,7 +43,7 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-/// A shard in memory, whose second request fails, and whose third takes a while.
+/// A source of one shard. The second request fails, and the third takes 700 ms.
 #[derive(Debug)]
 struct Unsteady {
     shard: Vec<u8>,
@@ -70,7 +70,7 @@ impl Source for Unsteady {
     }
 }
 
-/// The value of a counter or gauge in a scrape.
+/// The value of a counter or gauge in the exporter's text.
 fn value(scrape: &str, name: &str) -> f64 {
     let line = scrape.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name} in {scrape}")).trim().parse().unwrap()
@@ -131,7 +131,7 @@ fn log_and_metrics_record_reading_and_faults() {
     }
     assert!(!text.contains("abc"), "no secret may be in a log: {text}");
 
-    // A permutation of the shards is an option of its own, which a loader that shuffles samples mostly needs.
+    // A loader that shuffles samples usually needs shuffled shards as well, which is another option.
     let warning = "every epoch begins with the same shards";
     let shards = ShardList::from_urls(["a.tar", "b.tar"]);
     for (shuffle, shuffle_shards, is_warned) in [(0, false, false), (100, true, false), (100, false, true)] {

@@ -1,4 +1,4 @@
-//! The number of allocations per sample is a promise, so it is tested.
+//! Counts allocations: the promised number per sample, and the memory of indexes, batches and decoders.
 
 use crate::alone;
 use bytes::Bytes;
@@ -10,8 +10,8 @@ use shardstream::prelude::*;
 use shardstream::tar::{Event, Limits, SampleParser, Walker, read};
 use shardstream::{Index, SecretUrl, Topology};
 
-/// `count` members of `size` bytes, two to a sample, each with the pax header that Python's `webdataset`
-/// writes.
+/// An archive of `count` members of `size` bytes, two members per sample. With `pax`, each has the pax header
+/// that Python's `webdataset` writes.
 fn archive(count: usize, size: usize, pax: bool) -> Bytes {
     let mut archive = tar::Builder::new(Vec::new());
     for at in 0..count {
@@ -53,11 +53,12 @@ fn a_sample_costs_one_allocation() {
         let samples = read([Ok(archive)].into_iter(), SampleParser::new("s.tar"));
         assert_eq!(samples.map(|sample| sample.unwrap().len()).sum::<usize>(), 2000);
     });
-    // One list of fields per sample; the rest is the table of keys as it grows.
+    // One list of fields per sample; the other 30 are for the table of keys, which grows.
     assert!(count <= 1000 + 30, "{count} allocations for 1000 samples");
 }
 
-/// In a job of many shards, the cost of each stream of a rank must not grow with the number of shards.
+/// The streams of a rank share the order of an epoch's shards, so that the memory of a stream does not grow
+/// with the number of shards.
 #[test]
 fn streams_of_a_rank_share_one_epoch_order() {
     const SHARDS: usize = 100_000;
@@ -67,7 +68,7 @@ fn streams_of_a_rank_share_one_epoch_order() {
         for epoch in 0..3 {
             assert!(!plan.stream(epoch, 0).is_empty());
             let memory = allocation_counter::measure(|| {
-                // Streams of a rank of 4,096.
+                // The streams of one rank in a job of 4,096 ranks.
                 for stream in (1..8).map(|local_stream| local_stream * 4096) {
                     assert!(plan.stream(epoch, stream).len() < 8);
                 }
@@ -78,8 +79,8 @@ fn streams_of_a_rank_share_one_epoch_order() {
     }
 }
 
-/// Without layouts, an index holds URL, version, size and number of samples, and a table that finds the
-/// shard.
+/// An index without layouts holds the URL, version, size and number of samples of each shard, and a hash
+/// table from URLs to shards.
 #[test]
 fn an_index_costs_few_bytes_per_shard() {
     const SHARDS: usize = 50_000;
@@ -107,11 +108,11 @@ fn an_index_costs_few_bytes_per_shard() {
         assert!(index.get("gs://bucket/none.tar").is_none());
         assert!(index.get(copy).unwrap().url().contains("0000777"));
     });
-    // Two tables of 4 bytes a slot, of which somewhat more than a third are taken at least.
+    // Two hash tables of 4 bytes per slot, each more than a third full.
     assert!(found.bytes_current < 22 * SHARDS as i64, "{found:?}");
 }
 
-/// The headers of empty members are not kept: each takes 512 bytes and more.
+/// The parser drops the headers of empty members. Each takes at least 512 bytes, far more than a name.
 #[test]
 fn a_member_takes_memory_for_its_name_and_content_only() {
     const COUNT: u64 = 100_000;
@@ -133,7 +134,8 @@ fn a_member_takes_memory_for_its_name_and_content_only() {
     assert!(kept.bytes_current < 300 * COUNT as i64, "{kept:?}");
 }
 
-/// This holds for any result, and for members of any size.
+/// While the parser skips a sample that is too large, it holds no more than the limit, however many members
+/// the sample has.
 #[test]
 fn a_sample_above_its_limit_takes_no_memory() {
     const LIMIT: usize = 1 << 20;
@@ -169,7 +171,7 @@ fn compacting_costs_one_allocation() {
     assert!(count <= 2, "{count} allocations");
 }
 
-/// Samples of raw numbers, an npy file and a label.
+/// `count` samples of raw numbers, an npy file and a label.
 fn samples(count: u32) -> Vec<Sample> {
     let npy = Array::from_vec(vec![2, 3], vec![0.5f32; 6]).unwrap().to_npy();
     let raw = Bytes::from_static(&[7; 64]);
@@ -206,12 +208,12 @@ fn numbers_are_written_into_slots_without_allocating() {
             })
         });
         counts.sort_unstable();
-        // Lists that grow cost a few.
+        // Lists that grow take a few allocations.
         assert!(counts[1] < counts[0] + 8, "{name}: {counts:?} allocations for 256 and 1024 samples");
     }
 }
 
-/// Shards of a thousand samples on a disk.
+/// A dataset of 1000 samples in four shards on a disk.
 fn dataset(dir: &std::path::Path, field: &str, file: &[u8]) -> Dataset {
     let pattern = format!("{}/%06d.tar", dir.display());
     let mut writer = ShardWriter::builder(&pattern).max_count(250).build().unwrap();
@@ -223,21 +225,21 @@ fn dataset(dir: &std::path::Path, field: &str, file: &[u8]) -> Dataset {
     Dataset::builder(shards).streams(2).shuffle_shards(true).topology(Topology::single()).build().unwrap()
 }
 
-/// Of a document that goes into a batch, only its sample is allocated: rows, tags and what waits for its turn
-/// are in lists that grow for the first batches.
+/// The loader allocates once per document in a batch, for its sample. Rows, tags and queues are lists, which
+/// grow in the first batches only.
 #[test]
 fn a_document_in_a_batch_costs_one_allocation() {
     const BATCHES: usize = 40;
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let columns = Columns::new().with("x", Blob::new("bin"));
-    // Without threads, as only allocations of this thread are counted.
+    // No threads: only allocations of this thread are counted.
     let loader = Loader::builder(dataset(dir.path(), "bin", &[1; 1000])).threads(0).batch(50);
     let mut batches = loader.collate(columns).build().unwrap().epochs(0);
     let mut read = || batches.by_ref().take(BATCHES).map(|batch| batch.unwrap().len()).sum::<usize>();
     read();
     let count = allocations(|| assert_eq!(read(), 50 * BATCHES));
-    // Its tensors, the state and what a shard needs take about twenty for each batch.
+    // A batch also has about twenty allocations for its tensors, its state and the opening of shards.
     assert!(count <= (50 + 23) * BATCHES as u64, "{count} allocations");
 }
 
@@ -246,7 +248,7 @@ fn memory_is_flat_over_a_hundred_thousand_samples() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let columns = Columns::new().with("x", Blob::new("bin")).with("label", Scalar::<i32>::new("cls"));
-    // Without threads, as only allocations of this thread are counted.
+    // No threads: only allocations of this thread are counted.
     let loader = Loader::builder(dataset(dir.path(), "bin", &[1; 1000])).shuffle(100).threads(0).batch(100);
     let mut batches = loader.collate(columns).build().unwrap().epochs(0);
     let mut read =
@@ -254,7 +256,8 @@ fn memory_is_flat_over_a_hundred_thousand_samples() {
     read(100);
     let (first, all) =
         (allocation_counter::measure(|| read(100)), allocation_counter::measure(|| read(1000)));
-    // 100 MB were read; one or two buffers may be in use at either moment.
+    // The batches together are 100 MB, so a leak would exceed this bound. One or two buffers may be in use at
+    // either measurement.
     assert!(all.bytes_max < first.bytes_max + (2 << 20), "{all:?} after {first:?}");
     assert!(all.bytes_current < 2 << 20, "{all:?}");
 }
@@ -284,14 +287,14 @@ fn decoding_allocates_only_what_the_image_decoder_does() {
         |count| batches.by_ref().take(count).for_each(|batch| assert_eq!(batch.unwrap().len(), 100));
     read(10);
     let count = allocation_counter::measure(|| read(10)).count_total;
-    // The decoder's tables and rows, and the resizer's coefficients; nothing for pixels.
+    // The decoder's tables and rows, and the resizer's coefficients; none for pixels.
     assert!(count < 90 * 1000, "{count} allocations for 1000 pictures");
 }
 
-/// Mono sound has its samples in place; that of several channels is there twice.
+/// Mono samples are decoded in place. Other sound is also held once as separate channels.
 #[cfg(feature = "audio")]
 #[test]
-fn sound_of_a_known_length_is_decoded_into_its_place() {
+fn sound_of_a_known_length_takes_at_most_two_copies_in_memory() {
     let _alone = alone();
     for (channels, most) in [(1_u8, 1.1), (2, 2.1), (8, 2.1)] {
         let bytes = (2_000_000_u32 * u32::from(channels)).to_le_bytes();

@@ -1,4 +1,4 @@
-//! Tests that count resources of the whole process, its threads and allocations, so that one runs at a time.
+//! Tests that count threads and allocations of the whole process, and therefore run one at a time.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -10,7 +10,7 @@ mod tuning;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Held by the test that runs.
+/// Locks out the other tests while one runs.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! The loaders of one process together use no more memory than their budget, and little beyond it.
+//! All loaders of a process together exceed their memory budget by little.
 
 use crate::alone;
 use crate::support::Every;
@@ -21,20 +21,21 @@ use std::time::Duration;
 const LOADERS: usize = 20;
 const THREADS: usize = 2;
 
-/// Waits until a number stops changing. A number read too early is too small, never too large.
+/// Waits until a number stops growing, and returns it. If it returns too early, the number is too small, and
+/// the test still passes.
 fn wait_until_stable(number: impl Fn() -> u64) -> u64 {
     let mut seen = number();
     loop {
         thread::sleep(Duration::from_millis(300));
         match number() {
-            // Reading the number may change it too.
+            // Reading `/proc/self/io` itself adds some bytes.
             now if now < seen + 4096 => return now,
             now => seen = now,
         }
     }
 }
 
-/// Starts loaders, takes one batch of each and keeps them open.
+/// Starts loaders, takes one batch from each and keeps the loaders open.
 fn open(dataset: &Dataset, batch: usize) -> Vec<Batches<Batch<Sample>>> {
     let loader = Loader::builder(dataset.clone()).threads(THREADS).batch(batch).prefetch(1).build().unwrap();
     let opened = (0..LOADERS).map(|_| {
@@ -45,7 +46,7 @@ fn open(dataset: &Dataset, batch: usize) -> Vec<Batches<Batch<Sample>>> {
     opened.collect()
 }
 
-/// Fails unless all memory is released, also by requests that are still being cancelled.
+/// Fails unless all memory is released within 5 s, also by requests that are still being cancelled.
 fn assert_nothing_in_use(budget: &Budget) {
     for _ in 0..500 {
         if budget.in_use() == 0 {
@@ -56,14 +57,15 @@ fn assert_nothing_in_use(budget: &Budget) {
     panic!("{} bytes are left", budget.in_use());
 }
 
-/// Bytes in the queues of all loaders when no batch is taken: a quarter of the budget, and one small chunk
-/// wherever one must be available.
+/// The most bytes that the queues of all loaders hold while no batch is taken: a quarter of the budget, and
+/// in addition the small chunks that are granted even without room.
 fn queues(budget: u64, streams: usize, chunk: u64) -> u64 {
-    // Of each stream one in turn and one ahead; of the threads one in turn, and one for each of them.
+    // Chunks granted without room: per stream the current one and one ahead; per loader the current one and
+    // one for each thread.
     budget / 4 + (LOADERS * (2 * streams + 1 + THREADS)) as u64 * chunk
 }
 
-/// An endless archive that counts the bytes that were read of it.
+/// A source of endless archives that counts the bytes it has produced.
 #[derive(Debug)]
 struct Endless(Arc<AtomicUsize>);
 
@@ -95,13 +97,13 @@ fn loaders_of_one_process_share_the_budget() {
     let open = open(&dataset.streams(STREAMS).build().unwrap(), 1);
     let read = wait_until_stable(|| given.load(Ordering::SeqCst) as u64);
     let sample = LARGE as u64 + 4096;
-    // Of each stream on its way: two chunks that wait to be read, one in the hand of each end, one that is
-    // parsed. Of each loader: the batch that was taken, one ahead and the one in hand.
+    // Per stream, outside of the queues: two chunks that wait to be read, one held at each end of the queue,
+    // one being parsed. Per loader: the batch that was taken, the prefetched one and the one being built.
     let on_the_way = BUDGET + (LOADERS * (STREAMS * 5 + 3)) as u64 * sample;
     let most = on_the_way + queues(BUDGET, STREAMS, sample);
     assert!(read < most, "{} MB were read, at most {} MB may be", read >> 20, most >> 20);
-    // What is on its way of objects of unknown length is counted by the range that was granted, and what was
-    // granted without room has 64 KiB.
+    // For an object of unknown length, the budget counts the granted range instead of the bytes in transit. A
+    // range that is granted without room has 64 KiB.
     let counted = queues(BUDGET, STREAMS, sample) + BUDGET + ((LOADERS * STREAMS) << 16) as u64;
     assert!(budget.in_use() < counted, "{} MB are in use", budget.in_use() >> 20);
     drop(open);
@@ -120,7 +122,8 @@ fn readers_of_whole_objects_share_the_budget() {
         (0..READERS).map(|at| store.open(&format!("test://{at}.tar")).unwrap()).collect();
     bodies.iter_mut().for_each(|body| assert!(body.next().unwrap().is_ok()));
     let chunks = wait_until_stable(|| given.load(Ordering::SeqCst) as u64) / (LARGE as u64 + 512);
-    // One was read and one is in hand; four wait for the first reader, which was alone, and two for the last.
+    // Most chunks that a reader can hold: one was read, one is held by the sending task, and four wait in the
+    // queue, as the first reader was alone when its memory was granted.
     assert!(chunks <= (READERS * (2 + 4)) as u64, "{chunks} chunks");
 }
 
@@ -130,7 +133,7 @@ fn loaders_of_local_files_share_the_budget() {
     const STREAMS: usize = 4;
     const SAMPLE: usize = 3000;
     const BUDGET: u64 = 16 << 20;
-    /// Bytes that this process has read from files.
+    /// Number of bytes that this process has read from files.
     fn read() -> u64 {
         let counters = std::fs::read_to_string("/proc/self/io").unwrap();
         counters.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
@@ -152,7 +155,8 @@ fn loaders_of_local_files_share_the_budget() {
     let (most_held, held) =
         (queues(BUDGET, STREAMS, (64 << 10) + 4 * 4096), wait_until_stable(|| budget.in_use()));
     assert!(held < most_held, "{} MB in queues, at most {} MB may be", held >> 20, most_held >> 20);
-    // Each stream reads its file over and over, and is somewhere in it.
+    // Each stream reads its file repeatedly, and may have read up to all of it once more than the queues
+    // show.
     let read = wait_until_stable(read) - before;
     let batches = (LOADERS * 3 * 16 * SAMPLE * 2) as u64;
     let most = most_held * 5 / 4 + (LOADERS * STREAMS) as u64 * shard + batches;
@@ -161,7 +165,7 @@ fn loaders_of_local_files_share_the_budget() {
     assert_nothing_in_use(&budget);
 }
 
-/// The largest number of bytes in use while `work` runs, and at its end.
+/// Returns the largest number of bytes in use while `work` runs or at its end, and the result of `work`.
 #[cfg(feature = "http")]
 fn most_in_use<T>(budget: &Budget, work: impl FnOnce() -> T) -> (u64, T) {
     let running = Arc::new(());
@@ -180,8 +184,9 @@ fn most_in_use<T>(budget: &Budget, work: impl FnOnce() -> T) -> (u64, T) {
     (watcher.join().unwrap().max(last), result)
 }
 
-/// Loaders are opened one after the other, each takes some batches, which make its ranges grow, and rests.
-/// Each stream may exceed the budget by one range of 64 KiB, and where threads read ahead by two chunks.
+/// Loaders are opened one after the other. Each takes four batches, so that its ranges grow, and then takes
+/// no more. Each stream may exceed the budget by one range of 64 KiB, and with threads by two chunks that
+/// were read ahead.
 #[cfg(feature = "http")]
 #[test]
 fn many_streams_over_http_exceed_the_budget_by_little_each() {
@@ -221,8 +226,8 @@ fn many_streams_over_http_exceed_the_budget_by_little_each() {
     }
 }
 
-/// The first request of an object of unknown version is for 64 KiB. If the rest comes in one response, that
-/// has as much memory as an ordinary range, where there is room.
+/// The first request of an object of unknown version is for 64 KiB. If the server then sends the rest in a
+/// single response, its memory in the budget is that of an ordinary range, as far as there is room.
 #[cfg(feature = "http")]
 #[test]
 fn a_single_response_has_the_memory_of_a_range() {
@@ -241,7 +246,7 @@ fn a_single_response_has_the_memory_of_a_range() {
     }
 }
 
-/// Each loader reports the memory it holds, and the sum is what the budget says is in use.
+/// Each loader reports the memory it holds. The sum of the reports equals the budget's memory in use.
 #[test]
 fn a_report_splits_memory_into_network_and_samples() {
     const STREAMS: usize = 2;
@@ -295,11 +300,11 @@ fn shuffle_buffers_and_tensors_are_counted() {
     let batch = batches.next().unwrap().unwrap();
     wait_until_stable(|| budget.in_use());
     let memory = batches.report().memory;
-    // Each buffer has returned a sample, and waits for the next one.
+    // Each shuffle buffer has returned one sample and has not refilled its slot yet.
     assert_eq!(memory.shuffled, (STREAMS * (SHUFFLE - 1) * SAMPLE) as u64);
     assert_eq!((memory.network, memory.samples), (0, budget.in_use()));
     assert!(memory.samples > 0 && memory.read_buffers > 0);
-    // The batches that were taken, those in the queue, and one that waits for room.
+    // The batch that was taken, the batches in the queue, and one that waits for room in the queue.
     let (size, most) = ((ROWS * SAMPLE) as u64, (ROWS * SAMPLE + 256) as u64);
     let count = 1 + PREFETCH + 1;
     assert!((count * size..=count * most).contains(&memory.tensors), "{memory:?}");

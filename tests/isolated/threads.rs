@@ -1,4 +1,5 @@
-//! A loader stops and joins its threads at any moment, and they never run far ahead.
+//! A loader stops and joins its threads whenever it is dropped, and its threads read ahead by a bounded
+//! number of samples.
 
 use crate::alone;
 use crate::support::archive;
@@ -18,10 +19,10 @@ use std::sync::{Arc, RwLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// Small samples go from thread to thread this many at a time.
+/// Number of small samples that threads pass on at a time.
 const CHUNK: usize = 512;
 
-/// Fails when `test` hangs, instead of hanging with it.
+/// Runs `test` on a thread and fails if it takes too long.
 fn watched(test: impl FnOnce() + Send + 'static) {
     let _alone = alone();
     let (done, waiting) = mpsc::channel();
@@ -35,7 +36,8 @@ fn watched(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// The threads of loaders in this process. The threads for I/O live as long as the process.
+/// The names of the threads of loaders in this process. Threads for I/O are left out: they live as long as
+/// the process.
 #[cfg(target_os = "linux")]
 fn threads() -> Vec<String> {
     let names = std::fs::read_dir("/proc/self/task").unwrap().filter_map(|task| {
@@ -50,7 +52,7 @@ fn threads() -> Vec<String> {
     Vec::new()
 }
 
-/// Fails unless all threads have ended, also those that the system is still putting away.
+/// Fails unless all threads of loaders end within 5 s: the system may list a joined thread for a moment.
 fn assert_no_threads() {
     for _ in 0..500 {
         if threads().is_empty() {
@@ -61,12 +63,12 @@ fn assert_no_threads() {
     panic!("left over: {:?}", threads());
 }
 
-/// The behaviour of an object of a [`Custom`] source.
+/// How an object of a [`Custom`] source responds.
 #[derive(Debug, Clone, Copy)]
 enum Behaviour {
     /// No response, ever.
     Silent,
-    /// This many samples, and then neither bytes nor an end.
+    /// This many samples, then no more bytes and no end.
     StallsAfter(usize),
     /// Endless samples.
     Endless,
@@ -75,7 +77,7 @@ enum Behaviour {
 #[derive(Debug)]
 struct Custom {
     behaviour: Behaviour,
-    /// Number of samples that were handed out.
+    /// Number of samples that all objects have produced.
     given: Arc<AtomicUsize>,
     /// Number of requests.
     asked: Arc<AtomicUsize>,
@@ -94,7 +96,7 @@ impl Source for Custom {
         let body = match self.behaviour {
             Behaviour::Silent => return future::pending().boxed(),
             Behaviour::StallsAfter(count) => {
-                // Keeps the counter alive until the end, as the samples do.
+                // The stalled body holds the counter until it is dropped, as the samples do.
                 let held = Arc::clone(&self.given);
                 let stall = stream::pending().inspect(move |_| drop(Arc::clone(&held)));
                 samples.take(count).chain(stall).boxed()
@@ -105,7 +107,7 @@ impl Source for Custom {
     }
 }
 
-/// A dataset of two streams of such objects, and the number of samples they have handed out.
+/// A dataset of two streams over a [`Custom`] source, and the number of samples that the source has produced.
 fn custom(behaviour: Behaviour) -> (Dataset, Arc<AtomicUsize>) {
     let (given, asked) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
     let source = Custom { behaviour, given: Arc::clone(&given), asked };
@@ -118,7 +120,8 @@ fn dataset_of(store: StoreBuilder, source: Custom) -> Dataset {
     dataset.streams(2).build().unwrap()
 }
 
-/// Drops the batches of a loader at several moments, blocking and asynchronous.
+/// Drops a loader's batches before the first batch, after some batches and while a batch is awaited; as an
+/// iterator and as an asynchronous stream.
 fn drop_at_any_point(dataset: &Dataset, batches: &[usize]) {
     let alive = Arc::new(());
     let start = || -> Batches<Batch<Sample>> {
@@ -146,7 +149,7 @@ fn drop_at_any_point(dataset: &Dataset, batches: &[usize]) {
         runtime.block_on(async { assert_eq!(start().into_stream().take(count).count().await, count) });
         ended("some batches of the stream in tokio");
     }
-    // An asynchronous stream that waits for a batch that never comes, or is about to come.
+    // The stream is dropped while a poll of it waits for a batch.
     let mut stream = start().into_stream();
     let _ = stream.next().now_or_never();
     thread::sleep(Duration::from_millis(20));
@@ -166,13 +169,14 @@ fn dropping_ends_all_threads() {
 fn dropping_ends_reads_blocked_forever() {
     watched(|| {
         drop_at_any_point(&custom(Behaviour::Silent).0, &[0]);
-        // Of a stream that stalls one sample is held back until its end is seen, and the shuffle and the
-        // chunk in hand hold some.
+        // At most two batches can be taken before the stall: the parser holds the last sample back until it
+        // sees the next member, and the shuffle buffer and the current chunk hold others.
         drop_at_any_point(&custom(Behaviour::StallsAfter(3 * CHUNK)).0, &[0, 1, 2]);
     });
 }
 
-/// Drops the result of `make` while its threads wait for a source that sends nothing, or nothing more.
+/// Drops the result of `make` while its threads wait for a source that stalls before or after its first
+/// bytes.
 fn drop_while_silent<S: Stream + Unpin>(what: &str, make: impl Fn(Dataset, Arc<()>) -> S) {
     let home = tempfile::tempdir().unwrap();
     for behaviour in [Behaviour::Silent, Behaviour::StallsAfter(3)] {
@@ -198,10 +202,10 @@ fn drop_while_silent<S: Stream + Unpin>(what: &str, make: impl Fn(Dataset, Arc<(
     }
 }
 
-/// Covers every public type with its own threads, above everything that may wait for bytes.
+/// Covers every public type that has threads of its own, over every stage that may wait for bytes.
 #[test]
 fn dropping_ends_every_stage_waiting_for_a_silent_source() {
-    /// Passes items on, and holds `alive`.
+    /// Returns items unchanged, and holds `alive`.
     fn held<T>(alive: Arc<()>) -> impl Fn(T) -> Result<T> + Send + Sync + 'static {
         move |item| {
             let _ = &alive;
@@ -266,7 +270,7 @@ fn dropping_ends_every_stage_waiting_for_a_silent_source() {
     });
 }
 
-/// The source is endless and every sample is skipped, so that threads are always busy.
+/// The source is endless and every sample is skipped, so that threads never wait.
 #[test]
 fn dropping_ends_stages_that_skip_every_sample() {
     fn nothing(items: LoaderBuilder<Sample>, stage: usize) -> LoaderBuilder<Sample> {
@@ -298,7 +302,7 @@ fn dropping_ends_stages_that_skip_every_sample() {
     });
 }
 
-/// Streams at their end wait for the decision whether they start another pass.
+/// A stream that has read all its samples waits until the loader decides whether the streams repeat them.
 #[test]
 fn dropping_ends_streams_that_may_start_another_pass() {
     watched(|| {
@@ -323,7 +327,7 @@ fn dropping_ends_streams_that_may_start_another_pass() {
     });
 }
 
-/// Batches that were ready when the feed was dropped are not uploaded.
+/// Drops a feed while it holds samples: the rest of the stream makes no further upload.
 #[test]
 fn a_dropped_feed_uploads_nothing() {
     watched(|| {
@@ -335,7 +339,7 @@ fn a_dropped_feed_uploads_nothing() {
             Ok(batch)
         });
         assert_eq!(feed.next().unwrap().unwrap().len(), 7);
-        // The two streams of 5 have some samples left, but too few for another batch.
+        // Each of the two streams of 5 samples has some left, together too few for another batch.
         let before = wait_until_stable(&uploaded);
         drop(feed);
         assert_eq!(uploaded.load(Ordering::SeqCst), before, "not the samples that are left");
@@ -373,7 +377,7 @@ fn dropping_waits_only_for_calls_in_progress() {
             begins.recv().unwrap();
         }
         let dropping = thread::spawn(move || drop(stream));
-        // The readers have stopped when only the source and this test hold the counter.
+        // Only the source and this test hold the counter once the readers have stopped.
         while Arc::strong_count(&given) > 2 {
             thread::yield_now();
         }
@@ -383,7 +387,7 @@ fn dropping_waits_only_for_calls_in_progress() {
     });
 }
 
-/// Waits until a counter stops changing.
+/// Waits until a counter stops changing, and returns it.
 fn wait_until_stable(counter: &AtomicUsize) -> usize {
     let mut seen = counter.load(Ordering::SeqCst);
     loop {
@@ -412,12 +416,12 @@ fn an_idle_consumer_stops_the_readers() {
             assert_eq!(wait_until_stable(&given), 0, "nothing is read ahead of the first call");
             for asked in 1..=3 {
                 batches.next().unwrap().unwrap();
-                // The batches returned, those prefetched, and the one being built.
+                // Batches: those returned, those prefetched, and the one being built.
                 let batched = (asked + prefetch + 1) * batch;
                 // Chunks: the one being batched, those queued, one in each thread.
                 let in_map = batched + (1 + 2 * THREADS + THREADS) * CHUNK;
-                // Of each stream: the chunk in turn, two ahead, the one in hand; the shuffle buffer; and
-                // chunks of bytes on their way from the source, of one sample each.
+                // Per stream: the current chunk, two ahead, the one being filled; the shuffle buffer; and
+                // chunks of bytes in transit from the source, of one sample each.
                 let in_streams = in_map + STREAMS * (4 * CHUNK + shuffle + 32);
                 let (given, mapped) = (wait_until_stable(&given), mapped.load(Ordering::SeqCst));
                 assert!((asked * batch..=in_map).contains(&mapped), "{mapped} mapped, at most {in_map}");
@@ -444,7 +448,7 @@ fn epochs_leave_no_threads() {
     });
 }
 
-/// Counts the threads of the process whenever a shard is requested.
+/// A source that counts the threads of the process whenever a shard is requested.
 #[derive(Debug)]
 struct CountingThreads {
     shards: Arc<VersionedSource>,
@@ -475,7 +479,8 @@ fn a_restore_of_many_streams_starts_few_threads() {
         source.most.store(0, Ordering::SeqCst);
         let mut restored = loader.restore(&state).unwrap();
         assert_eq!(restored.next().unwrap().unwrap().len(), STREAMS);
-        // Two that map, one that collects batches, one that samples what they do, and 16 that resume streams.
+        // Two threads that map, one that collects batches, one that samples their activity, and 16 that
+        // resume streams.
         let most = source.most.load(Ordering::SeqCst);
         assert!((4..=20).contains(&most), "{most} threads");
         drop(restored);

@@ -1,4 +1,4 @@
-//! The number of threads that a loader chooses by itself, which depends on what else the machine does.
+//! The number of threads that a loader chooses by itself. It depends on the load of the machine.
 
 use crate::alone;
 use crate::support::shards::dataset;
@@ -7,7 +7,7 @@ use shardstream::prelude::*;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Generous, for machines under load.
+/// A time limit that also suffices on a machine under load.
 const LONG: Duration = Duration::from_secs(120);
 
 fn loader() -> LoaderBuilder<Sample> {
@@ -18,7 +18,7 @@ fn key(sample: &Sample) -> shardstream::Result<String> {
     Ok(sample.key().to_owned())
 }
 
-/// Time that the cores were idle or ran work of lower priority, in hundredths of a second.
+/// Time for which the cores were idle or ran work of lower priority, in hundredths of a second.
 fn idle() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let numbers = stat.strip_prefix("cpu ")?.split_ascii_whitespace().take(5);
@@ -26,8 +26,9 @@ fn idle() -> Option<u64> {
     Some(numbers[1] + numbers[3] + numbers[4])
 }
 
-/// Stages that wait for a service get more threads than there are cores, and the order of items stays. The
-/// next run starts with the number of threads that helped. None are added where the number is fixed.
+/// A stage that waits for a service gets more threads than there are cores, and the order of items stays the
+/// same. The next run starts with the number of threads that helped. A fixed number of threads stays as it
+/// is.
 #[test]
 fn the_tuner_adds_threads_while_threads_wait() {
     let _alone = alone();
@@ -41,7 +42,7 @@ fn the_tuner_adds_threads_while_threads_wait() {
     let (begun, idle_before) = (Instant::now(), idle());
     for expected in quick.epochs(0) {
         assert_eq!(batches.next().unwrap().unwrap().into_items(), expected.unwrap().into_items());
-        // Four threads help, and the tuner tries eight.
+        // Four threads are faster than two, so the tuner tries eight next.
         if batches.report().times.threads > 4 {
             break;
         }

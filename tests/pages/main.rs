@@ -1,7 +1,7 @@
-//! Compiles the blocks of the README and the pages as readers see them, without the lines that rustdoc hides:
-//! a block with its own `main` is a program, and any other one is pasted into a `fn main() ->
-//! shardstream::Result<()>` that imports the prelude. A block that is no such program is marked `ignore`.
-//! That the blocks also do what they say is tested by rustdoc, which runs them.
+//! Compiles the blocks of the README and the pages as readers see them, without the lines that rustdoc hides.
+//! A block with its own `main` is a program; any other block is the body of a `fn main() ->
+//! shardstream::Result<()>` that imports the prelude. A block that is neither is marked `ignore`. The results
+//! of the blocks are tested by rustdoc, which runs them.
 
 #![allow(dead_code, unused, clippy::all, missing_debug_implementations)]
 
@@ -25,7 +25,7 @@ page_blocks::pages! {
     "docs/webdataset.md"
 }
 
-/// Crates that blocks use beside this one.
+/// Crates that blocks use besides this one.
 const OTHER_CRATES: [&str; 10] = [
     "bytes",
     "futures",
@@ -39,7 +39,7 @@ const OTHER_CRATES: [&str; 10] = [
     "tracing_subscriber",
 ];
 
-/// A reader has this crate alone.
+/// A reader who follows a page has only this crate, so a block that uses another crate must name it.
 #[test]
 fn blocks_name_the_other_crates_that_they_need() {
     let mut missing = Vec::new();

@@ -1,6 +1,7 @@
-//! Several processes with one cache: all read and write its blocks, and some are killed.
+//! Several processes share one cache: all of them read and write its blocks, and some are killed.
 //!
-//! A reader is this program again, which runs only the ignored test `reader`.
+//! Each process runs this test program again with only the ignored test `reader_in_child` or
+//! `reader_of_parts_in_child`.
 
 use crate::support::child::child;
 use bytes::Bytes;
@@ -17,15 +18,15 @@ use std::time::Duration;
 
 const URL: &str = "test://d/0.tar";
 const DIRECTORY: &str = "SHARDSTREAM_TEST_DIRECTORY";
-/// Set where the cache is damaged.
+/// The environment variable that tells a reader to expect damage in the cache.
 const DAMAGED: &str = "SHARDSTREAM_TEST_DAMAGED";
 const RANGE: u64 = 100_000;
 const LENGTH: usize = 950_000;
 const BLOCK: u64 = 30_000;
 const BLOCKS: usize = LENGTH.div_ceil(BLOCK as usize);
 
-/// Serves one object, from a file, to all processes. Requests are logged in a second file, and while a third
-/// one exists, the second half of the object is withheld.
+/// A source of one object, which all processes read from a file. It logs requests in the file `log`. While
+/// the file `held` exists, it withholds the second half of the object.
 #[derive(Debug)]
 struct HeldSource(PathBuf);
 
@@ -64,7 +65,7 @@ fn store(directory: &Path) -> (Store, Cache) {
     (store, cache)
 }
 
-/// One process: prints a line when it has started to read, and checks what it reads.
+/// One process: prints a line once it has started to read, and compares the object with the expected bytes.
 #[test]
 #[ignore = "a part of the other tests, which start it"]
 fn reader_in_child() {
@@ -81,7 +82,7 @@ fn reader_in_child() {
     assert!(cache.warning().is_none() || std::env::var_os(DAMAGED).is_some(), "{:?}", cache.warning());
 }
 
-/// One process that reads the object in parts.
+/// One process that reads the object in ranges of 70,001 bytes.
 #[test]
 #[ignore = "a part of the other tests, which start it"]
 fn reader_of_parts_in_child() {
@@ -102,7 +103,7 @@ fn reader_of_parts_in_child() {
     assert!(cache.warning().is_some_and(|warning| warning.contains("damaged")));
 }
 
-/// A process that reads, which is killed when the test ends.
+/// A process that reads the object, and its output. It is killed when the test ends.
 struct Reader(Child, Lines<BufReader<ChildStdout>>);
 
 impl Drop for Reader {
@@ -147,7 +148,7 @@ impl CacheFixture {
         Reader::start(self.0.path())
     }
 
-    /// A process that expects damage in the cache.
+    /// Starts a process that expects damage in the cache.
     fn start_damaged(&self, test: &str) -> Reader {
         Reader::run(child(module_path!(), test).env(DIRECTORY, self.0.path()).env(DAMAGED, "1"))
     }
@@ -164,14 +165,14 @@ impl CacheFixture {
         fs::remove_file(self.0.path().join("held")).unwrap();
     }
 
-    /// Number of requests, without those for the version alone.
+    /// Number of requests, without the one-byte requests that ask for the version.
     fn requests(&self) -> usize {
         let log = fs::read_to_string(self.0.path().join("log")).unwrap();
         log.lines().filter(|line| *line != "0..1").count()
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        // The first process makes the directory.
+        // The directory does not exist before a process has created the cache.
         let objects = fs::read_dir(self.0.path().join("cache")).into_iter().flatten();
         let objects = objects.map(|entry| entry.unwrap().path());
         let files = objects.filter(|path| path.is_dir()).flat_map(|object| fs::read_dir(object).unwrap());
@@ -184,7 +185,7 @@ impl CacheFixture {
         self.files().into_iter().filter(|path| path.extension().is_some_and(|kind| kind == "block")).collect()
     }
 
-    /// Fails unless the cache holds the sound object and reading it takes no request.
+    /// Fails unless the cache holds the whole undamaged object, so that reading it takes no request.
     fn assert_sound(&self) {
         assert_eq!(self.blocks().len(), BLOCKS);
         let (before, (store, cache)) = (self.requests(), store(self.0.path()));
@@ -204,13 +205,13 @@ fn concurrent_processes_share_the_blocks() {
     assert_eq!(fixture.files().len(), BLOCKS);
 }
 
-/// Four processes read the object again and again, and each is killed at some moment.
+/// In each round, four processes read the object and are killed after a few milliseconds.
 #[test]
 fn killed_processes_leave_sound_blocks_only() {
     let fixture = CacheFixture::new();
     fixture.release();
     for round in 0..12_u64 {
-        // As if another process had evicted some blocks.
+        // Some blocks are missing, as if another process had evicted them.
         fixture
             .blocks()
             .iter()
@@ -231,7 +232,7 @@ fn killed_processes_leave_sound_blocks_only() {
     fixture.assert_sound();
 }
 
-/// What a killed process was writing is removed when it is older than any write takes.
+/// A partial file that a killed process left is removed once it is older than any write takes.
 #[test]
 fn files_that_nobody_writes_any_more_are_removed() {
     let fixture = CacheFixture::new();
@@ -249,7 +250,8 @@ fn files_that_nobody_writes_any_more_are_removed() {
     fixture.assert_sound();
 }
 
-/// A flipped bit in each block, found by a process that reads parts and by one that reads everything.
+/// A flipped bit in one block after the other, found in turn by a process that reads ranges and by one that
+/// reads the whole object.
 #[test]
 fn the_process_that_finds_damage_repairs_it() {
     let fixture = CacheFixture::new();
@@ -266,13 +268,14 @@ fn the_process_that_finds_damage_repairs_it() {
     }
 }
 
-/// The disk damages blocks while several processes read them.
+/// Bits flip in blocks on the disk while several processes read them.
 #[test]
 fn damage_does_not_reach_other_processes() {
     let fixture = CacheFixture::new();
     let mut readers: Vec<_> = (0..4).map(|_| fixture.start_damaged("reader_in_child")).collect();
     readers.iter_mut().for_each(Reader::wait_for_start);
-    // Some of them have been read, and some haven't. Those after them are withheld.
+    // The readers have read some of these blocks, but not others. The source still withholds the blocks after
+    // these.
     let blocks = fixture.blocks();
     blocks.iter().step_by(2).for_each(|path| CacheFixture::flip(path, 5000));
     let more = [fixture.start_damaged("reader_in_child"), fixture.start_damaged("reader_in_child")];

@@ -1,5 +1,5 @@
-//! Jobs of pipelines over damaged data, all of whose ranks are killed repeatedly at any moment, and resumed
-//! each time by another number of ranks. They take and skip the same samples as one undisturbed process.
+//! Jobs over damaged data whose ranks are all killed at random moments. Each launch resumes the job with
+//! another number of ranks. The job takes and skips the same samples as one process that is never killed.
 
 use super::pipelines::{GLOBAL_BATCH, Kind, Pipeline, write};
 use super::rank::{Rank, config, read_state, save};
@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Number of times that all ranks are killed.
+/// Number of launches whose ranks are killed.
 const ROUNDS: u64 = 10;
-/// Steps between kills of the ranks of a launch.
+/// The ranks of a launch are killed within this many steps of each other.
 const APART: u64 = 4;
 /// Number of ranks of each launch, in turn.
 const WORLD_SIZES: [usize; 4] = [1, 2, 4, 3];
-/// What fails in each job.
+/// The kinds of errors that each job reports.
 const FAILURES: [&str; 5] = ["decode", "duplicate_member", "not_found", "step", "truncated"];
 
 /// Configuration of a rank.
@@ -29,12 +29,12 @@ const FAILURES: [&str; 5] = ["decode", "duplicate_member", "not_found", "step", 
 struct RankConfig {
     pipeline: Pipeline,
     home: PathBuf,
-    /// Where it writes its batches and states.
+    /// Where the rank writes its batches and states.
     directory: PathBuf,
-    /// The step that it resumes after, and the state of all ranks then.
+    /// The rank resumes after this step, from the merged state of all ranks.
     after: u64,
     state: Option<PathBuf>,
-    /// After this step it waits to be killed.
+    /// After this step the rank waits to be killed.
     wait_after: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ fn end_of(directory: &Path, rank: usize) -> PathBuf {
     directory.join(format!("end-{rank}"))
 }
 
-/// One process of the job.
+/// One rank of the job.
 #[test]
 #[ignore = "a part of the other tests, which start it"]
 fn rank_in_child() {
@@ -72,41 +72,42 @@ fn rank_in_child() {
         let batch = batch.unwrap();
         let state = batch.state().unwrap().clone();
         save(&batch_of(directory, step, topology.rank()), &batch.into_items().join(" "));
-        // The batch counts once its state is written.
+        // A batch counts once its state is written.
         state.save(state_of(directory, step, topology.rank())).unwrap();
-        // Time of a trainer's step.
+        // The time that a trainer's step would take.
         thread::sleep(Duration::from_millis(1));
     }
     batches.state().save(end_of(directory, topology.rank())).unwrap();
 }
 
-/// A job over several launches.
+/// A job over several launches, and the run of one process that is never killed.
 struct Job {
     pipeline: Pipeline,
     home: tempfile::TempDir,
-    /// The steps of one undisturbed process, with the state after each step and at the end.
+    /// The batch of each step of the run that is never killed, with the state after it, and the run's last
+    /// state.
     alone: Vec<(Vec<String>, State)>,
     end: State,
     rng: Rng,
     launches: usize,
-    /// The last step that counts, and the state of all ranks then.
+    /// The last step that counts, and the merged state of all ranks after it.
     after: u64,
     state: Option<State>,
     /// The batch of each rank in each step that counts.
     taken: Vec<Vec<Vec<String>>>,
 }
 
-/// When a rank is killed.
+/// When to kill a rank.
 #[derive(Debug)]
 struct Kill {
-    /// After this step; `None` for after its start.
+    /// Kill it after this step; `None`: after its start.
     step: Option<u64>,
-    /// Delay after that.
+    /// Delay after that step, or after the start.
     pause: Duration,
 }
 
 impl Kill {
-    /// Kills the rank, unless it finishes before. It must not end in another way.
+    /// Kills the rank, unless it finishes first. Fails if the rank ends in any other way.
     fn kill_or_wait(&self, mut rank: Rank, directory: &Path, number: usize) {
         let deadline = Instant::now() + Duration::from_secs(120);
         while self.step.is_some_and(|step| !state_of(directory, step, number).exists())
@@ -159,8 +160,8 @@ impl Job {
         self.alone.len() as u64
     }
 
-    /// Chooses when each rank is killed: some steps later, a few steps apart, and in one launch of five just
-    /// after the start. Returns the step that no rank passes, so that some steps are left.
+    /// Chooses a step for each rank to be killed after; in one launch of five, ranks are killed just after
+    /// they start. Also returns the step that no rank passes, so that there are steps left to resume.
     fn kills(&mut self, ranks: usize) -> (u64, Vec<Kill>) {
         let first = self.after + 1 + self.rng.below(2 * self.steps() / (ROUNDS + 1));
         let most = (first + APART).min(self.steps() - 1);
@@ -175,8 +176,8 @@ impl Job {
         (most, (0..ranks).map(kill).collect())
     }
 
-    /// Launches this many ranks from the last merged state, and kills them or lets them finish. Only steps
-    /// that all of them completed count.
+    /// Launches `ranks` ranks from the last merged state, and kills them or lets them finish. Only steps that
+    /// all ranks completed count.
     fn launch(&mut self, ranks: usize, killed: bool) {
         let directory = self.home.path().join(format!("launch-{}", self.launches));
         fs::create_dir(&directory).unwrap();
@@ -208,12 +209,13 @@ impl Job {
         self.count(&directory, ranks);
     }
 
-    /// Continues to the last step that all ranks have done.
+    /// Reads the launch's batches up to the last step that all ranks completed, and compares the merged state
+    /// after it with that of the run that is never killed.
     fn count(&mut self, directory: &Path, ranks: usize) {
         let is_done = |step: u64, rank: usize| state_of(directory, step, rank).exists();
         let done = |rank: usize| (self.after..).find(|step| !is_done(step + 1, rank)).unwrap();
         let ended = |rank: usize| end_of(directory, rank).exists();
-        // A rank that has finished waits for nobody.
+        // A rank that has finished its epoch does not limit the steps that count.
         let waiting = (0..ranks).filter(|rank| !ended(*rank)).map(done).min();
         let step = waiting.unwrap_or_else(|| (0..ranks).map(done).max().unwrap());
         println!("{ranks} ranks from {} to {step}", self.after);
@@ -235,15 +237,15 @@ impl Job {
         let whole = State::merge((0..ranks).map(state)).unwrap();
         let alone = if over { &self.end } else { &self.alone[step as usize - 1].1 };
         assert_eq!(whole.digest(), alone.digest(), "step {step}");
-        // A rank's final state includes what it skipped after its last batch, which does not count for all
-        // yet.
+        // A finished rank's final state includes samples that it skipped after its last batch. They count
+        // only once all ranks have finished.
         if over || !(0..ranks).any(is_over) {
             assert_eq!(whole.ledger(), alone.ledger(), "step {step}");
         }
         (self.after, self.state) = (step, Some(whole));
     }
 
-    /// Fails unless the job took what one process takes.
+    /// Fails unless the job took the same items, in the same steps, as the process that is never killed.
     fn assert_undisturbed(&self) {
         assert_eq!(self.taken.len(), self.alone.len());
         for (step, (ranks, (alone, _))) in self.taken.iter().zip(&self.alone).enumerate() {
@@ -253,7 +255,8 @@ impl Job {
                 assert_eq!(&(0..GLOBAL_BATCH).map(at).collect::<Vec<_>>(), alone, "step {}", step + 1);
                 continue;
             }
-            // Each rank has its positions of the step, in order.
+            // In a shorter last step, ranks have different numbers of items; each has its items in the step's
+            // order.
             assert_eq!(sorted(all), sorted(alone.clone()), "step {}", step + 1);
             for items in ranks {
                 let these: BTreeSet<&String> = items.iter().collect();
@@ -266,7 +269,7 @@ impl Job {
     }
 }
 
-/// Kills a job in each round, then lets it finish.
+/// Runs a job in which each launch but the last is killed.
 fn survives(kind: Kind, steps: Option<u64>) {
     let mut job = Job::new(kind, steps);
     let ledger = job.end.ledger();

@@ -1,4 +1,4 @@
-//! Tests of several processes, which are killed or watched.
+//! Tests with several processes, which are killed or whose resources are measured.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,5 @@
-//! Pipelines over two datasets in which samples are damaged, fail, are skipped or become several items.
+//! Pipelines over two datasets with damaged samples, and with stages that fail, skip a sample or split it
+//! into items.
 
 use crate::support::shards::key;
 use crate::support::{archive, member};
@@ -11,43 +12,43 @@ use shardstream::{Error, Result};
 use std::fs;
 use std::path::Path;
 
-/// The same for every number of ranks.
+/// Fixed, so that it does not depend on the number of ranks.
 const STREAMS: usize = 12;
-/// Number of items of a step, of all ranks together.
+/// Number of items per step, of all ranks together.
 pub(super) const GLOBAL_BATCH: usize = 24;
 const EPOCH: u64 = 3;
 
-/// Number of samples of each shard that is read without an index.
+/// Number of samples in each shard of the dataset without an index.
 const LOOSE: [usize; 26] =
     [17, 3, 28, 11, 20, 9, 22, 1, 35, 14, 6, 19, 31, 8, 25, 12, 0, 27, 5, 18, 16, 21, 10, 23, 7, 13];
-/// Number of samples of each shard that has an index.
+/// Number of samples in each shard of the dataset with an index.
 const INDEXED: [usize; 13] = [9, 21, 4, 16, 30, 12, 1, 25, 8, 19, 6, 14, 23];
-/// Number of the missing shard among those without an index.
+/// The position in `LOOSE` of the shard that is missing.
 const MISSING: usize = 11;
 
-/// What the stages turn samples into.
+/// The items that the stages make of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) enum Kind {
-    /// Any number of items per sample.
+    /// Up to three items per sample.
     Items,
     /// Rows of tokens.
     Rows,
-    /// Packed rows of tokens, from joined samples.
+    /// Rows of packed documents; the samples are joined with a side.
     Packed,
 }
 
-/// A job, without its number of ranks.
+/// A job; the number of ranks is given separately.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Pipeline {
     pub(super) kind: Kind,
-    /// Of the order.
+    /// The seed of the order.
     pub(super) seed: u64,
-    /// Number of steps; `None` for those of one epoch.
+    /// Number of steps; `None`: all steps of one epoch.
     pub(super) steps: Option<u64>,
 }
 
 impl Pipeline {
-    /// One rank's part of the job. Items are text, all of which differ within an epoch.
+    /// The loader of one rank. Its items are strings, all different within an epoch.
     pub(super) fn loader(self, home: &Path, topology: Topology) -> Loader<Batch<String>> {
         let dataset = |shards: ShardList, number: u64| {
             let dataset = Dataset::builder(shards).streams(STREAMS).shuffle_shards(true);
@@ -84,8 +85,8 @@ impl Pipeline {
     }
 }
 
-/// Up to three items of each sample. In the dataset with an index, some samples fail as a whole, and of
-/// others one item fails.
+/// Up to three items per sample. In the dataset with an index, some samples fail as a whole, and in others
+/// one item fails.
 fn items(loader: LoaderBuilder<Sample>, name: &'static str) -> LoaderBuilder<String> {
     loader
         .map(move |sample| {
@@ -104,7 +105,7 @@ fn items(loader: LoaderBuilder<Sample>, name: &'static str) -> LoaderBuilder<Str
         })
 }
 
-/// Rows that cross the ends of documents, some of which fail and some of which are skipped.
+/// Rows of tokens that cross the ends of documents. Some documents fail, others are skipped.
 fn rows(loader: LoaderBuilder<Sample>, name: &'static str, separator: Option<u32>) -> LoaderBuilder<String> {
     loader
         .map(move |sample| tokens(&sample, name))
@@ -132,7 +133,7 @@ fn packed(loader: LoaderBuilder<Sample>, name: &'static str, fit: Fit) -> Loader
         })
 }
 
-/// The tokens of a sample, unless it fails.
+/// The tokens of a sample, or an error for some samples.
 fn tokens(sample: &Sample, name: &str) -> Result<Vec<u32>> {
     let text = std::str::from_utf8(sample.get("txt").unwrap().as_bytes().unwrap()).unwrap();
     let number = |token: &str| token.parse().map_err(|error| Error::decode("txt", error));
@@ -143,7 +144,7 @@ fn tokens(sample: &Sample, name: &str) -> Result<Vec<u32>> {
     }
 }
 
-/// Writes the shards of both datasets, and the index of one.
+/// Writes the shards of both datasets, and the index of `INDEXED`.
 pub(super) fn write(home: &Path) {
     for (shard, &size) in LOOSE.iter().enumerate().filter(|(shard, _)| *shard != MISSING) {
         fs::write(path(home, "loose", shard), damaged(shard, size)).unwrap();
@@ -152,7 +153,7 @@ pub(super) fn write(home: &Path) {
         let sample = |n| Sample::new(key(shard, n)).with("txt", words(50 + shard, n));
         let samples: Vec<Sample> = (0..size).map(sample).collect();
         fs::write(path(home, "indexed", shard), archive(&samples)).unwrap();
-        // In reverse order, and some are missing.
+        // The side's samples are in reverse order, and one in seven is missing.
         let side = |n| Sample::new(key(shard, n)).with("tag", format!("{}", 1_000_000 + shard * 1000 + n));
         let samples: Vec<Sample> = (0..size).rev().filter(|n| n % 7 != 3).map(side).collect();
         fs::write(path(home, "side", shard), archive(&samples)).unwrap();
@@ -161,7 +162,7 @@ pub(super) fn write(home: &Path) {
     index.save(&Store::default(), home.join("index.json").to_str().unwrap()).unwrap();
 }
 
-/// A shard in which some samples have a duplicate member, and which is truncated in one of three cases.
+/// A shard in which some samples have a duplicate member. One shard in three is truncated.
 fn damaged(shard: usize, size: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for n in 0..size {
@@ -178,7 +179,7 @@ fn damaged(shard: usize, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Tokens that are unique to the sample; in some samples, a text that is no token.
+/// Tokens that are unique to the sample; in some samples, one word is no number.
 fn words(shard: usize, n: usize) -> String {
     let first = (shard * 100 + n) * 100;
     let tokens: Vec<u32> = (0..(shard * 5 + n * 3) % 37).map(|i| (first + i) as u32).collect();

@@ -1,4 +1,4 @@
-//! Rank processes: this program again, running one ignored test, and the files it writes.
+//! Rank processes: each runs this test program again with one ignored test.
 
 use crate::support::child::child;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use std::process::{Child, Stdio};
 
 const RANK_CONFIG: &str = "SHARDSTREAM_TEST_RANK_CONFIG";
 
-/// A running rank, which is killed when the test ends.
+/// A running rank. It is killed when the test ends.
 pub(super) struct Rank(pub(super) Child);
 
 impl Drop for Rank {
@@ -21,10 +21,10 @@ impl Drop for Rank {
 }
 
 impl Rank {
-    /// Starts the ignored test `rank` of `module`, which is `module_path!()`.
+    /// Starts the ignored test `rank_in_child` of `module`, which is `module_path!()`.
     pub(super) fn start(module: &str, rank: usize, world_size: usize, config: &impl Serialize) -> Self {
         let child = child(module, "rank_in_child")
-            // The variables of a launcher of the tests, if any, must not count as this job's.
+            // Removes the variables of a launcher that started the tests, if any: they describe another job.
             .env_clear()
             .env("RANK", rank.to_string())
             .env("WORLD_SIZE", world_size.to_string())
@@ -36,7 +36,7 @@ impl Rank {
     }
 }
 
-/// The configuration of this rank, beside `RANK` and `WORLD_SIZE`; `None` in a process that is no rank.
+/// The configuration of this rank, which its parent has set in the environment.
 pub(super) fn config<O: DeserializeOwned>() -> O {
     serde_json::from_str(&std::env::var(RANK_CONFIG).unwrap()).unwrap()
 }

@@ -1,8 +1,7 @@
-//! A job of several processes on one store: some are killed in the middle of an epoch, and more or fewer
-//! ranks resume from the last step that all of them had saved. Together they train on what one process alone
-//! would have seen.
+//! A job of several processes on one store. Some are killed within an epoch, and more or fewer ranks resume
+//! from the last step that all ranks had saved. Together they train on the same samples as one process alone.
 //!
-//! A rank is this program again, which runs only the ignored test `rank`.
+//! A rank runs this test program again with only the ignored test `rank_in_child`.
 
 use super::rank::{Rank, config, read_state};
 use crate::support::shards::{key, sorted};
@@ -15,34 +14,34 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write, stdin};
 use std::path::{Path, PathBuf};
 
-/// The same for every number of ranks.
+/// Fixed, so that it does not depend on the number of ranks.
 const STREAMS: usize = 12;
-/// Number of samples of a step, of all ranks together.
+/// Number of samples per step, of all ranks together.
 const GLOBAL_BATCH: usize = 24;
 const SAVE_EVERY: u64 = 2;
 const EPOCH: u64 = 3;
-/// Number of samples of each shard.
+/// Number of samples in each shard.
 const SIZES: [usize; 30] = [
     17, 3, 28, 11, 40, 9, 22, 1, 35, 14, 6, 19, 31, 8, 25, 12, 0, 27, 5, 38, 16, 21, 10, 33, 7, 13, 29, 4,
     18, 24,
 ];
 
-/// Configuration of a rank, beside `RANK` and `WORLD_SIZE`.
+/// The configuration of a rank, besides `RANK` and `WORLD_SIZE`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct RankConfig {
     shards: PathBuf,
-    /// Where it writes its states and its log.
+    /// Where the rank writes its states and its log.
     directory: PathBuf,
-    /// The step that it resumes after, and the state that was saved then.
+    /// The rank resumes after this step, from the state that was saved then.
     after: u64,
     state: Option<PathBuf>,
-    /// The last step; `None` for the end of the epoch.
+    /// The last step; `None`: the end of the epoch.
     last: Option<u64>,
-    /// Before this step it waits to be killed.
+    /// Before this step the rank waits to be killed.
     wait_before: Option<u64>,
 }
 
-/// A loader whose items are text: epoch, key and a random number of each sample.
+/// A loader whose items are strings: epoch, key and a random number of each sample.
 fn loader(shards: &Path, topology: Topology) -> Loader<Batch<String>> {
     let pattern = format!("{}/{{00..{:02}}}.tar", shards.display(), SIZES.len() - 1);
     let dataset = Dataset::builder(pattern).streams(STREAMS).shuffle_shards(true).seed(42);
@@ -64,7 +63,7 @@ fn begin(loader: &Loader<Batch<String>>, last: Option<u64>) -> Batches<Batch<Str
     if last.is_some() { loader.epochs(EPOCH) } else { loader.epoch(EPOCH) }
 }
 
-/// One process of the job.
+/// One rank of the job.
 #[test]
 #[ignore = "a part of the other tests, which start it"]
 fn rank_in_child() {
@@ -80,7 +79,7 @@ fn rank_in_child() {
     let mut log = log.unwrap();
     for step in config.after + 1.. {
         if config.wait_before == Some(step) {
-            // It is killed while it saves something.
+            // The rank is killed while it writes a file, which stays incomplete.
             File::create(config.directory.join(format!("half-{rank}")))
                 .unwrap()
                 .write_all(b"{\"shard")
@@ -101,7 +100,7 @@ fn rank_in_child() {
 }
 
 impl Rank {
-    /// Kills it as soon as it waits for that, or lets it finish.
+    /// If `killed`, kills the rank once it waits for that; otherwise waits for it to finish.
     fn end(mut self, killed: bool) {
         let mut said = BufReader::new(self.0.stdout.take().unwrap()).lines();
         if killed {
@@ -137,7 +136,7 @@ impl Job {
         Job { dir, last, launches: 0, after: 0, states: Vec::new(), taken: BTreeMap::new() }
     }
 
-    /// All ranks resume from one state, merged from those of all ranks before.
+    /// Merges the states of all ranks into one, from which all ranks of the next launch resume.
     fn merged(&mut self) -> &mut Self {
         if !self.states.is_empty() {
             let whole = State::merge(self.states.iter().map(|path| read_state(path))).unwrap();
@@ -147,8 +146,8 @@ impl Job {
         self
     }
 
-    /// Launches a rank for each of `kills`, the step before which it is killed. Returns the last step that
-    /// counts.
+    /// Launches one rank for each of `kills`, which is the step before which that rank is killed; `None` if
+    /// it isn't. Returns the last step that counts.
     fn launch(&mut self, kills: &[Option<u64>]) -> u64 {
         let directory = self.dir.path().join(format!("launch-{}", self.launches));
         fs::create_dir(&directory).unwrap();
@@ -170,7 +169,7 @@ impl Job {
         ranks.into_iter().zip(kills).for_each(|(rank, kill)| rank.end(kill.is_some()));
 
         let logs: Vec<_> = (0..kills.len()).map(|rank| log(&directory.join(format!("log-{rank}")))).collect();
-        // A rank that has finished has no later states.
+        // A rank that has finished saves no state for later steps; its final state stands for them.
         let at = |step: u64, rank: usize| {
             let end = directory.join(format!("end-{rank}.json"));
             let ended = end.exists() && logs[rank].keys().all(|took| *took <= step);
@@ -199,7 +198,7 @@ fn log(path: &Path) -> BTreeMap<u64, Vec<String>> {
 }
 
 impl Job {
-    /// Fails unless the job took what one process alone takes.
+    /// Fails unless the job took the same samples, in the same steps, as one process alone.
     fn assert_undisturbed(&self) {
         let mut batches = begin(&loader(self.dir.path(), Topology::single()), self.last);
         let steps = self.last.map_or(usize::MAX, |last| last as usize);
@@ -254,7 +253,7 @@ fn endless_epochs_resume_on_another_number_of_ranks() {
 }
 
 #[test]
-fn the_same_number_of_ranks_needs_no_merging() {
+fn with_the_same_number_of_ranks_no_states_need_merging() {
     for last in [None, Some(30)] {
         let mut job = Job::new(last);
         assert_eq!(job.launch(&[None, Some(6), None]), 4);

@@ -1,16 +1,17 @@
-//! Epoch after epoch over a network that fails all the time: every sample comes exactly once, and no resource
+//! Reads many epochs over a network with frequent faults: every sample arrives exactly once, and no resource
 //! leaks.
 //!
-//! Two requests in a hundred meet a fault. The test takes three seconds, or as many as the environment says:
+//! Two requests in a hundred meet a fault. The test takes three seconds, or the number of seconds that the
+//! environment sets:
 //!
 //! ```text
 //! SHARDSTREAM_SOAK_SECONDS=1800 cargo test --release --all-features --test processes soak -- --nocapture
 //! ```
 //!
-//! `SHARDSTREAM_SOAK_SEED` repeats the faults of an earlier run, as far as requests come in the same order.
+//! `SHARDSTREAM_SOAK_SEED` repeats the faults of an earlier run, as far as requests arrive in the same order.
 //!
-//! The reader is a separate process, so that the memory, sockets and threads of the server are not counted,
-//! and because the client of `gs://` takes its address from the environment.
+//! The reader is a separate process: so the memory, sockets and threads of the server are not counted, and
+//! the client of `gs://` can take its address from the environment.
 
 use crate::support::child::child;
 use crate::support::server::{Ending, Reply, Request, Server};
@@ -28,12 +29,12 @@ const SHARDS: u64 = 16;
 const SAMPLES: u64 = 100;
 /// One request in this many meets a fault.
 const FAULTS: u64 = 50;
-/// Longest silence within a response.
+/// The longest silence within a response, before the client gives up.
 const STALL: Duration = Duration::from_millis(400);
-/// Epochs before anything is measured.
+/// Number of epochs before resources are measured.
 const WARM_UP: u64 = 4;
 
-/// Connections of the budget of a process.
+/// The most connections that the budget of a process allows.
 const CONNECTIONS: u64 = 64;
 
 const BASE: &str = "SHARDSTREAM_TEST_BASE";
@@ -46,7 +47,7 @@ fn seconds() -> u64 {
     number("SHARDSTREAM_SOAK_SECONDS").unwrap_or(3)
 }
 
-/// A random number that is a function of these numbers.
+/// A random number that depends only on the arguments.
 fn random(seed: u64, number: u64, purpose: u64) -> u64 {
     let mut z =
         seed.wrapping_add(number.wrapping_mul(8).wrapping_add(purpose).wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -55,7 +56,7 @@ fn random(seed: u64, number: u64, purpose: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// About 600 KB, of samples of all sizes.
+/// A shard of about 600 KB, with samples of various sizes.
 fn shard(shard: u64) -> Vec<u8> {
     let sample = |n| {
         let content = noise((random(shard, n, 0) % 12_000) as usize);
@@ -64,7 +65,7 @@ fn shard(shard: u64) -> Vec<u8> {
     archive(&(0..SAMPLES).map(sample).collect::<Vec<_>>())
 }
 
-/// Identifies a sample: its key, and a hash of its bytes.
+/// The key of a sample, and a hash of its fields.
 fn known(sample: &Sample) -> (String, u64) {
     let field = |(name, value): (&str, &shardstream::Value)| {
         let bytes = value.as_bytes().expect("fields are read as raw bytes");
@@ -74,7 +75,7 @@ fn known(sample: &Sample) -> (String, u64) {
     (sample.key().to_owned(), sample.fields().map(field).fold(0, u64::wrapping_add))
 }
 
-/// The fault that a request meets, if any.
+/// The reply to a request with a fault: cut, reset, silent, slow or an error status.
 fn fault(seed: u64, number: u64, reply: Reply) -> Reply {
     let place = (random(seed, number, 2) % (reply.body.len() as u64 + 1)) as usize;
     match random(seed, number, 3) % 12 {
@@ -93,7 +94,7 @@ fn fault(seed: u64, number: u64, reply: Reply) -> Reply {
     }
 }
 
-/// Serves the shards; those in `plain/` have neither ETag nor modification time.
+/// Serves the shards. Responses for `plain/` have neither ETag nor modification time.
 fn serve(seed: u64, faults: Arc<AtomicU64>) -> Server {
     let shards: Vec<_> = (0..SHARDS).map(shard).collect();
     Server::forgetful(move |request: &Request| {
@@ -134,7 +135,7 @@ fn soak() {
     assert!(faults > 0);
 }
 
-/// What must not grow: resident memory in MB, open files, threads.
+/// The resources that must not grow: resident memory in MB, open files, threads.
 #[derive(Debug, Clone, Copy, Default)]
 struct Usage {
     memory: u64,
@@ -143,7 +144,7 @@ struct Usage {
 }
 
 impl Usage {
-    /// The usage of this process; zeros where the system does not report it.
+    /// The usage of this process; zeros on a system that does not report it.
     fn now() -> Self {
         let entries = |directory: &str| fs::read_dir(directory).map_or(0, |entries| entries.count() as u64);
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -161,7 +162,7 @@ impl Usage {
     }
 }
 
-/// The data sets that are read in turn, and the store that all share.
+/// The datasets that are read in turn, and the store that they share.
 fn loaders() -> (Store, Vec<Loader<Batch<Sample>>>) {
     let store =
         Store::builder().range_size(64 << 10).retry_pause(Duration::from_millis(2)).stall_timeout(STALL);
@@ -193,14 +194,14 @@ fn reader_in_child() {
     let mut expected: Vec<_> = clean.map(|sample| known(&sample.unwrap())).collect();
     expected.sort_unstable();
     let (store, loaders) = loaders();
-    // The connections of the budget may all be idle at the end of a short run, and few of them at its
-    // beginning.
+    // At the end of a short run, all connections of the budget may be idle but open; at its beginning, few
+    // are.
     let most_files = Usage::now().files + CONNECTIONS;
     let (begun, time) = (Instant::now(), Duration::from_secs(seconds()));
     let (mut epochs, mut told, mut warm, mut last) = (0, Duration::ZERO, Usage::default(), Usage::default());
     while begun.elapsed() < time || epochs < 2 * WARM_UP {
         let loader = &loaders[epochs as usize % loaders.len()];
-        // One epoch in five is dropped midway.
+        // One epoch in five is dropped before its end.
         if random(epochs, 0, 6).is_multiple_of(5) {
             read(loader.epoch(epochs), (random(epochs, 0, 7) % 90) as usize);
         }

@@ -1,7 +1,7 @@
 """Prints what webdataset decodes from a shard: [[key, {field: value, ...}], ...].
 
-Numbers, text and JSON are printed as they are; arrays and images as their type, shape and bytes. What is left
-as bytes, is no plain value, or may differ between good decoders (JPEG) is left out.
+Numbers, text and JSON are printed as they are; arrays and images as their type, shape and bytes. Left out are fields
+that stay bytes, fields that are not plain values, and fields that correct decoders may decode differently (JPEG).
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Writes odd shards into a folder, and prints what webdataset reads from each: {name: outcome, ...}.
+"""Writes unusual shards into a folder, and prints what webdataset reads from each: {name: outcome, ...}.
 
-The name of a file is that of its row in tests/suite/differences.rs. An outcome is the samples with their
-fields, or the decoded field `x` of the one sample, and then the error that ends the reading, if there is one.
+The name of a file is that of its row in tests/suite/differences.rs. An outcome lists the samples with their
+fields, or the decoded field `x` of a single sample; then the error that ends the reading, if there is one.
 """
 
 import bz2
@@ -51,7 +51,7 @@ def record(key, value):
 
 
 def named(name):
-    """A member whose name is any bytes."""
+    """A member whose name may be any bytes."""
     block = bytearray(member("x" * len(name))[:512])
     block[: len(name)] = name
     block[148:156] = b" " * 8
@@ -81,7 +81,7 @@ def object_array():
 
 
 def npz(*names):
-    """Arrays of these names: the first one holds 1, and so on."""
+    """An npz of arrays with these names: the first holds 1, the second 2, and so on."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for number, name in enumerate(names, 1):
@@ -90,13 +90,13 @@ def npz(*names):
 
 
 def renamed(archive, name, other):
-    """The npz with another name of a member in its directory."""
+    """The npz with one member renamed in its directory only."""
     at = archive.rindex(name)
     return archive[:at] + other + archive[at + len(name) :]
 
 
 def cut_jpeg():
-    """The first half of the data of a file, and an end marker."""
+    """A JPEG with the first half of its image data, and an end marker."""
     out = io.BytesIO()
     Image.effect_noise((32, 32), 100).save(out, "jpeg")
     file = out.getvalue()
@@ -119,7 +119,7 @@ one, other = gzip.compress(sound[:700], mtime=0), gzip.compress(sound[700:], mti
 text = gzip.compress(b"text", mtime=0)
 
 SHARDS = {
-    # Damage, and what may be damage.
+    # Damage, and shards that look damaged.
     "cut_at_a_member.tar": sound[:3072],
     "cut_in_a_header.tar": sound[:3172],
     "bad_checksum.tar": broken(sound, 2048),

@@ -1,6 +1,6 @@
 """Lists and downloads a dataset with huggingface_hub, and prints what it found as JSON.
 
-Usage: hub.py REVISION; the server and the token are those of HF_ENDPOINT and HF_TOKEN.
+Usage: hub.py REVISION. HF_ENDPOINT and HF_TOKEN set the server and the token.
 """
 
 import json

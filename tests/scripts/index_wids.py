@@ -1,4 +1,4 @@
-"""Reads the dataset of an index by `wids`, and has `widsindex` index the same shards.
+"""Reads a dataset through its index with `wids`, and makes `widsindex` index the same shards.
 
 Usage: index_wids.py INDEX OUTPUT SHARD...
 Prints [[key, [[field, hex], ...]], ...].

@@ -1,4 +1,4 @@
-"""Writes tests/data/braces.json: patterns and their expansions by Python's braceexpand (null: unbalanced).
+"""Writes tests/data/braces.json: patterns, and how Python's braceexpand expands them (null: unbalanced braces).
 
 Usage: pip install braceexpand==0.1.7 && python make_braces.py > ../data/braces.json
 """
@@ -49,7 +49,7 @@ while len(table) < 1500:
     if closes_before_it_opens(pattern):
         continue
     expanded = expand(pattern)
-    # Few unbalanced patterns, which are most of the random ones.
+    # Most random patterns are unbalanced. Only a few of these are kept.
     if len(expanded or []) <= 40 and (expanded or rng.random() < 0.05):
         table[pattern] = expanded
 table = {p: e for p, e in table.items() if e is None or not closes_before_it_opens(p)}

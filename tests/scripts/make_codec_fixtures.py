@@ -1,8 +1,8 @@
 """Writes tests/data/codec: files made by numpy and Pillow, with the values that these libraries read from
 them.
 
-Run it from the root of the repository with numpy 2 and Pillow 13. Beside each image stands `NAME.npy`: per
-pixel what Pillow converts it to, as the eight numbers L, R G B, R G B A.
+Run it from the root of the repository with numpy 2 and Pillow 13. Next to each image is `NAME.npy`: per pixel, the
+eight numbers L, R G B and R G B A that Pillow converts it to.
 """
 
 import io
@@ -29,7 +29,7 @@ def npy():
     save("plain-one-axis", np.arange(1234567, dtype="u1")[:7])
     save("plain-empty", np.zeros((0, 3), "f4"))
     save("plain-many-axes", np.arange(2, dtype="i2").reshape((1,) * 31 + (2,)))
-    # Pairs of files with the same content; the second one is what we would write.
+    # Pairs of files with the same content; the second is as this crate would write it.
     cube = RNG.normal(size=(2, 3, 4)).astype("f4")
     pairs = {
         "fortran": (np.asfortranarray(cube), cube),
@@ -57,7 +57,7 @@ def npy():
 
 
 def writers(out):
-    """Functions that write Pillow's pixels of a picture, and a picture with these, to the folder `out`."""
+    """Two functions: one writes Pillow's pixels of an image to the folder `out`, the other also writes the image."""
     out.mkdir(parents=True, exist_ok=True)
 
     def expect(name, image):
@@ -73,7 +73,7 @@ def writers(out):
 
 
 def formats():
-    """Those of the feature `image-formats`."""
+    """Writes images in the formats of the feature `image-formats`."""
     _, save = writers(DATA / "formats")
     rng = np.random.default_rng(38)
     rgb, rgba = (Image.fromarray(rng.integers(0, 256, (5, 7, n), dtype=np.uint8)) for n in (3, 4))
@@ -125,7 +125,7 @@ def images():
     (out / "maximum.pgm").write_bytes(b"P5 3 1 100 " + bytes([0, 33, 100]))
     expect("maximum.pgm", Image.open(out / "maximum.pgm"))
 
-    # Pillow clips grey of 16 bits; we scale it to the nearest.
+    # Pillow clips grey of 16 bits; this crate scales it to the nearest value.
     deep = RNG.integers(0, 65536, (5, 7), dtype=np.uint16)
     deep[0, :3] = [0, 128, 65535]
     scaled = Image.fromarray(np.round(deep / 257).astype(np.uint8))
@@ -134,8 +134,7 @@ def images():
     (out / "gray16.pgm").write_bytes(b"P5 7 5 65535\n" + deep.astype(">u2").tobytes())
     expect("gray16.pgm", scaled)
 
-    # Lossy formats: decoders differ by small amounts, so the picture is smooth, and its size no multiple of
-    # 16.
+    # Decoders of lossy formats differ a little, so the picture is smooth. Its size is not a multiple of 16.
     y, x = np.mgrid[0:37, 0:53]
     smooth = np.stack([x * 4, y * 6, 128 + 100 * np.sin(x / 9) * np.cos(y / 7)], axis=2)
     smooth = Image.fromarray(smooth.astype(np.uint8))

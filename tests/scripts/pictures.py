@@ -1,6 +1,6 @@
-"""Writes images of all sorts and Pillow's results for them into a folder.
+"""Writes various images, and Pillow's results for them, into a folder.
 
-Prints a list of cases: the file, the mode, the steps, and the file with the pixels that they give.
+Prints a list of cases: the image file, the mode, the steps, and the file with the resulting pixels.
 """
 
 import json
@@ -71,7 +71,7 @@ def sequences(width, height):
 
 
 def every(name, picture):
-    """All sequences of transforms on a file in colour, and one in grey."""
+    """All sequences of transforms for a file in colour, and one sequence in grey."""
     for steps in sequences(*picture.size):
         case(name, "rgb8", steps, picture.convert("RGB"))
     steps = [["crop", 3, 2, picture.width // 2, picture.height // 2], ["resize", 17, 13, "bilinear"]]
@@ -94,10 +94,10 @@ save("palette.png", odd.quantize(100))
 save("bilevel.png", odd.convert("1"))
 save("lossless.webp", odd, lossless=True)
 save("rgb.ppm", odd)
-# Those of the feature `image-formats`.
+# The formats of the feature `image-formats`.
 for kind in ["bmp", "gif", "tiff", "qoi"]:
     save(f"formats.{kind}", odd)
-# Pillow clips grey of 16 bits; it is scaled to the nearest here.
+# Pillow clips grey of 16 bits; this crate scales it to the nearest value.
 deep = RNG.integers(0, 65536, (61, 97), dtype=np.uint16)
 Image.fromarray(deep).save(OUT / "deep.png")
 every("deep.png", Image.fromarray(np.round(deep / 257).astype(np.uint8)))
@@ -116,7 +116,7 @@ save("rgb.jpg", large, quality=90, keep_rgb=True)
 save("odd.jpg", odd, quality=90)
 save("wide.jpg", photo(401, 24), quality=90)
 save("high.jpg", photo(24, 401), quality=90)
-# libjpeg treats colours of one or two columns in another way.
+# libjpeg upsamples the colours of images with one or two columns differently.
 for width in range(1, 5):
     for height in [1, 2, 3, 5, 17, 40]:
         for subsampling in ["4:2:2", "4:2:0"]:

@@ -1,4 +1,4 @@
-"""Prints the shards that webdataset reads of a YAML specification, sorted, as JSON."""
+"""Prints the sorted shards that webdataset finds in a YAML specification, as JSON."""
 
 import contextlib
 import io
@@ -10,7 +10,7 @@ os.environ["ALLOW_OBSOLETE"] = "1"
 
 from webdataset.shardlists import MultiShardSample  # noqa: E402
 
-# It prints the number of shards of each source.
+# `MultiShardSample` prints the number of shards of each source.
 with contextlib.redirect_stderr(io.StringIO()):
     shards = [shard["url"] for shard in MultiShardSample(sys.argv[1])]
 print(json.dumps(sorted(shards)))

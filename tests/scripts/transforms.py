@@ -1,7 +1,7 @@
-"""Prints Pillow's results for images: for each case of a request the size and the pixels, or null where
-Pillow has no such function.
+"""Prints Pillow's results for the cases of a request: the size and the pixels of each, or null if Pillow has no such
+function.
 
-Pillow is what torchvision works with where pictures are not tensors, and these are the calls that it makes.
+torchvision transforms images that are not tensors with Pillow, by the same calls.
 """
 
 import json
@@ -33,7 +33,7 @@ def hue(image, turns):
 
 
 def linear_light(image, size):
-    """Pillow's LANCZOS of the light of a picture, by the curve of sRGB, cut to what light can be after each direction."""
+    """Pillow's LANCZOS in linear light (sRGB), with values clipped to the range of light after each direction."""
     encoded = np.asarray(image, np.float64).reshape(image.height, image.width, -1) / 255
     linear = np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
     channels = []
@@ -58,7 +58,7 @@ def apply(image, name, parameters):
     if name == "posterize":
         return ImageOps.posterize(image, parameters[0]) if parameters[0] > 0 else None
     if name == "solarize":
-        # Tensors compare with a number of 32 bits.
+        # A tensor is compared with a float32 number.
         return ImageOps.solarize(image, float(np.float32(parameters[0])))
     if name in ("invert", "autocontrast", "equalize"):
         return getattr(ImageOps, name)(image)
@@ -71,7 +71,7 @@ def apply(image, name, parameters):
     if name == "crop":
         x, y, width, height = parameters
         return image.crop((x, y, x + width, y + height))
-    # Between pixels, Pillow treats the border of a picture otherwise than torchvision's tensors.
+    # Between pixels, Pillow treats the border of an image differently from torchvision's tensors.
     if "Nearest" not in parameters or len(parameters) > 2:
         return None
     amount = parameters[0]

@@ -1,7 +1,7 @@
-"""Prints what torchvision does with pictures and with parameters that are drawn here: `warps.py SEED COUNT`.
+"""Prints torchvision's results for images and random parameters: `warps.py SEED COUNT`.
 
-`tests/data/transforms/warps.json` is what `warps.py 1 2` printed. The calls, on tensors, are those that torchvision 0.14
-and later releases share.
+`tests/data/transforms/warps.json` is the output of `warps.py 1 2`. The calls, on tensors, exist in torchvision 0.14 and
+all later releases.
 """
 
 import json
@@ -27,7 +27,7 @@ def below(most):
 
 
 def cases(width, height):
-    """(name, parameters, what is called with a picture)."""
+    """Yields (name, parameters, the function to call with an image)."""
     yield "vflip", [], F.vflip
     for label, mode in MODES.items():
         shear = [uniform(-20, 20), uniform(-20, 20)]
@@ -55,7 +55,7 @@ def hexed(tensor):
 
 pictures, results = [], []
 for channels, width, height in [(3, 12, 9), (1, 8, 10)]:
-    # Smooth, so that between two pixels a position that is rounded otherwise makes no other value.
+    # A smooth image: if a position between two pixels is rounded differently, the value is nearly the same.
     y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
     planes = [40 + x * 11, 200 - y * 9, 100 + 40 * torch.sin(x / 3) * torch.cos(y / 2)]
     picture = torch.stack([plane.to(torch.uint8) for plane in planes[:channels]])

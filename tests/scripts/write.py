@@ -1,4 +1,4 @@
-"""Writes shards of all sorts into a folder: by webdataset with its options, by tarfile with each format."""
+"""Writes various shards into a folder: with webdataset and its options, and with tarfile and its formats."""
 
 import io
 import json

@@ -1,4 +1,5 @@
-//! No module imports, through whatever others, itself: neither a file nor a folder among its siblings.
+//! No module imports itself through other modules: there are no circles of files, nor of the folders in a
+//! folder.
 
 use crate::imports::{Imports, Resolver};
 use crate::modules::Crate;
@@ -7,10 +8,11 @@ use crate::workspace::TARGETS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// From a name to the names that it imports, and for each of these the imports between files.
+/// For each name, the names that it imports. For each of these, the imports between files that this import
+/// stands for.
 type Graph = BTreeMap<String, BTreeMap<String, Imports>>;
 
-/// The groups of names each of which reaches each other one.
+/// The groups of names in which each name imports each other one, directly or through others.
 fn circles(graph: &Graph) -> Vec<BTreeSet<&str>> {
     let reached = |start: &str| {
         let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
@@ -34,8 +36,8 @@ fn circles(graph: &Graph) -> Vec<BTreeSet<&str>> {
     found
 }
 
-/// The imports between the siblings in each module. A folder is one of its siblings as a whole; the module's
-/// own file is beside its children.
+/// The imports between siblings, for each module that has children. A folder is one sibling, with all its
+/// files; the module's own file is a sibling of its children.
 fn levels(code: &Crate, imports: Imports) -> BTreeMap<Segments, Graph> {
     let files = code.files();
     let mut levels: BTreeMap<Segments, Graph> = BTreeMap::new();
@@ -49,7 +51,7 @@ fn levels(code: &Crate, imports: Imports) -> BTreeMap<Segments, Graph> {
     levels
 }
 
-/// The circles of a crate, each with its imports.
+/// The circles of a crate as text, each with its imports.
 fn described(code: &Crate, imports: Imports) -> String {
     let mut text = String::new();
     for (level, graph) in levels(code, imports) {
@@ -86,7 +88,7 @@ fn no_crate_has_a_circle_of_modules() {
     assert!(text.is_empty(), "{text}");
 }
 
-/// A crate of files in memory: its imports as `from -> to`, and its circles.
+/// A crate of files in memory: returns its imports as `from -> to`, and its circles.
 fn of_files(files: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
     let read = |path: &Path| {
         let file = files.iter().find(|(name, _)| Path::new(name) == path);
@@ -101,7 +103,7 @@ fn of_files(files: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn circles_are_found_through_names_that_are_handed_on() {
+fn circles_are_found_through_reexports() {
     let (arrows, circles) = of_files(&[
         ("lib.rs", "mod a; mod b; mod c; pub use a::A;"),
         ("a.rs", "use crate::b::B;\npub struct A(B);"),
@@ -114,7 +116,7 @@ fn circles_are_found_through_names_that_are_handed_on() {
 }
 
 #[test]
-fn a_function_is_not_the_module_of_its_name() {
+fn a_function_is_not_taken_for_a_module_of_the_same_name() {
     let (arrows, circles) = of_files(&[
         ("lib.rs", "mod image;"),
         ("image/mod.rs", "mod decode; mod jpeg;"),
@@ -126,7 +128,7 @@ fn a_function_is_not_the_module_of_its_name() {
 }
 
 #[test]
-fn a_module_is_not_the_function_of_its_name() {
+fn a_module_is_not_taken_for_a_function_of_the_same_name() {
     let files = |call: &'static str| {
         let files =
             [("lib.rs", "mod a; mod b;"), ("a.rs", "pub mod decode { pub fn inner() {} }"), ("b.rs", call)];
@@ -137,7 +139,7 @@ fn a_module_is_not_the_function_of_its_name() {
 }
 
 #[test]
-fn folders_are_in_circles_where_their_files_are_not() {
+fn folders_can_form_a_circle_when_their_files_do_not() {
     let (arrows, circles) = of_files(&[
         ("lib.rs", "mod client; mod transport;"),
         ("client.rs", "use crate::transport::fault::Fault;\npub struct Client;"),
@@ -147,7 +149,7 @@ fn folders_are_in_circles_where_their_files_are_not() {
     ]);
     assert_eq!(arrows, ["client.rs -> transport/fault.rs", "transport/through.rs -> client.rs"]);
     assert_eq!(circles, [": client, transport"]);
-    // One level down it is the same, and the levels above do not see it.
+    // A circle one level further down. The levels above it have none.
     let (_, circles) = of_files(&[
         ("lib.rs", "mod a;"),
         ("a/mod.rs", "mod b; mod c; pub struct A;"),
@@ -160,7 +162,7 @@ fn folders_are_in_circles_where_their_files_are_not() {
 }
 
 #[test]
-fn what_is_handed_on_is_an_import_unless_it_is_of_a_child() {
+fn a_reexport_is_an_import_unless_it_is_of_a_child() {
     let (arrows, circles) = of_files(&[
         ("lib.rs", "mod a; mod b;"),
         ("a/mod.rs", "mod inner;\npub use inner::A;\npub use crate::b::B;"),
@@ -188,7 +190,7 @@ fn names_are_followed_through_aliases_and_globs() {
             ("lib.rs", "mod a; mod b; mod c; mod d;\nuse a::A as Renamed;\npub use b::*;"),
             ("a.rs", "pub struct A;\npub fn build() {}"),
             ("b.rs", "pub use crate::a::{self as letters, build as make};\npub use crate::c::*;"),
-            // Each has all names of the other.
+            // Each of the modules `b` and `c` imports all names of the other.
             ("c.rs", "pub use crate::b::*;\npub struct C;\n#[macro_export]\nmacro_rules! c { () => {} }"),
             ("d.rs", text),
         ];
@@ -209,7 +211,8 @@ fn names_are_followed_through_aliases_and_globs() {
         assert_eq!(files(text), [format!("d.rs -> {file}")], "{text}");
     }
     for text in [
-        // A variable, another crate's module, words for people, and where something is visible.
+        // None of these is an import of another file: a variable, a module of another crate, text in a
+        // string, and the path of `pub(in ...)`.
         "use crate::b::*;\nfn f(make: u8) { make; }",
         "use letters::build;\nfn f() { build() }",
         "/// See [`crate::C`].\n#[error(\"no crate::C\")]\nstruct D;",

@@ -1,9 +1,9 @@
-//! Defaults that pages name are those of the code.
+//! The defaults that the pages state are those in the code.
 
 use std::fs;
 use std::path::Path;
 
-/// The line of the code that sets a default, and a page with what it says of it.
+/// A source file, its line that sets a default, a page, and the page's words about that default.
 const DEFAULTS: [(&str, &str, &str, &str); 21] = [
     (
         "src/dataset/builder.rs",
@@ -89,7 +89,7 @@ const DEFAULTS: [(&str, &str, &str, &str); 21] = [
 ];
 
 #[test]
-fn defaults_that_pages_name_are_those_of_the_code() {
+fn defaults_in_the_pages_equal_those_in_the_code() {
     let words = |path: &str| -> String {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

@@ -1,10 +1,10 @@
-//! Which file takes which names from which other one, as far as `use` declarations and paths tell.
+//! Finds the names that each file takes from other files, from `use` declarations and paths.
 
 use crate::modules::Crate;
 use crate::paths::{Namespace, Segments};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names that one file takes from another one.
+/// For each pair of files (from, to), the names that the first takes from the second.
 pub(crate) type Imports = BTreeMap<(String, String), BTreeSet<String>>;
 
 /// What a path names.
@@ -14,11 +14,12 @@ enum Found<'a> {
     Item(&'a str, String),
 }
 
-/// Finds what paths name, as the compiler does.
+/// Finds the item or module that a path names, as the compiler does.
 pub(crate) struct Resolver<'a> {
-    /// A library by its name; none for those outside of the workspace.
+    /// Finds a library of the workspace by its name; `None` for other crates.
     find_crate: &'a dyn Fn(&str) -> Option<&'a Crate>,
-    /// The names that are being looked up: two modules may import everything from each other.
+    /// The names that are being looked up. A name that is looked up again while it is open isn't found: two
+    /// modules may each import everything from the other.
     open: BTreeSet<(*const Crate, Segments, String, Namespace)>,
 }
 
@@ -27,8 +28,8 @@ impl<'a> Resolver<'a> {
         Resolver { find_crate, open: BTreeSet::new() }
     }
 
-    /// What each file of a crate takes from each other file, of this crate or of another one. What a module
-    /// hands on of its own children is not taken.
+    /// The names that each file of a crate takes from other files, of this crate or of another one.
+    /// Re-exports of a module's own children don't count.
     pub(crate) fn imports(&mut self, code: &'a Crate) -> Imports {
         let files = code.files();
         let mut imports = Imports::new();
@@ -51,7 +52,8 @@ impl<'a> Resolver<'a> {
         imports
     }
 
-    /// What a path in the module `here` names. The parts before its last are modules, or a type at most.
+    /// Finds what a path in the module `here` names. All its parts but the last are modules or, at most, a
+    /// type.
     fn resolve(
         &mut self,
         code: &'a Crate,
@@ -77,7 +79,7 @@ impl<'a> Resolver<'a> {
             let namespace = if place + 1 == rest.len() { last } else { Namespace::Types };
             found = match self.name(code, &at, name, namespace) {
                 Some(found) => found,
-                // The name of a crate.
+                // The first part may be the name of a crate.
                 None if place == 0 && rest.len() == path.len() && namespace == Namespace::Types => {
                     Found::Module((self.find_crate)(code.externs.get(name)?)?, vec![])
                 }
@@ -87,7 +89,7 @@ impl<'a> Resolver<'a> {
         Some(found)
     }
 
-    /// What a name means in a module.
+    /// Finds what a name means in the module `at`.
     fn name(
         &mut self,
         code: &'a Crate,

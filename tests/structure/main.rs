@@ -1,4 +1,4 @@
-//! The structure of the code, what imports what, and its words.
+//! Tests of the source text: which modules import which, links and names in pages, and the words of comments.
 
 mod circles;
 mod defaults;

@@ -1,4 +1,4 @@
-//! The modules of a crate: what each defines, what it imports, and the paths of its code.
+//! The modules of a crate: the items that each defines, what it imports, and the paths in its code.
 
 use crate::paths::{Namespace, Paths, Segments, Use, in_text, is_test, leaves};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,26 +10,28 @@ use syn::{Attribute, Item, ItemMod, Visibility};
 #[derive(Default)]
 pub(crate) struct Module {
     pub(crate) file: String,
-    /// What is defined here but for modules, and the file of it: another one for exported macros only.
+    /// The items that this module defines, without its child modules, and the file of each. The file is
+    /// another one only for exported macros.
     pub(crate) items: BTreeMap<(Namespace, String), String>,
     pub(crate) uses: Vec<Use>,
-    /// All paths of its code, and the namespace of each; none if any will do.
+    /// All paths in the code of this module, and the namespace of each; `None` for a path that may be in any
+    /// namespace.
     pub(crate) paths: Vec<(Segments, Option<Namespace>)>,
 }
 
-/// The modules of a crate by their paths, without those of its unit tests.
+/// The modules of a crate by their paths. Modules of unit tests are left out.
 #[derive(Default)]
 pub(crate) struct Crate {
     pub(crate) modules: BTreeMap<Segments, Module>,
-    /// The libraries of the workspace that it names: the name in its code, and the library's.
+    /// The libraries of the workspace that this crate names: from the name in its code to the library's name.
     pub(crate) externs: BTreeMap<String, String>,
 }
 
-/// The text of a file, if there is one.
+/// Reads the text of a file; `None` if there is no such file.
 pub(crate) type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
 impl Crate {
-    /// Reads the module tree that begins in the file `main`.
+    /// Reads the module tree whose root is the file `main`.
     pub(crate) fn read(main: &Path, read: Read<'_>) -> Self {
         let mut new = Crate::default();
         new.file(vec![], main, main.parent().unwrap(), read);
@@ -84,20 +86,20 @@ impl Crate {
             }
         }
         module.paths.extend(paths.found());
-        // A macro that a child exports may have made the entry anew.
+        // An exported macro of a child may have created the entry of this module already.
         let exported = self.modules.remove(&path).unwrap_or_default();
         module.items.extend(exported.items);
         self.modules.insert(path, module);
     }
 
-    /// Adds a module that `mod` declares in `file`.
+    /// Adds the module that a `mod` item in `file` declares.
     fn child(&mut self, parent: &Segments, file: &Path, folder: &Path, module: ItemMod, read: Read<'_>) {
         let name = module.ident.to_string();
         let inside = [&parent[..], std::slice::from_ref(&name)].concat();
         if let Some((_, items)) = module.content {
             return self.block(inside, file, &folder.join(&name), items, read);
         }
-        // A `path` that depends on a feature is of another file for the same name.
+        // Under a feature, `path` may name another file, which is read as a module named after that file.
         for attribute in &module.attrs {
             let (text, is_always) = match &attribute.meta {
                 syn::Meta::NameValue(value) if value.path.is_ident("path") => (quoted(&value.value), true),
@@ -120,17 +122,17 @@ impl Crate {
         self.file(inside, &file, &inner, read);
     }
 
-    /// The path of the module that each file is.
+    /// For each file, the path of the module that it is.
     pub(crate) fn files(&self) -> BTreeMap<&str, &Segments> {
         let mut found: BTreeMap<&str, &Segments> = BTreeMap::new();
         for (path, module) in &self.modules {
-            // Blocks come after the file's own module, whose path is the beginning of theirs.
+            // A module within a file comes after the file's own module, as its path is longer.
             found.entry(&module.file).or_insert(path);
         }
         found
     }
 
-    /// The types that are defined outside of tests, with their files.
+    /// The names of the types that are defined outside of tests, each with its file.
     pub(crate) fn types(&self) -> impl Iterator<Item = (&str, &str)> {
         let items = self.modules.values().flat_map(|module| &module.items);
         let types = items.filter(|((namespace, _), _)| *namespace == Namespace::Types);
@@ -192,7 +194,8 @@ fn defined(item: &Item) -> BTreeSet<(Namespace, String)> {
         Item::Union(i) => (&[Types], &i.ident),
         Item::Macro(i) => match &i.ident {
             Some(ident) => (&[Macros], ident),
-            // What an invocation makes is not known: `thread_local! { static NAME: ... }`.
+            // The result of a macro call is unknown. Only `static` items are recognised in it, as in
+            // `thread_local! { static NAME: ... }`.
             None => return in_text(&i.mac.tokens.to_string(), "static").map(|name| (Values, name)).collect(),
         },
         _ => return BTreeSet::new(),

@@ -3,11 +3,11 @@
 use crate::workspace::{LIBRARY, TARGETS};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names that are written with their module in all programs, as in `std::io::Error`, and in the library.
+/// Names that code writes with their module, as in `std::io::Error`: in the programs, and in the library.
 const QUALIFIED: [&str; 4] = ["Error", "Options", "Result", "Sealed"];
 const QUALIFIED_IN_THE_LIBRARY: [&str; 1] = ["Sealed"];
 
-/// The names that types in several files of these crates have, but for those that are qualified.
+/// The names of types that several files of these crates define, without the names in `qualified`.
 fn shared(names: &[&str], qualified: &[&str]) -> Vec<String> {
     let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (name, file) in names.iter().flat_map(|name| TARGETS[*name].code.types()) {
@@ -18,7 +18,7 @@ fn shared(names: &[&str], qualified: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn types_have_names_of_their_own() {
+fn no_two_types_share_a_name() {
     assert!(TARGETS["shardstream"].code.types().count() > 300);
     let mut wrong = shared(&LIBRARY, &QUALIFIED_IN_THE_LIBRARY);
     let others = TARGETS.iter().filter(|(_, target)| target.is_library() || target.kind == "bin");

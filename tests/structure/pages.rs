@@ -1,11 +1,11 @@
-//! The links of the pages lead somewhere, on the web and in `shardstream::guide`; the features of the README
-//! are those of `Cargo.toml`.
+//! The links in the pages have targets, on the web and in `shardstream::guide`. The features in the README
+//! are those in `Cargo.toml`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is not in the package: links to it work in the repository alone.
+/// Paths that the published package leaves out: links to them only work in the repository.
 const NOT_PACKAGED: [&str; 8] = [
     "crates/burn",
     "crates/cuda",
@@ -16,7 +16,7 @@ const NOT_PACKAGED: [&str; 8] = [
     "examples/train_pjrt",
     "python/",
 ];
-/// Of which the library has none.
+/// Features that are not for users, so that the README doesn't list them.
 const PRIVATE_FEATURES: [&str; 3] = ["cloud", "default", "transport"];
 /// The number of lines of a page that need no contents.
 const TWO_SCREENS: usize = 120;
@@ -30,7 +30,7 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Those of the folders that exist.
+/// The given folders, without those that do not exist.
 fn present(folders: &[&str]) -> Vec<PathBuf> {
     folders.iter().map(PathBuf::from).filter(|folder| root().join(folder).exists()).collect()
 }
@@ -58,7 +58,7 @@ fn pages() -> Vec<PathBuf> {
     found
 }
 
-/// The lines outside of examples of code.
+/// The lines of a page that are not in code blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut in_example = false;
     text.lines().filter(move |line| {
@@ -68,7 +68,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The definitions of references, `[name]: target`.
+/// The definitions of link references, `[name]: target`, as name and target.
 fn definitions(text: &str) -> Vec<(String, String)> {
     let definition = |line: &str| {
         let (name, target) = line.strip_prefix('[')?.split_once("]: ")?;
@@ -77,10 +77,10 @@ fn definitions(text: &str) -> Vec<(String, String)> {
     prose(text).filter_map(definition).collect()
 }
 
-/// The targets of all links.
+/// The targets of all links in a page.
 fn targets(text: &str) -> Vec<String> {
     let mut found: Vec<String> = definitions(text).into_iter().map(|(_, target)| target).collect();
-    // Links are broken at spaces, between the words of their text.
+    // A link may continue on the next line, at a space in its text.
     let text: String = prose(text).collect::<Vec<_>>().join(" ");
     for part in text.split("](").skip(1) {
         found.extend(part.split_once(')').map(|(target, _)| target.to_owned()));
@@ -88,7 +88,7 @@ fn targets(text: &str) -> Vec<String> {
     found
 }
 
-/// The names of a page's headings in addresses.
+/// The anchors of a page's headings, as links name them after `#`.
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = prose(text).filter(|line| line.starts_with('#'));
     let anchor = |heading: &str| -> String {
@@ -124,7 +124,8 @@ fn links_lead_to_files_and_headings() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
-/// A reference without a definition is shown as text. Those to items of Rust, in backticks, are rustdoc's.
+/// A reference without a definition would be shown as plain text. References in backticks name Rust items,
+/// which rustdoc checks.
 #[test]
 fn references_have_definitions() {
     let mut missing = Vec::new();
@@ -219,7 +220,7 @@ fn long_pages_begin_with_their_contents() {
 }
 
 #[test]
-fn the_features_of_the_readme_are_those_of_the_manifest() {
+fn the_readme_lists_the_features_of_the_manifest() {
     let manifest = read("Cargo.toml");
     let (_, features) = manifest.split_once("\n[features]\n").unwrap();
     let (features, _) = features.split_once("\n[").unwrap();
@@ -268,7 +269,7 @@ fn files_that_pages_name_exist() {
     let mut missing = Vec::new();
     for page in pages().into_iter().filter(|page| !page.starts_with("docs/benchmarks")) {
         let text = read(&page);
-        // Code in backticks, and of it what is before a colon, an argument or a list.
+        // Code in backticks, up to its first colon, space or comma.
         let code = text.split('`').skip(1).step_by(2);
         let names =
             code.filter_map(|code| code.split([':', ' ', ',']).next()).filter(|name| name.ends_with(".rs"));

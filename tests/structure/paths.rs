@@ -1,4 +1,4 @@
-//! The paths of code, with the names that blocks import written out.
+//! Collects the paths in code. A path that begins with a name that a block imports is written out in full.
 
 use std::collections::BTreeSet;
 use syn::visit::{self, Visit};
@@ -6,12 +6,12 @@ use syn::{Attribute, UseTree};
 
 pub(crate) type Segments = Vec<String>;
 
-/// The three sets of names of Rust. A name may have a meaning in each.
+/// The three namespaces of Rust. A name may have a meaning in each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Namespace {
     /// Types, traits and modules.
     Types,
-    /// Functions, constants, and what makes a struct.
+    /// Functions, constants, and constructors of structs.
     Values,
     Macros,
 }
@@ -22,14 +22,14 @@ impl Namespace {
 
 /// A name that a `use` binds.
 pub(crate) struct Use {
-    /// `*` for all names of the path.
+    /// The name that is bound, or `*` for all names of the path.
     pub(crate) name: String,
     pub(crate) path: Segments,
-    /// Whether it is for this module's own code, rather than handed on.
+    /// Whether the `use` is for this module's own code; false for a re-export.
     pub(crate) is_private: bool,
 }
 
-/// Whether something is compiled for unit tests only.
+/// Whether an item is compiled for unit tests only.
 pub(crate) fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
         let syn::Meta::List(list) = &attribute.meta else { return false };
@@ -65,7 +65,7 @@ pub(crate) fn leaves(tree: &UseTree, path: &mut Segments, is_private: bool, foun
     }
 }
 
-/// The words that follow `before` in a text.
+/// The words that follow the word `before` in a text.
 pub(crate) fn in_text(text: &str, before: &str) -> impl Iterator<Item = String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let after: Vec<String> =
@@ -73,8 +73,8 @@ pub(crate) fn in_text(text: &str, before: &str) -> impl Iterator<Item = String> 
     after.into_iter()
 }
 
-/// The paths `a::b` of tokens that are no expression, as a macro's rules are not. Not those in strings: most
-/// are words for people.
+/// The paths `a::b` in tokens that are no expression, such as the rules of a macro. Strings are left out:
+/// most are messages.
 fn in_tokens(text: &str) -> Vec<Segments> {
     let code: String = text.replace("\\\"", "").split('"').step_by(2).collect::<Vec<_>>().join(" ");
     let joined = code.replace(" ::", "::").replace(":: ", "::");
@@ -83,7 +83,7 @@ fn in_tokens(text: &str) -> Vec<Segments> {
     joined.split(|c| !is_part(c)).filter_map(whole).collect()
 }
 
-/// A text that is a path of several parts.
+/// The path, if the whole text is a path of at least two parts.
 fn whole(text: &str) -> Option<Segments> {
     let path: Segments = text.split("::").map(str::to_owned).collect();
     let is_name = |part: &String| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
@@ -94,14 +94,15 @@ fn whole(text: &str) -> Option<Segments> {
 #[derive(Default)]
 pub(crate) struct Paths {
     paths: Vec<(Segments, Option<Namespace>)>,
-    /// What the blocks around import.
+    /// The imports of the enclosing blocks.
     blocks: Vec<Vec<Use>>,
     /// The names of variables.
     variables: BTreeSet<String>,
 }
 
 impl Paths {
-    /// What was collected. A variable is no path, whatever has the same name elsewhere.
+    /// The collected paths. A single name that is a variable somewhere is left out, as it may be that
+    /// variable.
     pub(crate) fn found(mut self) -> Vec<(Segments, Option<Namespace>)> {
         self.paths.retain(|(path, namespace)| {
             *namespace != Some(Namespace::Values) || path.len() > 1 || !self.variables.contains(&path[0])
@@ -124,7 +125,7 @@ impl Paths {
             let segments = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
             self.add(segments, Some(namespace));
         }
-        // The types in angle brackets.
+        // The types in angle brackets are paths, too.
         path.segments.iter().for_each(|segment| self.visit_path_arguments(&segment.arguments));
     }
 }
@@ -136,7 +137,7 @@ impl<'ast> Visit<'ast> for Paths {
 
     fn visit_expr_path(&mut self, path: &'ast syn::ExprPath) {
         match &path.qself {
-            // `<T>::f` is of the type.
+            // In `<T>::f`, only `T` is a path to resolve.
             Some(own) if own.position == 0 => self.visit_type(&own.ty),
             Some(own) => {
                 self.visit_type(&own.ty);
@@ -168,7 +169,7 @@ impl<'ast> Visit<'ast> for Paths {
         type Arguments = syn::punctuated::Punctuated<syn::Expr, syn::Token![,]>;
         self.add_path(&called.path, Namespace::Macros);
         if let Ok(arguments) = called.parse_body_with(Arguments::parse_terminated) {
-            // They live as long as this call.
+            // The arguments live only as long as this call, so they need a visitor of their own.
             let mut inner = Paths { blocks: std::mem::take(&mut self.blocks), ..Paths::default() };
             arguments.iter().for_each(|argument| inner.visit_expr(argument));
             self.blocks = inner.blocks;
@@ -181,7 +182,7 @@ impl<'ast> Visit<'ast> for Paths {
         }
     }
 
-    /// As in `serialize_with = "crate::seconds::write"`.
+    /// Attributes may name paths in strings, as in `serialize_with = "crate::seconds::write"`.
     fn visit_attribute(&mut self, attribute: &'ast syn::Attribute) {
         if let syn::Meta::List(list) = &attribute.meta {
             for path in list.tokens.to_string().split('"').skip(1).step_by(2).filter_map(whole) {
@@ -190,7 +191,7 @@ impl<'ast> Visit<'ast> for Paths {
         }
     }
 
-    /// Where something is visible is no import.
+    /// The path in `pub(in path)` is no import.
     fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {}
 
     fn visit_impl_item_fn(&mut self, function: &'ast syn::ImplItemFn) {
@@ -206,7 +207,7 @@ impl<'ast> Visit<'ast> for Paths {
                 leaves(&using.tree, &mut vec![], true, &mut uses);
             }
         }
-        // Paths of imports begin outside of the block.
+        // The paths that a block imports start outside of that block.
         for using in uses.iter().filter(|using| using.name != "*") {
             self.add(using.path.clone(), None);
         }
@@ -215,6 +216,6 @@ impl<'ast> Visit<'ast> for Paths {
         self.blocks.pop();
     }
 
-    /// They are collected with their block.
+    /// `visit_block` collects the imports of a block.
     fn visit_item_use(&mut self, _: &'ast syn::ItemUse) {}
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// The rooms, from the top of the table down. Those that share a row share its place.
+/// The rooms of the table in `docs/architecture.md`, and the row of each, from the top.
 fn table() -> BTreeMap<String, usize> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(root.join("docs/architecture.md")).unwrap();
@@ -21,8 +21,8 @@ fn table() -> BTreeMap<String, usize> {
     rooms
 }
 
-/// The room of a file of the library: the folder of its crate if the table has that, else what is directly in
-/// `src`; none for the crates' roots.
+/// The room of a file of the library: the folder of its crate if the table lists that folder, otherwise its
+/// file or folder directly in `src`; `None` for the roots of crates.
 fn room(file: &str, table: &BTreeMap<String, usize>) -> Option<String> {
     let (folder, inside) = file.rsplit_once("src/").unwrap();
     let crate_name = Path::new(folder).file_name().map(|name| name.to_str().unwrap().to_owned());
@@ -34,7 +34,7 @@ fn room(file: &str, table: &BTreeMap<String, usize>) -> Option<String> {
 }
 
 #[test]
-fn rooms_import_from_above() {
+fn rooms_import_only_from_rooms_above() {
     let table = table();
     assert!(table.len() > 15, "{table:?}");
     let library = |name: &str| TARGETS.get(name).map(|target| &target.code);

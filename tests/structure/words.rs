@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Phrases that a reader has to decode, or another word for a term, and what is written instead.
+/// Phrases that a reader has to decode, and other words for terms of the glossary, each with the words to
+/// write instead.
 const PHRASES: [(&str, &str); 22] = [
     ("so many", "number of, at most, this many"),
     ("becomes of", "happens to"),
@@ -28,25 +29,25 @@ const PHRASES: [(&str, &str); 22] = [
     ("barren", "exhausted"),
     ("upright", "as its EXIF orientation says"),
 ];
-/// Words that name something else than what a folder is about, and what they are called there.
+/// In the given folder, the second word is not used in names; the third string lists the words to use.
 const OF_FOLDERS: [(&str, &str, &str); 4] = [
     ("src/state/", "place", "item or gap, sequence number"),
     ("src/state/", "places", "items and gaps, sequence numbers"),
     ("src/plan/", "place", "position, number"),
     ("src/plan/", "places", "positions, numbers"),
 ];
-/// Names of other crates, with the files that use them.
+/// Words that other crates use in their own interfaces, with the files that need them.
 const FOREIGN: [(&str, &str); 2] = [("python/src/tensor.rs", "lanes"), ("src/tensor/dlpack.rs", "lanes")];
-/// The number of characters in a line.
+/// The most characters in a line.
 const WIDTH: usize = 110;
 
-/// The files with these endings, of all folders that people read, in order.
+/// The files with these endings, in all folders that people read, sorted.
 fn files(endings: &[&str]) -> Vec<PathBuf> {
     fn find(directory: &Path, endings: &[&str], found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
-            // Reports are records of their time; the others are made by tools.
+            // Reports are records of their time, and the other folders are generated.
             if matches!(name, "benchmarks" | "target" | "venv" | "words.rs") || name.starts_with('.') {
                 continue;
             }
@@ -70,7 +71,7 @@ fn files(endings: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-/// The lines of prose with their numbers: comments of code, and paragraphs of pages.
+/// The lines of prose with their numbers: comments in code, paragraphs in pages.
 fn prose(path: &Path) -> Vec<(usize, String)> {
     let text = fs::read_to_string(path).unwrap();
     let is_page = path.extension().is_some_and(|extension| extension == "md");
@@ -95,16 +96,17 @@ fn spaced(line: &str) -> String {
     format!(" {} ", words.join(" ").to_lowercase())
 }
 
-/// The names in a line of code, which may be in a string that began on an earlier line.
+/// The names in a line of code, without those in strings. The line may begin within a string.
 fn names(line: &str) -> Vec<&str> {
-    // Text in quotes is no code.
+    // What is between quotes is text.
     let code = line.split('"').step_by(2).take_while(|part| !part.trim_start().starts_with("//"));
     let code = code.map(|part| part.split_once("//").map_or(part, |(code, _)| code));
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     code.flat_map(|part| part.split(move |c| !is_name(c))).filter(|name| !name.is_empty()).collect()
 }
 
-/// The words of a name, with a space around each: those of `first_item` and `FirstItem` are the same.
+/// The words of a name in lower case, with a space around each: `first_item` and `FirstItem` have the same
+/// words.
 fn words_of_name(name: &str) -> String {
     let mut words = String::new();
     for c in name.chars() {
@@ -116,7 +118,7 @@ fn words_of_name(name: &str) -> String {
     spaced(&words)
 }
 
-/// The number of words that could be on lines of their own: code in backticks is one.
+/// The number of words in a line that could be moved to the next line. Code in backticks counts as one word.
 fn words(line: &str) -> usize {
     let text = line.split('`').enumerate().map(|(at, part)| if at % 2 == 1 { "code" } else { part });
     let text: String = text.collect();
@@ -159,13 +161,13 @@ fn names_use_plain_words() {
 }
 
 #[test]
-fn names_are_read_as_words() {
+fn names_are_split_into_words() {
     assert_eq!(names("let at_place = \"a seat\"; // seat"), ["let", "at_place"]);
     assert_eq!(words_of_name("first_place"), words_of_name("FirstPlace"));
 }
 
 #[test]
-fn prose_fits_into_its_columns() {
+fn prose_fits_into_110_columns() {
     let mut found = Vec::new();
     for path in files(&[".rs", ".md"]) {
         for (at, line) in prose(&path) {
@@ -178,11 +180,11 @@ fn prose_fits_into_its_columns() {
 }
 
 #[test]
-fn code_fits_into_its_columns() {
+fn code_fits_into_110_columns() {
     let mut found = Vec::new();
     for path in files(&[".rs"]) {
         for (at, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
-            // Rows of tables are one line each.
+            // A row of a table cannot be broken.
             let is_row = line.trim_start().trim_start_matches(['/', '!']).trim_start().starts_with('|');
             if line.chars().count() > WIDTH && !is_row {
                 found.push(format!("{}:{}: {} columns", path.display(), at + 1, line.chars().count()));

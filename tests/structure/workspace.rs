@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::LazyLock;
 
-/// A target of a package.
+/// A target of a package: a library, program, test, benchmark or example.
 pub(crate) struct Target {
     /// `lib`, `bin`, `test`, `bench` or `example`.
     pub(crate) kind: String,
@@ -20,10 +20,10 @@ impl Target {
     }
 }
 
-/// All targets but build scripts. Libraries have the names that code has for them.
+/// All targets but build scripts. A library is listed by the name that code uses for it.
 pub(crate) static TARGETS: LazyLock<BTreeMap<String, Target>> = LazyLock::new(read);
 
-/// The libraries that users see as one: that of the root, and those that it hands on.
+/// The libraries that make up the crate for users: the root library and the ones that it re-exports.
 pub(crate) static LIBRARY: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     let code = &TARGETS["shardstream"].code;
     let uses = code.modules.values().flat_map(|module| &module.uses).filter(|using| !using.is_private);
@@ -63,7 +63,7 @@ fn read() -> BTreeMap<String, Target> {
         !list(target, "kind")
             .any(|kind| matches!(kind.as_str(), Some("bin" | "test" | "bench" | "example" | "custom-build")))
     };
-    // The names that code has for the libraries, by the names of packages.
+    // From the name of a package to the name that code uses for its library.
     let libraries: BTreeMap<&str, &str> = packages
         .iter()
         .flat_map(|package| list(package, "targets").map(move |target| (package, target)))
@@ -80,7 +80,7 @@ fn read() -> BTreeMap<String, Target> {
             }
             let mut externs = BTreeMap::new();
             let mut add = |name: String, library: &str| externs.insert(name, library.replace('-', "_"));
-            // Programs, tests and examples see their package's library.
+            // Programs, tests and examples can use their package's library.
             if !is_library(target)
                 && let Some(library) = libraries.get(name)
             {

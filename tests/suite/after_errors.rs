@@ -1,4 +1,5 @@
-//! Jobs that continue after errors, stop and resume: the rest is the same as without the stop.
+//! A job whose errors do not end it, and which stops and resumes, returns the same batches as without the
+//! stop.
 
 use crate::support::Every;
 use crate::support::shards::key;
@@ -20,7 +21,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// A source whose objects break off after a number of bytes that the test sets.
+/// A source whose responses break off after a number of bytes that the test sets.
 #[derive(Debug)]
 struct UnreliableSource {
     source: Arc<VersionedSource>,
@@ -72,10 +73,10 @@ fn items(dataset: DatasetBuilder) -> LoaderBuilder<String> {
 /// The keys of a batch, or the text of an error.
 type Found = std::result::Result<Vec<String>, String>;
 
-/// Number of samples that are read of endless epochs.
+/// Endless epochs are compared up to this number of samples.
 const ENOUGH: u64 = 150;
 
-/// All batches and errors, each with the state after it.
+/// All batches and errors of a run, each with the state after it.
 fn all(mut batches: Batches<Batch<String>>) -> Vec<(Found, State)> {
     let mut found = Vec::new();
     while batches.state().samples() <= ENOUGH
@@ -87,7 +88,7 @@ fn all(mut batches: Batches<Batch<String>>) -> Vec<(Found, State)> {
     found
 }
 
-/// Fails if a key comes twice.
+/// Fails if a key occurs twice.
 fn assert_unique(keys: &[String]) {
     let mut seen = BTreeSet::new();
     keys.iter().for_each(|key| assert!(seen.insert(key), "{key} comes twice"));
@@ -172,7 +173,7 @@ proptest! {
             spoil(&source, *number, *damage);
         }
         let dataset = source.dataset(SIZES.len()).streams(streams).shuffle_shards(true).seed(seed);
-        // A correct index, or one with a sample too few or too many.
+        // The index is correct, or its count for one shard is one too high or too low.
         let dataset = match counted {
             None => dataset,
             Some(wrong) => {
@@ -190,7 +191,8 @@ proptest! {
                 continue;
             }
             let rest = all(loader.restore(&state.to_string().parse().unwrap()).unwrap());
-            // Compares batches, errors and states: nothing is missing, and nothing is reported twice.
+            // Batches, errors and states are all equal, so the resumed run loses nothing and reports nothing
+            // twice.
             let items = |found: &[(Found, State)]| -> Vec<Found> {
                 found.iter().map(|(item, _)| item.clone()).collect()
             };
@@ -208,7 +210,7 @@ fn some(batches: &mut Batches<Batch<String>>, count: usize) -> Vec<Found> {
 
 #[test]
 fn a_shard_that_cannot_be_opened_in_one_epoch_is_read_in_the_next() {
-    // Each stream has one shard, so that without the shard an epoch has no sample.
+    // Each stream has one shard: while that shard is missing, its stream has no sample.
     for threads in [0, 2] {
         let source = VersionedSource::of(&[4, 4]);
         let loader = items(source.dataset(2).streams(2)).threads(threads).batch(2).build().unwrap();
@@ -217,7 +219,7 @@ fn a_shard_that_cannot_be_opened_in_one_epoch_is_read_in_the_next() {
         let found = some(&mut batches, 1);
         assert_eq!(errors_of(&found).len(), 1, "{found:?}");
         source.put(&url(1), crate::support::versioned_source::shard(1, 4), Some("v1"));
-        // Read-ahead of the next epoch failed too.
+        // The shard was still missing when the loader read ahead, so the next epoch fails as well.
         let failed = batches.by_ref().take_while(Result::is_err).count();
         assert!(failed < 100, "{failed}");
         for batch in some(&mut batches, 12) {
@@ -254,7 +256,8 @@ fn a_shard_that_stays_missing_eventually_ends_its_stream() {
 
 #[test]
 fn a_wrong_sample_count_in_the_index_is_an_error() {
-    // A shard with no samples in the index is not read.
+    // A shard of one sample is left out: one fewer would be 0, and a shard with no samples in the index is
+    // not read.
     for shard in (0..SIZES.len()).filter(|shard| SIZES[*shard] > 1) {
         for (wrong, streams) in [(-1, 1), (-1, 2), (-1, 5), (1, 1), (1, 2), (1, 5)] {
             let mut sizes = SIZES;
@@ -314,7 +317,7 @@ fn a_network_fault_during_a_restore_shifts_no_sample() {
                         "{what}: an error says what is missing, and is the last"
                     );
                     let reached = if right == 0 { state } else { &found[right - 1].1 };
-                    // Besides, it says that an error has ended the run.
+                    // Apart from the flag that an error has ended the run.
                     let failed = |state: &State| state.to_string().replace("\"failed\":true,", "");
                     assert_eq!(
                         failed(&found[right].1),
@@ -327,7 +330,7 @@ fn a_network_fault_during_a_restore_shifts_no_sample() {
     }
 }
 
-/// A source that can be made to hang: its responses then have no body, or never come.
+/// A source that hangs while the test says so: then responses have a body without bytes, or never arrive.
 #[derive(Debug)]
 struct Hanging {
     source: Arc<VersionedSource>,
@@ -375,7 +378,8 @@ fn dropping_while_a_buffer_is_refilled_does_not_hang() {
     }
 }
 
-/// With an index, a sample's number is its position, so no sample of the slice may follow a missing one.
+/// With an index, the number of a sample is its position in the shard. After a sample that is lost, the rest
+/// of the slice would be numbered wrongly, so it is not returned.
 #[test]
 fn damage_unknown_to_the_index_shifts_no_sample() {
     const SIZE: usize = 40;

@@ -1,4 +1,5 @@
-//! Sound, compared with libsndfile and with torchaudio's formula, and damaged.
+//! Decoded sound, compared with libsndfile and with torchaudio's resampling formula; truncated and damaged
+//! files.
 
 use crate::support::python::stdout_of;
 use crate::support::root;
@@ -17,7 +18,7 @@ fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The names in a folder whose ends say what they are.
+/// The file names in a folder that `is_wanted` accepts, sorted.
 fn names(folder: &Path, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
     let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
@@ -31,7 +32,8 @@ fn sounds() -> Vec<(String, Vec<u8>)> {
     names.into_iter().map(|name| (name.clone(), read(&data().join(name)))).collect()
 }
 
-/// Compares the files of a folder with what `tests/scripts/audio.py` wrote beside them.
+/// Compares the files in `folder` with the `.npy` files that `tests/scripts/audio.py` wrote next to them: at
+/// least `least`.
 fn compare(folder: &Path, least: usize) {
     let expected = names(folder, |name| name.ends_with(".npy"));
     assert!(expected.len() >= least, "{}", expected.len());
@@ -57,13 +59,13 @@ fn compare(folder: &Path, least: usize) {
 }
 
 #[test]
-fn decoded_sound_is_that_of_libsndfile_and_torchaudio() {
+fn decoded_sound_matches_libsndfile_and_torchaudio() {
     compare(&data(), 16);
 }
 
 #[test]
 #[ignore = "needs Python with soundfile: see CONTRIBUTING.md"]
-fn any_sound_is_that_of_libsndfile_and_torchaudio() {
+fn random_sound_matches_libsndfile_and_torchaudio() {
     let python = std::env::var("SHARDSTREAM_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
     let folder = tempfile::tempdir().unwrap();
     let script = root().join("tests/scripts/audio.py");
@@ -76,8 +78,8 @@ fn truncated_sound_is_an_error() {
     for (name, file) in sounds() {
         for end in (0..file.len()).step_by(3).chain([file.len() - 1]) {
             let Ok(sound) = Audio::decode(&file[..end]) else { continue };
-            // An MP3 whose encoder did not write its length may lack frames at its end, and WAV has a byte of
-            // padding behind an odd number.
+            // The cut is not an error if no sound is lost: an MP3 whose encoder did not write its length may
+            // lack frames at its end, and WAV pads an odd number of bytes.
             let whole = Audio::decode(&file).unwrap();
             assert!(sound == whole, "{name} cut to {end} of {}", file.len());
         }
@@ -130,7 +132,7 @@ fn sound_is_bounded_before_allocation() {
         let error = Audio::decode(other).unwrap_err();
         assert!(matches!(error, AudioError::Format), "{error:?}");
     }
-    // A header that claims 4 GB.
+    // A header that claims 4 GB of samples.
     let claims = [
         &b"RIFF\xff\xff\xff\xffWAVEfmt \x10\0\0\0\x01\0\x02\0\x40\x1f\0\0\0\x7d\0\0\x04\0\x10\0"[..],
         b"data\xf0\xff\xff\xff\0\0\0\0",
@@ -140,7 +142,7 @@ fn sound_is_bounded_before_allocation() {
 }
 
 #[test]
-fn tags_before_and_behind_the_sound_are_passed_over() {
+fn tags_before_and_after_the_sound_are_skipped() {
     let (_, mp3) = sounds().into_iter().find(|(name, _)| name.ends_with("mp3")).unwrap();
     let (_, flac) = sounds().into_iter().find(|(name, _)| name.ends_with("flac")).unwrap();
     let tag = [b"ID3\x04\0\0\0\0\x02\x05".to_vec(), vec![0xff; 2 * 128 + 5]].concat();
@@ -152,9 +154,10 @@ fn tags_before_and_behind_the_sound_are_passed_over() {
 }
 
 #[test]
-fn an_mp3_that_does_not_say_its_length_is_read_to_its_end() {
+fn an_mp3_without_a_length_is_read_to_its_end() {
     let file = read(&data().join("0-mpeg_layer_iii.mp3"));
-    // The places of its frames, of 1152 samples each; the first one has their number.
+    // Two of the file's frames, of 1152 samples each. The file's first frame, which holds the number of
+    // frames, is left out.
     let (large, small) = (&file[384..1152], &file[1920..]);
     for (first, then) in [(large, small), (small, large)] {
         let file = [first.repeat(20), then.repeat(60)].concat();
@@ -162,7 +165,7 @@ fn an_mp3_that_does_not_say_its_length_is_read_to_its_end() {
     }
 }
 
-/// The remainder of a polynomial, as FLAC and Ogg have it.
+/// A CRC as FLAC and Ogg compute it.
 fn checksum(bytes: &[u8], bits: u32, polynomial: u32) -> u32 {
     let shift = |value: u32| (value << 1) ^ if value >> (bits - 1) & 1 == 1 { polynomial } else { 0 };
     let add =
@@ -171,7 +174,7 @@ fn checksum(bytes: &[u8], bits: u32, polynomial: u32) -> u32 {
 }
 
 #[test]
-fn codebooks_of_vorbis_are_bounded() {
+fn vorbis_codebooks_are_limited_in_size() {
     let file = read(&data().join("0-vorbis.ogg"));
     let pages: Vec<usize> = memchr::memmem::find_iter(&file, b"OggS").collect();
     let (comment, setup) = {
@@ -179,7 +182,7 @@ fn codebooks_of_vorbis_are_bounded() {
         let setup = memchr::memmem::find(page, b"\x05vorbis").unwrap();
         (&page[27 + usize::from(page[26])..setup], &page[setup..])
     };
-    // Of 131,072 codes of 17 bits and vectors of 31 numbers, all alike.
+    // A codebook of 131,072 equal codes of 17 bits, with vectors of 31 numbers.
     let fields: [(u128, u32); 11] = [
         (0x56_43_42, 24),
         (31, 16),
@@ -225,13 +228,14 @@ fn codebooks_of_vorbis_are_bounded() {
 }
 
 #[test]
-fn a_frame_of_flac_that_is_lost_is_an_error_without_a_sample_count() {
-    // Blocks of 192 frames at 8000/s, of 16 bits; neither a count nor a checksum of the sound.
+fn a_lost_flac_frame_is_an_error_even_without_a_sample_count() {
+    // Blocks of 192 frames, 8000 frames per second, 16 bits. The header has neither a sample count nor a
+    // checksum of the sound.
     let head = [&b"fLaC\x80\0\0\x22\0\xc0\0\xc0\0\0\0\0\0\0\x01\xf4\0\xf0\0\0\0\0"[..], &[0; 16]].concat();
     let block = |number: u8| {
         let mut block = vec![0xff, 0xf8, 0x60, 0, number, 191];
         block.push(checksum(&block, 8, 0x07) as u8);
-        // A constant.
+        // A constant subframe: its header and one value of 16 bits.
         block.extend([0, 1, number]);
         let sum = checksum(&block, 16, 0x8005) as u16;
         [&block[..], &sum.to_be_bytes()].concat()
@@ -247,7 +251,7 @@ fn a_frame_of_flac_that_is_lost_is_an_error_without_a_sample_count() {
     assert!(matches!(Audio::decode(&damaged), Err(AudioError::Checksum)));
 }
 
-/// A sample of a ramp, at a position of its own.
+/// A sample whose sound is a ramp, at position `at`.
 fn sample(at: u64, frames: usize, channels: usize) -> Sample {
     let ramp = (0..channels * frames).map(|value| value as f32).collect();
     let sound = Audio::new(8_000, channels, ramp).unwrap();
@@ -259,7 +263,7 @@ fn collate(column: AudioColumn, samples: Vec<Sample>) -> TensorBatch {
 }
 
 #[test]
-fn columns_cut_and_pad() {
+fn columns_cut_and_pad_sound() {
     let column = || AudioColumn::new("flac;wav", 8_000, 4);
     let batch = collate(column(), vec![sample(0, 9, 1), sample(1, 2, 1), sample(2, 4, 2)]);
     assert_eq!(batch["x"].shape(), [3, 1, 4]);
@@ -271,7 +275,7 @@ fn columns_cut_and_pad() {
 }
 
 #[test]
-fn random_cuts_depend_on_seed_and_sample_alone() {
+fn random_cuts_depend_only_on_seed_and_sample() {
     let column = || AudioColumn::new("wav", 8_000, 4).cut(Cut::Random);
     let samples = || (0..600).map(|at| sample(at, 9, 1)).collect::<Vec<_>>();
     let first = |batch: &TensorBatch| -> Vec<f32> {

@@ -1,5 +1,5 @@
-//! Batches of tensors have the same bytes on any threads and ranks and after any stop, in memory that is
-//! reused.
+//! Batches of tensors have the same bytes on any number of threads and ranks, after any stop, and in reused
+//! memory.
 
 use crate::support::Every;
 use crate::support::shards::{dataset, key, memory, write};
@@ -13,8 +13,8 @@ use std::collections::HashSet;
 const SIZES: [usize; 8] = [7, 20, 3, 33, 16, 1, 40, 5];
 const SAMPLES: usize = 125;
 
-/// Fills a row of 300 bytes with the sample's number, and a second column with random numbers; some samples
-/// fail.
+/// A column that fills a row of 300 bytes with the sample's number, and further outputs with random numbers
+/// and the key. Some samples fail.
 struct Numbers {
     fails: bool,
 }
@@ -49,7 +49,7 @@ fn columns(fails: bool) -> Columns {
     Columns::new().with("n", Numbers { fails }).with("label", Scalar::<i32>::new("cls"))
 }
 
-/// The content of a batch, independent of its memory.
+/// The bytes, types and shapes of a batch's tensors, to compare batches wherever their memory is.
 fn content(batch: &TensorBatch) -> Vec<(String, String, Vec<u8>)> {
     let of = |(name, tensor): (&str, &shardstream::tensor::Tensor)| {
         (name.to_owned(), tensor.to_string(), tensor.as_bytes().to_vec())
@@ -57,7 +57,7 @@ fn content(batch: &TensorBatch) -> Vec<(String, String, Vec<u8>)> {
     batch.iter().map(of).collect()
 }
 
-/// The keys of the rows.
+/// The keys in the batch's rows.
 fn keys(batch: &TensorBatch) -> Vec<String> {
     let (keys, offsets) = (batch["n.key"].as_bytes(), batch["n.key.offsets"].as_slice::<i64>().unwrap());
     let key = |at: &[i64]| String::from_utf8(keys[at[0] as usize..at[1] as usize].to_vec()).unwrap();
@@ -129,7 +129,7 @@ fn a_padded_batch_repeats_its_last_row() {
         }
     }
     assert_eq!(valid.iter().sum::<usize>(), SAMPLES - padded.epoch(0).filter(Result::is_err).count());
-    // Failed samples are replaced, so that slots are empty only where streams have ended.
+    // Failed samples are replaced by later ones, so that slots stay empty only where streams have ended.
     assert!(
         valid.starts_with(&[8]) && valid.is_sorted_by(|a, b| a >= b) && !valid.ends_with(&[0]),
         "{valid:?}"

@@ -1,5 +1,4 @@
-//! Columns of a loader: the content of a batch does not depend on threads, and a job resumes where it
-//! stopped.
+//! The content of tensor batches does not depend on threads, and a job resumes after any batch.
 
 use proptest::prelude::*;
 use shardstream::codec::{Array, DType};
@@ -11,7 +10,7 @@ use shardstream::loader::LastBatch;
 use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, State};
 
-/// Samples with as many tokens as their number, in shards of 10.
+/// Writes `count` samples in shards of 10. Each sample has as many tokens as its number.
 fn shards(dir: &std::path::Path, count: u32) -> String {
     let pattern = format!("{}/%06d.tar", dir.display());
     let mut writer = ShardWriter::builder(&pattern).max_count(10).build().unwrap();
@@ -50,7 +49,7 @@ fn loader(shards: &str, threads: usize) -> Loader<TensorBatch> {
     Loader::builder(dataset).shuffle(16).threads(threads).batch(8).collate(columns()).build().unwrap()
 }
 
-/// All tensors of a batch with mixed images and labels.
+/// The tensors of a batch after Mixup of its images and labels, and the batch's state.
 fn content(batch: Result<TensorBatch, Error>) -> (Vec<(String, Vec<u8>)>, State) {
     let mut batch = batch.unwrap();
     Mixup::new(0.3, 5).unwrap().apply(&mut batch, "array", "label", 1).unwrap();
@@ -144,7 +143,7 @@ fn padding_repeats_the_last_sample() {
             .eq(["8", "9", "10", "10", "10", "10", "10", "10"].map(|at| format!("text {at}")))
     );
     assert_eq!(last["tokens.lengths"].as_slice::<i32>().unwrap(), [8, 0, 1, 1, 1, 1, 1, 1]);
-    // The three samples have 8, 0 and 1 tokens.
+    // The last three samples have 8, 0 and 1 tokens.
     let segments = last["packed.segments"].as_slice::<i32>().unwrap();
     assert_eq!(segments.iter().filter(|segment| **segment > 0).count(), 9);
 }

@@ -1,4 +1,4 @@
-//! Which shards a dataset finds, and how ranks and workers share them.
+//! The shards that a pattern finds, and how ranks and workers share them.
 
 use crate::support::child::child;
 use crate::support::shards::{all_keys, dataset, key, keys, memory, put, sorted, url, write};
@@ -12,7 +12,7 @@ use shardstream::{ErrorKind, Result};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Writes shards of one sample each, whose key is their name without extensions.
+/// Writes a shard for each name. Its one sample has the name, without extensions, as its key.
 fn write_files(dir: &Path, names: &[&str]) {
     for name in names {
         let path = dir.join(name).display().to_string();
@@ -26,7 +26,7 @@ fn single(pattern: &str) -> Result<Dataset> {
     Dataset::builder(pattern).topology(Topology::single()).build()
 }
 
-/// The keys of the one sample of each shard that a pattern names.
+/// The keys in the shards that a pattern finds; each shard has one sample.
 fn found(pattern: &str) -> String {
     keys(single(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}")).samples(0)).join(" ")
 }
@@ -66,13 +66,13 @@ fn local_glob_patterns_are_expanded() {
     assert_eq!(at("@/{sub,sub/deep}/*.tar"), "sub/d sub/deep/e");
 }
 
-/// Directories below the depth of a pattern may be large or unreadable.
+/// A pattern does not list directories below its depth: they may be large or unreadable.
 #[cfg(unix)]
 #[test]
 fn patterns_list_no_directory_below_their_depth() {
     let dir = tempfile::tempdir().unwrap();
     write_files(dir.path(), &["a", "sub/b"]);
-    // A listing of this directory fails.
+    // Listing this directory fails, as a link in it has no target.
     std::fs::create_dir(dir.path().join("sub/deep")).unwrap();
     std::os::unix::fs::symlink("gone", dir.path().join("sub/deep/link")).unwrap();
     let root = dir.path().display().to_string();
@@ -140,13 +140,14 @@ fn every_reader_needs_a_shard() {
 }
 
 #[test]
-fn shards_that_are_drawn_cannot_be_kept() {
+fn resampled_shards_cannot_be_kept() {
     let error = dataset(&[1, 1]).keep_shards(true).resample_shards(true).build().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
     assert!(error.to_string().contains("`keep_shards` and `resample_shards`"), "{error}");
 }
 
-/// The output of a process that builds a dataset of `pattern` in the given directory and environment.
+/// Runs a process that builds a dataset of `pattern`, in the given directory and with the given environment
+/// variables. Returns its output.
 fn in_child(dir: &Path, pattern: &str, environment: &[(&str, &str)]) -> String {
     let child = child(module_path!(), "keys_in_child")
         .current_dir(dir)
@@ -296,7 +297,7 @@ proptest! {
     }
 }
 
-/// The items of all ranks, grouped by the step in which each stream contributes one.
+/// The items of all ranks, grouped by step: in each step, a reader takes `per_round` items.
 fn rounds(items: impl Iterator<Item = Vec<String>>, per_round: usize) -> Vec<Vec<String>> {
     let mut rounds = Vec::<Vec<String>>::new();
     for items in items {
@@ -311,7 +312,7 @@ fn rounds(items: impl Iterator<Item = Vec<String>>, per_round: usize) -> Vec<Vec
 #[test]
 fn a_step_has_the_same_samples_on_any_number_of_ranks() {
     const STREAMS: usize = 12;
-    // All streams have as many samples, so that all ranks take as many steps.
+    // All streams have the same number of samples, so that all ranks take the same number of steps.
     let builder = dataset(&[5; 3 * STREAMS]).streams(STREAMS).shuffle_shards(true).seed(1);
     let of_ranks = |world_size: usize, workers: usize, shuffle: usize| {
         let per_round = STREAMS / world_size / workers;
@@ -347,7 +348,7 @@ fn a_step_has_the_same_samples_on_any_number_of_ranks() {
     assert_ne!(of_ranks(1, 1, 0), of_ranks(1, 1, 7));
 }
 
-/// A web server of one archive whose second sample is damaged.
+/// A source of one archive, whose first sample is damaged. Its URLs are signed.
 #[derive(Debug)]
 struct Signed;
 
@@ -379,7 +380,7 @@ fn no_message_shows_a_signature() {
     }
 }
 
-/// Ordering a long list takes a while, so it must not be repeated for each stream.
+/// The order of a long list of shards is computed once, not once per stream, which would take too long.
 #[test]
 fn thousands_of_streams_read_all_shards_in_order() {
     let shards = ShardList::from_urls((0..6000).map(|n| format!("/nowhere/{n}.tar")));

@@ -46,7 +46,7 @@ fn boxes_of(batch: &TensorBatch) -> Vec<[f32; 4]> {
     batch["x.boxes"].as_slice::<f32>().unwrap().as_chunks().0.to_vec()
 }
 
-/// Fails unless exactly the pixels whose centres are in the box are white, in the image and its mask.
+/// Fails unless exactly the pixels whose centres are in the box are white, in the image and in its mask.
 fn assert_exact(batch: &TensorBatch, width: usize) {
     let boxes = boxes_of(batch);
     assert!(boxes.len() <= 1, "{boxes:?}");
@@ -58,8 +58,8 @@ fn assert_exact(batch: &TensorBatch, width: usize) {
                     x > left + by && x < right - by && y > top + by && y < bottom - by
                 })
             };
-            // A centre exactly between two pixels may belong to either, depending on whether the image was
-            // flipped before or after the resize.
+            // A pixel centre on the edge of the box may be either colour, depending on whether the flip is
+            // before or after the resize.
             let (surely, maybe) = (inside(1e-3), inside(-1e-3));
             let right = if *white == 255 { maybe } else { !surely };
             assert!(right, "({x}, {y}) of {name} is {white}, and the boxes are {boxes:?}");
@@ -67,7 +67,7 @@ fn assert_exact(batch: &TensorBatch, width: usize) {
     }
 }
 
-/// A crop, as fractions of the image.
+/// A crop whose edges are given as fractions of the image.
 fn crop(shares: [f64; 4]) -> impl Fn(&mut Frame<'_>, &mut Rng) -> Result<()> + Send + Sync + 'static {
     move |frame, _| {
         let part = |side: u32, at: f64, length: f64| {
@@ -85,7 +85,7 @@ fn shares() -> impl Strategy<Value = [f64; 4]> {
 }
 
 prop_compose! {
-    /// The size of an image and a rectangle in it.
+    /// The size of an image, and a rectangle in it.
     fn scene()(height in 1..50u32, width in 1..50u32, at in shares()) -> ((u32, u32), Rect) {
         let part = |side: u32, start: f64, length: f64| {
             let start = (f64::from(side) * start) as u32;
@@ -193,7 +193,7 @@ proptest! {
     }
 }
 
-/// A JPEG with an EXIF orientation.
+/// A JPEG file with this EXIF orientation.
 fn jpeg(picture: &Image, orientation: u8) -> Vec<u8> {
     let jpeg = picture.to_jpeg(100).unwrap();
     // A TIFF directory with one entry: 0x0112, the orientation.
@@ -213,7 +213,7 @@ fn boxes_follow_the_exif_orientation_of_their_image() {
             Columns::new().with("x", plain).collate([Sample::new("k").with("jpg", file.clone())]).unwrap();
         let labels: Vec<u8> =
             oriented["x"].as_slice::<u8>().unwrap().iter().map(|n| u8::from(*n > 128)).collect();
-        // The rectangle in the oriented image.
+        // The position of the white rectangle in the oriented image.
         let white = || labels.iter().enumerate().filter(|(_, label)| **label == 1).map(|(at, _)| at as u32);
         let (xs, ys) = (|| white().map(|at| at % turned.1), || white().map(|at| at / turned.1));
         let rect = [xs().min(), ys().min(), xs().max().map(|x| x + 1), ys().max().map(|y| y + 1)];
@@ -236,7 +236,8 @@ fn boxes_follow_the_exif_orientation_of_their_image() {
                 .then(RandomHorizontalFlip::new(0.5).unwrap());
             let mut batch = collate(column, sample.clone().with_position(0, number)).unwrap();
             for name in ["x", "x.mask"] {
-                // Tolerances for black and white in a JPEG; labels are exactly 0 and 1.
+                // JPEG compression changes black and white a little. The labels of the mask are exactly 0 and
+                // 1.
                 let most = if name == "x" { 128 } else { 0 };
                 let numbers = batch.tensor_mut(name).unwrap().as_mut_slice::<u8>().unwrap();
                 numbers.iter_mut().for_each(|number| *number = if *number > most { 255 } else { 0 });
@@ -248,7 +249,7 @@ fn boxes_follow_the_exif_orientation_of_their_image() {
 
 #[test]
 fn boxes_and_masks_follow_crops_resizes_and_flips() {
-    // Bilinear resizes of a JPEG are exact to a pixel.
+    // A bilinear resize of a JPEG is exact to within a pixel.
     let (size, rect) = ((240, 320), [80, 60, 200, 160]);
     let sample = sample(size, rect).with("png", drawing(size, rect).to_jpeg(95).unwrap());
     for number in 0..16 {
@@ -436,7 +437,7 @@ fn a_transform_that_boxes_cannot_follow_is_an_error() {
         assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");
         assert!(error.to_string().contains("`Frame::redraw`"), "{error}");
     }
-    // Transforms of colour, erasing and other random transforms are followed.
+    // Transforms of colour and erasing do not move pixels, and boxes follow transforms that do.
     let augmented = column(8)
         .then(RandAugment::new(9, 20).unwrap())
         .then(RandomErasing::new(1.0).unwrap())

@@ -1,5 +1,5 @@
-//! Differences from Python's `webdataset`, as `docs/webdataset.md` lists them: odd shards, and how each
-//! library reads them. `differential.rs` tests what both read alike.
+//! The differences from Python's `webdataset` that `docs/webdataset.md` lists: unusual shards, and what each
+//! library reads from them. `differential.rs` tests the shards that both read alike.
 
 use crate::support::python::Python;
 use crate::support::read_samples;
@@ -7,11 +7,11 @@ use shardstream::codec::Decoder;
 use shardstream::{Error, Result, Sample, Value};
 use std::path::Path;
 
-/// A shard that `differences.py` writes, and how `webdataset` and this crate read it: samples with their
-/// fields or one decoded field, and errors.
+/// The name of a shard that `differences.py` writes; what `webdataset` reads from it; what this crate reads
+/// from it. Both are written as samples with their fields, or one decoded field, and errors.
 type Row = (&'static str, &'static str, &'static str);
 
-/// Some rows agree, although one would expect a difference.
+/// Some rows show agreement where a difference would be expected.
 const ROWS: &[Row] = &[
     ("cut_at_a_member.tar", "a: txt cls; b: txt", "a: txt cls; Truncated"),
     ("cut_in_a_header.tar", "a: txt cls; b: txt", "a: txt cls; Truncated"),
@@ -99,7 +99,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// How this crate reads a shard: the decoded value of `FIELD` where the shard has that single field.
+/// What this crate reads from a shard; if the shard has the single field `FIELD`, its decoded value.
 fn ours(path: &Path) -> String {
     let decoder = Decoder::new();
     #[cfg(feature = "image")]
@@ -121,7 +121,7 @@ fn ours(path: &Path) -> String {
     samples.map(|shown| shown.unwrap_or_else(|error| kind(&error))).collect::<Vec<_>>().join("; ")
 }
 
-/// Whether a row needs a feature that is not compiled in.
+/// Whether a row needs a feature that this build lacks.
 fn is_left_out(name: &str) -> bool {
     let gzip = name.ends_with(".gz") || name.starts_with("gz_");
     let image = ["pgm_", "png_", "jpg_"].iter().any(|kind| name.starts_with(kind));

@@ -1,5 +1,5 @@
-//! Comparison with other tools: Python's `webdataset` and GNU tar read what we write, and we read what they
-//! write as `webdataset` does.
+//! Compares with other tools: Python's `webdataset` and GNU tar read the shards that this crate writes, and
+//! this crate reads their shards as `webdataset` does.
 
 use crate::support::names::{ALIKE, HIDDEN};
 use crate::support::python::{Python, stdout_of};
@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Samples with names and sizes of all sorts that are also valid on a file system.
+/// Samples with various names and sizes. All names are valid on a file system.
 fn samples() -> Vec<Sample> {
     let mut samples: Vec<Sample> = (0..50)
         .map(|i| {
@@ -45,7 +45,7 @@ fn samples() -> Vec<Sample> {
     samples
 }
 
-/// The content of samples, in the order in which they are written.
+/// The content of samples, in the order in which the writer writes it.
 fn written<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> Content {
     let mut content = content(samples);
     content.iter_mut().for_each(|(_, fields)| fields.sort());
@@ -99,7 +99,7 @@ fn gnu_tar_reads_what_we_write() {
     assert_eq!(count_files(&out), count);
 }
 
-/// With plain names, our archive is the one that `webdataset` writes, byte for byte.
+/// For plain names, this crate and `webdataset` write the same bytes.
 #[test]
 #[ignore = "needs Python with webdataset: see CONTRIBUTING.md"]
 fn python_writes_the_same_bytes() {
@@ -115,7 +115,8 @@ fn text(alphabet: &'static [&'static str], length: std::ops::Range<usize>) -> im
     prop::collection::vec(prop::sample::select(alphabet), length).prop_map(|parts| parts.concat())
 }
 
-/// Every sample that the writer accepts reads back unchanged, here and in `webdataset`, in any locale.
+/// Every sample that the writer accepts is read back unchanged, by this crate and by `webdataset`, in any
+/// locale.
 #[test]
 #[ignore = "needs Python with webdataset: see CONTRIBUTING.md"]
 fn accepted_samples_read_back_here_and_in_python() {
@@ -179,7 +180,7 @@ fn we_read_what_gnu_tar_writes() {
     let mut files: Vec<String> =
         ["a.cls", "a.jpg", "b/c.d/e.txt", "b/README", "b/f.seg.png", "v/ g .txt"].map(String::from).to_vec();
     let mut shards = Vec::new();
-    // Each format allows longer names than the one before.
+    // Each format allows longer names than the previous one.
     for (format, key) in [
         ("v7", "k".repeat(90)),
         ("oldgnu", "猫/".repeat(50) + "k"),
@@ -188,7 +189,7 @@ fn we_read_what_gnu_tar_writes() {
         ("posix", vec!["d".repeat(60); 10].join("/")),
     ] {
         if format == "ustar" {
-            // Names that only GNU's formats can hold.
+            // The ustar and later runs leave out names that only GNU's formats can hold.
             fs::remove_dir_all(tree.join("猫")).unwrap();
             files.retain(|file| !file.starts_with('猫'));
         }
@@ -223,7 +224,7 @@ fn we_read_what_gnu_tar_writes() {
     }
 }
 
-/// `webdataset` splits names as the tables say.
+/// `webdataset` splits names into key and field as the tables `ALIKE` and `HIDDEN` say.
 #[test]
 #[ignore = "needs Python with webdataset: see CONTRIBUTING.md"]
 fn python_splits_names_as_the_tables_say() {
@@ -241,7 +242,7 @@ fn python_splits_names_as_the_tables_say() {
     }
 }
 
-/// GNU tar in a UTF-8 locale; prints that the test is skipped where it is missing.
+/// GNU tar in a UTF-8 locale. Panics without GNU tar.
 fn gnu_tar() -> impl Fn() -> Command {
     let tar = || {
         let mut tar = Command::new("tar");
@@ -257,7 +258,7 @@ fn count_files(dir: &Path) -> usize {
     fs::read_dir(dir).unwrap().map(|entry| count(entry.unwrap().path())).sum()
 }
 
-/// A decoded value, as `decode.py` prints it.
+/// A decoded value as JSON, in the form that `decode.py` prints.
 fn shown(value: &Value) -> Json {
     let array = |dtype: &str, shape: Json, bytes: &[u8]| {
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -281,7 +282,7 @@ fn shown(value: &Value) -> Json {
     }
 }
 
-/// Whether the decoder for a field is not compiled in.
+/// Whether this build lacks the decoder for a field.
 fn is_left_out(field: &str) -> bool {
     match field {
         "npz" => !cfg!(feature = "npz"),
@@ -291,7 +292,7 @@ fn is_left_out(field: &str) -> bool {
     }
 }
 
-/// A shard with values of all types, through the standard encoder.
+/// Writes a shard with values of all types, encoded by the standard encoder.
 fn write_values(shard: &Path) {
     let mut writer = TarWriter::new(Vec::new());
     for i in 0..5 {
@@ -325,7 +326,7 @@ fn write_values(shard: &Path) {
     fs::write(shard, writer.finish().unwrap()).unwrap();
 }
 
-/// Both libraries decode values alike, whichever encoded them.
+/// Both libraries decode values to the same result, no matter which one encoded them.
 #[test]
 #[ignore = "needs Python with webdataset: see CONTRIBUTING.md"]
 fn values_decode_as_in_python() {

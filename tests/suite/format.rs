@@ -1,4 +1,4 @@
-//! The rules of the format as tables: names, grouping, and the handling of damage.
+//! The rules of the format as tables: names of members, grouping into samples, and damage.
 
 use crate::support::names::{ALIKE, HIDDEN};
 use crate::support::{archive, content, files, member, read_bytes};
@@ -11,14 +11,14 @@ fn kind(error: &Error) -> String {
     kind.split(|c: char| !c.is_alphanumeric()).next().unwrap().to_owned()
 }
 
-/// The good samples, and the one error at the end.
+/// Splits results into the good samples and the error after them, if any.
 fn good_and_error(mut samples: Vec<Result<Sample>>) -> (Vec<Sample>, Option<Error>) {
     let error = samples.pop_if(|last| last.is_err()).map(Result::unwrap_err);
     (samples.into_iter().collect::<Result<_>>().expect("an error ends the shard"), error)
 }
 
 #[test]
-fn names() {
+fn member_names_are_split_into_key_and_field() {
     let hidden = HIDDEN.iter().map(|(name, _)| (*name, None));
     for (name, expected) in ALIKE.iter().copied().chain(hidden) {
         let samples: Vec<Sample> = read_bytes(&files(&[name])).into_iter().collect::<Result<_>>().unwrap();
@@ -28,7 +28,7 @@ fn names() {
     }
 }
 
-/// Members of an archive, and the resulting samples: keys with fields, or the kind of an error.
+/// The members of an archive; and the expected samples as keys with fields, or the kind of an error.
 type Grouping = (&'static [&'static str], &'static [&'static str]);
 
 const GROUPINGS: &[Grouping] = &[
@@ -70,17 +70,18 @@ fn directories_contribute_no_fields() {
     assert_eq!((good.len(), error.is_none()), (1, true));
 }
 
-/// Three samples `s0` to `s2` of the fields `cls` and `txt`: each member takes 1024 bytes, each sample 2048.
+/// An archive of three samples `s0` to `s2` with the fields `cls` and `txt`: 1024 bytes per member, 2048 per
+/// sample.
 fn sound() -> Vec<u8> {
     archive(&[0, 1, 2].map(|i| Sample::new(format!("s{i}")).with("cls", i).with("txt", "text")))
 }
 
-/// Damage: its name, the damaged bytes, the number of good samples, and the kind and offset of the error
-/// after them.
+/// A kind of damage: its name, the damaged archive, the expected number of good samples, and the kind and
+/// offset of the error after them.
 type Damage = (&'static str, Vec<u8>, usize, Option<(&'static str, u64)>);
 
-/// For those marked with a star, Python's `webdataset` reports no error, and mostly returns an incomplete
-/// sample.
+/// A star in the name marks damage for which Python's `webdataset` reports no error; it usually returns an
+/// incomplete sample.
 fn damages() -> Vec<Damage> {
     let cut = |length: usize| sound()[..length].to_vec();
     let with = |at: usize, byte: u8| {
@@ -146,7 +147,7 @@ fn damage_is_an_error_at_its_offset() {
     }
 }
 
-/// An archive cut to any length gives whole samples, then an error.
+/// An archive that is cut anywhere gives the samples before the cut whole, then an error.
 #[test]
 fn a_cut_anywhere_is_truncation() {
     let bytes = sound();

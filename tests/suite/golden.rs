@@ -1,11 +1,12 @@
-//! What must never change, between releases and between platforms: jobs that resume after an update would
-//! read some samples twice and others never, or could not continue at all.
+//! Orders, random numbers, digests and saved states that never change between releases or platforms.
+//! Otherwise, a job that resumes after an update would read some samples twice and others never, or could not
+//! resume.
 //!
-//! Orders, random numbers and digests are in `tests/golden/*.json`, states as they are saved in
-//! `tests/golden/states/`. `SHARDSTREAM_BLESS=1 cargo test --test suite golden` adds what is missing there,
-//! and changes nothing that is there. What has been in a release may not be changed by hand either: an order
-//! that differs is a mistake in the code. Where the text of states has changed on purpose, the new text is
-//! added beside the old ones, which must all still be restored.
+//! `tests/golden/*.json` has the orders, random numbers and digests; `tests/golden/states/` has the states as
+//! they were saved. `SHARDSTREAM_BLESS=1 cargo test --test suite golden` adds missing entries and never
+//! changes existing ones. Entries of a release must not be changed by hand either: if an order differs, the
+//! code is wrong. After a deliberate change of the text of states, the new text is added, and all old texts
+//! must still restore.
 
 use crate::support::versioned_source::{VersionedSource, counts};
 use serde_json::{Map, Value as Json};
@@ -29,7 +30,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-/// Compares named lines with those of the file.
+/// Compares named lists of lines with those in a file.
 #[derive(Default)]
 struct Golden {
     found: Map<String, Json>,
@@ -136,14 +137,14 @@ fn random_numbers() {
     golden.check("random_numbers.json");
 }
 
-/// A run of a loader.
+/// A loader, and how far it runs.
 struct Job {
     name: &'static str,
     loader: Loader<Batch<String>>,
     epoch: u64,
-    /// Number of batches after which an endless run stops.
+    /// Number of batches after which a run without an end is stopped; `None` if the run ends by itself.
     stop: Option<usize>,
-    /// Number of batches after which its state is compared.
+    /// Number of batches after which the state is compared.
     saved: usize,
 }
 
@@ -158,7 +159,7 @@ impl Job {
     }
 }
 
-/// Joins three items at a time, and does not save its state.
+/// Joins three items into one. It saves no state, so a restore feeds it the items again.
 #[derive(Default)]
 struct Joined(Vec<String>);
 
@@ -272,7 +273,7 @@ fn loaders() {
     golden.check("loaders.json");
 }
 
-/// The texts of the state of this name from all releases.
+/// All saved texts of the state `name`, one for each change of the text.
 fn saved(name: &str) -> Vec<(PathBuf, String)> {
     let paths = (1..).map(|number| folder().join(format!("states/{name}-{number}.json")));
     paths.map_while(|path| Some((path.clone(), fs::read_to_string(path).ok()?))).collect()

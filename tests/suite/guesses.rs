@@ -1,5 +1,5 @@
-//! 17 programs, as somebody who has read the README writes them: that they compile is the test. Those that
-//! did not, in the first guess, have a comment with that guess.
+//! 17 programs as somebody writes them who has only read the README. The test is that they compile. Where the
+//! first guess did not compile, a comment has that guess.
 
 use serde::Deserialize;
 use shardstream::prelude::*;
@@ -23,7 +23,7 @@ struct Meta {
     width: u32,
 }
 
-/// First guess: `sample.read("json")?`, which the compiler answers with `sample.json`.
+/// First guess: `sample.read("json")?`. The compiler's message suggests `sample.json`.
 fn reads_json_into_a_struct(shards: &str) -> Done {
     let dataset = Dataset::builder(shards).build()?;
     let loader = Loader::builder(dataset)
@@ -181,7 +181,7 @@ fn writes_shards(shards: &str) -> Done {
     Ok(())
 }
 
-/// First guess: `Cache::new("/mnt/ssd")?`, which the compiler answers with `builder`.
+/// First guess: `Cache::new("/mnt/ssd")?`. The compiler's message suggests `builder`.
 fn caches_what_it_reads(shards: &str) -> Done {
     use shardstream::store::Cache;
 
@@ -237,8 +237,8 @@ fn reads_on_an_executor(shards: &str) -> Done {
     })
 }
 
-/// First guess: `.shuffle(true).batch_size(64).num_workers(8).drop_last(true)`. The compiler names the
-/// methods that there are.
+/// First guess: `.shuffle(true).batch_size(64).num_workers(8).drop_last(true)`. The compiler's messages list
+/// similar methods.
 fn trains_for_some_epochs(shards: &str) -> Done {
     let dataset = Dataset::builder(shards).shuffle_shards(true).build()?;
     let loader =

@@ -1,4 +1,4 @@
-//! Small files whose decoding would take much memory or time are refused before it is taken.
+//! Small files that would take much memory or time to decode are refused before they take it.
 
 use shardstream::image::{Image, ImageError, ImageMode, Size};
 
@@ -6,7 +6,7 @@ fn segment(marker: u8, content: &[u8]) -> Vec<u8> {
     [&[0xff, marker], &(content.len() as u16 + 2).to_be_bytes()[..], content].concat()
 }
 
-/// The headers of a grey JPEG before its first scan.
+/// The headers of a grey JPEG, up to its first scan.
 fn jpeg(frame: u8, (height, width): (u16, u16), interval: u16) -> Vec<u8> {
     let size = [height.to_be_bytes(), width.to_be_bytes()].concat();
     let frame = segment(frame, &[&[8], &size[..], &[1, 1, 0x11, 0]].concat());
@@ -17,14 +17,14 @@ fn scan() -> Vec<u8> {
     segment(0xda, &[1, 1, 0, 0, 63, 0])
 }
 
-/// 134 MB of restart markers took 1.7 GB. Here are 2 MB.
+/// 2 MB of restart markers. With 134 MB, decoding once took 1.7 GB.
 #[test]
 fn restart_markers_take_no_memory() {
     let markers: Vec<u8> = (0..1 << 20).flat_map(|number: u32| [0xff, 0xd0 + (number % 8) as u8]).collect();
     let file = [jpeg(0xc0, (65535, 65535), 1), scan(), markers, b"\xff\xd9".to_vec()].concat();
     assert_eq!(Image::size_in(&file).unwrap(), Size { height: 65535, width: 65535 });
     assert!(Image::decode(&file, ImageMode::L8).is_err());
-    // All markers that a picture needs, and a limit below its size.
+    // As many markers as the picture needs, and a limit below the picture's size.
     let markers: Vec<u8> =
         (1..1 << 16).flat_map(|number: u32| [0xff, 0xd0 + ((number + 7) % 8) as u8]).collect();
     let file = [jpeg(0xc0, (2048, 2048), 1), scan(), markers, b"\xff\xd9".to_vec()].concat();
@@ -32,7 +32,7 @@ fn restart_markers_take_no_memory() {
     assert!(matches!(error, ImageError::TooLarge { .. }), "{error}");
 }
 
-/// A few bytes that claim a huge picture, of each format of the feature `image-formats`.
+/// A few bytes that claim a huge picture, in each format of the feature `image-formats`.
 #[cfg(feature = "image-formats")]
 #[test]
 fn other_formats_are_bounded_before_allocation() {
@@ -46,7 +46,7 @@ fn other_formats_are_bounded_before_allocation() {
     let picture = [&b"\x2c\0\0\0\0"[..], &side, &side, b"\0\x02\x02\x4c\x01\0\x3b"].concat();
     let gif = [b"GIF89a".to_vec(), [side, side].concat(), b"\x80\0\0\0\0\0\xff\xff\xff".to_vec(), picture];
     let qoi = [b"qoif".to_vec(), [wide.to_be_bytes(), wide.to_be_bytes()].concat(), vec![3, 0, 0xff]];
-    // A strip of all rows, in 8 bits of grey, uncompressed; its bytes are not there.
+    // One strip of all rows, in 8 bits of grey, uncompressed. The file ends before its bytes.
     let entries: [(u16, u32); 8] =
         [(256, wide), (257, wide), (258, 8), (259, 1), (262, 1), (273, 8), (278, wide), (279, wide * 9)];
     let entry = |(tag, value): (u16, u32)| {
@@ -76,12 +76,12 @@ fn progressive_files_are_bounded_in_scans_and_memory() {
     let error = Image::decode(&file(92), ImageMode::L8).unwrap_err();
     assert!(matches!(error, ImageError::TooManyScans { .. }), "{error}");
     assert!(error.to_string().contains("jpegtran"), "{error}");
-    // The coefficients take memory beside the pixels.
+    // A progressive file needs memory for its coefficients in addition to the pixels.
     let error = Image::decode(&file(2), ImageMode::L8).unwrap_err();
     assert!(matches!(error, ImageError::TooLarge { .. }), "{error}");
 }
 
-/// A canvas of 8 x 8 with a picture of 14000 x 14000 took 313 MB under a limit of 1 MB.
+/// A canvas of 8 x 8 with a picture of 14000 x 14000 once took 313 MB under a limit of 1 MB.
 #[test]
 fn a_webp_picture_is_as_large_as_its_canvas() {
     let chunk = |name: &[u8], content: &[u8]| {

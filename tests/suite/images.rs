@@ -1,4 +1,4 @@
-//! Images through transforms, compared with Pillow and with steps applied one by one.
+//! Transformed images, compared with Pillow and with the same steps applied one by one.
 
 use crate::support::python::Python;
 use proptest::prelude::*;
@@ -44,7 +44,7 @@ fn filter(name: &str) -> Filter {
     }
 }
 
-/// Applies the steps lazily, or each one immediately where `eager`.
+/// Applies the steps to a frame, which notes them for later; with `eager`, each step is carried out at once.
 fn transformed(file: &[u8], mode: ImageMode, steps: Vec<Step>, eager: bool) -> Result<Image, Error> {
     let apply = move |frame: &mut Frame<'_>, _: &mut Rng| {
         for step in &steps {
@@ -58,7 +58,7 @@ fn transformed(file: &[u8], mode: ImageMode, steps: Vec<Step>, eager: bool) -> R
     Transforms::new().then(apply).image(file, mode, &mut Rng::new(0, 0, 0))
 }
 
-/// The largest and the mean difference of two images.
+/// The largest and the mean difference between the values of two images.
 fn distance(image: &Image, wanted: &[u8]) -> (u8, f64) {
     let pixels = image.as_u8().unwrap();
     assert_eq!(pixels.len(), wanted.len());
@@ -73,13 +73,15 @@ fn tolerance(name: &str, steps: &[Step]) -> (u8, f64) {
     let turbo = cfg!(feature = "turbojpeg");
     match (name.ends_with("jpg"), filter) {
         (false, None | Some(Filter::Nearest)) => (0, 0.0),
-        // Overshoots are clipped between the passes over rows and columns, whose order differs.
+        // Pillow resizes rows and columns in the other order, so values that overshoot are clipped at another
+        // point.
         (false, Some(Filter::Bicubic | Filter::Lanczos)) if name == "bilevel.png" => (30, 5.0),
         (false, Some(Filter::Bicubic | Filter::Lanczos)) if name == "deep.png" => (15, 0.5),
         (false, Some(_)) => (1, 0.3),
-        // Pillow uses the same decoder.
+        // Pillow uses the same JPEG decoder.
         (true, None | Some(Filter::Nearest)) if turbo => (0, 0.0),
-        // Decoding a JPEG at a fraction of its size differs slightly from filtering it.
+        // The decoder shrinks a JPEG before the resize, which differs slightly from filtering the whole
+        // picture.
         (true, Some(Filter::Bilinear)) if turbo => (20, 1.3),
         (true, Some(_)) if turbo => (25, 1.6),
         (true, None) => (10, 1.8),
@@ -116,7 +118,7 @@ fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/codec/images")
 }
 
-/// The image files of other tests, by name.
+/// The names and contents of the image files in `tests/data/codec/images`.
 fn files() -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<_> = std::fs::read_dir(data())
         .unwrap()
@@ -128,12 +130,12 @@ fn files() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// A step, in fractions of the image it is applied to.
+/// A step, and its numbers as fractions of the image that it is applied to.
 fn step() -> impl Strategy<Value = (u8, [f64; 4])> {
     (0..10u8, any::<[u16; 4]>().prop_map(|numbers| numbers.map(|number| f64::from(number) / 65536.0)))
 }
 
-/// Converts fractions to steps for an image of this size.
+/// Turns fractions into steps for an image of this size.
 fn fit(steps: &[(u8, [f64; 4])], (mut width, mut height): (u32, u32)) -> Vec<Step> {
     let some = |most: u32, part: f64| 1 + (f64::from(most - 1) * part) as u32;
     let mut fitted = Vec::new();
@@ -155,7 +157,7 @@ fn fit(steps: &[(u8, [f64; 4])], (mut width, mut height): (u32, u32)) -> Vec<Ste
     fitted
 }
 
-/// Crops and flips a decoded image.
+/// Applies crops and flips to the pixels of a decoded image.
 fn by_hand(image: &Image, steps: &[Step]) -> Vec<u8> {
     let channels = image.mode().channels();
     let mut rows: Vec<Vec<&[u8]>> = image
@@ -208,10 +210,10 @@ proptest! {
         let noted = transformed(file, ImageMode::Rgb8, steps.clone(), false).unwrap();
         let done = transformed(file, ImageMode::Rgb8, steps.clone(), true).unwrap();
         prop_assert_eq!((noted.width(), noted.height()), (done.width(), done.height()));
-        // Fractions are summed in another order or over fewer pixels, and lazy steps may decode at a fraction
+        // The noted steps sum fractions in another order or over fewer pixels, and may decode at a fraction
         // of the size.
         let (worst, _) = distance(&noted, done.as_u8().unwrap());
-        // Bicubic and Lanczos have negative weights, so that a second resize amplifies a difference of 1.
+        // Bicubic and Lanczos filters have negative weights, so a second resize amplifies a difference of 1.
         let resizes = steps.iter().filter(|step| matches!(step, Step::Resize(..))).count();
         let most = match cfg!(feature = "turbojpeg") && name.ends_with("jpg") {
             true => 40,
@@ -221,7 +223,7 @@ proptest! {
     }
 }
 
-/// The upper left corner, which needs the least of the file.
+/// Decodes only the upper left pixel, which needs the fewest bytes of the file.
 fn corner(file: &[u8]) -> Result<Image, Error> {
     transformed(file, ImageMode::Rgb8, vec![Step::Crop(0, 0, 1, 1)], false)
 }
@@ -229,14 +231,14 @@ fn corner(file: &[u8]) -> Result<Image, Error> {
 #[test]
 fn a_truncated_file_is_an_error_even_outside_the_crop() {
     for (name, file) in files() {
-        // In text PNM, a truncated number is still a number.
+        // In text PNM, the digits of a number may be cut and still be a number.
         if name.starts_with("plain") {
             continue;
         }
         let whole = corner(&file).unwrap();
         for end in (0..file.len()).step_by(if file.len() > 1000 { 97 } else { 1 }).chain([file.len() - 1]) {
             if let Ok(image) = corner(&file[..end]) {
-                // Only bytes after the pixels may be missing.
+                // If a cut file decodes, the cut has removed only bytes after the pixels.
                 assert!(image == whole && !name.ends_with("jpg"), "{name} cut to {end} of {}", file.len());
                 assert!(Image::decode(&file[..end], ImageMode::Rgb8).is_ok(), "{name} {end}");
             }

@@ -1,4 +1,4 @@
-//! JPEG files with bad image data: truncated, spliced, with gaps or surplus bytes.
+//! JPEG files with damaged image data: truncated, spliced, with gaps or with surplus bytes.
 
 use crate::support::Every;
 use shardstream::collate::{Columns, ImageColumn};
@@ -22,12 +22,12 @@ fn corner(frame: &mut Frame<'_>, _: &mut Rng) -> Result<()> {
     Ok(frame.crop(0, 0, 8)?)
 }
 
-/// The upper left corner, cropped by transforms.
+/// The upper left corner, through a crop of `Transforms`.
 fn crop(file: &[u8]) -> Result<Image> {
     Transforms::new().then(corner).image(file, ImageMode::Rgb8, &mut Rng::new(0, 0, 0))
 }
 
-/// The upper left corner, cropped by an image column.
+/// The upper left corner, through a crop of an image column.
 fn batch(file: &[u8], verify: bool) -> Result<Vec<u8>> {
     let column = ImageColumn::new("jpg", 8).then(corner).verify(verify);
     let batch =
@@ -35,7 +35,7 @@ fn batch(file: &[u8], verify: bool) -> Result<Vec<u8>> {
     Ok(batch["image"].as_slice::<u8>()?.to_vec())
 }
 
-/// The start and end of each scan's data.
+/// The range of each scan's data in the file.
 fn scans(file: &[u8]) -> Vec<(usize, usize)> {
     let mut scans = Vec::new();
     let mut at = 2;
@@ -53,10 +53,10 @@ fn scans(file: &[u8]) -> Vec<(usize, usize)> {
     scans
 }
 
-/// Cameras and editors write bytes between segments and short Adobe segments, which libjpeg (and so Pillow)
-/// ignores.
+/// Cameras and editors write stray bytes and short Adobe segments between segments. libjpeg ignores them, and
+/// so does Pillow.
 #[test]
-fn what_libjpeg_ignores_between_segments_is_ignored() {
+fn stray_bytes_between_segments_are_ignored_as_in_libjpeg() {
     for name in NAMES {
         let file = file(name);
         let wanted = decode(&file).unwrap();
@@ -68,7 +68,7 @@ fn what_libjpeg_ignores_between_segments_is_ignored() {
             b"\xff\xee\0\x09Adobe\0d",
             b"x\xff\xee\0\x09Adobe\0dy",
         ] {
-            // Behind the first segment, and in front of the first scan.
+            // After the first segment, and before the header of the first scan.
             let first = 4 + usize::from(u16::from_be_bytes([file[4], file[5]]));
             let scan = scans(&file)[0].0;
             let header = (0..scan).rev().find(|at| file[*at..].starts_with(b"\xff\xda")).unwrap();
@@ -91,13 +91,13 @@ fn data_that_ends_early_is_an_error() {
             let cut = [&file[..end], EOI].concat();
             let found = [decode(&cut).is_ok(), crop(&cut).is_ok(), batch(&cut, true).is_ok()];
             assert_eq!(found, [found[0]; 3], "{name} {end}");
-            // The last symbol of the last scan may be completed by padding bits.
+            // Padding bits may complete the last symbol of the last scan.
             assert!(!found[0] || scans.len() > 1 && end + 4 >= file.len(), "{name} {end}");
         }
     }
 }
 
-/// An image of shapes and grain that depends on a seed.
+/// An image with shapes and grain, different for each seed.
 fn photo(seed: u64) -> Vec<u8> {
     let (mut rng, shift) = (Rng::new(seed, 0, 0), seed as f64);
     let mut pixels = Vec::new();
@@ -112,7 +112,7 @@ fn photo(seed: u64) -> Vec<u8> {
     Image::new(ImageMode::Rgb8, (120, 160), pixels).unwrap().to_jpeg(85).unwrap()
 }
 
-/// Damaged image data in which all markers are present.
+/// Three damaged files, all with their markers: a splice of two images, a gap, and a repetition.
 fn damaged(file: &[u8], other: &[u8], rng: &mut Rng) -> [Vec<u8>; 3] {
     let (start, end) = scans(file)[0];
     let (other_start, other_end) = scans(other)[0];
@@ -134,7 +134,7 @@ fn splices_and_gaps_are_errors() {
     let mut rng = Rng::new(9, 0, 0);
     let (file, other) = (photo(1), photo(2));
     assert!(file.len() > 6_000);
-    // The tail of another image, a gap, a repeated part.
+    // Number of undetected splices, gaps and repetitions.
     let mut unseen = [0; 3];
     for _ in 0..300 {
         for (file, unseen) in damaged(&file, &other, &mut rng).iter().zip(&mut unseen) {
@@ -143,12 +143,12 @@ fn splices_and_gaps_are_errors() {
             *unseen += usize::from(found);
         }
     }
-    // Damage that by chance decodes to the same number of blocks.
+    // A few damaged files decode, by chance, to the right number of blocks.
     assert!(unseen.iter().every(|unseen| *unseen <= 6), "{unseen:?} of 300");
 }
 
 #[test]
-fn data_left_over_is_an_error() {
+fn surplus_image_data_is_an_error() {
     let mut rng = Rng::new(3, 0, 0);
     for name in NAMES {
         let file = file(name);
@@ -158,7 +158,8 @@ fn data_left_over_is_an_error() {
                 let bytes: Vec<u8> = (0..length).map(|_| 1 + rng.below(254) as u8).collect();
                 let more = [&file[..end], &bytes, &file[end..]].concat();
                 let found = decode(&more);
-                // Up to seven surplus bytes may be in the decoder's buffer at the end.
+                // Up to seven surplus bytes may still be in the decoder's buffer at the end, so they are not
+                // noticed.
                 assert!(length <= 7 || found.is_err(), "{name} {start} {length}");
                 assert_eq!(found.is_ok(), crop(&more).is_ok(), "{name} {start} {length}");
                 assert!(found.map_or(true, |found| found == whole), "{name} {start} {length}");
@@ -167,7 +168,7 @@ fn data_left_over_is_an_error() {
     }
 }
 
-/// Files as other encoders write them.
+/// Fill bytes, trailing bytes and zeros, as other encoders write them.
 #[test]
 fn harmless_irregularities_are_read() {
     for name in NAMES {
@@ -188,7 +189,7 @@ fn harmless_irregularities_are_read() {
             ("fill bytes in front of markers", filled),
             ("bytes behind the end", [&file[..], b"a video", &[0xff, 0xd8, 0xff], &file[..]].concat()),
         ];
-        // libjpeg does not report where between scans it found them.
+        // libjpeg doesn't report the scan before which it found surplus zeros.
         if one_pass || cfg!(not(feature = "turbojpeg")) {
             for zeros in [1, 7, 8, 100] {
                 kinds.push(("zeros in front of the end", [&file[..end], &vec![0; zeros], EOI].concat()));
@@ -204,13 +205,14 @@ fn harmless_irregularities_are_read() {
     }
 }
 
-/// Whether or not the rest is verified, no part is made of data that the file does not have.
+/// If the data ends within the cropped part, the result is an error, with and without verification of the
+/// rest.
 #[test]
-fn data_that_ends_in_the_part_is_an_error_without_verification() {
+fn data_that_ends_within_the_crop_is_an_error_without_verification() {
     for name in NAMES {
         let file = file(name);
         let wanted = batch(&file, false).unwrap();
-        // In a file of several scans, a scan that is missing is accepted without verification.
+        // In a file with several scans, a missing scan is accepted without verification.
         let [(start, end)] = scans(&file)[..] else { continue };
         let (mut refused, mut read) = (0, 0);
         for cut in start..end {

@@ -1,4 +1,4 @@
-//! A document takes no more memory than its limit, whatever its text or its compressed bytes claim.
+//! A document takes no more memory than its limit, no matter what its text or its compressed bytes claim.
 
 use crate::support::Every;
 use crate::support::shards::{memory, write};
@@ -18,7 +18,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A list of this many bytes of small maps: a few bytes of text for hundreds of bytes of memory.
+/// About `bytes` bytes of text: a list of small maps, each of which takes hundreds of bytes of memory.
 fn bomb(bytes: usize) -> Vec<u8> {
     let mut text = br#"{"":0},"#.repeat(bytes / 7);
     text.insert(0, b'[');
@@ -45,7 +45,7 @@ fn a_field_is_refused_before_it_is_parsed() {
     let columns = Columns::new().with("x", Scalar::<i32>::new("json").at("/x"));
     let error = columns.collate([sample]).unwrap_err();
     assert!(format!("{error:#}").contains("a parsed JSON document of"), "{error:#}");
-    // A limit that is set holds for smaller documents too, and what fits is read.
+    // A lower limit refuses a smaller document too, and documents within the limit are read.
     let small = Decoder::new().max_size(1 << 20);
     assert!(small.decode_field("json", &bomb(1 << 20).into()).is_err());
     assert!(small.decode_field("json", &bomb(4 << 10).into()).is_ok());
@@ -55,7 +55,7 @@ fn a_field_is_refused_before_it_is_parsed() {
 }
 
 #[test]
-fn an_index_takes_memory_in_proportion_to_what_is_stored() {
+fn the_memory_of_an_index_is_proportional_to_its_stored_size() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index.json.gz");
     let head =
@@ -65,7 +65,7 @@ fn an_index_takes_memory_in_proportion_to_what_is_stored() {
     assert!(path.metadata().unwrap().len() < 200_000);
     let load = || Index::load(&Store::default(), path.to_str().unwrap()).unwrap_err();
     assert!(matches!(load().kind(), ErrorKind::TooLarge { what: SizeLimit::ParsedIndex, .. }), "{}", load());
-    // A document of the sizes that are written is read.
+    // A document with as many sizes as a large shard has is read.
     let sizes = format!("{}1", "123456,".repeat(400_000));
     let document = format!(
         r#"{{"wids_version":1,"shardlist":[{{"url":"a.tar","nsamples":400001,"filesize":99999999999,
@@ -89,9 +89,9 @@ fn an_index_claims_no_more_samples_than_the_shard_has_room_for() {
     assert_eq!(entry("a.tar.gz", 2000).unwrap(), 2000);
 }
 
-/// The compact form too.
+/// The limit also applies to the compact form of an index.
 #[test]
-fn a_compact_index_takes_memory_in_proportion_to_what_is_stored() {
+fn the_memory_of_a_compact_index_is_proportional_to_its_stored_size() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index.shidx.gz");
     let number = |mut number: usize| {
@@ -108,7 +108,7 @@ fn a_compact_index_takes_memory_in_proportion_to_what_is_stored() {
         [&length, &sum, content].concat()
     };
     let shapes = 40 << 20;
-    // A shard `a` with a layout of no fields and of shapes that are all empty.
+    // A shard `a` whose layout has no fields, and many shapes that are all empty.
     let shard = [&[4, 0, 0, 1, b'a', 0, 1, 0][..], &number(shapes), &vec![0; shapes]].concat();
     let document = [b"\x89SHIDX\r\n\x01".to_vec(), frame(&[1]), frame(&shard)].concat();
     std::fs::write(&path, gzip(&document)).unwrap();
@@ -116,9 +116,9 @@ fn a_compact_index_takes_memory_in_proportion_to_what_is_stored() {
     assert!(error.contains("it takes far more memory than its stored size"), "{error}");
 }
 
-/// A dataset of an index that has only a number, whatever it is: nothing is made for each sample.
+/// An index may claim any number of samples: a dataset allocates nothing per sample.
 #[test]
-fn a_dataset_of_any_number_of_samples_is_planned() {
+fn planning_a_dataset_allocates_nothing_per_sample() {
     let store = memory();
     let shards = write(&store, &[3, 3]);
     let shard = r#"{"url":"mem://train/00000N.tar","nsamples":1099511627776}"#;
@@ -134,7 +134,7 @@ fn a_dataset_of_any_number_of_samples_is_planned() {
     assert!(errors.iter().every(|error| matches!(error.kind(), ErrorKind::Stale { .. })), "{errors:?}");
 }
 
-/// An index of DALI is named.
+/// The error names DALI as the tool that wrote the index.
 #[test]
 fn an_index_of_another_tool_is_named() {
     let error = Index::from_json(b"v1.2 2\n512 1 0 1\njpg 512 10 a.jpg\n", "").unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! A loader returns the same batches on any threads, and every sample once or as an error.
+//! A loader returns the same batches with any number of threads, and every sample either once or as an error.
 
 use crate::support::Every;
 use crate::support::shards::{all_keys, dataset, key, keys, memory, put, sorted, url, write};
@@ -21,7 +21,7 @@ fn builder() -> shardstream::dataset::DatasetBuilder {
     dataset(&SIZES).streams(4).shuffle_shards(true).seed(42)
 }
 
-/// The key of each sample and a number drawn for it, after a nap of random length.
+/// Maps each sample to its key and a random number, after a pause of random length.
 fn augmented(dataset: Dataset) -> LoaderBuilder<(String, u64)> {
     let seed = dataset.seed();
     Loader::builder(dataset).shuffle(10).map(move |sample| {
@@ -34,15 +34,15 @@ fn collect<T>(batches: impl Iterator<Item = Result<Batch<T>>>) -> Vec<Vec<T>> {
     batches.map(|batch| batch.unwrap().into_items()).collect()
 }
 
-/// The batches of the asynchronous stream.
+/// All batches of a loader, through its asynchronous stream.
 async fn collect_stream<T: Send + 'static>(batches: Batches<Batch<T>>) -> Vec<Vec<T>> {
     batches.into_stream().map(|batch| batch.unwrap().into_items()).collect().await
 }
 
-/// Without threads, only what follows from bytes in memory is done ahead: samples are parsed, and the
-/// caller's functions are not called.
+/// Without threads, the loader parses samples ahead if their bytes are in memory, but it calls the caller's
+/// functions only for the requested batch.
 #[test]
-fn without_threads_functions_are_called_for_the_batch_that_is_asked_for() {
+fn without_threads_functions_are_called_only_for_the_requested_batch() {
     static FILTERED: AtomicUsize = AtomicUsize::new(0);
     static MAPPED: AtomicUsize = AtomicUsize::new(0);
     let filter = |_: &Sample| FILTERED.fetch_add(1, Relaxed) < usize::MAX;
@@ -100,10 +100,10 @@ fn seeds_and_epochs_change_the_order_and_the_random_numbers() {
     }
 }
 
-/// This order must never change: a job that resumes after an update would repeat some samples and lose
-/// others.
+/// This order must never change: otherwise, a job that resumes after an update would repeat some samples and
+/// lose others.
 #[test]
-fn golden() {
+fn the_order_of_a_loader_never_changes() {
     let dataset = dataset(&[3, 4, 2, 3]).streams(2).shuffle_shards(true).seed(42).build().unwrap();
     assert_eq!(
         keys(dataset.samples(0)).join(" "),
@@ -183,7 +183,7 @@ fn epochs_follow_each_other_and_are_reshuffled() {
     assert_eq!(last.iter().flatten().count(), SAMPLES, "there is no epoch after the last");
 }
 
-/// The keys and errors of each shard.
+/// The keys and errors of each shard, by its URL.
 type Found = BTreeMap<String, (Vec<String>, Vec<Error>)>;
 
 fn by_shard(samples: impl Iterator<Item = Result<Sample>>) -> Found {
@@ -245,8 +245,8 @@ fn damage_is_reported_and_other_samples_are_read() {
     assert!(matches!(error(5), (ErrorKind::DuplicateMember { .. }, 1024)), "{:?}", error(5));
     assert!(matches!(error(7), (ErrorKind::NotFound(_), 0)), "{:?}", error(7));
 
-    // Errors are at the same position in blocking and asynchronous reading, with and without threads. In a
-    // loader they take no slot.
+    // Errors are at the same positions in blocking and asynchronous reading, with and without threads. In a
+    // loader, errors take no slot.
     let shown =
         |sample: Result<Sample>| sample.map_or_else(|error| error.to_string(), |s| s.key().to_owned());
     let expected: Vec<String> = dataset.samples(0).results().map(shown).collect();
@@ -261,7 +261,7 @@ fn damage_is_reported_and_other_samples_are_read() {
 }
 
 #[test]
-fn an_error_or_panic_of_the_map_costs_one_sample() {
+fn an_error_or_panic_of_the_map_loses_one_sample() {
     for threads in [1, 4] {
         let items = Loader::builder(builder().build().unwrap()).threads(threads).map(|sample| {
             assert!(sample.key() != "03-017", "on purpose");

@@ -1,4 +1,4 @@
-//! Tests of the public API that can share one process.
+//! Tests of the public API that run in one process.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! Mixtures as documents: valid ones, and mistakes in others.
+//! Mixtures from documents: valid ones, and ones with mistakes.
 
 use crate::support::Every;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use shardstream::state::Changes;
 use shardstream::{ErrorKind, Result};
 use std::path::Path;
 
-/// Shards of 6 samples each.
+/// Writes shards of 6 samples each.
 fn write(directory: &Path, name: &str, shards: usize) {
     let pattern = format!("{}/{name}-%d.tar", directory.display());
     let mut writer = ShardWriter::builder(&pattern).max_count(6).build().unwrap();
@@ -107,7 +107,7 @@ fn a_document_describes_the_same_mix_as_the_builder() {
     let expected = mix.threads(0).batch(5).build().unwrap();
     assert_eq!(rows(&loader, 20), rows(&expected, 20));
     assert!(home.join("kept/code.json").exists(), "the index was kept where the document says");
-    // Everything that the order depends on is equal, so that a state of one restores with the other.
+    // Both loaders have the same order, so the state of one restores with the other.
     let state = loader.epochs(0).nth(7).unwrap().unwrap().state().unwrap().clone();
     let later: Vec<_> =
         expected.restore(&state).unwrap().take(9).map(|batch| batch.unwrap().into_items()).collect();

@@ -1,4 +1,5 @@
-//! Mixtures from the YAML files of webdataset and Energon, weights from sizes, and epochs of several passes.
+//! Mixtures from YAML files of webdataset and Energon; weights that follow from sizes; epochs with several
+//! passes.
 
 use crate::support::python::Python;
 use crate::support::root;
@@ -9,8 +10,8 @@ use shardstream::{ErrorKind, Result};
 use std::fs;
 use std::path::Path;
 
-/// The files of `tests/data/mixtures` beside prepared datasets: `web`, of 4 shards of 6 samples for training
-/// and one to test, and `books`, of 2 shards.
+/// The files in `tests/data/mixtures`, and two prepared datasets: `web` with 4 shards for training and one
+/// for tests, 6 samples each; and `books` with 2 shards.
 fn prepared() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let home = dir.path();
@@ -42,7 +43,7 @@ fn prepared() -> tempfile::TempDir {
     dir
 }
 
-/// Name, patterns relative to `home`, weight, passes and size of each dataset.
+/// For each dataset: its name, its patterns relative to `home`, its weight, passes and size.
 type Summary = (String, Vec<String>, u32, u64, Option<u64>);
 
 fn summary(mixture: &Mixture, home: &Path) -> Vec<Summary> {
@@ -79,7 +80,7 @@ fn metadatasets_are_read_as_energon_reads_them() {
     assert_eq!(split("energon_v1.yaml", "train"), (vec![web(2, 1), books(1, 1)], None));
     assert_eq!(split("energon_v1.yaml", "val"), (vec![test.clone()], None));
     assert_eq!(split("energon_v2.yaml", "val"), (vec![test], None));
-    // The shares of a blend in a blend are multiplied: 1/2, 1/2 * 1/4, and 1/2 * 3/4.
+    // The shares of nested blends are multiplied: 1/2, 1/2 * 1/4 and 1/2 * 3/4.
     let again = dataset("web-2", &WEB, 1, 1, Some(30));
     let other = dataset("books", &["books/books-1.tar"], 3, 1, Some(6));
     assert_eq!(split("energon_v2.yaml", "train"), (vec![web(4, 1), again, other], None));
@@ -93,14 +94,14 @@ fn an_epoch_of_a_metadataset_has_each_dataset_as_often_as_it_says() {
     let mixture = Mixture::load_split(dir.path().join("energon_v2.yaml"), "epochs").unwrap();
     let (counts, texts) = counts_of_an_epoch(&mixture);
     assert_eq!(counts, [("books".to_owned(), 3 * 12), ("web".to_owned(), 30)]);
-    // In proportion to 36 : 30 from the beginning to the end.
+    // Each third of the epoch has books and web in the ratio 36 : 30.
     for start in [0, 22, 44] {
         let books = texts[start..start + 22].iter().filter(|text| *text == "books").count();
         assert!((10..=14).contains(&books), "{books} of 22 from {start} on");
     }
 }
 
-/// Number of samples of each dataset in an epoch, and the datasets in order.
+/// The number of samples of each dataset in an epoch, and the dataset of each sample in order.
 fn counts_of_an_epoch(mixture: &Mixture) -> (Vec<(String, usize)>, Vec<String>) {
     let stages = NamedStages::new().with("text", |samples| {
         samples.decode(Decoder::new()).map(|mut sample| sample.take::<String>("txt"))
@@ -136,7 +137,7 @@ fn webdataset_reads_the_same_shards_of_a_specification() {
 }
 
 #[test]
-fn what_a_metadataset_cannot_have_is_named_with_its_line() {
+fn unsupported_keys_of_a_metadataset_are_named_with_their_line() {
     let dir = prepared();
     let home = dir.path();
     let text = fs::read_to_string(home.join("energon_v2.yaml")).unwrap();
@@ -163,7 +164,7 @@ fn what_a_metadataset_cannot_have_is_named_with_its_line() {
         "train",
         "line 8: `shuffle_over_epochs_multiplier` is not supported",
     );
-    // Without shuffling, which is not the same as its default.
+    // Without the key, shuffling has a default. `null` disables it, which is refused.
     let why = "line 8: `shuffle_over_epochs_multiplier` is not supported";
     wrong("multiplier: 1", "multiplier: null", "train", why);
     wrong("weight: 1", "weight: 010", "train", "line 7: `weight` is `010`: leave its leading zeros out");
@@ -185,7 +186,7 @@ fn what_a_metadataset_cannot_have_is_named_with_its_line() {
     );
     refused(Mixture::load_split("mixture.toml", "val"), "mixture.toml is no metadataset");
     refused(Mixture::from_yaml("x: 1"), "line 1: it is neither a specification of webdataset");
-    // What is wrong in another file names it, and its line.
+    // An error in another file names that file and its line.
     let inner = fs::read_to_string(home.join("inner/both.yaml")).unwrap();
     fs::write(home.join("inner/both.yaml"), inner.replace("weight: 3", "weight: -3")).unwrap();
     let why = "inner/both.yaml: line 9: a `weight` of -3";
@@ -206,7 +207,7 @@ fn excluded_shards_are_left_out_and_excluded_samples_are_an_error() {
     fs::write(&split, text.replace("exclude: [web-4.tar]", "exclude: [web-4.tar/web024]")).unwrap();
     let why = "excluded.yaml: line 6: excluded samples, such as `web-4.tar/web024`, are not";
     refused(Mixture::load(home.join("few.yaml")), why);
-    // The same in a directory, where the names of shards have a `/` as well.
+    // The same with a shard in a subdirectory, whose name contains a `/`.
     fs::create_dir(home.join("web/part")).unwrap();
     fs::rename(home.join("web/web-4.tar"), home.join("web/part/web-4.tar")).unwrap();
     let info = home.join("web/.nv-meta/.info.json");
@@ -232,7 +233,7 @@ fn a_metadataset_that_contains_itself_by_another_path_is_an_error() {
         home.join("inner/../inner/../a.yaml").display(),
     );
     refused(Mixture::load(home.join("a.yaml")), &why);
-    // Each file is another one.
+    // A long chain of different files, so there is no circle.
     for depth in 0..100 {
         fs::write(home.join(format!("deep{depth}.yaml")), referring(&format!("deep{}.yaml", depth + 1)))
             .unwrap();
@@ -266,7 +267,7 @@ fn weights_follow_from_sizes_and_a_temperature() {
         Ok(datasets.iter().map(|dataset| dataset["weight"].as_u64().unwrap()).collect())
     };
     let of = |temperature: &str, more: &str| weights(document(temperature, more).unwrap());
-    // The index has 30 samples of the web.
+    // `web` has 30 samples in its index.
     assert_eq!(of("1.0", "size = 12").unwrap(), [5, 2]);
     assert_eq!(of("2", "size = 120").unwrap(), [1, 2]);
     assert_eq!(of("inf", "size = 1").unwrap(), [1, 1]);

@@ -1,4 +1,4 @@
-//! Files that are no shards: each is an error that says what it is, and no policy skips it as damage.
+//! Files that are not shards. The error names what each file is, and no policy skips it as damage.
 
 use crate::support::shards::{memory, put};
 use crate::support::{archive, read_samples};
@@ -57,13 +57,13 @@ fn each_file_says_what_it_is() {
         let indexed = Index::builder().build(&ShardList::from_urls([path.to_str().unwrap()])).unwrap_err();
         assert_eq!(indexed.kind().name(), *kind, "{name}: {indexed:#}");
     }
-    // Zeros alone are an archive without samples.
+    // A file of zeros is an archive without samples.
     fs::write(dir.path().join("zeros.tar"), [0; 10_240]).unwrap();
     assert!(read_samples(&dir.path().join("zeros.tar")).is_empty());
 }
 
 #[test]
-fn no_policy_skips_them() {
+fn no_policy_skips_files_that_are_not_archives() {
     let store = memory();
     put(&store, "mem://b/0.tar", &sound());
     put(&store, "mem://b/1.tar", LFS);
@@ -82,9 +82,9 @@ fn no_policy_skips_them() {
     }
 }
 
-/// What is given as shards and is none is named, before anything is read.
+/// A name that cannot be a shard is an error before anything is read.
 #[test]
-fn names_that_stand_for_no_shard() {
+fn names_that_cannot_be_shards_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let build = |pattern: String| Dataset::builder(pattern).topology(Topology::single()).build();
@@ -112,10 +112,10 @@ fn names_that_stand_for_no_shard() {
     assert!(error.to_string().contains("/dev/stdin"), "{error}");
 }
 
-/// Opening a named pipe waits for a writer, which may never come.
+/// Opening a named pipe would wait for a writer, possibly for ever.
 #[cfg(unix)]
 #[test]
-fn a_named_pipe_is_no_shard() {
+fn a_named_pipe_is_refused_as_a_shard() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.tar");
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -125,9 +125,9 @@ fn a_named_pipe_is_no_shard() {
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
 }
 
-/// A missing field is an error that shows the fields that are there, so that dots in a key are seen.
+/// The error for a missing field lists the sample's fields, which shows that the key has dots.
 #[test]
-fn a_key_with_dots_is_seen_in_the_error() {
+fn the_error_for_a_missing_field_reveals_a_key_with_dots() {
     let mut bytes = crate::support::member("scan 22.05.png", tar::EntryType::Regular, b"x");
     bytes.extend([0; 1024]);
     let sample = crate::support::read_bytes(&bytes).remove(0).unwrap();

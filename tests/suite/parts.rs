@@ -1,4 +1,4 @@
-//! Parts of a dataset: disjoint, complete, of known lengths, and chosen without a request.
+//! Parts of a dataset are disjoint and complete, have known lengths, and are chosen without any request.
 
 use crate::support::shards::{all_keys, keys, sorted};
 use crate::support::versioned_source::{VersionedSource, url};
@@ -34,7 +34,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn parts_whose_bounds_follow_each_other_have_each_sample_once(
+    fn adjacent_parts_have_each_sample_once(
         sizes in prop::collection::vec(0usize..15, 1..6),
         (kind, selected) in (0usize..3, any::<bool>()),
         cut in prop::collection::vec(0.0..1.0f64, 1..4),
@@ -64,14 +64,14 @@ proptest! {
         for pair in bounds.windows(2) {
             match dataset(pair[0], pair[1]).build() {
                 Ok(_) => all.extend(read(dataset(pair[0], pair[1]))),
-                // A part may have no sample.
+                // A part without samples is refused.
                 Err(error) => prop_assert!(matches!(error.kind(), ErrorKind::Config(_)), "{}", error),
             }
         }
         let is_read = |key: &String| !selected || even(&Sample::new(key.as_str()));
         let expected: Vec<String> = all_keys(&sizes).into_iter().filter(is_read).collect();
         prop_assert_eq!(sorted(all), sorted(expected));
-        // A smaller part is within a larger one of the same beginning.
+        // With the same start, a smaller part is a subset of a larger one.
         if let (Ok(_), Ok(_)) = (dataset(0.0, bounds[1]).build(), dataset(0.0, 1.0).build()) {
             let (small, large) = (read(dataset(0.0, bounds[1])), read(dataset(0.0, 1.0)));
             prop_assert!(small.iter().all(|key| large.binary_search(key).is_ok()));
@@ -80,7 +80,7 @@ proptest! {
 }
 
 #[test]
-fn a_key_is_in_one_part_whatever_other_samples_there_are() {
+fn the_part_of_a_key_does_not_depend_on_other_samples() {
     let (small, large) = (VersionedSource::of(&[9]), VersionedSource::of(&[9, 30, 4]));
     let train = |source: &Arc<VersionedSource>, shards| {
         let part = DatasetPart::by_key(keys_of(source, shards), 0.0..0.5);
@@ -101,7 +101,7 @@ fn a_part_is_read_in_any_order_and_is_part_of_the_state() {
     assert_eq!(expected.len(), 5 + 10 + 2);
     assert_eq!(read(half().shuffle_shards(true)), expected);
     assert_eq!(read(half().sampler(Sampler::permuted())), expected);
-    // Other shards are not opened: they may be missing.
+    // The shards outside the part are not opened, so they may be missing.
     let first = dataset(DatasetPart::range(2..12));
     source.remove(&url(2));
     assert_eq!(read(first).len(), 10);
@@ -123,7 +123,7 @@ fn a_part_is_read_in_any_order_and_is_part_of_the_state() {
 }
 
 #[test]
-fn parts_that_make_no_sense_are_refused() {
+fn invalid_parts_are_refused() {
     let source = VersionedSource::of(&[10, 20]);
     let refused = |dataset: DatasetBuilder| dataset.build().map(drop).unwrap_err().to_string();
     let of = |part| refused(source.dataset(2).index(index(&source, 2)).part(part));
@@ -140,9 +140,9 @@ fn parts_that_make_no_sense_are_refused() {
     assert!(refused(newer).contains("`shardstream index build --keys`"));
 }
 
-/// The opposite case, a part of an index of selected samples by the keys of all, is no error: see above.
+/// The reverse is allowed and tested above: an index of selected samples, with the keys of all samples.
 #[test]
-fn keys_of_some_samples_choose_no_part_of_all() {
+fn keys_of_selected_samples_cannot_choose_a_part_of_all_samples() {
     let source = VersionedSource::of(&[10, 20]);
     let even = |sample: &Sample| sample.key().as_bytes().last().is_some_and(|last| last % 2 == 0);
     let some = || Index::builder().store(source.store()).select("even", even);

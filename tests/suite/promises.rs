@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// The cells of the rows of all tables, without headers.
+/// The cells of all table rows of a page, without headers.
 fn rows(page: &str) -> Vec<Vec<&str>> {
     let lines: Vec<&str> = page.lines().collect();
     let mut rows = Vec::new();
@@ -16,14 +16,14 @@ fn rows(page: &str) -> Vec<Vec<&str>> {
     rows
 }
 
-/// The references in a text, `FILE` or `FILE: TEST, TEST`.
+/// The references in a text, as `FILE` or `FILE: TEST, TEST`.
 fn references(text: &str) -> Vec<&str> {
     let roots = ["src/", "crates/", "tests/", "fuzz/", "examples/", "python/", ".ci/"];
     let code = text.split('`').skip(1).step_by(2);
     code.filter(|code| roots.iter().any(|root| code.starts_with(root))).collect()
 }
 
-/// Returns what is wrong with a reference.
+/// What is wrong with a reference; `None` if the file and its tests exist.
 fn fault(reference: &str) -> Option<String> {
     let (file, tests) = reference.split_once(": ").unwrap_or((reference, ""));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
@@ -38,7 +38,7 @@ fn fault(reference: &str) -> Option<String> {
     Some(format!("{file} has no test {test}"))
 }
 
-/// Whether a file has a test of this name: a function below `#[test]`, attributes and comments.
+/// Whether a Rust file has a test of this name: a function after `#[test]`, other attributes and comments.
 fn is_test(text: &str, name: &str) -> bool {
     let Some(at) = text.find(&format!("fn {name}(")) else { return false };
     let above = text[..at].trim_end().trim_end_matches("async").lines().rev().map(str::trim);
@@ -47,7 +47,7 @@ fn is_test(text: &str, name: &str) -> bool {
         .any(|line| line.contains("test]"))
 }
 
-/// The same of a file for pytest.
+/// Whether a pytest file has a test of this name.
 fn is_python_test(text: &str, name: &str) -> bool {
     name.starts_with("test_") && text.contains(&format!("\ndef {name}("))
 }

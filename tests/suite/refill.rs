@@ -1,5 +1,5 @@
-//! What a restore requests: the samples that were left in the shuffle buffer are scattered over many shards,
-//! and are requested together.
+//! The requests of a restore. The samples of the shuffle buffer are scattered over many shards, and are
+//! requested together.
 
 use crate::support::archive;
 use crate::support::server::{Reply, Request, Server};
@@ -13,13 +13,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const SHARDS: usize = 40;
-/// Samples of a shard, and the bytes of each.
+/// Number of samples per shard, and the bytes of each.
 const SAMPLES: usize = 3;
 const SIZE: usize = 20_000;
 /// Number of samples in the shuffle buffer.
 const BUFFER: usize = 9;
 
-/// How long to wait for what should happen at once, on a machine under load.
+/// A time limit that also suffices on a machine under load.
 const LONG: Duration = Duration::from_secs(60);
 
 fn path(shard: usize) -> String {
@@ -35,22 +35,22 @@ fn bytes(shard: usize) -> Vec<u8> {
     archive(&(0..SAMPLES).map(sample).collect::<Vec<_>>())
 }
 
-/// Which requests are under way, and how many should be before any of them is answered.
+/// The requests without a response yet, and how many there must be before any is answered.
 #[derive(Default)]
 struct Held {
-    /// Number of requests without an answer, and the largest number so far.
+    /// The current and the largest number of requests without a response.
     under_way: usize,
     most: usize,
-    /// Requests are answered once as many are under way; after that, no longer held.
+    /// Once this number of requests wait, all of them and all later ones are answered.
     wanted: usize,
-    /// Whether as many never came.
+    /// Whether `wanted` requests did not arrive in time.
     is_late: bool,
-    /// Whether none is answered, whatever comes.
+    /// Whether no request is answered for now.
     closed: bool,
     requests: Vec<(String, Option<(usize, usize)>)>,
 }
 
-/// A server of the shards that can hold its answers back, and fail.
+/// A server of the shards that can withhold its responses, and fail.
 struct Shelf {
     shards: usize,
     server: Server,
@@ -58,7 +58,7 @@ struct Shelf {
 }
 
 impl Shelf {
-    /// `script` may answer a request in another way.
+    /// A server whose `script` may replace the response to a request.
     fn new(script: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> Self {
         Self::of(SHARDS, script)
     }
@@ -96,7 +96,7 @@ impl Shelf {
         changed
     }
 
-    /// Holds the next answers back until `wanted` requests are under way.
+    /// Withholds responses until `wanted` requests wait.
     fn hold(&self, wanted: usize) {
         self.held(|held| {
             *held = Held { wanted, closed: held.closed, under_way: held.under_way, ..Held::default() };
@@ -111,7 +111,7 @@ impl Shelf {
         Index::builder().build(&self.list()).unwrap()
     }
 
-    /// A loader whose store has measured nothing yet.
+    /// A loader with a new store, which has not measured any latency yet.
     fn loader(&self, index: Option<&Index>, store: StoreBuilder) -> Loader<Batch<Sample>> {
         self.loader_with(BUFFER, index, store)
     }
@@ -133,7 +133,7 @@ fn store() -> StoreBuilder {
     Store::builder().budget(Budget::new(64, 64 << 20)).retries(2).retry_pause(Duration::from_millis(1))
 }
 
-/// Keys, contents and states of the batches, in order.
+/// The keys and contents of a batch's samples, and the state after it.
 type ReadBatch = (Vec<(String, Vec<u8>)>, State);
 
 fn read(batches: Batches<Batch<Sample>>) -> Vec<ReadBatch> {
@@ -146,10 +146,10 @@ fn read(batches: Batches<Batch<Sample>>) -> Vec<ReadBatch> {
     batches.map(batch).collect()
 }
 
-/// Number of batches before a state whose buffer is scattered over many shards.
+/// Number of batches before the saved state. Its buffer is scattered over many shards.
 const TAKEN: usize = 15;
 
-/// Number of shards, of those that were read to their ends before the state, of which samples are left.
+/// Number of shards that were read to their ends before the state and still have samples in its buffer.
 fn scattered(loader: &Loader<Batch<Sample>>, rest: &[ReadBatch]) -> usize {
     let finished = (TAKEN * 4 + BUFFER - 1) / SAMPLES;
     let plan = loader.datasets().next().unwrap().plan().stream(0, 0);
@@ -162,8 +162,8 @@ fn scattered(loader: &Loader<Batch<Sample>>, rest: &[ReadBatch]) -> usize {
     left
 }
 
-/// Waits until `left` requests have no answer and some time has passed. Returns those for shards behind the
-/// one that was being read, and lets all be answered.
+/// Waits until `left` requests have no response, and 200 ms more. Then lets all be answered, and returns the
+/// requested shards that come after the current one.
 fn requested_behind(loader: &Loader<Batch<Sample>>, shelf: &Shelf, left: usize) -> Vec<String> {
     let plan = loader.datasets().next().unwrap().plan().stream(0, 0);
     let behind: Vec<_> =
@@ -188,7 +188,7 @@ fn a_restore_requests_the_samples_of_its_buffers_together() {
         assert_eq!(whole.len(), SHARDS * SAMPLES / 4);
         let loader = shelf.loader(index, store());
         let left = scattered(&loader, &whole[TAKEN..]);
-        // No request is answered before all are under way.
+        // No request is answered before all requests have arrived.
         shelf.held(|held| held.closed = true);
         shelf.hold(left);
         let mut batches = loader.restore(&whole[TAKEN - 1].1).unwrap();
@@ -206,7 +206,8 @@ fn a_restore_requests_the_samples_of_its_buffers_together() {
     }
 }
 
-/// More shards than a restore opens at a time: the window moves over them, and loses and repeats none.
+/// The buffer has samples of more shards than a restore opens at a time. Each shard is opened once, as others
+/// are finished.
 #[test]
 fn a_restore_of_more_than_64_open_shards_reads_each_once() {
     let (shelf, buffer, taken) = (Shelf::of(200, |_| None), 150, 75);
@@ -233,7 +234,7 @@ fn a_restore_of_more_than_64_open_shards_reads_each_once() {
     }
 }
 
-/// One connection, little memory: the requests come one after the other, and nobody waits for ever.
+/// With one connection and little memory, a restore makes one request after the other, and does not deadlock.
 #[test]
 fn a_restore_keeps_to_the_budget() {
     let shelf = Shelf::new(|_| None);
@@ -251,7 +252,7 @@ fn a_restore_keeps_to_the_budget() {
 
 #[test]
 fn a_range_of_a_restore_that_fails_is_retried_or_named() {
-    // The shards whose requests fail once, and always.
+    // The shard whose next request fails, and the shard whose requests always fail.
     let failing: Arc<Mutex<(Option<String>, Option<String>)>> = Arc::default();
     let shelf = Shelf::new({
         let failing = Arc::clone(&failing);
@@ -267,7 +268,7 @@ fn a_range_of_a_restore_that_fails_is_retried_or_named() {
     let state = &whole[TAKEN - 1].1;
     shelf.hold(0);
     assert!(read(shelf.loader(Some(&index), store()).restore(state).unwrap()) == whole[TAKEN..]);
-    // In the order of the requests, which is that of the samples.
+    // Requests are made in the order of the samples.
     let requested = shelf.held(|held| held.requests.clone());
     let middle = requested[2].0.clone();
 
@@ -317,7 +318,7 @@ fn dropping_a_restore_cancels_its_requests() {
     }
 }
 
-/// Requests give their memory back when their tasks have ended.
+/// Waits until exactly `bytes` are in use: a request returns its memory when its task ends.
 fn assert_in_use(budget: &Budget, bytes: u64) {
     let begun = Instant::now();
     while budget.in_use() != bytes {
@@ -326,9 +327,9 @@ fn assert_in_use(budget: &Budget, bytes: u64) {
     }
 }
 
-/// `start` begins to read, and stops where the loader would wait for the trainer.
+/// `start` reads ahead without a consumer, and stops when the queues are full.
 #[test]
-fn batches_are_read_before_they_are_asked_for() {
+fn start_reads_batches_before_the_first_is_requested() {
     let shelf = Shelf::new(|_| None);
     let index = shelf.index();
     let whole = read(shelf.loader(Some(&index), store()).epoch(0));
@@ -355,7 +356,7 @@ fn batches_are_read_before_they_are_asked_for() {
     let mut batches = loader().epoch(0);
     batches.start();
     batches.start();
-    // Until nothing changes any more.
+    // Waits until the number of mapped samples stays the same for 300 ms.
     let settled = || {
         let (mut last, mut since, begun) = (0, Instant::now(), Instant::now());
         while since.elapsed() < Duration::from_millis(300) || last == 0 {

@@ -1,5 +1,5 @@
-//! Ranks of tensor and pipeline parallelism: the ranks of one data-parallel rank read the same samples, and
-//! all data-parallel ranks together read everything once.
+//! Tensor and pipeline parallelism: ranks with the same data-parallel rank read the same samples, and all
+//! data-parallel ranks together read every sample once.
 
 use crate::support::Every;
 use crate::support::shards::{all_keys, sorted};
@@ -10,10 +10,10 @@ use shardstream::{Digest, Result, State};
 use std::sync::Arc;
 
 const SIZES: [usize; 8] = [7, 12, 3, 9, 6, 2, 14, 7];
-/// Items of a batch of all ranks.
+/// Number of items in a batch of all ranks together.
 const GLOBAL: usize = 12;
 
-/// A mapped sample: its key, and a random number.
+/// The key of a sample, and a random number.
 type Item = (String, u64);
 
 fn loader(source: &Arc<VersionedSource>, indexed: bool, topology: Topology) -> Loader<Batch<Item>> {
@@ -28,14 +28,15 @@ fn collect(batches: impl Iterator<Item = Result<Batch<Item>>>) -> Vec<Vec<Item>>
     batches.map(|batch| batch.unwrap().into_items()).collect()
 }
 
-/// Two layouts of eight ranks as four data-parallel ranks: neighbours read the same, or ranks four apart do.
+/// Two layouts of eight ranks with four data-parallel ranks: in the first, neighbouring ranks read the same;
+/// in the second, ranks at a distance of four do.
 fn layouts() -> [Vec<Topology>; 2] {
     let rank = |rank, group| Topology::new(rank, 8).unwrap().with_data_parallel(group, 4).unwrap();
     [(0..8).map(|r| rank(r, r / 2)).collect(), (0..8).map(|r| rank(r, r % 4)).collect()]
 }
 
 #[test]
-fn ranks_of_a_group_read_alike_and_groups_share_the_data() {
+fn ranks_of_a_group_read_the_same_samples_and_groups_share_the_dataset() {
     let source = VersionedSource::of(&SIZES);
     for indexed in [false, true] {
         let groups: Vec<_> = (0..4)
@@ -88,7 +89,7 @@ fn states_resume_on_other_groups_of_ranks() {
         assert_eq!(State::merge(states.into_iter().rev()).unwrap(), whole);
         let rest = loader(&source, true, Topology::single()).restore(&whole).unwrap();
         assert_eq!(collect(rest), alone[2..]);
-        // Two data-parallel ranks of three ranks each.
+        // Two data-parallel ranks, each on three ranks.
         for rank in 0..6 {
             let topology = Topology::new(rank, 6).unwrap().with_data_parallel(rank / 3, 2).unwrap();
             let rest = collect(loader(&source, true, topology).restore(&whole).unwrap());
@@ -111,7 +112,8 @@ fn streams_must_be_a_multiple_of_the_data_parallel_ranks() {
     assert_eq!(build(1, 2, 4).unwrap().streams(), [1, 3]);
     let error = build(2, 3, 4).unwrap_err().to_string();
     assert!(error.contains("3 readers (3 data-parallel ranks with 1 workers each)"), "{error}");
-    // The default number of streams follows them, and two shards feed two replicas of three ranks.
+    // The default number of streams depends on the number of data-parallel ranks, so that two shards suffice
+    // for two of them, on three ranks each.
     let topology = Topology::new(5, 6).unwrap().with_data_parallel(1, 2).unwrap();
     assert_eq!(source.dataset(2).topology(topology).build().unwrap().streams().len(), 1);
     let error = source.dataset(1).topology(topology).build().unwrap_err().to_string();

@@ -1,4 +1,5 @@
-//! States that a loader refuses, with its messages; and no document makes a loader panic or run forever.
+//! States that a loader refuses, with the texts of the errors. No document makes a loader panic or run for
+//! ever.
 
 use crate::support::versioned_source::{VersionedSource, counts, shard, url};
 use futures::StreamExt;
@@ -45,7 +46,7 @@ fn a_state_of_another_job_is_refused_with_the_difference() {
         (here(list([1, 0, 2, 3, 4, 5, 6, 7])), "names or their order have changed"),
         (here(source.dataset(7).streams(4).seed(42)), "the number of shards is 8 in the state, and 7 here"),
         (here(dataset(&source).shuffle_shards(false)), "shuffled in the state, and listed here"),
-        // The default number of streams follows from the order.
+        // With the listed order, the default is one stream: the difference of the order is reported.
         (here(dataset(&source).shuffle_shards(false).streams(1)), "shuffled in the state, and listed here"),
         (
             here(dataset(&source).keep_shards(true)),
@@ -89,7 +90,7 @@ fn a_state_of_another_job_is_refused_with_the_difference() {
         counted(&[7, 12, 3, 9, 6, 1, 14, 6]).restore(&indexed),
         &["sizes, counts or versions of shards have changed"],
     );
-    // An epoch that repeats samples to fill the last step is another sequence.
+    // An epoch that repeats samples to fill its last step is another sequence of samples.
     let repeating = counting(&SIZES).last_batch(LastBatch::Repeat).build().unwrap();
     let repeated = taken(repeating.epoch(0), 3);
     let what = "repeated to fill the last step";
@@ -160,7 +161,7 @@ fn states_cover_only_returned_batches_on_any_threads() {
     }
 }
 
-/// The random numbers of samples depend on the numbers of their shards.
+/// The random numbers of a sample depend on its shard's number.
 #[test]
 fn the_same_shards_under_other_numbers_are_refused() {
     let source = VersionedSource::of(&SIZES);
@@ -190,7 +191,7 @@ fn streams_that_are_missing_are_named() {
     refused(rank(1, 2).restore(&states[0]), &whys);
     refused(rank(0, 1).restore(&states[0]), &whys);
     assert!(rank(1, 2).restore(&states[1]).is_ok());
-    // The state of one rank of two has all streams that a rank of four needs.
+    // A rank of four reads one of the two streams of a rank of two.
     assert!(rank(2, 4).restore(&states[0]).is_ok());
     let whole = State::merge(states).unwrap();
     for (ranks, number) in [(1, 0), (2, 1), (4, 3)] {
@@ -198,7 +199,7 @@ fn streams_that_are_missing_are_named() {
     }
 }
 
-/// A loader of one rank of two, without an index, in the order of the list.
+/// The loader of one of two ranks, without an index, with the shards in the order of the list.
 fn rank_of_two(
     source: &Arc<VersionedSource>,
     shards: usize,
@@ -219,7 +220,7 @@ fn ranks_with_other_batch_sizes_do_not_merge() {
     assert!(State::merge([state(0, 4), state(1, 4)]).is_ok());
 }
 
-/// Stream 1 ends early, so that rank 1 leaves out the batches of one item that would be its.
+/// Stream 1 ends early, so that rank 1 leaves out batches that would only have had its items.
 #[test]
 fn ranks_at_different_steps_resume_in_the_global_order() {
     let source = VersionedSource::of(&[6, 1, 6, 9]);
@@ -252,7 +253,7 @@ fn ranks_at_different_steps_resume_in_the_global_order() {
     }
 }
 
-/// A shard that is truncated in its last sample.
+/// A shard that is cut within its last sample.
 fn cut(number: usize, size: usize) -> Vec<u8> {
     let (mut whole, kept) = (shard(number, size), shard(number, size - 1).len() - 1024);
     whole.truncate(kept + 512);
@@ -280,8 +281,8 @@ fn a_rank_whose_last_item_failed_is_at_its_end() {
     }
 }
 
-/// The rank has more samples, which it has not read: whoever stops it must do so at the step of the others,
-/// unless an error has ended its run.
+/// The state of rank 0 is neither at the other rank's step nor at its end, so merging is refused. After an
+/// error that ended the rank's run, it is accepted.
 #[test]
 fn a_rank_that_stopped_early_is_not_at_its_end() {
     for threads in [0, 2] {
@@ -343,7 +344,7 @@ fn a_changed_open_shard_is_the_only_error_of_a_restore() {
             source.put(&url(number), longer.clone(), None);
             let sizes = [content.len(), longer.len()].map(|size| format!("{size} bytes"));
             assert_stale(&loader, &state, number, &sizes[0], &sizes[1]);
-            // A version that cannot be told apart is not refused.
+            // Without a version, and with the same size, the shard is accepted.
             source.put(&url(number), content.clone(), None);
             assert_eq!(keys(loader.restore(&state).unwrap()), rest, "{kind}");
             source.put(&url(number), content, Some("v1"));
@@ -352,7 +353,7 @@ fn a_changed_open_shard_is_the_only_error_of_a_restore() {
     }
 }
 
-/// Values that are wrong at their position in a document.
+/// Values to put at any place of a document, where they are mostly wrong.
 fn values() -> impl Strategy<Value = Json> {
     let near =
         prop::sample::select(vec![0u64, 1, 2, 3, 5, 8, 13, 21, 1 << 20, 1 << 47, 1 << 48, 1 << 63, u64::MAX]);
@@ -366,7 +367,7 @@ fn values() -> impl Strategy<Value = Json> {
     ]
 }
 
-/// JSON pointers to all values of a document.
+/// Collects the JSON pointers of all values of a document.
 fn places(document: &Json, at: &str, found: &mut Vec<String>) {
     found.push(at.into());
     match document {
@@ -393,7 +394,7 @@ fn skipping(items: LoaderBuilder<String>) -> LoaderBuilder<String> {
     items.map(fail).on_error(OnError::skip(Failures::all()))
 }
 
-/// Texts of valid states, with their loaders.
+/// Documents of valid states, each with its loader.
 fn sound() -> Vec<(Loader<Batch<String>>, Json)> {
     let source = VersionedSource::of(&SIZES);
     let loaders = [
@@ -403,7 +404,7 @@ fn sound() -> Vec<(Loader<Batch<String>>, Json)> {
         (items(dataset(&source).index(counts(&SIZES))).batch(4).last_batch(LastBatch::Pad), false),
         (Loader::mix([items(dataset(&source)), items(dataset(&source)).passes(2)]).batch(4), false),
         (selected(dataset(&source)).batch(4), false),
-        // With failures in their ledgers, in the middle of a sample and of a document.
+        // These states have failures in their ledgers, and stop within a sample or a document.
         (
             skipping(items(dataset(&source))).flat_map(|key| Ok([key.clone(), key.clone(), key])).batch(4),
             true,
@@ -427,7 +428,7 @@ fn sound() -> Vec<(Loader<Batch<String>>, Json)> {
     loaders.into_iter().map(document).collect()
 }
 
-/// One run does not try every position, but each run tries others.
+/// Each run tries other changes of the documents, as one run cannot try all.
 #[test]
 fn no_state_makes_a_loader_panic_or_run_forever() {
     let sound = sound();
@@ -445,7 +446,7 @@ fn no_state_makes_a_loader_panic_or_run_forever() {
             places(&document, "", &mut found);
             let place = document.pointer_mut(&found[place.index(found.len())]).unwrap();
             match (kind, place) {
-                // Small differences are the hardest to detect.
+                // Small changes of a number are the hardest to detect.
                 (0, Json::Number(number)) if number.as_u64().is_some_and(|number| number < 1000) => {
                     let few = value.as_u64().unwrap_or_default() % 9;
                     *number = (number.as_u64().unwrap() + few).saturating_sub(4).into();
@@ -470,7 +471,7 @@ fn no_state_makes_a_loader_panic_or_run_forever() {
     outcome.unwrap();
 }
 
-/// A lost machine takes its disk with it, and each rank may have its own copy.
+/// If a machine is lost, the job resumes on copies of its shards. Each rank may have a copy of its own.
 #[test]
 fn a_state_resumes_on_copies_of_local_shards() {
     let homes = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -501,7 +502,8 @@ fn a_state_resumes_on_copies_of_local_shards() {
     assert_eq!(here.restore(&state).unwrap().collect::<Result<Vec<_>>>().unwrap(), rest);
 }
 
-/// With tiny shards, a shuffle buffer is filled from many of them. At the end of the epoch, none is needed.
+/// With tiny shards, the shuffle buffer holds samples of many shards. At the end of an epoch, a state needs
+/// none of them.
 #[test]
 fn the_state_of_a_finished_epoch_lists_no_shard() {
     let sizes = [1; 60];
@@ -525,7 +527,7 @@ fn the_state_of_a_finished_epoch_lists_no_shard() {
             let state: State = state.to_string().parse().unwrap();
             assert!(loader.restore(&state).unwrap().next().is_none());
         }
-        // The next epoch of a run without end.
+        // The same at the start of the next epoch, in a run without an end.
         let mut endless = loader.epochs(0);
         let whole: Vec<_> = endless.by_ref().take(40).map(Result::unwrap).collect();
         let over = whole.iter().filter(|batch| open(batch.state().unwrap()) == 0).count();

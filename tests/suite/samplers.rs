@@ -1,4 +1,4 @@
-//! Samplers: each rank's share is a part of one sequence of samples, which no restore changes.
+//! Samplers: the ranks share one sequence of samples, which stays the same after a restore.
 
 use crate::support::shards::{all_keys, key, keys, sorted};
 use crate::support::versioned_source::VersionedSource;
@@ -39,7 +39,7 @@ fn samplers() -> Vec<Sampler> {
     ]
 }
 
-/// The keys in the order of the positions, from a plan with one stream.
+/// The keys of the sequence, read through a plan with one stream.
 fn sequence(source: &Arc<VersionedSource>, sampler: &Sampler, epoch: u64) -> Vec<String> {
     let dataset = sampled(source, sampler).streams(1).build().unwrap();
     keys(dataset.samples(epoch))
@@ -66,7 +66,7 @@ fn a_weighted_draw_has_the_weights_and_a_list_its_order() {
     let drawn = sequence(&source, &Sampler::weighted(weights, 6000).unwrap(), 3);
     assert_eq!(drawn.len(), 6000);
     let count = |shard, sample| drawn.iter().filter(|drawn| **drawn == key(shard, sample)).count();
-    // Samples 0 to 3: weights of 0 to 3 in 60.
+    // Samples 0 to 3 of a shard have the weights 0 to 3; all weights together are 60.
     let counts = [count(0, 0), count(0, 1), count(0, 2), count(0, 3)];
     assert_eq!(counts[0], 0);
     for (count, expected) in counts.into_iter().zip([0, 100, 200, 300]) {
@@ -81,8 +81,8 @@ fn a_weighted_draw_has_the_weights_and_a_list_its_order() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// A job that is stopped and resumed on other numbers of ranks takes the samples of the sequence in its
-    /// order: step by step, the ranks together take the next positions.
+    /// A job that is stopped and resumed on other numbers of ranks takes the samples in the order of the
+    /// sequence: in each step, the ranks together take the next ones.
     #[test]
     fn resumed_jobs_take_the_same_samples_on_any_number_of_ranks(
         chosen in 0usize..3,
@@ -171,7 +171,7 @@ fn refused(dataset: DatasetBuilder) -> String {
 }
 
 #[test]
-fn what_a_sampler_cannot_do_is_refused_with_what_to_do() {
+fn unsupported_options_of_a_sampler_are_refused_with_a_remedy() {
     let source = VersionedSource::of(&SIZES);
     let permuted = || sampled(&source, &Sampler::permuted());
     for builder in [permuted().shuffle_shards(true), permuted().resample_shards(true)] {

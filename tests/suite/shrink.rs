@@ -1,11 +1,11 @@
-//! Smaller pictures, compared with Pillow's.
+//! Pictures that are made smaller, compared with Pillow's.
 
 use crate::support::noise;
 use crate::support::python::Python;
 use serde_json::{Value as Json, json};
 use shardstream::image::{Image, ImageMode, Shrink, Shrunk};
 
-/// Noise, hard edges of black and white, and smooth shades, in colour and grey.
+/// Pictures of noise, of hard edges in black and white, and of smooth shades; in colour and grey.
 fn pictures() -> Vec<Image> {
     let (height, width) = (151_u32, 202_u32);
     let at = || (0..height).flat_map(move |y| (0..width).map(move |x| (y, x)));
@@ -34,16 +34,16 @@ fn resized(shrink: Shrink, file: &[u8], mode: ImageMode) -> Image {
     }
 }
 
-/// Peak signal-to-noise ratio in dB.
+/// The peak signal-to-noise ratio in dB.
 fn psnr(one: &[u8], other: &[u8]) -> f64 {
     let squares = one.iter().zip(other).map(|(a, b)| f64::from(a.abs_diff(*b)).powi(2));
     10.0 * (255.0 * 255.0 * one.len() as f64 / squares.sum::<f64>().max(1e-9)).log10()
 }
 
-/// Of a PNG each number is within 1 of Pillow's, and of a JPEG the error is that of the compression.
+/// From a PNG, each value is within 1 of Pillow's. From a JPEG, the difference is that of the compression.
 #[test]
 #[ignore = "needs Python with webdataset: see CONTRIBUTING.md"]
-fn pictures_are_those_of_pillow_in_linear_light() {
+fn smaller_pictures_match_pillow_in_linear_light() {
     let pictures = pictures();
     let shrinks: Vec<Shrink> = [150, 101, 34, 2].map(|side| Shrink::max_side(side).unwrap()).into();
     let mut cases = Vec::new();
@@ -71,7 +71,7 @@ fn pictures_are_those_of_pillow_in_linear_light() {
         let most = ours.iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b)).max();
         assert!(ours.len() == theirs.len() && most <= Some(1), "{case}: up to {most:?}");
     }
-    // The smooth picture as a JPEG.
+    // The smooth picture, as a JPEG.
     let file = pictures[2].to_jpeg(100).unwrap();
     for (shrink, theirs) in shrinks[..3].iter().zip(&theirs.as_array().unwrap()[8..]) {
         let ours = resized(*shrink, &file, ImageMode::Rgb8);

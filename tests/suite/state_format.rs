@@ -1,5 +1,5 @@
-//! The format of a state: `docs/state.schema.json` is what the library writes and reads, and the page lists
-//! it.
+//! `docs/state.schema.json` describes exactly the states that the library writes and reads, and the page
+//! lists the schema's fields.
 
 use crate::support::{root, state_schema};
 use serde_json::Value as Json;
@@ -25,7 +25,7 @@ fn parse(document: &Json) -> Result<State, String> {
     document.to_string().parse().map_err(|error: shardstream::Error| error.to_string())
 }
 
-/// Calls `visit` with the pointer of each object of a document.
+/// Calls `visit` with the JSON pointer of each object in a document.
 fn objects(value: &Json, at: &str, visit: &mut dyn FnMut(&str)) {
     match value {
         Json::Object(members) => {
@@ -46,7 +46,7 @@ fn golden_states_conform_to_the_schema() {
         let path = path.display();
         state_schema::check(&document).unwrap_or_else(|what| panic!("{path}{what}"));
         let state = parse(&document).unwrap_or_else(|error| panic!("{path}: {error}"));
-        // What is read is written again: the library knows every field of the schema.
+        // The library writes back what it has read, so it knows every field of the schema.
         assert_eq!(serde_json::to_value(&state).unwrap(), document, "{path}");
     }
 }
@@ -72,7 +72,8 @@ fn a_missing_field_is_refused_by_both_if_the_schema_requires_it() {
                 let what = format!("{}{at}/{name}", path.display());
                 let mut other = document.clone();
                 other.pointer_mut(at).unwrap().as_object_mut().unwrap().remove(name);
-                // Without another field, a document may contradict itself, which the schema does not say.
+                // Without a field that may be missing, a document may contradict itself. The schema doesn't
+                // express that.
                 let required = match parse(&other) {
                     Err(error) => error.contains("missing field") || at.ends_with("/read"),
                     Ok(_) => false,

@@ -1,4 +1,4 @@
-//! The rank of a TPU VM, from an imitation of Google's metadata server.
+//! The rank and world size of a TPU VM, read from an imitation of Google's metadata server.
 
 use crate::support::server::{Framing, Reply, Request, Server};
 use shardstream::topology::{Launcher, Topology};
@@ -28,7 +28,7 @@ fn detect(server: &Server, variables: &str) -> Result<Topology> {
     })
 }
 
-/// A metadata server with the worker's number, its slice's hosts, and `tpu-env`.
+/// A metadata server with the worker's number, the hosts of its slice, and `tpu-env`.
 fn vm(worker: &'static str, endpoints: &'static str, env: &'static str) -> Server {
     Server::start(move |request| {
         let told =
@@ -114,7 +114,7 @@ fn responses_of_another_server_are_errors() {
 }
 
 #[test]
-fn a_slow_metadata_server_is_asked_again() {
+fn a_request_to_a_slow_metadata_server_is_retried() {
     let slow = Server::start(|request| {
         let told =
             [("agent-worker-number", "1\n"), ("worker-network-endpoints", FOUR), ("tpu-env", "A: 'b'")];

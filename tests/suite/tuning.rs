@@ -1,4 +1,4 @@
-//! The number of threads and of batches ahead that a loader chooses by itself.
+//! The number of threads, and of prefetched batches, that a loader chooses by itself.
 
 use crate::support::shards::dataset;
 use shardstream::collate::{Columns, Scalar};
@@ -9,14 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Generous, for machines under load.
+/// A time limit that also suffices on a machine under load.
 const LONG: Duration = Duration::from_secs(120);
 
 fn loader() -> LoaderBuilder<Sample> {
     Loader::builder(dataset(&[400; 8]).streams(8).shuffle_shards(true).seed(7).build().unwrap())
 }
 
-/// Where the rate suffices on average but varies, more batches are prefetched, within `prefetch_bytes`.
+/// If batches are fast enough on average but uneven, the loader prefetches more of them, within
+/// `prefetch_bytes`.
 #[test]
 fn uneven_batches_raise_the_prefetch() {
     let is_slow = Arc::new(AtomicBool::new(false));

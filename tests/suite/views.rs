@@ -1,4 +1,5 @@
-//! Which columns of pictures draw the same random numbers: views of a picture differ, and pairs do not.
+//! Which image columns draw the same random numbers: different views of an image do not, and an image and its
+//! mask do.
 
 use crate::support::versioned_source::VersionedSource;
 use shardstream::ErrorKind;
@@ -9,7 +10,7 @@ use shardstream::prelude::*;
 
 const SEED: u64 = 11;
 
-/// A picture in which no two pixels are equal.
+/// An image in which no two pixels are equal.
 fn picture() -> Vec<u8> {
     let pixels: Vec<u8> = (0..96 * 96).flat_map(|at: u32| [(at % 96) as u8, (at / 96) as u8, 7]).collect();
     Image::new(ImageMode::Rgb8, (96, 96), pixels).unwrap().to_png().unwrap()
@@ -39,7 +40,7 @@ fn collate(columns: Columns) -> TensorBatch {
     columns.seed(SEED).collate(samples()).unwrap()
 }
 
-/// How many samples have the same bytes in both tensors.
+/// Number of samples whose bytes are equal in both tensors.
 fn equal_rows(one: &[u8], other: &[u8]) -> usize {
     let size = one.len() / 6;
     one.chunks(size).zip(other.chunks(size)).filter(|(one, other)| one == other).count()
@@ -54,16 +55,17 @@ fn columns_of_one_field_are_different_views() {
 }
 
 #[test]
-fn a_column_keeps_its_numbers_beside_others() {
+fn a_column_keeps_its_random_numbers_next_to_other_columns() {
     let alone = collate(Columns::new().with("image", view()));
-    // A single column has the numbers that the sample gives for the seed, under any name.
+    // A single column draws the numbers of the sample's generator for the seed, whatever its name.
     let made = |sample: &Sample| {
         let image = transforms().image(&picture(), ImageMode::Rgb8, &mut sample.rng(SEED)).unwrap();
         image.as_u8().unwrap().to_vec()
     };
     assert_eq!(alone["image"].as_bytes(), samples().iter().flat_map(made).collect::<Vec<u8>>());
     assert_eq!(collate(Columns::new().with("x", view()))["x"], alone["image"]);
-    // Also beside others, which have the numbers of their names in any order.
+    // Next to other columns, it still draws the same numbers. The others draw numbers that depend on their
+    // names, in any order.
     let first = collate(Columns::new().with("image", view()).with("a", view()).with("b", view()));
     let second = collate(Columns::new().with("image", view()).with("b", view()).with("a", view()));
     assert_eq!(first["image"], alone["image"]);
@@ -77,14 +79,14 @@ fn a_column_keeps_its_numbers_beside_others() {
 }
 
 #[test]
-fn what_follows_a_picture_draws_its_numbers() {
+fn a_column_that_follows_an_image_draws_its_random_numbers() {
     let grey = |field: &str| {
         ImageColumn::new(field, 32)
             .mode(ImageMode::L8)
             .then(RandomResizedCrop::new(32).unwrap())
             .then(RandomHorizontalFlip::new(0.5).unwrap())
     };
-    // Before and after the followed column, and inside of others.
+    // Columns that follow `b`: before it, after it, and inside other columns.
     let columns = Columns::new()
         .with("before", grey("seg.png").same_as("b"))
         .with("a", grey("seg.png"))
@@ -99,7 +101,7 @@ fn what_follows_a_picture_draws_its_numbers() {
     for name in ["before", "optional", "stack", "ragged"] {
         assert_eq!(batch[name].as_bytes(), batch["b"].as_bytes(), "{name}");
     }
-    // Masks and boxes are those of their own picture.
+    // The mask and the boxes of a column follow that column's image.
     let with = |column: ImageColumn| {
         column.mask(Mask::new("seg.png").dtype(DType::I32)).boxes(Boxes::new("json").at("/boxes"))
     };
@@ -120,9 +122,9 @@ fn a_stack_has_the_same_view_or_different_ones() {
     assert_eq!((equal("same"), equal("views")), (6, 0));
 }
 
-/// Two columns of a user's own type, which draw a number each.
+/// Two columns of a caller's own type, each of which draws a number.
 #[test]
-fn columns_of_your_own_have_their_own_numbers() {
+fn custom_columns_have_their_own_random_numbers() {
     struct Drawn(Option<&'static str>);
     impl Column for Drawn {
         fn outputs(&self) -> Vec<Output> {
@@ -166,7 +168,7 @@ fn a_column_follows_one_that_exists_and_follows_none() {
     }
 }
 
-/// Views differ in a loader too, and datasets of a mix have views of their own.
+/// Views of an image differ in a loader, too. The datasets of a mix have different views.
 #[test]
 fn views_of_a_loader_differ() {
     let loader = |parts: usize| {

@@ -1,4 +1,4 @@
-//! Reports during and after a run: they name what limits it and what its threads wait for.
+//! Reports during and after a run. They name the stage that limits the run, and what its threads wait for.
 
 use crate::support::archive;
 use crate::support::shards::{dataset, memory, url, write};
@@ -18,7 +18,7 @@ fn small() -> LoaderBuilder<Sample> {
     Loader::builder(dataset(&SIZES).streams(4).build().unwrap()).batch(10)
 }
 
-/// Writes shards of small samples into a directory.
+/// Writes shards of small samples into a directory, and returns it with the pattern.
 fn files(shards: usize) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     for shard in 0..shards {
@@ -55,7 +55,7 @@ fn a_slow_map_on_local_files_is_named() {
     }
 }
 
-/// The wait for the first batch does not count for later ones, nor does a pause of the trainer.
+/// Neither the wait for the first batch nor a pause of the trainer counts as a wait for later batches.
 #[test]
 fn a_slow_trainer_is_named() {
     let slow_at_first = |sample: Sample| {
@@ -92,17 +92,17 @@ fn a_slow_filter_is_named() {
     };
     let report = run(4, 2);
     assert_eq!(report.limit(), Limit::Filter, "{report}");
-    // One stream is read by one thread at a time.
+    // Only one thread at a time can read a stream.
     let report = run(1, 4);
     assert_eq!(report.limit(), Limit::Streams, "{report}");
 }
 
-/// In-memory objects whose bytes come after a pause, or never.
+/// A source of objects in memory, whose bytes arrive after a pause or never.
 #[derive(Debug)]
 struct Slow {
     store: Store,
     pause: Duration,
-    /// Responses for this object do not end until the test releases them.
+    /// The object whose responses do not end, and the lock with which the test ends them.
     silent: Option<(String, Arc<Mutex<()>>)>,
 }
 
@@ -155,7 +155,7 @@ fn a_slow_network_is_named() {
     assert!(report.times.await_bytes > report.elapsed, "{report:?}");
 }
 
-/// The first warning with this text; on a busy machine others may come before.
+/// The first warning that contains this text. On a busy machine, other warnings may come before it.
 fn stall_with(stalls: &Receiver<Diagnosis>, part: &str) -> Diagnosis {
     loop {
         let stall =
@@ -193,12 +193,12 @@ fn a_request_without_a_response_is_named() {
         for part in ["no batch for ", "stream 1", &*format!("shard {shard}"), "bytes 0-", "no response yet"] {
             assert!(text.contains(part), "{threads} threads: no `{part}` in: {text}");
         }
-        // During the wait.
+        // A report while the threads wait.
         let report = reporter.report();
         assert!(report.waited >= Duration::from_millis(500) && report.waited <= report.elapsed, "{report}");
         assert_eq!(report.limit(), Limit::Network, "{report}");
         assert!(reporter.diagnose().to_string().contains(&shard));
-        // Each wait has one warning.
+        // Each wait is reported once.
         assert!(stalls.recv_timeout(Duration::from_millis(800)).is_err());
         drop(held);
         assert_eq!(trainer.join().unwrap(), 320);
@@ -231,7 +231,7 @@ fn a_hanging_map_is_named_with_its_sample() {
     }
 }
 
-/// Hangs, or is slow, at one sample.
+/// A stage that hangs or is slow at one sample.
 struct Hangs(Arc<Mutex<()>>);
 
 impl Stage<Sample> for Hangs {
@@ -245,7 +245,7 @@ impl Stage<Sample> for Hangs {
     }
 }
 
-/// A stage that sees one item after the other, and a function behind it, run on the collecting thread.
+/// Stateful stages, and functions after them, run on the thread that collects batches.
 #[test]
 fn a_hanging_stage_is_named_with_its_sample() {
     for (threads, behind) in [(0, false), (3, false), (2, true)] {
@@ -318,7 +318,7 @@ fn an_index_gives_the_number_of_remaining_batches() {
         assert_eq!(batches.by_ref().count(), 22);
         assert_eq!((batches.steps_left(), batches.size_hint()), (Some(0), (0, Some(0))));
         assert_eq!(loader.restore(&state).unwrap().steps_left(), Some(22));
-        // 100 of 320 items were taken.
+        // 100 of 320 items were taken before the state was saved.
         let larger = Loader::builder(dataset.clone()).threads(threads).batch(20).build().unwrap();
         let restored = larger.restore(&state).unwrap();
         assert_eq!((restored.steps_left(), restored.count()), (Some(11), 11));
@@ -327,7 +327,7 @@ fn an_index_gives_the_number_of_remaining_batches() {
     assert_eq!(small().build().unwrap().epoch(0).steps_left(), None);
 }
 
-/// Named pipes that are filled slowly stand for a slow disk.
+/// Named pipes that are filled slowly take the place of a slow disk.
 #[cfg(unix)]
 #[test]
 fn slow_files_are_named() {
@@ -357,7 +357,7 @@ fn slow_files_are_named() {
     writers.into_iter().for_each(|writer| writer.join().unwrap());
 }
 
-/// A restore reads the content of the shuffle buffer again, from a slow source.
+/// A restore reads the samples of the shuffle buffer again, here from a slow source.
 #[test]
 fn a_slow_restore_is_named() {
     let loader = |pause| {
@@ -379,7 +379,7 @@ fn a_slow_restore_is_named() {
     assert_eq!(report.limit(), Limit::Network, "{report}");
 }
 
-/// However many streams resume, few threads read for them.
+/// Few threads read for a restore, however many streams it has.
 #[test]
 fn a_restore_starts_few_threads() {
     let sizes = [4; 60];
@@ -408,7 +408,7 @@ fn a_restore_starts_few_threads() {
     assert!((1..=16).contains(&most), "{most} threads");
 }
 
-/// A stream that is not polled while a batch is ready does not count as waiting.
+/// An asynchronous stream that is not polled while a batch is ready does not count as waiting.
 #[test]
 fn an_unpolled_stream_does_not_count_as_waiting() {
     let (builder, stalls) = warned(small().threads(1));

@@ -1,4 +1,4 @@
-//! Pictures of 16 bits keep them, as depth, medical and satellite pictures need.
+//! Images of 16 bits keep their values, as depth, medical and satellite images require.
 
 use crate::support::Every;
 use half::bf16;
@@ -11,7 +11,7 @@ use shardstream::image::{
 use shardstream::prelude::*;
 use shardstream::{Error, Result, Rng};
 
-/// The values of `DEPTH`, as Pillow and libpng read them.
+/// The values of the image `DEPTH`, as Pillow and libpng read them.
 const VALUES: [u16; 8] = [1, 4096, 15000, 30000, 0, 255, 256, 65535];
 
 /// A depth image of two rows, written by Pillow.
@@ -23,7 +23,7 @@ fn fractions() -> Vec<f32> {
     VALUES.map(|number| f32::from(number) / 65535.0).to_vec()
 }
 
-/// A grey PGM and a colour PPM of 16 bits.
+/// The values as a grey PGM and as a colour PPM, each of 16 bits.
 fn pnm() -> [Vec<u8>; 2] {
     let numbers = VALUES.map(u16::to_be_bytes).concat();
     let colours = VALUES.iter().flat_map(|number| number.to_be_bytes().repeat(3)).collect();
@@ -47,7 +47,7 @@ fn values_are_exact_or_divided_by_65535() {
         assert_eq!(decode(ImageMode::RgbF32).as_f32(), Some(&thrice[..]));
         assert_eq!(decode(ImageMode::L8).as_u8(), Some(&[0, 16, 58, 117, 0, 1, 1, 255][..]));
     }
-    // Files of 8 bits are scaled: white is 65535.
+    // Images of 8 bits are scaled, so that white is 65535.
     let png = Image::new(ImageMode::L8, (1, 3), vec![0, 1, 255]).unwrap().to_png().unwrap();
     assert_eq!(Image::decode(&png, ImageMode::L16).unwrap().as_u16(), Some(&[0, 257, 65535][..]));
 }
@@ -64,7 +64,7 @@ fn sixteen_bits_are_written_as_png() {
 }
 
 #[test]
-fn columns_keep_them() {
+fn columns_keep_16_bits() {
     let column = |mode, dtype| ImageColumn::new("png", (2, 4)).mode(mode).dtype(dtype);
     let batch = collate(column(ImageMode::L16, DType::U16), DEPTH).unwrap();
     assert_eq!(batch["x"].to_string(), "uint16[1, 2, 4, 1]");
@@ -79,7 +79,7 @@ fn columns_keep_them() {
         let wanted: Vec<bf16> = fractions().iter().map(|number| bf16::from_f32(*number)).collect();
         assert_eq!(batch["x"].as_slice::<bf16>().unwrap(), wanted, "{mode}");
     }
-    // Planes, a flip, and colours.
+    // Channels first, a flip, and colours.
     let column =
         column(ImageMode::Rgb8, DType::F32).layout(Layout::Chw).then(RandomHorizontalFlip::new(1.0).unwrap());
     let flipped: Vec<f32> = fractions().chunks(4).flat_map(|row| row.iter().rev().copied()).collect();
@@ -90,7 +90,7 @@ fn columns_keep_them() {
 }
 
 #[test]
-fn crops_and_resizes_keep_them() {
+fn crops_and_resizes_keep_16_bits() {
     let numbers: Vec<u16> = (0..40 * 30).map(|at| (at * 54) as u16).collect();
     let png = Image::new(ImageMode::L16, (30, 40), Pixels::U16(numbers)).unwrap().to_png().unwrap();
     let image = |transforms: Transforms| {
@@ -99,14 +99,15 @@ fn crops_and_resizes_keep_them() {
     let cropped = |frame: &mut Frame<'_>, _: &mut Rng| -> Result<()> { Ok(frame.crop(3, 5, (2, 3))?) };
     let wanted = [125, 126, 127, 165, 166, 167].map(|at: u16| at * 54);
     assert_eq!(image(Transforms::new().then(cropped)), wanted);
-    // A ramp stays a ramp, with steps that 8 bits do not have.
+    // A halved ramp is still a ramp. Its steps are smaller than those of 8 bits.
     let halved = image(Transforms::new().then(Resize::exact((15, 20)).unwrap().filter(Filter::Bilinear)));
     for (at, pair) in halved.chunks(20).map(|row| (row[9], row[10])).enumerate().skip(1).take(13) {
         let middle = (2 * at * 40 + 18) as f64 * 54.0 + 20.5 * 54.0;
         assert!((f64::from(pair.0) - middle).abs() < 3.0, "row {at}: {pair:?} {middle}");
         assert!((100..=116).contains(&(pair.1 - pair.0)), "row {at}: {pair:?}");
     }
-    // Transforms of 8 bits are refused in a mode of 16, and scale to 8 bits in the others.
+    // A transform for 8 bits is refused if the mode has 16 bits. With the other modes, the image is scaled to
+    // 8 bits.
     let jitter = || Transforms::new().then(ColorJitter::new(0.5, 0.0, 0.0, 0.0).unwrap());
     let error = jitter().image(&png, ImageMode::L16, &mut Rng::new(0, 0, 0)).unwrap_err();
     assert!(format!("{error:#}").contains("choose a mode of 8 bits"), "{error:#}");
@@ -148,9 +149,10 @@ fn types_that_do_not_fit_the_mode_are_refused() {
     assert!(collate(normal, DEPTH).unwrap_err().to_string().contains("of uint16"));
 }
 
-/// A picture took other pixels than Pillow, and than its mask, where two are equally near.
+/// If two source pixels are equally near, this crate takes the one that Pillow takes; once, the image and its
+/// mask took different ones.
 #[test]
-fn the_nearest_pixel_is_that_of_pillow_for_all_sizes() {
+fn nearest_resizes_match_pillow_for_all_sizes() {
     let resized = |from: u32, to: u32| {
         let file = Image::new(ImageMode::L8, (1, from), (0..from as u8).collect::<Vec<u8>>()).unwrap();
         let resize = Transforms::new().then(Resize::exact((1, to)).unwrap().filter(Filter::Nearest));
@@ -159,7 +161,7 @@ fn the_nearest_pixel_is_that_of_pillow_for_all_sizes() {
     };
     assert_eq!(resized(2, 29), [[0; 14].as_slice(), &[1; 15]].concat());
     assert_eq!(resized(4, 14), [0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3]);
-    // FNV-1a of what Pillow 12.0 makes of all sizes up to 64.
+    // The FNV-1a hash of Pillow 12.0's results for all sizes up to 64.
     let sizes = (1..=64).flat_map(|from| (1..=64).map(move |to| (from, to)));
     let hash =
         sizes.flat_map(|(from, to)| resized(from, to)).fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {

@@ -1,4 +1,4 @@
-//! Regions of zeros in shards: no way of reading loses samples without an error.
+//! Blocks of zeros in shards: whichever way a shard is read, samples are never lost without an error.
 
 use crate::support::versioned_source::{VersionedSource, url};
 use crate::support::{archive, noise};
@@ -25,7 +25,7 @@ fn shard() -> Vec<u8> {
     bytes
 }
 
-/// Limits under which no zeros count as padding.
+/// Limits under which zeros never count as padding.
 fn unpadded() -> Limits {
     let mut limits = Limits::default();
     limits.padding = Some(0);
@@ -38,7 +38,7 @@ fn zeroed(zeros: &Range<usize>) -> Vec<u8> {
     bytes
 }
 
-/// Runs at every block, short ones and long ones.
+/// Short and long runs of blocks, beginning at every block.
 fn runs() -> impl Iterator<Item = Range<usize>> {
     let blocks = shard().len() / BLOCK;
     let lengths = move |from: usize| [1, 2, 3, 4, 5, 8, 13, 21].into_iter().chain([blocks - from]);
@@ -47,13 +47,13 @@ fn runs() -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The key, fields and field sizes of a sample.
+/// A sample's key, fields and sizes of fields.
 fn shape(sample: &Sample) -> String {
     let fields: Vec<_> = sample.fields().map(|(name, value)| (name, value.size())).collect();
     format!("{} {fields:?}", sample.key())
 }
 
-/// Fails unless either all samples come or an error does, and each sample is whole.
+/// Fails unless all samples were read or there is an error. Each sample must be whole.
 fn check(what: &str, found: &[Result<Sample>]) {
     let mut good: Vec<String> = found.iter().filter_map(|item| item.as_ref().ok().map(shape)).collect();
     good.sort();
@@ -89,7 +89,7 @@ fn zeros_over_members_are_an_error_for_every_reader() {
     for zeros in runs() {
         source.put(&url(0), zeroed(&zeros), Some("v1"));
         check_both_apis(&format!("{zeros:?}"), source.dataset(1).limits(unpadded()));
-        // An index of the undamaged shard: with layouts, in slices, and with the counts alone.
+        // The index of the undamaged shard, with layouts and with counts only.
         for streams in [1, 3, SAMPLES] {
             let dataset = |index| source.dataset(1).limits(unpadded()).streams(streams).index(index);
             check_both_apis(&format!("{zeros:?}, {streams} slices"), dataset(sound.clone()));
@@ -102,9 +102,10 @@ fn zeros_over_members_are_an_error_for_every_reader() {
     }
 }
 
-/// In a shard padded to a whole record, only an index with the members' offsets can tell zeros from padding.
+/// In a shard that is padded to a whole record, zeros look like padding. Only an index with the members'
+/// offsets reveals them.
 #[test]
-fn an_index_reveals_zeros_that_pass_for_padding() {
+fn an_index_reveals_zeros_that_look_like_padding() {
     let mut padded = shard();
     let marker = padded.len() - 1024;
     padded.resize(padded.len().next_multiple_of(10_240), 0);
@@ -118,7 +119,8 @@ fn an_index_reveals_zeros_that_pass_for_padding() {
         for streams in [1, 2, SAMPLES] {
             let dataset = || source.dataset(1).streams(streams).index(sound.clone());
             check_both_apis(&format!("{from}.., {streams} slices"), dataset());
-            // The error must blame the shard: a rebuilt index would lose the samples for good.
+            // The error must blame the shard, not the index: a rebuilt index would no longer list the lost
+            // samples.
             for error in dataset().build().unwrap().samples(0).results().filter_map(Result::err) {
                 assert!(
                     matches!(error.kind(), ErrorKind::ArchiveEnd(_)),
@@ -129,7 +131,7 @@ fn an_index_reveals_zeros_that_pass_for_padding() {
     }
 }
 
-/// Compressed shards: zeros before compression, and zeros in the compressed bytes.
+/// Compressed shards: zeros in the archive before compression, and zeros in the compressed bytes.
 #[test]
 fn zeros_in_a_compressed_shard_are_an_error() {
     type Compress = fn(&[u8]) -> Vec<u8>;
@@ -193,7 +195,7 @@ fn zeros_in_a_compressed_shard_are_an_error() {
 #[test]
 fn concatenated_archives_and_odd_padding_are_read_on_request() {
     let other = archive(&[Sample::new("other").with("cls", 1)]);
-    // More than a single record.
+    // The archive is larger than a record of 10,240 bytes, and its padding is not.
     let mut odd = archive(&[Sample::new("odd").with("bin", noise(1 << 20))]);
     odd.resize(odd.len() + 512, 0);
     let source = VersionedSource::of(&[]);
@@ -212,7 +214,7 @@ fn concatenated_archives_and_odd_padding_are_read_on_request() {
                 found.iter().filter_map(|item| item.as_ref().err()).chain(index.as_ref().err()).collect();
             assert_eq!(errors.len(), if fine { 0 } else { 2 }, "{name}, {number}: {errors:?}");
             assert!(errors.iter().all(|error| matches!(error.kind(), ErrorKind::ArchiveEnd(_))));
-            // Slices cross the end of an archive too.
+            // Slices may also cross the end of an archive.
             if let Ok(index) = index {
                 let count = index.samples();
                 assert_eq!(count, found.len() as u64);
@@ -227,7 +229,7 @@ fn concatenated_archives_and_odd_padding_are_read_on_request() {
     }
 }
 
-/// The size of a sample of many members counts its names and fields, not the headers.
+/// The size of a sample with many members counts their names and content, not the headers.
 #[test]
 fn limits_of_a_sample_apply_to_datasets_and_indexes() {
     let many = (0..50).fold(Sample::new("many"), |sample, n| sample.with(format!("f{n}"), b""));

@@ -1,4 +1,4 @@
-//! A bucket in memory behind the part of the XML API of Google Cloud Storage (and S3) that the clients use:
+//! An in-memory bucket behind the part of the XML API of Google Cloud Storage (and S3) that the clients use:
 //! GET with ranges and If-Match, PUT, DELETE, copies, multipart uploads and listing, without authentication.
 //! Writes may be conditional, and each object has a CRC-32C.
 
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 #[derive(Default)]
 struct Bucket {
-    /// By key.
+    /// The objects by their keys.
     objects: BTreeMap<String, StoredObject>,
     generations: u64,
     uploads: BTreeMap<String, BTreeMap<u32, Vec<u8>>>,
@@ -24,12 +24,13 @@ struct StoredObject {
     hash: String,
 }
 
-/// Serves any bucket name from the same objects; listings have pages of two.
+/// Starts a server whose buckets, whatever their names, all have the same objects. A page of a listing has
+/// two objects.
 pub(crate) fn start() -> Server {
     start_with(|_| None)
 }
 
-/// Like [`start`], with an object for each of `keys`, whose content is its key.
+/// Like [`start`], with an object for each of `keys`. Its content is its key.
 pub(crate) fn start_holding(keys: &[&str]) -> Server {
     let mut bucket = Bucket::default();
     keys.iter().for_each(|key| drop(bucket.put(key, key.as_bytes().to_vec())));
@@ -37,13 +38,15 @@ pub(crate) fn start_holding(keys: &[&str]) -> Server {
     Server::start(move |request| bucket.lock().unwrap().answer(request))
 }
 
-/// Like [`start`], but where `fault` returns a reply, that is sent and the bucket does not see the request.
+/// Like [`start`], but if `fault` returns a reply for a request, the server sends that reply and the bucket
+/// does not see the request.
 pub(crate) fn start_with(fault: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> Server {
     let bucket = Arc::new(Mutex::new(Bucket::default()));
     Server::start(move |request| fault(request).unwrap_or_else(|| bucket.lock().unwrap().answer(request)))
 }
 
-/// Like [`start`], but where `lose` says so, the bucket does what a request asks, and its reply is lost.
+/// Like [`start`], but for the requests that `lose` selects, the bucket carries out the request and the reply
+/// is lost.
 #[allow(dead_code, reason = "not used by all programs of tests")]
 pub(crate) fn start_losing(lose: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Server {
     let bucket = Arc::new(Mutex::new(Bucket::default()));
@@ -61,7 +64,7 @@ fn etag(content: &[u8]) -> String {
     format!("\"{hash:016x}\"")
 }
 
-/// `crc32c=` and the CRC-32C in base64.
+/// The checksum header's value: `crc32c=` and the CRC-32C in base64.
 fn hash(content: &[u8]) -> String {
     const TABLE: [u32; 256] = {
         let (mut table, mut byte) = ([0; 256], 0);
@@ -166,7 +169,7 @@ impl Bucket {
         }
     }
 
-    /// Stores an object. Returns its ETag.
+    /// Stores an object and returns its ETag.
     fn put(&mut self, key: &str, content: Vec<u8>) -> String {
         self.generations += 1;
         let (etag, hash) = (etag(&content), hash(&content));
@@ -175,7 +178,7 @@ impl Bucket {
         etag
     }
 
-    /// Whether the conditions of a request are met.
+    /// Whether the conditions of a write request are met.
     fn may_put(&self, request: &Request, key: &str) -> bool {
         let generation = self.objects.get(key).map_or(0, |object| object.generation);
         let expected = request.header("x-goog-if-generation-match");

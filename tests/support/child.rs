@@ -1,8 +1,8 @@
-//! Child processes for tests that change their environment or working directory, or are killed.
+//! Child processes for tests that need another environment or working directory, or that kill processes.
 
 use std::process::Command;
 
-/// A command that runs only the ignored test `name` of this test program. `module` is `module_path!()`.
+/// A command that runs this test program with the ignored test `name` only. `module` is `module_path!()`.
 pub fn child(module: &str, name: &str) -> Command {
     let test = match module.split_once("::") {
         Some((_program, module)) => format!("{module}::{name}"),

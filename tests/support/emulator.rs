@@ -1,6 +1,6 @@
 //! Emulators of S3 and Azure that run as separate servers: moto and azurite.
 //!
-//! Tests that need one are ignored unless they are asked for.
+//! The tests that need one are ignored by default.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,19 +8,19 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A shared access signature for the well-known account of azurite, whose key is public: all services, until
-/// the end of the century.
+/// A shared access signature for azurite's well-known account, whose key is public. It allows all services
+/// until the end of the century.
 const AZURE_SIGNATURE: &str = "sv=2019-12-12&ss=b&srt=sco&sp=rwdlac&se=2099-01-01T00%3A00%3A00Z\
                                &spr=https%2Chttp&sig=0inStVod1SiNNw%2FCJ4fRrpJIdRZAadbisT7bZCD4KQs%3D";
 
-/// A server with an empty bucket, in its own process, which ends with the test.
+/// An emulator with an empty bucket, in a process of its own. The process ends with the test.
 #[derive(Debug)]
 pub struct Emulator {
     process: Child,
     port: u16,
     bucket: &'static str,
     environment: Vec<(&'static str, String)>,
-    /// Path of the bucket, and query and headers of each request.
+    /// The path of the bucket, and the query and headers of each request.
     path: &'static str,
     query: &'static str,
     headers: &'static str,
@@ -35,7 +35,7 @@ impl Drop for Emulator {
 }
 
 impl Emulator {
-    /// S3 by `moto_server`, or by what `SHARDSTREAM_TEST_MOTO` names.
+    /// Starts S3 with `moto_server`, or the program in `SHARDSTREAM_TEST_MOTO`.
     pub fn s3() -> Self {
         let arguments = |port: &str| ["-H", "127.0.0.1", "-p", port].map(String::from).to_vec();
         let (process, port) = start("SHARDSTREAM_TEST_MOTO", "moto_server", &arguments);
@@ -58,7 +58,7 @@ impl Emulator {
         emulator
     }
 
-    /// Azure by `azurite-blob`, or by what `SHARDSTREAM_TEST_AZURITE` names.
+    /// Starts Azure with `azurite-blob`, or the program in `SHARDSTREAM_TEST_AZURITE`.
     pub fn azure() -> Self {
         let files = tempfile::tempdir().unwrap();
         let location = files.path().to_str().unwrap().to_owned();
@@ -86,27 +86,27 @@ impl Emulator {
         emulator
     }
 
-    /// The URL of the bucket, without a slash at its end.
+    /// The URL of the bucket, without a trailing slash.
     pub fn bucket(&self) -> &'static str {
         self.bucket
     }
 
-    /// A URL of the object that needs no credentials, as a signed one does.
+    /// The URL of an object with a signature, which needs no other credentials.
     pub fn signed(&self, key: &str) -> String {
         format!("http://127.0.0.1:{}{}/{key}?{}", self.port, self.path, self.query)
     }
 
-    /// Environment variables that direct a client to this server.
+    /// Environment variables that make a client use this server.
     pub fn environment(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.environment.iter().map(|(name, value)| (*name, value.as_str()))
     }
 
-    /// Puts an object into the bucket. The key is one that needs no escapes.
+    /// Puts an object into the bucket. The key must need no escapes.
     pub fn put(&self, key: &str, content: &[u8]) {
         self.request("PUT", &format!("/{key}"), "", "x-ms-blob-type: BlockBlob\r\n", content);
     }
 
-    /// Sends a raw HTTP request, which must succeed.
+    /// Sends a raw HTTP request. Panics unless it succeeds.
     fn request(&self, method: &str, key: &str, parameters: &str, headers: &str, content: &[u8]) {
         let target = format!("{}{key}?{parameters}{}", self.path, self.query);
         let host = format!("127.0.0.1:{}", self.port);
@@ -124,8 +124,8 @@ impl Emulator {
     }
 }
 
-/// Starts `program`, or what the environment variable `variable` names, on a free port, and waits until it
-/// answers.
+/// Starts `program`, or the program that the environment variable `variable` names, on a free port, and waits
+/// until it answers.
 fn start(variable: &str, program: &str, arguments: &dyn Fn(&str) -> Vec<String>) -> (Child, u16) {
     let program = std::env::var(variable).unwrap_or_else(|_| program.to_owned());
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

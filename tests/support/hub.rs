@@ -1,8 +1,8 @@
-//! A Hub of datasets as Hugging Face's: revisions, trees in pages, files behind signed links of another
+//! An imitation of the Hugging Face Hub: revisions, listings in pages, files behind signed links of another
 //! server, private and gated datasets.
 //!
-//! Its answers follow the client `huggingface_hub`, which `tests/suite/store/hub` compares with: the names of
-//! paths, parameters and headers, and how errors are named.
+//! The paths, parameters, headers and errors follow the client `huggingface_hub`, with which
+//! `tests/suite/store/hub` compares them.
 
 use super::server::{Reply, Request, Server};
 use percent_encoding::percent_decode_str;
@@ -12,30 +12,30 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// What the Hub has, which tests change while it is running.
+/// The content and settings of the Hub. Tests change them while it is running.
 pub struct HubState {
-    /// The commits of branches and tags.
+    /// The commit of each branch and tag.
     pub refs: BTreeMap<String, String>,
     pub commits: BTreeMap<String, Files>,
-    /// The token without which nothing is answered.
+    /// If set, requests without this token are refused.
     pub token: Option<String>,
-    /// Whether files are for accepted accounts only.
+    /// Whether only accepted accounts may read the files.
     pub is_gated: bool,
-    /// Whether files with `.tar` in their names are behind links.
+    /// Whether files with `.tar` in their names are served through links.
     pub has_links: bool,
-    /// The parameters of links that say when they end.
+    /// The query parameters of links that tell when a link expires.
     pub link_end: String,
-    /// The links that are valid.
+    /// The links that have not expired.
     links: HashSet<String>,
     next_link: usize,
-    /// Number of entries of a page.
+    /// Number of entries per page.
     pub page: usize,
-    /// Whether pages name another server in their links, as some mirrors do.
+    /// Whether the links to further pages name another server, as on some mirrors.
     pub is_mirror: bool,
     content: BTreeMap<String, Vec<u8>>,
 }
 
-/// A Hub with one dataset, `o/n`.
+/// A Hub with the single dataset `o/n`.
 pub struct Hub {
     server: Server,
     cdn: Server,
@@ -49,7 +49,8 @@ impl Hub {
         Self::with(|_| None)
     }
 
-    /// Starts a Hub where `fault` may answer requests to it and to the server of its links.
+    /// Starts a Hub. If `fault` returns a reply for a request to the Hub or to the server of its links, that
+    /// reply is sent.
     pub fn with(fault: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> Self {
         let state = Arc::new(Mutex::new(HubState {
             refs: BTreeMap::new(),
@@ -87,7 +88,7 @@ impl Hub {
         self.state.lock().unwrap()
     }
 
-    /// Makes a commit with these files alone, to which `branch` leads then. Returns its hash.
+    /// Makes a commit that contains only these files, and moves `branch` to it. Returns the commit's hash.
     pub fn commit(&self, branch: &str, files: &[(&str, &[u8])]) -> String {
         let files: Files =
             files.iter().map(|(path, content)| ((*path).to_owned(), content.to_vec())).collect();
@@ -101,7 +102,7 @@ impl Hub {
         commit
     }
 
-    /// Puts a file into the commit to which `main` leads.
+    /// Adds a file to the commit at which `main` is.
     pub fn put(&self, path: &str, content: &[u8]) {
         let mut state = self.state();
         let commit = state.refs["main"].clone();
@@ -114,13 +115,13 @@ impl Hub {
         self.state().links.clear();
     }
 
-    /// The requests to the Hub itself, and to the server of its links.
+    /// The requests to the Hub, and those to the server of its links.
     pub fn requests(&self) -> [Vec<Request>; 2] {
         [self.server.requests(), self.cdn.requests()]
     }
 }
 
-/// A text of this number of hexadecimal digits that differs for each content.
+/// `digits` hexadecimal digits that depend on the content.
 fn hash(content: &[u8], digits: usize) -> String {
     let part = |seed: u64| {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ seed;
@@ -268,14 +269,14 @@ impl HubState {
             .with("Vary", "Origin, Accept")
     }
 
-    /// The server of the links.
+    /// Responds as the server of the links.
     fn linked(&self, request: &Request) -> Reply {
         if !self.links.contains(&request.target) {
             let text = "<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>";
             return Reply::new(403, text);
         }
         let hash = request.path().trim_start_matches('/');
-        // It has tags of its own.
+        // This server has other ETags than the Hub.
         Reply::object(request, &self.content[hash], &format!("\"{}\"", &hash[..32]))
     }
 }

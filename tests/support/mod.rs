@@ -24,9 +24,9 @@ use std::path::Path;
 /// Samples as plain data: keys, and fields with their bytes, in the order of the shard.
 pub type Content = Vec<(String, Vec<(String, Vec<u8>)>)>;
 
-/// For assertions about all of something.
+/// Assertions about all items of an iterator.
 pub trait Every: Iterator + Sized {
-    /// Like [`Iterator::all`], and that there is an item at all.
+    /// Like [`Iterator::all`], but false if there are no items.
     fn every(mut self, mut holds: impl FnMut(Self::Item) -> bool) -> bool {
         let mut count = 0;
         let all = self.all(|item| {
@@ -39,7 +39,8 @@ pub trait Every: Iterator + Sized {
 
 impl<I: Iterator> Every for I {}
 
-/// The root of the repository. These files are also compiled into the tests of other packages.
+/// The root of the repository. These files are also compiled into the tests of other packages, in other
+/// folders.
 pub fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors()
@@ -47,7 +48,7 @@ pub fn root() -> &'static Path {
         .expect("the tests are in the repository")
 }
 
-/// Reads the samples of a shard, compressed or not.
+/// Reads the samples of a shard, which may be compressed.
 pub fn read_samples(path: &Path) -> Vec<Result<Sample>> {
     let url = path.to_str().unwrap();
     read(Store::default().open(url).unwrap(), SampleParser::new(url)).collect()
@@ -59,7 +60,7 @@ pub fn read_bytes(archive: &[u8]) -> Vec<Result<Sample>> {
     read([Ok(chunk)].into_iter(), SampleParser::new("memory.tar")).collect()
 }
 
-/// The content of samples that were read.
+/// Samples as plain data.
 pub fn content<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> Content {
     let field = |(name, value): (&str, &shardstream::Value)| {
         (name.to_owned(), value.as_bytes().expect("fields are read as raw bytes").to_vec())
@@ -70,7 +71,7 @@ pub fn content<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> Content {
         .collect()
 }
 
-/// The content of a shard without damage.
+/// The content of a shard, in which no sample may be damaged.
 pub fn read_content(path: &Path) -> Content {
     let samples: Vec<Sample> =
         read_samples(path).into_iter().collect::<Result<_>>().unwrap_or_else(|error| panic!("{error:?}"));
@@ -86,7 +87,7 @@ pub fn archive(samples: &[Sample]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// A ustar member; its name has up to 100 bytes.
+/// A member in the ustar format. Its name may have up to 100 bytes.
 pub fn member(name: &str, kind: tar::EntryType, content: &[u8]) -> Vec<u8> {
     let mut header = tar::Header::new_ustar();
     header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
@@ -102,7 +103,7 @@ pub fn member(name: &str, kind: tar::EntryType, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// An archive of files of any names, each with its number as content.
+/// An archive of files with these names; the content of each file is its number.
 pub fn files(names: &[&str]) -> Vec<u8> {
     let mut bytes: Vec<u8> = names
         .iter()
@@ -113,7 +114,7 @@ pub fn files(names: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// Pseudo-random bytes, so that a shifted copy differs.
+/// Pseudo-random bytes, so that a wrong offset never yields equal bytes.
 pub fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64 ^ length as u64;
     let step = |_| {

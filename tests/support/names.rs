@@ -1,9 +1,9 @@
-//! How the names of members become keys and fields.
+//! Names of members, and the keys and fields that they stand for.
 
-/// A member's name, and its key and field.
+/// A member's name, and its key and field; `None` if the member is skipped.
 pub type Row = (&'static str, Option<(&'static str, &'static str)>);
 
-/// Names that this crate and Python's `webdataset` understand alike.
+/// Names that this crate and Python's `webdataset` split alike.
 pub const ALIKE: &[Row] = &[
     ("a.jpg", Some(("a", "jpg"))),
     ("a.JPG", Some(("a", "jpg"))),
@@ -40,8 +40,8 @@ pub const ALIKE: &[Row] = &[
     ("__a.txt", Some(("__a", "txt"))),
 ];
 
-/// Hidden files, which `webdataset` turns into fields of a sample named like the directory and this crate
-/// skips.
+/// Hidden files. `webdataset` makes them fields of a sample that is named like the directory; this crate
+/// skips them.
 pub const HIDDEN: &[Row] = &[
     ("dir/.hidden.txt", Some(("dir/", "hidden.txt"))),
     ("dir/._a.jpg", Some(("dir/", "_a.jpg"))),

@@ -1,8 +1,9 @@
-//! The table of places, `tests/data/places.json`: URLs and paths in groups, each of one place.
+//! The table of places in `tests/data/places.json`: groups of URLs and paths, where each group names one
+//! place.
 //!
-//! A row has the URL; its scheme, authority and path; and what is shown of it, if that is not all. `CWD` is
-//! the working directory, and `LINKS` a directory in which `link` leads to `real` and `deep` to
-//! `real/below`.
+//! A row has a URL; its scheme, authority and path; and the form that is shown, if it differs from the URL.
+//! `CWD` stands for the working directory, and `LINKS` for a directory in which `link` is a link to `real`,
+//! and `deep` to `real/below`.
 
 use std::fs;
 use std::path::Path;
@@ -17,8 +18,8 @@ pub struct PlaceRow {
     pub shown: String,
 }
 
-/// The groups. All URLs of one name the same place, and those of two groups different ones. The links are
-/// made in `links`.
+/// The groups of the table. All URLs of a group name the same place, and URLs of different groups name
+/// different places. Makes the links in the directory `links`.
 pub fn places(cwd: &Path, links: &Path) -> Vec<Vec<PlaceRow>> {
     fs::create_dir_all(links.join("real/below")).unwrap();
     std::os::unix::fs::symlink(links.join("real"), links.join("link")).unwrap();

@@ -1,7 +1,7 @@
-//! Python with `webdataset`, the reference of the format.
+//! Python with `webdataset`, the reference implementation of the format.
 //!
-//! The interpreter is `SHARDSTREAM_TEST_PYTHON`, or `python3`. Tests that need one are ignored unless they
-//! are asked for. To set one up:
+//! The interpreter is `SHARDSTREAM_TEST_PYTHON`, or `python3`. The tests that need it are ignored by default.
+//! To set one up:
 //!
 //! ```text
 //! python3 -m venv venv && venv/bin/pip install webdataset==1.0.2 wids==0.1.11 numpy pillow msgpack
@@ -13,15 +13,15 @@ use serde_json::Value as Json;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// The release that is the reference.
+/// The reference release of `webdataset`.
 const VERSION: &str = "1.0.2";
-/// The release of `wids` that is the reference.
+/// The reference release of `wids`.
 const WIDS_VERSION: &str = "0.1.11";
 
 const UTF8: [(&str, &str); 3] = [("LC_ALL", "C.UTF-8"), ("PYTHONCOERCECLOCALE", "0"), ("PYTHONUTF8", "1")];
 const ASCII: [(&str, &str); 3] = [("LC_ALL", "C"), ("PYTHONCOERCECLOCALE", "0"), ("PYTHONUTF8", "0")];
 
-/// An interpreter with the right release of `webdataset`.
+/// An interpreter with the reference release of `webdataset`.
 pub struct Python {
     program: String,
     locale: [(&'static str, &'static str); 3],
@@ -31,7 +31,7 @@ impl Python {
     /// Finds the interpreter.
     ///
     /// # Panics
-    /// If there is none with the packages, which says what is missing.
+    /// If the interpreter or a package is missing. The message says which.
     pub fn find() -> Self {
         let name = std::env::var("SHARDSTREAM_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
         let ask = "import webdataset, numpy, PIL, msgpack; print(webdataset.__version__)";
@@ -46,12 +46,12 @@ impl Python {
         panic!("needs Python with webdataset=={VERSION}, numpy, pillow and msgpack, but {problem}");
     }
 
-    /// The same interpreter in a locale that knows ASCII only.
+    /// The same interpreter in a locale that only knows ASCII.
     pub fn in_c_locale(self) -> Self {
         Python { locale: ASCII, ..self }
     }
 
-    /// Finds the interpreter, which must have the reference release of `wids` too.
+    /// Finds the interpreter. It must also have the reference release of `wids`.
     pub fn with_wids() -> Self {
         let new = Self::find();
         let ask = "import importlib.metadata as m, braceexpand; print(m.version('wids'))";
@@ -60,26 +60,26 @@ impl Python {
         new
     }
 
-    /// The samples of the dataset of an index, as `wids` reads them, and the index that it makes of the same
-    /// shards.
+    /// The samples that `wids` reads with an index. Also writes to `output` the index that `wids` makes of
+    /// the shards.
     pub fn wids(&self, index: &Path, output: &Path, shards: &[&Path]) -> Content {
         shard(&self.run("index_wids.py", &[&[index, output], shards].concat()))
     }
 
-    /// Runs a script of `tests/scripts`, and returns what it printed: one JSON document.
+    /// Runs a script of `tests/scripts`, and returns the JSON document that it printed.
     fn run(&self, script: &str, args: &[&Path]) -> Json {
         let script = root().join("tests/scripts").join(script);
         let output = Command::new(&self.program).arg(script).args(args).envs(self.locale).output().unwrap();
         serde_json::from_slice(&stdout_of(output)).unwrap()
     }
 
-    /// The content of shards, as `webdataset` reads them.
+    /// The content that `webdataset` reads from each shard.
     pub fn read(&self, paths: &[&Path]) -> Vec<Content> {
         let shards = self.run("read.py", paths);
         shards.as_array().unwrap().iter().map(shard).collect()
     }
 
-    /// The shards that `webdataset` reads of a YAML specification, sorted.
+    /// The shards that `webdataset` finds in a YAML specification, sorted.
     pub fn specification(&self, file: &Path) -> Vec<String> {
         serde_json::from_value(self.run("specification.py", &[file])).unwrap()
     }
@@ -89,35 +89,35 @@ impl Python {
         self.run("decode.py", &[shard])
     }
 
-    /// Writes odd shards into a folder, and returns what `webdataset` reads from each, as `differences.py`
-    /// prints it.
+    /// Writes unusual shards into a folder, and returns what `webdataset` reads from each, as
+    /// `differences.py` prints it.
     pub fn differences(&self, dir: &Path) -> Json {
         self.run("differences.py", &[dir])
     }
 
-    /// Pillow's results for the requests in the format of `transforms.py`.
+    /// Pillow's results for a file of requests in the format of `transforms.py`.
     pub fn transforms(&self, request: &Path) -> Json {
         self.run("transforms.py", &[request])
     }
 
-    /// Writes shards of all sorts into a folder with `webdataset` and `tarfile`.
+    /// Writes various shards into a folder, with `webdataset` and `tarfile`.
     pub fn write(&self, dir: &Path) {
         self.run("write.py", &[dir]);
     }
 
-    /// Writes images of all sorts and Pillow's results into a folder; returns the cases, as `pictures.py`
-    /// prints them.
+    /// Writes various images and Pillow's results into a folder. Returns the cases, as `pictures.py` prints
+    /// them.
     pub fn pictures(&self, dir: &Path) -> Json {
         self.run("pictures.py", &[dir])
     }
 
-    /// Has `webdataset` read a shard and write it again.
+    /// Makes `webdataset` read a shard and write it again.
     pub fn rewrite(&self, from: &Path, to: &Path) {
         self.run("rewrite.py", &[from, to]);
     }
 }
 
-/// Standard output of a program that must succeed and print nothing to standard error.
+/// The standard output of a program that must succeed and print nothing to standard error.
 pub fn stdout_of(output: Output) -> Vec<u8> {
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && complaints.is_empty(), "{}: {complaints}", output.status);

@@ -1,5 +1,5 @@
-//! A small HTTP/1.1 server, one thread per connection. A closure scripts each reply: it can cut a body at any
-//! byte, send wrong ranges and lengths, and change the object between requests. The server records its
+//! A small HTTP/1.1 server with one thread per connection. A closure scripts each reply: it can cut a body at
+//! any byte, send wrong ranges and lengths, and change the object between requests. The server records the
 //! requests.
 
 use std::fmt::Write as _;
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A request as it was on the wire.
+/// A request as it was received.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
-    /// Number of requests before this one.
+    /// Number of earlier requests to the server.
     pub(crate) number: usize,
-    /// Number of the connection, and number of earlier requests on it.
+    /// The number of the connection, and the number of earlier requests on it.
     pub(crate) connection: usize,
     pub(crate) request_on_connection: usize,
     pub(crate) method: String,
@@ -45,22 +45,22 @@ impl Request {
     }
 }
 
-/// How the end of a body is marked.
+/// How a reply marks the end of its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
     Length,
     Chunked,
     /// By closing the connection.
     Close,
-    /// Not at all: only the body is sent, which includes the head.
+    /// Not at all: the body is sent alone, and contains the head.
     Raw,
 }
 
-/// What happens to a connection whose body is cut.
+/// What happens to the connection after a cut body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     Closed,
-    /// By a TCP reset, so that bytes in flight are lost too.
+    /// The connection ends with a TCP reset, so that bytes in flight are lost, too.
     Reset,
     /// The connection stays open and silent for this long.
     Silent(Duration),
@@ -72,12 +72,12 @@ pub(crate) struct Reply {
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
     pub(crate) framing: Framing,
-    /// The connection ends after this many bytes of the body, whatever length was announced.
+    /// The connection ends after this many bytes of the body, whatever length the head announces.
     pub(crate) cut: Option<usize>,
     pub(crate) ending: Ending,
-    /// The body is sent this many bytes at a time, with a pause after each.
+    /// The body is sent in pieces of this many bytes, with a pause after each piece.
     pub(crate) drip: Option<(usize, Duration)>,
-    /// Surplus bytes sent after the reply, and the pause before them.
+    /// Surplus bytes that are sent after the reply, and the pause before them.
     pub(crate) surplus: Option<(Duration, Vec<u8>)>,
 }
 
@@ -100,7 +100,7 @@ impl Reply {
         Reply::new(0, bytes).framed(Framing::Raw)
     }
 
-    /// Sends the whole body, then closes the connection without a `Connection: close` header.
+    /// Closes the connection after the whole body, without having announced it with `Connection: close`.
     pub(crate) fn then_closed(self) -> Self {
         self.cut(usize::MAX)
     }
@@ -141,7 +141,7 @@ impl Reply {
         self
     }
 
-    /// How a well-behaved server answers a GET for `content`.
+    /// The reply of a well-behaved server to a GET for `content`.
     pub(crate) fn object(request: &Request, content: &[u8], etag: &str) -> Self {
         let wanted = request.header("if-match");
         if wanted.is_some_and(|wanted| wanted != etag) {
@@ -162,20 +162,20 @@ impl Reply {
     }
 }
 
-/// What a server says about the version of its objects.
+/// What a server reports about the version of its objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Naming {
     Strong(&'static str),
     Weak(&'static str),
-    /// The second of a modification time, and no ETag. The object is old.
+    /// A modification time in whole seconds, without an ETag. The object was written long ago.
     Old(u64),
-    /// The same of an object that was written within the last minute.
+    /// The same for an object that was written within the last minute.
     Young(u64),
     Unversioned,
 }
 
 impl Naming {
-    /// How a well-behaved server answers a GET for `content`.
+    /// The reply of a well-behaved server to a GET for `content`.
     pub(crate) fn reply(self, request: &Request, content: &[u8]) -> Reply {
         let etag = match self {
             Naming::Strong(tag) => format!("\"{tag}\""),
@@ -204,13 +204,13 @@ pub(crate) struct Server {
 struct Shared {
     script: Box<dyn Fn(&Request) -> Reply + Send + Sync>,
     count: AtomicUsize,
-    /// The requests, if they are recorded.
+    /// The requests; `None` if they are not recorded.
     requests: Option<Mutex<Vec<Request>>>,
     surpluses: AtomicUsize,
     stopping: AtomicBool,
 }
 
-/// Wraps a socket in the layer below HTTP, such as TLS.
+/// Wraps a socket in the layer below HTTP, for example in TLS.
 type Wrap<S> = dyn Fn(TcpStream) -> S + Send + Sync;
 
 impl Server {
@@ -218,12 +218,12 @@ impl Server {
         Self::run(Arc::new(|stream| stream), Box::new(script), Some(Mutex::default()))
     }
 
-    /// Starts a server that does not record its requests, so that they may be many.
+    /// Starts a server that does not record its requests, as there may be many.
     pub(crate) fn forgetful(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         Self::run(Arc::new(|stream| stream), Box::new(script), None)
     }
 
-    /// Starts a server that speaks HTTP over `wrap` of each connection.
+    /// Starts a server that speaks HTTP over each connection that `wrap` returns.
     pub(crate) fn over<S: Read + Write + Send + 'static>(
         wrap: Arc<Wrap<S>>,
         script: impl Fn(&Request) -> Reply + Send + Sync + 'static,
@@ -252,7 +252,7 @@ impl Server {
                     break;
                 }
                 let (shared, wrap) = (Arc::clone(&shared), Arc::clone(&wrap));
-                // A client that disconnects is no error here.
+                // A client that disconnects is not an error of the server.
                 std::thread::spawn(move || {
                     let socket = connection?;
                     socket.set_nodelay(true)?;
@@ -272,7 +272,7 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    /// Number of replies that surplus bytes followed so far.
+    /// Number of replies so far after which surplus bytes were sent.
     pub(crate) fn surpluses(&self) -> usize {
         self.shared.surpluses.load(Ordering::SeqCst)
     }
@@ -331,7 +331,7 @@ fn end(mut connection: &TcpStream, ending: Ending) -> io::Result<()> {
             return Ok(());
         }
         Ending::Silent(time) => {
-            // Until the client gives up.
+            // Waits until the client closes the connection, or `time` is over.
             connection.set_read_timeout(Some(time))?;
             let _ = connection.read(&mut [0]);
         }
@@ -372,7 +372,7 @@ fn read_request(input: &mut BufReader<impl Read + Write>) -> io::Result<Option<R
     Ok(Some(request))
 }
 
-/// Whether the connection stays open.
+/// Writes a reply. Returns whether the connection stays open.
 fn write_reply(output: &mut impl Write, request: &Request, reply: &Reply) -> io::Result<bool> {
     let sent = &reply.body[..reply.cut.unwrap_or(usize::MAX).min(reply.body.len())];
     if reply.framing == Framing::Raw {
@@ -385,7 +385,7 @@ fn write_reply(output: &mut impl Write, request: &Request, reply: &Reply) -> io:
     }
     match reply.framing {
         _ if reply.status == 204 => {}
-        // A script may lie about the length.
+        // The script has set a length, which may be wrong.
         Framing::Length if reply.headers.iter().any(|(name, _)| name == "Content-Length") => {}
         Framing::Length => write!(head, "Content-Length: {}\r\n", reply.body.len()).unwrap(),
         Framing::Chunked => head.push_str("Transfer-Encoding: chunked\r\n"),

@@ -9,7 +9,7 @@ use shardstream::{Dataset, Result, Sample, ShardList, Topology};
 use std::io::Write;
 use std::sync::Arc;
 
-/// A store whose `mem://` URLs are in memory.
+/// A store whose `mem://` URLs are objects in memory.
 pub fn memory() -> Store {
     Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build().unwrap()
 }
@@ -19,10 +19,10 @@ pub fn key(shard: usize, sample: usize) -> String {
     format!("{shard:02}-{sample:03}")
 }
 
-/// Writes one shard for each of `sizes`, its number of samples.
+/// Writes a shard for each number of samples in `sizes`.
 pub fn write(store: &Store, sizes: &[usize]) -> ShardList {
     for (shard, &size) in sizes.iter().enumerate() {
-        // The writer makes no empty shards.
+        // The writer makes no shard without samples.
         put(store, &url(shard), &archive(&[]));
         let writer = ShardWriter::builder("mem://train/%06d.tar").store(store.clone());
         let mut writer = writer.start_shard(shard as u64).build().unwrap();
@@ -46,19 +46,20 @@ pub fn put(store: &Store, url: &str, bytes: &[u8]) {
     object.finish().unwrap();
 }
 
-/// Writes one shard for each of `sizes`, and begins a dataset of them, read by this process alone.
+/// Writes a shard for each number of samples in `sizes`, and begins a dataset of them that this process reads
+/// alone.
 pub fn dataset(sizes: &[usize]) -> DatasetBuilder {
     let store = memory();
     let shards = write(&store, sizes);
     Dataset::builder(shards).store(store).topology(Topology::single())
 }
 
-/// The keys of samples, none of which may be an error.
+/// The keys of samples. Panics at an error.
 pub fn keys(samples: impl Iterator<Item = Result<Sample>>) -> Vec<String> {
     samples.map(|sample| sample.unwrap().key().to_owned()).collect()
 }
 
-/// The keys of all samples of shards of these sizes.
+/// The keys of all samples in shards of these sizes.
 pub fn all_keys(sizes: &[usize]) -> Vec<String> {
     sizes
         .iter()

@@ -1,5 +1,5 @@
-//! Checks the text of a state against `docs/state.schema.json`, with as much of JSON Schema as that file
-//! uses.
+//! Checks a state's document against `docs/state.schema.json`. Only the parts of JSON Schema that this file
+//! uses are supported.
 
 use super::root;
 use serde_json::{Map, Value as Json};
@@ -14,14 +14,14 @@ static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
 /// Checks a document.
 ///
 /// # Errors
-/// Where it differs from the schema, and how.
+/// The place where the document differs from the schema, and how.
 pub fn check(document: &Json) -> Result<(), String> {
     conforms(&SCHEMA, document, "")
 }
 
 /// A field of the format.
 pub struct Field {
-    /// As `at[].cursor.taken`.
+    /// The path of the field, as in `at[].cursor.taken`.
     pub path: String,
     pub required: bool,
     pub description: String,
@@ -106,7 +106,7 @@ fn conforms(schema: &Json, value: &Json, at: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The fields of an object; none of anything else.
+/// The fields of an object; no fields for any other value.
 fn members(value: &Json) -> &Map<String, Json> {
     static NONE: LazyLock<Map<String, Json>> = LazyLock::new(Map::new);
     value.as_object().unwrap_or(&NONE)

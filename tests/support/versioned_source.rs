@@ -19,14 +19,14 @@ pub fn url(shard: usize) -> String {
     format!("shelf://train/{shard:02}.tar")
 }
 
-/// A shard of `size` samples, whose keys contain the number `shard`.
+/// A shard with `size` samples, whose keys contain the number `shard`.
 pub fn shard(shard: usize, size: usize) -> Vec<u8> {
     let sample = |n| Sample::new(key(shard, n)).with("cls", n as i64).with("bin", vec![7; n % 5 * 100]);
     archive(&(0..size).map(sample).collect::<Vec<_>>())
 }
 
 impl VersionedSource {
-    /// One shard for each of `sizes`, its number of samples; all have version "v1".
+    /// A source with a shard for each number of samples in `sizes`. All shards have version "v1".
     pub fn of(sizes: &[usize]) -> Arc<Self> {
         let source = Arc::new(VersionedSource::default());
         for (number, &size) in sizes.iter().enumerate() {
@@ -47,7 +47,7 @@ impl VersionedSource {
         Store::builder().with_source("shelf", Arc::clone(self) as _).build().unwrap()
     }
 
-    /// A dataset of the first `shards` shards, read by this process alone.
+    /// A dataset of the first `shards` shards that this process reads alone.
     pub fn dataset(self: &Arc<Self>, shards: usize) -> DatasetBuilder {
         let list = ShardList::from_urls((0..shards).map(url));
         Dataset::builder(list).store(self.store()).topology(Topology::single())
@@ -73,7 +73,7 @@ impl Source for VersionedSource {
     }
 }
 
-/// An index with only the number of samples of each shard.
+/// An index with the number of samples of each shard only.
 pub fn counts(sizes: &[usize]) -> Index {
     let entries =
         sizes.iter().enumerate().map(|(n, size)| serde_json::json!({"url": url(n), "nsamples": size}));

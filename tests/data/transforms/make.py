@@ -1,6 +1,6 @@
-"""Writes `results.json` beside it, and `magnitudes.json` of the image crate: what torchvision does with given parameters.
+"""Writes torchvision's results for given parameters: `results.json` here, and `magnitudes.json` of the image crate.
 
-Run it with the torchvision that the files name. Pixels are rows of hexadecimal numbers.
+Run it with the release of torchvision that the files name. Pixels are rows of hexadecimal numbers.
 """
 
 import json
@@ -45,7 +45,7 @@ FILTERS = {"Nearest": NEAREST, "Bilinear": BILINEAR}
 
 
 def operations():
-    """(name, parameters, what is called with a picture)."""
+    """Yields (name, parameters, the function to call with an image)."""
     for factor in [0.0, 0.1, 0.5, 0.73, 1.0, 1.27, 1.9, 2.0]:
         for name in ["brightness", "contrast", "saturation", "sharpness"]:
             yield f"adjust_{name}", [factor], lambda p, f=getattr(F, f"adjust_{name}"), x=factor: f(p, x)
@@ -61,7 +61,7 @@ def operations():
     for label, mode in FILTERS.items():
         for degrees in [-135.0, -90.0, -30.0, -9.0, 4.5, 17.0, 180.0]:
             yield "rotate", [degrees, label], lambda p, x=degrees, m=mode: F.rotate(p, x, interpolation=m)
-    # Between pixels, torchvision weighs those at the border of a filled picture twice.
+    # Between pixels, torchvision weighs pixels at the border of a filled image twice.
     yield "rotate", [20.0, "Nearest", [10, 200, 90]], lambda p: F.rotate(p, 20.0, fill=[10, 200, 90][: p.shape[0]])
     for label, mode in FILTERS.items():
         for op in ["ShearX", "ShearY", "TranslateX", "TranslateY"]:

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The result of the standard decoder as text; "raw" where it leaves the field as it is.
+/// The result of the standard decoder as text; "raw" if it leaves the field as it is.
 fn decoded(field: &str, bytes: &[u8]) -> String {
     match Decoder::new().decode_field(field, &Bytes::copy_from_slice(bytes)) {
         Ok(Some(value)) => format!("{value:?}"),
@@ -16,7 +16,7 @@ fn decoded(field: &str, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn extensions() {
+fn each_extension_has_its_decoder() {
     let table: &[(&str, &[u8], &str)] = &[
         ("txt", "é ".as_bytes(), r#""é ""#),
         ("text", b"", r#""""#),

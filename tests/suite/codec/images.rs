@@ -9,13 +9,13 @@ fn image_files() -> Vec<PathBuf> {
     files.filter(|path| path.extension().unwrap() != "npy").collect()
 }
 
-/// For each pixel the values of L, R G B and R G B A, as Pillow decodes them.
+/// For each pixel the values L, RGB and RGBA, as Pillow decodes them.
 fn pillow(path: &Path) -> Array {
     array(Path::new(&format!("{}.npy", path.display())))
 }
 
 #[test]
-fn decoded_pixels_are_those_of_pillow() {
+fn decoded_pixels_match_pillow() {
     let modes = [(ImageMode::L8, 0..1), (ImageMode::Rgb8, 1..4), (ImageMode::Rgba8, 4..8)];
     let files = image_files();
     assert_eq!(files.len(), if cfg!(feature = "image-formats") { 56 } else { 29 });
@@ -59,7 +59,7 @@ fn float_pixels_are_fractions_of_255() {
 #[test]
 fn a_truncated_image_is_an_error() {
     for path in image_files() {
-        // In text PNM, a truncated number is still a number.
+        // In text PNM, the digits of a number may be cut and still be a number.
         if path.file_stem().unwrap() == "plain" {
             continue;
         }
@@ -67,7 +67,7 @@ fn a_truncated_image_is_an_error() {
         let whole = Image::decode(&file, ImageMode::Rgba8).unwrap();
         for end in (0..file.len()).step_by(if file.len() > 1000 { 7 } else { 1 }).chain([file.len() - 1]) {
             if let Ok(image) = Image::decode(&file[..end], ImageMode::Rgba8) {
-                // Only bytes after the pixels may be missing.
+                // If a cut file decodes, the cut has removed only bytes after the pixels.
                 assert!(image == whole, "{} cut to {end} of {}", path.display(), file.len());
                 assert_ne!(path.extension().unwrap(), "jpg");
             }

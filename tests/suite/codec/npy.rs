@@ -13,7 +13,7 @@ fn npy_files_are_written_as_numpy_writes_them() {
 }
 
 #[test]
-fn npy_values_are_those_of_numpy() {
+fn npy_values_match_numpy() {
     let of = |name: &str| array(&data(&format!("npy/plain-{name}.npy")));
     assert_eq!(of("int16").to_vec::<i16>().unwrap(), [0, 1, 2, 3, 100, 5]);
     assert_eq!(of("float32").to_vec::<f32>().unwrap(), [0., 1., 2., 3., 100., 5.]);
@@ -59,7 +59,7 @@ fn unsupported_dtypes_are_typed_errors() {
 
 #[cfg(feature = "npz")]
 #[test]
-fn npz() {
+fn npz_archives_decode_and_encode_by_array_name() {
     for name in ["stored.npz", "compressed.npz"] {
         let value = Decoder::new().decode_field("npz", &read(&data(name))).unwrap().unwrap();
         let Value::Arrays(arrays) = &value else { panic!("{value:?}") };

@@ -1,4 +1,5 @@
-//! Shards of other formats than tar have the same order, states and lengths; JSON lines as people have them.
+//! Shards in other formats than tar have the same order, states and lengths as tar shards; and the JSON lines
+//! that users write are read.
 
 #[path = "../../../examples/own_format.rs"]
 mod own_format;
@@ -24,7 +25,8 @@ fn line(shard: usize, number: usize) -> String {
     format!(r#"{{"id": "s{shard}-{number}", "text": "{}"}}"#, "ab ".repeat(1 + (shard * 5 + number) % 9))
 }
 
-/// The same lines as JSON lines with this suffix, and as tar shards with a field `json`. Returns patterns.
+/// Writes the same samples as JSON lines with this suffix, and as tar shards with a field `json`. Returns
+/// both patterns.
 fn write(directory: &Path, suffix: &str) -> [String; 2] {
     for (shard, size) in SIZES.into_iter().enumerate() {
         let lines: Vec<String> = (0..size).map(|number| line(shard, number)).collect();
@@ -147,7 +149,7 @@ fn an_index_of_json_lines_says_where_each_line_is() {
         let dataset = dataset(pattern).index(index).checksums(true).build().unwrap();
         assert_eq!(dataset.samples(0).results().filter(|sample| sample.is_ok()).count(), 35);
     }
-    // A line that was changed meanwhile, in a file of the same size, is found.
+    // Checksums reveal a line that was changed in a file of the same size.
     let first = shards[1].expose_secret();
     let text = std::fs::read_to_string(first).unwrap().replacen("ab", "xy", 1);
     std::fs::write(first, text).unwrap();
@@ -324,7 +326,8 @@ fn any_reader_is_read_once_as_a_shard() {
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)) && error.to_string().contains("read again"));
 }
 
-/// Each byte is a sample; `!` is an error of its sample. Places are as wrong as `lie` says.
+/// A format in which each byte is a sample, and `!` is an error of its sample. Its parser reports places that
+/// are too low by `lie`.
 #[derive(Debug, Clone, Copy)]
 struct EachByte {
     lie: u64,
@@ -383,7 +386,8 @@ fn a_format_of_ones_own_has_order_states_and_indexes() {
     }
     let pattern = &format!("{}/{{0..4}}.x", dir.path().display());
     let archives = &write(dir.path(), "jsonl")[1];
-    // Places that do not ascend are not believed: such shards are read from their beginnings.
+    // With `lie`, the reported places do not ascend. The reader distrusts them and reads such shards from
+    // their beginning.
     for lie in [0, 3] {
         for indexed in [false, true] {
             let format = EachByte { lie, is_stuck: false };
@@ -449,7 +453,8 @@ fn short_reads_give_short_chunks() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A parser that starts at the place of any line gives the rest, wherever the bytes are cut.
+    /// A parser that starts at any line returns that line and those after it, however the bytes are cut into
+    /// chunks.
     #[test]
     fn lines_are_the_same_from_any_place_and_in_any_chunks(
         text in prop::collection::vec(prop::sample::select(b"\n\r {}1\xef\xbb\xbf".to_vec()), 0..60),

@@ -1,8 +1,8 @@
-//! What is refused because it would be read as other samples than were meant.
+//! Refuses datasets that would be read as other samples than the user meant.
 
 use super::*;
 
-/// Writes a file, and returns its path.
+/// Writes a file and returns its path.
 fn put(directory: &Path, name: &str, bytes: impl AsRef<[u8]>) -> String {
     let path = directory.join(name);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -17,7 +17,7 @@ fn a_key_that_occurs_twice_in_a_side_is_an_error_also_after_a_restore() {
     let lines = |keys: &[&str]| keys.iter().copied().enumerate().map(line).collect::<String>();
     let main = put(dir.path(), "main.jsonl", lines(&["a", "b", "c", "d"]));
     let format = || JsonLines::new().key("id");
-    // Each sample of a side whose keys are unique is joined, and a dataset may repeat keys.
+    // If the keys of a side are unique, every sample is joined. The keys of a dataset itself may repeat.
     for (side, expected) in [
         (&["a", "b", "c", "d"][..], Some([0, 1, 2, 3])),
         (&["d", "c", "b", "a"], Some([3, 2, 1, 0])),
@@ -43,7 +43,7 @@ fn a_key_that_occurs_twice_in_a_side_is_an_error_also_after_a_restore() {
                 serde_json::from_slice::<serde_json::Value>(json).unwrap()["n"].as_u64().unwrap()
             };
             let loader = || Loader::builder(dataset(&main)).batch(1).build().unwrap();
-            // Before the first error, samples are the same from any state.
+            // The samples before the first error are the same after a restore from any state.
             for stop in 0..4 {
                 let mut begun = loader().epoch(0);
                 if !begun.by_ref().take(stop).all(|batch| batch.is_ok()) {
@@ -100,7 +100,7 @@ fn a_directory_with_anything_beside_json_lines_needs_a_pattern() {
     put(dir.path(), "lines/0.jsonl", "{}\n");
     put(dir.path(), "lines/0.jsonl.index.json", "{}");
     assert_eq!(Dataset::builder(at("lines")).build().unwrap().shards().len(), 1);
-    // The suffix of a given format is unknown.
+    // With a given format, the directory's shards are not searched: their suffix is unknown.
     for given in ["lines", "nested/000"] {
         let error = Dataset::builder(at(given)).format(JsonLines::new().key("id")).build().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::NoShards(_)), "{error}");
@@ -134,11 +134,11 @@ fn files_that_are_no_json_lines_are_refused_at_their_first_line() {
         assert_eq!(Dataset::builder(&*url).build().unwrap().samples(0).results().count(), 1);
         assert!(Index::builder().build(&ShardList::from_urls([&*url])).is_err());
     }
-    // Only the beginning of the file counts.
+    // Only the beginning of a file is searched for signs of other formats.
     assert_eq!(lines_of(b"{}\n<html>\nBZh\n"), ["{}", "<html>", "BZh"]);
 }
 
-/// Each byte is a number.
+/// A format in which each byte is a sample with a number.
 #[derive(Debug, Clone, Copy)]
 struct Numbers(EachByte);
 

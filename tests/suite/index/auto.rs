@@ -1,4 +1,4 @@
-//! Indexes that a dataset keeps automatically.
+//! Indexes that a dataset builds, stores and updates automatically.
 
 use super::logged::{LoggedBucket, PROBE, keys};
 use super::*;
@@ -23,7 +23,7 @@ fn a_second_start_needs_only_the_listing_and_the_index() {
     let second = logged.dataset(AutoIndex::beside()).unwrap();
     assert_eq!(logged.asked(), ["list", "get s-*.index.json"]);
     assert_eq!((second.len(), keys(&second)), (Some(5), keys(&first)));
-    // The same index that a builder makes, so that states of both fit.
+    // The automatic index equals the one that a builder makes, so that their states are interchangeable.
     let index = Index::builder().store(logged.store()).build(second.shards()).unwrap();
     let explicit = Dataset::builder(second.shards().clone()).store(logged.store()).index(index);
     let explicit = explicit.topology(Topology::single()).build().unwrap();
@@ -53,10 +53,10 @@ fn only_changed_shards_are_indexed_again() {
     let indexed = ["get s-1.tar", "get s-3.tar", "put s-*.index.json"];
     assert_eq!(logged.asked(), [&["list", "get s-*.index.json"][..], &PROBE, &indexed].concat());
     assert_eq!(build(), (11, vec![]));
-    // A deleted shard leaves the entries of the others valid.
+    // The entries of the other shards stay valid after a shard is deleted.
     logged.objects.objects.lock().unwrap().remove("logged://b/t/s-0.tar");
     assert_eq!(build(), (8, vec![]));
-    // A shard of the same size and another version.
+    // The shard keeps its size but has another version.
     logged.shard(1, 5);
     assert_eq!(build(), (8, vec![5]));
 }
@@ -74,7 +74,7 @@ fn versions_missing_from_a_listing_are_requested() {
     assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(6));
 }
 
-/// A truncated document, or one with bytes of another, is built again.
+/// A document that is cut or overwritten in part is built again.
 #[test]
 fn a_torn_index_document_is_never_used() {
     let logged = LoggedBucket::of(&[2, 1], true, true);
@@ -100,7 +100,7 @@ fn a_torn_index_document_is_never_used() {
     }
 }
 
-/// A bucket behind the crate's own clients.
+/// A bucket that is read through the crate's own client.
 #[cfg(feature = "gcs")]
 #[test]
 fn a_bucket_is_listed_and_its_index_read() {
@@ -143,7 +143,7 @@ fn a_directory_keeps_the_index_of_its_shards() {
     let dir = tempfile::tempdir().unwrap();
     let infos = write(ShardWriter::builder(pattern(dir.path(), ".tar")), &motley());
     let all = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    // A pattern that would match the index too.
+    // These patterns would also match the index.
     for pattern in [all("s-*"), all("s-{000..005}.tar")] {
         let build = || {
             let builder = Dataset::builder(&pattern).topology(Topology::single());
@@ -160,7 +160,7 @@ fn a_directory_keeps_the_index_of_its_shards() {
     };
     assert_eq!(kept().len(), 2, "{:?}", kept());
 
-    // The index of a moved dataset stays valid, as long as the times of its files are kept.
+    // The index stays valid when the dataset is moved, if its files keep their times.
     let elsewhere = tempfile::tempdir().unwrap();
     let moved = elsewhere.path().join("moved");
     fs::rename(dir.path(), &moved).unwrap();
@@ -173,7 +173,7 @@ fn a_directory_keeps_the_index_of_its_shards() {
     let build = || Dataset::builder(&pattern).topology(Topology::single()).auto_index(auto.clone()).build();
     assert_eq!((build().unwrap().len(), calls.load(Ordering::SeqCst)), (Some(40), 0));
 
-    // A damaged shard is not indexed.
+    // The damaged shard is reported instead of indexed.
     let shard = moved.join(infos[2].url.rsplit('/').next().unwrap());
     fs::write(&shard, vec![b'x'; 2048]).unwrap();
     let error = build().unwrap_err();
@@ -250,7 +250,7 @@ fn bad_options_are_errors_before_any_request() {
         let error = builder.build(&list).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Config(_)) && error.to_string().contains(why), "{error}");
     }
-    // A bad number of streams is an error before anything is indexed.
+    // A wrong number of streams is reported before any shard is indexed.
     let builder =
         || Dataset::builder("logged://b/t/s-*.tar").store(logged.store()).auto_index(AutoIndex::beside());
     for builder in [

@@ -1,4 +1,4 @@
-//! Flipped bits, in samples whose checksums are in the index and in compressed shards.
+//! Flipped bits in samples whose checksums are in the index, and in compressed shards.
 
 use super::*;
 use crate::support::Every;
@@ -12,7 +12,7 @@ fn samples() -> Vec<Sample> {
     (0..6).map(sample).collect()
 }
 
-/// The samples read, and the errors.
+/// The samples that were read, and the errors.
 fn read_all(dataset: &Dataset) -> (Content, Vec<shardstream::Error>) {
     let (mut samples, mut errors) = (Vec::new(), Vec::new());
     for item in dataset.samples(0) {
@@ -46,13 +46,13 @@ fn a_writer_and_a_builder_record_the_same_checksums() {
             assert!((0..built.samples()).every(|sample| built.checksum_of(sample).is_some()));
             assert_eq!(built.checksum_of(built.samples()), None);
         }
-        // Checksums are cached and saved, and omitted from an index of counts.
+        // Checksums are kept in saved and cached indexes, but not in an index of counts.
         let place = dir.path().join("index.json");
         written.save(&Store::default(), place.to_str().unwrap()).unwrap();
         assert_eq!(Index::load(&Store::default(), place.to_str().unwrap()).unwrap(), written);
         assert_eq!(Index::builder().beside(true).build(&urls).unwrap(), written);
         assert_eq!(written.counts().get(urls[0].expose_secret()).unwrap().checksum_of(0), None);
-        // A cached index without checksums is built again.
+        // A cached index without checksums is built again if checksums are requested.
         let plain = Index::builder().build(&urls).unwrap();
         assert_ne!(plain, written);
         let sidecar = format!("{}.index.json", urls[0]);
@@ -86,7 +86,7 @@ fn checksums_need_an_index_that_has_them() {
     }
 }
 
-/// With a bit flipped anywhere in an archive, each sample is as written, or an error.
+/// With any bit of an archive flipped, each sample is read as it was written, or is an error.
 #[test]
 fn no_sample_with_a_flipped_bit_is_returned() {
     let noted = Arc::new(CountingSource::default());
@@ -96,7 +96,7 @@ fn no_sample_with_a_flipped_bit_is_returned() {
     noted.put(url, archive.clone());
     let list = ShardList::from_urls([url]);
     let index = Index::builder().store(store.clone()).checksums(true).build(&list).unwrap();
-    // The version reveals no damage in transit or on disk.
+    // Damage in transit or on disk does not change a shard's version, so the index is used without versions.
     let index = index.without_versions();
     let shard = index.get(url).unwrap();
     let expected = read_all(&verified(&store, &index, 1)).0;
@@ -122,7 +122,7 @@ fn no_sample_with_a_flipped_bit_is_returned() {
         assert_eq!(place.offset(), shard.range(sample..sample + 1).map(|range| range.start));
         assert_eq!(found.len() as u64, sample);
         if at % 60 == 0 {
-            // Other slices are not affected.
+            // The other slices of the shard are still read.
             let (found, errors) = read_all(&verified(&store, &index, 6));
             assert_eq!((found.len(), errors.len()), (5, 1));
             let builder = Dataset::builder(list.clone()).store(store.clone()).index(index.clone());
@@ -135,7 +135,8 @@ fn no_sample_with_a_flipped_bit_is_returned() {
     assert!(seen > 1000, "{seen}");
 }
 
-/// Slices of a compressed shard skip the samples before them, and all count the same ones.
+/// Each slice of a compressed shard skips the samples before it, and all slices must number the samples
+/// alike.
 #[cfg(feature = "gzip")]
 #[test]
 fn a_damaged_sample_of_a_compressed_shard_is_skipped_once() {
@@ -147,7 +148,7 @@ fn a_damaged_sample_of_a_compressed_shard_is_skipped_once() {
     let mut bytes = noise(600);
     bytes[77] ^= 4;
     other[2].set("bin", bytes);
-    // The object has another size, too.
+    // The damaged object has another size, so the entry is made without one.
     let text = serde_json::to_value(index.iter().next().unwrap()).unwrap();
     let entry = serde_json::json!({"url": text["url"], "nsamples": 6, "layout": text["layout"]});
     let index: Index = [serde_json::from_value::<ShardIndex>(entry).unwrap()].into_iter().collect();
@@ -165,11 +166,11 @@ fn a_damaged_sample_of_a_compressed_shard_is_skipped_once() {
     }
 }
 
-/// The checksum of the frame is compared after all of it was decompressed.
+/// The checksum of a zstd frame is compared once the whole frame is decompressed.
 #[cfg(feature = "zstd")]
 #[test]
 fn a_flipped_bit_in_a_zstd_shard_is_an_error() {
-    // Text, so that it compresses well and data with flipped bits still decompresses.
+    // Text compresses well, and with flipped bits it often still decompresses.
     let sample = |i: usize| {
         let text: String = (0..200).map(|word| format!("{} ", word * i % 37)).collect();
         Sample::new(format!("s{i}")).with("txt", text).with("bin", noise(i * 20))
@@ -197,14 +198,14 @@ fn a_flipped_bit_in_a_zstd_shard_is_an_error() {
     }
 }
 
-/// Number of chunks held now, and at most.
+/// The current and the largest number of chunks in memory.
 #[derive(Debug, Default)]
 struct Held {
     now: AtomicUsize,
     most: AtomicUsize,
 }
 
-/// A chunk of an object, counted as long as it is alive.
+/// A chunk of an object. It is counted until it is dropped.
 struct Chunk(Bytes, Arc<Held>);
 
 impl AsRef<[u8]> for Chunk {
@@ -219,7 +220,7 @@ impl Drop for Chunk {
     }
 }
 
-/// A source of one object, which is sent whole, in chunks that are made on demand.
+/// A source that sends one object whole, in chunks that it makes on demand.
 #[derive(Debug)]
 struct Chunks(Bytes, Arc<Held>);
 
@@ -241,7 +242,7 @@ impl Source for Chunks {
     }
 }
 
-/// Bytes between two samples are not kept until the next one.
+/// Bytes between two samples are dropped as they are read, not kept until the next sample.
 #[test]
 fn building_checksums_holds_one_sample_at_a_time() {
     let of_no_sample = member("README", EntryType::Regular, &noise(1 << 20)).repeat(16);
@@ -255,7 +256,7 @@ fn building_checksums_holds_one_sample_at_a_time() {
     let shard = index.iter().next().unwrap();
     check(&archive, shard);
     assert!((0..2).all(|sample| shard.checksum_of(sample).is_some()));
-    // Of 257 chunks; some are in transit.
+    // The object has 257 chunks; some are in transit.
     let most = held.most.load(Ordering::SeqCst);
     assert!(most < 64, "{most} chunks");
 }

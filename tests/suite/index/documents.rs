@@ -1,4 +1,4 @@
-//! Indexes as documents: ours, those of `wids`, and invalid ones.
+//! Indexes as documents: this crate's, those of `wids`, and invalid ones.
 
 use super::*;
 use crate::support::Every;
@@ -34,7 +34,7 @@ fn a_saved_index_loads_unchanged() {
     let counts = Index::load(&store, dir.path().join("counts.json").to_str().unwrap()).unwrap();
     assert_eq!((counts.samples(), counts.get(&infos[0].url).unwrap().range(0..1)), (40, None));
 
-    // The dataset is moved, with its index.
+    // The dataset and its index are moved together.
     fs::rename(dir.path().join("shards"), elsewhere.path().join("moved")).unwrap();
     let place = elsewhere.path().join("moved/i.json");
     let moved = Index::load(&store, place.to_str().unwrap()).unwrap();
@@ -44,7 +44,7 @@ fn a_saved_index_loads_unchanged() {
 }
 
 #[test]
-fn a_compact_index_loads_as_the_json_one() {
+fn a_compact_index_loads_like_a_json_index() {
     let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = Store::default();
     let infos = write(ShardWriter::builder(pattern(&dir.path().join("shards"), ".tar")), &motley());
@@ -62,14 +62,14 @@ fn a_compact_index_loads_as_the_json_one() {
             matches!(error.kind(), ErrorKind::Index(_)) && error.to_string().contains("i.shidx"),
             "{error}"
         );
-        // The extension only matters for writing.
+        // A load recognises the format by content; only a save goes by the extension.
         fs::write(&place, &bytes).unwrap();
         fs::rename(&place, place.with_extension("json")).unwrap();
         assert_eq!(Index::load(&store, place.with_extension("json").to_str().unwrap()).unwrap(), index);
     }
     assert!(index.save(&store, dir.path().join("i.shidx.gz").to_str().unwrap()).is_err());
 
-    // The dataset is moved, with its index.
+    // The dataset and its index are moved together.
     index.save(&store, dir.path().join("shards/i.shidx").to_str().unwrap()).unwrap();
     fs::rename(dir.path().join("shards"), elsewhere.path().join("moved")).unwrap();
     let moved = Index::load(&store, elsewhere.path().join("moved/i.shidx").to_str().unwrap()).unwrap();
@@ -94,7 +94,7 @@ fn a_dataset_keeps_a_compact_index() {
     let (samples, shards, read) = built("*");
     assert_eq!((samples, read), (Some(40), shards));
     assert!(fs::read(&place).unwrap().starts_with(b"\x89SHIDX"));
-    // The index is not taken for a shard, and no shard is read again.
+    // The pattern `*` does not read the index as a shard, and no shard is read again.
     assert_eq!(built("*"), (Some(40), shards, 0));
 }
 
@@ -127,9 +127,10 @@ fn shards_are_found_by_url_and_by_name() {
     assert_eq!((index.len(), index.samples(), index.shards().len()), (4, 10, 4));
 }
 
-/// A name that several shards have says nothing; the place does, in any spelling.
+/// Several shards share the name `0.tar`, so the index finds them by their whole location, in any spelling of
+/// it.
 #[test]
-fn shards_of_one_name_are_found_by_their_places() {
+fn shards_with_the_same_name_are_found_by_their_locations() {
     let dir = tempfile::tempdir().unwrap();
     let here = dir.path().display();
     std::fs::create_dir(dir.path().join("a")).unwrap();
@@ -157,7 +158,7 @@ fn secrets_are_not_saved() {
     assert!(index.get("https://h/0.tar?sig=another").is_some());
 }
 
-/// A saved index without the queries could not be loaded.
+/// A save drops queries, so the two shards would have one URL, and the index could not be loaded.
 #[test]
 fn shards_that_differ_only_in_their_queries_are_not_saved() {
     let entry =
@@ -174,7 +175,7 @@ fn shards_that_differ_only_in_their_queries_are_not_saved() {
     assert!(!place.exists());
 }
 
-/// The document is written uncompressed, but a load would decompress it by its name.
+/// A save writes the document uncompressed, but a load would decompress it because of its name.
 #[test]
 fn a_plain_index_is_not_saved_under_a_compressed_name() {
     let dir = tempfile::tempdir().unwrap();
@@ -258,13 +259,14 @@ fn bad_documents_are_errors() {
     assert_eq!(error.location().shard(), place.to_str());
 }
 
-/// `wids` reads a dataset by an index saved here, and this crate loads an index that `wids` made.
+/// `wids` reads a dataset with an index that this crate saved, and this crate loads an index that `wids`
+/// made.
 #[test]
 #[ignore = "needs Python with webdataset and wids: see CONTRIBUTING.md"]
 fn indexes_are_exchanged_with_wids() {
     let python = Python::with_wids();
     let dir = tempfile::tempdir().unwrap();
-    // `wids` knows plain names only.
+    // `wids` only knows plain names.
     let sample =
         |i: usize| Sample::new(format!("d/{i:04}")).with("cls", i as i64).with("seg.png", noise(i * 300));
     let samples: Vec<Sample> = (0..20).map(sample).collect();
@@ -284,7 +286,7 @@ fn indexes_are_exchanged_with_wids() {
     }
 }
 
-/// A claimed number of samples costs nothing until they are read, and then they are missing.
+/// An index may claim any number of samples. Only reading them finds that they are missing.
 #[test]
 fn absurd_counts_neither_hang_nor_allocate() {
     use shardstream::loader::LastBatch;

@@ -1,4 +1,4 @@
-//! Indexes that are cached beside shards and in a directory.
+//! Indexes of single shards, cached beside the shards and in a directory.
 
 use super::*;
 use crate::support::files;
@@ -22,7 +22,7 @@ fn indexes_are_cached_beside_shards_or_in_a_directory() {
     );
     assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 6);
 
-    // The cached index is used without reading the shard, even one whose content was replaced unnoticed.
+    // The cached index is used without reading the shard, even if the shard's content was replaced unnoticed.
     let ruin = |number: usize| {
         let url = &infos[number].url;
         let time = fs::metadata(url).unwrap().modified().unwrap();
@@ -36,7 +36,7 @@ fn indexes_are_cached_beside_shards_or_in_a_directory() {
     assert_eq!(Index::builder().beside(true).build(&urls).unwrap(), expected);
     assert!(Index::builder().build(&urls).is_err());
 
-    // But a damaged index, or one of another shard, is not used.
+    // A damaged cached index, or one of another shard, is not used.
     let none = tempfile::tempdir().unwrap();
     for damage in ["", "{", "{}", r#"{"url":"s-000.tar","nsamples":7}"#] {
         fs::write(sidecar(0), damage).unwrap();
@@ -44,7 +44,7 @@ fn indexes_are_cached_beside_shards_or_in_a_directory() {
     }
     fs::copy(sidecar(1), sidecar(0)).unwrap();
     assert!(Index::builder().beside(true).build(&urls).is_err());
-    // The cached copy is used first, and repairs nothing that was not read.
+    // The cache is tried first. The damaged file beside the shard is not read, and so not repaired.
     assert_eq!(keeping().build(&urls).unwrap(), expected);
 }
 
@@ -91,7 +91,7 @@ fn progress_counts_every_shard_once() {
     assert_eq!(seen, urls[..6]);
 }
 
-/// Some storage services encode the name of an object as one component of the URL.
+/// Some storage services return an object's name as a single URL component, with its slashes encoded.
 #[test]
 fn a_cached_index_of_a_name_with_a_slash_is_found() {
     let (noted, cache) = (Arc::new(CountingSource::default()), tempfile::tempdir().unwrap());
@@ -106,8 +106,8 @@ fn a_cached_index_of_a_name_with_a_slash_is_found() {
     assert_eq!(noted.noted().0, 1, "to see that it is the same");
 }
 
-/// An index in the user's own directory may name the samples of a private bucket; one beside a shard is for
-/// those who may read the shard.
+/// An index in the user's cache may list the samples of a private bucket, so only the user may read it. An
+/// index beside a shard is as readable as the shard.
 #[cfg(unix)]
 #[test]
 fn only_the_owner_can_read_the_index_cache() {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use shardstream::index::{KeyIndex, KeyIndexBuilder};
 use shardstream::{Dataset, Error, Position, Topology};
 
-/// Shards of samples with these keys, and bodies of up to some kilobytes.
+/// A source and a list of shards with these keys. The bodies of samples have up to some kilobytes.
 fn shelf(shards: &[Vec<String>]) -> (Arc<CountingSource>, ShardList) {
     let noted = Arc::new(CountingSource::default());
     let urls = ShardList::from_urls((0..shards.len()).map(|shard| format!("noted://d/{shard:02}.tar")));
@@ -51,7 +51,7 @@ fn shown(sample: &Sample) -> (String, Position, Vec<Vec<u8>>) {
     (sample.key().to_owned(), sample.position(), fields)
 }
 
-/// The document of a key index of shards in `noted://d/`.
+/// The document of the key index of these shards.
 fn document(keys: &KeyIndex) -> Vec<u8> {
     let place = tempfile::tempdir().unwrap();
     let place = place.path().join("k.shkeys");
@@ -68,12 +68,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_way_to_one_sample_gives_what_reading_in_order_gives(
+    fn every_lookup_returns_the_sample_that_reading_in_order_returns(
         sizes in prop::collection::vec(0usize..9, 1..5),
         (indexed, selected) in any::<(bool, bool)>(),
         asked in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
-        // A sample whose number is odd.
+        // At least one sample has an odd number, so that the selection is not empty.
         prop_assume!(sizes.iter().any(|size| *size > 1));
         let (noted, shards) = shelf(&numbered(&sizes));
         let store = noted.store();
@@ -142,7 +142,7 @@ fn one_sample_takes_one_request_for_its_bytes() {
     let range = index.at(1).range(30..31).unwrap();
     assert_eq!(dataset.by_key(&keys, "1/030").unwrap().key(), "1/030");
     assert_eq!(noted.noted(), (1, (range.end - range.start) as usize));
-    // Three samples that are neighbours, and one in another shard.
+    // Three neighbouring samples, and one in another shard.
     let view = dataset.indexed_view().unwrap();
     assert_eq!(view.get_many(&[81, 3, 80, 82]).unwrap().len(), 4);
     let bytes =
@@ -152,7 +152,7 @@ fn one_sample_takes_one_request_for_its_bytes() {
     assert_eq!(noted.noted(), (0, 0), "a key that is not there costs no request");
 }
 
-/// The entry of a shard, by its number.
+/// Finds the entry of a shard by the shard's number.
 trait At {
     fn at(&self, shard: usize) -> &ShardIndex;
 }
@@ -226,7 +226,7 @@ fn two_keys_of_one_hash_are_told_apart() {
     for key in [&one, &other] {
         assert_eq!(dataset.by_key(&keys, key).unwrap().key(), key);
     }
-    // The same with only one of them in the shards.
+    // With only one of the two keys in the shards, the other is not found.
     let (noted, shards) = shelf(&[vec![one], vec!["between".into()]]);
     let (store, keys) = (noted.store(), keys_of(&noted.store(), &shards));
     for index in [None, Some(index_of(&store, &shards))] {
@@ -240,7 +240,7 @@ fn a_key_index_that_is_older_than_a_shard_says_what_to_run() {
     let (noted, shards) = shelf(&before);
     let (store, keys) = (noted.store(), keys_of(&noted.store(), &shards));
     let old = index_of(&store, &shards);
-    // The second shard has the same keys in another order.
+    // The second shard is replaced by one with the same keys in another order.
     let turned: Vec<String> = before[1].iter().rev().cloned().collect();
     let (other, _) = shelf(&[before[0].clone(), turned]);
     let bytes = other.objects.lock().unwrap().get("noted://d/01.tar").cloned().unwrap().0;
@@ -250,7 +250,7 @@ fn a_key_index_that_is_older_than_a_shard_says_what_to_run() {
         let dataset = dataset(&store, &shards, index);
         for key in ["1/000", "new"] {
             let (kind, text) = error(dataset.by_key(&keys, key));
-            // Without an index, a key that was never there costs no request, and is just not found.
+            // Without an index, a key that the key index lacks is not found, without any request.
             let is_known = key != "new" || dataset.len().is_some();
             assert_eq!(kind, if is_known { "index" } else { "no_such_key" }, "{text}");
             assert!(!is_known || text.contains(advice) && text.contains("noted://d/01.tar"), "{text}");
@@ -258,13 +258,13 @@ fn a_key_index_that_is_older_than_a_shard_says_what_to_run() {
         assert_eq!(dataset.by_key(&keys, "0/002").unwrap().key(), "0/002");
         assert_eq!(dataset.by_key(&keys_of(&store, &shards), "1/000").unwrap().position().sample, 2);
     }
-    // The shard has fewer samples than its keys: the number is not there.
+    // The shard has fewer samples than the key index says, so the sample's number does not exist.
     let (fewer, _) = shelf(&[before[0].clone(), before[1][..1].to_vec()]);
     let bytes = fewer.objects.lock().unwrap().get("noted://d/01.tar").cloned().unwrap().0;
     noted.put("noted://d/01.tar", bytes);
     let (kind, text) = error(dataset(&store, &shards, None).by_key(&keys, "1/002"));
     assert!(kind == "index" && text.contains(advice), "{kind}: {text}");
-    // The index is as old as the keys: the shard is not the one of the index.
+    // The index is as old as the key index: it does not match the shard.
     assert_eq!(error(dataset(&store, &shards, Some(old)).by_key(&keys, "1/000")).0, "stale");
     let less = keys_of(&store, &ShardList::from_urls(["noted://d/00.tar"]));
     let (kind, text) =
@@ -272,9 +272,9 @@ fn a_key_index_that_is_older_than_a_shard_says_what_to_run() {
     assert!(kind == "index" && text.contains("does not know this shard") && text.contains(advice), "{text}");
 }
 
-/// Damage between two samples that are read together costs neither of them.
+/// Two samples are read in one range, with a damaged sample between them. Both are returned.
 #[test]
-fn damage_between_samples_costs_none_of_them() {
+fn damage_between_two_samples_loses_neither() {
     let (noted, shards) = shelf(&numbered(&[9]));
     let store = noted.store();
     let index = index_of(&store, &shards);
@@ -289,12 +289,12 @@ fn damage_between_samples_costs_none_of_them() {
 }
 
 #[test]
-fn keys_must_be_as_many_as_samples() {
+fn the_number_of_keys_must_equal_the_number_of_samples() {
     let (noted, shards) = shelf(&numbered(&[2]));
     let shard = index_of(&noted.store(), &shards).at(0).clone();
     let (kind, text) = error(KeyIndex::builder().add(shard.clone(), ["only one"]));
     assert!(kind == "index" && text.contains("there are 1 keys for its 2 samples"), "{text}");
-    // A shard that was refused leaves nothing.
+    // Shards whose keys were refused leave nothing in the index.
     let mut keys = KeyIndex::builder();
     keys.add(shard.clone(), ["only one"]).unwrap_err();
     keys.add(shard, ["a", "b"]).unwrap();

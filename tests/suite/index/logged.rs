@@ -6,7 +6,7 @@ use shardstream::Error;
 use shardstream::index::AutoIndex;
 use shardstream::prelude::*;
 
-/// A log of requests, one line for each.
+/// A log with one line per request.
 pub(super) type Log = Arc<Mutex<Vec<String>>>;
 
 /// In-memory objects that can be listed and written, with a log of requests.
@@ -18,11 +18,11 @@ pub(super) struct LoggedBucket {
     pub(super) versions: bool,
     /// Whether writes are allowed.
     pub(super) writable: bool,
-    /// Number of bytes after which an upload is refused.
+    /// The size from which an upload is refused, as if the bucket only accepted uploads of one part.
     pub(super) part: Option<usize>,
-    /// Whether objects can be neither replaced nor deleted.
+    /// Whether writes may only create objects, and not replace or delete them.
     pub(super) fixed: bool,
-    /// The error of the next write.
+    /// The error that the next write returns.
     pub(super) fault: Mutex<Option<Error>>,
 }
 
@@ -55,7 +55,7 @@ impl LoggedBucket {
         builder.topology(Topology::single()).auto_index(auto).build()
     }
 
-    /// The requests since the last call.
+    /// Returns the requests since the last call.
     pub(super) fn asked(&self) -> Vec<String> {
         std::mem::take(&mut *self.log.lock().unwrap())
     }
@@ -126,7 +126,7 @@ impl Source for LoggedBucket {
     }
 }
 
-/// The requests that probe whether the index can be written.
+/// The requests that test whether the location of the index can be written.
 pub(super) const PROBE: [&str; 2] = ["put s-*.probe.index.json", "delete s-*.probe.index.json"];
 
 pub(super) fn keys(dataset: &Dataset) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Indexes agree with what reading gives, and are built from few bytes.
+//! Indexes agree with the samples that reading returns, and are built from few bytes.
 
 mod auto;
 mod checksums;
@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// In-memory objects that count the bytes requested and received.
+/// In-memory objects, with counts of requests and of the bytes sent.
 #[derive(Debug, Default)]
 struct CountingSource {
     objects: Mutex<HashMap<String, (Bytes, String)>>,
@@ -40,7 +40,7 @@ impl CountingSource {
         self.objects.lock().unwrap().insert(url.to_owned(), (content.into(), version));
     }
 
-    /// Number of requests and of received bytes since the last call.
+    /// Number of requests and of bytes sent since the last call.
     fn noted(&self) -> (usize, usize) {
         (self.requests.swap(0, Ordering::SeqCst), self.taken.swap(0, Ordering::SeqCst))
     }
@@ -88,7 +88,7 @@ fn of_bytes(bytes: Vec<u8>) -> Result<ShardIndex> {
     build(&noted.store(), "noted://s.tar")
 }
 
-/// Reads the archive, and compares the samples with the index.
+/// Reads the archive and compares its samples with the index.
 fn check(bytes: &[u8], index: &ShardIndex) {
     let samples: Vec<Sample> = read([Ok(Bytes::copy_from_slice(bytes))].into_iter(), SampleParser::new("s"))
         .collect::<Result<_>>()
@@ -120,7 +120,7 @@ fn check(bytes: &[u8], index: &ShardIndex) {
     assert!(index.range(0..count + 1).is_none() && index.members(count).is_none());
 }
 
-/// Samples of different fields, some with names and sizes that need extension headers.
+/// Samples with different fields, some with names and sizes that need extension headers.
 fn motley() -> Vec<Sample> {
     let sample = |i: usize| {
         let key = match i % 4 {

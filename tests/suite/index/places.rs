@@ -1,4 +1,4 @@
-//! Locations of an index, and locations that cannot be written to.
+//! Where an index is stored, and locations that cannot be written to.
 
 use super::logged::LoggedBucket;
 use super::*;
@@ -32,12 +32,12 @@ fn an_unwritable_location_is_an_error_with_alternatives() {
     assert_eq!(fs::read_dir(cache.path().join("a")).unwrap().count(), 1);
 }
 
-/// A bucket that accepts only objects of one part refuses the document while it is being written.
+/// The bucket only accepts objects of one part, so it refuses the document while that is being written.
 #[test]
 fn a_document_refused_during_its_write_goes_to_the_directory() {
     let mut logged = LoggedBucket::of(&[3, 2], true, true);
     Arc::get_mut(&mut logged).unwrap().part = Some(1 << 20);
-    // Each shard names the filter, so that the document exceeds the writer's buffer.
+    // The document repeats the filter's name for each shard, so it exceeds the writer's buffer.
     let name = "f".repeat(4 << 20);
     let auto = |auto: AutoIndex| auto.select(name.clone(), |_| true);
     let error = logged.dataset(auto(AutoIndex::beside())).unwrap_err();
@@ -52,7 +52,8 @@ fn a_document_refused_during_its_write_goes_to_the_directory() {
     assert_eq!(logged.asked(), ["list", "get s-*.index.json"], "nothing of the shards");
 }
 
-/// Another rank may have saved a complete index, and this one may never finish.
+/// Until the new index is complete, the saved one stays: another rank may use it, and this process may be
+/// killed.
 #[test]
 fn a_saved_index_is_replaced_only_by_a_complete_one() {
     let logged = LoggedBucket::of(&[3, 4], true, true);
@@ -75,7 +76,8 @@ fn a_saved_index_is_replaced_only_by_a_complete_one() {
     assert_ne!(kept(&logged), before);
 }
 
-/// A bucket that accepts only new objects, and a job that was stopped before it saved its index.
+/// The bucket only accepts new objects, so the probe of a job that was stopped before it saved its index is
+/// still there.
 #[test]
 fn a_leftover_probe_does_not_make_a_location_unwritable() {
     let mut logged = LoggedBucket::of(&[3, 2], true, true);
@@ -93,7 +95,7 @@ fn a_leftover_probe_does_not_make_a_location_unwritable() {
     assert_eq!(logged.asked(), ["list", "get s-*.index.json"]);
 }
 
-/// Many ranks that start together probe the location at the same moment.
+/// Many ranks that start together probe the location at the same time, and the store answers that it is busy.
 #[test]
 fn a_busy_location_counts_as_writable() {
     let logged = LoggedBucket::of(&[3, 2], true, true);
@@ -101,7 +103,7 @@ fn a_busy_location_counts_as_writable() {
     *logged.fault.lock().unwrap() = Some(busy.into());
     assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(5));
     assert_eq!(logged.asked().pop().unwrap(), "put s-*.index.json");
-    // Other faults are reported before the work.
+    // Any other error of the probe is reported before shards are read.
     logged.shard(1, 3);
     *logged.fault.lock().unwrap() = Some(ErrorKind::NotFound("no such bucket".into()).into());
     let error = logged.dataset(AutoIndex::beside()).unwrap_err();

@@ -1,4 +1,4 @@
-//! Indexes that are built from headers.
+//! Indexes that are built from the headers of members, without their bodies.
 
 use super::*;
 use crate::support::{archive, files, member};
@@ -17,7 +17,7 @@ fn large_bodies_are_not_fetched() {
     noted.put("noted://s.tar", bytes.clone());
     let index = build(&noted.store(), "noted://s.tar").unwrap();
     check(&bytes, &index);
-    // One small read before each body, and one at the end.
+    // One small read before each body, and one at the end of the archive.
     let (requests, taken) = noted.noted();
     assert_eq!(requests, 7);
     assert!(taken <= 7 * (64 << 10), "{taken}");
@@ -31,12 +31,12 @@ fn small_samples_are_indexed_in_few_requests() {
     let index = build(&noted.store(), "noted://s.tar").unwrap();
     assert_eq!(index.samples(), 10_000);
     let (requests, taken) = noted.noted();
-    // Reads grow from 64 KiB, doubling, up to 8 MiB.
+    // Reads start at 64 KiB and double up to 8 MiB.
     assert!(requests <= 8 + bytes.len() / (8 << 20) + 1, "{requests} requests for {} bytes", bytes.len());
     assert!(taken <= bytes.len());
 }
 
-/// Reads of all sizes give the same index.
+/// The index is the same for any size of reads.
 #[test]
 fn alternating_small_and_large_bodies_are_indexed() {
     let sizes = [0, 1, 500, 70_000, 3 << 20, 10, 1 << 20, 100_000, 2 << 20, 9 << 20, 65_024, 64_512, 0, 5];
@@ -70,7 +70,7 @@ fn damaged_shards_are_not_indexed() {
     assert_eq!(error.location().key(), Some("a"));
 }
 
-/// The first damaged shard of the list, on any number of threads.
+/// The error is that of the first damaged shard in the list, on any number of threads.
 #[test]
 fn an_error_names_the_first_damaged_shard() {
     let noted = Arc::new(CountingSource::default());
@@ -116,7 +116,7 @@ fn global_pax_headers_with_sizes_leave_only_counts() {
     check(&bytes, &of_bytes(bytes.clone()).unwrap());
 }
 
-/// The writer's index is the one that reading builds.
+/// The index that the writer makes equals the one that reading builds.
 #[test]
 fn the_writer_and_the_builder_make_the_same_index() {
     let dir = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ trait SizeWritten {
 }
 
 impl SizeWritten for Sample {
-    /// A class is written in decimal digits.
+    /// The number of bytes of a sample's fields in an archive. A class has two decimal digits.
     fn size_written(self) -> u64 {
         let size = |(name, value): (&str, &shardstream::Value)| match name {
             "cls" => 2,
@@ -162,7 +162,7 @@ impl SizeWritten for Sample {
     }
 }
 
-/// A minimal web server: no ranges, and possibly no version and no length.
+/// A minimal web server: it ignores ranges, and may report neither version nor length.
 #[derive(Debug)]
 struct Plain {
     objects: CountingSource,
@@ -192,7 +192,7 @@ fn objects_without_versions_or_ranges_are_read_whole() {
             Store::builder().with_source("noted", Arc::clone(&source) as Arc<dyn Source>).build().unwrap();
         source.objects.put("noted://s.tar", bytes.clone());
         check(&bytes, &build(&store, "noted://s.tar").unwrap());
-        // One request to probe the object, and one to read it.
+        // One request to ask for the version, and one to read the object.
         assert_eq!(source.objects.noted().0, 2);
         source.objects.put("noted://s.tar", bytes[..bytes.len() - (20 << 10)].to_vec());
         let error = build(&store, "noted://s.tar").unwrap_err();

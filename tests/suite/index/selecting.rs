@@ -1,4 +1,4 @@
-//! Indexes of selected samples: a selection reads what filtering all samples gives.
+//! Indexes of selected samples: reading with them returns the same samples as filtering all samples.
 
 use super::*;
 use crate::support::server::{Reply, Server};
@@ -9,10 +9,10 @@ use shardstream::prelude::*;
 use shardstream::{Digest, Position, State};
 use std::fs;
 
-/// Gaps between selected samples of at least this many bytes are not read.
+/// The reader leaves out gaps of at least this many bytes between selected samples.
 const FAR: usize = 1_100_000;
 
-/// Shards of samples with bodies of these sizes; keys contain shard and number.
+/// Shards with samples whose bodies have these sizes. Keys contain shard and number.
 fn archives(shards: &[Vec<usize>]) -> Vec<Vec<u8>> {
     let sample = |shard: usize, (number, size): (usize, &usize)| {
         Sample::new(format!("{shard}-{number}"))
@@ -25,7 +25,7 @@ fn archives(shards: &[Vec<usize>]) -> Vec<Vec<u8>> {
     shards.iter().enumerate().map(|each| crate::support::archive(&samples(each))).collect()
 }
 
-/// The shards in memory, or behind a web server that lives as long as what is returned.
+/// Puts the shards in memory or on a web server. The returned server must be kept while the shards are read.
 fn placed(archives: Vec<Vec<u8>>, web: bool) -> (Store, ShardList, Option<Server>) {
     if web && cfg!(feature = "http") {
         let count = archives.len();
@@ -42,7 +42,7 @@ fn placed(archives: Vec<Vec<u8>>, web: bool) -> (Store, ShardList, Option<Server
     (noted.store(), urls, None)
 }
 
-/// A deterministic predicate by a hash of the key, true for about this many of 8 samples.
+/// A predicate that depends only on a hash of the key. It selects about `of_8` of 8 samples.
 fn chosen(key: &str, salt: u64, of_8: u64) -> bool {
     let hash = key.bytes().fold(salt ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn a_selection_reads_what_filtering_all_samples_gives(case in case()) {
+    fn a_selection_reads_the_samples_that_a_filter_keeps(case in case()) {
         let Case { shards, salt, of_8, streams, checksums, counts, web } = case;
         let (store, urls, _server) = placed(archives(&shards), web);
         let builder = || Dataset::builder(urls.clone()).store(store.clone()).topology(Topology::single());
@@ -100,7 +100,7 @@ proptest! {
         index.save(&Store::default(), place.to_str().unwrap()).unwrap();
         prop_assert_eq!(&Index::load(&Store::default(), place.to_str().unwrap()).unwrap(), &index);
 
-        // The index entry of a sample agrees with the sample read under its number.
+        // The index entry with a sample's number describes the sample that is read under that number.
         let mut read = expected.iter();
         for shard in &index {
             prop_assert_eq!(shard.selection(), Some("f"));
@@ -122,7 +122,7 @@ proptest! {
             return Ok(());
         };
         prop_assert_eq!(dataset.len(), Some(expected.len() as u64));
-        // The streams are consecutive parts of one order.
+        // The streams are consecutive parts of the dataset's order.
         let read: Vec<Sample> = (0..streams).flat_map(|stream| all(dataset.read(3, stream))).collect();
         prop_assert_eq!(content(&read), content(&expected));
         prop_assert_eq!(positions(&read), positions(&expected));
@@ -130,7 +130,7 @@ proptest! {
         prop_assert!(lengths.iter().max().unwrap() - lengths.iter().min().unwrap() <= 1);
         let streamed = futures::executor::block_on_stream(dataset.read(3, 0).into_stream());
         prop_assert_eq!(content(&all(streamed)), content(&all(dataset.read(3, 0))));
-        // As a loader counts them.
+        // The loader's digest counts the samples that the dataset's digest predicts.
         let mut batches = Loader::builder(dataset.clone()).shuffle(5).batch(4).build().unwrap().epoch(3);
         batches.by_ref().for_each(|batch| drop(batch.unwrap()));
         let (seen, planned): (Digest, Digest) = (batches.state().digest(), dataset.digest(3).unwrap());
@@ -174,8 +174,8 @@ proptest! {
 fn bytes_far_from_selected_samples_are_not_read() {
     let noted = Arc::new(CountingSource::default());
     let url = "noted://0.tar";
-    // Samples 0 and 1 are adjacent, a large one follows, 3 is alone beside the unselected 4, and a large one
-    // follows.
+    // Samples 2 and 5 are large. Samples 0 and 1 are neighbours, and sample 3 is next to 4, which the first
+    // selection leaves out.
     noted.put(url, archives(&[vec![10, 10, FAR, 10, 10, FAR, 10]]).remove(0));
     let urls = ShardList::from_urls([url]);
     let select = |numbers: &'static [&'static str]| {
@@ -199,8 +199,8 @@ fn bytes_far_from_selected_samples_are_not_read() {
     }
 }
 
-/// An error in any range of a slice ends the slice, so that the samples it returned are its first ones, as a
-/// state counts them.
+/// An error in any range of a slice ends the slice. A state counts a slice's samples from its start, so no
+/// sample after the error may be returned.
 #[test]
 fn damage_in_one_range_ends_its_slice() {
     let noted = Arc::new(CountingSource::default());
@@ -238,9 +238,9 @@ fn damage_in_one_range_ends_its_slice() {
     }
 }
 
-/// Damage in the body of an unselected sample within a range does not matter.
+/// An unselected sample is read as part of a range, but damage in its body is not an error.
 #[test]
-fn damage_to_unselected_samples_costs_nothing() {
+fn damage_to_unselected_samples_is_not_an_error() {
     let noted = Arc::new(CountingSource::default());
     let url = "noted://0.tar";
     let mut archive = archives(&[vec![10, 700, 20]]).remove(0);
@@ -259,10 +259,10 @@ fn damage_to_unselected_samples_costs_nothing() {
     }
 }
 
-/// A sample that cannot be read may have no number, and then later ones have other numbers than in the
-/// selection.
+/// A sample that cannot be read may be missing from the count, so that later samples would be taken for those
+/// with the selected numbers.
 #[test]
-fn a_fault_never_makes_one_sample_pass_for_another() {
+fn no_sample_is_taken_for_another_after_an_unreadable_one() {
     use crate::support::files;
     let noted = Arc::new(CountingSource::default());
     let url = "noted://0.tar";
@@ -291,7 +291,7 @@ fn a_fault_never_makes_one_sample_pass_for_another() {
     assert_eq!(read(&twice("c.txt"), 3), ["b", "error", "error"]);
 }
 
-/// A replaced shard is detected even if nothing is selected in it.
+/// A replaced shard is detected even if none of its samples is selected.
 #[test]
 fn a_shard_without_selected_samples_is_still_checked() {
     let noted = Arc::new(CountingSource::default());
@@ -352,11 +352,11 @@ fn a_filter_with_another_name_makes_a_new_selection() {
     assert_eq!(build(at(), Some("from 30, v1"), 30), (10, 0));
     assert_eq!(build(at(), Some("from 30, v2"), 20), (20, 40));
     assert_eq!(build(at(), Some("from 30, v1"), 30), (10, 40));
-    // The index knows all samples too.
+    // The index with a selection also serves a dataset without one.
     let before = fs::read(&place).unwrap();
     assert_eq!(build(at(), None, 0), (40, 0));
     assert_eq!(fs::read(&place).unwrap(), before);
-    // Beside the shards, each filter has its own document.
+    // Beside the shards, each filter has a document of its own.
     for (least, selected) in [(30, 10), (20, 20), (30, 10), (20, 20)] {
         assert_eq!(build(AutoIndex::beside(), Some(&format!("from {least}")), least).0, selected);
     }
@@ -409,7 +409,7 @@ fn a_panic_of_the_predicate_names_its_sample() {
     assert!(error.to_string().contains("no class"), "{error}");
 }
 
-/// Damage that a predicate meets does not look like a sample that is not wanted.
+/// The predicate's error is reported: it isn't taken for a sample that is not selected.
 #[test]
 fn an_error_of_the_predicate_names_its_sample_and_field() {
     let (store, urls, _server) = placed(archives(&[vec![1, 2], vec![3, 4, 5]]), false);
@@ -437,7 +437,7 @@ fn an_error_of_the_predicate_names_its_sample_and_field() {
     }
 }
 
-/// Two filters that select the same number of samples are different datasets.
+/// Two filters that select the same number of samples still make different datasets.
 #[test]
 fn a_state_is_refused_under_another_selection() {
     let (store, urls, _server) = placed(archives(&[vec![1; 8]]), false);

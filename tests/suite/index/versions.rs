@@ -1,4 +1,5 @@
-//! Shards that changed since they were indexed or since the epoch began: of equal length, with other samples.
+//! Shards that were replaced after they were indexed or during an epoch. The new shards have the same length
+//! and other samples.
 
 use super::*;
 use crate::support::Every;
@@ -11,7 +12,7 @@ use tar::EntryType;
 
 const SAMPLES: usize = 12;
 
-/// A shard whose samples contain its version. All versions have the same length and layout.
+/// A shard whose samples contain `version`. All versions have the same length and layout.
 fn shard(number: usize, version: char) -> Vec<u8> {
     let sample = |i: usize| {
         let key = format!("{number}-{i:02}");
@@ -20,7 +21,7 @@ fn shard(number: usize, version: char) -> Vec<u8> {
     archive(&(0..SAMPLES).map(sample).collect::<Vec<_>>())
 }
 
-/// The samples read, as keys and versions in order, and the errors.
+/// The samples that were read, as keys and versions in order; and the errors.
 #[derive(Debug, Default)]
 struct Outcome {
     samples: Vec<(String, String)>,
@@ -57,13 +58,13 @@ impl Outcome {
         self.samples
     }
 
-    /// Fails unless all results are errors that this shard has changed.
+    /// Fails unless no sample was read and all errors say that this shard has changed.
     fn assert_stale(&self, url: &str) {
         assert!(self.samples.is_empty(), "{self:?}");
         self.assert_errors_are_stale(url);
     }
 
-    /// Fails unless there are errors, and all are that this shard has changed.
+    /// Fails unless there are errors and all of them say that this shard has changed.
     fn assert_errors_are_stale(&self, url: &str) {
         assert!(!self.errors.is_empty(), "{self:?}");
         for error in &self.errors {
@@ -97,7 +98,8 @@ fn indexed(store: &Store, urls: &[String]) -> Index {
     Index::builder().store(store.clone()).build(&list(urls)).unwrap()
 }
 
-/// Empty files replace files of one block each: twice as many samples in the same bytes.
+/// An old and a new archive of the same length. The new one has twice the samples, as its files are empty,
+/// while each old file has a block of content.
 fn twice_as_many(samples: usize) -> (Vec<u8>, Vec<u8>) {
     let end = [0; 1024];
     let old = (0..samples).flat_map(|i| member(&format!("a{i:02}.x"), EntryType::Regular, &[1; 512]));
@@ -127,7 +129,7 @@ fn an_old_index_reads_no_sample_of_a_rewritten_shard() {
     }
 }
 
-/// The version is unknown, so that the layout of the samples must reveal the change.
+/// The versions are unknown, so only the layout of the samples can reveal the change.
 #[test]
 fn each_sample_of_a_slice_is_checked_against_the_index() {
     let directory = |name: &str| member(name, EntryType::Directory, &[]);
@@ -156,13 +158,13 @@ fn each_sample_of_a_slice_is_checked_against_the_index() {
         old[d1..].starts_with(b"d1/") && old[b_txt..].starts_with(b"b.txt") && old[d2..].starts_with(b"d2/")
     );
     for (new, sound) in [
-        // One more sample, after the last of a slice and after the last of the shard.
+        // One sample more: after the last one of a slice, and after the last one of the shard.
         (replaced(d1, file("aa.cls", b"")), ["a"].as_slice()),
         (replaced(d2, file("d.cls", b"")), &["a", "b", "c"]),
-        // One less.
+        // One sample fewer.
         (replaced(b_cls, file(".b.cls", b"2")), &["a"]),
         (replaced(c_cls, file(".c.cls", b"3")), &["a", "b"]),
-        // One more field, one less, one of another name or of another size.
+        // A sample with one field more, one field fewer, or a field of another name or size.
         (replaced(d1, file("a.txt", b"")), &[]),
         (replaced(b_txt, file(".b.txt", b"two")), &["a"]),
         (replaced(b_txt, file("b.txu", b"two")), &["a"]),
@@ -180,14 +182,14 @@ fn each_sample_of_a_slice_is_checked_against_the_index() {
         };
         let (found, errors) = keys(dataset(1).samples(0).collect());
         assert_eq!((found.iter().map(String::as_str).collect::<Vec<_>>().as_slice(), errors), (sound, 1));
-        // The other slices are not affected.
+        // The samples of the other slices are still returned.
         let (found, errors) = keys(dataset(3).samples(0).collect());
         assert_eq!(errors, 1);
         assert!(found.iter().every(|key| ["a", "b", "c"].contains(&&**key)) && found.len() >= 2, "{found:?}");
     }
 }
 
-/// Objects that are replaced after a number of requests.
+/// A source that replaces its objects after a number of requests.
 #[derive(Debug)]
 struct Replaced {
     old: CountingSource,
@@ -215,8 +217,8 @@ impl Source for Replaced {
     }
 }
 
-/// In whatever order slices are opened, all samples of a shard are of one version, and without errors they
-/// are complete.
+/// No matter in which order slices are opened, all samples of a shard have one version. Without errors, all
+/// samples of the shard are read.
 #[test]
 fn versions_are_never_mixed_in_an_epoch() {
     let urls: Vec<String> = (0..2).map(|shard| format!("noted://{shard}.tar")).collect();
@@ -238,7 +240,7 @@ fn versions_are_never_mixed_in_an_epoch() {
                 let builder = builder.topology(Topology::single()).seed(7);
                 match &index {
                     Some(index) => builder.streams(5).shuffle_shards(true).index(index.clone()),
-                    // Streams draw shards with replacement, and may draw the same one.
+                    // Streams draw shards with replacement, so two streams may read the same shard.
                     None => builder.streams(2).resample_shards(true),
                 }
             };
@@ -270,7 +272,7 @@ fn versions_are_never_mixed_in_an_epoch() {
     assert!(mixed > 0 && moved > 0, "{mixed} {moved}");
 }
 
-/// A new run is not bound to the version that another run found.
+/// Each run reads the current version of the shards, whatever version an earlier run read.
 #[test]
 fn a_new_run_reads_the_current_version() {
     let (noted, url) = (Arc::new(CountingSource::default()), "noted://0.tar".to_owned());
@@ -287,7 +289,7 @@ fn a_new_run_reads_the_current_version() {
         assert_eq!(dataset.samples(0).collect::<Outcome>().whole(), all(version));
         assert_eq!(loaded(&dataset, 1, 0).whole(), all(version));
     }
-    // Each of endless epochs reads the version at its start.
+    // Each epoch of a run without an end reads the version that is current at its start.
     let mut batches = loader.epochs(0);
     let mut take = |count: usize| -> Vec<(String, String)> {
         batches.by_ref().take(count).flat_map(|batch| batch.unwrap().into_items()).collect()
@@ -296,7 +298,7 @@ fn a_new_run_reads_the_current_version() {
     noted.put(&url, shard(0, '4'));
     let next = take(3);
     assert_eq!(next, [&all("3")[10..], &all("4"), &all("4")[..1]].concat());
-    // An epoch read stream by stream has one version as long as its plan is alive.
+    // An epoch that is read stream by stream keeps one version as long as its plan is alive.
     assert_eq!(dataset.read(0, 0).collect::<Outcome>().whole(), all("4"));
     noted.put(&url, shard(0, '5'));
     let again: Outcome = dataset.read(0, 0).collect();
@@ -325,7 +327,7 @@ fn rewriting_a_local_shard_in_place_is_detected() {
     let index = indexed(&store, &urls);
     let sound = dataset(&store, &urls, Some(index.clone()), 3).samples(0).collect::<Outcome>().whole();
     assert_eq!(sound.len(), 2 * SAMPLES);
-    // Between two streams that share a shard.
+    // The shard is replaced after the first of the streams that share it was read.
     for index in [index.without_versions(), index.counts().without_versions()] {
         put('1', 1000);
         let dataset = dataset(&store, &urls, Some(index), 3);
@@ -342,7 +344,7 @@ fn rewriting_a_local_shard_in_place_is_detected() {
         let versions = dataset.samples(0).collect::<Outcome>().whole();
         assert!(versions.iter().every(|(_, version)| version == "2"));
     }
-    // With an index that has the modification time.
+    // The index contains the modification times, so that the change is known before reading.
     let dataset = dataset(&store, &urls, Some(index), 3);
     let outcome: Outcome = dataset.samples(0).collect();
     assert!(outcome.samples.is_empty());
@@ -354,7 +356,7 @@ fn rewriting_a_local_shard_in_place_is_detected() {
     assert_eq!(dataset.samples(0).collect::<Outcome>().whole(), sound);
 }
 
-/// A shard that was rewritten after the stop is refused, even if it was not open then.
+/// A shard that was rewritten after the stop is refused, even if no stream was reading it then.
 #[test]
 fn a_restored_job_checks_shards_against_its_index() {
     let dir = tempfile::tempdir().unwrap();
@@ -395,7 +397,7 @@ fn a_restored_job_checks_shards_against_its_index() {
     assert_eq!(again, rest);
 }
 
-/// Copies have other times, names and stores.
+/// Copies of shards have other times, names and stores than the original.
 #[test]
 fn the_index_of_the_original_reads_copies() {
     let homes = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -414,9 +416,9 @@ fn the_index_of_the_original_reads_copies() {
         dataset(&store, urls, Some(index.clone()), 3).samples(0).collect()
     };
     let expected = read(&there, &index).whole();
-    // A copy in another place.
+    // The shards are copied, and the index still names the originals.
     assert_eq!(read(&here, &index).whole(), expected);
-    // The index was copied too, and names the shards beside it.
+    // The index was copied too, and names the copies beside it.
     let place = |home: usize| homes[home].path().join("index.json").display().to_string();
     index.save(&store, &place(0)).unwrap();
     fs::copy(place(0), place(1)).unwrap();
@@ -429,7 +431,8 @@ fn the_index_of_the_original_reads_copies() {
     }
     assert_eq!(read(&here, &moved.without_versions()).whole(), expected);
     assert!(outcome.errors[0].to_string().contains("`--without-versions`"), "{}", outcome.errors[0]);
-    // An index with a bucket's ETags also fits files that were downloaded with it.
+    // An index made from a bucket holds ETags. Downloaded with its files, it is accepted for them: files have
+    // no ETags.
     let text = fs::read_to_string(place(1)).unwrap().replace("1000.000000000", "\\\"d41d8cd9\\\"");
     let downloaded = Index::from_json(text.as_bytes(), homes[1].path().to_str().unwrap()).unwrap();
     assert_eq!(downloaded.iter().next().unwrap().version(), Some("\"d41d8cd9\""));
@@ -448,7 +451,8 @@ fn the_index_of_the_original_reads_copies() {
     }
 }
 
-/// Of a shard of another version and the same size, the checksums decide.
+/// The shard has another version but the same size. The checksums in the index decide whether it is the same
+/// shard.
 #[test]
 fn an_index_with_checksums_reads_copies_in_the_indexed_place() {
     let directory = tempfile::tempdir().unwrap();
@@ -467,7 +471,7 @@ fn an_index_with_checksums_reads_copies_in_the_indexed_place() {
     }
     let found: Outcome = dataset(&store, &urls, Some(index.clone()), 3).samples(0).collect();
     assert_eq!(found.whole(), expected);
-    // A job that skips steps, and so has a state that no reader made.
+    // A job that skips steps has a state that no reader has checked against the shards.
     let loader = |index: &Index| {
         let loader = Loader::builder(dataset(&store, &urls, Some(index.clone()), 1)).threads(0);
         loader.map(|sample| shown(&sample)).batch(1).build().unwrap()
@@ -493,7 +497,7 @@ fn an_index_entry_with_zero_samples_hides_no_shard() {
     let store = noted.store();
     let urls: Vec<String> = (0..4).map(|shard| format!("noted://{shard}.tar")).collect();
     for (number, url) in urls.iter().enumerate() {
-        // The last one really has no samples.
+        // The last shard really has no samples.
         noted.put(url, if number == 3 { archive(&[]) } else { shard(number, '1') });
     }
     let mut entries =
@@ -503,7 +507,7 @@ fn an_index_entry_with_zero_samples_hides_no_shard() {
     };
     let sound = index(&entries);
     for number in [1, 3] {
-        // In the format of `wids`.
+        // An entry in the format of `wids`.
         entries[number] = serde_json::json!({"url": urls[number], "nsamples": 0});
         for (streams, threads) in [(1, 0), (3, 2), (4, 0)] {
             let dataset = dataset(&store, &urls, Some(index(&entries)), streams);
@@ -517,7 +521,7 @@ fn an_index_entry_with_zero_samples_hides_no_shard() {
             }
         }
     }
-    // The shard without samples is no error.
+    // The last shard has no samples, which is not an error.
     assert_eq!(sound.iter().map(ShardIndex::samples).collect::<Vec<_>>(), [12, 12, 12, 0]);
     let whole = loaded(&dataset(&store, &urls, Some(sound), 2), 2, 0).whole();
     assert_eq!(whole.len(), 3 * SAMPLES);

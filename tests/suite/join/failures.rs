@@ -1,4 +1,4 @@
-//! Damage in sides, outages while they are read, and hostile sides.
+//! Damaged sides, outages while a side is read, and hostile sides.
 
 use super::*;
 use crate::support::{member, noise};
@@ -21,7 +21,7 @@ fn policies() -> [Missing; 3] {
     [Missing::Error, Missing::Skip, Missing::None]
 }
 
-/// Keys of the samples read, which must be whole, and the errors by name, key and shard.
+/// The keys of the samples, which must all be joined, and each error as its kind, key and shard.
 fn collect(items: impl Iterator<Item = Result<Sample>>) -> (Vec<String>, Vec<String>) {
     let (mut keys, mut errors) = (Vec::new(), Vec::new());
     for item in items {
@@ -44,7 +44,7 @@ fn collect(items: impl Iterator<Item = Result<Sample>>) -> (Vec<String>, Vec<Str
     (keys, errors)
 }
 
-/// Members of a side's shard: each key, and whether it is duplicated.
+/// The members of a side's shard: for each key, one member, or two of the same name.
 fn members(keys: &[(&str, bool)]) -> Vec<u8> {
     let one =
         |key: &str| member(&format!("{key}.txt"), tar::EntryType::Regular, format!("about {key}").as_bytes());
@@ -80,13 +80,14 @@ fn samples_after_damage_are_errors_under_every_policy() {
         let index = pair.side_index();
         let all: Vec<Sample> = (0..6).map(|n| caption(&key(1, n))).collect();
         let mut bytes = archive(&all);
-        // In the header of the fourth sample.
+        // The corrupted byte is in the header of the fourth sample.
         bytes[3 * 1024 + 100] ^= 0x55;
         pair.put_side(1, &bytes);
         let side = pair.side().missing(missing);
         let side = if indexed { side.index(index.without_versions()) } else { side };
         let (keys, errors) = collect(pair.primary().join(side).build().unwrap().samples(0));
-        // Whether the third sample is whole is unknown.
+        // Six samples of the first shard, two of the damaged one, and six of the last. The third sample of
+        // the damaged shard is an error, as its end is not known.
         assert_eq!(keys.len(), 6 + 2 + 6, "{missing:?} {indexed} {errors:?}");
         assert_eq!(errors[0], "checksum 01-002 captions/001.tar", "{missing:?} {indexed}");
         let lost = (3..6).map(|n| format!("missing_sample {} captions/001.tar", key(1, n)));
@@ -109,7 +110,8 @@ fn a_missing_shard_of_a_side_is_an_error_of_its_samples() {
     assert_eq!(loader.epoch(0).map(|batch| batch.unwrap().into_items().len()).sum::<usize>(), 12);
 }
 
-/// An unsorted shard: each sample would be joined to the first of its members alone.
+/// Unsorted shard: the members of a sample are not next to each other, so that a join would only use the
+/// first of them.
 #[test]
 fn scattered_samples_of_a_side_are_reported() {
     let pair = pair();
@@ -128,7 +130,7 @@ fn scattered_samples_of_a_side_are_reported() {
     let expected: Vec<String> =
         (0..6).map(|n| format!("scattered_sample {} captions/001.tar", key(1, n))).collect();
     assert_eq!((keys.len(), errors), (18, expected));
-    // The sample being read when such an error comes is still whole.
+    // The scattered sample is seen while another sample is read, which is still whole.
     let late = ["01-000", "01-001", "01-000", "01-002", "01-003", "01-004", "01-005"];
     pair.put_side(1, &members(&late.map(|key| (key, false))));
     let dataset = pair.primary().join(pair.side().missing(Missing::None)).build().unwrap();
@@ -140,7 +142,7 @@ fn scattered_samples_of_a_side_are_reported() {
     let rest: Vec<_> = futures::executor::block_on(reader.into_stream().collect());
     let (keys, _) = collect(rest.into_iter());
     assert_eq!(keys[..2], ["01-002", "01-003"]);
-    // If the second part is seen before the sample is requested, the sample is not returned.
+    // If the second half of a sample is seen before the sample is requested, the sample is an error.
     let turned: Vec<String> = [5, 4, 3, 2, 1, 0, 3].map(|n| key(1, n)).into();
     let turned: Vec<(&str, bool)> = turned.iter().map(|key| (key.as_str(), false)).collect();
     pair.put_side(1, &members(&[&turned[..6], &[("zz", false)], &turned[6..]].concat()));
@@ -153,7 +155,8 @@ fn scattered_samples_of_a_side_are_reported() {
     assert_eq!((keys.len(), errors), (14, vec!["scattered_sample 01-003 captions/001.tar".to_owned()]));
 }
 
-/// With any buffer size, a scattered sample is not joined in part.
+/// A sample whose members are scattered is never joined with some of its members only, whatever the size of
+/// the buffer.
 #[test]
 fn scattered_samples_are_never_joined_in_part() {
     let one = |key: &str, field: &str| {
@@ -173,11 +176,11 @@ fn scattered_samples_are_never_joined_in_part() {
         .collect();
     bytes.resize(bytes.len() + 1024, 0);
     for buffer in [1, 600, 1 << 20] {
-        // The sample is requested after both its parts.
+        // The sample is requested after both its halves were read.
         let (keys, errors) = wanted([1, 0], &bytes, buffer);
         assert_eq!((keys.len(), errors.len()), (1, 1), "{buffer}: {keys:?} {errors:?}");
         assert!(errors[0].starts_with("scattered_sample 00-000"), "{errors:?}");
-        // The sample was returned before the second part was seen: then the second part is reported.
+        // The sample is returned before its second half is seen. Then the second half is an error of its own.
         let (keys, errors) = wanted([0, 1], &bytes, buffer);
         assert_eq!((keys.len(), errors.len()), (2, 1), "{buffer}: {keys:?} {errors:?}");
     }
@@ -196,7 +199,7 @@ fn damage_after_the_last_sample_of_a_side_is_reported() {
     let (keys, errors) = collect(pair.primary().join(pair.side()).build().unwrap().samples(0));
     assert_eq!((keys.len(), errors.len()), (17, 1), "{errors:?}");
     assert!(errors[0].starts_with("truncated 01-005"), "{errors:?}");
-    // The dataset has fewer samples, which do not need the end of the side.
+    // The dataset has fewer samples than the side, and could be joined without the end of the side.
     let sizes = [6, 5, 6];
     let shorter = JoinedPair::new(&sizes, false, same(&SIZES));
     shorter.put_side(1, &bytes);
@@ -228,7 +231,7 @@ fn a_replaced_side_is_an_error() {
     assert_eq!((keys.len(), &*errors[0]), (12, "stale 01-000 captions/001.tar"));
 }
 
-/// An endless side, and the number of chunks requested.
+/// A source of an endless side, with the number of chunks that were requested.
 #[derive(Debug, Default)]
 struct Endless(Arc<AtomicU64>);
 
@@ -307,7 +310,7 @@ fn an_outage_of_a_side_ends_the_run_and_its_state_resumes() {
                 assert!(sample.get("txt").is_some());
                 Ok(sample.key().to_owned())
             });
-            // An outage is never skipped.
+            // An outage is not skipped under any policy.
             let loader = loader.on_error(OnError::skip(Failures::all())).batch(2).build().unwrap();
             let items = |batches: &mut dyn Iterator<Item = Result<Batch<String>>>| -> Vec<String> {
                 batches.flat_map(|batch| batch.unwrap().into_items()).collect()
@@ -332,7 +335,7 @@ fn an_outage_of_a_side_ends_the_run_and_its_state_resumes() {
     }
 }
 
-/// A side in the order of the dataset is read once per shard, and no body is read before it is needed.
+/// A side whose samples are in the dataset's order is requested once per shard.
 #[test]
 fn a_side_in_the_same_order_is_read_once() {
     let (mut pair, asked) = (pair(), Arc::new(AtomicU64::new(0)));
@@ -345,7 +348,7 @@ fn a_side_in_the_same_order_is_read_once() {
     let dataset = pair.primary().join(side).build().unwrap();
     let (keys, _) = collect(dataset.samples(0));
     assert_eq!((keys.len(), asked.load(Ordering::Relaxed)), (18, 3));
-    // The report of a loader includes its transfers.
+    // The report of a loader includes the bytes of its sides.
     let mut batches = Loader::builder(dataset).threads(0).batch(6).build().unwrap().epoch(0);
     assert_eq!(batches.by_ref().map(|batch| batch.unwrap().len()).sum::<usize>(), 18);
     let report = batches.report();

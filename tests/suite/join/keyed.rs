@@ -1,4 +1,4 @@
-//! Sides whose shards are not paired with those of the dataset: an index locates their keys.
+//! Sides whose shards do not correspond to those of the dataset. A key index locates their samples.
 
 use super::*;
 use crate::support::Every;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Keys of a side, cut into shards of this many.
+/// Writes the side's samples with these keys, `size` per shard.
 fn cut(pair: &JoinedPair, keys: &[String], size: usize) -> ShardList {
     let ending = if pair.compressed { ".gz" } else { "" };
     let url = |shard: usize| format!("mem://cut/{shard:03}.tar{ending}");
@@ -77,7 +77,7 @@ proptest! {
     }
 }
 
-/// Counts requests.
+/// A source that counts its requests.
 #[derive(Debug)]
 struct Counted {
     content: Vec<Vec<u8>>,
@@ -115,7 +115,8 @@ fn a_keyed_side_in_the_same_order_is_read_in_lockstep() {
     let dataset = pair.primary().join(Side::new(list).store(store).keys(keys)).build().unwrap();
     assert!(dataset.samples(0).every(|sample| sample.unwrap().get("txt").is_some()));
     let requests = asked.load(Ordering::Relaxed);
-    // From the second sample of the first shard on, 1, 2, 4 and so on at a time; the other shards at once.
+    // In the first shard, from the second sample on, requests are for 1, 2, 4 and so on samples. The other
+    // shards take one request each.
     assert_eq!(requests, 6 + 2, "requests for 150 samples");
 }
 
@@ -142,7 +143,7 @@ fn unknown_and_repeated_keys_are_errors() {
     );
 }
 
-/// An outdated index of keys.
+/// The key index is older than the side.
 #[test]
 fn a_side_that_has_changed_is_an_error() {
     let sizes = [3];
@@ -151,7 +152,8 @@ fn a_side_that_has_changed_is_an_error() {
         let keys = same(&sizes)(0);
         let shards = cut(&pair, &keys, 5);
         let side = keyed(&pair, &shards).missing(Missing::None);
-        // Of the same sizes, so that no header differs; in-memory stores have versions nevertheless.
+        // The new shard has the same sizes, so that no header differs. The in-memory store still reports
+        // another version.
         let keys: Vec<String> = keys.iter().rev().cloned().collect();
         cut(&pair, &keys, 5);
         let found = collect(pair.primary().join(side).build().unwrap().samples(0));
@@ -160,7 +162,7 @@ fn a_side_that_has_changed_is_an_error() {
     }
 }
 
-/// Without this, a key that was added would be missing, and its sample left out in silence.
+/// Otherwise, a sample whose key was added to the side later would be left out without an error.
 #[test]
 fn keys_that_are_older_than_the_index_of_the_side_are_an_error() {
     let sizes = [4];
@@ -176,7 +178,7 @@ fn keys_that_are_older_than_the_index_of_the_side_are_an_error() {
     };
     let index = || Index::builder().store(pair.others.clone());
     let dir = tempfile::tempdir().unwrap();
-    // More samples, and the same ones in another order.
+    // The side has gained a sample, or has the same samples in another order.
     let turned: Vec<String> = keys[..3].iter().rev().cloned().collect();
     for now in [&keys[..], &turned] {
         cut(&pair, now, 5);
@@ -185,7 +187,8 @@ fn keys_that_are_older_than_the_index_of_the_side_are_an_error() {
         let error = refused(side(old.clone()).auto_index(AutoIndex::in_directory(dir.path())));
         assert!(error.contains("is older than this shard or its index"), "{error}");
     }
-    // Keys and index are of the same object, and number its samples in different ways.
+    // The key index and the index belong to the same object, but the index selects samples, so they number
+    // them differently.
     let all = index().build_keys(&shards).unwrap();
     let first = keys[0].clone();
     let some = index().select("some", move |sample: &Sample| sample.key() != first).build(&shards).unwrap();
@@ -194,7 +197,7 @@ fn keys_that_are_older_than_the_index_of_the_side_are_an_error() {
     assert_eq!(pair.primary().join(whole).build().unwrap().samples(0).count(), 3);
 }
 
-/// The finalizer of SplitMix64, on which the hashes of keys are based.
+/// The finalizer of SplitMix64, which the hashes of keys use.
 fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -236,9 +239,9 @@ fn keys_with_equal_hashes_are_told_apart() {
     assert!(matches!(error.kind(), ErrorKind::Index(_)), "{error}");
 }
 
-/// Damage in a sample that is not requested costs no other sample, wherever reading begins.
+/// Damage in a sample that is not requested makes no other sample an error, wherever a range begins.
 #[test]
-fn a_damaged_sample_between_two_costs_only_itself() {
+fn a_damaged_sample_loses_no_other_sample() {
     let pair = JoinedPair::new(&[5, 5], false, |_| Vec::new());
     let all: Vec<String> =
         same(&[5, 5])(0).into_iter().chain(["zz".into()]).chain(same(&[5, 5])(1)).collect();

@@ -1,8 +1,8 @@
 //! Shards of several datasets that are joined by key.
 //!
 //! ```text
-//! keyed      sides whose keys an index knows
-//! pairs      what is joined, against a model that knows all keys
+//! keyed      sides whose keys are in a key index
+//! pairs      sides whose shards correspond to the dataset's, compared with a model that knows all keys
 //! failures   damage, outages and hostile sides
 //! resuming   states of joined datasets
 //! ```
@@ -18,7 +18,7 @@ use shardstream::dataset::{DatasetBuilder, Side};
 use shardstream::prelude::*;
 use std::collections::BTreeMap;
 
-/// A primary dataset with shards of these sizes, and a side with any keys, in two stores.
+/// A dataset with shards of these sizes and a side with any keys, each in its own store.
 struct JoinedPair {
     store: Store,
     others: Store,
@@ -26,11 +26,11 @@ struct JoinedPair {
     compressed: bool,
 }
 
-/// A sample as plain text: key, fields, position and random number.
+/// A sample as plain text: key, fields, position and a random number.
 type SampleText = (String, BTreeMap<String, String>, String, u64);
 
 impl JoinedPair {
-    /// Writes shards of these sizes, and for each a shard of the side with these keys.
+    /// Writes shards of these sizes, and for each of them a shard of the side with these keys.
     fn new(sizes: &[usize], compressed: bool, keys: impl Fn(usize) -> Vec<String>) -> Self {
         let compressed = compressed && cfg!(feature = "gzip");
         let pair = JoinedPair { store: memory(), others: memory(), sizes: sizes.to_vec(), compressed };
@@ -97,7 +97,7 @@ fn caption(key: &str) -> Sample {
     Sample::new(key).with("txt", format!("about {key}"))
 }
 
-/// The keys of the dataset.
+/// Gives the side the same keys as the dataset.
 fn same(sizes: &[usize]) -> impl Fn(usize) -> Vec<String> {
     let sizes = sizes.to_vec();
     move |shard| (0..sizes[shard]).map(|sample| key(shard, sample)).collect()
@@ -109,7 +109,7 @@ fn shown(sample: &Sample) -> SampleText {
     (sample.key().into(), fields, format!("{:?}", sample.position()), sample.rng(3).below(1 << 40))
 }
 
-/// A sample of the dataset, joined to its caption.
+/// A sample of the dataset as text, joined with its caption.
 fn joined(sample: &Sample) -> SampleText {
     let mut shown = shown(sample);
     shown.1.insert("txt".into(), format!("about {}", sample.key()));

@@ -1,4 +1,5 @@
-//! Only the keys of two shards decide which samples are joined: compared with a model that knows all keys.
+//! Which samples are joined depends only on the keys of the two shards: compared with a model that knows all
+//! keys.
 
 use super::*;
 use futures::StreamExt;
@@ -7,7 +8,8 @@ use shardstream::dataset::Missing;
 use shardstream::{ErrorKind, Result};
 use std::collections::BTreeSet;
 
-/// The side of one shard: which keys of the dataset it has, its extra keys, and their order.
+/// The side's shard for one shard of the dataset: the dataset's keys that it has, its extra keys, and their
+/// order.
 #[derive(Debug, Clone)]
 struct Sorted {
     has: Vec<bool>,
@@ -55,7 +57,7 @@ fn sides() -> impl Strategy<Value = Vec<(usize, Sorted)>> {
     prop::collection::vec((0..MOST, sorted), 1..5)
 }
 
-/// The results; an error as its key and kind.
+/// The results as text; an error as its key and kind.
 fn collect(items: impl Iterator<Item = Result<Sample>>) -> Vec<std::result::Result<SampleText, String>> {
     items.map(|item| item.map(|sample| shown(&sample)).map_err(|error| described(&error))).collect()
 }
@@ -102,7 +104,7 @@ proptest! {
         }).collect();
         let stream: Vec<_> = futures::executor::block_on(dataset.stream(0).collect());
         if missing == Missing::Skip {
-            // A skipped sample takes no slot.
+            // A skipped sample takes no slot, so that the order of the streams differs from the model's.
             let sorted = |mut items: Vec<_>| { items.sort(); items };
             prop_assert_eq!(sorted(collect(dataset.samples(0))), sorted(model.clone()));
             prop_assert_eq!(sorted(collect(stream.into_iter())), sorted(model));
@@ -111,7 +113,7 @@ proptest! {
             prop_assert_eq!(collect(dataset.samples(0)), model.clone());
             prop_assert_eq!(collect(stream.into_iter()), model);
         }
-        // Started as an iterator and continued as a stream, at any sample.
+        // A reader that begins as an iterator continues as a stream, after any sample.
         for begun in 0..4 {
             let whole = collect(dataset.read(0, 0));
             let mut reader = dataset.read(0, 0);

@@ -1,5 +1,5 @@
-//! States of joined datasets: after any batch, a job resumes with the same samples, and only with the same
-//! sides.
+//! States of joined datasets. After any batch, a job resumes with the same samples; with other sides, it is
+//! refused.
 
 use super::*;
 use shardstream::dataset::Missing;
@@ -8,7 +8,7 @@ use shardstream::{ErrorKind, Result, State};
 
 const SIZES: [usize; 5] = [7, 12, 3, 9, 6];
 
-/// Every fourth key is missing, some are in another order, and some are extra.
+/// The keys of a side's shard: every fourth key is missing, some are in another order, and some are extra.
 fn keys(shard: usize) -> Vec<String> {
     let mut keys: Vec<String> =
         (0..SIZES[shard]).filter(|n| (n + shard) % 4 != 1).map(|n| key(shard, n)).collect();
@@ -126,7 +126,7 @@ fn a_state_with_another_side_is_refused_with_the_difference() {
         assert!(matches!(error.kind(), ErrorKind::State(_)), "{error:?}");
         assert!(error.to_string().contains(why), "{why:?} in {error}");
     }
-    // A state of a dataset without sides does not mention them.
+    // The state of a dataset without sides does not mention sides.
     let plain = loader(pair.primary().build().unwrap(), 2, 0);
     assert!(!plain.epoch(0).state().to_string().contains("sides"));
 }

@@ -65,7 +65,7 @@ fn bad_options_of_normalize_are_errors() {
     let half = [0.5f32; 3];
     let float = || image().dtype(DType::F32);
     column(image().normalize(half, half), &["`normalize`", "uint8", "another `dtype`"]);
-    // Whichever transform comes first.
+    // The order of `normalize` and `dtype` makes no difference.
     column(float().normalize(half, half).dtype(DType::U8), &["`normalize`", "uint8", "another `dtype`"]);
     column(float().normalize([0.5], half), &["`normalize`", "1 means and 3", "3 channels"]);
     column(float().normalize(half, []), &["`normalize`", "3 means and 0", "3 channels"]);
@@ -76,7 +76,7 @@ fn bad_options_of_normalize_are_errors() {
     for mean in [f32::NAN, f32::NEG_INFINITY] {
         column(float().normalize([mean, 0.5, 0.5], half), &["`normalize`", "has room"]);
     }
-    // A float32 column can hold that.
+    // The normalized values exceed float16, but not float32.
     column(image().dtype(DType::F16).normalize(half, [1e-6; 3]), &["`normalize`", "float16 has room"]);
     let fine = float().normalize(half, [1e-6; 3]);
     Columns::new().with("x", fine).check().unwrap();
@@ -184,7 +184,7 @@ fn transforms_to_another_size_than_the_columns_are_errors() {
     column(image().then(CenterCrop::new((6, 7)).unwrap()), &words);
     column(image().then(RandomCrop::new((6, 7)).unwrap()), &words);
     column(image().then(RandomResizedCrop::new((6, 7)).unwrap()), &words);
-    // Transforms that keep the size.
+    // Transforms that do not change the size.
     let jitter = ColorJitter::new(0.1, 0.0, 0.0, 0.0).unwrap();
     let then = Transforms::new()
         .then(RandomHorizontalFlip::new(0.5).unwrap())
@@ -205,7 +205,7 @@ fn transforms_to_another_size_than_the_columns_are_errors() {
     good(image().then(then));
     good(image().then(Resize::new(8).unwrap()));
     good(image().then(exact()).then(CenterCrop::new(8).unwrap()));
-    // The size that a closure returns is not known in advance.
+    // The size that a closure's image has is only known when it is decoded.
     good(
         image()
             .then(exact())

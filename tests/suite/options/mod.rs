@@ -1,5 +1,5 @@
-//! Bad options are errors of `check` and `build`, before the first sample, that name the column, the option,
-//! and the remedy.
+//! Bad options are errors of `check` and `build`, before the first sample. The error names the column, the
+//! option and the remedy.
 
 #[cfg(feature = "image")]
 mod images;
@@ -20,7 +20,7 @@ use shardstream::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Fails unless the result is an error with all of the words.
+/// Fails unless the result is a configuration error whose text contains all `words`.
 #[track_caller]
 fn refused<T>(result: Result<T>, words: &[&str]) {
     let error: Error = result.err().unwrap_or_else(|| panic!("accepted: {words:?}"));
@@ -29,7 +29,7 @@ fn refused<T>(result: Result<T>, words: &[&str]) {
     assert!(words.iter().all(|word| text.contains(word)), "{text:?} lacks one of {words:?}");
 }
 
-/// Fails unless every user of the column refuses it by its name, before any sample.
+/// Fails unless `check` and `collate` refuse the column, before any sample; `check` must name the column.
 #[track_caller]
 fn column(column: impl Column + 'static, words: &[&str]) {
     let columns = Columns::new().with("good", Blob::new("bin")).with("bad one", column);
@@ -79,7 +79,7 @@ fn bad_options_of_columns_are_errors() {
     }
     column(PackedTokens::<i32>::new("bin", 0, 4), &["0 rows", "at least 1"]);
     column(PackedTokens::<i32>::new("bin", usize::MAX, 4), &["rows", "fewer `rows`"]);
-    // The segments, which are wider than the tokens, do not fit.
+    // The tokens fit, but not the tensor of segments, whose numbers are wider.
     column(PackedTokens::<i8>::new("bin", isize::MAX as usize / 16, 4), &["rows", "fewer `rows`"]);
     column(ArrayColumn::new("npy", DType::F32, vec![1; 65]), &["65 axes", "at most 64"]);
 
@@ -129,7 +129,7 @@ fn bad_options_of_custom_columns_are_errors() {
         CustomColumn(|| ErrorKind::Config("`depth` of 7: make it even".into()).into()),
         &["`depth` of 7: make it even"],
     );
-    // Nor inside columns that wrap it.
+    // The same inside columns that wrap the custom one.
     let own = || CustomColumn(|| ErrorKind::Config("`depth` of 7: make it even".into()).into());
     column(Optional::new(own()), &["`depth` of 7: make it even"]);
     column(Stack::new(["a", "b"], |_| own()), &["`depth` of 7: make it even"]);
@@ -197,7 +197,7 @@ fn bad_options_of_writers_are_errors() {
     refused(ShardWriter::builder("%d.tar").max_count(0).build(), &["`max_count`", "at least 1"]);
     refused(ShardWriter::builder("%d.tar").max_bytes(0).build(), &["`max_bytes`", "at least 1"]);
 
-    // A series without a number left does not overwrite its last shard.
+    // Once shard numbers are exhausted, the writer fails instead of overwriting its last shard.
     let store = Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build().unwrap();
     let writer = ShardWriter::builder("mem://a/%d.tar").store(store).start_shard(u64::MAX).max_count(1);
     let mut writer = writer.build().unwrap();

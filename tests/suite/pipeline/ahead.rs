@@ -1,4 +1,5 @@
-//! Skipped steps: the next batches are those after the skipped ones, whose shards are not read.
+//! Skipped steps: the next batches are those after the skipped ones, and the shards of skipped samples are
+//! not read.
 
 use super::{all, number, numbers, rank, saved, url};
 use crate::support::versioned_source::{VersionedSource, counts};
@@ -12,14 +13,14 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// An epoch and a number.
+/// The epoch and the number of a sample.
 type Item = (u64, u64);
 
 #[derive(Debug, Clone)]
 struct Job {
-    /// For each dataset the sizes of its shards, its weight and its number of passes.
+    /// For each dataset, the sizes of its shards, its weight and its number of passes.
     parts: Vec<(Vec<usize>, u32, u64)>,
-    /// The weight schedule: each item at which weights change, and the new weights.
+    /// The weight schedule: each item from which new weights apply, and those weights.
     schedule: Vec<(u64, [u32; 2])>,
     places: bool,
     streams: usize,
@@ -65,7 +66,7 @@ fn slots(state: &State) -> u64 {
     serde_json::to_value(state).unwrap()["next_number"].as_u64().unwrap()
 }
 
-/// The position of each stream: passes, samples, and samples in its buffer.
+/// The position of each stream: its dataset, pass, number of consumed samples, and length of the pass.
 fn streams(state: &State) -> Vec<[Option<u64>; 4]> {
     let document = serde_json::to_value(state).unwrap();
     let stream = |at: &serde_json::Value| {
@@ -76,7 +77,7 @@ fn streams(state: &State) -> Vec<[Option<u64>; 4]> {
 }
 
 fn jobs() -> impl Strategy<Value = Job> {
-    // Small datasets are repeated many times to fill slots.
+    // Small datasets repeat many times to fill slots.
     let sizes = prop_oneof![prop::collection::vec(1usize..3, 4..6), prop::collection::vec(1usize..12, 4..8)];
     let part = (sizes, 1u32..4, 1u64..5);
     let last =
@@ -112,11 +113,11 @@ proptest! {
         let whole = job.begin(&loader);
         prop_assert!(whole.iter().all(|(item, _)| item.is_ok()));
         for (stop, skip) in stops {
-            // From the start, or after a batch.
+            // Skips from the start of the epoch, or after a batch.
             let stop = stop.index(whole.len() + 1);
             let begun = if job.endless { loader.epochs(1) } else { loader.epoch(1) };
             let state = if stop == 0 { begun.state() } else { whole[stop - 1].1.clone() };
-            // Without a batch there is nothing to skip.
+            // The number of steps is at most the number of batches left.
             let steps = skip.index(whole.len() - stop + 1) as u64;
             let skipped = saved(&state.clone().skip(steps / 2).skip(steps - steps / 2));
             let ends_at = whole[..stop + steps as usize].last().map_or(0, |(_, state)| slots(state));
@@ -143,7 +144,7 @@ proptest! {
                 let at: Vec<_> = at.map(|batch| batch.unwrap().into_items()).collect();
                 prop_assert_eq!(&at, &expected, "at {}", steps);
             }
-            // Each rank skips the same number of its own steps.
+            // Each rank skips that number of its own steps.
             let ranks = job.streams;
             let by_rank: Vec<Vec<Vec<Item>>> = (0..ranks)
                 .map(|number| {
@@ -162,7 +163,7 @@ proptest! {
     }
 }
 
-/// To fill slots, streams make one more pass of each dataset, and then another one.
+/// To fill slots, each dataset makes one more pass, and then further ones.
 #[test]
 fn steps_can_be_skipped_into_repeated_passes() {
     for (passes, sizes) in [([2, 2], [5, 17]), ([1, 3], [5, 5]), ([4, 1], [5, 19])] {
@@ -188,7 +189,7 @@ fn steps_can_be_skipped_into_repeated_passes() {
     }
 }
 
-/// Where samples failed, slots are filled from the start of the epoch with `Drop` too.
+/// Samples that fail leave slots, which are filled from the start of the epoch, also with `LastBatch::Drop`.
 #[test]
 fn steps_can_be_skipped_into_replacements_of_lost_samples() {
     let source = VersionedSource::of(&[10]);
@@ -209,7 +210,7 @@ fn steps_can_be_skipped_into_replacements_of_lost_samples() {
     assert_eq!(numbers, (3..10).chain(0..10).chain(0..3).collect::<Vec<_>>());
     for (at, (_, state)) in whole.iter().enumerate() {
         for steps in 0..whole.len() - at {
-            // Until all samples have failed, the loader cannot know that they will.
+            // The restored loader does not fail any sample, so it also reads the ones that had failed.
             let rest = loader(0).restore(&saved(&state.clone().skip(steps as u64))).unwrap();
             let rest: Vec<u64> = super::good(&all(rest, 100)).concat();
             assert_eq!(rest, numbers[at + 1 + steps..], "{steps} after {at}");
@@ -217,9 +218,10 @@ fn steps_can_be_skipped_into_replacements_of_lost_samples() {
     }
 }
 
-/// At the end of a pass, a state lists no open slice, but it may know that the pass was shorter.
+/// At the end of a pass, a state lists no open slice, but it may record that the pass was shorter than its
+/// index says.
 #[test]
-fn steps_behind_a_pass_that_lost_samples_cannot_be_skipped() {
+fn steps_after_a_pass_that_lost_samples_cannot_be_skipped() {
     let source = VersionedSource::of(&[10]);
     let dataset = source.dataset(1).index(counts(&[10])).build().unwrap();
     let loader = numbers(dataset).shuffle(2).threads(0).batch(1).build().unwrap();
@@ -263,7 +265,8 @@ fn skipped_shards_are_not_read() {
     let rest: Vec<Vec<u64>> = super::good(&all(loader.at(0, 17).unwrap(), usize::MAX));
     assert_eq!(rest, whole[17..]);
     let asked = recording.asked.lock().unwrap().clone();
-    // 68 samples were taken, and the buffer held a few of those before the 72nd.
+    // 68 samples were consumed. The shuffle buffer held some of the samples before the 72nd, so only the last
+    // two shards are read.
     assert_eq!(asked, [8, 9].map(url).into(), "what the buffer held, and what follows");
 }
 
@@ -296,7 +299,7 @@ fn steps_that_cannot_be_skipped_are_refused() {
     );
     refused(at(counted(), 10), state, "10 steps are to be skipped, but the epoch has only 9 more");
     refused(at(counted(), u64::MAX), state, "");
-    // Skipping no steps needs no index.
+    // Skipping no steps is possible without an index.
     assert_eq!(at(bare(), 0).unwrap().count(), 9);
     assert_eq!(at(counted(), 9).unwrap().count(), 0);
     let loader = counted().batch(2).build().unwrap();

@@ -1,4 +1,4 @@
-//! States that are restored onto another mixture on purpose.
+//! States that the caller restores with a changed mixture.
 
 use super::{Found, all, good, next, rank, saved};
 use crate::support::Every;
@@ -18,7 +18,7 @@ struct Part {
     name: Option<&'static str>,
     sizes: Vec<usize>,
     weight: u32,
-    /// Whether it has an index; otherwise each sample becomes three items.
+    /// Whether it has an index. Without one, each sample becomes three items, so that its length is unknown.
     indexed: bool,
 }
 
@@ -42,8 +42,8 @@ impl Part {
         if indexed { items } else { items.flat_map(|item| Ok([item, item + 30_000, item + 60_000])) }
     }
 
-    /// The items of a stream when it reads only this dataset, as the one of this number in a mixture, from an
-    /// epoch on.
+    /// The items that a stream returns from epoch `epoch` on if it only reads this dataset, as dataset
+    /// `number` of a mixture.
     fn alone(&self, number: u64, stream: usize, epoch: u64, count: usize) -> Vec<u64> {
         let here = rank(stream, STREAMS);
         let other = Part { kind: 9, name: None, ..self.clone() };
@@ -64,7 +64,7 @@ fn loader(parts: &[Part], threads: usize, (number, ranks): (usize, usize)) -> Lo
     mix.threads(threads).batch(BATCH / ranks).build().unwrap()
 }
 
-/// The next batches of all ranks together.
+/// The next batches, each put together from those of all ranks.
 fn rows(runs: &mut [Batches<Batch<u64>>], count: usize) -> Vec<Vec<u64>> {
     let ranks = runs.len();
     let row = |_| {
@@ -95,13 +95,14 @@ fn change(
     (runs, reports[0].clone())
 }
 
-/// The items of one stream and one dataset, in their order.
+/// The items of one dataset in one stream, in their order.
 fn of(rows: &[Vec<u64>], stream: usize, part: &Part) -> Vec<u64> {
     let items = rows.iter().flat_map(|row| row[stream..].iter().step_by(STREAMS));
     items.copied().filter(|item| part.has(*item)).collect()
 }
 
-/// Fails unless each window of a stream from these items on has exact shares.
+/// Fails unless every window of a stream has each dataset's share exactly. A window is as long as the sum of
+/// the weights.
 fn shares_are_exact(rows: &[Vec<u64>], parts: &[Part]) {
     let length = parts.iter().map(|part| part.weight as usize).sum();
     for stream in 0..STREAMS {
@@ -132,7 +133,7 @@ fn datasets_continue_or_restart_as_reported_on_any_ranks_and_threads() {
     for indexed in [true, false] {
         let with = |part: Part| Part { indexed, ..part };
         let old = [with(part(1, "web", 5, 3)), with(part(2, "books", 6, 1)), with(part(5, "gone", 5, 1))];
-        // Two more shards, another order, and a new dataset.
+        // One dataset has two more shards, the order of the datasets changes, and one dataset is new.
         let new = [with(part(3, "code", 5, 2)), with(part(2, "books", 6, 1)), with(part(1, "web", 7, 1))];
         let changes = Changes::new().added("code").restarted("web").removed("gone");
         for (steps, before) in [(0, 1), (1, 2), (7, 1), (16, 4), (33, 2)] {
@@ -147,7 +148,7 @@ fn datasets_continue_or_restart_as_reported_on_any_ranks_and_threads() {
                 later.extend(rows(&mut runs, 1));
                 states.push(merged(&runs));
             }
-            // Each dataset continues, or begins at the epoch that the report says.
+            // Each dataset continues, or starts with the epoch that the report names.
             let Outcome::Restarted { epoch, difference } = outcome(&report, "web") else {
                 panic!("{report:?}")
             };
@@ -160,7 +161,7 @@ fn datasets_continue_or_restart_as_reported_on_any_ranks_and_threads() {
             for stream in 0..STREAMS {
                 let books = [of(&past, stream, &old[1]), of(&later, stream, &new[1])].concat();
                 assert_eq!(books, new[1].alone(1, stream, 2, books.len()), "{steps} steps, stream {stream}");
-                // The new dataset has the first number that is free.
+                // The new dataset gets the lowest free number.
                 for (part, number, epoch) in [(&new[0], 2, 2), (&new[2], 0, epoch)] {
                     let found = of(&later, stream, part);
                     assert_eq!(
@@ -173,7 +174,7 @@ fn datasets_continue_or_restart_as_reported_on_any_ranks_and_threads() {
             shares_are_exact(&later, &new);
             let last = states.last().unwrap();
             assert_eq!(last.samples() as usize, BATCH * (past.len() + later.len()));
-            // The result is the same on other ranks and threads, and its states restore like any other.
+            // Other ranks and threads give the same batches, and the states restore as usual.
             for (threads, ranks) in [(2, 1), (0, 2), (1, 4)] {
                 let (mut runs, other) = change(&new, (threads, ranks), &state, &changes);
                 assert_eq!(other, report);
@@ -246,7 +247,7 @@ fn unambiguous_datasets_need_no_names() {
     let mut runs = begin(&old, 0, 1);
     let past = rows(&mut runs, 4);
     let state = merged(&runs);
-    // In the other order, and with names now.
+    // The datasets are in the other order, and have names now.
     let new = [part(2, "books", 6, 1), part(1, "web", 5, 1)];
     let (mut runs, report) = change(&new, (0, 1), &state, &Changes::new());
     let numbers = |DatasetChange { before, number, .. }: &DatasetChange| (*before, *number);
@@ -260,11 +261,11 @@ fn unambiguous_datasets_need_no_names() {
         let found = [of(&past, stream, part), of(&later, stream, part)].concat();
         assert_eq!(found, part.alone(number as u64, stream, 2, found.len()));
     }
-    // A changed dataset is recognised by its number.
+    // A changed dataset without a name is matched by its number.
     let grown = [old[0].clone(), nameless(part(2, "", 8, 1))];
     let (_, report) = change(&grown, (0, 1), &state, &Changes::new().restarted("1"));
     assert!(matches!(outcome(&report, "1"), Outcome::Restarted { epoch: 3, .. }), "{report}");
-    // If the caller says that it is another dataset, it starts with the first epoch.
+    // If the caller declares it to be a new dataset, it starts with the job's first epoch.
     let (_, report) = change(&grown, (0, 1), &state, &Changes::new().added("1").removed("1"));
     assert_eq!(outcome(&report, "1"), Outcome::Added { epoch: 2 });
 }
@@ -301,14 +302,14 @@ fn changes_that_were_not_allowed_are_refused() {
         );
         refused(&old, &state, changes, &[&why]);
     }
-    // Another seed, buffer or index gives another order.
+    // With another seed, buffer or index, the order of samples would change.
     let seeded = Part { kind: 4, sizes: old[0].sizes.clone(), ..old[0].clone() };
     refused(&[seeded, old[1].clone()], &state, Changes::new(), &["the seed is 1 in the state, and 4 here"]);
     let plain = Part { indexed: false, ..old[0].clone() };
     refused(&[plain, old[1].clone()], &state, Changes::new(), &["taken with an index, and here is none"]);
-    // The state of a single rank is refused.
+    // The state of one rank of several is refused.
     refused(&old, &runs[0].state(), Changes::new(), &["merge the states of all ranks"]);
-    // A finite epoch keeps the datasets that it began with.
+    // A finite epoch must keep the datasets that it began with.
     let finite = loader(&old, 0, (0, 1)).epoch(2).nth(1).unwrap().unwrap().state().unwrap().clone();
     refused(&old[..1], &finite, Changes::new().removed("books"), &["finish the epoch"]);
     let dataset = VersionedSource::of(&[6; 5]).dataset(5).streams(2).build().unwrap();

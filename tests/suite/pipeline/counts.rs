@@ -1,5 +1,5 @@
-//! The number of steps that a loader says agrees with the batches that come: of an epoch, and of what is left
-//! after any batch, after a merge of ranks that have come differently far, and after skipped steps.
+//! The number of steps that a loader reports equals the number of batches that follow: for an epoch, after
+//! any batch, after merging ranks at different steps, and after skipped steps.
 
 use super::{Found, all, good, next, number, rank, saved};
 use crate::support::versioned_source::{VersionedSource, counts};
@@ -10,23 +10,23 @@ use shardstream::prelude::*;
 use shardstream::state::Ledger;
 use shardstream::{Error, ErrorKind, Result, State};
 
-/// An epoch, and a number.
+/// The epoch and the number of a sample.
 type Item = (u64, u64);
 type Rows = Vec<Vec<Item>>;
 type Builder = LoaderBuilder<Item, Batch<Item>>;
 
 #[derive(Debug, Clone)]
 struct Job {
-    /// For each dataset the sizes of its shards, its weight and its number of passes.
+    /// For each dataset, the sizes of its shards, its weight and its number of passes.
     parts: Vec<(Vec<usize>, u32, u64)>,
     streams: usize,
     shuffle: usize,
     last: LastBatch,
-    /// The samples whose number has this remainder by 7 fail, and are skipped.
+    /// If set, samples whose number has this remainder modulo 7 fail, and are skipped.
     fails: Option<u64>,
 }
 
-/// Number of ranks, and the batch size of each.
+/// The number of ranks, and the batch size of each rank.
 #[derive(Debug, Clone, Copy)]
 struct World {
     ranks: usize,
@@ -39,7 +39,7 @@ impl Job {
         self.builder(world, number_of_rank, true).on_error(policy).threads(0).build().unwrap()
     }
 
-    /// A loader without an index does not know its steps.
+    /// The loader of one rank. Only with an index does it know its number of steps.
     fn builder(&self, world: World, number_of_rank: usize, indexed: bool) -> Builder {
         let part = |(seed, (sizes, weight, passes)): (usize, &(Vec<usize>, u32, u64))| {
             let dataset = VersionedSource::of(sizes).dataset(sizes.len()).streams(self.streams);
@@ -90,8 +90,8 @@ fn cases() -> impl Strategy<Value = (Job, [World; 2], [Pick; 4], [Pick; 4], bool
     )
 }
 
-/// The batches of a run, each with the state after it; checks the number of steps that are left, unless
-/// samples fail that leave batches empty.
+/// The batches of a run, each with the state after it. Checks the number of remaining steps after each batch,
+/// unless failed samples may leave batches empty.
 fn counted(
     job: &Job,
     mut batches: shardstream::loader::Batches<Batch<Item>>,
@@ -103,7 +103,7 @@ fn counted(
         left.push(batches.steps_left());
     }
     if job.fails.is_none() || job.last != LastBatch::Keep {
-        // A stream without a sound sample ends the run with an error, before the steps that were promised.
+        // A stream without any sound sample ends the run with an error, before the promised number of steps.
         let is_failed = good(&found).len() < found.len();
         let steps = if is_failed { left[0].unwrap_or_default() } else { found.len() as u64 };
         let taken = 0..=found.len() as u64;
@@ -117,7 +117,7 @@ fn counted(
     Ok(found)
 }
 
-/// The state of a rank whose run ended with an error.
+/// The state of a rank, marked as if its run had ended with an error.
 fn failed(state: &State) -> State {
     let mut document = serde_json::to_value(state).unwrap();
     document["failed"] = true.into();
@@ -132,7 +132,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn steps_are_those_that_come(
+    fn the_reported_number_of_steps_equals_the_number_of_batches(
         (job, [before, after], stops, skips, apart) in cases(),
     ) {
         let mut states = Vec::new();
@@ -142,7 +142,7 @@ proptest! {
             let whole = counted(&job, loader.epoch(1))?;
             let rows = good(&whole);
             if job.fails.is_some() && rows.len() < whole.len() {
-                // A stream all of whose samples fail.
+                // All samples of some stream have failed.
                 return Ok(());
             }
             if job.fails.is_none() {
@@ -172,7 +172,8 @@ proptest! {
         let is_even = states.iter().all(|state| state.batches() == states[0].batches());
         let merged = saved(&State::merge(states).unwrap());
         if !is_even && matches!(job.last, LastBatch::Drop | LastBatch::Repeat) {
-            // The steps that one rank has taken and another has not would not be full.
+            // Some ranks have taken more steps than others. The batches between could not be full, so the
+            // state is refused.
             let error = job.loader(after, 0).restore(&merged).unwrap_err();
             prop_assert!(error.to_string().contains("the steps between would not be full"), "{}", error);
             return Ok(());
@@ -202,7 +203,7 @@ proptest! {
                 Err(error) => prop_assert!(matches!(error.kind(), ErrorKind::State(_)), "{}", error),
             }
         }
-        // Places that are filled are counted once each, if all ranks come to the same number.
+        // Each slot that was filled is counted once, if the global batch stays the same.
         let same = before.ranks * before.batch == after.ranks * after.batch;
         if !apart && same || job.last == LastBatch::Pad {
             prop_assert_eq!(ledger(&last), ledger(&ends));
@@ -210,7 +211,7 @@ proptest! {
     }
 }
 
-/// Each error of a sample, or none of them, as an item of its own; and a few skipped before one ends the run.
+/// Policies: each failure is an error; all failures are skipped; the third skipped failure ends the run.
 fn policies() -> [OnError; 3] {
     [OnError::stop(), OnError::skip(Failures::all()).in_a_row(1000), OnError::skip(Failures::all()).total(3)]
 }
@@ -218,14 +219,14 @@ fn policies() -> [OnError; 3] {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() })]
 
-    /// The contract of [`Iterator::size_hint`], which holds for items, be they batches or errors.
+    /// [`Iterator::size_hint`] bounds the number of remaining items, whether they are batches or errors.
     #[test]
     fn size_hints_hold_whatever_fails(
         (mut job, [world, _], ..) in cases(), fails in prop::option::of(0u64..7), policy in 0usize..3,
         indexed: bool, threads in 0usize..2,
     ) {
         job.fails = fails;
-        // Without an index, each stream needs a shard.
+        // Without an index, a dataset needs at least one shard per stream.
         let indexed = indexed || job.parts.iter().any(|(sizes, ..)| sizes.len() < job.streams);
         if job.last == LastBatch::Repeat && !indexed {
             job.last = LastBatch::Keep;

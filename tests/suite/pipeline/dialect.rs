@@ -1,5 +1,5 @@
-//! The stages of a loader and of a pipeline have the same names, arguments and results: one chain of calls is
-//! run in both, after another first line.
+//! A loader and a pipeline have the same stages, with the same arguments and results. Each chain of calls
+//! runs in both; only its first line differs.
 
 use super::{VersionedSource, number};
 use futures::StreamExt as _;
@@ -21,8 +21,8 @@ fn shown<T: Debug>(batches: Vec<Result<Batch<T>>>) -> Vec<String> {
     batches.into_iter().map(|batch| batch.map_or_else(|error| format!("{error:#}"), show)).collect()
 }
 
-/// Checks that a chain of stages gives the same batches in a loader without and with threads, and in a
-/// pipeline of an iterator and of a stream.
+/// Checks that a chain of stages gives the same batches in a loader with and without threads, and in a
+/// pipeline, as an iterator and as a stream.
 macro_rules! same {
     ($($stages:tt)*) => {{
         let chain = stringify!($($stages)*);
@@ -48,12 +48,12 @@ fn key(sample: &Sample) -> String {
     sample.key().to_owned()
 }
 
-/// A document of up to four tokens.
+/// A document of up to four tokens, made from a sample.
 fn document(sample: Sample) -> Result<Vec<u64>> {
     Ok(vec![number(&sample); number(&sample) as usize % 5])
 }
 
-/// A stage that gives each item with the one before it.
+/// A stage that returns each item together with the previous one.
 #[derive(Default)]
 struct Pairs(Option<u64>);
 
@@ -66,7 +66,7 @@ impl shardstream::adapters::Stage<u64> for Pairs {
 }
 
 #[test]
-fn stages_of_a_loader_are_those_of_a_pipeline() {
+fn stages_give_the_same_results_in_a_loader_and_a_pipeline() {
     let numbers = |sample: Sample| Ok(number(&sample));
     same!(.map(numbers).batch(4));
     same!(.filter(|sample| !sample.key().ends_with('2')).map(numbers).batch(4));
@@ -130,7 +130,7 @@ fn tensors_are_the_same_in_a_pipeline() {
     same!(.batch(4).buckets(buckets(), length).collate_each([columns(), columns()]).map_batch(tensors));
 }
 
-/// Datasets of a mix have random numbers of their own; without them, the orders are the same.
+/// The order of a mix does not depend on random numbers, so a loader and a pipeline mix alike.
 #[test]
 fn a_mix_is_the_same_in_a_pipeline() {
     let source = VersionedSource::of(&[5, 9, 7, 4]);
@@ -147,7 +147,7 @@ fn a_mix_is_the_same_in_a_pipeline() {
     }
 }
 
-/// The samples of a dataset with one stream are shuffled by the same random numbers.
+/// A dataset with one stream is shuffled with the same random numbers in both.
 #[test]
 fn a_shuffle_is_the_same_in_a_pipeline() {
     let keys = |sample: Sample| Ok(key(&sample));
@@ -166,7 +166,7 @@ fn the_last_batch_is_the_same_in_a_pipeline() {
     assert!(repeated.unwrap_err().to_string().contains("only a `Loader`"));
 }
 
-/// An error has no place in a batch, and the batch continues.
+/// An error takes no slot of a batch; the batch continues after it.
 #[test]
 fn errors_are_the_same_in_a_pipeline() {
     let fails = |sample: Sample| match number(&sample) % 5 {
@@ -182,7 +182,7 @@ fn errors_are_the_same_in_a_pipeline() {
     assert_eq!(found(looped.epoch(EPOCH).collect()), found(pipeline.collect()));
 }
 
-/// A bad option is an error that names the stage, in both.
+/// In both, the error for a bad option names the stage.
 #[test]
 fn bad_options_are_the_same_in_a_pipeline() {
     macro_rules! refused {

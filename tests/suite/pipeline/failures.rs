@@ -1,6 +1,6 @@
-//! One rule for failures. A sample that fails is replaced by the next one of its stream, and is in the ledger
-//! by its shard and key, or named by an error: whether it fails in a stage, in its row or with its whole
-//! batch, before and behind a stateful stage, on any number of ranks.
+//! A sample that fails is replaced by the next one of its stream. It is listed in the ledger with its shard
+//! and key, or reported as an error. This is the same for a failure in a stage, in the sample's row or in the
+//! whole batch, before and after a stateful stage, and on any number of ranks.
 
 use super::{VersionedSource, number, rank, saved};
 use crate::support::shards::key;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 const SHARDS: usize = 6;
 const SIZE: u64 = 12;
-/// Items in a batch of all ranks.
+/// Number of items in a batch of all ranks together.
 const BATCH: usize = 6;
 
 /// Where samples fail.
@@ -48,7 +48,8 @@ struct Case {
     behind: Behind,
 }
 
-/// A batch is prepared from few samples that fail, so that the policy judges them before all are read.
+/// Batches are prepared from few samples at a time, so that the policy sees failures before all samples are
+/// read.
 #[test]
 fn a_run_whose_samples_all_fail_reads_few_of_them_before_its_first_error() {
     let mapped = Arc::new(AtomicUsize::new(0));
@@ -72,7 +73,7 @@ fn cases() -> impl Iterator<Item = Case> {
     all.flat_map(move |(fails, panics)| stages.map(|behind| Case { fails, panics, behind }))
 }
 
-/// A tensor of the numbers of the samples.
+/// A column that writes the numbers of the samples.
 struct Numbers(Case);
 
 impl Case {
@@ -153,7 +154,8 @@ impl Column for Numbers {
     }
 }
 
-/// Gives each sample when the next one comes. A restore runs it again.
+/// A stage that returns each sample when the next one arrives. It saves no state, so a restore feeds it the
+/// samples again.
 #[derive(Default)]
 struct LateByOne(Option<Sample>);
 
@@ -181,7 +183,7 @@ fn key_of(number: u64) -> String {
     key((number / 1000) as usize, (number % 1000) as usize)
 }
 
-/// The numbers of a batch, or an error, with the state after it.
+/// The numbers in a batch, or an error, with the state after it.
 type Outcome = (Result<Vec<u64>>, State);
 
 fn run(batches: &mut Batches<TensorBatch>) -> Vec<Outcome> {
@@ -200,7 +202,7 @@ fn all_numbers() -> Vec<u64> {
     (0..SHARDS as u64).flat_map(|shard| (0..SIZE).map(move |sample| shard * 1000 + sample)).collect()
 }
 
-/// The keys of all entries of the ledgers. Each entry has the shard of its sample, too.
+/// The keys of all entries in the ledgers. Each entry must also have the shard of its sample.
 fn named(states: &[State]) -> Vec<String> {
     let ledgers = states.iter().map(State::ledger);
     let keys = ledgers.flat_map(|ledger| {
@@ -265,14 +267,14 @@ fn every_rank_takes_the_same_steps_and_a_failed_sample_is_replaced() {
         for number in 0..3 {
             let batches = case.loader(rank(number, 3), at % 3, skip()).epochs(0).take(40);
             let lengths: Vec<usize> = batches.map(|batch| batch.unwrap().len()).collect();
-            // A step of one shape may have no item of it.
+            // With buckets, a step may have too few items of its shape.
             let is_full = |length: &usize| case.behind == Behind::Buckets || *length == BATCH / 3;
             assert!(lengths.len() == 40 && lengths.iter().all(is_full), "{case:?}: {lengths:?}");
         }
     }
 }
 
-/// A row that cannot be written is as a sample whose `map` fails, also behind a stage.
+/// A sample whose row cannot be written counts like one whose `map` fails, also after a stage.
 #[test]
 fn a_row_that_fails_changes_no_batch_that_a_failed_map_would_not() {
     for behind in [Behind::Nothing, Behind::Groups, Behind::OwnStage] {
@@ -280,7 +282,8 @@ fn a_row_that_fails_changes_no_batch_that_a_failed_map_would_not() {
             let case = Case { fails, panics: false, behind };
             let mut batches = case.loader(rank(0, 1), 2, skip()).epoch(0);
             let found = good(&run(&mut batches));
-            // The position of an item of a stage is that of the last sample that the stage got.
+            // An item's position is that of the last sample that its stage received, which differs here
+            // between the two runs.
             let digest = batches.state().digest();
             (found, named(&[batches.state()]), Some(digest).filter(|_| behind != Behind::OwnStage))
         };
@@ -340,7 +343,7 @@ fn a_limit_ends_the_run_and_its_state_resumes_under_a_larger_one() {
     }
 }
 
-/// Where datasets are mixed, a dataset that ends early leaves its places to the other one.
+/// In a mix, a dataset that ends early leaves its slots to the other dataset.
 #[test]
 fn a_row_that_fails_in_a_mix_changes_no_batch_that_a_failed_map_would_not() {
     for (ranks, endless) in [(1, false), (2, false), (1, true), (2, true)] {
@@ -373,7 +376,7 @@ fn a_row_that_fails_in_a_mix_changes_no_batch_that_a_failed_map_would_not() {
     }
 }
 
-/// A run whose rows all fail does not read for ever, whatever the policy allows.
+/// A run in which all rows fail ends, even if the policy sets no limit.
 #[test]
 fn rows_that_fail_in_a_hundred_epochs_end_the_run() {
     let dataset = VersionedSource::of(&[3]).dataset(1).build().unwrap();
@@ -386,7 +389,7 @@ fn rows_that_fail_in_a_hundred_epochs_end_the_run() {
     assert!(error.to_string().contains("no row of a stream") && error.location().key().is_some(), "{error}");
 }
 
-/// Dropping a loader waits for the rows that are being written, and not for those of the whole batch.
+/// Dropping a loader waits for the rows that are being written, but not for the other rows of the batch.
 #[test]
 fn a_batch_whose_loader_is_dropped_is_not_written_to_its_end() {
     const ROWS: usize = 3000;

@@ -1,5 +1,5 @@
-//! Consecutive epochs: reading of the next epoch's first shards starts while the last shards of this one are
-//! read.
+//! In a run of consecutive epochs, the loader requests the next epoch's first shards while it still reads the
+//! last shards of the current epoch.
 
 use super::url;
 use crate::support::archive;
@@ -16,7 +16,8 @@ use std::time::Duration;
 
 const SHARDS: usize = 3;
 
-/// Serves shards of two samples each, the last of which never ends, and records the requests.
+/// A source of shards with two samples each. It records requests, and the response for the last shard never
+/// ends.
 #[derive(Debug, Default)]
 struct Stuck(Mutex<Vec<String>>);
 
@@ -25,7 +26,7 @@ impl Stuck {
         self.0.lock().unwrap().iter().filter(|asked| **asked == url(shard)).count()
     }
 
-    /// Waits until a shard was requested this many times; false if that does not happen.
+    /// Waits until a shard was requested `times` times; false if that takes over 10 s.
     fn is_asked(&self, shard: usize, times: usize) -> bool {
         (0..1000).any(|_| {
             thread::sleep(Duration::from_millis(10));
@@ -51,7 +52,7 @@ impl Source for Stuck {
             true => stream::once(future::ready(Ok(bytes.slice(..1024)))).chain(stream::pending()).boxed(),
             false => stream::once(future::ready(Ok(bytes))).boxed(),
         };
-        // With a high latency, so that many shards are requested at once.
+        // The latency is high, so that the loader requests many shards at the same time.
         async { tokio::time::sleep(Duration::from_millis(20)).await }
             .map(|()| Ok(GetResponse::new(body)))
             .boxed()
@@ -71,7 +72,7 @@ fn the_next_epoch_starts_while_the_last_shard_is_read() {
 fn nothing_is_read_after_the_last_epoch() {
     let stuck = Arc::<Stuck>::default();
     let mut batches = stuck.loader(1).epoch(0);
-    // All batches before the shard that never ends.
+    // All batches before the shard whose response never ends.
     for _ in 0..2 * (SHARDS - 1) {
         assert!(batches.next().is_some_and(|batch| batch.is_ok()));
     }

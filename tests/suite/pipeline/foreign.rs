@@ -1,5 +1,5 @@
-//! Panics of foreign code other than stages: drivers that pin memory, `Clone`, `Drop`, `Display`, and
-//! functions that make stages. They are errors on any thread: none hangs a run, and none reaches the trainer.
+//! Panics in the caller's code outside of stages: drivers that pin memory, `Clone`, `Drop`, `Display`, and
+//! functions that make stages. Each becomes an error; no panic hangs a run or reaches the trainer.
 
 use super::stages::watched;
 use super::{VersionedSource, all, errors, good, numbers};
@@ -14,7 +14,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// A number whose clone panics for some numbers.
+/// A number whose `clone` panics for multiples of 3.
 struct Fickle(u64);
 
 impl Clone for Fickle {
@@ -24,7 +24,7 @@ impl Clone for Fickle {
     }
 }
 
-/// A clone that pads a batch and panics is a failure of that batch, on any thread.
+/// If `clone` panics while a batch is padded, that batch is an error, on any thread.
 #[test]
 fn a_clone_that_panics_fails_its_batch() {
     watched(|| {
@@ -37,7 +37,7 @@ fn a_clone_that_panics_fails_its_batch() {
             };
             let found: Vec<_> = loader(OnError::stop()).epoch(0).collect();
             let kinds: Vec<_> = found.iter().map(|batch| batch.as_ref().map(|batch| batch.valid())).collect();
-            // The item 9 cannot be cloned, and the first item of the epoch cannot either.
+            // Item 9, the last one, cannot be cloned, and neither can item 0, the first of the epoch.
             assert!(matches!(kinds[..], [Ok(4), Ok(4), Err(_), Err(_)]), "{kinds:?}");
             let error = found[3].as_ref().err().unwrap();
             assert!(matches!(error.kind(), ErrorKind::Panicked(_)), "{error}");
@@ -45,7 +45,7 @@ fn a_clone_that_panics_fails_its_batch() {
     });
 }
 
-/// Pins memory, and panics the first time that it is asked to, or when it unpins.
+/// When the driver panics: at every pin, at later pins only, or when memory is unpinned.
 #[derive(Debug, Clone, Copy)]
 enum PanicAt {
     FirstPin,
@@ -75,7 +75,7 @@ impl BatchMemory for Pins {
     }
 }
 
-/// The batches are those without a driver, and nothing waits for ever.
+/// The batches are the same as without a driver, and the run does not hang.
 #[test]
 fn a_driver_that_panics_changes_no_batch() {
     watched(|| {
@@ -88,7 +88,7 @@ fn a_driver_that_panics_changes_no_batch() {
                 None => columns,
             };
             let loader = Loader::builder(dataset).collate(columns).threads(threads).batch(7).build().unwrap();
-            // Some batches are held, so that more memory is needed.
+            // All batches are kept, so that the loader needs more memory.
             let batches: Vec<_> = loader.epoch(0).map(Result::unwrap).collect();
             let shown = |batch: &TensorBatch| batch["n"].as_slice::<i64>().unwrap().to_vec();
             batches.iter().map(shown).collect::<Vec<_>>()
@@ -102,7 +102,7 @@ fn a_driver_that_panics_changes_no_batch() {
     });
 }
 
-/// The item of which one panics when it is dropped.
+/// An item that panics when it is dropped, if its number is 17.
 struct Bomb(u64);
 
 impl Drop for Bomb {
@@ -111,8 +111,8 @@ impl Drop for Bomb {
     }
 }
 
-/// A panic where nobody would expect one (making a stage for a later pass, dropping a value, showing an
-/// error) ends the run with an error or is that of its sample, on any thread.
+/// A panic while making a stage for a later pass ends the run with an error; one while dropping an item is
+/// that sample's error; an error that panics while it is shown is still counted.
 #[test]
 fn panics_of_foreign_code_never_reach_the_trainer_and_never_hang() {
     #[derive(Debug)]
@@ -127,9 +127,9 @@ fn panics_of_foreign_code_never_reach_the_trainer_and_never_hang() {
     watched(|| {
         for threads in [0, 1, 3] {
             let items = || numbers(VersionedSource::of(&[30]).dataset(1).build().unwrap()).threads(threads);
-            // Making the stage of the second pass, and that of the first.
+            // The function that makes the stage panics for the second pass, and for the first.
             for fine in [1, 0] {
-                // The builder asks one for its options.
+                // The builder makes one stage to check its options.
                 let before = 1;
                 let made = Arc::new(AtomicUsize::new(0));
                 let staged = items().stage("makes", move || {
@@ -141,14 +141,14 @@ fn panics_of_foreign_code_never_reach_the_trainer_and_never_hang() {
                 assert!(matches!(failed.kind(), ErrorKind::Panicked(_)), "{failed}");
                 assert_eq!(found.len(), 6 * fine + 1, "{threads} threads");
             }
-            // Dropping an item in a stage, and an item that is filtered out.
+            // Dropping an item panics when it is filtered out.
             let dropped = items().map(|number| Ok(Bomb(number)));
             let dropped = dropped.filter_map(|bomb| Ok(Some(bomb).filter(|bomb| bomb.0 != 17)));
             let dropped = dropped.map(|bomb| Ok(bomb.0));
             let found = all(dropped.batch(5).build().unwrap().epoch(0), usize::MAX);
             assert_eq!(errors(&found), ["panicked"], "{threads} threads");
             assert_eq!(good(&found).concat().len(), 29);
-            // An error that cannot be shown, in ledger and log.
+            // The text of an error panics when it is formatted for the ledger and the log.
             let unspeakable = items().map(|number| match number {
                 7 => Err(Error::step(Unspeakable)),
                 _ => Ok(number),

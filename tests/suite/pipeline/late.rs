@@ -1,5 +1,5 @@
-//! Batches that fail while they are made: rows that cannot be written behind a stage, columns that cannot
-//! finish, samples to pad with that cannot be used.
+//! Batches that fail after their samples were chosen: rows that cannot be written after a stage, columns that
+//! cannot finish, and padding that cannot be used.
 
 use super::{VersionedSource, number, numbers, rank, saved};
 use crate::support::versioned_source::counts;
@@ -14,20 +14,21 @@ use shardstream::{Error, ErrorKind, Result, State};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Numbers with this remainder by that divisor.
+/// `(divisor, remainder)` of the numbers in this class.
 type Class = Option<(u64, u64)>;
 
 fn is_in(class: Class, number: u64) -> bool {
     class.is_some_and(|(by, rest)| number % by == rest)
 }
 
-/// A tensor of the numbers of the samples. Rows and batches of certain numbers fail.
+/// A column of the samples' numbers. Its rows fail for certain numbers, and so do batches with certain
+/// numbers.
 #[derive(Debug, Clone, Copy)]
 struct Fragile {
-    /// Rows that fail, and batches with one of these numbers.
+    /// The numbers whose rows fail; batches that contain a number of `batches` fail.
     rows: Class,
     batches: Class,
-    /// Whether they panic.
+    /// Whether these rows and batches panic, instead of returning errors.
     panics: bool,
 }
 
@@ -67,11 +68,11 @@ impl Column for Fragile {
 /// A stateful stage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Behind {
-    /// It saves its state.
+    /// A stage that saves its state.
     Saving,
-    /// A restore runs it again.
+    /// A restore runs the stage again on earlier samples.
     RunAgain,
-    /// Batches have two shapes.
+    /// Buckets: batches have two shapes.
     Buckets,
 }
 
@@ -80,13 +81,13 @@ struct Job {
     sizes: Vec<usize>,
     streams: usize,
     shuffle: usize,
-    /// The stage behind which rows are written when their batch is complete.
+    /// The stage before the columns, if any. After a stage, rows are written once their batch is complete.
     behind: Option<Behind>,
     indexed: bool,
-    /// Samples that fail before they get to their batch.
+    /// Samples that fail in `map`, before they are assigned to a batch.
     early: Class,
     column: Fragile,
-    /// Whether batches fail in `map_batch`, and not when the column finishes them.
+    /// Whether batches fail in `map_batch`, rather than when the column finishes them.
     maps: bool,
     last: LastBatch,
     batch: usize,
@@ -118,7 +119,7 @@ impl Job {
         };
         let loader = match maps {
             true => loader.map_batch(move |batch| {
-                // The random numbers of a batch depend on its place in the job: they are there already.
+                // The batch has its state already: its random numbers depend on its position in the job.
                 assert!(batch.state().is_some());
                 column.judge(&batch["n"], batch.valid())?;
                 Ok(batch)
@@ -140,8 +141,8 @@ impl Job {
     }
 }
 
-/// Gives each sample when the next one comes. It is never fresh and saves nothing, so that a restore runs it
-/// again.
+/// A stage that returns each sample when the next one arrives. It saves no state and never reports that it
+/// holds nothing, so a restore feeds it the samples again.
 #[derive(Default)]
 struct LateByOne(Option<Sample>);
 
@@ -157,13 +158,13 @@ impl Stage<Sample> for LateByOne {
     }
 }
 
-/// The same samples, behind a stage.
+/// The same samples, after a stage that changes nothing.
 fn staged(samples: LoaderBuilder<Sample>) -> LoaderBuilder<Sample> {
     let groups = samples.stage("as it is", || GroupBy::new(1, |_: &Sample| Ok(0)));
     groups.map(|mut group| Ok(group.remove(0)))
 }
 
-/// The real numbers of a batch, and its number of rows.
+/// The numbers in a batch without its padding, and its number of rows.
 type Found = (Vec<u64>, usize);
 
 /// All batches, each with the state after it.
@@ -176,7 +177,7 @@ fn run(batches: &mut Batches<TensorBatch>) -> Result<Vec<(Found, State)>> {
     Ok(found)
 }
 
-/// Why a job without a usable sample ends.
+/// Whether the error says that the run had no usable sample.
 fn is_hopeless(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NoShards(_) | ErrorKind::TooManySkipped { .. })
 }
@@ -206,8 +207,8 @@ fn jobs() -> impl Strategy<Value = Job> {
         })
 }
 
-/// What holds for any rank: its batches have the sizes that were promised, hold no row that cannot be
-/// written, and state and ledger say what became of each sample.
+/// Fails unless a rank's batches have the promised sizes and contain no failed row, and its state and ledger
+/// account for every sample.
 fn accounts(job: &Job, loader: &Loader<TensorBatch>, size: usize, found: &[(Found, State)], end: &State) {
     let column = job.column;
     let mut numbers: Vec<u64> = found.iter().flat_map(|((numbers, _), _)| numbers.clone()).collect();
@@ -276,7 +277,7 @@ fn holds(job: &Job) -> Result<(), TestCaseError> {
     if matches!(job.last, LastBatch::Keep | LastBatch::Pad) {
         prop_assert_eq!(merged.digest().samples() + merged.ledger().skipped(), job.total());
     }
-    // Rows that fail are the same on any ranks, batches that fail are not.
+    // The same rows fail on any number of ranks. The batches that fail differ, as ranks have other batches.
     if job.column.batches.is_none() && job.last == LastBatch::Keep {
         prop_assert_eq!((merged.digest(), merged.ledger()), (end.digest(), end.ledger()));
     }
@@ -286,15 +287,15 @@ fn holds(job: &Job) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() })]
 
-    /// With rows and batches that fail at random, before and behind a stage, each sample is delivered or in
-    /// the ledger, every rank takes the steps that were promised, and a job resumes anywhere.
+    /// Rows and batches fail at random, before and after a stage. Each sample is delivered or listed in the
+    /// ledger, every rank takes the promised number of steps, and the job resumes after any batch.
     #[test]
     fn failed_batches_are_accounted_for_and_every_rank_takes_its_steps(job in jobs()) {
         holds(&job)?;
     }
 }
 
-/// By default a batch that fails is an error, and the run continues with the samples after it.
+/// By default, a batch that fails is an error, and the run continues with the samples after it.
 #[test]
 fn a_failed_batch_is_an_error_and_takes_no_step() {
     for (threads, behind) in [(0, false), (2, false), (0, true), (2, true)] {
@@ -312,9 +313,10 @@ fn a_failed_batch_is_an_error_and_takes_no_step() {
     }
 }
 
-/// So is a batch for which the caller's function fails or panics, whatever it makes of the others.
+/// If `map_batch` fails or panics for a batch, that batch is an error or skipped, and the other batches are
+/// mapped.
 #[test]
-fn a_batch_that_cannot_be_mapped_has_failed() {
+fn a_batch_whose_map_fails_is_a_failed_batch() {
     for threads in [0, 2] {
         let items = numbers(VersionedSource::of(&[40]).dataset(1).build().unwrap()).threads(threads);
         let sums = move |batch: Batch<u64>| {
@@ -336,7 +338,8 @@ fn a_batch_that_cannot_be_mapped_has_failed() {
     }
 }
 
-/// Too few rows are a failure of these sequences, not of the options: other batches fit.
+/// A batch whose sequences need more packed rows than there are fails by itself: other batches fit, so the
+/// options are not wrong.
 #[test]
 fn too_few_packed_rows_are_skipped_and_counted() {
     let source = VersionedSource::of(&[80]);
@@ -362,7 +365,7 @@ fn too_few_packed_rows_are_skipped_and_counted() {
     assert!(state.ledger().skipped() == 0 && state.ledger().repeated() == 16);
 }
 
-/// An epoch that repeats its samples would never end, whatever the policy allows.
+/// An epoch that repeats its samples to fill batches would never end, even if the policy sets no limit.
 #[test]
 fn a_hundred_batches_that_fail_in_a_row_end_the_run() {
     let samples = Loader::builder(VersionedSource::of(&[80]).dataset(1).build().unwrap()).threads(0);
@@ -373,7 +376,7 @@ fn a_hundred_batches_that_fail_in_a_row_end_the_run() {
     assert!(batches.next().unwrap().is_err() && batches.next().is_none());
 }
 
-/// Limits count the samples of a failed batch.
+/// The policy's limits count each sample of a failed batch.
 #[test]
 fn limits_count_all_samples_of_a_failed_batch() {
     let run = |policy: OnError| {
@@ -390,18 +393,18 @@ fn limits_count_all_samples_of_a_failed_batch() {
     assert!(error.contains("a share of 0.2"), "{error}");
 }
 
-/// Ranks take the same steps where the rows of the first samples of a shape cannot be written: padding is a
-/// row that was written, and a batch without one costs no step.
+/// If the rows of the first samples of a shape cannot be written, rows that were written later serve as
+/// padding. All ranks take the same steps.
 #[test]
-fn padding_is_a_row_that_was_written() {
+fn padding_repeats_a_row_that_could_be_written() {
     let source = VersionedSource::of(&[12, 12]);
     let found = [0, 1].map(|number| {
         let dataset = source.dataset(2).streams(2).topology(rank(number, 2)).build().unwrap();
-        // Every fourth sample is small, and every second step wants three small ones.
+        // Every fourth sample is small. Every second step is a batch of three small ones.
         let buckets = Buckets::lengths([4, 8]).batches([3, 3]).look_ahead(3);
         let length = |sample: &Sample| Ok([if super::number(sample) % 4 == 1 { 1 } else { 7 }]);
         let samples = Loader::builder(dataset).buckets(buckets, length).threads(number);
-        // The rows of the first samples of rank 0 fail, small and large ones.
+        // The first samples, small and large ones, become samples whose rows fail.
         let column = Fragile { rows: Some((1000, 0)), batches: None, panics: true };
         let fails = move |sample: Sample| {
             let is_bad = super::number(&sample) < 7;
@@ -424,9 +427,10 @@ fn padding_is_a_row_that_was_written() {
     );
 }
 
-/// The search for a sample of a shape that the epoch does not have is bounded, and the step is not lost.
+/// The epoch has no sample of the first shape. The search for one is bounded, and the step has an empty
+/// batch.
 #[test]
-fn a_shape_without_a_sample_is_not_searched_without_bound() {
+fn the_search_for_a_sample_of_a_shape_is_bounded() {
     let source = VersionedSource::of(&[7000]);
     let read = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&read);
@@ -448,7 +452,7 @@ fn a_shape_without_a_sample_is_not_searched_without_bound() {
     assert!((4096..4200).contains(&read), "{read} samples were read");
 }
 
-/// A rank without a usable sample ends once, and says which stream and shard it is about.
+/// A rank without any usable sample ends with one error, which names the stream and a shard.
 #[test]
 fn without_a_usable_sample_a_run_ends_once_with_stream_and_shard() {
     for last in [LastBatch::Pad, LastBatch::Drop, LastBatch::Repeat] {

@@ -1,4 +1,4 @@
-//! Stateful stages: a restore runs them again from the first sample that they need.
+//! Stateful stages without a saved state: a restore feeds them again from the first sample that they need.
 
 use super::{VersionedSource, all, cause, errors, failing, good, numbers, rank, saved};
 use crate::support::versioned_source::counts;
@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const SIZES: [usize; 6] = [17, 3, 29, 0, 11, 23];
 
-/// Collects a window of items and emits it in reverse order, with every fifth item replaced by the number of
-/// earlier outputs.
+/// A stage that collects a window of items and returns it in reverse order. If `counts_on`, every fifth item
+/// is replaced by the number of earlier outputs.
 #[derive(Debug, Default)]
 struct Turned {
     window: usize,
-    /// Whether it reports when it remembers nothing. Stages that count over windows never do.
+    /// Whether it reports that it holds nothing. Stages that count over windows never do.
     tells: bool,
     counts_on: bool,
     given: u64,
@@ -66,7 +66,8 @@ impl Stage<u64> for Turned {
     }
 }
 
-/// Window, whether it reports that it remembers nothing, whether its count continues.
+/// The size of the window, whether the stage reports that it holds nothing, and whether its count continues
+/// over windows.
 const KINDS: [(usize, bool, bool); 4] =
     [(4, true, false), (4, false, false), (1, true, false), (6, false, true)];
 
@@ -74,7 +75,7 @@ fn turned(items: LoaderBuilder<u64>, (window, tells, counts_on): (usize, bool, b
     items.stage(format!("turned({window})"), move || Turned::of(window, tells, counts_on))
 }
 
-/// A loader returns what the adapter returns for each stream and pass.
+/// For each stream and pass, a loader returns what the stage returns as an adapter.
 #[test]
 fn a_stateful_stage_equals_its_adapter() {
     let source = VersionedSource::of(&SIZES);
@@ -99,7 +100,7 @@ fn a_stateful_stage_equals_its_adapter() {
     }
 }
 
-/// With failures before, in and after the stage.
+/// Samples fail before, in and after the stage.
 #[test]
 fn a_stateful_stage_resumes_after_any_batch_on_any_ranks() {
     let source = VersionedSource::of(&SIZES);
@@ -167,7 +168,7 @@ fn a_restore_rereads_only_what_the_stage_remembers() {
     }
 }
 
-/// Panics on this item.
+/// A stage that panics on this item.
 #[derive(Debug)]
 struct Panics(u64);
 
@@ -197,7 +198,7 @@ fn a_panic_of_a_stage_ends_the_run_and_an_error_does_not() {
     }
 }
 
-/// A pipeline that returns fewer items the second time.
+/// The function before the stage returns fewer items when a restore runs it again.
 #[test]
 fn a_nondeterministic_stage_is_an_error() {
     let source = VersionedSource::of(&[40]);
@@ -228,7 +229,7 @@ impl Stage<u64> for Refused {
 }
 
 #[test]
-fn impossible_stages_are_errors_of_build() {
+fn invalid_options_of_stages_are_errors_of_build() {
     let source = VersionedSource::of(&[4]);
     let items = || numbers(source.dataset(1).build().unwrap()).batch(1);
     let refused = |items: LoaderBuilder<u64>, what: &str| {

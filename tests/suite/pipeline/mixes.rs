@@ -8,7 +8,7 @@ use shardstream::loader::{Batches, LoaderBuilder};
 use shardstream::prelude::*;
 use std::sync::Arc;
 
-/// Items of two datasets, each with its own stages.
+/// Items of two datasets, each with stages of its own.
 fn parts(threads: usize, topology: Topology) -> [LoaderBuilder<Vec<u64>>; 2] {
     let of = |sizes: &[usize], seed| {
         let dataset = VersionedSource::of(sizes).dataset(sizes.len()).streams(4).topology(topology);
@@ -41,7 +41,8 @@ fn each_dataset_of_a_mix_has_its_own_stages() {
         let whole = all(begin(&loader(0, 0, 1), endless), most);
         let rows = good(&whole);
         assert_eq!(rows.len(), whole.len());
-        // 3 to 1 in every stream, until one dataset has ended.
+        // Every stream takes three items of the first dataset and then one of the second, until a dataset
+        // ends.
         for turn in 0..3 {
             let stream = |local_stream: usize| (0..4).map(move |at| 16 * turn + 4 * at + local_stream);
             let item = |place: usize| &rows[place / 8][place % 8];
@@ -64,7 +65,8 @@ fn each_dataset_of_a_mix_has_its_own_stages() {
                     let each: Vec<_> =
                         runs.iter_mut().map(|run| next(run).unwrap_or(Ok(vec![])).unwrap()).collect();
                     if row.len() < 8 {
-                        // Empty slots cannot be told apart.
+                        // The position of an empty slot in a batch cannot be seen, so shorter batches are not
+                        // compared.
                         break;
                     }
                     let dealt: Vec<_> = (0..8).map(|g| each[g % ranks][g / ranks].clone()).collect();
@@ -75,12 +77,12 @@ fn each_dataset_of_a_mix_has_its_own_stages() {
     }
 }
 
-/// Datasets with the same shards and the same seed had the same order of shards, the same shuffle and the
-/// same random numbers of samples.
+/// Two datasets with the same shards and the same seed still have different orders, shuffles and random
+/// numbers in a mix. Once, they had the same.
 #[test]
 fn equal_datasets_of_a_mix_share_no_random_numbers() {
-    /// Two datasets of these numbers of samples, which are the same one: number of the dataset, shard,
-    /// sample, and a random number. `stages` is what is done to the samples of each.
+    /// The samples of each of two equal datasets: shard, sample, and a random number. `stages` is applied to
+    /// the samples of both.
     fn mixed(
         stages: impl Fn(LoaderBuilder<Sample>) -> LoaderBuilder<Sample>,
         dataset: impl Fn(Arc<VersionedSource>) -> shardstream::dataset::DatasetBuilder,
@@ -117,20 +119,20 @@ fn equal_datasets_of_a_mix_share_no_random_numbers() {
 }
 
 #[test]
-fn each_dataset_of_a_mix_gives_the_same_items_as_beside_any_other() {
+fn the_items_of_a_dataset_do_not_depend_on_the_others_of_its_mix() {
     let run = |items: LoaderBuilder<Vec<u64>>| {
         good(&all(items.uneven_steps(true).batch(1).build().unwrap().epoch(1), usize::MAX)).concat()
     };
     for stream in 0..4 {
         let here = rank(stream, 4);
         let (books, web): (Vec<_>, Vec<_>) = run(mix(2, here)).into_iter().partition(|item| is_book(item));
-        // The first one has the order that it has alone.
+        // The first dataset has the same order in the mix as alone.
         let [web_alone, _] = parts(2, here);
         assert_eq!(web, run(web_alone), "stream {stream}");
         let [more_web, same_books] = parts(2, here);
         let beside = run(Loader::mix([more_web.weight(9), same_books]));
         assert_eq!(books, beside.into_iter().filter(|item| is_book(item)).collect::<Vec<_>>());
-        // 12 documents of 5 tokens and a separator, twice.
+        // Two passes of 12 documents with 5 tokens and a separator each: 10 rows of 7 per pass.
         assert_eq!(books.len(), 2 * 10);
     }
 }

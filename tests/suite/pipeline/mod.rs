@@ -1,27 +1,27 @@
 //! The stages of a loader, what happens to failures, and how an epoch ends.
 //!
 //! ```text
-//! model      a loader of small numbers, and the same in a few lines without threads, ranks and states
-//! options    options that make no sense
+//! model      a model of the loader in a few lines, without threads, ranks and states
+//! options    options that are refused
 //! permuted   options in any order
-//! order      stages, ranks, threads and stops against the model
-//! steps      full batches, and equal steps on all ranks
-//! counts     steps that are promised, left and skipped, against those that come
-//! ahead      steps that are skipped
-//! failures   one rule for samples that fail, wherever they do
+//! order      stages, ranks, threads and stops, compared with the model
+//! steps      full batches, and the same number of steps on all ranks
+//! counts     the reported number of steps, compared with the batches that follow
+//! ahead      skipped steps
+//! failures   failed samples are handled alike, wherever they fail
 //! foreign    panics of the caller's types and drivers
-//! late       batches that fail while they are made
-//! outage     a network that fails ends a run, and its state continues
-//! policy     failures that are skipped: limits, and the ledger
-//! rounds     streams that begin again and again
-//! memory     stages that remember, and are run again
-//! saves      stages that save what they need: groups, packed rows, buckets
-//! stages     panics, stages that drop everything or nearly so, states of other stages
+//! late       batches that fail after their samples were chosen
+//! outage     a network outage ends a run, and its state resumes
+//! policy     skipped failures: limits, and the ledger
+//! rounds     streams that make many passes
+//! memory     stateful stages that a restore feeds again
+//! saves      stages that save their state: groups, packed rows, buckets
+//! stages     panics, stages that drop nearly all items, states of other stages
 //! mixes      mixed datasets, each with its own stages
 //! weights    mixtures whose weights change
-//! dialect    the same stages in a loader, and in a pipeline of an iterator and of a stream
-//! changed    states restored onto another mixture
-//! tensors    columns behind stages that change the number of items
+//! dialect    the same stages in a loader and in a pipeline
+//! changed    states restored with a changed mixture
+//! tensors    columns after stages that change the number of items
 //! ```
 
 mod ahead;
@@ -54,7 +54,8 @@ use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, State};
 use std::borrow::BorrowMut;
 
-/// The number of a sample of [`VersionedSource`]: that of its shard times 1000, and its own.
+/// The number of a sample of [`VersionedSource`]: 1000 times its shard's number, plus its number in the
+/// shard.
 fn number(sample: &Sample) -> u64 {
     let (shard, sample) = sample.key().split_once('-').unwrap();
     shard.parse::<u64>().unwrap() * 1000 + sample.parse::<u64>().unwrap()
@@ -64,7 +65,7 @@ fn numbers(dataset: Dataset) -> LoaderBuilder<u64> {
     Loader::builder(dataset).map(|sample| Ok(number(&sample)))
 }
 
-/// A loader of numbers whose map fails where `fails` is true.
+/// A loader of numbers whose `map` fails for the numbers that `fails` selects.
 fn failing(dataset: Dataset, fails: impl Fn(u64) -> bool + Send + Sync + 'static) -> LoaderBuilder<u64> {
     numbers(dataset)
         .map(move |number| if fails(number) { Err(Error::step(number.to_string())) } else { Ok(number) })
@@ -108,7 +109,7 @@ fn errors<T>(found: &[(Found<T>, State)]) -> Vec<String> {
     found.iter().filter_map(|(item, _)| item.as_ref().err().cloned()).collect()
 }
 
-/// The state after a round trip through its text, which conforms to the schema.
+/// The state after a round trip through its text. The text must conform to the schema.
 fn saved(state: &State) -> State {
     let text = state.to_string();
     state_schema::check(&serde_json::from_str(&text).unwrap())

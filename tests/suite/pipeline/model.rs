@@ -1,4 +1,5 @@
-//! A model of a loader in a few lines without threads, ranks and states: the items of the streams, in turn.
+//! A model of a loader in a few lines, without threads, ranks and states: items are taken from the streams in
+//! turn.
 
 use super::{VersionedSource, number, url};
 use crate::support::versioned_source::counts;
@@ -12,15 +13,15 @@ use std::sync::Arc;
 /// A stage on numbers; its parameters say which numbers it affects.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Op {
-    /// `map`: doubles, and adds this.
+    /// `map`: doubles each number and adds this one.
     Add(u64),
-    /// `map`: fails where the remainder by the first parameter equals the second.
+    /// `map(by, rest)`: fails for the numbers whose remainder modulo `by` is `rest`.
     Fail(u64, u64),
-    /// `filter_map`: skips those numbers, and adds one to the others.
+    /// `filter_map(by, rest)`: skips the same numbers, and adds one to the others.
     Drop(u64, u64),
-    /// `filter_map`: fails for those numbers, and skips every second other one.
+    /// `filter_map(by, rest)`: fails for the same numbers, and skips every second one of the others.
     DropOrFail(u64, u64),
-    /// `flat_map`: repeats each number as often as its remainder.
+    /// `flat_map(by)`: repeats each number as often as its remainder modulo `by`.
     Split(u64),
 }
 
@@ -31,7 +32,7 @@ pub(super) enum Known {
     Places,
 }
 
-/// A job of one dataset, without ranks and threads.
+/// A job of one dataset. Its number of ranks and threads is given separately.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
     pub(super) sizes: Vec<usize>,
@@ -40,11 +41,12 @@ pub(super) struct Job {
     /// What the index knows: nothing, the sample counts, or also the offsets.
     pub(super) known: Known,
     pub(super) shuffle: usize,
-    /// Selects samples whose remainder by the first number is not the second.
+    /// `(by, rest)`: selects the samples whose remainder modulo `by` is not `rest`.
     pub(super) select: Option<(u64, u64)>,
     pub(super) ops: Vec<Op>,
-    /// Documents of as many tokens as the remainder by 5, in rows of this length, with a separator or none;
-    /// and then only rows whose sum is not divisible by the last.
+    /// `(length, separator, by)`: each number becomes a document of as many tokens as its remainder modulo 5.
+    /// Documents are joined, with a separator if there is one, and cut into rows of this length. Rows whose
+    /// sum is divisible by `by` are dropped.
     pub(super) rows: Option<(usize, Option<u64>, u64)>,
     pub(super) last: LastBatch,
     pub(super) endless: bool,
@@ -110,7 +112,7 @@ impl Job {
         dataset.build().unwrap()
     }
 
-    /// Items and failures of a stream in an epoch.
+    /// The items and failures of a stream in an epoch.
     fn stream(
         &self,
         source: &Arc<VersionedSource>,
@@ -151,8 +153,8 @@ impl Job {
         rows
     }
 
-    /// The batches and errors of a rank, each batch with the sequence number at which it ends; the first
-    /// epochs only of an endless job.
+    /// The expected batches and errors of a rank, each batch with the sequence number at which it ends. For
+    /// an endless job, only the first epochs.
     pub(super) fn expected(
         &self,
         source: &Arc<VersionedSource>,
@@ -185,7 +187,7 @@ impl Job {
                         given.push(ModelOutput::Error(error, place));
                         continue;
                     }
-                    // The model ends after some epochs.
+                    // For an endless job, the model stops after its last epoch.
                     None if self.endless => return given,
                     None => ended[local_stream] = true,
                 }
@@ -213,11 +215,11 @@ impl Job {
     }
 }
 
-/// Number of epochs of an endless job that are compared.
+/// For an endless job, this number of epochs is compared.
 const EPOCHS: u64 = 3;
 
-/// A batch and the sequence number at which it ends, or a failed number and the sequence number that it did
-/// not take.
+/// A batch and the sequence number at which it ends; or a failed number and the sequence number that it would
+/// have had.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ModelOutput {
     Batch(Vec<Item>, u64),
@@ -251,10 +253,10 @@ pub(super) fn jobs() -> impl Strategy<Value = Job> {
             |((sizes, streams, seed), (known, shuffle, select), (ops, rows), (last, endless, epoch))| {
                 let counted = known != Known::Nothing;
                 let is_counting = |op: &Op| !matches!(op, Op::Add(_) | Op::Fail(..));
-                // Where the lengths of streams are known, epochs end differently, which `steps` tests.
+                // If the lengths of streams are known, epochs end in another way, which `steps` tests.
                 let unknown = rows.is_some() || select.is_some() || ops.iter().any(is_counting);
                 let select = if counted && !unknown { Some((3, 1)) } else { select };
-                // Every stream needs a sample.
+                // Each stream needs a sample.
                 let enough = !counted || sizes.iter().sum::<usize>() >= streams;
                 let sizes = if enough { sizes } else { vec![5; 4] };
                 Job { sizes, streams, seed, known, shuffle, select, ops, rows, last, endless, epoch }

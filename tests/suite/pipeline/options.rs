@@ -1,4 +1,4 @@
-//! Every bad option is an error of `build` that says what to do.
+//! Each bad option is an error of `build`, whose text says what to do.
 
 use super::{VersionedSource, rank};
 use crate::support::Every;
@@ -153,8 +153,9 @@ fn the_order_of_options_makes_no_difference() {
     assert_eq!(found[0], found[1]);
 }
 
-/// A collective waits for ever for a rank that has no more batches. So steps that nobody knows ahead are
-/// refused on several ranks: by `build` where full batches were asked for, else where the epoch begins.
+/// If ranks had different numbers of steps, a collective operation would wait for ever for a rank that has
+/// finished. Several ranks are therefore refused if their steps are unknown: by `build` if full batches are
+/// required, otherwise at the start of the epoch.
 #[test]
 fn unknown_steps_of_several_ranks_are_refused() {
     use LastBatch::{Drop, Keep, Pad, Repeat};
@@ -191,7 +192,8 @@ fn unknown_steps_of_several_ranks_are_refused() {
             }
         }
     }
-    // A stage makes the lengths unknown in spite of an index. Ranks that read the same take the same steps.
+    // With a stage that drops items, the lengths are unknown in spite of the index. Ranks that read the same
+    // samples do take the same number of steps.
     let dataset = |topology| {
         let dataset = VersionedSource::of(&SIZES).dataset(4).streams(2).index(counts(&SIZES));
         Loader::builder(dataset.topology(topology).build().unwrap()).batch(2).last_batch(Drop)

@@ -1,4 +1,4 @@
-//! Stages on any ranks and threads and after any stop return what the model returns.
+//! Stages on any number of ranks and threads, after any stop, return what the model returns.
 
 use super::model::{Item, Job, ModelOutput, jobs};
 use super::{Found, all, next, rank, saved};
@@ -31,13 +31,13 @@ fn begin(job: &Job, loader: &Loader<Batch<Item>>) -> Batches<Batch<Item>> {
     if job.endless { loader.epochs(job.epoch) } else { loader.epoch(job.epoch) }
 }
 
-/// The results of a job; of an endless one as many as expected.
+/// The results of a job; for an endless job, the first `expected` ones.
 fn found(batches: &mut Batches<Batch<Item>>, job: &Job, expected: usize) -> Vec<Found<Item>> {
     let most = if job.endless { expected } else { usize::MAX };
     std::iter::from_fn(|| next(batches)).take(most).collect()
 }
 
-/// The results from a sequence number on.
+/// The results from sequence number `place` on.
 fn after(given: &[ModelOutput], place: u64) -> Vec<ModelOutput> {
     let comes = |given: &&ModelOutput| match given {
         ModelOutput::Batch(_, end) => *end > place,
@@ -63,7 +63,7 @@ fn holds(job: &Job, threads: usize, (batch, ranks): (usize, usize)) -> Result<()
         prop_assert_eq!(found(&mut begin(job, loader), job, given.len()), shown(given));
     }
 
-    // Restores after every batch, on one rank and on all of them.
+    // Restores after every batch, with one rank and with all ranks.
     for (at, (item, state)) in taken.iter().enumerate().filter(|(_, (item, _))| item.is_ok()) {
         let state = saved(state);
         let left = &whole[at + 1..];
@@ -71,7 +71,7 @@ fn holds(job: &Job, threads: usize, (batch, ranks): (usize, usize)) -> Result<()
         prop_assert_eq!(found(&mut rest, job, left.len()), shown(left), "after {}: {:?}", at, item);
         prop_assert_eq!(rest.state().digest(), taken[taken.len() - 1].1.digest());
         let ModelOutput::Batch(_, place) = whole[at] else { unreachable!("a batch came") };
-        // Where batches span empty slots, ranks divide the sequence differently.
+        // With `Drop`, batches may span empty slots, so that ranks divide the sequence differently.
         if job.last == LastBatch::Drop && !job.endless {
             continue;
         }
@@ -85,7 +85,7 @@ fn holds(job: &Job, threads: usize, (batch, ranks): (usize, usize)) -> Result<()
     if job.last == LastBatch::Drop && !job.endless {
         return Ok(());
     }
-    // And from all ranks to one, where all ranks are at the same step.
+    // Merges the states of all ranks, which are at the same step, and restores with one rank.
     let mut runs: Vec<_> = by_rank.iter().map(|loader| begin(job, loader)).collect();
     while let Some(states) = step(&mut runs) {
         let place = slots(&states[0]);
@@ -104,7 +104,7 @@ fn slots(state: &State) -> u64 {
     serde_json::to_value(state).unwrap()["next_number"].as_u64().unwrap()
 }
 
-/// One batch of each rank; `None` when one of them has ended, or after enough steps.
+/// One batch of each rank, and the states after it; `None` when a rank has ended or enough steps were taken.
 fn step(runs: &mut [Batches<Batch<Item>>]) -> Option<Vec<State>> {
     runs.iter_mut()
         .map(|run| {
@@ -117,7 +117,7 @@ fn step(runs: &mut [Batches<Batch<Item>>]) -> Option<Vec<State>> {
         .collect()
 }
 
-/// Number of cases: one takes as long as fifty of those that `SHARDSTREAM_CASES` counts.
+/// Number of cases. A case here takes as long as fifty of the cases that `SHARDSTREAM_CASES` counts.
 fn cases() -> u32 {
     std::env::var("SHARDSTREAM_CASES").ok().map_or(150, |text| text.parse::<u32>().expect("a number") / 50)
 }

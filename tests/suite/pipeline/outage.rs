@@ -1,4 +1,4 @@
-//! A network outage ends a run with an error, and the state resumes at that sample.
+//! A network outage ends a run with an error. The state then resumes at the sample that could not be read.
 
 use super::{Found, all, cause, good, next, numbers, saved, url};
 use crate::support::Every;
@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex};
 
 const SIZES: [usize; 8] = [7, 12, 3, 9, 6, 1, 14, 5];
 
-/// Makes the error for a shard.
+/// A shard's URL, and the function that makes the error for it.
 type Fault = (String, fn() -> ErrorKind);
 
-/// A source one of whose shards fails.
+/// A source that fails for one of its shards.
 #[derive(Debug)]
 struct Failing {
     source: Arc<VersionedSource>,
@@ -79,7 +79,7 @@ fn an_outage_ends_the_run_and_its_state_resumes() {
     for (name, kind) in outages() {
         for (threads, shuffle, indexed) in [(0, 0, false), (2, 0, true), (0, 6, true), (2, 6, false)] {
             let dataset = if indexed { source.dataset().index(counts(&SIZES)) } else { source.dataset() };
-            // An outage is not skipped even under `Failures::all`.
+            // An outage is not skipped, not even with `Failures::all`.
             let items = numbers(dataset.build().unwrap()).on_error(OnError::skip(Failures::all()));
             let loader = items.shuffle(shuffle).threads(threads).batch(4).build().unwrap();
             let whole = good(&all(loader.epoch(1), usize::MAX));
@@ -104,7 +104,7 @@ fn an_outage_ends_the_run_and_its_state_resumes() {
     }
 }
 
-/// A rank that an outage has ended takes no further step, while the others may have taken some more.
+/// A rank that an outage has ended takes no further step, while the other ranks may have taken more steps.
 #[test]
 fn states_of_ranks_merge_after_an_outage_of_one() {
     let source = Failing::new();
@@ -133,7 +133,8 @@ fn states_of_ranks_merge_after_an_outage_of_one() {
                 })
                 .collect();
             source.mend();
-            // The other rank must have come at least as far, or else it has to take its steps first.
+            // The other rank must have taken at least as many steps. Otherwise merging is refused: that rank
+            // has to catch up first.
             let Ok(merged) = State::merge(states.clone()) else {
                 let [first, second] = [&states[0], &states[1]].map(State::batches);
                 assert!(take < 100 && first != second, "shard {shard}: {first} and {second}");
@@ -146,7 +147,7 @@ fn states_of_ranks_merge_after_an_outage_of_one() {
     }
 }
 
-/// From the beginning, and from its last state.
+/// The run ends with the error both from its start and after a restore of its last state.
 #[test]
 fn a_rank_without_a_readable_shard_ends_with_an_error_after_a_restore_too() {
     let source = Failing::new();
@@ -176,7 +177,7 @@ fn an_outage_names_its_shard_in_both_iterations() {
     assert_eq!(cause(last.as_ref().unwrap_err()), "store");
 }
 
-/// A missing or changed shard is no outage: the others are read.
+/// A missing or changed shard is not an outage: the run continues with the other shards.
 #[test]
 fn a_fault_of_one_shard_does_not_end_the_run() {
     let source = Failing::new();
@@ -198,7 +199,7 @@ fn a_fault_of_one_shard_does_not_end_the_run() {
         }
     }
     source.mend();
-    // The index has the number of samples.
+    // The index has one sample more than the shard.
     let mut sizes = SIZES;
     sizes[3] += 1;
     let loader = numbers(source.dataset().index(counts(&sizes)).build().unwrap()).batch(1).build().unwrap();
@@ -207,15 +208,15 @@ fn a_fault_of_one_shard_does_not_end_the_run() {
     assert_eq!(good(&found).len(), SIZES.iter().sum::<usize>());
 }
 
-/// An outage while a sample to pad with is read ends the run as any other does: once, with its error, and the
-/// state resumes. No step is left out.
+/// An outage while padding is read ends the run like any other outage: with one error, and a state that
+/// resumes. No step is lost.
 #[test]
 fn an_outage_while_padding_is_read_ends_the_run_and_its_state_resumes() {
     let source = Failing::new();
     for threads in [0, 2] {
         let sound: u64 = SIZES[..4].iter().sum::<usize>() as u64;
         let dataset = source.dataset().streams(1).shuffle_shards(false).index(counts(&SIZES));
-        // From the fourth shard on, all samples fail.
+        // From shard 4 on, all samples fail, so that batches need padding.
         let items = numbers(dataset.build().unwrap()).map(|number| match number / 1000 {
             ..4 => Ok(number),
             _ => Err(shardstream::Error::step("no")),
@@ -229,7 +230,7 @@ fn an_outage_while_padding_is_read_ends_the_run_and_its_state_resumes() {
         let mut found: Vec<Found> = Vec::new();
         while let Some(item) = next(&mut batches) {
             found.push(item);
-            // The first shard was read.
+            // The first shard was read before; it fails when it is read again for padding.
             source.fails(0, outages()[0].1);
         }
         source.mend();

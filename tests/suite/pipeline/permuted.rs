@@ -1,4 +1,4 @@
-//! Options of a loader may be set in any order: before, between and after its stages.
+//! A loader's options may be set in any order: before, between and after its stages.
 
 use super::{VersionedSource, number, rank};
 use crate::support::versioned_source::counts;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const SIZES: [usize; 3] = [5, 9, 7];
 
-/// An option of a loader, with a value that may be refused.
+/// An option of a loader. Some of the values are refused.
 #[derive(Debug, Clone)]
 enum Setting {
     Shuffle(usize),
@@ -35,7 +35,7 @@ enum Setting {
 use Setting::*;
 
 impl Setting {
-    /// Whether it is an option of a dataset, which is set before [`Loader::mix`].
+    /// Whether the option belongs to a dataset, so that it is set before [`Loader::mix`].
     fn is_of_dataset(&self) -> bool {
         matches!(self, Shuffle(_) | Name(_) | Weight(_) | Passes(_))
     }
@@ -62,7 +62,7 @@ impl Setting {
     }
 }
 
-/// Options, each with the place where it is set: 0 before all stages, 3 after them.
+/// Options, each with the number of stages that are added before it: 0 to 3.
 type Placed = Vec<(usize, Setting)>;
 
 fn set<T, B>(builder: LoaderBuilder<T, B>, settings: &Placed, place: usize) -> LoaderBuilder<T, B> {
@@ -70,7 +70,7 @@ fn set<T, B>(builder: LoaderBuilder<T, B>, settings: &Placed, place: usize) -> L
     here.fold(builder, |builder, (_, setting)| setting.set(builder))
 }
 
-/// Everything that a loader gives, or why it was refused.
+/// Everything that a loader returns, or the error of `build`.
 fn given<B: Send + 'static>(built: Result<Loader<B>>, show: impl Fn(B) -> String) -> Vec<String> {
     let loader = match built {
         Ok(loader) => loader,
@@ -100,7 +100,7 @@ fn samples(indexed: bool, ranks: usize) -> LoaderBuilder<Sample> {
     Loader::builder(dataset.build().unwrap())
 }
 
-/// What a loader with these stages gives.
+/// What a loader with these stages and options returns.
 fn run(stages: usize, (indexed, ranks): (bool, usize), settings: &Placed) -> Vec<String> {
     let first = set(samples(indexed, ranks), settings, 0);
     let class = |sample: Sample| Ok(number(&sample));
@@ -169,8 +169,8 @@ fn setting() -> impl Strategy<Value = Setting> {
 }
 
 proptest! {
-    /// Each option is set once, in a random order and among random stages. What the loader gives, or why it
-    /// is refused, is the same as if all were set after the stages in their own order.
+    /// Sets each option once, in random order and between random stages. The results, or the error, are the
+    /// same as with all options after the stages, in a fixed order.
     #[test]
     fn the_order_of_options_makes_no_difference(
         stages in 0usize..7,

@@ -1,4 +1,4 @@
-//! Skipped failures: which ones, how many, and their ledger.
+//! Skipped failures: which failures are skipped, the limits, and the ledger.
 
 use super::{Found, VersionedSource, all, errors, failing, good, number, numbers, rank, saved, url};
 use crate::support::{member, shards::key};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const SIZES: [usize; 8] = [9, 9, 9, 9, 9, 9, 9, 9];
 
-/// Sample 2 of shards 1 and 6 has a duplicate member, and shard 5 is missing.
+/// Sample 2 has a duplicate member in shards 1 and 6, and shard 5 is missing.
 fn source() -> Arc<VersionedSource> {
     let source = VersionedSource::of(&SIZES);
     for shard in [1, 6] {
@@ -31,7 +31,7 @@ fn dataset(source: &Arc<VersionedSource>, topology: Topology) -> Dataset {
     source.dataset(8).streams(4).shuffle_shards(true).seed(3).topology(topology).build().unwrap()
 }
 
-/// Numbers that end in 4 fail to decode, and those that end in 7 fail in a step.
+/// The samples as numbers. Those that end in 4 fail to decode, and those that end in 7 fail in a step.
 fn items(dataset: Dataset) -> LoaderBuilder<u64> {
     numbers(dataset).map(|number| match number % 10 {
         4 => Err(Error::decode("cls", "no number")),
@@ -47,7 +47,7 @@ const ALL: [(Failures, &[&str]); 4] = [
     (Failures::missing_shards(), &["not_found"]),
 ];
 
-/// Names and numbers of failures by their kinds.
+/// The kinds of failures in a ledger, and the number of each.
 fn kinds(ledger: &Ledger) -> Vec<(String, u64)> {
     ledger.by_kind().map(|(kind, count)| (kind.to_owned(), count)).collect()
 }
@@ -64,7 +64,7 @@ fn skipped_failures_are_in_the_ledger_and_others_are_items() {
             let loader =
                 items(dataset(&source, rank(0, 1))).on_error(OnError::skip(failures)).threads(threads);
             let found = all(loader.batch(5).build().unwrap().epoch(0), usize::MAX);
-            // Skipped failures are replaced in the same way as reported ones.
+            // Skipped failures are replaced by the same samples as reported failures.
             assert_eq!(good(&found), good(&stopped));
             let ledger = found.last().unwrap().1.ledger();
             let skipped: Vec<_> = wanted.iter().filter(|(name, _)| names.contains(name)).collect();
@@ -117,7 +117,7 @@ fn ledgers_of_ranks_merge_into_that_of_the_job() {
         batches.by_ref().for_each(|batch| drop(batch.unwrap()));
         batches.state()
     };
-    // In batches of 1, no batch waits for a failure after it.
+    // With batches of 1, no failure is read ahead while a batch is filled.
     let whole = ended(0, 1, 1).ledger();
     for ranks in [2, 4] {
         let states: Vec<State> = (0..ranks).map(|number| ended(number, ranks, 1)).collect();
@@ -149,7 +149,7 @@ fn no_skip_is_counted_twice_after_a_restore() {
             for threads in [0, 2] {
                 let most = if endless { whole.len() - at - 1 } else { usize::MAX };
                 let rest = all(loader(threads).restore(&saved(state)).unwrap(), most);
-                // The ledger is in the states.
+                // The state contains the ledger.
                 assert!(
                     rest == whole[at + 1..],
                     "after {at}, shuffle {shuffle}, endless {endless}, staged {staged}"
@@ -164,8 +164,8 @@ fn no_skip_is_counted_twice_after_a_restore() {
     }
 }
 
-/// Gives what it gets, and does not say that it holds nothing: it is run again from the beginning of the
-/// pass.
+/// A stage that returns its items unchanged. It never reports that it holds nothing, so a restore runs it
+/// again from the beginning of the pass.
 struct Passing;
 
 impl Stage<u64> for Passing {
@@ -176,7 +176,7 @@ impl Stage<u64> for Passing {
     }
 }
 
-/// The results of one stream in batches of 1, where the stage fails for these numbers.
+/// The results of one stream in batches of 1. `fails` selects the numbers for which `map` fails.
 fn limited(
     policy: OnError,
     fails: impl Fn(u64) -> bool + Send + Sync + Clone + 'static,
@@ -210,7 +210,7 @@ fn limited(
 #[test]
 fn exceeding_a_limit_ends_the_run_and_names_the_limit() {
     let skip = || OnError::skip(Failures::step());
-    // Two failures, two more, and three in a row.
+    // Two failures, then two, then three in a row.
     let rows = |n: u64| [5, 6, 10, 11, 20, 21, 22, 30].contains(&n);
     let found = limited(skip().in_a_row(2), rows);
     let (last, before) = found.split_last().unwrap();
@@ -225,8 +225,8 @@ fn exceeding_a_limit_ends_the_run_and_names_the_limit() {
     assert_eq!(good(&found).concat().last(), Some(&29));
     assert_eq!(good(&limited(skip().total(8), rows)).len(), 32);
 
-    // The 4th of the first 12 is one in three. The 2nd is more than a share of a tenth of 12, whatever
-    // follows.
+    // A share is judged after 12 items and failures. With 0.3, the 4th failure is one too many; with 0.1, the
+    // 2nd is one too many whatever follows.
     for (largest, skipped, last) in [(0.3, 3, "11"), (0.1, 1, "6")] {
         let found = limited(skip().share(largest, 12), rows);
         let error = found.last().unwrap().0.as_ref().unwrap_err();
@@ -235,12 +235,12 @@ fn exceeding_a_limit_ends_the_run_and_names_the_limit() {
     }
     assert_eq!(good(&limited(skip().share(0.34, 12), rows)).len(), 32);
 
-    // A hundred failures in a row end the run by default.
+    // By default, a hundred failures in a row end the run.
     let found = limited(skip(), |_| true);
     assert!(good(&found).is_empty() && errors(&found).len() <= 1, "{:?}", errors(&found));
 }
 
-/// Failures are in a row if no sample succeeds between them, whether or not an item is given meanwhile.
+/// Failures are in a row if no sample succeeds between them, even if no item is returned for that sample yet.
 #[test]
 fn failures_with_sound_samples_between_them_are_not_in_a_row() {
     let source = VersionedSource::of(&[100]);

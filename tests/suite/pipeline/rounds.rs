@@ -1,4 +1,4 @@
-//! Streams that make many passes while the others wait for them.
+//! Streams that make many passes while other streams wait for them.
 
 use super::stages::watched;
 use super::{VersionedSource, all, errors, good, number, rank, url};
@@ -9,7 +9,8 @@ use shardstream::loader::LoaderBuilder;
 use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, Result};
 
-/// Two streams of many samples; the second has only `good` good ones, far fewer than fit into the queues.
+/// The batches of two streams of 700 samples. Only `good` samples of the second stream do not fail, far fewer
+/// than fit into the queues.
 fn batches(good: u64, threads: usize, last: LastBatch) -> Result<(Vec<Vec<u64>>, State)> {
     const SIZES: [usize; 2] = [700, 700];
     let dataset =
@@ -51,13 +52,13 @@ fn a_stream_without_a_sound_sample_ends_the_run() {
     });
 }
 
-/// Why a stream has no item.
+/// The stages that leave a stream without items, which is the reason under test.
 type Empty = fn(LoaderBuilder<Sample>) -> LoaderBuilder<u64>;
 
-/// Whatever the reason is why a stream of a run without end has no item: it ends with one error, and the
-/// others continue.
+/// If a stream never has an item, for whatever reason, a run without an end reports that stream in one error
+/// and continues with the other streams.
 #[test]
-fn streams_without_an_item_end_in_one_way() {
+fn a_stream_without_items_ends_with_one_error_whatever_the_reason() {
     fn kept(sample: &Sample) -> bool {
         number(sample) < 1000
     }

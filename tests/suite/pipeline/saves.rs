@@ -1,4 +1,4 @@
-//! Stages that save what they need: a restore feeds them only their last inputs again.
+//! Stages that save their state: a restore feeds them only their last inputs again.
 
 use super::{VersionedSource, all, cause, errors, failing, good, next, number, numbers, rank, saved};
 use crate::support::Every;
@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const SIZES: [usize; 6] = [17, 3, 29, 0, 11, 23];
 
-/// The output of a stage, as numbers.
+/// An item that a stage returns, as numbers.
 type Numbers = Vec<u64>;
 
-/// A loader of small numbers, with failures and several outputs per sample.
+/// A loader of small numbers, with failures and with several items for some samples.
 fn items(source: &Arc<VersionedSource>, topology: Topology, indexed: bool) -> LoaderBuilder<u64> {
     let dataset = source.dataset(6).streams(2).topology(topology).shuffle_shards(true);
     let dataset = if indexed { dataset.index(counts(&SIZES)) } else { dataset };
@@ -56,7 +56,8 @@ fn buckets() -> Buckets<1> {
     Buckets::lengths([4, 8, 12]).shares([2, 3, 4]).look_ahead(9)
 }
 
-/// After every batch, a restore returns the rest: here, with other threads, and on two ranks.
+/// After every batch, a restore returns the remaining items: in one process, with other threads, and on two
+/// ranks.
 fn resumes<T: Ord + Clone + Debug + Send + 'static>(
     loader: impl Fn(Topology, usize, usize, bool) -> Loader<Batch<T>>,
     what: &str,
@@ -107,7 +108,7 @@ fn groups_resume_anywhere() {
     ] {
         let loader = |topology, batch, threads, indexed| {
             let items = grouped(items(&source, topology, indexed), most, partial, adjacent);
-            // With failures after the stage, and skipped groups.
+            // Some groups fail after the stage, and others are skipped.
             let items = items.filter_map(|group| match group[0] % 17 {
                 5 => Err(Error::step("behind it")),
                 6 => Ok(None),
@@ -119,7 +120,8 @@ fn groups_resume_anywhere() {
     }
 }
 
-/// Gives each input several times, from its numbers alone: it needs no input again.
+/// A stage that returns each input several times. Its saved numbers suffice for a restore, so it needs no
+/// input again.
 #[derive(Debug, Default)]
 struct Repeated {
     item: u64,
@@ -149,9 +151,9 @@ impl Stage<u64> for Repeated {
     }
 }
 
-/// The digest covers the position of each item: that of the sample of its input.
+/// The digest covers the positions of items: an item's position is that of the sample of its input.
 #[test]
-fn items_that_a_restored_stage_gives_before_an_input_keep_their_positions() {
+fn items_that_a_restored_stage_returns_before_its_next_input_keep_their_positions() {
     let source = VersionedSource::of(&SIZES);
     let loader = |topology, batch, threads, indexed| {
         let items = items(&source, topology, indexed).stage("repeated", Repeated::default);
@@ -189,7 +191,7 @@ fn buckets_resume_anywhere() {
         resumes(loader, &format!("buckets {number}"));
     }
     let loader = |topology: Topology, batch: usize, threads, indexed| {
-        // The sizes are those of all ranks together.
+        // The sizes given to `batches` count the items of all ranks together.
         let sizes = sized().batches([6, 4, 2].map(|size| size * batch / 4));
         let items = bucketed(items(&source, topology, indexed), sizes);
         items.threads(threads).on_error(policy()).build().unwrap()
@@ -197,7 +199,7 @@ fn buckets_resume_anywhere() {
     resumes(loader, "buckets with their own sizes");
 }
 
-/// A loader returns what the adapter returns for each stream.
+/// For each stream, a loader returns what the stage returns as an adapter.
 #[test]
 fn saving_stages_equal_their_adapters() {
     let source = VersionedSource::of(&SIZES);
@@ -210,7 +212,7 @@ fn saving_stages_equal_their_adapters() {
     assert_eq!(found, groups.collect::<Vec<_>>());
 }
 
-/// Gives each document as it is.
+/// A stage that returns each document unchanged.
 struct Each;
 
 impl Stage<u64> for Each {
@@ -225,9 +227,9 @@ impl Stage<u64> for Each {
     }
 }
 
-/// However seldom a group of documents ends where a sample does.
+/// Even if groups of documents seldom end where a sample ends.
 #[test]
-fn a_restore_maps_no_more_than_the_documents_that_are_packed_together() {
+fn a_restore_maps_only_the_documents_that_are_packed_together() {
     let source = VersionedSource::of(&[400]);
     for fit in [Fit::Best, Fit::First, Fit::Contiguous] {
         let seen = Arc::new(AtomicUsize::new(0));
@@ -250,9 +252,10 @@ fn a_restore_maps_no_more_than_the_documents_that_are_packed_together() {
     }
 }
 
-/// The limit on items without an output is the stage's: what a filter behind it leaves out counts as given.
+/// The limit on items without an output applies to the stage. Items that a later filter drops count as
+/// outputs.
 #[test]
-fn a_rare_item_behind_a_stage_is_waited_for() {
+fn items_that_a_filter_after_a_stage_drops_count_as_outputs_of_the_stage() {
     let source = VersionedSource::of(&[110]);
     let items = numbers(source.dataset(1).build().unwrap()).threads(0);
     let items = items.flat_map(|number| Ok(vec![number; 10_000])).stage("each", || Each);
@@ -296,7 +299,7 @@ fn a_restore_rereads_only_what_the_stage_needs() {
     }
 }
 
-/// The bucket of each step, and its items.
+/// The bucket and the items of each step.
 fn steps(source: &Arc<VersionedSource>, ranks: usize, count: usize, batch: usize) -> Vec<(usize, Numbers)> {
     let mut steps: Vec<(usize, Numbers)> = vec![(usize::MAX, Vec::new()); count];
     for number in 0..ranks {
@@ -332,7 +335,8 @@ fn all_ranks_have_the_same_bucket_at_each_step() {
     }
 }
 
-/// Runs ranks that stop and resume, possibly on other ranks; returns the bucket and items of each step.
+/// Runs ranks that stop and resume, possibly on another number of ranks. Returns the bucket and the items of
+/// each step.
 fn run(
     loader: impl Fn(usize, usize) -> Loader<Batch<Numbers>>,
     stops: &[(usize, usize)],
@@ -369,7 +373,7 @@ fn run(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Stopped anywhere and resumed on any ranks, a job takes the same steps.
+    /// A job takes the same steps if it stops after any step and resumes on any number of ranks.
     #[test]
     fn jobs_with_buckets_resume_on_other_ranks(
         limits in prop::collection::btree_set(1usize..20, 1..4),
@@ -405,7 +409,7 @@ proptest! {
     }
 }
 
-/// At the end of an epoch, some steps have no item of their shape. A rank without others leaves them out.
+/// At the end of an epoch, some steps have no item of their shape. A single rank leaves such steps out.
 #[test]
 fn a_single_rank_has_no_empty_batch_of_a_shape() {
     let source = VersionedSource::of(&[40, 31, 29, 50, 37, 23]);
@@ -438,7 +442,7 @@ fn a_single_rank_has_no_empty_batch_of_a_shape() {
     }
 }
 
-/// Every item that fits a bucket comes once in an epoch, on any number of ranks.
+/// In an epoch, every item that fits into a bucket is returned once, on any number of ranks.
 #[test]
 fn a_bucketed_epoch_has_every_item_once() {
     let source = VersionedSource::of(&SIZES);
@@ -507,7 +511,8 @@ fn tensors_have_the_shape_of_their_bucket() {
     assert!(one.unwrap_err().to_string().contains("collate_each"));
 }
 
-/// After a stateful stage, samples are collated when their batch is complete; a failed one is skipped then.
+/// After a stateful stage, samples are collated once their batch is complete, so a failure is noticed only
+/// then.
 #[test]
 fn samples_that_fail_in_a_batch_are_replaced_or_errors() {
     let source = VersionedSource::of(&[20]);
@@ -537,8 +542,8 @@ fn samples_that_fail_in_a_batch_are_replaced_or_errors() {
     assert!(matches!(error.kind(), ErrorKind::MissingField { .. }), "{error}");
 }
 
-/// Where most items are too large for the bucket of a step, its slots stay empty, or are padded with items
-/// that fit.
+/// If most items are too large for a step's bucket, the step's slots stay empty or are padded with items that
+/// fit.
 #[test]
 fn padded_batches_fit_their_shape() {
     let source = VersionedSource::of(&SIZES);
@@ -562,9 +567,9 @@ fn padded_batches_fit_their_shape() {
     assert!(shapes[0].iter().any(|(_, valid)| *valid == 0) && shapes[0].iter().any(|(_, valid)| *valid == 3));
 }
 
-/// A stream of few samples of which many must be collected for one output is not exhausted.
+/// A stream with few samples may need many epochs for one output. It does not count as exhausted.
 #[test]
-fn an_item_may_wait_for_over_a_hundred_epochs() {
+fn an_output_may_take_over_a_hundred_epochs() {
     let source = VersionedSource::of(&[1]);
     let items = numbers(source.dataset(1).build().unwrap()).threads(0);
     let loader = items.buckets(Buckets::lengths([3, 8]), |_| Ok([7])).batch(2).build().unwrap();
@@ -580,7 +585,7 @@ fn an_item_may_wait_for_over_a_hundred_epochs() {
     );
 }
 
-/// Consecutive failures during collation end the run like other failures.
+/// Failures while batches are collated count as failures in a row and end the run.
 #[test]
 fn consecutive_failures_of_batches_are_counted() {
     let source = VersionedSource::of(&[20]);
@@ -598,7 +603,7 @@ fn consecutive_failures_of_batches_are_counted() {
     }
 }
 
-/// Keeps every item forever.
+/// A stage that keeps every item and never returns one.
 struct Hoards(Vec<u64>);
 
 impl Stage<u64> for Hoards {
@@ -642,7 +647,7 @@ fn bad_buckets_are_errors_of_build() {
     refused(with(Buckets::lengths([2])), "batch size");
     refused(Loader::mix([with(buckets()), with(buckets())]).batch(1), "of a mix");
     refused(with(buckets()).batch(1).last_batch(LastBatch::Drop), "LastBatch::Drop");
-    // The state was saved at the same step.
+    // The state was saved at the same step, with another batch size.
     let loader = |size| with(buckets()).batch(size).build().unwrap();
     let state = saved(&loader(2).epochs(0).state());
     let error = loader(3).restore(&state).unwrap_err();

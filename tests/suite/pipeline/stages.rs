@@ -1,4 +1,4 @@
-//! Stages outside the model: they panic, or skip all or nearly all samples.
+//! Stages outside of the model: they panic, or they skip all or nearly all samples.
 
 use super::{VersionedSource, all, cause, errors, good, number, numbers, saved};
 use crate::support::Every;
@@ -12,7 +12,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// Fails when `test` hangs, instead of hanging with it.
+/// Runs `test` on a thread and fails if it takes too long.
 pub(super) fn watched(test: impl FnOnce() + Send + 'static) {
     let (done, waiting) = mpsc::channel();
     let test = thread::spawn(move || {
@@ -25,14 +25,14 @@ pub(super) fn watched(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// One stream for each shard, in the order of the list.
+/// One stream per shard, in the order of the list.
 fn samples(sizes: &[usize]) -> LoaderBuilder<Sample> {
     Loader::builder(VersionedSource::of(sizes).dataset(sizes.len()).streams(sizes.len()).build().unwrap())
 }
 
 type Stage = fn(LoaderBuilder<Sample>) -> LoaderBuilder<u64>;
 
-/// Each fails at the second sample of the second shard.
+/// Stages that panic at the second sample of the second shard.
 const PANICS: [(&str, Stage); 6] = [
     ("filter", |items| {
         let items = items.filter(|sample| {
@@ -193,10 +193,10 @@ fn a_map_that_always_fails_eventually_ends_the_run() {
     });
 }
 
-/// Filters numbers by a predicate.
+/// A stage that keeps the numbers for which the predicate is true.
 type Keeping = fn(LoaderBuilder<Sample>, fn(u64) -> bool) -> LoaderBuilder<u64>;
 
-/// One stream skips nearly everything: the others wait for it, with little in their queues.
+/// One stream skips nearly all of its samples. The others wait for it with short queues.
 #[test]
 fn a_selective_stream_does_not_hold_up_others() {
     watched(|| {
@@ -208,7 +208,7 @@ fn a_selective_stream_does_not_hold_up_others() {
             |items, keeps| {
                 items.filter_map(move |sample| Ok(Some(number(&sample)).filter(|number| keeps(*number))))
             },
-            // All other streams make many items of each sample.
+            // The other streams make many items of each sample.
             |items, keeps| {
                 items.flat_map(move |sample| {
                     let number = number(&sample);
@@ -235,7 +235,7 @@ fn a_selective_stream_does_not_hold_up_others() {
     });
 }
 
-/// Queues with room for one small chunk each, and few queued rows.
+/// The budget's memory is small: each queue has room for one small chunk, and few rows are queued.
 #[test]
 fn a_selective_stream_holds_up_none_with_little_memory() {
     watched(|| {
@@ -318,7 +318,7 @@ fn a_state_of_other_stages_is_refused_with_the_difference() {
             assert!(error.to_string().contains(&why), "{error}");
         }
     }
-    // A map, which states cannot compare.
+    // Functions cannot be compared, so a state is accepted with another `map`.
     assert!(build(|items| items.map(|sample| Ok(number(&sample) + 1))).restore(&state(stages[0].1)).is_ok());
 }
 
@@ -345,7 +345,7 @@ fn stages_after_rows_fail_and_panic_per_row() {
     }
 }
 
-/// The outputs of `before_shuffle` are shuffled and restored, at the position of the sample; its error is a
+/// The samples that `before_shuffle` returns are shuffled and restored at their positions. Its error is a
 /// failure of that sample.
 #[test]
 fn outputs_of_stages_before_the_buffer_are_shuffled() {
@@ -387,9 +387,10 @@ fn outputs_of_stages_before_the_buffer_are_shuffled() {
     assert_eq!(orders[1], (0..20).chain(1000..1020).filter(kept).collect::<Vec<_>>());
 }
 
-/// Whatever the kind of its error, it is no fault of the shard or the network.
+/// The error may be of a kind that usually stands for a damaged shard or a network fault: here it is a
+/// failure of one sample.
 #[test]
-fn any_failure_before_the_buffer_costs_one_sample() {
+fn any_failure_before_the_buffer_loses_one_sample() {
     let kinds: [fn() -> Error; 2] =
         [|| ErrorKind::Io(std::io::ErrorKind::UnexpectedEof.into()).into(), || ErrorKind::Checksum.into()];
     for (kind, is_skipped) in kinds.into_iter().zip([false, true]) {
@@ -409,7 +410,8 @@ fn any_failure_before_the_buffer_costs_one_sample() {
     }
 }
 
-/// On a restore, the next sample does not take the place of one that cannot be read.
+/// If a sample of the buffer cannot be read during a restore, the restore fails: it does not continue with
+/// the next sample.
 #[test]
 fn an_outage_while_a_buffer_is_refilled_fails_the_restore() {
     let source: Arc<VersionedSource> = VersionedSource::of(&[30]);
@@ -436,7 +438,7 @@ fn an_outage_while_a_buffer_is_refilled_fails_the_restore() {
     }
 }
 
-/// Two predicates select samples for which both are true.
+/// With two predicates, a sample is selected if both are true.
 #[test]
 fn several_selects_are_combined() {
     let source: Arc<VersionedSource> = VersionedSource::of(&[12]);

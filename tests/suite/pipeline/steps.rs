@@ -16,17 +16,17 @@ const SIZE: usize = 12;
 const STREAMS: usize = 4;
 const LAST: [LastBatch; 4] = [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad, LastBatch::Repeat];
 
-/// Sample 3 of shard 1, sample 5 of shard 4 and all but one of shard 7 have a duplicate member.
+/// Sample 3 of shard 1, sample 5 of shard 4 and all samples but one of shard 7 have a duplicate member.
 fn is_damaged(number: u64) -> bool {
     matches!(number, 1003 | 4005) || number / 1000 == 7 && number != 7002
 }
 
-/// These samples are read, and fail in the map.
+/// These samples are read, and then fail in `map`.
 fn fails(number: u64) -> bool {
     number % 5 == 1 || number / 1000 == 2 && !number.is_multiple_of(3)
 }
 
-/// The dataset, with an index of the undamaged shards.
+/// The dataset, with an index that was made before the shards were damaged.
 fn dataset(source: &Arc<VersionedSource>, topology: Topology) -> Dataset {
     let dataset = source.dataset(SHARDS).streams(STREAMS).topology(topology);
     dataset.index(counts(&[SIZE; SHARDS])).build().unwrap()
@@ -50,7 +50,7 @@ fn items(source: &Arc<VersionedSource>, topology: Topology) -> LoaderBuilder<u64
     failing(dataset(source, topology), fails)
 }
 
-/// The results of each stream: an item, or the cause of a failure.
+/// The results of each stream: items, and causes of failures.
 fn streams(source: &Arc<VersionedSource>) -> Vec<Vec<Result<u64, String>>> {
     let plan = dataset(source, rank(0, 1)).plan().clone();
     let one = |number: u64| match number {
@@ -66,7 +66,7 @@ fn streams(source: &Arc<VersionedSource>) -> Vec<Vec<Result<u64, String>>> {
     (0..STREAMS).map(stream).collect()
 }
 
-/// The expected results of a rank in an epoch.
+/// The results that a rank should return in an epoch.
 fn expected(
     source: &Arc<VersionedSource>,
     (rank, ranks): (usize, usize),
@@ -76,7 +76,7 @@ fn expected(
     let streams: Vec<_> = streams(source).into_iter().skip(rank).step_by(ranks).collect();
     let first = streams.iter().flatten().find_map(|one| one.clone().ok()).unwrap();
     let mut local_streams: Vec<_> = streams.iter().map(|stream| VecDeque::from(stream.clone())).collect();
-    // According to the index the streams have one length, and end together.
+    // By the index, all streams have the same length.
     let all = SHARDS * SIZE / ranks;
     let steps = if last == LastBatch::Drop { all / batch } else { all.div_ceil(batch) };
     let refilled = matches!(last, LastBatch::Drop | LastBatch::Repeat);
@@ -113,7 +113,7 @@ fn expected(
     found
 }
 
-/// Number of slots of an epoch without an item of their own, on all ranks together.
+/// Number of slots of an epoch for which streams have no sample left, on all ranks together.
 fn filled(source: &Arc<VersionedSource>, steps: usize, batch: usize) -> u64 {
     let places = |stream_number: usize| {
         (stream_number..steps * batch).step_by(STREAMS).take(SHARDS * SIZE / STREAMS).count()
@@ -127,7 +127,7 @@ fn filled(source: &Arc<VersionedSource>, steps: usize, batch: usize) -> u64 {
     missing as u64
 }
 
-/// Number of slots that the ledger counts as padded, and as filled from the start of the epoch.
+/// The number of slots that the ledger counts as padded, and as filled from the start of the epoch.
 fn padded_and_repeated(state: &State) -> (u64, u64) {
     (state.ledger().padded(), state.ledger().repeated())
 }
@@ -136,7 +136,7 @@ fn good_of(found: &[Found]) -> Vec<&Vec<u64>> {
     found.iter().flatten().collect()
 }
 
-/// The failed numbers, each once: a failure may repeat where another pass fills slots.
+/// The failed numbers without duplicates: a sample may fail again when another pass fills slots.
 fn failed(found: &[Found]) -> Vec<&String> {
     let mut failed: Vec<_> = found.iter().filter_map(|item| item.as_ref().err()).collect();
     failed.sort_unstable();
@@ -162,7 +162,8 @@ fn failures_are_replaced_under_every_last_batch_option() {
                 let found: Vec<Found> = std::iter::from_fn(|| next(&mut batches)).collect();
                 assert_eq!(good_of(&found), good_of(&expected), "{what}");
                 assert_eq!(failed(&found), failed(&expected), "{what}");
-                // Until a stream has ended, and where nothing is filled, errors come at their positions.
+                // Errors are at their exact positions until a stream has ended, and always if no slot is
+                // filled.
                 let ordered = if last == LastBatch::Keep { found.len() } else { 12 };
                 assert_eq!(found[..ordered], expected[..ordered], "{what}");
                 let full = good_of(&found).iter().filter(|items| items.len() == batch).count();
@@ -181,8 +182,8 @@ fn failures_are_replaced_under_every_last_batch_option() {
     }
 }
 
-/// The streams end up with very different lengths: stream 3 has one sample of shard 7, stream 0 lost few. A
-/// sample that fails again where slots are filled counts as one of the last pass.
+/// Streams end with very different lengths: stream 3 has a single sample of shard 7, while stream 0 has lost
+/// few. If a sample fails again while slots are filled, the failure belongs to the last pass.
 #[test]
 fn the_ledger_lists_skips_in_the_order_of_epochs() {
     let dataset = VersionedSource::of(&[4]).dataset(1).index(counts(&[4])).build().unwrap();
@@ -252,7 +253,7 @@ fn a_filled_epoch_resumes_after_any_batch_on_any_ranks() {
                         })
                         .collect();
                     assert!(rest.iter().every(|rows| rows.len() == rest[0].len()), "{what}: as many steps");
-                    // The padding of a batch depends on the rank.
+                    // The padding of a batch differs between ranks.
                     if last == LastBatch::Pad {
                         continue;
                     }
@@ -290,7 +291,7 @@ fn states_of_ranks_with_replaced_failures_merge() {
     }
 }
 
-/// Several passes, where the index promises several times the samples that exist.
+/// The index claims several times the samples that exist, so that filling an epoch takes several passes.
 #[test]
 fn an_epoch_repeats_until_its_batches_are_full() {
     let source = VersionedSource::of(&[12, 12]);
@@ -309,7 +310,8 @@ fn an_epoch_repeats_until_its_batches_are_full() {
     }
 }
 
-/// Without an index the number of steps is unknown: each rank fills its batches and drops the rest.
+/// Without an index, the number of steps is unknown. Each rank fills its batches and drops the last
+/// incomplete one.
 #[test]
 fn batches_are_full_without_an_index_too() {
     let source = source();
@@ -327,8 +329,8 @@ fn batches_are_full_without_an_index_too() {
     }
 }
 
-/// A rank without others leaves the gaps of streams that have ended, too: a global batch is the same on any
-/// number of ranks. An index makes the streams equally long.
+/// After a stream has ended, its slots stay empty, also with a single rank: a global batch must not depend on
+/// the number of ranks. With an index, all streams have the same length.
 #[test]
 fn without_an_index_an_epoch_has_more_and_smaller_batches_at_its_end() {
     let sizes = [80; 147];
@@ -368,7 +370,7 @@ fn each_dataset_of_a_mix_is_repeated_by_itself() {
         let found = good(&whole);
         assert!(found.len() == 4 && found.iter().all(|items| items.len() == 6), "{found:?}");
         assert_eq!(found.concat()[..22], kept);
-        // The following items are from the start of each dataset.
+        // The items after these are from the start of each dataset.
         for is_first in [true, false] {
             let of = |items: &[u64]| -> Vec<u64> {
                 items.iter().copied().filter(|number| (*number < 9000) == is_first).collect()
@@ -382,7 +384,7 @@ fn each_dataset_of_a_mix_is_repeated_by_itself() {
     }
 }
 
-/// Failures of the samples themselves are replaced, without a map too.
+/// Damaged samples are replaced like failed ones, also without a `map`.
 #[test]
 fn damaged_samples_are_replaced_without_stages_too() {
     let source = source();
@@ -403,8 +405,8 @@ fn damaged_samples_are_replaced_without_stages_too() {
     }
 }
 
-/// Rank 1 has one item, of the second dataset: its batches are padded with the first item of the epoch that
-/// can be made, even if it is another rank's.
+/// Rank 1 has one item, of the second dataset. Its other batches are padded with the first item of the epoch
+/// that succeeds, even if that item belongs to another rank.
 #[test]
 fn an_empty_batch_is_padded_from_the_first_dataset_with_an_item() {
     let part = |fails: fn(u64) -> bool| {
@@ -426,7 +428,7 @@ fn an_empty_batch_is_padded_from_the_first_dataset_with_an_item() {
     }
 }
 
-/// Both datasets are much shorter than their index says, and repeat together.
+/// Both datasets have far fewer sound samples than their index says, and both are repeated.
 #[test]
 fn a_filled_mix_resumes_after_any_batch() {
     let part = |seed: u64, weight, threads| {
@@ -441,7 +443,8 @@ fn a_filled_mix_resumes_after_any_batch() {
     let whole = all(loader(0).epoch(0), usize::MAX);
     let rows = good(&whole);
     assert_eq!(rows.iter().map(Vec::len).collect::<Vec<_>>(), [3; 12]);
-    // 2 and 3 items of each stream, then all of them once more before any repeats again.
+    // A stream has 2 items of the first and 3 of the second dataset. All of them are returned before any
+    // repeats.
     for round in rows.concat().chunks_exact(10) {
         let mut round = round.to_vec();
         round.sort_unstable();

@@ -1,5 +1,5 @@
-//! Columns after stages that change the number of items: the rows are those items, contiguous in aligned
-//! memory.
+//! Columns after stages that change the number of items: each item has a row, and the rows are contiguous in
+//! aligned memory.
 
 use super::{VersionedSource, number, saved};
 use crate::support::Every;
@@ -15,8 +15,8 @@ use std::time::Duration;
 
 const SIZES: [usize; 4] = [30, 30, 30, 30];
 
-/// Tensors of an item: its number and which output of the sample it is; random numbers; an image of 200
-/// bytes.
+/// A column that writes an item's number, which output of its sample it is, random numbers, and an image of
+/// 200 bytes.
 struct NumberColumn;
 
 impl Column for NumberColumn {
@@ -55,10 +55,10 @@ fn dataset() -> Dataset {
 }
 
 type Stage = fn(LoaderBuilder<Sample>) -> LoaderBuilder<Sample>;
-/// Number of rows of a sample.
+/// The number of rows of the sample with this number.
 type Count = fn(u64) -> u64;
 
-/// The stages, and the number of rows of each sample.
+/// Stages, and the number of rows that each sample has after them.
 const STAGES: [(Stage, Count); 4] = [
     (|items| items.filter(|sample| kept(number(sample))), |number| u64::from(kept(number))),
     (
@@ -74,7 +74,7 @@ const STAGES: [(Stage, Count); 4] = [
         },
         many,
     ),
-    // Rebuilt samples have the same rows.
+    // The stage builds new samples. They have the same rows.
     (
         |items| {
             let items = items.filter_map(|sample| Ok(Some(sample).filter(|s| kept(number(s)))));
@@ -93,10 +93,10 @@ fn loader(stage: Stage, threads: usize, last: LastBatch) -> Loader<TensorBatch> 
     items.on_error(OnError::skip(Failures::step())).build().unwrap()
 }
 
-/// Number, part and random number.
+/// The number of each row's sample, the output of the sample, and a random number.
 type Rows = Vec<(u64, u64, u64)>;
 
-/// The rows of a batch; fails unless each row is consistent.
+/// The rows of a batch. Fails if the tensors of a row disagree.
 fn rows(batch: &TensorBatch) -> Rows {
     let number_and_part = batch["x"].as_slice::<u64>().unwrap();
     let drawn = batch["x.drawn"].as_slice::<u64>().unwrap();
@@ -141,7 +141,7 @@ fn rows_are_the_remaining_items() {
         let expected = every.flat_map(|number| (0..times(number)).map(move |part| (number, part)));
         assert_eq!(numbers, expected.collect::<Vec<_>>());
         assert!(found[..found.len() - 3].iter().every(|rows| rows.len() == 6), "batches are full");
-        // Each row has its own random numbers.
+        // The random numbers of all rows differ.
         let drawn: HashSet<u64> = found.concat().iter().map(|(_, _, drawn)| *drawn).collect();
         assert_eq!(drawn.len(), numbers.len());
     }
@@ -200,7 +200,7 @@ fn the_first_output_has_the_random_numbers_of_its_sample() {
     }
 }
 
-/// Names the threads that write rows.
+/// A column that records the names of the threads that write its rows, with a pause per row.
 struct WrittenBy(Arc<Mutex<HashSet<String>>>, Duration);
 
 impl Column for WrittenBy {
@@ -217,10 +217,10 @@ impl Column for WrittenBy {
     }
 }
 
-/// Behind a stateful stage, rows are written by the threads that the loader has, and by the one that
-/// collects batches: none is started for a batch, and none is unknown to the report.
+/// After a stateful stage, rows are written by the loader's own threads and the one that collects batches. No
+/// thread is started per batch, and the report knows all of them.
 #[test]
-fn rows_behind_a_stage_are_written_by_the_threads_of_the_loader() {
+fn rows_after_a_stage_are_written_by_the_threads_of_the_loader() {
     for threads in [0, 1, 3] {
         let names = Arc::new(Mutex::new(HashSet::new()));
         let column = WrittenBy(Arc::clone(&names), Duration::from_millis(1));
@@ -240,7 +240,7 @@ fn rows_behind_a_stage_are_written_by_the_threads_of_the_loader() {
         let mapping = names.iter().filter(|name| name.starts_with("shardstream-map")).count();
         match threads {
             0 => assert_eq!(mapping, 0, "{names:?}"),
-            // A single thread is the one that collects.
+            // With one thread, the collecting thread writes all rows.
             1 => assert!(names.len() == 1 && names.contains("shardstream-prefetch-0"), "{names:?}"),
             _ => assert!((1..=threads).contains(&mapping), "{names:?}"),
         }

@@ -1,4 +1,4 @@
-//! Mixtures whose weights change at items of the job.
+//! Mixtures whose weights change at given items of the job.
 
 use super::{Found, all, good, next, rank, saved};
 use crate::support::Every;
@@ -8,11 +8,11 @@ use shardstream::loader::{Batches, LastBatch, LoaderBuilder};
 use shardstream::prelude::*;
 
 const STREAMS: usize = 4;
-/// The second dataset starts at item 27 and is alone from item 66 on; the first one returns at item 93.
+/// The weights from items 27, 66 and 93 on: the second dataset joins at 27 and is alone from 66 to 93.
 const CHANGES: [(u64, [u32; 2]); 3] = [(27, [2, 1]), (66, [0, 1]), (93, [1, 1])];
 const SIZES: [usize; 5] = [9; 5];
 
-/// Numbers of samples; those of the second dataset from 100,000 on.
+/// A mix of two datasets of numbers; those of the second start at 100,000.
 fn mix(
     threads: usize,
     topology: Topology,
@@ -33,7 +33,7 @@ fn is_second(item: &u64) -> bool {
     *item >= 100_000
 }
 
-/// The weights at an item of the job.
+/// The weights that apply to an item of the job.
 fn weights(item: usize) -> [u32; 2] {
     let past = CHANGES.iter().take_while(|(from, _)| *from <= item as u64);
     past.last().map_or([1, 0], |(_, weights)| *weights)
@@ -66,7 +66,7 @@ fn weights_change_at_the_same_item_on_any_ranks_and_threads() {
     let whole = all(loader(0, 0, 1, 8).epochs(0), 18);
     let rows = good(&whole);
     assert_eq!(all(loader(3, 0, 1, 8).epochs(0), 18), whole, "on threads");
-    // The batch size has no influence.
+    // Another batch size gives the same order of items.
     let other = good(&all(loader(0, 0, 1, 12).epochs(0), 12)).concat();
     assert_eq!(other, rows.concat()[..other.len()]);
     for (at, (_, state)) in whole.iter().enumerate() {
@@ -96,7 +96,7 @@ fn an_epoch_has_all_samples_under_any_weights() {
         found.sort_unstable();
         assert_eq!(found, each, "{changes:?}");
         assert_eq!(loader.steps(), Some(12));
-        // Steps can be skipped across changes and ends of epochs.
+        // Steps can be skipped across changes of weights and ends of datasets.
         let rows: Vec<Found> = loader.epoch(3).map(|batch| Ok(batch.unwrap().into_items())).collect();
         for step in 0..=rows.len() {
             let later = all(loader.at(3, step as u64).unwrap(), usize::MAX);
@@ -127,7 +127,7 @@ fn a_state_of_another_schedule_is_refused() {
     document["of"]["schedule"] = serde_json::json!([{"from": 27, "weights": [2, 2]}]);
     let state: shardstream::State = document.to_string().parse().unwrap();
     assert!(plain.restore(&state).unwrap_err().to_string().contains("[2, 2] from item 27 on in the state"));
-    // States without a schedule do not mention one.
+    // A state without a weight schedule does not mention one.
     let none =
         super::numbers(VersionedSource::of(&[9]).dataset(1).build().unwrap()).batch(3).build().unwrap();
     assert!(!none.epoch(0).state().to_string().contains("schedule"));

@@ -1,4 +1,4 @@
-//! Servers and proxies that repeat whatever they were sent, in every place where text of theirs is shown.
+//! Servers and proxies that repeat the request in their responses, at every place that the crate shows.
 
 use super::{SECRET, Seen};
 use crate::support::Every;
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 const URL: &str = "SHARDSTREAM_TEST_URL";
 
-/// All that was sent, in several forms.
+/// The text of a request in several encodings.
 fn sent(request: &Request) -> String {
     let mut text = format!("{} {}", request.method, request.target);
     for (name, value) in &request.headers {
@@ -27,11 +27,12 @@ fn sent(request: &Request) -> String {
     text
 }
 
-/// The replies in which a server's text is shown: the body as XML and as JSON, and headers.
+/// A response that repeats the request where the crate shows the server's text: in the body as XML or JSON,
+/// or in headers.
 fn echo(request: &Request) -> Reply {
     let text = sent(request);
     let in_xml = text.replace('&', "&amp;").replace('<', "&lt;");
-    // The values of all headers, one after another in the replies.
+    // The values of secret headers. Each response repeats another one.
     let values: Vec<&str> = request
         .headers
         .iter()
@@ -73,7 +74,7 @@ fn use_all(base: &str, query: &str, seen: &mut Seen) {
     let store = Store::builder().retries(0).build().unwrap();
     for name in NAMES {
         let url = format!("{base}/{name}{query}");
-        // Each attempt has another value in the headers.
+        // The server repeats another header in each response.
         for _ in 0..3 {
             seen.result(&url, store.open(&url).and_then(|body| body.read_all()).map(|bytes| bytes.len()));
         }
@@ -89,9 +90,9 @@ fn use_all(base: &str, query: &str, seen: &mut Seen) {
     }
 }
 
-/// A password of four characters, tokens without a user, and keys of one character, on web servers.
+/// The secrets are a password of four characters, tokens without a user, and keys of one character.
 #[test]
-fn whatever_a_web_server_repeats_is_hidden() {
+fn secrets_that_a_web_server_repeats_are_hidden() {
     let server = Server::start(echo);
     let host = server.url("").replace("http://", "");
     for (user, query, secrets) in [
@@ -116,7 +117,7 @@ fn whatever_a_web_server_repeats_is_hidden() {
     }
 }
 
-/// Runs in a child process: uses the URL that the variable names, and prints all that is shown.
+/// Runs in a child process: uses the URL in the environment variable, and prints everything that is shown.
 #[test]
 #[ignore = "run by the other tests, in an environment of their making"]
 fn uses_in_child() {
@@ -127,7 +128,7 @@ fn uses_in_child() {
     }
 }
 
-/// The output of the child for a URL in an environment.
+/// The output of the child for a URL, in this environment.
 fn child_says(url: &str, environment: &[(&str, &str)]) -> String {
     let mut command = child(module_path!(), "uses_in_child");
     for (name, _) in std::env::vars() {
@@ -145,7 +146,7 @@ fn child_says(url: &str, environment: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn whatever_a_bucket_repeats_is_hidden() {
+fn secrets_that_a_bucket_repeats_are_hidden() {
     let server = Server::start(echo);
     let url = server.url("");
     let text = child_says(
@@ -165,12 +166,12 @@ fn whatever_a_bucket_repeats_is_hidden() {
     {
         assert!(!text.contains(signature.1), "{} in {text}", signature.1);
     }
-    // Hints of the crate are its own text.
+    // The crate's own hints are shown.
     assert!(text.contains("set AWS_REQUEST_PAYER=requester") && text.contains("set AWS_REGION="), "{text}");
 }
 
 #[test]
-fn whatever_a_proxy_repeats_is_hidden() {
+fn secrets_that_a_proxy_repeats_are_hidden() {
     let server = Server::start(echo);
     let host = server.url("").replace("http://", "");
     for proxy in [format!("http://me:zq9x@{host}"), format!("me:zq9x@{host}")] {
@@ -184,7 +185,7 @@ fn whatever_a_proxy_repeats_is_hidden() {
     }
 }
 
-/// The token of a machine's metadata server stays there.
+/// The token of a machine's metadata server is not sent to another port.
 #[test]
 fn a_metadata_token_follows_no_redirect_to_another_port() {
     let other = Server::start(|_| Reply::new(404, ""));

@@ -1,5 +1,5 @@
-//! Secrets of URLs are in nothing that the crate prints, saves or uses as a file name: they are planted
-//! wherever a URL can be given, and searched for in all output.
+//! The secrets in URLs do not appear in anything that the crate prints, saves or uses as a file name. The
+//! tests put a secret wherever a URL can be given, and search for it in all output.
 
 #[cfg(all(feature = "http", feature = "s3"))]
 mod echoes;
@@ -21,10 +21,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 const SECRET: &str = "S3CRET";
-/// `me:S3CRET` and `S3CRET:` in base64, as they are sent.
+/// `me:S3CRET` and `S3CRET:` in base64, as headers contain them.
 const SENT: [&str; 2] = ["bWU6UzNDUkVU", "UzNDUkVU"];
 
-/// URLs of the object `name` on `host`, with a secret at each possible position.
+/// URLs of the object `name` on `host`, with a secret at every possible position.
 fn urls(host: &str, name: &str) -> Vec<String> {
     vec![
         format!("http://me:S3CRET@{host}/{name}"),
@@ -41,7 +41,7 @@ fn urls(host: &str, name: &str) -> Vec<String> {
     ]
 }
 
-/// All collected output, none of which may have a secret.
+/// The collected output, in which no secret may appear.
 #[derive(Default)]
 struct Seen(Vec<(String, String)>);
 
@@ -68,7 +68,7 @@ impl Seen {
         }
     }
 
-    /// Collects the value or the error of a result.
+    /// Collects the value of a result or its error.
     fn result<T: Debug>(&mut self, what: impl Display, result: Result<T>) {
         match result {
             Ok(value) => self.debug(&what, &value),
@@ -76,7 +76,7 @@ impl Seen {
         }
     }
 
-    /// The names of all files below a directory, and their contents.
+    /// Collects the names and contents of all files below a directory, and returns their number.
     fn directory(&mut self, path: &Path) -> usize {
         let mut files = 0;
         for entry in std::fs::read_dir(path).unwrap() {
@@ -124,7 +124,7 @@ impl Source for Empty {
 #[test]
 fn patterns_and_shard_lists_hide_secrets() {
     let mut seen = Seen::default();
-    // No real bucket is contacted.
+    // These sources stand in for real buckets.
     let sources = ["gs", "s3", "az", "odd"].into_iter();
     let store = sources.fold(Store::builder(), |store, scheme| store.with_source(scheme, Arc::new(Empty)));
     let store = store.retries(0).build().unwrap();
@@ -168,7 +168,7 @@ fn patterns_and_shard_lists_hide_secrets() {
             let builder = Dataset::builder(pattern).store(store.clone()).topology(Topology::single());
             seen.result(pattern, builder.build());
             seen.result(pattern, ShardPattern::new(pattern));
-            // A secret from an environment variable.
+            // The secret comes from an environment variable.
             for of_variable in
                 ["${BASE}{", "${BASE}/*", "a::${BASE}/${NOWHERE_TO_BE_FOUND}", "${BASE}::${BASE}"]
             {
@@ -215,7 +215,7 @@ fn indexes_and_serde_hide_secrets() {
     seen.check(100);
 }
 
-/// Custom object stores, under a prefix with a password.
+/// Writes to custom object stores, under a prefix that contains a password.
 #[test]
 fn writing_neither_shows_nor_saves_secrets() {
     let mut seen = Seen::default();
@@ -284,7 +284,7 @@ impl Source for Chatty {
     }
 }
 
-/// A source that panics with the URL.
+/// A source that panics with the URL in its message.
 #[derive(Debug)]
 struct Panics;
 
@@ -294,7 +294,7 @@ impl Source for Panics {
     }
 }
 
-/// Messages of a custom source are shown without the secrets of URLs. Its own errors stay as it made them.
+/// The messages of a custom source are shown without secrets. The error value itself is passed on unchanged.
 #[test]
 fn errors_of_custom_sources_hide_secrets() {
     let mut seen = Seen::default();
@@ -328,13 +328,13 @@ fn errors_of_custom_sources_hide_secrets() {
     seen.check(50);
 }
 
-/// A dataset of the shard at `url`, with its index kept beside it.
+/// Builds a dataset of the shard at `url`, with its index stored at the same URL.
 fn auto_indexed(store: &Store, url: &str) -> Result<()> {
     let builder = Dataset::builder(ShardList::from_urls([url])).store(store.clone());
     builder.topology(Topology::single()).auto_index(AutoIndex::at(url)).build().map(drop)
 }
 
-/// The texts of the user's functions are no foreign text: words that look like secrets stay.
+/// Errors of the user's functions are shown unchanged, even if they contain words that look like secrets.
 #[test]
 fn errors_of_the_users_functions_are_shown_as_they_are() {
     let place = tempfile::tempdir().unwrap();

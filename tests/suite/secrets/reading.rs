@@ -1,4 +1,4 @@
-//! Secrets while reading, and in all errors of it.
+//! Secrets while shards are read, and in all errors of reading.
 
 use super::{Seen, dataset, urls};
 use crate::support::archive;
@@ -10,7 +10,7 @@ use shardstream::store::{Cache, ObjectVersion, Store};
 use shardstream::tar::{Outline, SampleParser};
 use shardstream::{Dataset, Index, Loader, Result, Sample, Topology};
 
-/// A reply that repeats the request in all the ways in which servers do.
+/// A response that repeats the request in all the ways in which servers do.
 fn echo(status: u16, request: &Request) -> Reply {
     let (target, query) = (&request.target, request.query());
     let sent = request.header("authorization").unwrap_or_default();
@@ -26,7 +26,7 @@ fn echo(status: u16, request: &Request) -> Reply {
     Reply::new(status, text)
 }
 
-/// A server of readable objects and of all faults.
+/// A server with readable objects, and with an object for each fault.
 fn server() -> Server {
     let samples: Vec<Sample> = (0..40).map(|n| Sample::new(format!("{n:03}")).with("cls", n)).collect();
     let sound = archive(&samples);
@@ -81,7 +81,8 @@ fn reading_neither_shows_nor_saves_secrets() {
     ] {
         let every = ["sound", "damaged", "moved", "403", "404"].contains(&name);
         for (number, url) in urls(&host, &format!("{name}.tar")).into_iter().enumerate() {
-            // User information and query, an encoded query, and no path: each is parsed differently.
+            // For most names, three URLs suffice: with user and query, with an encoded query, and without a
+            // path. Each is parsed differently.
             if !every && ![3, 5, 9].contains(&number) {
                 continue;
             }
@@ -164,12 +165,12 @@ fn reading_neither_shows_nor_saves_secrets() {
             seen.debug(&what, &Outline::new(&*url));
         }
     }
-    // The index of each URL, and its entry in the cache.
+    // For each URL, the index and the cache entry exist.
     assert!(seen.directory(directory.path()) >= 2 * kept && kept >= 10, "{kept}");
     seen.check(5_000);
 }
 
-/// A loader with one column, for a missing field.
+/// A loader whose only column reads a field that is missing.
 fn of_missing_field(loader: LoaderBuilder<Sample>) -> Loader<TensorBatch> {
     loader.batch(2).collate(Columns::new().with("x", Scalar::<f32>::new("none"))).build().unwrap()
 }

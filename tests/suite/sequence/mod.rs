@@ -1,6 +1,6 @@
-//! One sequence for any number of ranks: however the work is divided, the same samples come in the same
-//! batches, a stopped job resumes where it was, and no sample is repeated or lost; with any stack of stages,
-//! and damage in some samples.
+//! A job has one sequence of samples, however it is divided among ranks. On any number of ranks, the same
+//! samples are in the same batches. A stopped job resumes where it was, and no sample is repeated or lost.
+//! This holds for any stack of stages, and with damage in some samples.
 
 mod pipes;
 
@@ -20,14 +20,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-/// The pool of shards that all cases choose from, each written once: any shard number, with any number of
-/// samples.
+/// The shards that all cases choose from, each written once: 18 shard numbers, each with 0 to 7 samples.
 const NUMBERS: usize = 18;
 const SIZES: usize = 8;
 
 struct Pool {
     home: tempfile::TempDir,
-    /// The index of each shard that is written.
+    /// The index entry of each shard.
     index: BTreeMap<PathBuf, shardstream::index::ShardIndex>,
 }
 
@@ -62,7 +61,7 @@ fn shard(home: &Path, number: usize, size: usize) -> PathBuf {
     home.join(format!("{number:02}-{size}.tar"))
 }
 
-/// A shard with damage that an index does not know.
+/// A shard with damage that its index does not know.
 fn damaged(home: &Path, number: usize, size: usize) -> PathBuf {
     home.join(format!("{number:02}-{size}-damaged.tar"))
 }
@@ -72,7 +71,7 @@ fn side(home: &Path, number: usize, size: usize) -> PathBuf {
     home.join(format!("{number:02}-{size}-side.tar"))
 }
 
-/// What the index knows of the shards.
+/// What the index contains.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Known {
     Nothing,
@@ -80,32 +79,32 @@ enum Known {
     Places,
 }
 
-/// A job, without its number of ranks.
+/// A job; how it is divided among readers is given separately.
 #[derive(Debug, Clone)]
 struct Job {
-    /// For each dataset the sizes of its shards.
+    /// For each dataset, the sizes of its shards.
     sizes: Vec<Vec<usize>>,
     known: Known,
     streams: usize,
     shuffled: bool,
-    /// Whether streams keep their shards.
+    /// Whether each stream keeps its shards.
     kept: bool,
     resampled: bool,
     seed: u64,
     shuffle: usize,
     weights: Vec<u32>,
-    /// The weight schedule: each item at which weights change, and the new weights.
+    /// The weight schedule: each item from which new weights apply, and those weights.
     schedule: Vec<(u64, Vec<u32>)>,
     passes: u64,
     rest: LastBatch,
     /// The stages of each dataset.
     pipes: Vec<Pipe>,
-    /// Whether epochs continue without an end.
+    /// Whether the job runs without an end.
     endless: bool,
     epoch: u64,
 }
 
-/// How the work is divided among readers.
+/// How a job is divided among readers.
 #[derive(Debug, Clone, Copy)]
 struct ReaderLayout {
     ranks: usize,
@@ -166,12 +165,12 @@ impl Job {
         if self.endless { loader.epochs(self.epoch) } else { loader.epoch(self.epoch) }
     }
 
-    /// Whether the number of items of each stream is known.
+    /// Whether the number of items of each stream is known in advance.
     fn lengths_known(&self) -> bool {
         self.known != Known::Nothing && !self.resampled && self.pipes.iter().all(Pipe::keeps_numbers)
     }
 
-    /// Whether each sample becomes one item.
+    /// Whether each sample becomes exactly one item.
     fn is_plain(&self) -> bool {
         self.pipes.iter().all(Pipe::is_plain)
     }
@@ -183,14 +182,14 @@ impl ReaderLayout {
     }
 }
 
-/// The batches of one reader, by the sequence number at which they end.
+/// The batches of one reader, by the sequence number at which each ends.
 type Taken = BTreeMap<u64, Vec<Item>>;
 
 fn place(state: &State) -> u64 {
     serde_json::to_value(state).unwrap()["next_number"].as_u64().unwrap()
 }
 
-/// Takes batches up to this step, or to the end.
+/// Takes batches up to this step, or to the end of the run.
 fn take(batches: &mut Batches<Batch<Item>>, steps: u64) -> Result<Taken> {
     let mut taken = Taken::new();
     while batches.state().batches() < steps {
@@ -200,7 +199,7 @@ fn take(batches: &mut Batches<Batch<Item>>, steps: u64) -> Result<Taken> {
     Ok(taken)
 }
 
-/// The batches of all readers up to this step, from the start or from a state.
+/// The batches of all readers up to this step, from the start or from a state; and their states.
 fn run(
     job: &Job,
     layout: ReaderLayout,
@@ -238,7 +237,7 @@ fn in_order(taken: &Taken) -> Vec<Item> {
     taken.values().flatten().cloned().collect()
 }
 
-/// Removes the first occurrence of each of `these` from `items`.
+/// Removes the items of `these` from `items`, each as often as it occurs in `these`, from the front.
 fn without(items: Vec<Item>, these: impl Iterator<Item = Vec<Item>>) -> Vec<Item> {
     let mut gone: BTreeMap<Item, usize> = BTreeMap::new();
     these.flatten().for_each(|item| *gone.entry(item).or_default() += 1);
@@ -293,7 +292,7 @@ fn jobs() -> impl Strategy<Value = Job> {
             let numbers = pipes.iter().all(Pipe::keeps_numbers);
             let repeatable = numbers && known != Known::Nothing && !resampled && !endless;
             let rest = if rest == Repeat && !repeatable { Keep } else { rest };
-            // A stream without any sample is an error.
+            // A stream without any sample would be an error.
             let empty = |sizes: &Vec<usize>| match known {
                 Known::Nothing if !shuffled || kept => sizes.contains(&0),
                 _ => sizes.iter().sum::<usize>() == 0,
@@ -321,14 +320,14 @@ fn jobs() -> impl Strategy<Value = Job> {
     )
 }
 
-/// Weight schedules; a weight may be 0, but not the first dataset's.
+/// Weight schedules. A weight may be 0, but the first dataset's may not.
 fn schedules() -> impl Strategy<Value = Vec<(u64, Vec<u32>)>> {
     let weights = (1u32..4, 0u32..4, 0u32..4).prop_map(|(first, second, third)| vec![first, second, third]);
     let changes = prop::collection::btree_map(1u64..120, weights, 1..4);
     prop_oneof![1 => Just(Vec::new()), 2 => changes.prop_map(|changes| changes.into_iter().collect())]
 }
 
-/// A job with two reader layouts of the same global batch, and the number of batches before the first one
+/// A job, two reader layouts with the same global batch, and the number of batches after which the first one
 /// stops.
 fn cases_of_jobs() -> impl Strategy<Value = (Job, [ReaderLayout; 2], u64)> {
     let pick = any::<prop::sample::Index>;
@@ -357,7 +356,7 @@ fn least_common_multiple(a: usize, b: usize) -> usize {
     (1..).map(|n| n * a).find(|n| n.is_multiple_of(b)).unwrap()
 }
 
-/// Number of batches that are compared of an endless job.
+/// For an endless job, this number of batches is compared.
 const STEPS: u64 = 30;
 
 fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCaseError> {
@@ -366,12 +365,11 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
     let steps = if job.endless { STEPS } else { u64::MAX };
     let (whole, ends) = match run(job, one, None, steps) {
         Ok(whole) => whole,
-        // A stream all of whose samples are skipped in every epoch.
+        // All samples of a stream are skipped in every epoch.
         Err(error) if job.endless && !job.is_plain() && matches!(error.kind(), ErrorKind::NoShards(_)) => {
             return Ok(());
         }
-        // A stream all of whose samples are skipped has nothing to fill its batches with, nor an epoch to
-        // pad.
+        // All samples of a stream are skipped, so it has nothing to fill or pad its batches with.
         Err(error)
             if job.lengths_known() && !job.is_plain() && matches!(error.kind(), ErrorKind::NoShards(_)) =>
         {
@@ -382,15 +380,15 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
     let (found, first_ends) = run(job, layouts[0], None, steps).unwrap();
     let (expected, together) = (global(&whole), global(&found));
     let lengths_known = job.lengths_known();
-    // Only then do ranks divide the sequence at other positions.
+    // Only in this case do different numbers of ranks divide the sequence at different positions.
     let uneven = job.rest == LastBatch::Drop && !lengths_known && !job.endless;
     let total: usize = job.sizes.iter().flatten().sum::<usize>() * job.passes as usize;
     let digest = |states: &[State]| states.iter().map(State::digest).sum::<Digest>();
     let ledger = |states: &[State]| states.iter().map(State::ledger).sum::<Ledger>();
 
-    // The same samples come in the same batches under both layouts.
+    // Both layouts have the same samples in the same batches.
     if uneven {
-        // Until the first stream has ended.
+        // Only batches before the end of the first stream are compared.
         let even = |taken: &Taken| (1..).take_while(|step| taken.contains_key(&(step * all))).count();
         let steps = found.iter().map(even).min().unwrap_or(0).min(even(&expected));
         for step in 1..=steps as u64 {
@@ -402,7 +400,7 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
         prop_assert_eq!(ledger(&ends), ledger(&first_ends));
     }
 
-    // All ranks take the same number of steps, which is known in advance.
+    // All readers take the same number of steps, which is known in advance.
     let counts: Vec<u64> = found.iter().map(|taken| taken.len() as u64).collect();
     if job.endless || lengths_known && job.rest != LastBatch::Keep {
         prop_assert!(counts.iter().all(|count| *count == counts[0]), "{:?}", counts);
@@ -423,10 +421,10 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
         prop_assert_eq!((planned.samples(), planned.content()), (seen.samples(), seen.content()));
     }
 
-    // Stopped anywhere, the other layout resumes as if nothing had happened.
+    // The second layout resumes after any stop of the first, with the same result as without the stop.
     let (before, states) = run(job, layouts[0], None, stop.min(steps)).unwrap();
     let states: Vec<State> = states.iter().map(|state| state.to_string().parse().unwrap()).collect();
-    // Where empty batches were dropped or batches span empty slots, ranks are not at the same position.
+    // Readers are at different positions if empty batches were dropped or batches span empty slots.
     let apart = states.iter().any(|state| place(state) != place(&states[0]));
     let merged = State::merge(states.clone()).unwrap();
     let merged: State = merged.to_string().parse().unwrap();
@@ -443,13 +441,13 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
             once(job, &resumed, total, all)?;
         }
     } else {
-        // A batch that not all ranks had passed comes partly before the stop and partly after it.
+        // A batch that only some readers had passed is put together from before and after the stop.
         prop_assert_eq!(&resumed, &expected);
         prop_assert_eq!(digest(&last), digest(&ends));
         prop_assert_eq!(ledger(&last), ledger(&ends));
     }
 
-    // And the whole result is in order: the rest of the one sequence, item by item.
+    // After the stop, one process reads the rest of the sequence in order.
     if !job.resampled {
         let sequence = Job { rest: if uneven { LastBatch::Keep } else { job.rest }, ..job.clone() };
         let (sequence, _) = run(&sequence, one, None, steps).unwrap();
@@ -459,7 +457,7 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
         let (alone, _) = run(job, one, Some(&merged), steps).unwrap();
         let alone = in_order(&alone[0]);
         if (uneven || apart) && !different {
-            // Equal items cannot be told apart.
+            // With equal items, it is unknown which of them were read before the stop.
         } else if uneven {
             prop_assert!(left.starts_with(&alone) && left.len() < alone.len() + all as usize);
         } else {
@@ -467,12 +465,12 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
         }
     }
 
-    // Skipping steps without reading them gives the same rest.
+    // Skipping steps without reading gives the same remaining batches.
     if lengths_known && job.is_plain() {
         skips(job, layouts, (&merged, stop.min(steps)), (&whole[0], digest(&ends)))?;
     }
 
-    // The same layout resumes, each reader with the merged or its own state.
+    // The first layout resumes, too: each reader from the merged state and from its own.
     if stop.is_multiple_of(3) {
         for (reader, state) in states.iter().enumerate() {
             let mut batches = job.loader(layouts[0], reader).restore(state).unwrap();
@@ -490,14 +488,14 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
     Ok(())
 }
 
-/// Skips steps from a state on, and lets the other layout continue after them.
+/// Skips steps after a state, and resumes with the second layout.
 fn skips(
     job: &Job,
     layouts: [ReaderLayout; 2],
     (state, taken): (&State, u64),
     (whole, all): (&Taken, Digest),
 ) -> Result<(), TestCaseError> {
-    // Some batches may consist of padding only.
+    // Sequence numbers at which batches end. Some batches may be padding only.
     let steps: Vec<u64> = whole.keys().copied().collect();
     let left = steps.len() as u64 - taken.min(steps.len() as u64);
     let keeps = job.rest == LastBatch::Keep && !job.endless;
@@ -506,7 +504,7 @@ fn skips(
             continue;
         }
         let until = if job.endless { STEPS } else { u64::MAX };
-        // Where empty batches are left out, each reader has steps of its own.
+        // If empty batches are left out, readers have different numbers of steps.
         if keeps {
             let (unskipped, _) = run(job, layouts[1], Some(state), until).unwrap();
             let skip = skip.min(unskipped.iter().map(|taken| taken.len() as u64).max().unwrap_or(0));
@@ -528,7 +526,8 @@ fn skips(
     Ok(())
 }
 
-/// Each sample comes once in an epoch, or less than a batch is dropped or repeated.
+/// Fails unless each sample is read once in an epoch, except that less than a batch may be dropped or
+/// repeated.
 fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestCaseError> {
     let mut seen: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for (key, text, _) in together.values().flatten() {
@@ -539,7 +538,7 @@ fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestC
     match job.rest {
         Drop if job.passes > 1 || job.sizes.len() > 1 => prop_assert!(count <= total),
         Drop => prop_assert!(count <= total && count + all as usize > total, "{} of {}", count, total),
-        // A mix has empty slots, which are filled too.
+        // A mix may have empty slots, which are filled as well.
         Repeat if job.sizes.len() > 1 => prop_assert!(count >= total),
         Repeat => prop_assert!(count >= total, "{} of {}", count, total),
         _ => prop_assert_eq!(count, total),
@@ -550,12 +549,13 @@ fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestC
     Ok(())
 }
 
-/// Number of cases, unless `SHARDSTREAM_CASES` sets it.
+/// Number of cases, unless `SHARDSTREAM_CASES` sets another one.
 const CASES: u32 = 1000;
-/// Number of runs that share them.
+/// The cases are divided among this number of tests.
 const RUNS: u32 = 2;
 
-/// Each run tries other cases; a failure prints the seed, and the smallest job that fails.
+/// Tries one share of the cases. Each run has another seed; a failure prints it, with the smallest failing
+/// job.
 fn try_jobs(run: u32) {
     let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
     let seed = number("SHARDSTREAM_SEED").unwrap_or_else(|| RandomState::new().hash_one(run));
@@ -576,12 +576,12 @@ fn try_jobs(run: u32) {
 }
 
 #[test]
-fn any_ranks_stopped_anywhere_read_the_one_sequence() {
+fn any_ranks_stopped_anywhere_read_one_sequence() {
     try_jobs(0);
 }
 
-/// The second half of the cases, on another core.
+/// The second half of the cases, which the test harness can run on another core.
 #[test]
-fn any_ranks_stopped_anywhere_read_it_in_more_cases() {
+fn any_ranks_stopped_anywhere_read_one_sequence_in_more_cases() {
     try_jobs(1);
 }

@@ -1,4 +1,4 @@
-//! The stages of the sequence tests: any legal stack, each stage a pure function of the sample.
+//! The stages of the sequence tests: any legal stack of stages, each a pure function of the sample.
 
 use crate::support::{member, shards::key};
 use proptest::prelude::*;
@@ -10,37 +10,37 @@ use shardstream::prelude::*;
 use shardstream::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// An item: key, content, random number.
+/// The key, content and random number of an item.
 pub(super) type Item = (String, String, u64);
 
 /// The stages of one dataset. A number is a rate: one in this many samples is dropped, fails or is damaged.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pipe {
-    /// Damage in the shard, where no index is used: a bad sample, or a missing end.
+    /// Damage in shards without an index: a bad sample, or a missing end marker.
     pub(super) damage: Option<usize>,
-    /// The side that is joined.
+    /// How a side is joined.
     joined: Option<Joined>,
     select: Option<u64>,
     /// `before_shuffle`: truncates texts to this length, drops some samples and fails for others.
     trim: Option<u64>,
     filter: Option<u64>,
-    /// `flat_map`: the largest number of outputs, and whether some fail.
+    /// `flat_map`: the largest number of items for a sample. Whether some samples fail is in `fail`.
     split: Option<u64>,
     fail: Option<u64>,
-    /// Whether the filter comes before `flat_map`.
+    /// Whether the filter is before `flat_map`.
     filter_first: bool,
     rows: Option<usize>,
-    /// A stateful stage that reverses windows of this many items and drops one of each; whether it reports
-    /// that it remembers nothing.
+    /// A stateful stage that reverses windows of this many items and drops one item of each; and whether it
+    /// reports that it holds nothing.
     windows: Option<(usize, bool)>,
-    /// Instead of these, a stage that saves what it needs.
+    /// A stage that saves its state, instead of `rows` or `windows`.
     saves: Option<Saves>,
 }
 
-/// A stage that saves what it needs.
+/// A stage that saves its buffered items in the state, so that a restore does not read them again.
 #[derive(Debug, Clone, Copy)]
 enum Saves {
-    /// Sizes of groups, and number of waiting items.
+    /// Sizes of groups, and number of items that wait for their group.
     Groups(usize, usize),
     /// Rows of this many bytes.
     Packed(usize),
@@ -59,7 +59,7 @@ impl Pipe {
         self.joined.is_some_and(|joined| joined.missing == missing)
     }
 
-    /// The side that is joined, of these shards.
+    /// The side to join, made from the shards at `paths`; `None` if nothing is joined.
     pub(super) fn side(&self, paths: Vec<PathBuf>, index: impl Fn(&PathBuf) -> ShardIndex) -> Option<Side> {
         let Joined { missing, indexed, buffer } = self.joined?;
         let shards: ShardList = paths.iter().map(|path| path.display().to_string()).collect();
@@ -67,7 +67,7 @@ impl Pipe {
         Some(if indexed { side.index(paths.iter().map(index).collect()) } else { side })
     }
 
-    /// Whether each sample becomes one item.
+    /// Whether each sample becomes exactly one item.
     pub(super) fn is_plain(&self) -> bool {
         self.keeps_numbers() && !self.misses(Missing::Error) && self.fail.is_none() && self.damage.is_none()
     }
@@ -179,7 +179,7 @@ impl Pipe {
     }
 }
 
-/// Emits windows of this many items in reverse order, without the first item if there are several.
+/// Returns windows of `size` items in reverse order, without the first item of a window of several.
 struct Windows {
     size: usize,
     tells: bool,
@@ -218,7 +218,7 @@ impl Stage<Item> for Windows {
     }
 }
 
-/// The text of a sample, with that of its side.
+/// The text of a sample, followed by that of its side.
 fn text(sample: &Sample) -> String {
     let field = |name| sample.get(name).map_or(Vec::new(), |value| value.as_bytes().unwrap().to_vec());
     String::from_utf8([field("txt"), field("side")].concat()).unwrap()
@@ -230,7 +230,7 @@ fn of(key: &str) -> u64 {
         .fold(7, |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23))
 }
 
-/// One for each possible dataset.
+/// The stages of each possible dataset.
 pub(super) fn pipes() -> impl Strategy<Value = Vec<Pipe>> {
     let some = |numbers: std::ops::Range<u64>| prop::option::weighted(0.3, numbers);
     let trim = prop::option::weighted(0.2, 1u64..5);
@@ -261,7 +261,8 @@ pub(super) fn pipes() -> impl Strategy<Value = Vec<Pipe>> {
     prop::collection::vec(pipe, 3..=3)
 }
 
-/// Writes the side of a shard: some keys are missing, some are in another order, and some are extra.
+/// Writes a side for a shard: some of the shard's keys are missing, some are in another order, and there are
+/// extra keys.
 pub(super) fn beside(path: &Path, number: usize, size: usize) {
     let has = |sample: &usize| number.is_multiple_of(3) || !(number + sample).is_multiple_of(4);
     let mut keys: Vec<String> = (0..size).filter(has).map(|sample| key(number, sample)).collect();
@@ -279,7 +280,8 @@ pub(super) fn beside(path: &Path, number: usize, size: usize) {
     writer.finish().unwrap();
 }
 
-/// Writes a shard whose middle sample has a duplicate member; some shards also lack their end marker.
+/// Writes a shard whose middle sample has a duplicate member. Some of these shards also lack their end
+/// marker.
 pub(super) fn damaged(path: &Path, number: usize, size: usize) {
     let mut members = Vec::new();
     for sample in 0..size {

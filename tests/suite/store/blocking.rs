@@ -1,5 +1,5 @@
-//! Blocking calls in a source, whose futures run on the I/O threads: such a call would wait for its own
-//! thread.
+//! Blocking calls within a source, whose futures run on the I/O threads. A call that waited there would wait
+//! for its own thread, so it is an error.
 
 use crate::support::shards::{memory, put, url, write};
 use futures::future::{BoxFuture, FutureExt};
@@ -20,7 +20,7 @@ type Call = dyn Fn(&Store) -> Result<String> + Send + Sync;
 struct Calling {
     store: Store,
     call: Arc<Call>,
-    /// Whether the call is made on a thread that may block.
+    /// Whether the call is made on a thread that may block, instead of an I/O thread.
     elsewhere: bool,
 }
 
@@ -131,7 +131,7 @@ fn every_blocking_call_on_an_io_thread_is_an_error() {
     }
 }
 
-/// Calls that need not wait are allowed: reading a file, bytes in memory.
+/// Calls that do not wait are allowed: reading a file, and reading bytes in memory.
 #[test]
 fn calls_that_do_not_block_are_allowed() {
     let home = tempfile::tempdir().unwrap();

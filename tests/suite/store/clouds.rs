@@ -1,7 +1,8 @@
-//! Clients of cloud stores against test servers: what they send to which server, and how they report
-//! responses.
+//! Clients of cloud stores against test servers: which requests they send to which server, and how they
+//! report responses.
 //!
-//! The clients take their settings from the environment, so each test reads and lists in its own process.
+//! The clients take their settings from environment variables, so each test reads and lists in a process of
+//! its own.
 
 use crate::support::Every;
 use crate::support::child::child;
@@ -12,7 +13,8 @@ use shardstream::store::Store;
 
 const URL: &str = "SHARDSTREAM_TEST_URL";
 
-/// Runs in a child process: reads an object of the bucket that the variable names, and lists the bucket.
+/// Runs in a child process: reads an object of the bucket that the environment variable names, and lists the
+/// bucket.
 #[test]
 #[ignore = "run by the other tests, in an environment of their making"]
 fn read_and_list_in_child() {
@@ -41,7 +43,7 @@ fn kind(kind: &ErrorKind) -> &'static str {
     }
 }
 
-/// The output of the child for reading and for listing.
+/// The child's output for reading and for listing.
 pub(super) fn child_says(bucket: &str, environment: &[(&str, &str)]) -> [String; 2] {
     let mut command = child(module_path!(), "read_and_list_in_child");
     for (name, _) in std::env::vars() {
@@ -61,7 +63,7 @@ pub(super) fn child_says(bucket: &str, environment: &[(&str, &str)]) -> [String;
     })
 }
 
-/// The endpoint and credentials of an account at `server`.
+/// Environment variables with the endpoint and the credentials of an account at `server`.
 fn s3(server: &Server) -> Vec<(&'static str, String)> {
     vec![
         ("AWS_ENDPOINT_URL", server.url("")),
@@ -77,7 +79,7 @@ fn s3_says(server: &Server, more: &[(&str, &str)]) -> [String; 2] {
     child_says("s3://bucket", &account.chain(more.iter().copied()).collect::<Vec<_>>())
 }
 
-/// The endpoint of a bucket at `server`, which issues tokens too.
+/// The child's output for a bucket at `server`, which also issues tokens.
 fn gs_says(server: &Server, more: &[(&str, &str)]) -> [String; 2] {
     let (url, host) = (server.url(""), server.url("").replace("http://", ""));
     let account = [("GOOGLE_BASE_URL", url.as_str()), ("GCE_METADATA_HOST", &host)];
@@ -121,7 +123,7 @@ fn credentials_do_not_follow_a_redirect_to_another_server() {
     }
 }
 
-/// S3 redirects like this for a bucket that is too new to be known everywhere.
+/// S3 redirects requests for a new bucket until all its servers know the bucket's region.
 #[test]
 fn a_refusal_after_a_redirect_says_what_is_missing() {
     let other = Server::start(|_| Reply::new(403, "<Error><Code>AccessDenied</Code></Error>"));
@@ -181,7 +183,7 @@ fn the_billing_project_is_sent_when_set() {
     }
     let paid = [("GOOGLE_USER_PROJECT", "payer")];
     assert_eq!(gs_says(&server, &paid), ["reading gave 100", "listing gave 0"]);
-    // The token server does not get the header.
+    // The header of the requester's project is not sent to the token server.
     let requests = server.requests();
     let tokens = requests.iter().filter(|request| is_token(request));
     assert!(tokens.every(|request| request.header("x-goog-user-project").is_none()));
@@ -213,7 +215,7 @@ fn listing_and_reading_fail_with_the_same_kinds() {
     }
 }
 
-/// An address at which nothing listens.
+/// An address at which no server listens.
 fn refused_address() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
@@ -242,7 +244,7 @@ fn missing_credentials_are_denied_and_say_what_to_set() {
     assert_eq!(server.requests().len(), 0);
 }
 
-/// Credentials files that cannot be read, and a machine whose own credentials are refused.
+/// The credentials file cannot be read, or the machine's own credentials are refused.
 #[test]
 fn unusable_credentials_are_denied_and_say_what_to_set() {
     let refusing = Server::start(|request| match is_token(request) {
@@ -273,7 +275,7 @@ fn unusable_credentials_are_denied_and_say_what_to_set() {
     }
 }
 
-/// A bucket whose server refuses connections.
+/// The bucket's server refuses connections.
 #[test]
 fn a_listing_gives_up_on_refused_connections() {
     let url = format!("http://{}", refused_address());
@@ -287,7 +289,7 @@ fn a_listing_gives_up_on_refused_connections() {
     }
 }
 
-/// Values that no client can use, as they come from scripts and templates of deployments.
+/// Values that no client can use, as scripts and deployment templates produce them.
 #[test]
 fn a_bad_variable_is_an_error_that_names_it() {
     let account = [
@@ -323,7 +325,7 @@ fn a_bad_variable_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_variable_without_content_is_not_set() {
+fn an_empty_variable_counts_as_unset() {
     let server = Server::start(bucket);
     let names = ["AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_PROXY_URL", "AWS_ALLOW_HTTP", "AWS_TIMEOUT"];
     let empty = names.map(|name| (name, ""));
@@ -333,9 +335,9 @@ fn a_variable_without_content_is_not_set() {
     assert_eq!(gs_says(&server, &empty), ["reading gave 100", "listing gave 0"]);
 }
 
-/// Names of buckets that are no part of a URL.
+/// Bucket names that cannot be part of a URL.
 #[test]
-fn a_bad_name_of_a_bucket_is_an_error() {
+fn an_invalid_bucket_name_is_an_error() {
     let server = Server::start(|_| Reply::new(404, ""));
     let account = s3(&server);
     let account: Vec<_> = account.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -358,7 +360,7 @@ fn a_bad_name_of_a_bucket_is_an_error() {
     }
 }
 
-/// A page of a listing of S3 with one object, which names the next page.
+/// A page of an S3 listing, with one object and the token of the next page.
 fn page(key: &str, next: &str) -> String {
     format!(
         "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>{next}\
@@ -369,7 +371,7 @@ fn page(key: &str, next: &str) -> String {
 
 #[test]
 fn a_listing_that_repeats_itself_is_an_error() {
-    // The same page again and again, and a circle of three pages.
+    // A server that always returns the same page, and one whose three pages form a circle.
     let same = |request: &Request| Reply::new(200, page(&format!("k{}", request.number), "a+b/c=&amp;d"));
     let circle = |request: &Request| {
         let at = ["t1", "t2", "t0"].iter().position(|token| request.query().contains(token));
@@ -386,7 +388,7 @@ fn a_listing_that_repeats_itself_is_an_error() {
 }
 
 #[test]
-fn a_page_that_hardly_arrives_is_given_up() {
+fn a_listing_page_that_arrives_too_slowly_is_an_error() {
     let server = Server::start(|_| {
         Reply::new(200, page("k", "t").repeat(100)).dripping(1, std::time::Duration::from_millis(20))
     });
@@ -395,7 +397,7 @@ fn a_page_that_hardly_arrives_is_given_up() {
 }
 
 #[test]
-fn a_page_without_an_end_is_too_large() {
+fn an_endless_listing_page_is_an_error() {
     let megabyte = vec![b' '; 1 << 20];
     let server = Server::start(move |_| Reply::new(200, megabyte.repeat(65)));
     let [_, listing] = s3_says(&server, &[]);

@@ -1,4 +1,4 @@
-//! The behaviour that every store must have, blocking and asynchronous, byte for byte.
+//! The behaviour that every store must have, in the blocking and the asynchronous API, byte for byte.
 
 use crate::support::{archive, noise};
 use bytes::Bytes;
@@ -26,7 +26,7 @@ const NAMES: [&str; 11] = [
     "deep ü+/#/?/%/x.tar",
 ];
 
-/// A store with ranges so small that small objects have many.
+/// A store with ranges so small that even small objects need several.
 pub(crate) fn small_ranges() -> StoreBuilder {
     Store::builder().range_size(RANGE as u64)
 }
@@ -38,12 +38,12 @@ pub(crate) fn write(store: &Store, url: &str, content: &[u8]) {
     assert_eq!((info.url.as_str(), info.size), (url, content.len() as u64));
 }
 
-/// Reads an object with the blocking and the asynchronous API, which must agree.
+/// Reads an object with the blocking and the asynchronous API, whose results must agree.
 pub(crate) fn read(store: &Store, url: &str) -> Result<Bytes> {
     read_with_both_apis(url, || store.open(url))
 }
 
-/// Reads a range of the object with both APIs.
+/// Reads a range of an object with both APIs.
 pub(crate) fn read_range(store: &Store, url: &str, range: Range<u64>) -> Result<Bytes> {
     read_with_both_apis(url, || store.open_range(url, range.clone(), &ObjectVersion::any()))
 }
@@ -60,7 +60,7 @@ fn read_with_both_apis(url: &str, open: impl Fn() -> Result<Body>) -> Result<Byt
     blocking
 }
 
-/// Runs the suite. `url` makes the URL of a name, `put` stores an object at a URL.
+/// Runs the tests of reading. `url` makes the URL for a name, and `put` stores an object at a URL.
 pub(crate) fn reading(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(&str, &[u8])) {
     let lengths = [0, 1, RANGE - 1, RANGE, RANGE + 1, 2 * RANGE, 10 * RANGE + 7];
     for length in lengths {
@@ -87,7 +87,7 @@ pub(crate) fn reading(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(
     inside_executors(store, &url("plain.tar"));
 }
 
-/// Shards with names of all sorts, as a dataset reads them.
+/// Reads shards with unusual names through a dataset.
 fn samples(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(&str, &[u8])) {
     for (number, name) in NAMES.iter().enumerate() {
         put(name, &archive(&[Sample::new(format!("{number:02}")).with("cls", number as i64)]));
@@ -100,8 +100,8 @@ fn samples(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(&str, &[u8]
     assert_eq!(keys, (0..NAMES.len()).map(|number| format!("{number:02}")).collect::<Vec<_>>());
 }
 
-/// Every range of small objects, and ranges of a larger one that begin and end around the borders of
-/// requests. `put` stores the object at `url`.
+/// Reads every range of small objects, and ranges of a larger object that begin and end next to the borders
+/// of requests. `put` stores the object at `url`.
 fn ranged(store: &Store, url: &str, put: &dyn Fn(&[u8])) {
     let check = |content: &[u8], start: usize, end: usize| {
         let expected =
@@ -134,7 +134,7 @@ fn ranged(store: &Store, url: &str, put: &dyn Fn(&[u8])) {
     }
     let whole = store.open_range(url, 0..u64::MAX, &ObjectVersion::any()).unwrap().read_all().unwrap();
     assert!(whole == content);
-    // Of one version.
+    // Reads a range of one version.
     let of_version = |range: Range<u64>, version: &ObjectVersion| {
         read_with_both_apis(url, || store.open_range(url, range.clone(), version))
     };
@@ -146,7 +146,7 @@ fn ranged(store: &Store, url: &str, put: &dyn Fn(&[u8])) {
         let error = of_version(range, &other).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error}");
     }
-    // Behind the end there are no bytes, and still an object.
+    // A range after the end is empty, but the object's version is still checked.
     let behind = content.len() as u64..content.len() as u64 + 9;
     assert!(of_version(behind.clone(), &stat).unwrap().is_empty());
     let error = of_version(behind, &other).unwrap_err();
@@ -183,7 +183,7 @@ fn compressed(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(&str, &[
     }
 }
 
-/// The blocking API works within an asynchronous function, and the asynchronous one without tokio.
+/// The blocking API works within an asynchronous function, and the asynchronous API works without tokio.
 fn inside_executors(store: &Store, url: &str) {
     let expected = store.open(url).unwrap().read_all().unwrap();
     let inside = futures::executor::block_on(async { store.open(url).unwrap().read_all().unwrap() });
@@ -198,7 +198,7 @@ fn inside_executors(store: &Store, url: &str) {
     assert!(inside == expected);
 }
 
-/// Writing and listing under `base`, which must be empty.
+/// Tests writing and listing under `base`, which must be empty.
 pub(crate) fn writing(store: &Store, base: &str) {
     let url = |name: &str| format!("{base}/{name}");
     for name in NAMES {
@@ -221,7 +221,7 @@ pub(crate) fn writing(store: &Store, base: &str) {
     assert_eq!(list(&format!("{base}/")), expected);
     assert_eq!(list(&url("deep")), [(url("deep/er/x.tar"), 13)]);
 
-    // An upload of more than one part: first abandoned, then finished.
+    // An upload of more than one part: first an abandoned one, then a finished one.
     let large = noise((16 << 20) + (1 << 20) + 3);
     let mut abandoned = store.create(&url("large/b.tar")).unwrap();
     abandoned.write_all(&large).unwrap();
@@ -235,7 +235,8 @@ pub(crate) fn writing(store: &Store, base: &str) {
     assert_eq!(list(&url("large")), [(url("large/a.tar"), large.len() as u64)]);
 }
 
-/// Keys that only buckets allow, under `base`, which must be empty: in a path, `a//b` is `a/b`.
+/// Tests keys that only buckets allow, under `base`, which must be empty. In a file path, `a//b` would be
+/// `a/b`.
 pub(crate) fn odd_keys(store: &Store, base: &str) {
     let url = |name: &str| format!("{base}/{name}");
     let names = ["a//b.tar", "a/b.tar", "c///d e.tar", "c//ü//x.tar", "c/", "d//"];
@@ -266,7 +267,7 @@ pub(crate) fn odd_keys(store: &Store, base: &str) {
     assert!(list(base).is_empty());
 }
 
-/// Conditional writes and copies under `base`, which must be empty.
+/// Tests conditional writes and copies under `base`, which must be empty.
 pub(crate) fn conditional(store: &Store, base: &str) {
     let put = |url: &str, bytes: &[u8], condition: PutCondition| {
         let mut writer = store.create_if(url, condition)?;
@@ -278,7 +279,7 @@ pub(crate) fn conditional(store: &Store, base: &str) {
         _ => false,
     };
     let is_changed = |error: &shardstream::Error| matches!(error.kind(), ErrorKind::Changed { .. });
-    // In one request, and in parts.
+    // Writes in a single request, and in parts.
     for length in [1000, (16 << 20) + 3] {
         let url = format!("{base}/{length}.tar");
         let [first, second, third] = [1, 2, 3].map(|more| noise(length + more));
@@ -307,11 +308,11 @@ pub(crate) fn conditional(store: &Store, base: &str) {
         assert!(is_changed(&error), "{error:?}");
         assert!(matches!(store.stat(&url).unwrap_err().kind(), ErrorKind::NotFound(_)));
     }
-    // The emulator of S3 compares and writes in two steps.
+    // The emulator of S3 compares and writes in two steps, so two writers could both succeed.
     if base.starts_with("s3:") {
         return;
     }
-    // Of several writers at the same time, one succeeds.
+    // Of several writers at the same time, exactly one succeeds.
     let url = format!("{base}/raced.tar");
     let (put, url) = (&put, &url);
     let written = std::thread::scope(|scope| {
@@ -325,7 +326,7 @@ pub(crate) fn conditional(store: &Store, base: &str) {
     store.delete(url).unwrap();
 }
 
-/// Deleting under `base`, which must be empty.
+/// Tests deleting under `base`, which must be empty.
 pub(crate) fn deleting(store: &Store, base: &str) {
     let url = |name: &str| format!("{base}/{name}");
     let names = || -> Vec<_> { store.list(base).unwrap().into_iter().map(|info| info.url).collect() };
@@ -349,7 +350,7 @@ pub(crate) fn deleting(store: &Store, base: &str) {
     store.delete(&url("again.tar")).unwrap();
 }
 
-/// Listing and reading report the same version, where they take it from the same server.
+/// Listing and reading report the same version, if both come from the same server.
 fn listed_as_read(store: &Store, base: &str) {
     for info in store.list(base).unwrap() {
         let stat = store.stat(&info.url).unwrap();

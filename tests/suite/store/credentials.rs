@@ -1,6 +1,6 @@
-//! Credentials from files of Google and profiles of AWS, against servers of tokens that are played here.
+//! Credentials from files of Google and from profiles of AWS, against token servers that the tests play.
 //!
-//! The files hold secrets of their own, none of which may be in a message.
+//! The files contain secrets, none of which may appear in a message.
 
 use super::clouds::child_says;
 use crate::support::noise;
@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// The beginning of all secrets.
+/// The beginning of every secret.
 const SECRET: &str = "s3cret";
 
-/// A home directory, whose files may be written.
+/// A home directory for the child processes.
 struct Home(TempDir);
 
 impl Home {
@@ -25,7 +25,7 @@ impl Home {
         self.0.path().to_str().unwrap()
     }
 
-    /// Writes a file, and returns its path.
+    /// Writes a file and returns its path.
     fn write(&self, name: &str, text: impl AsRef<[u8]>) -> String {
         let path = self.0.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -38,8 +38,8 @@ fn form(request: &Request) -> HashMap<String, String> {
     url::form_urlencoded::parse(&request.body).into_owned().collect()
 }
 
-/// A bucket at `/` of a server, for requests with this `Authorization`, and its servers of tokens below
-/// `/token`.
+/// A server with a bucket at `/` and token servers below `/token`. The bucket only accepts requests whose
+/// `Authorization` header begins with `authorization`.
 fn bucket(authorization: &'static str, tokens: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Server {
     Server::start(move |request| match request.path() {
         path if path.starts_with("/token") => tokens(request),
@@ -72,7 +72,7 @@ fn s3_says(server: &Server, home: &Home, more: &[(&str, &str)]) -> [String; 2] {
 
 const DONE: [&str; 2] = ["reading gave 100", "listing gave 0"];
 
-/// An account of workload identity federation, whose token server is at `/token/sts`.
+/// The file of a workload identity federation account, whose token server is at `/token/sts`.
 fn external_account(server: &Server, source: &Value) -> Value {
     json!({
         "type": "external_account",
@@ -83,7 +83,8 @@ fn external_account(server: &Server, source: &Value) -> Value {
     })
 }
 
-/// Exchanges the subject token `s3cret-subject`, impersonates, and refreshes.
+/// Google's token servers: exchange the subject token `s3cret-subject`, impersonate accounts, and refresh
+/// tokens.
 fn google(request: &Request) -> Reply {
     let form = form(request);
     let is = |name: &str, value: &str| form.get(name).is_some_and(|found| found == value);
@@ -143,10 +144,10 @@ fn federated_tokens_are_exchanged_from_files_servers_and_programs() {
         let file = home.write("account.json", external_account(&server, &source).to_string());
         assert_eq!(gs_says(&server, &home, &file, &[]), DONE, "{source}");
     }
-    // One token for all requests of a process.
+    // Each process exchanges one token, for all of its requests.
     let exchanges = server.requests().iter().filter(|request| request.path() == "/token/sts").count();
     assert_eq!(exchanges, 4);
-    // Where `gcloud` leaves it.
+    // The file is where `gcloud` writes it.
     let source = json!({"file": text});
     home.write(
         ".config/gcloud/application_default_credentials.json",
@@ -197,9 +198,9 @@ fn service_accounts_are_impersonated_and_users_of_a_pool_log_in() {
     assert_eq!(gs_says(&of_pool, &home, &file, &[]), DONE);
 }
 
-/// The first token is refused, as one that has ended is.
+/// The bucket refuses the first token, as it would an expired one.
 #[test]
-fn a_token_that_is_refused_is_requested_anew() {
+fn a_refused_token_is_requested_again() {
     let home = Home::new();
     let subject = home.write("subject", "s3cret-subject");
     let server = Server::start(|request| match request.path() {
@@ -218,7 +219,7 @@ fn a_token_that_is_refused_is_requested_anew() {
 }
 
 #[test]
-fn a_public_bucket_needs_no_file_of_google() {
+fn a_public_bucket_needs_no_google_credentials_file() {
     let home = Home::new();
     let file = home.write("credentials.json", r#"{"type": "of_the_future"}"#);
     let server = Server::start(|request| match request.header("authorization") {
@@ -238,7 +239,7 @@ fn errors_of_google_files_name_file_and_field_and_no_secret() {
     let home = Home::new();
     let subject = home.write("subject", "s3cret-subject");
     let empty = home.write("empty", "\n");
-    // It repeats all that it got.
+    // The token server repeats the whole request in its error.
     let server = bucket("Bearer none", |request| {
         let form: Vec<String> = form(request).into_values().collect();
         let said =
@@ -309,7 +310,7 @@ fn errors_of_google_files_name_file_and_field_and_no_secret() {
     }
 }
 
-/// Gives keys of roles, to those who may have them.
+/// The token servers of AWS: they issue keys for a role if the request is allowed to have them.
 fn amazon(request: &Request) -> Reply {
     let form = form(request);
     let is = |name: &str, value: &str| form.get(name).is_some_and(|found| found == value);
@@ -450,7 +451,7 @@ fn profiles(home: &Home) {
 
 #[test]
 #[cfg(unix)]
-fn profiles_give_keys_roles_sso_and_the_output_of_programs() {
+fn credentials_come_from_keys_roles_sso_and_programs_of_profiles() {
     let home = Home::new();
     profiles(&home);
     for (profile, key, token) in [
@@ -477,7 +478,7 @@ fn profiles_give_keys_roles_sso_and_the_output_of_programs() {
         }
         assert!(of_bucket.len() >= 2 && requests.len() <= of_bucket.len() + 1, "one request for keys");
     }
-    // The environment comes first.
+    // Keys in the environment take precedence over a profile.
     let server = bucket("AWS4-HMAC-SHA256 Credential=OWN/", amazon);
     let own = [("AWS_ACCESS_KEY_ID", "OWN"), ("AWS_SECRET_ACCESS_KEY", "s3cret"), ("AWS_PROFILE", "base")];
     assert_eq!(s3_says(&server, &home, &own), DONE);
@@ -512,11 +513,11 @@ fn errors_of_profiles_name_the_setting_and_no_secret() {
             assert!(!text.contains(SECRET), "{profile}: {text}");
         }
     }
-    // A variable that concerns no profile.
+    // The variable has nothing to do with profiles.
     for text in s3_says(&server, &home, &[("HTTPS_PROXY", "ftp://proxy")]) {
         assert!(text.contains("failed as Config") && text.contains("HTTPS_PROXY"), "{text}");
     }
-    // A file that is there and cannot be read.
+    // A file that exists but cannot be read.
     home.write("directory/config", "");
     let directory = Path::new(home.path()).join("directory");
     for text in s3_says(&server, &home, &[("AWS_CONFIG_FILE", directory.to_str().unwrap())]) {

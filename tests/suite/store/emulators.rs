@@ -1,7 +1,8 @@
-//! The suite for clients of cloud stores that are configured from the environment, as users do.
+//! The conformance suite for clients of cloud stores that are configured through environment variables, as
+//! users configure them.
 //!
-//! The environment of a running process cannot be changed safely, so each test runs the suite in its own
-//! process. Those of S3 and Azure need servers, see `support/emulator.rs`.
+//! The environment of a running process cannot be changed safely, so each test runs the suite in a process of
+//! its own. The tests of S3 and Azure need servers: see `support/emulator.rs`.
 
 use crate::store::conformance::{conditional, deleting, odd_keys, reading, small_ranges, write, writing};
 use crate::support::Every;
@@ -14,7 +15,7 @@ fn default() -> Store {
 
 const BASE: &str = "SHARDSTREAM_TEST_BASE";
 
-/// Runs in a child process: the suite under the URL that the variable names.
+/// Runs in a child process: the suite, under the URL in the environment variable.
 #[test]
 #[ignore = "run by the other tests, in an environment of their making"]
 fn suite_in_child() {
@@ -25,13 +26,13 @@ fn suite_in_child() {
     writing(&default(), &format!("{base}/writing"));
     deleting(&store, &format!("{base}/deleting"));
     conditional(&default(), &format!("{base}/conditional"));
-    // Some emulators of other clouds change such keys.
+    // Some emulators of the other clouds change such keys.
     if base.starts_with("gs:") {
         odd_keys(&default(), &format!("{base}/odd"));
     }
 }
 
-/// Keys that are no valid paths.
+/// Keys that are not valid paths.
 const ODD_KEYS: [&str; 11] = [
     "/lead.tar",
     "//lead.tar",
@@ -65,7 +66,7 @@ fn listing_in_child() {
     for key in ODD_KEYS {
         let url = format!("{base}/{key}");
         let read = store.open(&url).and_then(|body| body.read_all());
-        // Keys that begin with a slash, or whose URL a client would normalise to another one.
+        // These keys begin with a slash, or a client would normalise their URL to that of another key.
         if key.starts_with('/') || key.split('/').any(|part| [".", ".."].contains(&part)) {
             let error = read.unwrap_err();
             assert!(matches!(error.kind(), shardstream::ErrorKind::Config(_)), "{error:?}");
@@ -76,7 +77,7 @@ fn listing_in_child() {
     }
 }
 
-/// Every key in a bucket is listed, and read if a client can request it.
+/// Every key in a bucket is listed, and is read if a client can request it.
 #[test]
 #[cfg(feature = "gcs")]
 fn no_key_stops_a_listing() {
@@ -84,7 +85,7 @@ fn no_key_stops_a_listing() {
     run("listing_in_child", "gs://bucket", &[("STORAGE_EMULATOR_HOST", &server.url(""))]);
 }
 
-/// Runs in a child process: deletes what the server of [`deletions_are_retried`] has.
+/// Runs in a child process: deletes objects on the server of [`deletions_are_retried`].
 #[test]
 #[ignore = "run by another test, in an environment of its making"]
 fn deletions_in_child() {
@@ -114,7 +115,7 @@ fn run(test: &str, base: &str, environment: &[(&str, &str)]) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// Both spellings of the emulator's address, with a test server.
+/// Runs the suite with both forms of the emulator's address, against the test server.
 #[test]
 #[cfg(feature = "gcs")]
 fn gcs() {
@@ -122,7 +123,7 @@ fn gcs() {
         let server = crate::support::bucket::start();
         run_suite("gs://bucket", &[("STORAGE_EMULATOR_HOST", &server.url("").replace("http://", scheme))]);
         let requests = server.requests();
-        // The large upload that the suite abandons is aborted, so that none of its parts stays.
+        // The large upload that the suite abandons is aborted, so that no parts of it remain.
         assert!(
             requests.iter().any(|request| request.method == "DELETE" && request.query().contains("uploadId"))
         );
@@ -131,7 +132,7 @@ fn gcs() {
     }
 }
 
-/// The second try finds the object deleted, as when the response to the first try is lost.
+/// The second try gets "not found", as if the response to a successful first try had been lost.
 #[test]
 #[cfg(feature = "gcs")]
 fn deletions_are_retried() {

@@ -1,4 +1,4 @@
-//! Web servers, correct and faulty. Whatever a server does, the result is the object or a typed error.
+//! Web servers, correct and faulty. Whatever a server does, reading returns the object or a typed error.
 
 use crate::store::conformance::{read, reading, small_ranges};
 use crate::support::Every;
@@ -31,7 +31,8 @@ fn conformance() {
     reading(&small_ranges().build().unwrap(), &|name| server.url(&path(name)), &put);
 }
 
-/// Reads 4500 bytes in ranges of 1000 from a server that follows `script`.
+/// Reads an object of 4500 bytes in ranges of 1000 from a server that follows `script`. Returns the result
+/// and the requests.
 fn misbehaving(
     script: impl Fn(&Request, &[u8]) -> Reply + Send + Sync + 'static,
 ) -> (shardstream::Result<()>, Vec<Request>) {
@@ -112,7 +113,7 @@ fn weak_etags_are_compared_and_not_sent() {
     result.unwrap();
     let ranges: Vec<_> = requests.iter().map(Request::range).collect();
     assert_eq!(ranges, [Some((0, 999)), None], "one response has the object");
-    // After a fault it must be the same object.
+    // After a fault, the response must have the same ETag.
     let script = |after: &'static str| {
         misbehaving(move |request, content| match request.number {
             0 | 1 => Reply::object(request, content, "W/\"v1\"").cut(700),
@@ -170,7 +171,7 @@ fn overload_is_retried_and_refusals_are_not() {
         (404, missing),
         (410, missing),
         (400, other),
-        // Faults of the server that the next request meets again.
+        // Server errors that another request would also meet, so there is no retry.
         (501, other),
         (505, other),
         (510, other),
@@ -201,7 +202,7 @@ fn ranges_may_be_chunked_or_end_by_closing() {
     for framing in [Framing::Chunked, Framing::Close] {
         let (result, _) = misbehaving(move |request, content| honest(request, content).framed(framing));
         result.unwrap();
-        // An early close looks like an end; the length of the range reveals it.
+        // A connection that closes early looks like the end of the body. The length of the range reveals it.
         let (result, _) = misbehaving(move |request, content| {
             let reply = honest(request, content).framed(framing);
             if request.number == 1 { reply.cut(100) } else { reply }
@@ -322,7 +323,7 @@ fn refused_connections_end_in_an_error_with_the_number_of_tries() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    // By default this takes about two seconds; without a time limit it would never end.
+    // The default time limit ends the retries after about two seconds.
     let store = Store::builder().retries(u32::MAX).build().unwrap();
     let error = store.open(&format!("http://{address}/a.tar")).unwrap().read_all().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Io(_)), "{error:?}");
@@ -355,7 +356,8 @@ fn the_time_limit_bounds_all_tries_together() {
     }
 }
 
-/// A body that is compressed in transit, or that was stored compressed under a name that does not say so.
+/// A response may be compressed in transit, or the object may be stored compressed under a name that doesn't
+/// show it.
 #[test]
 fn unrequested_content_codings_are_refused_by_name() {
     for coding in ["gzip", "x-gzip", "br", "zstd", "deflate", "identity, gzip"] {
@@ -377,7 +379,7 @@ fn unrequested_content_codings_are_refused_by_name() {
             misbehaving(move |request, content| honest(request, content).with("Content-Encoding", harmless));
         result.unwrap();
     }
-    // Some servers send this header for every file with such a name; the bytes are those of the file.
+    // Some servers send this header for every file with such a name, and send the file's bytes unchanged.
     let server = Server::start(|request| honest(request, &noise(900)).with("Content-Encoding", "x-gzip"));
     let store = Store::builder().build().unwrap();
     assert!(
@@ -403,7 +405,7 @@ fn listing_and_writing_a_web_server_are_errors() {
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error:?}");
 }
 
-/// Reads a range of 4500 bytes from a server that follows `script`.
+/// Reads a range of an object of 4500 bytes from a server that follows `script`.
 fn ranged(
     range: std::ops::Range<u64>,
     script: impl Fn(&Request, &[u8]) -> Reply + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! One suite for all stores, and tests of misbehaving servers.
+//! The conformance suite for all stores, and tests with misbehaving servers.
 
 mod blocking;
 mod cache;

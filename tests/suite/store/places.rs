@@ -1,4 +1,4 @@
-//! URLs in their parts, and which of them name one place.
+//! The parts of URLs, and which URLs name the same place.
 
 use crate::support::places::places;
 use shardstream::SecretUrl;

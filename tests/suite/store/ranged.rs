@@ -1,4 +1,4 @@
-//! Reading a range of an object, from a scripted source.
+//! Reads a range of an object from a source whose responses the test scripts.
 
 use crate::store::conformance::{read_range, small_ranges};
 use crate::store::ranges::{Scripted, content, honest, scripted};
@@ -45,7 +45,7 @@ fn a_small_range_is_always_one_request() {
     }
 }
 
-/// A store of one object that has no version.
+/// A store with one object that has no version.
 fn unversioned(content: &Bytes) -> (Arc<Scripted>, Store) {
     let content = content.clone();
     scripted(move |_, options| {
@@ -92,11 +92,11 @@ fn an_empty_range_is_no_request() {
         assert!(body.object().is_none());
     }
     assert!(source.requests.lock().unwrap().is_empty());
-    // The URL is checked even so.
+    // The URL is checked even if there is no request.
     assert!(store.open_range("none://a", 0..0, &ObjectVersion::any()).is_err());
 }
 
-/// A source may report an empty range in several ways.
+/// Sources may report an empty range in several ways.
 #[test]
 fn a_range_at_the_end_or_after_it_is_empty() {
     type Answer = fn(GetResponse, &GetOptions) -> GetResponse;
@@ -142,7 +142,7 @@ fn a_cut_within_a_range_resumes_at_the_byte() {
             move |number, options| {
                 let mut response = honest(&bytes, options);
                 if number == cut {
-                    // One chunk of 300 bytes, and then the connection breaks.
+                    // The body ends with an error after one chunk of 300 bytes.
                     let fault = || Err(std::io::Error::other("broken").into());
                     response.body = response.body.take(1).chain(stream::once(async move { fault() })).boxed();
                 }
@@ -160,7 +160,7 @@ fn a_cut_within_a_range_resumes_at_the_byte() {
     }
 }
 
-/// Bytes before the range are received and skipped, bytes after it are not read.
+/// Bytes before the range are received and dropped. Bytes after the range are not read.
 #[test]
 fn a_source_without_ranges_is_read_up_to_the_end_of_the_range() {
     let bytes = content(4500);
@@ -281,7 +281,7 @@ fn object_metadata_comes_with_the_first_chunk_or_one_byte() {
     }
     drop(bodies);
     source.requests.lock().unwrap().clear();
-    // The compression is not inspected, and need not be supported.
+    // `stat` does not look at the compression, which need not be supported.
     for url in ["test://a.tar", "test://a.tar.gz", "test://a.xz"] {
         let object = store.stat(url).unwrap();
         assert_eq!((object.size, object.version.as_deref()), (Some(4500), Some("v1")));
@@ -319,7 +319,7 @@ fn stat_of_a_missing_object_is_an_error() {
     assert!(!format!("{error:?}").contains("s3cret"));
 }
 
-/// Compressed bytes have offsets, decompressed ones do not.
+/// Ranges count compressed bytes. The position of a decompressed byte in them is unknown.
 #[test]
 #[cfg(feature = "gzip")]
 fn a_compressed_object_has_no_ranges() {
@@ -329,7 +329,7 @@ fn a_compressed_object_has_no_ranges() {
     assert_eq!(error.location().shard(), Some("test://a.tar.gz"));
 }
 
-/// The ways in which a source may correctly respond.
+/// How a source responds. All of these ways are correct.
 #[derive(Debug, Clone, Copy)]
 enum Manner {
     Exact,
@@ -377,14 +377,15 @@ proptest! {
                 }
                 let mut response = honest(&bytes, &options);
                 response.version = response.version.filter(|_| !matches!(manner, Manner::Unversioned));
-                // A truncated range can be resumed; a whole object in one response cannot.
+                // A body that is cut can be resumed if it is a range of a known version, but not if it is the
+                // whole object.
                 if response.range.is_some() && response.version.is_some() && cut == Some(number) {
                     response.body = stream::empty().boxed();
                 }
                 Ok(response)
             }
         });
-        // Responses of one byte are limited like faults.
+        // Very short responses count as failed tries, so the test allows 64 retries.
         let store = small_ranges()
             .range_size(size)
             .ranges_in_flight(in_flight)

@@ -1,4 +1,4 @@
-//! Reading an object in ranges, from a scripted source.
+//! Reads an object in ranges from a source whose responses the test scripts.
 
 use crate::store::conformance::small_ranges;
 use crate::support::Every;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 type Script = dyn Fn(usize, &GetOptions) -> Result<GetResponse> + Send + Sync;
 
-/// A source whose script answers the `n`-th request.
+/// A source that answers each request by a script, and records the requests.
 pub(crate) struct Scripted {
     script: Box<Script>,
     pub(crate) requests: Mutex<Vec<GetOptions>>,
@@ -43,7 +43,7 @@ pub(crate) fn scripted(
 ) -> (Arc<Scripted>, Store) {
     let source =
         Arc::new(Scripted { script: Box::new(script), requests: Mutex::default(), bodies: Arc::default() });
-    // A budget of its own, so that measurements of other tests do not influence these.
+    // A budget of its own, so that the latencies that other tests measure have no influence.
     let store = small_ranges()
         .budget(Budget::new(64, 1 << 20))
         .ranges_in_flight(4)
@@ -171,7 +171,8 @@ fn contradictions_about_ranges_are_errors_and_never_wrong_bytes() {
                 }
             });
             match store.open("test://a").unwrap().read_all() {
-                // A part that claims to be the whole object is too short, and arrives when requested again.
+                // With `whole`, the first response claims to be the whole object, but ends early. The object
+                // is then requested again, and arrives.
                 Ok(bytes) => assert!(from == 0 && bytes == content(4500)),
                 Err(error) => {
                     assert!(
@@ -195,7 +196,7 @@ fn a_part_with_a_total_size_of_zero_is_an_error() {
     assert!(matches!(error.kind(), ErrorKind::Store(_)), "{error:?}");
 }
 
-/// A body of unknown length that breaks off and is requested again must repeat the received bytes exactly.
+/// The object has no version. After a fault, the new response must repeat the received bytes exactly.
 #[test]
 fn an_unversioned_retry_must_repeat_the_received_bytes() {
     let (long, short) = (content(900), Bytes::from(vec![7; 600]));
@@ -213,7 +214,7 @@ fn an_unversioned_retry_must_repeat_the_received_bytes() {
         });
         match store.open("test://a").unwrap().read_all() {
             Ok(bytes) if whole => assert_eq!(bytes, long),
-            // The object is shorter now, and the received bytes are all of it.
+            // The second response is the first 600 bytes, which were all received.
             Ok(bytes) => assert_eq!(bytes, long.slice(..600)),
             Err(error) => {
                 assert!(!whole && matches!(error.kind(), ErrorKind::Changed { .. }), "{error:?}");
@@ -222,13 +223,13 @@ fn an_unversioned_retry_must_repeat_the_received_bytes() {
     }
 }
 
-/// When one response takes much longer than the others, a second request is sent for it, and nothing else
-/// changes.
+/// If one response takes much longer than the others, a second request is sent for its range. The bytes stay
+/// the same.
 #[test]
 fn late_requests_are_hedged() {
     let bytes = content(60_000);
     for (share, hedged) in [(0.0, false), (0.5, true)] {
-        // The 25th request is late, after enough earlier ones to know the usual response time.
+        // The 25th request is late. By then, the usual response time is known.
         let source = Arc::new(Late(bytes.clone(), AtomicUsize::new(0)));
         let store =
             small_ranges().ranges_in_flight(2).hedge(share).with_source("test", source).build().unwrap();
@@ -254,7 +255,7 @@ impl Source for Late {
     }
 }
 
-/// The end of a body and its last bytes may arrive at the same moment.
+/// The last bytes of a body and its end may arrive at the same moment.
 #[test]
 fn small_objects_are_read_whole_every_time() {
     let bytes = content(1500);
@@ -267,7 +268,7 @@ fn small_objects_are_read_whole_every_time() {
     }
 }
 
-/// A server may send less than requested, which is no fault and uses up no retry.
+/// A response that is shorter than its range is not a fault, and does not count as a retry.
 #[test]
 fn responses_may_be_shorter_than_their_ranges() {
     let bytes = content(4500);
@@ -277,7 +278,7 @@ fn responses_may_be_shorter_than_their_ranges() {
     }
 }
 
-/// A store whose source never sends more than `most` bytes per response.
+/// A store whose source sends at most `most` bytes per response.
 fn capped(content: &Bytes, most: u64) -> (Arc<Scripted>, Store) {
     let content = content.clone();
     scripted(move |_, options| {
@@ -288,7 +289,7 @@ fn capped(content: &Bytes, most: u64) -> (Arc<Scripted>, Store) {
     })
 }
 
-/// Each such response counts as a failed try.
+/// A response of a few bytes counts as a failed try.
 #[test]
 fn responses_of_a_few_bytes_are_an_error() {
     for most in [1, 50] {
@@ -362,11 +363,11 @@ fn requests_in_flight_are_bounded_and_end_with_the_body() {
     let (source, store) = scripted({
         let (bytes, held) = (content(20_000), held.clone());
         move |_, options| {
-            // With a high latency, so that several ranges are requested at once.
+            // The latency is high, so that several ranges are requested at the same time.
             std::thread::sleep(std::time::Duration::from_millis(20));
             let mut response = honest(&bytes, options);
             let held = held.clone();
-            // A body that never sends anything; `held` shows that it is alive.
+            // The body sends at most one byte and never ends. It holds `held` as long as it is alive.
             let first: Vec<_> =
                 (options.range.as_ref().unwrap().start == 0).then(|| Ok("x".into())).into_iter().collect();
             response.body =
@@ -387,7 +388,7 @@ fn requests_in_flight_are_bounded_and_end_with_the_body() {
     assert_eq!(source.requests.lock().unwrap().len(), 4);
     drop(store);
     drop(source);
-    // All downloads have ended; those on another thread take a moment.
+    // All bodies have been dropped; those on other threads take a moment.
     while Arc::strong_count(&held) > 1 {
         std::thread::yield_now();
     }
@@ -408,7 +409,7 @@ fn a_report_counts_the_wait_in_progress() {
     let mut body = store.open("test://a").unwrap();
     let stopper = body.stopper();
     let reader = std::thread::spawn(move || body.next());
-    // The loop ends only when a wait in progress is counted.
+    // The loop only ends because the current wait is counted.
     while store.report().total().waited < std::time::Duration::from_millis(20) {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
@@ -429,7 +430,7 @@ fn a_read_only_source_says_so() {
     unsupported(writer.finish().map(drop));
 }
 
-/// The bytes that reached `put`, and whether the body was complete.
+/// The bytes that `put` received, and whether the body ended without an error.
 #[derive(Debug, Default)]
 struct Recorded(Mutex<Vec<(Vec<u8>, bool)>>);
 
@@ -480,7 +481,7 @@ fn only_finish_commits_an_upload() {
     let mut abandoned = store.create("test://b").unwrap();
     abandoned.write_all(b"x").unwrap();
     drop(abandoned);
-    // The source eventually sees that the body ended incomplete.
+    // After a while, the source sees that the body ended with an error.
     while recorded.0.lock().unwrap().len() < 2 {
         std::thread::yield_now();
     }
@@ -519,7 +520,7 @@ fn unknown_schemes_and_commands_are_refused() {
     assert!(!text.contains("s3cret"), "{text}");
 }
 
-/// At the end of a read, a few large ranges would occupy one connection each, and leave the others idle.
+/// Large ranges at the end of an object would keep a few connections busy while the others are idle.
 #[test]
 fn the_last_ranges_of_an_object_are_small() {
     const MIB: u64 = 1 << 20;
@@ -527,7 +528,7 @@ fn the_last_ranges_of_an_object_are_small() {
     let (source, _) = scripted({
         let bytes = bytes.clone();
         move |number, options| {
-            // With a high latency, so that several ranges are requested at once.
+            // The latency is high, so that several ranges are requested at the same time.
             std::thread::sleep(std::time::Duration::from_millis(if number == 0 { 20 } else { 0 }));
             let range = options.range.clone().unwrap();
             let part = bytes.slice(range.start as usize..range.end as usize);
@@ -551,7 +552,7 @@ fn the_last_ranges_of_an_object_are_small() {
     assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}");
     let last = &sizes[sizes.len() - 16..];
     assert!(last[..15].iter().every(|size| *size == 2 * MIB) && last[15] <= 2 * MIB, "{sizes:?}");
-    // A range that was opened by itself is one request.
+    // A range that was opened by itself takes a single request.
     let body = store.open_range("test://a", MIB..9 * MIB, &ObjectVersion::any()).unwrap();
     assert_eq!(body.map(|chunk| chunk.unwrap().len() as u64).sum::<u64>(), 8 * MIB);
     let alone = asked(&source).split_off(ranges.len());

@@ -1,7 +1,7 @@
-//! Retries of requests other than reads: listings, uploads, deletions, credentials.
+//! Retries of requests that do not read objects: listings, uploads, deletions, credentials.
 //!
-//! Clients of cloud stores take their settings from the environment, so each of these tests makes its
-//! requests in its own process.
+//! Clients of cloud stores take their settings from environment variables, so each of these tests makes its
+//! requests in a process of its own.
 
 use crate::support::bucket;
 use crate::support::child::child;
@@ -21,7 +21,8 @@ use std::time::Duration;
 const SIZE: &str = "SHARDSTREAM_TEST_SIZE";
 const RETRIES: &str = "SHARDSTREAM_TEST_RETRIES";
 
-/// Runs in a child process: writes an object of this many bytes, lists its bucket, reads it and deletes it.
+/// Runs in a child process: writes an object of this many bytes, lists its bucket, reads the object and
+/// deletes it.
 #[test]
 #[ignore = "run by the other tests, in an environment of their making"]
 fn write_list_read_delete_in_child() {
@@ -47,7 +48,7 @@ fn write_list_read_delete_in_child() {
     }
 }
 
-/// The output of the child for each of its calls.
+/// The child's output for each of its calls.
 fn child_says(size: usize, retries: u32, environment: &[(&str, &str)]) -> Vec<String> {
     let mut command = child(module_path!(), "write_list_read_delete_in_child");
     for (name, _) in std::env::vars() {
@@ -63,7 +64,7 @@ fn child_says(size: usize, retries: u32, environment: &[(&str, &str)]) -> Vec<St
     let of_call = |line: &&str| {
         ["writing ", "listing ", "reading ", "deleting "].iter().any(|what| line.starts_with(what))
     };
-    // The name of the test is before the first line.
+    // The first line begins with the name of the test.
     let lines = text.lines().map(|line| line.rsplit(" ... ").next().unwrap_or(line));
     lines.filter(of_call).map(str::to_owned).collect()
 }
@@ -103,12 +104,12 @@ fn all_requests_respect_retry_after() {
     assert!(begun.elapsed() >= Duration::from_secs(1));
 }
 
-/// A server of the bucket that issues tokens too.
+/// Environment variables for a bucket at `url` whose tokens come from a metadata server at the same address.
 fn metadata<'a>(url: &'a str, host: &'a str) -> [(&'static str, &'a str); 3] {
     [("GOOGLE_BASE_URL", url), ("GCE_METADATA_HOST", host), ("GCE_METADATA_IP", host)]
 }
 
-/// A response whose body breaks off after its head, of a listing and of the credential server.
+/// A listing and a token response break off after their headers.
 #[test]
 fn a_short_response_that_breaks_off_is_requested_again() {
     let (page, token) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -137,10 +138,10 @@ fn a_short_response_that_breaks_off_is_requested_again() {
     assert!(says[1].contains("input/output error") && says[1].contains("after 2 tries"), "{says:?}");
 }
 
-/// The machine's credential server is down for longer than one series of tries: it has answered before, so
-/// that reading continues as after any other fault.
+/// The credential server is unreachable for longer than one series of tries. It has answered before, so
+/// reading retries as after any other fault.
 #[test]
-fn a_short_outage_of_the_credential_server_ends_no_reading() {
+fn reading_survives_a_short_outage_of_the_credential_server() {
     let (listed, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let server = bucket::start_with(move |request: &Request| match request.path() {
         path if path.ends_with("/token") => {
@@ -159,7 +160,7 @@ fn a_short_outage_of_the_credential_server_ends_no_reading() {
     assert_eq!(says, ["writing gave 3", "listing gave 0", "reading gave 3", "deleting gave 0"]);
 }
 
-/// A connection whose other end stops reading for a while, after this many bytes.
+/// A server's connection that stops reading for `time` once it has read `before` bytes.
 struct Resting {
     stream: TcpStream,
     before: usize,
@@ -187,7 +188,7 @@ impl Write for Resting {
     }
 }
 
-/// The object is larger than socket buffers, so that it is still being sent when the response timeout ends.
+/// The object is larger than the socket buffers, so it is still being sent when the response timeout is over.
 #[test]
 fn a_slow_upload_does_not_time_out() {
     let rest = |stream| Resting { stream, before: 1 << 20, time: Duration::from_millis(900) };
@@ -201,7 +202,7 @@ fn a_slow_upload_does_not_time_out() {
     assert_eq!(child_says(length, 0, &environment)[0], format!("writing gave {length}"));
 }
 
-/// A source that never responds, except with bodies that stall.
+/// A source that never answers listings and deletions. Its first body breaks off.
 #[derive(Debug, Default)]
 struct Mute(AtomicUsize);
 
@@ -242,7 +243,8 @@ fn a_source_that_never_responds_times_out() {
     }
 }
 
-/// The source is read as far as there is room, and then waits for its reader.
+/// The body is received as far as there is room, and then waits for its reader. That wait does not count as a
+/// fault.
 #[test]
 fn an_idle_reader_uses_up_no_retry_time() {
     let mut body = mute().open("mute://a").unwrap();

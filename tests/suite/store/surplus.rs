@@ -1,19 +1,19 @@
-//! Responses that no request asked for: they must never be read as the bytes of an object.
+//! Responses without a request: they are never read as the bytes of an object.
 //!
-//! In HTTP/1.1 only the order of responses on a connection says which request each one answers. A server or
-//! proxy that sends one too many shifts all later ones.
+//! In HTTP/1.1, only the order of responses on a connection tells which request each one answers. A server or
+//! proxy that sends a surplus response shifts all later ones.
 
 use crate::store::transport::{TAG, connections, honest, one_by_one, requests_of};
 use crate::support::noise;
 use crate::support::server::{Naming, Reply, Request, Server};
 use std::time::Duration;
 
-/// Objects of one size whose bytes differ.
+/// The bytes of an object. All objects have the same size and different bytes.
 fn content(object: u8) -> Vec<u8> {
     noise(4500).iter().map(|byte| byte ^ object).collect()
 }
 
-/// Answers a request for `/NUMBER.tar` twice, the second time after `pause`.
+/// Sends the response for `/NUMBER.tar` twice, the second time after `pause`.
 fn twice(request: &Request, naming: fn(u8) -> Naming, pause: Duration) -> Reply {
     let object = request.path().trim_matches(|letter: char| !letter.is_ascii_digit()).parse().unwrap();
     let reply = naming(object).reply(request, &content(object));
@@ -25,7 +25,8 @@ fn twice(request: &Request, naming: fn(u8) -> Naming, pause: Duration) -> Reply 
     reply.followed_by(pause, again)
 }
 
-/// Each response comes twice, so that a response to one object could be read as that to the next.
+/// Each response is sent twice, so the second could be taken for the response to the next request, which is
+/// for another object.
 #[test]
 fn a_response_to_another_request_gives_no_bytes() {
     let namings: [fn(u8) -> Naming; 5] = [
@@ -48,7 +49,7 @@ fn a_response_to_another_request_gives_no_bytes() {
     }
 }
 
-/// Surplus bytes, such as the beginning of a response, must not be taken for the next response.
+/// Surplus bytes, such as the beginning of another response, must not be taken for the next response.
 #[test]
 fn a_connection_with_surplus_bytes_is_not_reused() {
     let followed = |request: &Request| {
@@ -67,7 +68,7 @@ fn a_connection_with_surplus_bytes_is_not_reused() {
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
 }
 
-/// A response that fits any of the requests below, except for its bytes.
+/// A response that matches any of the requests below, but has other bytes.
 fn wrong_answer() -> Vec<u8> {
     let head = format!(
         "HTTP/1.1 206 Part\r\nETag: {TAG}\r\nContent-Range: bytes 0-4499/4500\r\nContent-Length: 4500\r\n\r\n"
@@ -75,7 +76,7 @@ fn wrong_answer() -> Vec<u8> {
     [head.as_bytes(), &[b'x'; 4500]].concat()
 }
 
-/// Surplus bytes that have arrived when the next request is made.
+/// The surplus bytes have arrived before the next request is made.
 #[test]
 fn surplus_bytes_on_an_idle_connection_answer_nothing() {
     let pause = Duration::from_millis(10);
@@ -84,7 +85,7 @@ fn surplus_bytes_on_an_idle_connection_answer_nothing() {
     let mut read = Vec::new();
     for chunk in store.open(&server.url("/a.tar")).unwrap() {
         read.extend_from_slice(&chunk.unwrap());
-        // Reading on requests the next range.
+        // The next read requests the next range, so the test waits here for the surplus bytes of this one.
         while server.surpluses() < server.requests().len() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -94,8 +95,8 @@ fn surplus_bytes_on_an_idle_connection_answer_nothing() {
     assert_eq!((server.requests().len(), connections(&server.requests())), (5, 5));
 }
 
-/// Surplus bytes that arrive when the next request is already sent are read as its response, which must fit:
-/// another range, another version or an error gives no bytes.
+/// The surplus bytes arrive after the next request was sent, so they are read as its response. If that
+/// response has another range or version, or is an error, none of its bytes are used.
 #[test]
 fn a_surplus_response_that_does_not_fit_gives_no_bytes() {
     let shifted = "HTTP/1.1 206 Part\r\nETag: \"v1\"\r\nContent-Range: bytes 1-1000/4500\r\nContent-Length: \
@@ -108,7 +109,7 @@ fn a_surplus_response_that_does_not_fit_gives_no_bytes() {
         for pause in [0, 1, 2, 5] {
             let pause = Duration::from_millis(pause);
             let server = Server::start(move |request| match request.range() {
-                // The second request of an object: its connection is used again.
+                // The second request of an object, after which its connection is reused.
                 Some((1000, _)) => {
                     honest(request).followed_by(pause, [head.as_bytes(), &[b'x'; 1000]].concat())
                 }

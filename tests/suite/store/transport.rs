@@ -1,6 +1,7 @@
 //! HTTP on real connections: reuse, trust, redirects, proxies and TLS.
 //!
-//! Tests of the environment run in their own process, as that of a running process cannot be changed safely.
+//! Tests with environment variables run in a process of their own, as the environment of a running process
+//! cannot be changed safely.
 
 use crate::store::conformance::small_ranges;
 use crate::support::Every;
@@ -23,7 +24,7 @@ use std::time::Duration;
 pub(super) const TAG: &str = "\"v1\"";
 const URL: &str = "SHARDSTREAM_TEST_URL";
 
-/// One request at a time, so that one connection is enough.
+/// A store that makes one request at a time, so that one connection is enough.
 pub(super) fn one_by_one() -> StoreBuilder {
     small_ranges().ranges_in_flight(1)
 }
@@ -32,7 +33,7 @@ pub(super) fn honest(request: &Request) -> Reply {
     Reply::object(request, &noise(4500), TAG)
 }
 
-/// Reads an object of 4500 bytes from a server that follows `script`, without retries.
+/// Reads an object of 4500 bytes from a server that follows `script`, without retries. Returns the requests.
 pub(super) fn requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Vec<Request> {
     let server = Server::start(script);
     let store = one_by_one().retries(0).build().unwrap();
@@ -49,8 +50,8 @@ pub(super) fn connections(requests: &[Request]) -> usize {
 fn connections_are_reused() {
     for framing in [Framing::Length, Framing::Chunked] {
         let requests = requests_of(move |request| honest(request).framed(framing));
-        // The first request names no version, and has a connection of its own. On a busy machine, a request
-        // may come before the connection of the one before is back in the pool.
+        // The first request names no version and has a connection of its own. On a busy machine, a request
+        // may be made before the previous connection is back in the pool.
         let connections = connections(&requests);
         assert!(requests.len() == 5 && (2..=3).contains(&connections), "{connections}");
     }
@@ -60,10 +61,10 @@ fn connections_are_reused() {
 
 #[test]
 fn a_connection_closed_while_idle_is_no_fault() {
-    // Closed without notice, after a response that did not announce it.
+    // The server closes the connection after a response that did not announce it.
     let requests = requests_of(|request| honest(request).then_closed());
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
-    // Closed when the next request was already sent.
+    // The server closes the connection when the next request has arrived.
     let requests = requests_of(|request| match request.request_on_connection {
         0 => honest(request),
         _ => Reply::raw("").then_closed(),
@@ -71,8 +72,8 @@ fn a_connection_closed_while_idle_is_no_fault() {
     assert_eq!((requests.len(), connections(&requests)), (8, 5));
 }
 
-/// The result of reading the object of a server that answers each request with exactly these bytes and closes
-/// the connection, and the number of requests. There are two retries.
+/// Reads an object from a server that answers each request with exactly these bytes and then closes the
+/// connection. Returns the result and the number of requests. There are two retries.
 fn read_raw(response: &[u8]) -> (shardstream::Result<Vec<u8>>, usize) {
     let response = response.to_vec();
     let server = Server::start(move |_| Reply::raw(response.clone()).then_closed());
@@ -81,7 +82,7 @@ fn read_raw(response: &[u8]) -> (shardstream::Result<Vec<u8>>, usize) {
     (read.map(|bytes| bytes.to_vec()), server.requests().len())
 }
 
-/// Where two readers may see two different responses, this one sees none, and does not ask again.
+/// If two HTTP readers could understand a response differently, it is refused without a retry.
 #[test]
 fn what_could_be_read_in_two_ways_is_not_read() {
     let chunked = "5\r\nhello\r\n0\r\n\r\n";
@@ -121,7 +122,7 @@ fn what_could_be_read_in_two_ways_is_not_read() {
     }
 }
 
-/// A server of another protocol, which greets before it is asked.
+/// A server of another protocol, which sends a greeting before any request.
 #[test]
 fn a_server_that_speaks_first_is_an_error() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -138,7 +139,7 @@ fn a_server_that_speaks_first_is_an_error() {
 }
 
 #[test]
-fn a_body_that_ends_early_is_an_error_after_what_came() {
+fn a_body_that_ends_early_returns_its_bytes_and_then_an_error() {
     for response in [
         "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
@@ -151,7 +152,7 @@ fn a_body_that_ends_early_is_an_error_after_what_came() {
 }
 
 #[test]
-fn heads_are_bounded() {
+fn response_heads_are_limited_in_size() {
     let long = |bytes: usize| {
         let filling = "a".repeat(bytes);
         format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nA: {filling}\r\n\r\nx").into_bytes()
@@ -199,7 +200,7 @@ fn redirects_send_credentials_to_the_same_host_only() {
     assert!(target.requests().iter().every(|request| request.header("authorization").is_none()));
     assert!(front.requests().iter().any(|request| request.path() == "/moved.tar"));
     assert!(target.requests().iter().every(|request| request.range().is_some()));
-    // One that is reused, and one for each first request and each redirect of it.
+    // Per server: one connection that is reused, and one for each first request and each redirected one.
     assert_eq!((connections(&front.requests()), connections(&target.requests())), (4, 2));
 }
 
@@ -219,7 +220,7 @@ fn a_busy_server_says_how_long_to_wait() {
     assert_eq!(wait(503, "when it is done"), None);
 }
 
-/// Runs in a child process: reads the URL that the variable names.
+/// Runs in a child process: reads the URL in the environment variable.
 #[test]
 #[ignore = "run by the other tests, in an environment of their making"]
 fn reads_in_child() {
@@ -251,7 +252,7 @@ fn proxies_of_the_environment_are_used() {
     assert_eq!(proxy.requests()[0].target, "http://shards.invalid/a.tar?b=c");
 }
 
-/// Through a proxy, other code sends the requests, under the same rules.
+/// Other code sends the requests through a proxy. The same rules apply to it.
 #[test]
 fn a_redirect_through_a_proxy_reveals_no_secret() {
     let proxy = Server::start(|request| match request.target.as_str() {
@@ -278,7 +279,7 @@ fn a_redirect_through_a_proxy_reveals_no_secret() {
 #[test]
 #[cfg(feature = "gcs")]
 fn expired_credentials_are_refreshed_once() {
-    // The server refuses this many tokens, the first that it issues.
+    // The server refuses the first `expired` tokens that it issues.
     for (expired, expected) in [(1, "read it right"), (9, "access denied")] {
         let tokens = AtomicUsize::new(0);
         let server = Server::start(move |request| {
@@ -310,7 +311,7 @@ fn openssl(directory: &std::path::Path, arguments: &str) {
     assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A certificate for this machine, and a file of trusted certificates with it.
+/// A certificate for this machine; its directory, and the path of a file of trusted certificates with it.
 fn certified() -> (Arc<ServerConfig>, tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
@@ -340,7 +341,7 @@ fn secure(config: Arc<ServerConfig>, script: impl Fn(&Request) -> Reply + Send +
     Server::over(Arc::new(wrap), script)
 }
 
-/// Starts a proxy that leads every tunnel to this server of the same machine; returns its URL.
+/// Starts a proxy that leads every tunnel to this port of the local machine. Returns the proxy's URL.
 fn tunnel_to(port: u16) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -406,10 +407,10 @@ fn tls_trusts_only_the_certificates_of_the_environment() {
                 .iter()
                 .every(|request| request.header("host").unwrap().ends_with(&server.port().to_string()))
         );
-        // Without the variable the certificate is not trusted.
+        // Without `SSL_CERT_FILE`, the certificate is not trusted.
         let text = child_says(&url, &[]);
         assert!(text.contains("failed") && text.contains("certificate"), "{text}");
-        // Nor with a file that is not there, or is none of certificates.
+        // Nor with a file that does not exist, or that has no certificates.
         let key = trusted.replace("ca.pem", "names");
         for (file, why) in [("/nowhere.pem", "which cannot be read"), (&*key, "which has no certificate")] {
             let text = child_says(&url, &[("SSL_CERT_FILE", file)]);
@@ -421,7 +422,8 @@ fn tls_trusts_only_the_certificates_of_the_environment() {
     assert_eq!(server.requests().len(), 10);
 }
 
-/// A server that ends each handshake with this alert.
+/// Starts a server that ends each handshake with this TLS alert. Returns its port and its number of
+/// connections.
 fn alerting(alert: u8) -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (port, count) = (listener.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));
@@ -431,7 +433,7 @@ fn alerting(alert: u8) -> (u16, Arc<AtomicUsize>) {
             let mut client = client.unwrap();
             connections.fetch_add(1, Ordering::SeqCst);
             let _ = client.read(&mut [0; 4096]);
-            // A fatal alert of TLS 1.2 and 1.3, before keys are exchanged.
+            // A fatal alert in TLS 1.2 and 1.3, before keys are exchanged.
             let _ = client.write_all(&[21, 3, 3, 0, 2, 2, alert]);
             let _ = client.read(&mut [0; 4096]);
         }
@@ -474,7 +476,8 @@ fn an_unknown_issuer_is_tried_once() {
     assert_eq!((connections.load(Ordering::SeqCst), error.attempts()), (1, None));
 }
 
-/// Starts a SOCKS5 proxy that connects to this server whatever is asked for; returns its address.
+/// Starts a SOCKS5 proxy that connects every client to this port of the local machine. Returns the proxy's
+/// address.
 fn socks_to(port: u16) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -482,7 +485,8 @@ fn socks_to(port: u16) -> String {
         for client in listener.incoming() {
             std::thread::spawn(move || {
                 let (mut client, server) = (client?, TcpStream::connect(("127.0.0.1", port))?);
-                // Version, number of methods, no authentication; then the address of an IPv4 host or a name.
+                // Reads the version, the number of methods and the methods; then the request, whose address
+                // is an IPv4 address or a name.
                 let mut request = [0; 256];
                 client.read_exact(&mut request[..2])?;
                 let methods = usize::from(request[1]);
@@ -507,7 +511,7 @@ fn socks_to(port: u16) -> String {
 fn a_socks_proxy_of_the_environment_is_used() {
     let server = Server::start(honest);
     let proxy = socks_to(server.port());
-    // The proxy resolves the names of `socks5h`.
+    // With `socks5h`, the proxy resolves the host's name.
     for (scheme, url) in [("socks5", "http://127.0.0.1:9/a.tar"), ("socks5h", "http://shards.invalid/a.tar")]
     {
         let text = child_says(url, &[("ALL_PROXY", &*format!("{scheme}://{proxy}"))]);
@@ -516,7 +520,7 @@ fn a_socks_proxy_of_the_environment_is_used() {
 }
 
 #[test]
-fn a_proxy_that_is_none_is_named_by_its_variable() {
+fn an_invalid_proxy_is_an_error_that_names_its_variable() {
     for (name, value) in [
         ("ALL_PROXY", "ftp://proxy"),
         ("http_proxy", "http://"),
@@ -529,9 +533,9 @@ fn a_proxy_that_is_none_is_named_by_its_variable() {
     }
 }
 
-/// A proxy at which nothing listens.
+/// No server listens at the proxy's address.
 #[test]
-fn a_proxy_that_is_not_there_is_an_error_of_the_connection() {
+fn an_unreachable_proxy_is_a_connection_error() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);

@@ -1,4 +1,4 @@
-//! Aborted uploads: nothing of them stays in the bucket, and nothing arrives later.
+//! Aborted uploads: no part of them remains in the bucket, and nothing arrives later.
 
 use crate::support::bucket;
 use crate::support::child::child;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 const BASE: &str = "SHARDSTREAM_TEST_BASE";
-/// Number of bytes: more than one part, less than two.
+/// Number of bytes: more than one part, and less than two.
 const LENGTH: usize = (16 << 20) + (2 << 20);
 
 /// The events in the bucket, in order.
@@ -47,7 +47,7 @@ fn is_abort(request: &Request) -> bool {
     request.method == "DELETE" && request.query().contains("uploadId")
 }
 
-/// A bucket in which each part calls `part`, which may block and may refuse it.
+/// A bucket that calls `part` for each part of an upload. `part` may block, and may return a refusal.
 fn slow(part: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> (Server, Events) {
     let events = Events::default();
     let log = events.clone();
@@ -84,7 +84,7 @@ fn begin(store: &Store, length: usize) -> Box<dyn ObjectWriter> {
     writer
 }
 
-/// Fails unless all started parts ended before the abort, and the abort was the last event.
+/// Fails unless all parts that began have ended before the abort, and the abort was the last event.
 fn assert_clean(events: &Events, parts: usize) {
     let events = events.now();
     let count = |event: &str| events.iter().filter(|seen| *seen == event).count();
@@ -103,12 +103,12 @@ fn dropping_a_writer_aborts_its_upload() {
     let writer = begin(&store, LENGTH);
     events.wait_for(1, "part begins");
     drop(writer);
-    // Immediately after the drop: the process may end now.
+    // The drop has waited for the abort, as the process may end right after it.
     assert_clean(&events, 1);
     assert!(store.list("gs://bucket/").unwrap().is_empty());
 }
 
-/// The upload's identifier arrives after its writer was dropped.
+/// The upload's identifier only arrives after the writer was dropped.
 #[test]
 fn an_upload_about_to_start_is_aborted_too() {
     let events = Events::default();
@@ -116,7 +116,7 @@ fn an_upload_about_to_start_is_aborted_too() {
     let server = bucket::start_with(move |request| {
         if request.method == "POST" {
             log.push("begins");
-            // Longer than the wait for a body that breaks off.
+            // Longer than the time limit for the rest of a body.
             std::thread::sleep(Duration::from_millis(1300));
         } else if is_abort(request) {
             log.push("called off");
@@ -129,7 +129,7 @@ fn an_upload_about_to_start_is_aborted_too() {
     assert_eq!(events.now(), ["begins", "called off"]);
 }
 
-/// The maximal number of parts is in flight, and the upload waits for one of them to arrive.
+/// The largest number of parts is in flight, and the upload waits until one of them has arrived.
 #[test]
 fn a_waiting_upload_is_aborted_too() {
     let released = Arc::new(AtomicBool::new(false));
@@ -143,11 +143,11 @@ fn a_waiting_upload_is_aborted_too() {
         }
     });
     let store = store(&server);
-    // No more than the writer can pass on while they are in flight.
+    // As many bytes as the writer accepts while four parts are in flight.
     let writer = begin(&store, 4 * (16 << 20) + (2 << 20));
     events.wait_for(4, "part begins");
     let dropping = std::thread::spawn(move || drop(writer));
-    // Longer than the wait for a body that breaks off.
+    // Longer than the time limit for the rest of a body.
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(events.now().iter().filter(|event| *event == "called off").count(), 0);
     released.store(true, Ordering::SeqCst);
@@ -155,7 +155,7 @@ fn a_waiting_upload_is_aborted_too() {
     assert_clean(&events, 4);
 }
 
-/// A part that never arrives does not block the abort forever.
+/// A part that never ends does not block the abort for ever.
 #[test]
 fn an_upload_with_a_hanging_part_is_aborted_without_it() {
     let released = Arc::new(AtomicBool::new(false));
@@ -174,11 +174,11 @@ fn an_upload_with_a_hanging_part_is_aborted_without_it() {
     drop(writer);
     assert_eq!(events.now(), ["part begins", "called off"]);
     released.store(true, Ordering::SeqCst);
-    // A second abort, for a server that had the whole part and was only slow.
+    // The upload is aborted again, in case the server had received the whole part and was only slow.
     events.wait_for(2, "called off");
 }
 
-/// The abort waits for the other parts, and the error is that of the failed part.
+/// The abort waits for the parts that are in flight, and the error is that of the failed part.
 #[test]
 fn a_failed_upload_is_aborted() {
     let (server, events) = slow(|request| {
@@ -203,7 +203,7 @@ fn a_failed_upload_is_aborted() {
     assert_clean(&events, parts);
 }
 
-/// Runs in a child process, which ends right after it drops an upload, by an error or a panic.
+/// Runs in a child process, which ends with an error or a panic right after it drops an upload.
 #[test]
 #[ignore = "run by another test, in an environment of its making"]
 fn gives_up_in_child() {
@@ -227,7 +227,7 @@ fn an_upload_is_aborted_before_its_process_ends() {
             .output()
             .unwrap();
         let events = events.now();
-        // Small parts may not have started.
+        // A small part may not have started.
         if events.iter().any(|event| event == "part begins") {
             assert_eq!(events.last().unwrap(), "called off", "{events:?}");
         }
@@ -241,7 +241,8 @@ fn is_completion(request: &Request) -> bool {
     request.method == "POST" && request.query().contains("uploadId")
 }
 
-/// The client repeats the request, and hears that there is no such upload.
+/// The client repeats the request that completes the upload, and the server answers that there is no such
+/// upload.
 #[test]
 fn a_lost_response_to_the_end_of_an_upload_is_no_error() {
     let lost = AtomicBool::new(false);
@@ -255,9 +256,9 @@ fn a_lost_response_to_the_end_of_an_upload_is_no_error() {
     assert_eq!((stat.size, stat.version), (Some(info.size), info.version));
 }
 
-/// An earlier object of the same size is not taken for the one that was uploaded.
+/// An earlier object of the same size is not taken for the uploaded one.
 #[test]
-fn an_upload_that_is_gone_is_an_error_whatever_object_is_there() {
+fn a_lost_upload_is_an_error_even_if_an_earlier_object_exists() {
     let gone = || Reply::new(404, "<Error><Code>NoSuchUpload</Code></Error>");
     let fails = Arc::new(AtomicBool::new(false));
     let failing = Arc::clone(&fails);

@@ -1,5 +1,6 @@
-//! Whoever compares versions, over a server that gives strong and weak ETags, times of whole seconds, and an
-//! ETag once and a time once. The content changes each time, with the size and the layout kept.
+//! Readers, caches and indexes that compare versions. The server gives strong and weak ETags, times in whole
+//! seconds, or an ETag first and a time later. The content changes each time, but its size and layout stay
+//! the same.
 
 use crate::store::conformance::small_ranges;
 use crate::support::server::Naming::{Old, Strong, Unversioned, Weak, Young};
@@ -11,7 +12,8 @@ use shardstream::store::{Cache, ObjectVersion, Store};
 use shardstream::{ErrorKind, Index, Result};
 use std::sync::{Arc, Mutex};
 
-/// What a server says of an object at first and later, and what that says about the bytes.
+/// The version that a server reports first, the version that it reports later, and what they say about the
+/// bytes.
 const PAIRS: [(Naming, Naming, VersionComparison); 14] = [
     (Strong("a"), Strong("a"), Same),
     (Strong("a"), Strong("b"), Different),
@@ -29,7 +31,7 @@ const PAIRS: [(Naming, Naming, VersionComparison); 14] = [
     (Strong("a"), Unversioned, Unknown),
 ];
 
-/// Reads an object whose bytes change after each number of requests.
+/// The object's bytes change after a number of requests, under the same weak version.
 #[test]
 fn weak_versions_join_no_responses() {
     let old = noise(4500);
@@ -89,7 +91,7 @@ fn strong_versions_join_ranges_and_two_kinds_do_not() {
     }
 }
 
-/// A shard on a server. All contents have the same size and layout.
+/// A shard on a server. All its contents have the same size and layout.
 struct Shard {
     state: Arc<Mutex<(char, Naming)>>,
     server: Server,
@@ -125,7 +127,8 @@ fn content(sample: &Sample) -> Result<String> {
     Ok(String::from_utf8(sample.field("v")?.as_bytes().unwrap().to_vec()).unwrap())
 }
 
-/// Whether all samples are of the new content; if not, all are errors that the shard is another one.
+/// True if all samples have the new content; false if all items are errors that the shard has changed. Fails
+/// otherwise.
 fn reads(items: impl Iterator<Item = Result<String>>) -> bool {
     let items: Vec<_> = items.collect();
     assert!(!items.is_empty());
@@ -140,7 +143,7 @@ fn reads(items: impl Iterator<Item = Result<String>>) -> bool {
 }
 
 #[test]
-fn an_index_is_of_a_shard_that_is_not_different() {
+fn an_index_accepts_a_shard_unless_its_version_is_different() {
     for (then, now, expected) in PAIRS {
         let shard = Shard::new(then);
         let (urls, url) = (ShardList::from_urls([shard.url()]), shard.url());
@@ -161,7 +164,7 @@ fn an_index_is_of_a_shard_that_is_not_different() {
 }
 
 #[test]
-fn a_state_is_of_a_shard_that_is_not_different() {
+fn a_state_accepts_a_shard_unless_its_version_is_different() {
     for (then, now, expected) in PAIRS {
         let shard = Shard::new(then);
         let loader = Loader::builder(shard.dataset(None)).threads(0).map(|sample| content(&sample));
@@ -177,7 +180,7 @@ fn a_state_is_of_a_shard_that_is_not_different() {
 }
 
 #[test]
-fn a_range_is_of_a_version_that_is_not_different() {
+fn a_range_accepts_an_object_unless_its_version_is_different() {
     for (then, now, expected) in PAIRS {
         let (shard, directory) = (Shard::new(then), tempfile::tempdir().unwrap());
         let cache = Cache::builder(directory.path()).build().unwrap();
@@ -215,13 +218,13 @@ fn a_saved_index_is_used_for_the_same_shard_only() {
         let before = shard.server.requests().len();
         shard.replace(now);
         index();
-        // The first request asks for the version alone.
+        // The first request only asks for the version.
         assert_eq!(shard.server.requests().len() == before + 1, expected == Same, "{then:?} {now:?}");
     }
 }
 
 #[test]
-fn the_cache_has_the_same_object_only() {
+fn the_cache_serves_an_object_only_if_its_version_is_the_same() {
     for (then, now, expected) in PAIRS {
         let (shard, directory) = (Shard::new(then), tempfile::tempdir().unwrap());
         let cache = Cache::builder(directory.path()).build().unwrap();

@@ -8,7 +8,7 @@ use shardstream::prelude::*;
 
 const SIDE: u32 = 24;
 
-/// A sample with a white rectangle (left, top, right, bottom) as image, mask and box.
+/// A sample with a white rectangle (left, top, right, bottom) as image, as mask and as box.
 fn sample((height, width): (u32, u32), [left, top, right, bottom]: [u32; 4], number: u64) -> Sample {
     let white = |at: u32| {
         let (x, y) = (at % width, at / width);
@@ -21,7 +21,8 @@ fn sample((height, width): (u32, u32), [left, top, right, bottom]: [u32; 4], num
     sample.with("seg.png", png).with("boxes.npy", corners.unwrap().to_npy())
 }
 
-/// The transform of this number, and whether what it draws of the rectangle is the rectangle alone.
+/// Adds the transform of number `kind`. Also returns whether the transformed image shows the rectangle once,
+/// without reflected copies.
 fn with(column: ImageColumn, kind: u8) -> (ImageColumn, bool) {
     let nearest = Filter::Nearest;
     let affine = || {
@@ -53,17 +54,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn masks_are_their_picture_and_boxes_hold_theirs(
+    fn masks_and_boxes_follow_every_transform(
         size in (SIDE..50, SIDE..50),
         at in (0..20u32, 0..20u32),
         length in (1..9u32, 1..9u32),
         kinds in prop::collection::vec(0..12u8, 1..4),
         number: u64,
     ) {
-        // Crops need a size, and two of them in a row would not fit.
+        // Crops need an image of a known size, and two crops in a row would not fit, so each transform
+        // follows a resize.
         let mut column = ImageColumn::new("png", SIDE).mode(ImageMode::L8);
-        // With each step, the nearest pixel may be half a pixel of the step before away, which a resize
-        // enlarges.
+        // Boxes are only compared after a single transform: each further one may move a pixel by half a
+        // pixel, which the resize enlarges.
         let mut alone = kinds.len() == 1;
         for kind in kinds {
             let resized = column.then(Resize::exact(size).unwrap().filter(Filter::Nearest));

@@ -1,4 +1,4 @@
-//! Any image and options: no panic, and the promised size.
+//! With any image and any options, a transform does not panic and returns an image of the promised size.
 
 use super::{transformed, try_transformed};
 use crate::support::Every;
@@ -11,7 +11,7 @@ fn picture() -> impl Strategy<Value = Image> {
     (1..=64u32, 1..=64u32, any::<bool>(), any::<u64>()).prop_map(|(width, height, color, seed)| {
         let mode = if color { ImageMode::Rgb8 } else { ImageMode::L8 };
         let mut rng = Rng::new(seed, 0, 0);
-        // Images of few different values as well as many.
+        // Some images have few different values, others many.
         let most = 1 << (seed % 9);
         let pixels: Vec<u8> =
             (0..width * height * mode.channels() as u32).map(|_| rng.below(most) as u8).collect();
@@ -45,7 +45,7 @@ proptest! {
     ) {
         let rng = &mut Rng::new(seed, 1, 2);
         let was = size_of(&image);
-        // Impossible fractions, and a border that hides the image, are refused.
+        // Options must be valid: no scale above 1, and no border that leaves nothing of the image.
         let scale = scale.start().min(1.0)..=*scale.end();
         let padding = (padding.0.min(to.0 - 1), padding.1.min(to.1 - 1));
         let crop = RandomResizedCrop::new(to).unwrap().scale(scale).unwrap().ratio(ratio).unwrap();
@@ -142,7 +142,7 @@ proptest! {
     }
 }
 
-/// An image whose values encode each pixel's position, so that the origin of a pixel is visible.
+/// The values of the image encode the position of each pixel, which shows where the crop took it from.
 #[test]
 fn a_padded_crop_keeps_the_pixels_inside() {
     let pixels: Vec<u8> = (0..32 * 32).flat_map(|at| [1 + (at % 32) as u8, 1 + (at / 32) as u8, 9]).collect();
@@ -153,7 +153,7 @@ fn a_padded_crop_keeps_the_pixels_inside() {
         let crop = RandomCrop::new(32).unwrap().padding(4).fill([200, 100, 50]);
         let cropped = transformed(&image, crop, rng);
         let pixels = cropped.as_u8().unwrap().as_chunks::<3>().0;
-        // The origin of pixel (16, 16) determines that of all others.
+        // The offset of pixel (16, 16) must be that of all other pixels.
         let (left, top) = (i32::from(pixels[16 * 32 + 16][0]) - 17, i32::from(pixels[16 * 32 + 16][1]) - 17);
         seen.insert((left, top));
         for (at, pixel) in pixels.iter().enumerate() {
@@ -167,7 +167,7 @@ fn a_padded_crop_keeps_the_pixels_inside() {
     assert!(seen.iter().every(|(left, top)| left.abs() <= 4 && top.abs() <= 4));
 }
 
-/// Transforms an image of 4 rows and 6 columns whose values are positions: 23 is in row 2, column 3.
+/// Transforms an image of 4 rows and 6 columns whose values are positions: 23 is in row 2 and column 3.
 fn sized(
     step: impl Fn(&mut Frame<'_>) -> Result<(), ImageError> + Send + Sync + 'static,
 ) -> ((u32, u32), Vec<u8>) {

@@ -1,4 +1,4 @@
-//! Transforms of images: their results match torchvision and Pillow, and none of them ever panics.
+//! Transforms of images: their results match torchvision and Pillow, and none of them panics.
 
 mod followers;
 mod invariants;

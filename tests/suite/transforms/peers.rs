@@ -1,4 +1,4 @@
-//! Results compared with those of torchvision, in `tests/data/transforms`, and of Pillow.
+//! Results of transforms, compared with those of torchvision in `tests/data/transforms`, and with Pillow's.
 
 use super::transformed;
 use crate::support::python::{Python, stdout_of};
@@ -35,7 +35,7 @@ fn filter(json: &Json) -> Filter {
     }
 }
 
-/// The result of a case.
+/// The result of this crate for a case.
 fn ours(image: &Image, name: &str, parameters: &Json) -> Image {
     let (name, parameters) = (name.to_owned(), parameters.clone());
     let step = move |frame: &mut Frame<'_>, rng: &mut Rng| {
@@ -114,9 +114,11 @@ fn ours(image: &Image, name: &str, parameters: &Json) -> Image {
     transformed(image, step, &mut Rng::new(0, 0, 0))
 }
 
-/// Allowed differences: of each value, and the share of pixels that may differ completely.
+/// How much results may differ: each value by `by`, except for a share of `others` of the pixels, which may
+/// differ completely.
 ///
-/// Rounding decides which pixel is taken where the position is exactly between two.
+/// A pixel may differ completely where its source position is exactly between two pixels: rounding then
+/// decides which one is taken.
 #[derive(Clone, Copy)]
 struct Tolerance {
     by: u8,
@@ -162,7 +164,7 @@ fn results_match_torchvision() {
             "posterize" | "solarize" | "invert" | "equalize" | "CenterCrop" | "TranslateX" | "TranslateY" => {
                 Tolerance::exact()
             }
-            // Here whole diagonals are exactly between two pixels.
+            // With this rotation, the positions of whole diagonals are exactly between two pixels.
             "rotate" if case[2][0] == -135.0 && case[2][1] == "Nearest" => Tolerance { by: 0, others: 0.12 },
             "rotate" | "ShearX" | "ShearY" if case[2][1] == "Nearest" => Tolerance { by: 0, others: 0.05 },
             _ => Tolerance { by: 1, others: 0.0 },
@@ -172,7 +174,7 @@ fn results_match_torchvision() {
     }
 }
 
-/// Compares with the results of `tests/scripts/warps.py`.
+/// Compares with at least `least` results of `tests/scripts/warps.py`.
 fn check_warps(golden: &Json, least: usize) {
     let pictures: Vec<Image> = golden["pictures"].as_array().unwrap().iter().map(picture).collect();
     let cases = golden["cases"].as_array().unwrap();
@@ -180,7 +182,8 @@ fn check_warps(golden: &Json, least: usize) {
     for case in cases {
         let (image, name) = (&pictures[case[0].as_u64().unwrap() as usize], case[1].as_str().unwrap());
         let tolerance = match name {
-            // torchvision calculates positions in `f32`, and solves the equations of a perspective in it.
+            // torchvision computes positions in `f32`, and also solves the equations of a perspective in
+            // `f32`.
             "affine" | "expand" => Tolerance { by: 1, others: 0.03 },
             "perspective" => Tolerance { by: 1, others: 0.1 },
             "gaussian_blur" => Tolerance { by: 1, others: 0.0 },
@@ -198,7 +201,7 @@ fn warps_borders_and_blurs_match_torchvision() {
 
 #[test]
 #[ignore = "needs torchvision, see .ci/torchvision, in SHARDSTREAM_TEST_TORCHVISION"]
-fn any_parameters_give_what_torchvision_gives() {
+fn random_parameters_match_torchvision() {
     let python = std::env::var("SHARDSTREAM_TEST_TORCHVISION").expect("SHARDSTREAM_TEST_TORCHVISION");
     for seed in 2..4 {
         let script = root().join("tests/scripts/warps.py");
@@ -207,7 +210,7 @@ fn any_parameters_give_what_torchvision_gives() {
     }
 }
 
-/// Noise, and a smooth image.
+/// A noisy and a smooth image.
 fn pictures() -> Vec<Image> {
     let noise = noise(61 * 47 * 3);
     let smooth: Vec<u8> = (0..64 * 48)
@@ -270,8 +273,8 @@ fn results_match_pillow() {
             | "TranslateY" => Tolerance::exact(),
             // Pillow rounds positions to 1/65536 of a pixel.
             "rotate" | "ShearX" | "ShearY" => Tolerance { by: 0, others: 0.02 },
-            // Values beyond 0 or 255 are clipped after the first of the two directions, and we begin with the
-            // other one.
+            // A resize has two passes, and values beyond 0 or 255 are clipped after the first. Pillow begins
+            // with the other direction.
             "Resize" if case[0] != 1 && (case[2][6] == "Bicubic" || case[2][6] == "Lanczos") => {
                 Tolerance { by: 48, others: 0.0 }
             }

@@ -1,14 +1,15 @@
-//! The blocks of Rust of a Markdown page as functions, without the lines that rustdoc hides.
+//! Turns the Rust blocks of a Markdown page into functions, without the lines that rustdoc hides.
 //!
-//! The modules are files whose lines have the numbers of the page's lines, so that an error of the compiler
-//! at `guide.rs:123` is in `guide.md:123`.
+//! Each page becomes a module file with the same line numbers, so that a compiler error at `guide.rs:123` is
+//! in line 123 of `guide.md`.
 
 use proc_macro::TokenStream;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// `pages!("README.md" "docs/guide.md")`: a module for each page, and the constant `PAGES` with their names.
+/// `pages!("README.md" "docs/guide.md")` makes a module for each page, and the constant `PAGES` with the
+/// pages' names.
 #[proc_macro]
 pub fn pages(names: TokenStream) -> TokenStream {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
@@ -24,21 +25,21 @@ pub fn pages(names: TokenStream) -> TokenStream {
         let module = module.replace('-', "_");
         let file = folder.join(format!("{module}.rs"));
         write_if_changed(&file, &functions(&text));
-        // `include_str` has the page read again when it changes.
+        // `include_str` makes the compiler read the page again when it changes.
         writeln!(modules, "#[path = {file:?}] mod {module}; const _: &str = include_str!({page:?});")
             .expect("text can be written");
     }
     modules.parse().expect("these are modules")
 }
 
-/// Does not touch a file of the same content, which would be compiled again.
+/// Leaves a file of the same content untouched: cargo would compile a newer file again.
 fn write_if_changed(file: &Path, text: &str) {
     if fs::read_to_string(file).ok().as_deref() != Some(text) {
         fs::write(file, text).expect("the build folder is writable");
     }
 }
 
-/// A function for each block that is not marked `ignore`, and empty lines for all other lines of the page.
+/// A function for each block that is not marked `ignore`, and an empty line for each other line of the page.
 fn functions(page: &str) -> String {
     let mut out = String::new();
     let mut lines = page.lines().enumerate();

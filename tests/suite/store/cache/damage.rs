@@ -1,4 +1,4 @@
-//! Damaged files of the cache: every way of reading them gives the right bytes, or an error.
+//! Damaged files in the cache: every way of reading them returns the right bytes, or an error.
 
 use super::{CacheFixture, URL};
 use crate::store::conformance::read_range;
@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 
 /// Number of bytes under one checksum.
 const PIECE: usize = 64 << 10;
-/// A whole piece and part of one.
+/// A block has one whole piece and part of another.
 const BLOCK: usize = 100_000;
-/// Two whole blocks and part of one.
+/// The object has two whole blocks and part of another.
 const LENGTH: usize = 2 * BLOCK + 80_000;
-/// Number of requests that fetch a block.
+/// Number of requests that fetching a block takes.
 const REQUESTS: usize = 2;
 
-/// A large object in the cache, and the files of its blocks.
+/// An object of three blocks in the cache, and the file and content of each block.
 fn large() -> (CacheFixture, Vec<(PathBuf, Vec<u8>)>) {
     let mut fixture = CacheFixture::of(LENGTH, BLOCK, |cache| cache.revalidate(false));
     fixture.store = fixture.source.builder(&fixture.cache).range_size(50_000).build().unwrap();
@@ -28,19 +28,19 @@ fn large() -> (CacheFixture, Vec<(PathBuf, Vec<u8>)>) {
     (fixture, blocks)
 }
 
-/// The fixture as in a new process, which has seen no damage yet.
+/// Opens the cache again, as a new process would: it has seen no damage yet.
 fn as_new_process(fixture: CacheFixture) -> CacheFixture {
     let mut fixture = fixture.again();
     fixture.store = fixture.source.builder(&fixture.cache).range_size(50_000).build().unwrap();
     fixture
 }
 
-/// The bytes of the object in a block.
+/// The range of the object that block `number` holds.
 fn range_of(number: usize) -> Range<usize> {
     number * BLOCK..((number + 1) * BLOCK).min(LENGTH)
 }
 
-/// Offset of the block in its file.
+/// The offset in a block's file at which the block's bytes begin.
 fn begins(number: usize, file: &[u8]) -> usize {
     file.len() - range_of(number).len()
 }
@@ -51,7 +51,7 @@ fn flipped(sound: &[u8], at: usize) -> Vec<u8> {
     damaged
 }
 
-/// Ranges of the object with all sorts of bounds.
+/// Consecutive ranges of the object that end near the borders of pieces and blocks.
 fn parts() -> Vec<Range<usize>> {
     let ends = [
         10_000,
@@ -67,7 +67,7 @@ fn parts() -> Vec<Range<usize>> {
     std::iter::once(0).chain(ends).zip(ends).map(|(start, end)| start..end).collect()
 }
 
-/// Ways to read all of the object.
+/// Four ways to read the whole object.
 fn ways() -> [fn(&CacheFixture); 4] {
     let whole: fn(&CacheFixture) = CacheFixture::read;
     let parts: fn(&CacheFixture) = |fixture| parts().into_iter().for_each(|part| fixture.read_range(part));
@@ -91,8 +91,8 @@ fn ways() -> [fn(&CacheFixture); 4] {
     [whole, parts, backwards, stream]
 }
 
-/// Damages the file of a block and reads the object, in each way: the bytes must be right, only this block is
-/// fetched again, and its file is repaired.
+/// Damages a block's file and reads the object, in each of the four ways. The bytes must be right, only this
+/// block may be fetched again, and its file must be repaired.
 fn heals(
     mut fixture: CacheFixture,
     (path, sound): &(PathBuf, Vec<u8>),
@@ -126,7 +126,7 @@ fn a_flipped_bit_in_any_block_is_repaired() {
     }
 }
 
-/// The magic, the lengths and checksums, the fields of the document, and the spaces behind it.
+/// A bit in the magic, the lengths, the checksums, the document's fields, or the spaces after the document.
 #[test]
 fn a_flipped_bit_in_a_header_is_repaired() {
     let (mut fixture, blocks) = large();
@@ -139,7 +139,7 @@ fn a_flipped_bit_in_a_header_is_repaired() {
     }
 }
 
-/// Zeros as in preallocated files, or after a power failure.
+/// Zeros, as a preallocated file or a power failure leaves them.
 #[test]
 fn zeroed_parts_of_a_block_are_repaired() {
     let (mut fixture, blocks) = large();
@@ -171,7 +171,8 @@ fn files_of_the_wrong_length_are_repaired() {
     heals(fixture, block, "longer", &[&block.1[..], b"more"].concat());
 }
 
-/// A block in place of another, of another version, and of another object: each is sound by itself.
+/// The file of a block is replaced by that of another block, another version or another object. Each file is
+/// undamaged in itself.
 #[test]
 fn misplaced_blocks_are_repaired() {
     let (mut fixture, blocks) = large();
@@ -202,7 +203,7 @@ fn sound_pieces_are_read_without_a_request() {
     assert_eq!((fixture.source.requested(), fixture.cache.warning()), (vec![], None));
 }
 
-/// A file is damaged during a read, after some of its bytes were returned.
+/// A file is damaged after some of its bytes were returned to readers.
 #[test]
 fn damage_during_a_read_is_detected() {
     let mut fixture = CacheFixture::of(3 << 20, 3 << 20, |cache| cache.revalidate(false));
@@ -212,7 +213,7 @@ fn damage_during_a_read_is_detected() {
     let sound = fs::read(path).unwrap();
     let mut bodies = [0; 4].map(|_| fixture.store.open(URL).unwrap());
     let firsts: Vec<_> = bodies.iter_mut().map(|body| body.next().unwrap().unwrap()).collect();
-    // Written in place, so that open readers see the damaged file.
+    // Writes into the existing file, so that readers that have it open see the damage.
     fs::write(path, flipped(&sound, sound.len() - 1)).unwrap();
     fixture.source.requested();
     for (first, body) in firsts.iter().zip(bodies) {
@@ -233,7 +234,8 @@ fn assert_names_the_file(error: &Error, path: &Path) {
     assert!(shown.contains(path.to_str().unwrap()) && shown.contains(URL), "{shown}");
 }
 
-/// A disk that damages a block repeatedly cannot be trusted, and fetching it repeatedly costs money.
+/// If a block is damaged again after its repair, the disk is not to be trusted, and fetching the block each
+/// time would cost money.
 #[test]
 fn damage_that_returns_after_a_repair_is_an_error() {
     for range in [0..u64::MAX, 10..20_000, LENGTH as u64 - 10_000..LENGTH as u64] {
@@ -252,7 +254,7 @@ fn damage_that_returns_after_a_repair_is_an_error() {
                 || fixture.store.open_range(URL, range.clone(), &ObjectVersion::any()).unwrap().read_all();
             damage();
             if !cut && range.start == 10 {
-                // The part that is read may be sound.
+                // The bit is in the block's first piece; the range may be in another.
                 fs::write(path, flipped(sound, sound.len() - BLOCK + 20)).unwrap();
             }
             assert!(read().is_ok());
@@ -261,7 +263,7 @@ fn damage_that_returns_after_a_repair_is_an_error() {
             fs::write(path, &sound[..sound.len() / 2]).unwrap();
             assert_names_the_file(&read().unwrap_err(), path);
             fixture.cache.flush();
-            // The object is not lost: the block is fetched like one that was never cached.
+            // After the error, the block is fetched again as if it had never been cached.
             fixture.read();
             assert!(read().is_ok());
             assert!(fs::read(path).unwrap() == *sound);
@@ -269,7 +271,7 @@ fn damage_that_returns_after_a_repair_is_an_error() {
     }
 }
 
-/// Concurrent readers of the object meet the same damage, which counts once.
+/// Eight readers find the same damage at once. It counts as one, so none of them reports an error.
 #[test]
 fn damage_met_by_many_readers_is_counted_once() {
     let (fixture, blocks) = large();
@@ -321,7 +323,7 @@ fn a_damaged_block_never_passes_for_the_object() {
     }
 }
 
-/// Files are removed while the object is read, as another process does that needs the room.
+/// Files are removed while the object is read, as another process does to make room.
 #[test]
 fn blocks_that_are_evicted_during_a_read_are_fetched_again() {
     for changed in [false, true] {

@@ -1,6 +1,6 @@
-//! Buckets of one name on several servers, and in several accounts of one server, without revalidation.
+//! Buckets of the same name on several servers, or in several accounts of one server, without revalidation.
 //!
-//! The clients take their settings from the environment, so each read has its own process.
+//! The clients take their settings from environment variables, so each read has a process of its own.
 
 use crate::support::child::child;
 use crate::support::noise;
@@ -23,7 +23,7 @@ fn read_in_child() {
     println!("\nread {}", crc32c::crc32c(&content));
 }
 
-/// What a process reads that has these variables.
+/// The checksum that a process with these environment variables reads.
 fn checksum(directory: &Path, url: &str, variables: &[(&str, &str)]) -> u32 {
     let mut command = child(module_path!(), "read_in_child");
     for (name, _) in std::env::vars() {
@@ -40,7 +40,7 @@ fn checksum(directory: &Path, url: &str, variables: &[(&str, &str)]) -> u32 {
     sum.parse().unwrap()
 }
 
-/// A server with this object.
+/// A server that serves this content for every URL.
 fn server(content: Vec<u8>) -> Server {
     Server::start(move |request| Reply::object(request, &content, "\"v1\""))
 }

@@ -1,4 +1,4 @@
-//! A source whose bytes the test controls, and a cache directory in front of it.
+//! A source that the test controls, and a cache in front of it.
 
 use crate::store::conformance::small_ranges;
 use crate::support::noise;
@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub(super) const URL: &str = "test://d/0.tar";
-/// The range of a request for the version alone.
+/// The range of a request that only asks for the version.
 pub(super) const VERSION: Range<u64> = 0..1;
-/// Bytes of one block, unless a test says otherwise.
+/// Bytes per block, unless a test sets another size.
 pub(super) const BLOCK: usize = 1000;
 /// Bytes of one chunk.
 pub(super) const CHUNK: usize = 100;
@@ -34,9 +34,9 @@ pub(super) struct SourceState {
     pub(super) requested: Vec<(String, Range<u64>)>,
     /// Bytes from this offset on are withheld.
     pub(super) held: Option<u64>,
-    /// Bytes from this offset on fail.
+    /// Reading bytes from this offset on fails.
     pub(super) broken: Option<u64>,
-    /// An object whose requests fail.
+    /// Requests for this object fail.
     pub(super) failing: Option<String>,
     pub(super) checksum: Option<Checksum>,
     pub(super) place: String,
@@ -58,7 +58,7 @@ impl ControlledSource {
         self.0.lock().unwrap().held = from;
     }
 
-    /// Number of ranges requested since the last call, without requests for the version alone.
+    /// Number of ranges that were requested since the last call, without requests for the version alone.
     pub(super) fn bodies(&self) -> usize {
         self.requested().into_iter().filter(|range| *range != VERSION).count()
     }
@@ -167,20 +167,20 @@ impl CacheFixture {
         files(self.directory.path())
     }
 
-    /// The same fixture with another cache in the directory, as in another process.
+    /// Opens the directory with a new cache, as another process would.
     pub(super) fn again(self) -> Self {
         let cache = Cache::builder(self.directory.path()).revalidate(false).block_size(self.block as u64);
         let cache = cache.build().unwrap();
         CacheFixture { store: self.source.store(&cache), cache, ..self }
     }
 
-    /// Reads the whole object correctly, so that all its blocks are in the directory.
+    /// Reads the whole object, checks its bytes, and waits until all blocks are in the directory.
     pub(super) fn read(&self) {
         assert!(self.store.open(URL).unwrap().read_all().unwrap() == self.content);
         self.cache.flush();
     }
 
-    /// Reads a range correctly, and waits for its blocks.
+    /// Reads a range, checks its bytes, and waits until its blocks are in the directory.
     pub(super) fn read_range(&self, range: Range<usize>) {
         let body =
             self.store.open_range(URL, range.start as u64..range.end as u64, &ObjectVersion::any()).unwrap();
@@ -189,7 +189,7 @@ impl CacheFixture {
         self.cache.flush();
     }
 
-    /// The files of all blocks of the one object in the directory, in order.
+    /// The files of all blocks in the directory, in order. There must be one object only.
     pub(super) fn blocks(&self) -> Vec<PathBuf> {
         let mut files = self.files();
         assert!(files.iter().all(|path| path.extension().is_some_and(|kind| kind == "block")), "{files:?}");
@@ -207,7 +207,7 @@ fn number(path: &Path) -> usize {
     path.file_stem().unwrap().to_str().unwrap().split_once('-').unwrap().1.parse().unwrap()
 }
 
-/// All files under a directory.
+/// All files below a directory.
 pub(super) fn files(directory: &Path) -> Vec<PathBuf> {
     let under = |path: PathBuf| if path.is_dir() { files(&path) } else { vec![path] };
     let mut files: Vec<_> =

@@ -1,4 +1,4 @@
-//! A cache on a file system that is too small for it.
+//! A cache on a file system that is too small for the object.
 
 use super::fixture::{ControlledSource, URL, files};
 use crate::support::noise;
@@ -6,11 +6,11 @@ use shardstream::store::Cache;
 use std::path::Path;
 use std::process::Command;
 
-/// A small file system in memory, mounted at a directory until this is dropped.
+/// A small file system in memory. It is mounted at a directory and unmounted when this is dropped.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// `None` if nothing may be mounted here.
+    /// Mounts the file system; `None` if this process may not mount one.
     fn mount(bytes: usize) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let options = format!("size={bytes}");
@@ -63,14 +63,14 @@ fn readers_continue_when_the_disk_is_full() {
     assert!(warning.contains("No space left on device"), "{warning}");
     let left = files(disk.path());
     assert!(!left.is_empty() && left.iter().all(|file| file.extension().unwrap() == "block"), "{left:?}");
-    // Another process finds what had room, and the rest at the source.
+    // Another process finds the blocks that fitted in the cache, and requests the others.
     let second = cache();
     let again = source.store(&second);
     assert!(again.open(URL).unwrap().read_all().unwrap() == content);
     let report = again.report().total();
     assert!(report.cached > 100_000 && report.cached < 200_000, "{report}");
     second.flush();
-    // Where there is room again, the rest is kept as far as it goes.
+    // Once there is room again, blocks are cached as usual.
     std::fs::remove_dir_all(disk.path().join("cache")).unwrap();
     let short = &content[..100_000];
     source.put(URL, short, Some("v2"));

@@ -38,7 +38,7 @@ impl Source for Late {
     }
 }
 
-/// Both for the reader that fills the cache, and for one that revalidates an entry.
+/// The first reader fills the cache, and the second revalidates its entry.
 #[test]
 fn the_wait_for_a_first_response_is_counted_once() {
     let (directory, time) = (tempfile::tempdir().unwrap(), Duration::from_millis(150));
@@ -68,7 +68,7 @@ fn conformance() {
     }
 }
 
-/// The size of all files, including partial ones.
+/// The total size of all files, including partial ones.
 fn taken(directory: &Path) -> u64 {
     files(directory).iter().filter_map(|path| Some(path.metadata().ok()?.len())).sum()
 }
@@ -103,7 +103,7 @@ fn without_revalidation_a_cached_object_needs_no_request() {
     assert!(body.next().unwrap().is_ok());
     assert!(body.object().unwrap().is_identical(&stat));
     assert_eq!(fixture.source.requested(), []);
-    // As in another process, later.
+    // Opens the cache again, as a later process would.
     let fixture = fixture.again();
     fixture.read();
     assert_eq!(fixture.source.requested(), []);
@@ -136,7 +136,7 @@ fn versions_are_never_mixed_within_a_read() {
     let mut found = body.next().unwrap().unwrap().to_vec();
     let after = noise(4501)[1..].to_vec();
     fixture.source.put(URL, &after, Some("v2"));
-    // The object is requested while another version of it is being fetched.
+    // A new version of the object is requested while the old one is still being fetched.
     let mut second = fixture.store.open(URL).unwrap();
     let other = second.next().unwrap().unwrap();
     assert!(after.starts_with(&other));
@@ -177,7 +177,8 @@ fn concurrent_threads_share_the_blocks() {
     assert_eq!(fixture.source.bodies(), 0);
 }
 
-/// Two bodies of each of two objects, in one thread, so that none may wait for another.
+/// Reads two bodies of each of two objects in turns. All are in one thread, so a body that waited for another
+/// would wait for ever.
 #[test]
 fn bodies_can_be_read_alternately() {
     let fixture = CacheFixture::with(|cache| cache.max_bytes(6000));
@@ -249,7 +250,7 @@ fn foreign_files_in_the_directory_do_no_harm() {
     fixture.cache.flush();
     let theirs = fixture.files().into_iter().filter(|path| !blocks.contains(path)).collect::<Vec<_>>();
 
-    // Blocks under the names of others, files and directories of other names, and partial files.
+    // A block under another block's name, files and directories with unknown names, and a partial file.
     fs::copy(&blocks[0], &theirs[0]).unwrap();
     let home = theirs[0].parent().unwrap();
     fs::write(fixture.directory.path().join("notes.txt"), "mine").unwrap();
@@ -264,7 +265,7 @@ fn foreign_files_in_the_directory_do_no_harm() {
     let warning = fixture.cache.warning().unwrap();
     assert!(warning.contains(theirs[0].to_str().unwrap()), "{warning}");
 
-    // Files that nobody writes any more are removed, and those of others never.
+    // An old partial file is removed. Files that the cache did not write are never removed.
     let old = std::time::SystemTime::now() - Duration::from_secs(1000);
     fs::File::options().write(true).open(&partial).unwrap().set_modified(old).unwrap();
     Cache::builder(fixture.directory.path()).max_bytes(20_000).build().unwrap();
@@ -298,7 +299,7 @@ fn the_least_recently_used_blocks_are_evicted() {
         requests
     };
     assert_eq!((read("b"), read("c"), read("a")), (5, 5, 0));
-    // "b" was read before "c" and "a".
+    // "b" is the least recently used object, so its blocks are evicted.
     assert_eq!(read("d"), 5);
     assert_eq!((read("c"), read("a"), read("d")), (0, 0, 0));
     assert_eq!(read("b"), 5);
@@ -400,8 +401,8 @@ fn all_readers_learn_of_a_wrong_checksum() {
     }
 }
 
-/// A process that ends behind the last byte has not compared the checksum. Then the last block is missing,
-/// and the next reader asks for it.
+/// The checksum is compared after the last byte. A process that ends before that leaves the last block out of
+/// the cache, so the next reader requests it.
 #[test]
 fn the_last_block_is_kept_when_the_checksum_has_matched() {
     let fixture = CacheFixture::new();
@@ -446,7 +447,7 @@ fn a_fault_reaches_all_readers_and_leaves_whole_blocks() {
     assert_eq!(fixture.files().len(), 5);
 }
 
-/// Objects of private buckets must not be readable by other users.
+/// The cache may hold objects of private buckets, so other users must not be able to read it.
 #[cfg(unix)]
 #[test]
 fn only_the_owner_can_read_the_cache() {
@@ -457,14 +458,14 @@ fn only_the_owner_can_read_the_cache() {
     let cache = Cache::builder(&path).build().unwrap();
     assert_eq!(mode(&path), 0o700);
     let source = ControlledSource::of(&noise(4500));
-    // A directory that was made to be shared keeps its mode, and what is in it is still private.
+    // An existing directory keeps its mode. The files that the cache writes in it are private.
     let shared = directory.path().join("shared");
     fs::create_dir(&shared).unwrap();
     fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
     let in_shared = Cache::builder(&shared).build().unwrap();
     for (cache, path) in [(cache, &path), (in_shared, &shared)] {
         assert!(source.store(&cache).open(URL).unwrap().read_all().is_ok());
-        // The salt is made for a URL with a secret.
+        // For a URL with a secret, the cache also writes a salt.
         let with_secret = "test://me:s3cret@d/0.tar";
         source.put(with_secret, b"content", Some("v1"));
         assert!(source.store(&cache).open(with_secret).unwrap().read_all().is_ok());

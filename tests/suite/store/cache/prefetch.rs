@@ -1,4 +1,4 @@
-//! Shards that are fetched into the cache before their streams come to them.
+//! Shards that are fetched into the cache before their streams reach them.
 
 use super::fixture::{ControlledSource, VERSION, files};
 use crate::store::conformance::small_ranges;
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 const SHARDS: usize = 6;
 const SAMPLES: usize = 20;
 const BLOCK: u64 = 5000;
-/// Memory for bytes that are requested and not read.
+/// Memory for bytes that were requested and not read yet.
 const MEMORY: u64 = 20_000;
-/// Time for requests that should not come.
+/// How long to wait for requests that should not be made.
 const REST: Duration = Duration::from_millis(300);
 
 fn url(shard: usize) -> String {
@@ -27,7 +27,7 @@ fn sample(number: usize) -> Sample {
     Sample::new(format!("{number:03}")).with("bin", noise(2000 + number % 7 * 300))
 }
 
-/// A source of shards, a cache that prefetches, and a budget whose memory has no room for a whole shard.
+/// A source of shards, a cache that prefetches, and a budget with less memory than a whole shard.
 struct PrefetchFixture {
     directory: tempfile::TempDir,
     source: Arc<ControlledSource>,
@@ -113,11 +113,12 @@ fn all() -> Vec<Sample> {
     (0..SHARDS * SAMPLES).map(sample).collect()
 }
 
-/// A consumer takes one sample and computes; then the others come from the disk, in the same order.
+/// The consumer takes one sample and pauses. The samples after it are then read from the disk, in the same
+/// order.
 #[test]
 fn a_slow_consumer_finds_the_next_shards_in_the_cache() -> Result<()> {
     for asynchronous in [false, true] {
-        // No more than what the reader waits for has room.
+        // The memory has only room for the bytes that the reader waits for.
         let fixture = PrefetchFixture::with_memory(1, |cache| cache);
         let mut reader = fixture.dataset().read(0, 0);
         let mut read = vec![reader.next().unwrap()?];
@@ -141,7 +142,7 @@ fn a_slow_consumer_finds_the_next_shards_in_the_cache() -> Result<()> {
         let requested = fixture.requested();
         assert!(requested.iter().all(|requested| *requested == url(0)), "{requested:?}");
         let total = fixture.report().total();
-        // The last block may have been written just before its reader came.
+        // The last block may have been written just before its reader arrived, which doesn't count as a hit.
         assert!(total.cached >= fixture.bytes_behind_the_first(), "{total}");
         assert!(total.prefetch_hits + BLOCK >= fixture.bytes_behind_the_first(), "{total}");
         assert!(total.to_string().contains("MB prefetched, of which"), "{total}");
@@ -150,9 +151,9 @@ fn a_slow_consumer_finds_the_next_shards_in_the_cache() -> Result<()> {
     Ok(())
 }
 
-/// A part of an empty object has no byte, however often it is requested.
+/// A request for an empty object returns no bytes, so prefetching must not wait for some.
 #[test]
-fn an_empty_shard_does_not_hold_up_those_behind_it() -> Result<()> {
+fn an_empty_shard_does_not_stop_prefetching() -> Result<()> {
     let fixture = PrefetchFixture::with_memory(1, |cache| cache);
     fixture.source.put(&url(1), &[], Some("v1"));
     let mut reader = fixture.dataset().read(0, 0);
@@ -165,7 +166,7 @@ fn an_empty_shard_does_not_hold_up_those_behind_it() -> Result<()> {
     Ok(())
 }
 
-/// The slices of several streams, with an index.
+/// Several streams read slices of the shards, with an index.
 #[test]
 fn slices_are_prefetched_in_whole_blocks() -> Result<()> {
     let fixture = PrefetchFixture::new(|cache| cache.revalidate(true));
@@ -189,14 +190,14 @@ fn slices_are_prefetched_in_whole_blocks() -> Result<()> {
 }
 
 #[test]
-fn at_most_as_much_is_prefetched_as_was_set() -> Result<()> {
+fn prefetching_stops_at_its_limit() -> Result<()> {
     let fixture = PrefetchFixture::with_memory(1, |cache| cache.prefetch(3 * BLOCK));
     let mut reader = fixture.dataset().read(0, 0);
     let mut read = vec![reader.next().unwrap()?];
     fixture.wait_until(|| fixture.blocks(1..SHARDS) == 3);
     std::thread::sleep(REST);
     assert_eq!(fixture.blocks(1..SHARDS), 3);
-    // What was read makes room for more.
+    // Reading a prefetched shard makes room for further blocks.
     while read.len() < SAMPLES + 2 {
         read.push(reader.next().unwrap()?);
     }
@@ -208,7 +209,7 @@ fn at_most_as_much_is_prefetched_as_was_set() -> Result<()> {
     Ok(())
 }
 
-/// A reader waits for bytes that do not come, or has a request in flight.
+/// While a reader waits for bytes or has a request in flight, nothing is prefetched.
 #[test]
 fn nothing_is_prefetched_while_the_link_is_busy() -> Result<()> {
     let fixture = PrefetchFixture::new(|cache| cache);
@@ -216,7 +217,7 @@ fn nothing_is_prefetched_while_the_link_is_busy() -> Result<()> {
     let reader = fixture.dataset().read(0, 0);
     let reading = std::thread::spawn(move || reader.collect::<Result<Vec<_>>>());
     fixture.wait_until(|| !fixture.store.requests().is_empty());
-    // Time for a request of the prefetch that should not come.
+    // Waits for a prefetch request that should not be made.
     std::thread::sleep(REST);
     let total = fixture.report().total();
     assert_eq!((total.prefetched, files(fixture.directory.path()).len()), (0, 0));
@@ -225,7 +226,7 @@ fn nothing_is_prefetched_while_the_link_is_busy() -> Result<()> {
     Ok(())
 }
 
-/// What is there stays, and nothing is requested that could not be kept.
+/// Nothing is evicted for prefetched blocks, and nothing is requested that would not fit.
 #[test]
 fn nothing_is_prefetched_into_a_full_cache() -> Result<()> {
     let fixture = PrefetchFixture::with_memory(1, |cache| cache.max_bytes(2 * (BLOCK + 1500)));
@@ -278,7 +279,7 @@ fn streams_that_keep_their_shards_request_nothing_after_an_epoch_that_was_prefet
 }
 
 #[test]
-fn a_job_is_restored_with_what_was_prefetched() -> Result<()> {
+fn a_restored_job_reads_the_prefetched_shards() -> Result<()> {
     let loader = |fixture: &PrefetchFixture| {
         let dataset = fixture.dataset_with(|dataset| dataset.shuffle_shards(true).streams(2));
         Loader::builder(dataset).shuffle(15).batch(8).threads(2).build()
@@ -313,8 +314,8 @@ fn a_job_is_restored_with_what_was_prefetched() -> Result<()> {
 #[test]
 fn prefetching_ends_when_the_reader_is_dropped() -> Result<()> {
     let fixture = PrefetchFixture::new(|cache| cache);
-    // More than the reader requests by itself. Bytes behind these are withheld: the requests of the prefetch
-    // do not end by themselves.
+    // The reader by itself requests fewer bytes than this. Bytes after this offset are withheld, so that a
+    // prefetch request for them does not end by itself.
     fixture.source.hold(Some(30_000));
     let mut reader = fixture.dataset().read(0, 0);
     reader.next().unwrap()?;
@@ -332,7 +333,7 @@ fn prefetching_ends_when_the_reader_is_dropped() -> Result<()> {
     Ok(())
 }
 
-/// A shard whose requests fail while it is prefetched, and not when it is read.
+/// Requests for a shard fail during prefetching, but not when the shard is read.
 #[test]
 fn a_shard_that_cannot_be_prefetched_is_a_warning() -> Result<()> {
     let fixture = PrefetchFixture::new(|cache| cache);

@@ -1,4 +1,5 @@
-//! Parts of objects, places and versions: which blocks are read from the directory, and what is requested.
+//! Ranges of objects, versions, and sources of the same name: which blocks are read from the directory, and
+//! what is requested.
 
 use super::fixture::{CacheFixture, ControlledSource, URL, VERSION};
 use crate::store::conformance::{read, small_ranges};
@@ -27,7 +28,7 @@ fn a_range_is_read_and_kept_in_whole_blocks() {
     fixture.read_range(1500..2600);
     assert_eq!(sorted(fixture.source.requested()), [1000..2000, 2000..3000]);
     assert_eq!(fixture.numbers(), [1, 2]);
-    // Its neighbour needs only what is not there.
+    // The next range only requests the block that is missing.
     fixture.read_range(2600..3400);
     assert_only(fixture.source.requested(), 3000..4000);
     fixture.read_range(1000..4000);
@@ -41,9 +42,9 @@ fn a_range_is_read_and_kept_in_whole_blocks() {
     assert_eq!((fixture.source.requested(), fixture.cache.warning()), (vec![], None));
 }
 
-/// As for `stat`: the block would take longer than the request.
+/// Fetching the whole block would take longer than the short request, for example that of `stat`.
 #[test]
-fn a_short_range_is_requested_as_it_is() {
+fn a_short_range_is_requested_without_the_rest_of_its_block() {
     for revalidate in [false, true] {
         let fixture = CacheFixture::with(|cache| cache.revalidate(revalidate));
         fixture.read_range(2010..2050);
@@ -53,7 +54,7 @@ fn a_short_range_is_requested_as_it_is() {
         fixture.source.requested();
         fixture.read_range(2010..2050);
         match revalidate {
-            // There is no request for the version before that for the bytes.
+            // The range is requested at once, without a request for the version before it.
             true => assert_only(fixture.source.requested(), 2010..2050),
             false => assert_eq!(fixture.source.requested(), []),
         }
@@ -61,7 +62,7 @@ fn a_short_range_is_requested_as_it_is() {
 }
 
 #[test]
-fn a_short_range_that_is_opened_ahead_is_requested_as_it_is() {
+fn a_short_range_that_is_opened_ahead_is_requested_without_the_rest_of_its_block() {
     for prefetch in [0, 1 << 20] {
         let fixture = CacheFixture::with(|cache| cache.revalidate(false).prefetch(prefetch));
         let mut body = fixture.store.open_range(URL, 2010..2050, &ObjectVersion::any()).unwrap();
@@ -76,9 +77,10 @@ fn a_short_range_that_is_opened_ahead_is_requested_as_it_is() {
     }
 }
 
-/// Several runs of missing blocks: each is fetched once, whatever lies between them.
+/// Several runs of blocks are missing. Each run is fetched once, and the blocks between are read from the
+/// directory.
 #[test]
-fn what_is_missing_is_fetched_between_what_is_there() {
+fn each_run_of_missing_blocks_is_fetched_once() {
     let mut fixture = CacheFixture::of(40_000, 1000, |cache| cache.revalidate(false));
     fixture.read_range(0..1);
     for start in (0..40_000).step_by(4000) {
@@ -94,7 +96,7 @@ fn what_is_missing_is_fetched_between_what_is_there() {
     assert_eq!(fixture.source.requested(), []);
 }
 
-/// Blocks of an earlier version that is not whole: a reader gets one version or the other.
+/// The cache has some blocks of an earlier version. A read returns the bytes of one version only.
 #[test]
 fn blocks_of_two_versions_are_never_joined() {
     for (range, revalidate) in [(0..4500, true), (0..4500, false), (1500..2600, true), (1500..2600, false)] {
@@ -111,7 +113,7 @@ fn blocks_of_two_versions_are_never_joined() {
         };
         match read() {
             Ok(bytes) => assert!(bytes == after[range.clone()]),
-            // The first block was returned before the others were requested.
+            // A cached block was returned before the response revealed the new version.
             Err(error) => assert!(matches!(error.kind(), ErrorKind::Changed { .. }) && !revalidate),
         }
         fixture.cache.flush();
@@ -123,7 +125,7 @@ fn blocks_of_two_versions_are_never_joined() {
     }
 }
 
-/// Two servers, or two accounts of one, may have other objects under one URL.
+/// Two servers, or two accounts of a server, may have different objects under one URL.
 #[test]
 fn sources_of_different_places_share_nothing() {
     let mut one = CacheFixture::with(|cache| cache.revalidate(false));
@@ -135,7 +137,7 @@ fn sources_of_different_places_share_nothing() {
     assert!(store.open(URL).unwrap().read_all().unwrap() == noise(9000)[4500..]);
     one.cache.flush();
     assert_eq!(one.files().len(), 10);
-    // Nor does an earlier process of the other place.
+    // The same holds for a later process.
     one = one.again();
     one.source.requested();
     one.read();
@@ -159,7 +161,7 @@ fn blocks_are_not_shared_between_sizes() {
     assert_eq!(fixture.source.requested(), []);
 }
 
-/// The set-up that the pages recommend: an index, and several streams that read slices of the shards.
+/// The setup that the documentation recommends: an index, and several streams that read slices.
 #[test]
 fn a_second_epoch_with_an_index_and_several_streams_requests_nothing() -> Result<()> {
     let directory = tempfile::tempdir().unwrap();
@@ -209,7 +211,7 @@ fn a_second_epoch_with_an_index_and_several_streams_requests_nothing() -> Result
     Ok(())
 }
 
-/// 8 nodes with a cache each, over 5 epochs, with whole shards and with slices.
+/// Eight nodes, each with its own cache, over five epochs; with whole shards and with slices.
 #[test]
 fn nodes_whose_streams_keep_their_shards_request_nothing_after_the_first_epoch() -> Result<()> {
     let memory = Arc::new(InMemory::new());
@@ -259,9 +261,9 @@ fn nodes_whose_streams_keep_their_shards_request_nothing_after_the_first_epoch()
     Ok(())
 }
 
-/// Two fifths of what a node reads have room in its cache.
+/// The cache has room for two fifths of the bytes that a node reads.
 #[test]
-fn a_cache_that_is_too_small_finds_as_much_as_it_holds_in_each_epoch() -> Result<()> {
+fn a_cache_that_is_too_small_has_hits_in_every_epoch() -> Result<()> {
     let memory = Arc::new(InMemory::new());
     let plain = small_ranges().with_object_store("mem://", Arc::clone(&memory) as _).build()?;
     let mut bytes = 0;
@@ -277,7 +279,7 @@ fn a_cache_that_is_too_small_finds_as_much_as_it_holds_in_each_epoch() -> Result
         let directory = tempfile::tempdir().unwrap();
         let mut rates = Vec::new();
         for epoch in 0..6 {
-            // The job is restarted after each second epoch.
+            // The job is restarted after every second epoch.
             let cache = Cache::builder(directory.path()).block_size(2000).max_bytes(bytes * 2 / 5);
             let cache = cache.revalidate(false).build()?;
             for epoch in [2 * epoch, 2 * epoch + 1] {
@@ -291,7 +293,7 @@ fn a_cache_that_is_too_small_finds_as_much_as_it_holds_in_each_epoch() -> Result
             }
             assert_eq!(cache.warning(), None);
         }
-        // Headers, and blocks at the ends of shards, take some of the room.
+        // The headers of files, and blocks at the ends of shards, take some of the room.
         assert!(rates[0] == 0.0 && rates[1] > 0.2 && rates[1] < 0.4, "{rates:?}");
         assert!(rates[2..].iter().all(|rate| *rate > 0.6 * rates[1] && *rate < 0.4), "{rates:?}");
         let unbroken = rates.iter().skip(1).step_by(2);
@@ -300,7 +302,7 @@ fn a_cache_that_is_too_small_finds_as_much_as_it_holds_in_each_epoch() -> Result
     Ok(())
 }
 
-/// Without an index, the version is asked for, and nothing else.
+/// Without an index, only the version is requested.
 #[test]
 fn revalidation_requests_no_bytes_of_slices() {
     let fixture = CacheFixture::new();

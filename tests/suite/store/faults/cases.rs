@@ -7,19 +7,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Bytes per request: a shard has several ranges.
+/// Bytes per request, so that a shard takes several ranges.
 pub(super) const RANGE: usize = 2000;
-/// Longest silence of a response: so short that a busy machine may exceed it too, and retries.
+/// The longest silence within a response. It is short, so a busy machine may exceed it too; the client then
+/// retries.
 pub(super) const STALL: Duration = Duration::from_millis(500);
 
-/// The original shard (0) and the changed one (1), which differ in every sample.
+/// The original shard (version 0) or the changed one (version 1). They differ in every sample.
 pub(super) fn shard(version: usize) -> Vec<u8> {
     let sample = |n: usize| {
         let sample = Sample::new(format!("{n:03}")).with("bin", noise(300 + 200 * n + version));
         if n == 2 { sample } else { sample.with("cls", (10 * n + version) as i64) }
     };
     let mut shard = archive(&[sample(0), sample(1), sample(2)]);
-    // Removes the padding of the last record behind the end marker.
+    // Leaves out the padding after the end marker.
     let end = shard.iter().rposition(|byte| *byte != 0).unwrap_or_default();
     shard.truncate((end + 1).next_multiple_of(512) + 1024);
     shard
@@ -34,7 +35,7 @@ const REFUSED: Kinds = |kind| matches!(kind, ErrorKind::Store(_));
 const CHANGED: Kinds = |kind| matches!(kind, ErrorKind::Changed { .. });
 const TRUNCATED: Kinds = |kind| matches!(kind, ErrorKind::Truncated { .. });
 
-/// The expected result of a case.
+/// The expected result of reading a case.
 #[derive(Clone, Copy)]
 pub(super) enum Expected {
     Samples,
@@ -45,7 +46,7 @@ pub(super) enum Expected {
 
 use Expected::{Either, Samples};
 
-/// Makes the reply from the request and the number of earlier requests for the same object.
+/// Makes the reply to a request, given the number of earlier requests for the same object.
 type Answer = Box<dyn Fn(&Request, usize) -> Reply + Send + Sync>;
 
 pub(super) struct Case {
@@ -70,18 +71,19 @@ fn honest(request: &Request, content: &[u8]) -> Reply {
     Reply::object(request, content, &tag(0))
 }
 
-/// Removes everything that identifies a version.
+/// A reply without anything that identifies a version.
 fn unversioned(request: &Request, content: &[u8]) -> Reply {
     honest(request, content).without("ETag").without("Last-Modified")
 }
 
-/// Cuts a response before byte `at` of the object, if it contains that byte.
+/// Cuts a reply just before byte `at` of the object, if the reply contains that byte.
 fn cut(reply: Reply, request: &Request, at: usize) -> Option<Reply> {
     let start = if reply.status == 206 { request.range()?.0 } else { 0 };
     (start..start + reply.body.len()).contains(&at).then(|| reply.cut(at - start))
 }
 
-/// Cuts the first response that contains byte `at` before it; a third of the cuts are TCP resets.
+/// Cuts the first response that contains byte `at`, just before that byte. A third of the cuts are TCP
+/// resets.
 fn cut_once(
     name: String,
     expected: Expected,
@@ -100,8 +102,8 @@ fn cut_once(
     })
 }
 
-/// The offsets at which responses are cut: all where the environment asks for many cases, otherwise those
-/// around the borders of blocks and requests and one in seven.
+/// The offsets at which responses are cut. If `SHARDSTREAM_CASES` is set, all offsets; otherwise one in seven
+/// and those next to the borders of blocks and requests.
 fn places(length: usize) -> impl Iterator<Item = usize> {
     let all = std::env::var_os("SHARDSTREAM_CASES").is_some();
     let border = |at: usize, of: usize| (at + 1) % of < 3;
@@ -114,7 +116,7 @@ fn cuts() -> Vec<Case> {
     places(content.len()).map(cut).collect()
 }
 
-/// Without a version, nothing proves that the rest belongs to the same object.
+/// Without a version, nothing shows that the rest belongs to the same object.
 fn cuts_without_version() -> Vec<Case> {
     let content = shard(0);
     let expected = Either(|kind| PASSING(kind) || REFUSED(kind));
@@ -122,7 +124,7 @@ fn cuts_without_version() -> Vec<Case> {
     places(content.len()).map(cut).collect()
 }
 
-/// Bodies of unknown length, so that a truncated one may look complete.
+/// Bodies without a length, so that a truncated body may look complete.
 fn cuts_without_length() -> Vec<Case> {
     let expected = Either(|kind| PASSING(kind) || REFUSED(kind) || TRUNCATED(kind));
     let framings = [Framing::Chunked, Framing::Close].into_iter();
@@ -136,7 +138,7 @@ fn cuts_without_length() -> Vec<Case> {
     cases.map(cut).collect()
 }
 
-/// Ranges other than the requested ones; a client may request the whole object instead.
+/// Responses with another range than the requested one. The client may then request the whole object instead.
 fn lies() -> Vec<Case> {
     let mut cases = Vec::new();
     for from in 0..3 {
@@ -200,7 +202,7 @@ fn changes() -> Vec<Case> {
     cases
 }
 
-/// Servers that fail or refuse for a while, or forever.
+/// Servers that fail or refuse requests, for a while or always.
 fn storms() -> Vec<Case> {
     let mut cases = Vec::new();
     for status in [429, 500, 502, 503, 504] {
@@ -240,7 +242,7 @@ fn endless() -> Vec<Case> {
     cases
 }
 
-/// Responses that are unusual or slow, but valid.
+/// Unusual or slow responses that are valid.
 fn oddities() -> Vec<Case> {
     let short = |request: &Request, number: usize| {
         let mut reply = honest(request, &shard(0));
@@ -267,7 +269,7 @@ fn oddities() -> Vec<Case> {
     ]
 }
 
-/// Objects that were damaged before they were stored; the server is correct.
+/// Objects that were truncated before they were stored. The server is correct.
 fn truncated() -> Vec<Case> {
     let size = shard(0).len();
     let plain = (0..size).step_by(64).chain([size - 1]).map(|at| {
@@ -298,7 +300,7 @@ fn compressed() -> Vec<Case> {
     cases
 }
 
-/// Right and wrong checksums of whole objects, in the headers of Google Cloud Storage and of the standards.
+/// Right and wrong checksums of whole objects, in headers of Google Cloud Storage and in standard headers.
 fn checksums() -> Vec<Case> {
     let damaged = Expected::Error(|kind| matches!(kind, ErrorKind::Damaged { .. }));
     let mut cases = Vec::new();
@@ -322,7 +324,7 @@ fn base64(sum: u32) -> String {
     [30, 24, 18, 12, 6, 0].into_iter().map(digit).chain("==".chars()).collect()
 }
 
-/// Responses that do not begin, or stop in the middle, while the connection stays open.
+/// Responses that do not begin, or that stop midway while the connection stays open.
 fn stalls() -> Vec<Case> {
     const LONG: Duration = Duration::from_secs(60);
     let stall = |at: usize| {

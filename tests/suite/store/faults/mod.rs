@@ -1,8 +1,9 @@
-//! Reads samples from a server that misbehaves in every way: the result is what a clean read gives, or the
-//! beginning of it and then a typed error; never fewer samples without an error, and never a mix of versions.
+//! Reads samples from a server with every kind of fault. The result is that of a read without faults, or the
+//! beginning of it followed by a typed error. Samples are never missing without an error, and versions are
+//! never mixed.
 //!
-//! The name of an object selects the fault of its requests, so that `http://` and `gs://` URLs meet the same
-//! faults. The client of `gs://` takes its address from the environment, so that it reads in its own process.
+//! The name of an object selects the fault, so that `http://` and `gs://` URLs meet the same faults. The
+//! client of `gs://` takes its address from an environment variable, so it reads in a process of its own.
 
 mod cases;
 
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Number of concurrent cases: most wait for a retry, not for a processor.
+/// Number of cases that are read at the same time. Most of them wait for a retry, and need no processor.
 const READERS: usize = 64;
 
 fn store() -> Store {
@@ -27,7 +28,7 @@ fn store() -> Store {
     store.retries(3).retry_pause(Duration::from_millis(1)).stall_timeout(STALL).build().unwrap()
 }
 
-/// Serves the cases by their names, in any bucket.
+/// Serves the cases by the names of objects, in any bucket.
 fn serve(cases: Vec<Case>) -> Server {
     let named = |case: Case| (case.name.clone(), (case, AtomicUsize::new(0)));
     let cases: HashMap<_, _> = cases.into_iter().map(named).collect();
@@ -95,7 +96,7 @@ fn check(
     }
 }
 
-/// Reads the cases by `http://` and `gs://` URLs.
+/// Reads the cases of a group through `http://` and `gs://` URLs.
 fn both(group: &str) {
     #[cfg(feature = "http")]
     over_http(group);
@@ -192,7 +193,7 @@ fn a_wrong_checksum_is_an_error() {
     both("checksums");
 }
 
-/// A store sends the checksum of the whole object with each range.
+/// A store sends the checksum of the whole object with each range, which must not be compared with the range.
 #[test]
 #[cfg(feature = "http")]
 fn a_checksum_of_the_whole_is_not_compared_with_a_range() {

@@ -1,4 +1,4 @@
-//! Headers of the caller for web servers.
+//! HTTP headers that the caller sets for web servers.
 
 use crate::support::Every;
 use crate::support::noise;
@@ -79,19 +79,19 @@ fn a_bearer_token_is_asked_for_again_after_401() {
     valid.store(2, Ordering::SeqCst);
     assert_eq!(read().unwrap(), content);
     assert_eq!(asked.load(Ordering::SeqCst), 2);
-    // No third token is to be had.
+    // The function has no third token.
     valid.store(3, Ordering::SeqCst);
     let error = read().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Denied(_)), "{error:?}");
     assert!(!format!("{error} {error:?}").contains("s3cret"), "{error:?}");
-    // A URL's own user and password count more.
+    // A user and password in the URL take precedence over the caller's token.
     let own = server.url("/a.tar").replace("http://", "http://me:pw@");
     assert!(store.stat(&own).is_err());
     assert_eq!(server.requests().last().unwrap().header("authorization"), Some("Basic bWU6cHc="));
 }
 
 #[test]
-fn a_token_that_is_not_given_is_the_error_of_the_request() {
+fn an_error_of_the_token_function_is_the_error_of_the_request() {
     let server = Server::start(|request| Reply::object(request, b"x", TAG));
     let headers =
         HttpHeaders::new().bearer(|| async { Err(ErrorKind::Denied("no token today".into()).into()) });

@@ -1,4 +1,4 @@
-//! Datasets of the Hugging Face Hub, over an emulated one.
+//! Datasets of the Hugging Face Hub, read from an emulated Hub.
 
 mod headers;
 mod peer;
@@ -14,7 +14,7 @@ use shardstream::store::{Cache, ObjectUrl, StoreBuilder};
 use shardstream::{ErrorKind, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A store of small ranges whose Hub is this one.
+/// A store with small ranges that uses this Hub.
 fn at(hub: &Hub) -> StoreBuilder {
     small_ranges().hub_endpoint(&hub.endpoint())
 }
@@ -32,8 +32,8 @@ fn paths(requests: &[Request]) -> Vec<&str> {
     requests.iter().map(Request::path).collect()
 }
 
-/// A commit does not change; the suite overwrites files. So the links of the first Hub have ended when they
-/// are given, and the second one sends all files itself.
+/// The suite overwrites files, although a commit never changes. So the links of the first Hub expire at once,
+/// and the second Hub sends files itself instead of through links.
 #[test]
 fn conformance() {
     for has_links in [true, false] {
@@ -77,7 +77,8 @@ fn a_pattern_lists_one_commit_in_pages() {
             );
         }
         let own = &hub.requests()[0][before..];
-        // Of each spelling: the commit, and three pages of seven shards, a directory and what is in it.
+        // For each of the two spellings: one request for the commit, and three pages with seven shards, a
+        // directory and the file in it.
         assert_eq!(own.len(), 2 * (1 + 3), "{:?}", paths(own));
         let pages = own.iter().filter(|request| request.path().ends_with(&format!("/tree/{commit}/train")));
         assert_eq!(pages.count(), 6);
@@ -96,7 +97,7 @@ fn a_pattern_lists_one_commit_in_pages() {
 }
 
 #[test]
-fn a_branch_that_moves_changes_nothing_for_a_store() {
+fn a_store_keeps_the_commit_it_found_when_the_branch_moves() {
     let hub = Hub::start();
     let [old, new] = [noise(2500), noise(2501)];
     let before = hub.commit("main", &[("a.tar", &old), ("b.tar", &old), ("small.txt", b"old")]);
@@ -109,13 +110,14 @@ fn a_branch_that_moves_changes_nothing_for_a_store() {
     }
     assert!(matches!(read(&store, &url("c.tar")).unwrap_err().kind(), ErrorKind::NotFound(_)));
     assert_eq!(store.list(&url("")).unwrap().len(), 3);
-    // What the first store found is known: another store does not mix the two.
+    // A version from the first store belongs to the old commit, so another store refuses to read its rest
+    // from the new one.
     let version = store.stat(&url("a.tar")).unwrap();
     let later = at(&hub).build().unwrap();
     assert_eq!(read(&later, &url("a.tar")).unwrap(), new);
     let error = later.open_range(&url("a.tar"), 0..9, &version).unwrap().read_all().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error}");
-    // A commit in the URL is read for ever, and is not asked for.
+    // A commit hash in the URL never changes, so it takes no request to resolve it.
     let pinned = at(&hub).build().unwrap();
     let asked = hub.requests()[0].len();
     let old_url = format!("hf://datasets/o/n@{before}/a.tar");
@@ -124,7 +126,7 @@ fn a_branch_that_moves_changes_nothing_for_a_store() {
     assert!(own.iter().every(|request| request.path().contains("/resolve/")), "{:?}", paths(own));
 }
 
-/// A state has the URLs as they were written, and the versions of the shards that are open.
+/// A state contains the URLs as they were written, and the versions of the open shards.
 #[test]
 fn a_restore_on_a_moved_branch_ends_where_an_open_shard_has_changed() {
     let shard = |keys: [&str; 3]| archive(&keys.map(|key| Sample::new(key).with("cls", 1)));
@@ -163,7 +165,7 @@ fn a_restore_on_a_moved_branch_ends_where_an_open_shard_has_changed() {
 }
 
 #[test]
-fn a_link_is_kept_until_it_ends() {
+fn a_link_is_reused_until_it_expires() {
     let content = noise(4500);
     for (end, links) in [
         ("X-Amz-Date=20260101T000000Z&X-Amz-Expires=3600", 1),
@@ -188,7 +190,7 @@ fn a_link_is_kept_until_it_ends() {
 }
 
 #[test]
-fn a_link_that_is_refused_is_asked_for_again_once() {
+fn a_refused_link_is_requested_again_once() {
     let hub = Hub::start();
     let content = noise(4500);
     hub.commit("main", &[("a.tar", &content)]);
@@ -197,7 +199,7 @@ fn a_link_that_is_refused_is_asked_for_again_once() {
         hub.end_links();
         assert_eq!(read_range(&store, &url("a.tar"), 7..3000).unwrap(), content[7..3000]);
     }
-    // Both readers of `read_range` find an ended link at most once.
+    // The blocking and the asynchronous reader each meet an expired link once at most.
     let [own, linked] = hub.requests();
     let refused = linked.len() - 3 * 2 * 3;
     assert_eq!((own.len(), refused), (1 + 3, 2), "{:?}", paths(&own));
@@ -226,9 +228,9 @@ fn a_link_to_other_bytes_is_an_error() {
     assert!(format!("{error:#}").contains("leads to 2400 bytes, and the file has 2500"), "{error}");
 }
 
-/// Both servers are busy for a while, and the Hub says when its rate limit begins anew.
+/// Both servers are busy for a while. The Hub's headers tell when its rate limit ends.
 #[test]
-fn busy_servers_are_asked_again() {
+fn requests_to_busy_servers_are_retried() {
     let asked = AtomicUsize::new(0);
     let hub = Hub::with(move |request| {
         let number = asked.fetch_add(1, Ordering::SeqCst);
@@ -264,7 +266,7 @@ fn a_cache_knows_files_by_the_hash_of_their_content() {
     let first = store();
     assert_eq!(first.open(&url("a.tar")).unwrap().read_all().unwrap(), content);
     drop(first);
-    // Another commit with the same file.
+    // A new commit with an unchanged file.
     hub.commit("main", &[("a.tar", &content), ("README.md", b"new")]);
     let before = hub.requests()[1].len();
     assert_eq!(store().open(&url("a.tar")).unwrap().read_all().unwrap(), content);
@@ -292,9 +294,9 @@ fn a_dataset_is_read_only_and_names_what_is_supported() {
     assert!(ObjectUrl::parse(&url("a.tar")).is_same_place(&ObjectUrl::parse("hf://datasets/o/n@main/a.tar")));
 }
 
-/// The answers of a server that is no Hub are errors, and say so.
+/// The responses of a server that is not a Hub are errors that say so.
 #[test]
-fn a_server_that_is_no_hub_is_recognised() {
+fn a_server_that_is_not_a_hub_is_an_error_that_says_so() {
     for reply in [
         Reply::new(200, "<html>"),
         Reply::new(200, "{\"sha\": \"../../x\"}"),

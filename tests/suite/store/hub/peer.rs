@@ -1,6 +1,6 @@
-//! The emulated Hub and this crate against the client of Hugging Face, `huggingface_hub`.
+//! The emulated Hub, read by this crate and by Hugging Face's client `huggingface_hub`.
 //!
-//! The interpreter is that of the other tests with Python, and needs `huggingface_hub==2.4.0` as well.
+//! The Python interpreter is that of the other tests. It also needs `huggingface_hub==2.4.0`.
 
 use super::{at, url};
 use crate::support::hub::Hub;
@@ -15,7 +15,7 @@ const TOKEN: &str = "hf_s3cret";
 
 #[test]
 #[ignore = "needs Python with huggingface_hub"]
-fn files_and_listings_are_those_of_huggingface_hub() {
+fn files_and_listings_match_huggingface_hub() {
     let name = env::var("SHARDSTREAM_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
     let hub = Hub::start();
     let (large, small) = (noise(100_000), noise(500));

@@ -1,4 +1,4 @@
-//! Private, gated and missing datasets, and where the token goes.
+//! Private, gated and missing datasets, and the servers to which the token is sent.
 
 use super::{at, url};
 use crate::support::hub::Hub;
@@ -68,7 +68,7 @@ fn refusals_name_the_dataset_and_what_to_do() {
 }
 
 #[test]
-fn a_token_is_asked_for_again_when_it_has_ended() {
+fn an_expired_token_is_requested_again() {
     let hub = Hub::start();
     hub.commit("main", &[("a.tar", &noise(100))]);
     hub.state().token = Some("t1".into());
@@ -105,7 +105,7 @@ fn a_token_that_is_new_each_time_and_always_refused_ends_in_an_error() {
 
 #[test]
 fn the_token_is_sent_to_the_hub_alone_and_is_in_no_message_or_file() {
-    // Both servers repeat what they got.
+    // Both servers repeat the request in their responses.
     let hub = Hub::with(|request| {
         let is_refused = request.path().contains("echo") || request.query().contains("s1gned-3");
         let text = format!("{} {:?}", request.target, request.headers);
