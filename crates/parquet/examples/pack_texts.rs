@@ -22,8 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let text = sample.field(&column)?.as_bytes().cloned().unwrap_or_default();
         Ok(text.iter().map(|byte| u32::from(*byte)).collect::<Vec<_>>())
     };
-    let loader = Loader::builder(dataset).shuffle(100).map(tokens).pack(512);
-    let loader = loader.map(|row| Ok(row)).batch(4).build()?;
+    let loader = Loader::builder(dataset).shuffle(100).map(tokens).pack(512).batch(4).build()?;
 
     let mut batches = loader.epoch(0);
     let mut rows = 0;

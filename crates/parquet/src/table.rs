@@ -3,7 +3,7 @@
 use crate::columns::{ChosenColumns, Column, Values, columns};
 use crate::decompress;
 use crate::options::Options;
-use crate::thrift::is_struct;
+use crate::thrift::is_metadata;
 use parquet::basic::Compression;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader};
 use parquet::schema::types::ColumnDescPtr;
@@ -95,8 +95,7 @@ impl Table {
         let damaged = |what: String| {
             Error::from(ErrorKind::Format(format!("the footer of the Parquet file: {what}"))).at_offset(end)
         };
-        // The decoder passes over a list of booleans of any length without reading a byte, for seconds.
-        if !is_struct(metadata) {
+        if !is_metadata(metadata) {
             return Err(damaged("it is damaged".into()));
         }
         let decoded = catch_unwind(AssertUnwindSafe(|| ParquetMetaDataReader::decode_metadata(metadata)));

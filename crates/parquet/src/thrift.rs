@@ -52,13 +52,47 @@ impl PageHeader {
     }
 }
 
-/// Whether a struct begins these bytes, whose values are all within them.
-pub(crate) fn is_struct(bytes: &[u8]) -> bool {
-    CompactReader { bytes, at: 0 }.skip(STRUCT, 0).is_some()
+/// Whether these bytes begin with the metadata of a file, whose values are all within them, and have the types
+/// of their fields.
+///
+/// The decoder takes fields for what they should be, and passes over those that it does not know. With other
+/// types it loses its place, and then it may pass over a list of booleans of any length, for seconds.
+pub(crate) fn is_metadata(bytes: &[u8]) -> bool {
+    CompactReader { bytes, at: 0 }.known(&FILE).is_some()
 }
+
+/// A struct of which the types of the fields are known, from field 1 on.
+struct KnownStruct {
+    kinds: &'static [u8],
+    /// The structs that fields are, or lists of them.
+    nested: &'static [(i64, &'static KnownStruct)],
+}
+
+const BOOLEAN: u8 = 1;
+const FILE: KnownStruct = KnownStruct {
+    kinds: &[INTEGERS, LIST, 6, LIST, LIST, BINARY, LIST, STRUCT, BINARY],
+    nested: &[(2, &SCHEMA_ELEMENT), (4, &ROW_GROUP), (5, &KEY_VALUE)],
+};
+const SCHEMA_ELEMENT: KnownStruct =
+    KnownStruct { kinds: &[5, 5, 5, BINARY, 5, 5, 5, 5, 5, STRUCT], nested: &[] };
+const ROW_GROUP: KnownStruct =
+    KnownStruct { kinds: &[LIST, 6, 6, LIST, 6, 6, 4], nested: &[(1, &COLUMN_CHUNK), (4, &SORTING_COLUMN)] };
+const COLUMN_CHUNK: KnownStruct =
+    KnownStruct { kinds: &[BINARY, 6, STRUCT, 6, 5, 6, 5, STRUCT, BINARY], nested: &[(3, &COLUMN)] };
+const COLUMN: KnownStruct = KnownStruct {
+    kinds: &[5, LIST, LIST, 5, 6, 6, 6, LIST, 6, 6, 6, STRUCT, LIST, 6, 5, STRUCT, STRUCT],
+    nested: &[(8, &KEY_VALUE), (12, &STATISTICS), (13, &ENCODING_COUNT)],
+};
+const KEY_VALUE: KnownStruct = KnownStruct { kinds: &[BINARY, BINARY], nested: &[] };
+const SORTING_COLUMN: KnownStruct = KnownStruct { kinds: &[5, BOOLEAN, BOOLEAN], nested: &[] };
+const ENCODING_COUNT: KnownStruct = KnownStruct { kinds: &[5, 5, 5], nested: &[] };
+const STATISTICS: KnownStruct =
+    KnownStruct { kinds: &[BINARY, BINARY, 6, 6, BINARY, BINARY, BOOLEAN, BOOLEAN], nested: &[] };
 
 /// The type of a field: 32 bits. Headers have no other integers.
 const INTEGERS: u8 = 5;
+const BINARY: u8 = 8;
+const LIST: u8 = 9;
 const STRUCT: u8 = 12;
 
 struct CompactReader<'a> {
@@ -120,6 +154,40 @@ impl CompactReader<'_> {
         Some(numbers)
     }
 
+    /// Skips a struct, and checks the types of its fields.
+    fn known(&mut self, known: &KnownStruct) -> Option<()> {
+        let mut field = 0;
+        while let Some(kind) = self.field(&mut field)? {
+            let index = usize::try_from(field).ok().and_then(|field| field.checked_sub(1));
+            let expected = index.and_then(|index| known.kinds.get(index));
+            let is_boolean = expected == Some(&BOOLEAN) && kind == 2;
+            if expected.is_some_and(|expected| *expected != kind) && !is_boolean {
+                return None;
+            }
+            match known.nested.iter().find(|(nested, _)| *nested == field) {
+                None => self.skip(kind, 0)?,
+                Some((_, nested)) if kind == STRUCT => self.known(nested)?,
+                Some((_, nested)) => {
+                    let head = self.byte()?;
+                    let count = self.count(head)?;
+                    if count > 0 && head & 0xf != STRUCT {
+                        return None;
+                    }
+                    (0..count).try_for_each(|_| self.known(nested).ok_or(())).ok()?;
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// The number of elements of a list, by its first byte.
+    fn count(&mut self, head: u8) -> Option<u64> {
+        match head >> 4 {
+            15 => self.varint(),
+            count => Some(u64::from(count)),
+        }
+    }
+
     /// Skips the value of a field of this type.
     fn skip(&mut self, kind: u8, depth: u8) -> Option<()> {
         match kind {
@@ -130,10 +198,7 @@ impl CompactReader<'_> {
             8 => self.varint().and_then(|length| self.advance(length)),
             9 | 10 => {
                 let head = self.byte()?;
-                let count = match head >> 4 {
-                    15 => self.varint()?,
-                    count => u64::from(count),
-                };
+                let count = self.count(head)?;
                 self.skip_elements(count, &[head & 0xf], depth)
             }
             11 => match self.varint()? {
@@ -219,10 +284,20 @@ mod tests {
 
     #[test]
     fn a_list_that_is_longer_than_its_bytes_is_damage() {
-        assert!(is_struct(&[0x19, 0x33, 1, 2, 1, 0]));
+        let skipped = |bytes| CompactReader { bytes, at: 0 }.skip(STRUCT, 0);
+        assert!(skipped(&[0x19, 0x33, 1, 2, 1, 0]).is_some());
         for bad in [&[0x19, 0xf3, 0xff, 0xff, 0xff, 0xff, 0x07, 1, 2, 1, 0][..], &[0x19, 0x32, 1, 2, 1, 0]] {
-            assert!(!is_struct(bad), "{bad:?}");
+            assert_eq!(skipped(bad), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn metadata_with_a_field_of_another_type_is_damage() {
+        // The version 2, no columns, and 5 rows.
+        assert!(is_metadata(&[0x15, 4, 0x19, 0x0c, 0x16, 10, 0]));
+        assert!(!is_metadata(&[0x16, 4, 0x19, 0x0c, 0x16, 10, 0]), "field 1 has 32 bits");
+        assert!(!is_metadata(&[0x15, 4, 0x19, 0x1c, 0x25, 2, 0x18, 1, b'a', 0, 0]), "field 3 is no name");
+        assert!(is_metadata(&[0x15, 4, 0x19, 0x1c, 0x25, 2, 0x28, 1, b'a', 0, 0]));
     }
 
     #[test]

@@ -143,7 +143,7 @@ fn checksums_and_filters_read_the_rows() {
     let index = Index::builder().format(format()).checksums(true).build(&shards).unwrap();
     let dataset = parquet().index(index).checksums(true).build().unwrap();
     assert_eq!(dataset.samples(0).results().filter(Result::is_ok).count(), 600);
-    let is_even = |sample: &Sample| sample.position().sample % 2 == 0;
+    let is_even = |sample: &Sample| sample.position().sample.is_multiple_of(2);
     let index = Index::builder().format(format()).select("even rows", is_even).build(&shards).unwrap();
     let dataset = parquet().index(index).build().unwrap();
     assert_eq!(dataset.len(), Some(300));
