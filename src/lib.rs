@@ -92,7 +92,7 @@ pub mod prelude {
     #[cfg(feature = "image")]
     #[doc(no_inline)]
     pub use crate::image::{
-        Image, ImageMode, Layout, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Resize,
+        CenterCrop, Image, ImageMode, Layout, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Resize,
     };
     pub use crate::index::AutoIndex;
     pub use crate::loader::{Failures, LastBatch, OnError};
