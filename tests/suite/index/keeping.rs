@@ -101,9 +101,9 @@ fn a_cached_index_of_a_name_with_a_slash_is_found() {
     noted.put(urls[0].expose_secret(), files(&["a.txt", "b.txt"]));
     let keeping = || Index::builder().store(store.clone()).cache(cache.path());
     let index = keeping().build(&urls).unwrap();
-    noted.noted();
+    noted.take_counts();
     assert_eq!(keeping().build(&urls).unwrap(), index);
-    assert_eq!(noted.noted().0, 1, "to see that it is the same");
+    assert_eq!(noted.take_counts().0, 1, "to see that it is the same");
 }
 
 /// An index in the user's cache may list the samples of a private bucket, so only the user may read it. An
