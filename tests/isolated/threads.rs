@@ -342,7 +342,7 @@ fn a_dropped_feed_uploads_nothing() {
         // Each of the two streams of 5 samples has some left, together too few for another batch.
         let before = wait_until_stable(&uploaded);
         drop(feed);
-        assert_eq!(uploaded.load(Ordering::SeqCst), before, "not the samples that are left");
+        assert_eq!(uploaded.load(Ordering::SeqCst), before, "a dropped feed uploads no further batch");
         assert_no_threads();
     });
 }
@@ -413,7 +413,7 @@ fn an_idle_consumer_stops_the_readers() {
                 Ok(sample)
             });
             let mut batches = items.batch(batch).prefetch(prefetch).build().unwrap().epoch(0);
-            assert_eq!(wait_until_stable(&produced), 0, "nothing is read ahead of the first call");
+            assert_eq!(wait_until_stable(&produced), 0, "nothing is read before the first call");
             for taken in 1..=3 {
                 batches.next().unwrap().unwrap();
                 // Batches: those returned, those prefetched, and the one being built.

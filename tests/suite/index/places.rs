@@ -27,7 +27,7 @@ fn an_unwritable_location_is_an_error_with_alternatives() {
         assert_eq!(logged.dataset(auto).unwrap().len(), Some(5));
         let mut requests = logged.take_requests();
         requests.retain(|line| line != "get s-*.index.json");
-        assert_eq!(requests, ["list"], "nothing of the shards");
+        assert_eq!(requests, ["list"], "no shard is requested");
     }
     assert_eq!(fs::read_dir(cache.path().join("a")).unwrap().count(), 1);
 }
@@ -49,7 +49,7 @@ fn a_document_refused_during_its_write_goes_to_the_directory() {
     assert_eq!(logged.dataset(auto.clone()).unwrap().len(), Some(5));
     logged.take_requests();
     assert_eq!(logged.dataset(auto).unwrap().len(), Some(5));
-    assert_eq!(logged.take_requests(), ["list", "get s-*.index.json"], "nothing of the shards");
+    assert_eq!(logged.take_requests(), ["list", "get s-*.index.json"], "no shard is requested");
 }
 
 /// Until the new index is complete, the saved one stays: another rank may use it, and this process may be

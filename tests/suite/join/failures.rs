@@ -327,7 +327,7 @@ fn an_outage_of_a_side_ends_the_run_and_its_state_resumes() {
             };
             assert!(matches!(error.kind(), ErrorKind::Io(_)), "{error:?}");
             assert_eq!(error.location().shard(), Some("failing://captions/001.tar"));
-            assert!(batches.next().is_none(), "nothing comes after an outage");
+            assert!(batches.next().is_none(), "the run ends after an outage");
             source.fails.store(false, Ordering::Relaxed);
             before.extend(items(&mut loader.restore(&batches.state()).unwrap()));
             assert_eq!(before, whole);

@@ -267,7 +267,7 @@ fn skipped_shards_are_not_read() {
     let requests = recording.requests.lock().unwrap().clone();
     // 68 samples were consumed. The shuffle buffer held some of the samples before the 72nd, so only the last
     // two shards are read.
-    assert_eq!(requests, [8, 9].map(url).into(), "what the buffer held, and what follows");
+    assert_eq!(requests, [8, 9].map(url).into(), "only shards of the buffer's samples and later ones");
 }
 
 fn refused<B>(found: Result<Batches<B>>, kind: fn(&ErrorKind) -> bool, why: &str) {

@@ -83,7 +83,7 @@ fn an_object_is_fetched_once_and_then_revalidated() {
     fixture.read();
     assert_eq!(fixture.source.requested(), [VERSION]);
     assert!(read_range(&fixture.store, URL, 990..2001).unwrap() == fixture.content[990..2001]);
-    assert_eq!(fixture.source.requested(), [VERSION, VERSION], "one for each API");
+    assert_eq!(fixture.source.requested(), [VERSION, VERSION], "one request per API");
     assert_eq!(fixture.numbers(), [0, 1, 2, 3, 4]);
     assert_eq!(fixture.cache.warning(), None);
 }

@@ -45,7 +45,7 @@ fn conformance() {
         let [own, linked] = hub.requests();
         assert_eq!(linked.is_empty(), !has_links);
         let revisions = own.iter().filter(|request| request.path().contains("/revision/"));
-        assert_eq!(revisions.count(), 1, "the commit is asked for once");
+        assert_eq!(revisions.count(), 1, "the commit is requested once");
         for info in store.list(&url("")).unwrap() {
             let stat = store.stat(&info.url).unwrap();
             assert_eq!((stat.size, stat.version), (Some(info.size), info.version), "{}", info.url);
@@ -271,7 +271,7 @@ fn a_cache_knows_files_by_the_hash_of_their_content() {
     let before = hub.requests()[1].len();
     assert_eq!(store().open(&url("a.tar")).unwrap().read_all().unwrap(), content);
     let later = &hub.requests()[1][before..];
-    assert!(later.iter().every(|request| request.range() == Some((0, 0))), "only its version is asked for");
+    assert!(later.iter().every(|request| request.range() == Some((0, 0))), "only the version is requested");
 }
 
 #[test]
