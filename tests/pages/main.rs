@@ -24,7 +24,7 @@ page_blocks::pages! {
     "docs/webdataset.md"
 }
 
-/// Crates that blocks use besides this one.
+/// Crates that blocks use beside this one.
 const OTHER_CRATES: [&str; 9] =
     ["bytes", "futures", "half", "indicatif", "ndarray", "rand", "serde_json", "tokio", "tracing_subscriber"];
 

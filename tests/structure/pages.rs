@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Paths that the published package leaves out: links to them only work in the repository.
+/// What is not in the package: links to it work in the repository alone.
 const NOT_PACKAGED: [&str; 7] = [
     "crates/burn",
     "crates/cuda",

@@ -54,7 +54,7 @@ fn read() -> BTreeMap<String, Target> {
         !list(target, "kind")
             .any(|kind| matches!(kind.as_str(), Some("bin" | "test" | "bench" | "example" | "custom-build")))
     };
-    // From the name of a package to the name that code uses for its library.
+    // The names that code has for the libraries, by the names of packages.
     let libraries: BTreeMap<&str, &str> = list(&metadata, "packages")
         .flat_map(|package| list(package, "targets").map(move |target| (package, target)))
         .filter(|(_, target)| is_library(target))
