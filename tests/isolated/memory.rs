@@ -73,11 +73,11 @@ const LARGE: usize = 64 << 10;
 
 impl Source for Endless {
     fn get(&self, _: &str, _: GetOptions) -> BoxFuture<'static, shardstream::Result<GetResponse>> {
-        let given = Arc::clone(&self.0);
+        let produced = Arc::clone(&self.0);
         let samples = stream::iter(0..).map(move |at| {
             let mut bytes = archive(&[Sample::new(format!("{at:06}")).with("bin", vec![1; LARGE])]);
             bytes.truncate(512 + LARGE);
-            given.fetch_add(bytes.len(), Ordering::SeqCst);
+            produced.fetch_add(bytes.len(), Ordering::SeqCst);
             Ok(Bytes::from(bytes))
         });
         future::ready(Ok(GetResponse::new(samples.boxed()))).boxed()
@@ -89,13 +89,13 @@ fn loaders_of_one_process_share_the_budget() {
     const STREAMS: usize = 2;
     const BUDGET: u64 = 16 << 20;
     let _alone = alone();
-    let given = Arc::<AtomicUsize>::default();
+    let produced = Arc::<AtomicUsize>::default();
     let budget = Budget::new(64, BUDGET);
     let store = Store::builder().budget(budget.clone());
-    let store = store.with_source("test://", Arc::new(Endless(Arc::clone(&given)))).build().unwrap();
+    let store = store.with_source("test://", Arc::new(Endless(Arc::clone(&produced)))).build().unwrap();
     let dataset = Dataset::builder("test://a/{0..1}.tar").store(store).topology(Topology::single());
     let open = open(&dataset.streams(STREAMS).build().unwrap(), 1);
-    let read = wait_until_stable(|| given.load(Ordering::SeqCst) as u64);
+    let read = wait_until_stable(|| produced.load(Ordering::SeqCst) as u64);
     let sample = LARGE as u64 + 4096;
     // Per stream, outside of the queues: two chunks that wait to be read, one held at each end of the queue,
     // one being parsed. Per loader: the batch that was taken, the prefetched one and the one being built.
@@ -115,13 +115,13 @@ fn loaders_of_one_process_share_the_budget() {
 fn readers_of_whole_objects_share_the_budget() {
     const READERS: usize = 8;
     let _alone = alone();
-    let given = Arc::<AtomicUsize>::default();
+    let produced = Arc::<AtomicUsize>::default();
     let store = Store::builder().budget(Budget::new(64, 4 << 20));
-    let store = store.with_source("test://", Arc::new(Endless(Arc::clone(&given)))).build().unwrap();
+    let store = store.with_source("test://", Arc::new(Endless(Arc::clone(&produced)))).build().unwrap();
     let mut bodies: Vec<_> =
         (0..READERS).map(|at| store.open(&format!("test://{at}.tar")).unwrap()).collect();
     bodies.iter_mut().for_each(|body| assert!(body.next().unwrap().is_ok()));
-    let chunks = wait_until_stable(|| given.load(Ordering::SeqCst) as u64) / (LARGE as u64 + 512);
+    let chunks = wait_until_stable(|| produced.load(Ordering::SeqCst) as u64) / (LARGE as u64 + 512);
     // Most chunks that a reader can hold: one was read, one is held by the sending task, and four wait in the
     // queue, as the first reader was alone when its memory was granted.
     assert!(chunks <= (READERS * (2 + 4)) as u64, "{chunks} chunks");
@@ -251,14 +251,14 @@ fn a_single_response_has_the_memory_of_a_range() {
 fn a_report_splits_memory_into_network_and_samples() {
     const STREAMS: usize = 2;
     let _alone = alone();
-    let given = Arc::<AtomicUsize>::default();
+    let produced = Arc::<AtomicUsize>::default();
     let budget = Budget::new(64, 16 << 20);
     let store = Store::builder().budget(budget.clone());
-    let store = store.with_source("test://", Arc::new(Endless(Arc::clone(&given)))).build().unwrap();
+    let store = store.with_source("test://", Arc::new(Endless(Arc::clone(&produced)))).build().unwrap();
     let dataset = Dataset::builder("test://a/{0..1}.tar").store(store).topology(Topology::single());
     let dataset = dataset.streams(STREAMS).build().unwrap();
     let open = open(&dataset, 1);
-    wait_until_stable(|| given.load(Ordering::SeqCst) as u64);
+    wait_until_stable(|| produced.load(Ordering::SeqCst) as u64);
     let reports: Vec<_> = open.iter().map(|batches| batches.report().memory).collect();
     let (network, samples) =
         (reports.iter().map(|memory| memory.network), reports.iter().map(|memory| memory.samples));

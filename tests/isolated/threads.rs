@@ -78,17 +78,17 @@ enum Behaviour {
 struct Custom {
     behaviour: Behaviour,
     /// Number of samples that all objects have produced.
-    given: Arc<AtomicUsize>,
+    produced: Arc<AtomicUsize>,
     /// Number of requests.
-    asked: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
 }
 
 impl Source for Custom {
     fn get(&self, _: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
-        let given = Arc::clone(&self.given);
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        let produced = Arc::clone(&self.produced);
         let samples = stream::iter(0..).map(move |i| {
-            given.fetch_add(1, Ordering::SeqCst);
+            produced.fetch_add(1, Ordering::SeqCst);
             let mut bytes = archive(&[Sample::new(format!("{i:06}")).with("cls", i)]);
             bytes.truncate(1024); // one header and one body, without the end of an archive
             Ok(Bytes::from(bytes))
@@ -97,7 +97,7 @@ impl Source for Custom {
             Behaviour::Silent => return future::pending().boxed(),
             Behaviour::StallsAfter(count) => {
                 // The stalled body holds the counter until it is dropped, as the samples do.
-                let held = Arc::clone(&self.given);
+                let held = Arc::clone(&self.produced);
                 let stall = stream::pending().inspect(move |_| drop(Arc::clone(&held)));
                 samples.take(count).chain(stall).boxed()
             }
@@ -109,9 +109,9 @@ impl Source for Custom {
 
 /// A dataset of two streams over a [`Custom`] source, and the number of samples that the source has produced.
 fn custom(behaviour: Behaviour) -> (Dataset, Arc<AtomicUsize>) {
-    let (given, asked) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
-    let source = Custom { behaviour, given: Arc::clone(&given), asked };
-    (dataset_of(Store::builder(), source), given)
+    let (produced, requests) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+    let source = Custom { behaviour, produced: Arc::clone(&produced), requests };
+    (dataset_of(Store::builder(), source), produced)
 }
 
 fn dataset_of(store: StoreBuilder, source: Custom) -> Dataset {
@@ -181,8 +181,8 @@ fn drop_while_silent<S: Stream + Unpin>(what: &str, make: impl Fn(Dataset, Arc<(
     let home = tempfile::tempdir().unwrap();
     for behaviour in [Behaviour::Silent, Behaviour::StallsAfter(3)] {
         for (cached, wait) in [(false, 0), (false, 30), (true, 30)] {
-            let (given, asked) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
-            let source = Custom { behaviour, given, asked: Arc::clone(&asked) };
+            let (produced, requests) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+            let source = Custom { behaviour, produced, requests: Arc::clone(&requests) };
             let store = match cached {
                 true => Store::builder().cache(Cache::builder(home.path()).build().unwrap()),
                 false => Store::builder(),
@@ -191,7 +191,7 @@ fn drop_while_silent<S: Stream + Unpin>(what: &str, make: impl Fn(Dataset, Arc<(
             let mut made = make(dataset_of(store, source), Arc::clone(&alive));
             // Starts the threads.
             while matches!(made.next().now_or_never(), Some(Some(_))) {}
-            while asked.load(Ordering::SeqCst) == 0 {
+            while requests.load(Ordering::SeqCst) == 0 {
                 thread::yield_now();
             }
             thread::sleep(Duration::from_millis(wait));
@@ -289,11 +289,11 @@ fn dropping_ends_stages_that_skip_every_sample() {
     }
     watched(|| {
         for (stage, threads) in (0..5).flat_map(|stage| [0, 1, 3].map(|threads| (stage, threads))) {
-            let (dataset, given) = custom(Behaviour::Endless);
+            let (dataset, produced) = custom(Behaviour::Endless);
             let items = nothing(Loader::builder(dataset).threads(threads), stage);
             let mut batches = items.batch(4).build().unwrap().epochs(0).into_stream();
             assert!(batches.next().now_or_never().is_none());
-            while given.load(Ordering::SeqCst) < 2000 && stage < 4 {
+            while produced.load(Ordering::SeqCst) < 2000 && stage < 4 {
                 thread::yield_now();
             }
             drop(batches);
@@ -342,7 +342,7 @@ fn a_dropped_feed_uploads_nothing() {
         // Each of the two streams of 5 samples has some left, together too few for another batch.
         let before = wait_until_stable(&uploaded);
         drop(feed);
-        assert_eq!(uploaded.load(Ordering::SeqCst), before, "not the samples that are left");
+        assert_eq!(uploaded.load(Ordering::SeqCst), before, "a dropped feed uploads no further batch");
         assert_no_threads();
     });
 }
@@ -350,8 +350,8 @@ fn a_dropped_feed_uploads_nothing() {
 #[test]
 fn a_blocked_consumer_wakes_when_the_batches_end() {
     watched(|| {
-        let given = dataset(&[40, 40]).streams(2).build().unwrap();
-        let loader = Loader::builder(given).threads(2).batch(9).build().unwrap();
+        let two_streams = dataset(&[40, 40]).streams(2).build().unwrap();
+        let loader = Loader::builder(two_streams).threads(2).batch(9).build().unwrap();
         let reader = thread::spawn(move || loader.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
         assert_eq!(reader.join().unwrap(), 80);
         assert_no_threads();
@@ -361,7 +361,7 @@ fn a_blocked_consumer_wakes_when_the_batches_end() {
 #[test]
 fn dropping_waits_only_for_calls_in_progress() {
     watched(|| {
-        let (dataset, given) = custom(Behaviour::StallsAfter(2 * CHUNK));
+        let (dataset, produced) = custom(Behaviour::StallsAfter(2 * CHUNK));
         let (begun, begins) = mpsc::channel();
         let gate = Arc::new(RwLock::new(()));
         let closed = gate.write().unwrap();
@@ -378,7 +378,7 @@ fn dropping_waits_only_for_calls_in_progress() {
         }
         let dropping = thread::spawn(move || drop(stream));
         // Only the source and this test hold the counter once the readers have stopped.
-        while Arc::strong_count(&given) > 2 {
+        while Arc::strong_count(&produced) > 2 {
             thread::yield_now();
         }
         drop(closed);
@@ -405,7 +405,7 @@ fn an_idle_consumer_stops_the_readers() {
     const THREADS: usize = 3;
     watched(|| {
         for (shuffle, batch, prefetch) in [(0, 4, 1), (100, 4, 2), (0, 50, 4)] {
-            let (dataset, given) = custom(Behaviour::Endless);
+            let (dataset, produced) = custom(Behaviour::Endless);
             let mapped = Arc::new(AtomicUsize::new(0));
             let counter = Arc::clone(&mapped);
             let items = Loader::builder(dataset).shuffle(shuffle).threads(THREADS).map(move |sample| {
@@ -413,19 +413,19 @@ fn an_idle_consumer_stops_the_readers() {
                 Ok(sample)
             });
             let mut batches = items.batch(batch).prefetch(prefetch).build().unwrap().epoch(0);
-            assert_eq!(wait_until_stable(&given), 0, "nothing is read ahead of the first call");
-            for asked in 1..=3 {
+            assert_eq!(wait_until_stable(&produced), 0, "nothing is read before the first call");
+            for taken in 1..=3 {
                 batches.next().unwrap().unwrap();
                 // Batches: those returned, those prefetched, and the one being built.
-                let batched = (asked + prefetch + 1) * batch;
+                let batched = (taken + prefetch + 1) * batch;
                 // Chunks: the one being batched, those queued, one in each thread.
                 let in_map = batched + (1 + 2 * THREADS + THREADS) * CHUNK;
                 // Per stream: the current chunk, two ahead, the one being filled; the shuffle buffer; and
                 // chunks of bytes in transit from the source, of one sample each.
                 let in_streams = in_map + STREAMS * (4 * CHUNK + shuffle + 32);
-                let (given, mapped) = (wait_until_stable(&given), mapped.load(Ordering::SeqCst));
-                assert!((asked * batch..=in_map).contains(&mapped), "{mapped} mapped, at most {in_map}");
-                assert!((mapped..=in_streams).contains(&given), "{given} read, at most {in_streams}");
+                let (produced, mapped) = (wait_until_stable(&produced), mapped.load(Ordering::SeqCst));
+                assert!((taken * batch..=in_map).contains(&mapped), "{mapped} mapped, at most {in_map}");
+                assert!((mapped..=in_streams).contains(&produced), "{produced} read, at most {in_streams}");
             }
             drop(batches);
             assert_no_threads();

@@ -67,7 +67,7 @@ fn store(directory: &Path) -> (Store, Cache) {
 
 /// One process: prints a line once it has started to read, and compares the object with the expected bytes.
 #[test]
-#[ignore = "a part of the other tests, which start it"]
+#[ignore = "started by other tests of this file"]
 fn reader_in_child() {
     let directory = std::env::var(DIRECTORY).unwrap();
     let (store, cache) = store(Path::new(&directory));
@@ -84,7 +84,7 @@ fn reader_in_child() {
 
 /// One process that reads the object in ranges of 70,001 bytes.
 #[test]
-#[ignore = "a part of the other tests, which start it"]
+#[ignore = "started by other tests of this file"]
 fn reader_of_parts_in_child() {
     let directory = std::env::var(DIRECTORY).unwrap();
     let (store, cache) = store(Path::new(&directory));
@@ -226,7 +226,7 @@ fn killed_processes_leave_sound_blocks_only() {
         let (store, cache) = store(fixture.0.path());
         assert!(store.open(URL).unwrap().read_all().unwrap() == crate::support::noise(LENGTH));
         cache.flush();
-        assert_eq!(cache.warning(), None, "what they left is whole");
+        assert_eq!(cache.warning(), None, "killed processes leave no damaged blocks");
     }
     fixture.start().end();
     fixture.assert_sound();

@@ -52,7 +52,7 @@ fn end_of(directory: &Path, rank: usize) -> PathBuf {
 
 /// One rank of the job.
 #[test]
-#[ignore = "a part of the other tests, which start it"]
+#[ignore = "started by other tests of this file"]
 fn rank_in_child() {
     let config = config::<RankConfig>();
     let RankConfig { pipeline, directory, after, wait_after, .. } = &config;

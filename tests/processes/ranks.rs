@@ -65,7 +65,7 @@ fn begin(loader: &Loader<Batch<String>>, last: Option<u64>) -> Batches<Batch<Str
 
 /// One rank of the job.
 #[test]
-#[ignore = "a part of the other tests, which start it"]
+#[ignore = "started by other tests of this file"]
 fn rank_in_child() {
     let config = config::<RankConfig>();
     let topology = Topology::detect().unwrap();
@@ -229,7 +229,7 @@ impl Job {
 #[test]
 fn an_epoch_resumes_on_another_number_of_ranks() {
     let mut job = Job::new(None);
-    assert_eq!(job.launch(&[None, None, Some(4), None]), 2, "the others came to their ends");
+    assert_eq!(job.launch(&[None, None, Some(4), None]), 2, "the other ranks have finished");
     assert_eq!(job.merged().launch(&[Some(8), Some(7)]), 6);
     assert_eq!(job.merged().launch(&[Some(11), None, Some(15)]), 10);
     assert_eq!(job.merged().launch(&[Some(13)]), 12);

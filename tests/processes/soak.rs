@@ -188,7 +188,7 @@ fn read(batches: Batches<Batch<Sample>>, most: usize) -> Vec<(String, u64)> {
 }
 
 #[test]
-#[ignore = "run by the other test, in an environment of its making"]
+#[ignore = "run by the other test, with environment variables that it sets"]
 fn reader_in_child() {
     let clean = (0..SHARDS).flat_map(|number| crate::support::read_bytes(&shard(number)));
     let mut expected: Vec<_> = clean.map(|sample| known(&sample.unwrap())).collect();

@@ -58,7 +58,7 @@ fn local_glob_patterns_are_expanded() {
     let at = |pattern: &str| found(&pattern.replace('@', &root));
     assert_eq!(at("@/{b,a}0.tar"), "b a", "braces keep their order");
     assert_eq!(at("@/c0.tar::@/{a,b}0.tar"), "c a b");
-    assert_eq!(at("@/*.tar"), "a b c", "what is listed is sorted");
+    assert_eq!(at("@/*.tar"), "a b c", "a listing is sorted");
     assert_eq!(at("@/**/*.tar"), "a b c sub/d sub/deep/e");
     assert_eq!(at("@/[bc]?.tar::@/sub/*.tar"), "b c sub/d");
     assert_eq!(at("file://@/{c,a}0.tar"), "c a");
@@ -161,7 +161,7 @@ fn in_child(dir: &Path, pattern: &str, environment: &[(&str, &str)]) -> String {
 }
 
 #[test]
-#[ignore = "for `in_child`"]
+#[ignore = "run by other tests through `in_child`"]
 fn keys_in_child() {
     let pattern = std::env::var("TEST_PATTERN").unwrap();
     match Dataset::builder(pattern).build() {

@@ -39,7 +39,7 @@ struct Golden {
 impl Golden {
     fn pin<T: ToString>(&mut self, name: impl Into<String>, lines: impl IntoIterator<Item = T>) {
         let lines: Vec<String> = lines.into_iter().map(|line| line.to_string()).collect();
-        assert!(self.found.insert(name.into(), lines.into()).is_none(), "two of a name");
+        assert!(self.found.insert(name.into(), lines.into()).is_none(), "two entries have this name");
     }
 
     fn check(self, file: &str) {

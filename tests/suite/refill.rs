@@ -194,7 +194,7 @@ fn a_restore_requests_the_samples_of_its_buffers_together() {
         let mut batches = loader.restore(&whole[TAKEN - 1].1).unwrap();
         batches.start();
         let behind = requested_behind(&loader, &shelf, left);
-        assert_eq!(behind, Vec::<String>::new(), "what follows takes no share of the link");
+        assert_eq!(behind, Vec::<String>::new(), "no later shard is requested during the refill");
         let rest = read(batches);
         assert!(rest == whole[TAKEN..], "the order, the contents and the states are the same");
         let (most, requests) = shelf.held(|held| (held.most, held.requests.clone()));
@@ -282,7 +282,7 @@ fn a_range_of_a_restore_that_fails_is_retried_or_named() {
     let error = rest.next().unwrap().unwrap_err();
     let (shard, offset) = (error.location().shard().unwrap_or_default(), error.location().offset());
     assert!(shard.ends_with(&middle) && offset.is_some(), "{error:?}");
-    assert!(rest.next().is_none(), "without the sample, the sequence would be another one");
+    assert!(rest.next().is_none(), "the run ends, as its sequence would lack a sample");
     drop(rest);
     assert_in_use(&budget, 0);
 }
@@ -360,7 +360,7 @@ fn start_reads_batches_before_the_first_is_requested() {
     let settled = || {
         let (mut last, mut since, begun) = (0, Instant::now(), Instant::now());
         while since.elapsed() < Duration::from_millis(300) || last == 0 {
-            assert!(begun.elapsed() < LONG, "it has settled");
+            assert!(begun.elapsed() < LONG, "the number of mapped samples keeps changing");
             let now = *made.lock().unwrap();
             if now != last {
                 (last, since) = (now, Instant::now());

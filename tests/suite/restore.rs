@@ -157,7 +157,11 @@ fn states_cover_only_returned_batches_on_any_threads() {
     let mut batches = loader(2, 3).epoch(2).into_stream();
     for (_, state) in &expected {
         assert!(futures::executor::block_on(batches.next()).unwrap().is_ok());
-        assert_eq!(batches.get_ref().state().to_string(), *state, "whatever is ready ahead");
+        assert_eq!(
+            batches.get_ref().state().to_string(),
+            *state,
+            "a state does not depend on batches that are read ahead"
+        );
     }
 }
 

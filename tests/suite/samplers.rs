@@ -75,7 +75,11 @@ fn a_weighted_draw_has_the_weights_and_a_list_its_order() {
     let listed = sequence(&source, &Sampler::listed([39, 0, 6, 7, 39]), 3);
     assert_eq!(listed, [key(4, 19), key(0, 0), key(0, 6), key(2, 0), key(4, 19)]);
     let dataset = sampled(&source, &Sampler::listed([0; 24])).build().unwrap();
-    assert_eq!((dataset.len(), dataset.digest(0)), (Some(24), None), "it is not every sample once");
+    assert_eq!(
+        (dataset.len(), dataset.digest(0)),
+        (Some(24), None),
+        "the sampler does not return each sample once"
+    );
 }
 
 proptest! {

@@ -47,7 +47,7 @@ fn uneven_batches_raise_the_prefetch() {
         assert!(begun.elapsed() < LONG, "{}", batches.report());
     }
     (0..100).for_each(|number| {
-        assert!(step(&mut batches, number) <= 5, "five batches of eight numbers are what there is room for");
+        assert!(step(&mut batches, number) <= 5, "there is room for five batches of eight numbers");
     });
 }
 

@@ -13,15 +13,15 @@ use std::fs;
 fn a_second_start_needs_only_the_listing_and_the_index() {
     let logged = LoggedBucket::of(&[3, 0, 2], true, true);
     let first = logged.dataset(AutoIndex::beside()).unwrap();
-    let mut asked = logged.asked();
-    asked[4..7].sort();
+    let mut requests = logged.take_requests();
+    requests[4..7].sort();
     let shards = ["get s-0.tar", "get s-1.tar", "get s-2.tar"];
     let expected = [&["list", "get s-*.index.json"][..], &PROBE, &shards, &["put s-*.index.json"]].concat();
-    assert_eq!(asked, expected);
+    assert_eq!(requests, expected);
     assert_eq!((first.len(), first.shards().len()), (Some(5), 3));
 
     let second = logged.dataset(AutoIndex::beside()).unwrap();
-    assert_eq!(logged.asked(), ["list", "get s-*.index.json"]);
+    assert_eq!(logged.take_requests(), ["list", "get s-*.index.json"]);
     assert_eq!((second.len(), keys(&second)), (Some(5), keys(&first)));
     // The automatic index equals the one that a builder makes, so that their states are interchangeable.
     let index = Index::builder().store(logged.store()).build(second.shards()).unwrap();
@@ -48,10 +48,10 @@ fn only_changed_shards_are_indexed_again() {
     assert_eq!(build(), (9, vec![]));
     logged.shard(1, 5);
     logged.shard(3, 1);
-    logged.asked();
+    logged.take_requests();
     assert_eq!(build(), (11, vec![5, 1]));
     let indexed = ["get s-1.tar", "get s-3.tar", "put s-*.index.json"];
-    assert_eq!(logged.asked(), [&["list", "get s-*.index.json"][..], &PROBE, &indexed].concat());
+    assert_eq!(logged.take_requests(), [&["list", "get s-*.index.json"][..], &PROBE, &indexed].concat());
     assert_eq!(build(), (11, vec![]));
     // The entries of the other shards stay valid after a shard is deleted.
     logged.objects.objects.lock().unwrap().remove("logged://b/t/s-0.tar");
@@ -65,11 +65,11 @@ fn only_changed_shards_are_indexed_again() {
 fn versions_missing_from_a_listing_are_requested() {
     let logged = LoggedBucket::of(&[3, 2], false, true);
     assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(5));
-    logged.asked();
+    logged.take_requests();
     assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(5));
-    let mut asked = logged.asked();
-    asked[2..].sort();
-    assert_eq!(asked, ["list", "get s-*.index.json", "get s-0.tar", "get s-1.tar"]);
+    let mut requests = logged.take_requests();
+    requests[2..].sort();
+    assert_eq!(requests, ["list", "get s-*.index.json", "get s-0.tar", "get s-1.tar"]);
     logged.shard(0, 4);
     assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(6));
 }
@@ -92,10 +92,10 @@ fn a_torn_index_document_is_never_used() {
     });
     for (number, torn) in cuts.chain(holes).enumerate() {
         logged.objects.put(&place, torn);
-        logged.asked();
+        logged.take_requests();
         let dataset = logged.dataset(AutoIndex::beside()).unwrap();
         assert_eq!((dataset.len(), keys(&dataset).len()), (Some(3), 3), "{number}");
-        assert!(logged.asked().contains(&"put s-*.index.json".to_owned()), "{number}");
+        assert!(logged.take_requests().contains(&"put s-*.index.json".to_owned()), "{number}");
         assert_eq!(logged.store().open(&place).unwrap().read_all().unwrap(), whole);
     }
 }
@@ -109,7 +109,7 @@ fn a_bucket_is_listed_and_its_index_read() {
     let mut command = child(module_path!(), "a_bucket_in_child");
     let output = command.env("STORAGE_EMULATOR_HOST", server.url("")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let asked: Vec<String> = server
+    let requests: Vec<String> = server
         .requests()
         .iter()
         .map(|request| {
@@ -117,8 +117,8 @@ fn a_bucket_is_listed_and_its_index_read() {
             format!("{} {}", request.method, path.rsplit('/').next().unwrap())
         })
         .collect();
-    let last = asked.iter().rposition(|line| line.starts_with("PUT")).unwrap();
-    let second = &asked[last + 1..];
+    let last = requests.iter().rposition(|line| line.starts_with("PUT")).unwrap();
+    let second = &requests[last + 1..];
     assert!(second.len() >= 2 && second.last().unwrap().ends_with(".index.json"), "{second:?}");
     assert!(second.iter().every(|line| !line.ends_with(".tar")), "{second:?}");
 }
@@ -199,9 +199,9 @@ fn many_ranks_can_start_concurrently() {
     all.sort();
     all.dedup();
     assert_eq!(all.len(), 14);
-    logged.asked();
+    logged.take_requests();
     assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(14));
-    assert_eq!(logged.asked(), ["list", "get s-*.index.json"]);
+    assert_eq!(logged.take_requests(), ["list", "get s-*.index.json"]);
 }
 
 #[test]
@@ -213,9 +213,9 @@ fn the_automatic_index_has_the_checksums_the_dataset_verifies() {
         builder.topology(Topology::single()).auto_index(AutoIndex::beside()).build().unwrap()
     };
     assert_eq!(keys(&checked()).len(), 5);
-    logged.asked();
+    logged.take_requests();
     checked();
-    assert_eq!(logged.asked(), ["list", "get s-*.index.json"]);
+    assert_eq!(logged.take_requests(), ["list", "get s-*.index.json"]);
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn bad_options_are_errors_before_any_request() {
     let logged = LoggedBucket::of(&[3], true, true);
     let index = Index::builder().store(logged.store()).build(&ShardList::from_urls(["logged://b/t/s-0.tar"]));
     let index = index.unwrap();
-    logged.asked();
+    logged.take_requests();
     let both = Dataset::builder("logged://b/t/s-*.tar").store(logged.store()).index(index);
     let error = both.topology(Topology::single()).auto_index(AutoIndex::beside()).build().unwrap_err();
     assert!(error.to_string().contains("leave one of them out"), "{error}");
@@ -261,5 +261,5 @@ fn bad_options_are_errors_before_any_request() {
         let error = builder.build().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
     }
-    assert_eq!(logged.asked(), [""; 0]);
+    assert_eq!(logged.take_requests(), [""; 0]);
 }

@@ -128,7 +128,7 @@ fn no_sample_with_a_flipped_bit_is_returned() {
             let builder = Dataset::builder(list.clone()).store(store.clone()).index(index.clone());
             let unchecked = builder.streams(1).topology(Topology::single()).build().unwrap();
             let (found, errors) = read_all(&unchecked);
-            assert_eq!((found.len(), errors.len()), (6, 0), "nothing else sees it");
+            assert_eq!((found.len(), errors.len()), (6, 0), "without checksums, the damage goes unnoticed");
             assert_ne!(found, expected);
         }
     }

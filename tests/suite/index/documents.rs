@@ -25,7 +25,11 @@ fn a_saved_index_loads_unchanged() {
         let text = saved(&index, &place);
         assert_eq!(Index::load(&store, place.to_str().unwrap()).unwrap(), index);
         let below = place.starts_with(dir.path());
-        assert_eq!(text.contains(dir.path().to_str().unwrap()), !below, "what is below is relative");
+        assert_eq!(
+            text.contains(dir.path().to_str().unwrap()),
+            !below,
+            "URLs below the directory of the index are relative"
+        );
         let url = format!("file://{}", place.to_str().unwrap());
         assert_eq!(Index::load(&store, &url).unwrap().samples(), 40);
     }

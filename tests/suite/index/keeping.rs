@@ -101,9 +101,9 @@ fn a_cached_index_of_a_name_with_a_slash_is_found() {
     noted.put(urls[0].expose_secret(), files(&["a.txt", "b.txt"]));
     let keeping = || Index::builder().store(store.clone()).cache(cache.path());
     let index = keeping().build(&urls).unwrap();
-    noted.noted();
+    noted.take_counts();
     assert_eq!(keeping().build(&urls).unwrap(), index);
-    assert_eq!(noted.noted().0, 1, "to see that it is the same");
+    assert_eq!(noted.take_counts().0, 1, "one request, to compare the version");
 }
 
 /// An index in the user's cache may list the samples of a private bucket, so only the user may read it. An
@@ -122,5 +122,9 @@ fn only_the_owner_can_read_the_index_cache() {
     let kept: Vec<_> = fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(kept.len(), 1);
     assert_eq!((mode(&cache), mode(&kept[0])), (0o700, 0o600));
-    assert_eq!(mode(&dir.path().join("0.tar.index.json")), mode(&shard), "that is as visible as its shard");
+    assert_eq!(
+        mode(&dir.path().join("0.tar.index.json")),
+        mode(&shard),
+        "an index beside a shard has the shard's mode"
+    );
 }

@@ -71,7 +71,7 @@ proptest! {
     fn every_lookup_returns_the_sample_that_reading_in_order_returns(
         sizes in prop::collection::vec(0usize..9, 1..5),
         (indexed, selected) in any::<(bool, bool)>(),
-        asked in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+        wanted in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
         // At least one sample has an odd number, so that the selection is not empty.
         prop_assume!(sizes.iter().any(|size| *size > 1));
@@ -99,10 +99,10 @@ proptest! {
                 prop_assert_eq!(shown(&view.get(number).unwrap()), shown(sample));
                 prop_assert_eq!(view.position(number), Some(sample.position()));
             }
-            let asked: Vec<usize> = asked.iter().map(|asked| asked.index(whole.len())).collect();
-            let numbers: Vec<u64> = asked.iter().map(|asked| *asked as u64).collect();
+            let wanted: Vec<usize> = wanted.iter().map(|wanted| wanted.index(whole.len())).collect();
+            let numbers: Vec<u64> = wanted.iter().map(|wanted| *wanted as u64).collect();
             let found = view.get_many(&numbers).unwrap();
-            let expected: Vec<_> = asked.iter().map(|asked| shown(&whole[*asked])).collect();
+            let expected: Vec<_> = wanted.iter().map(|wanted| shown(&whole[*wanted])).collect();
             prop_assert_eq!(found.iter().map(shown).collect::<Vec<_>>(), expected);
         }
     }
@@ -135,21 +135,21 @@ fn one_sample_takes_one_request_for_its_bytes() {
     let index = index_of(&store, &shards);
     let saved = document(&keys_of(&store, &shards));
     noted.put("noted://d/k.shkeys", saved.clone());
-    noted.noted();
+    noted.take_counts();
     let keys = KeyIndex::open(&store, "noted://d/k.shkeys").unwrap();
-    assert_eq!(noted.noted(), (1, saved.len()), "a small key index is read at once");
+    assert_eq!(noted.take_counts(), (1, saved.len()), "a small key index is read at once");
     let dataset = dataset(&store, &urls, Some(index.clone()));
     let range = index.at(1).range(30..31).unwrap();
     assert_eq!(dataset.by_key(&keys, "1/030").unwrap().key(), "1/030");
-    assert_eq!(noted.noted(), (1, (range.end - range.start) as usize));
+    assert_eq!(noted.take_counts(), (1, (range.end - range.start) as usize));
     // Three neighbouring samples, and one in another shard.
     let view = dataset.indexed_view().unwrap();
     assert_eq!(view.get_many(&[81, 3, 80, 82]).unwrap().len(), 4);
     let bytes =
         |shard: usize, samples| index.at(shard).range(samples).map_or(0, |r| (r.end - r.start) as usize);
-    assert_eq!(noted.noted(), (2, bytes(0, 3..4) + bytes(1, 30..33)));
+    assert_eq!(noted.take_counts(), (2, bytes(0, 3..4) + bytes(1, 30..33)));
     assert!(dataset.by_key(&keys, "1/03").is_err());
-    assert_eq!(noted.noted(), (0, 0), "a key that is not there costs no request");
+    assert_eq!(noted.take_counts(), (0, 0), "a key that is not there costs no request");
 }
 
 /// Finds the entry of a shard by the shard's number.

@@ -56,7 +56,7 @@ impl LoggedBucket {
     }
 
     /// Returns the requests since the last call.
-    pub(super) fn asked(&self) -> Vec<String> {
+    pub(super) fn take_requests(&self) -> Vec<String> {
         std::mem::take(&mut *self.log.lock().unwrap())
     }
 

@@ -41,7 +41,7 @@ impl CountingSource {
     }
 
     /// Number of requests and of bytes sent since the last call.
-    fn noted(&self) -> (usize, usize) {
+    fn take_counts(&self) -> (usize, usize) {
         (self.requests.swap(0, Ordering::SeqCst), self.taken.swap(0, Ordering::SeqCst))
     }
 

@@ -13,8 +13,8 @@ fn an_unwritable_location_is_an_error_with_alternatives() {
     let error = logged.dataset(AutoIndex::beside()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
     assert!(error.to_string().contains("AutoIndex::in_directory"), "{error}");
-    let asked = ["list", "get s-*.index.json", "get s-*.probe.index.json"];
-    assert_eq!(logged.asked(), asked, "the error comes before a shard is read");
+    let requests = ["list", "get s-*.index.json", "get s-*.probe.index.json"];
+    assert_eq!(logged.take_requests(), requests, "the error comes before a shard is read");
 
     let cache = tempfile::tempdir().unwrap();
     for auto in [
@@ -23,11 +23,11 @@ fn an_unwritable_location_is_an_error_with_alternatives() {
         AutoIndex::at(cache.path().join("c.json").to_str().unwrap()),
     ] {
         assert_eq!(logged.dataset(auto.clone()).unwrap().len(), Some(5));
-        logged.asked();
+        logged.take_requests();
         assert_eq!(logged.dataset(auto).unwrap().len(), Some(5));
-        let mut asked = logged.asked();
-        asked.retain(|line| line != "get s-*.index.json");
-        assert_eq!(asked, ["list"], "nothing of the shards");
+        let mut requests = logged.take_requests();
+        requests.retain(|line| line != "get s-*.index.json");
+        assert_eq!(requests, ["list"], "no shard is requested");
     }
     assert_eq!(fs::read_dir(cache.path().join("a")).unwrap().count(), 1);
 }
@@ -47,9 +47,9 @@ fn a_document_refused_during_its_write_goes_to_the_directory() {
     let cache = tempfile::tempdir().unwrap();
     let auto = auto(AutoIndex::beside().or_in_directory(cache.path()));
     assert_eq!(logged.dataset(auto.clone()).unwrap().len(), Some(5));
-    logged.asked();
+    logged.take_requests();
     assert_eq!(logged.dataset(auto).unwrap().len(), Some(5));
-    assert_eq!(logged.asked(), ["list", "get s-*.index.json"], "nothing of the shards");
+    assert_eq!(logged.take_requests(), ["list", "get s-*.index.json"], "no shard is requested");
 }
 
 /// Until the new index is complete, the saved one stays: another rank may use it, and this process may be
@@ -90,9 +90,9 @@ fn a_leftover_probe_does_not_make_a_location_unwritable() {
         assert_eq!(objects.keys().filter(|url| is_probe(url)).count(), 1);
     }
     assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(5));
-    logged.asked();
+    logged.take_requests();
     assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(5));
-    assert_eq!(logged.asked(), ["list", "get s-*.index.json"]);
+    assert_eq!(logged.take_requests(), ["list", "get s-*.index.json"]);
 }
 
 /// Many ranks that start together probe the location at the same time, and the store answers that it is busy.
@@ -102,13 +102,13 @@ fn a_busy_location_counts_as_writable() {
     let busy = ErrorKind::Busy { retry_after: None, source: "slow down".into() };
     *logged.fault.lock().unwrap() = Some(busy.into());
     assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(5));
-    assert_eq!(logged.asked().pop().unwrap(), "put s-*.index.json");
+    assert_eq!(logged.take_requests().pop().unwrap(), "put s-*.index.json");
     // Any other error of the probe is reported before shards are read.
     logged.shard(1, 3);
     *logged.fault.lock().unwrap() = Some(ErrorKind::NotFound("no such bucket".into()).into());
     let error = logged.dataset(AutoIndex::beside()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NotFound(_)), "{error}");
-    assert_eq!(logged.asked(), ["list", "get s-*.index.json"]);
+    assert_eq!(logged.take_requests(), ["list", "get s-*.index.json"]);
 }
 
 #[cfg(feature = "http")]
@@ -135,7 +135,7 @@ fn indexes_of_a_web_server_are_kept_in_a_directory() {
     assert_eq!(kept().len(), Some(6));
     let before = server.requests().len();
     assert_eq!(kept().len(), Some(6));
-    let asked = server.requests().split_off(before);
-    assert_eq!(asked.len(), 3, "one byte of each shard");
-    assert!(asked.iter().every(|request| request.range() == Some((0, 0))), "{asked:?}");
+    let requests = server.requests().split_off(before);
+    assert_eq!(requests.len(), 3, "one byte of each shard");
+    assert!(requests.iter().every(|request| request.range() == Some((0, 0))), "{requests:?}");
 }

@@ -18,7 +18,7 @@ fn large_bodies_are_not_fetched() {
     let index = build(&noted.store(), "noted://s.tar").unwrap();
     check(&bytes, &index);
     // One small read before each body, and one at the end of the archive.
-    let (requests, taken) = noted.noted();
+    let (requests, taken) = noted.take_counts();
     assert_eq!(requests, 7);
     assert!(taken <= 7 * (64 << 10), "{taken}");
 }
@@ -30,7 +30,7 @@ fn small_samples_are_indexed_in_few_requests() {
     noted.put("noted://s.tar", bytes.clone());
     let index = build(&noted.store(), "noted://s.tar").unwrap();
     assert_eq!(index.samples(), 10_000);
-    let (requests, taken) = noted.noted();
+    let (requests, taken) = noted.take_counts();
     // Reads start at 64 KiB and double up to 8 MiB.
     assert!(requests <= 8 + bytes.len() / (8 << 20) + 1, "{requests} requests for {} bytes", bytes.len());
     assert!(taken <= bytes.len());
@@ -193,7 +193,7 @@ fn objects_without_versions_or_ranges_are_read_whole() {
         source.objects.put("noted://s.tar", bytes.clone());
         check(&bytes, &build(&store, "noted://s.tar").unwrap());
         // One request to ask for the version, and one to read the object.
-        assert_eq!(source.objects.noted().0, 2);
+        assert_eq!(source.objects.take_counts().0, 2);
         source.objects.put("noted://s.tar", bytes[..bytes.len() - (20 << 10)].to_vec());
         let error = build(&store, "noted://s.tar").unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Truncated { .. }), "{error}");

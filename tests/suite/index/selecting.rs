@@ -189,13 +189,13 @@ fn bytes_far_from_selected_samples_are_not_read() {
         (&["0-4"], 1, 0),
     ] {
         let index = select(numbers);
-        noted.noted();
+        noted.take_counts();
         let builder = Dataset::builder(urls.clone()).store(noted.store()).topology(Topology::single());
         let dataset = builder.index(index).build().unwrap();
         let read = all(dataset.read(0, 0));
         assert_eq!(read.iter().map(Sample::key).collect::<Vec<_>>(), numbers);
-        let (asked, taken) = noted.noted();
-        assert_eq!((asked, taken / FAR), (requests, far), "{numbers:?}");
+        let (request_count, taken) = noted.take_counts();
+        assert_eq!((request_count, taken / FAR), (requests, far), "{numbers:?}");
     }
 }
 

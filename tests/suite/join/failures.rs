@@ -237,9 +237,9 @@ struct Endless(Arc<AtomicU64>);
 
 impl Source for Endless {
     fn get(&self, _: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
-        let asked = Arc::clone(&self.0);
+        let requests = Arc::clone(&self.0);
         let chunk = move |number: u64| {
-            asked.fetch_add(1, Ordering::Relaxed);
+            requests.fetch_add(1, Ordering::Relaxed);
             let name = |part| format!("{number}-{part}.txt");
             let members = (0..64).flat_map(|part| member(&name(part), tar::EntryType::Regular, &noise(100)));
             Ok(members.collect::<Vec<u8>>().into())
@@ -260,8 +260,8 @@ fn an_endless_side_is_an_error() {
     assert_eq!(error.kind().name(), "too_large", "{error}");
     assert!(error.to_string().contains("`Side::key_bytes`"), "{error}");
     assert_eq!(error.location().shard(), Some("endless://captions/0.tar"));
-    let asked = source.0.load(Ordering::Relaxed);
-    assert!(asked < 600, "{asked} chunks were read");
+    let requests = source.0.load(Ordering::Relaxed);
+    assert!(requests < 600, "{requests} chunks were read");
     let (keys, errors) = collect(samples);
     assert_eq!((keys.len(), errors.len()), (0, 17));
 }
@@ -327,7 +327,7 @@ fn an_outage_of_a_side_ends_the_run_and_its_state_resumes() {
             };
             assert!(matches!(error.kind(), ErrorKind::Io(_)), "{error:?}");
             assert_eq!(error.location().shard(), Some("failing://captions/001.tar"));
-            assert!(batches.next().is_none(), "nothing comes after an outage");
+            assert!(batches.next().is_none(), "the run ends after an outage");
             source.fails.store(false, Ordering::Relaxed);
             before.extend(items(&mut loader.restore(&batches.state()).unwrap()));
             assert_eq!(before, whole);
@@ -338,16 +338,16 @@ fn an_outage_of_a_side_ends_the_run_and_its_state_resumes() {
 /// A side whose samples are in the dataset's order is requested once per shard.
 #[test]
 fn a_side_in_the_same_order_is_read_once() {
-    let (mut pair, asked) = (pair(), Arc::new(AtomicU64::new(0)));
+    let (mut pair, requests) = (pair(), Arc::new(AtomicU64::new(0)));
     let content = (0..3).map(|shard| archive(&(0..6).map(|n| caption(&key(shard, n))).collect::<Vec<_>>()));
     let content: Vec<Vec<u8>> = content.collect();
-    let counted = Counted { content, asked: Arc::clone(&asked) };
+    let counted = Counted { content, requests: Arc::clone(&requests) };
     pair.others = Store::builder().with_source("counted", Arc::new(counted)).build().unwrap();
     let list = ShardList::from_urls((0..3).map(|shard| format!("counted://captions/{shard}.tar")));
     let side = Side::new(list).store(pair.others.clone()).missing(Missing::None);
     let dataset = pair.primary().join(side).build().unwrap();
     let (keys, _) = collect(dataset.samples(0));
-    assert_eq!((keys.len(), asked.load(Ordering::Relaxed)), (18, 3));
+    assert_eq!((keys.len(), requests.load(Ordering::Relaxed)), (18, 3));
     // The report of a loader includes the bytes of its sides.
     let mut batches = Loader::builder(dataset).threads(0).batch(6).build().unwrap().epoch(0);
     assert_eq!(batches.by_ref().map(|batch| batch.unwrap().len()).sum::<usize>(), 18);
@@ -358,12 +358,12 @@ fn a_side_in_the_same_order_is_read_once() {
 #[derive(Debug)]
 struct Counted {
     content: Vec<Vec<u8>>,
-    asked: Arc<AtomicU64>,
+    requests: Arc<AtomicU64>,
 }
 
 impl Source for Counted {
     fn get(&self, url: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
         let shard: usize = url.trim_end_matches(".tar").rsplit('/').next().unwrap().parse().unwrap();
         let body = Body::from_chunks([Ok(self.content[shard].clone().into())]).into_stream().boxed();
         Box::pin(async move { Ok(GetResponse::new(body)) })

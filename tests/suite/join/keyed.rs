@@ -81,12 +81,12 @@ proptest! {
 #[derive(Debug)]
 struct Counted {
     content: Vec<Vec<u8>>,
-    asked: Arc<AtomicU64>,
+    requests: Arc<AtomicU64>,
 }
 
 impl Source for Counted {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
         let shard: usize = url.trim_end_matches(".tar").rsplit('/').next().unwrap().parse().unwrap();
         let content = self.content[shard].clone();
         let length = content.len() as u64;
@@ -106,15 +106,15 @@ fn a_keyed_side_in_the_same_order_is_read_in_lockstep() {
     all.insert(0, "other".into());
     let content =
         all.chunks(60).map(|keys| archive(&keys.iter().map(|key| caption(key)).collect::<Vec<_>>()));
-    let asked = Arc::new(AtomicU64::new(0));
-    let source = Counted { content: content.collect(), asked: Arc::clone(&asked) };
+    let counter = Arc::new(AtomicU64::new(0));
+    let source = Counted { content: content.collect(), requests: Arc::clone(&counter) };
     let store = Store::builder().with_source("counted", Arc::new(source)).build().unwrap();
     let list = ShardList::from_urls((0..3).map(|shard| format!("counted://{shard}.tar")));
     let keys = Index::builder().store(store.clone()).build_keys(&list).unwrap();
-    asked.store(0, Ordering::Relaxed);
+    counter.store(0, Ordering::Relaxed);
     let dataset = pair.primary().join(Side::new(list).store(store).keys(keys)).build().unwrap();
     assert!(dataset.samples(0).every(|sample| sample.unwrap().get("txt").is_some()));
-    let requests = asked.load(Ordering::Relaxed);
+    let requests = counter.load(Ordering::Relaxed);
     // In the first shard, from the second sample on, requests are for 1, 2, 4 and so on samples. The other
     // shards take one request each.
     assert_eq!(requests, 6 + 2, "requests for 150 samples");
@@ -247,7 +247,7 @@ fn a_damaged_sample_loses_no_other_sample() {
         same(&[5, 5])(0).into_iter().chain(["zz".into()]).chain(same(&[5, 5])(1)).collect();
     let list = ShardList::from_urls(["counted://0.tar"]);
     let store = |content: &[u8]| {
-        let source = Counted { content: vec![content.to_vec()], asked: Arc::default() };
+        let source = Counted { content: vec![content.to_vec()], requests: Arc::default() };
         Store::builder().with_source("counted", Arc::new(source)).build().unwrap()
     };
     let mut bytes = archive(&all.iter().map(|key| caption(key)).collect::<Vec<_>>());

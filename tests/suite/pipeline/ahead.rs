@@ -240,12 +240,12 @@ fn steps_after_a_pass_that_lost_samples_cannot_be_skipped() {
 #[derive(Debug)]
 struct RecordingSource {
     source: Arc<VersionedSource>,
-    asked: Mutex<BTreeSet<String>>,
+    requests: Mutex<BTreeSet<String>>,
 }
 
 impl Source for RecordingSource {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
-        self.asked.lock().unwrap().insert(url.into());
+        self.requests.lock().unwrap().insert(url.into());
         self.source.get(url, options)
     }
 }
@@ -254,20 +254,20 @@ impl Source for RecordingSource {
 fn skipped_shards_are_not_read() {
     const SIZES: [usize; 10] = [8; 10];
     let recording =
-        Arc::new(RecordingSource { source: VersionedSource::of(&SIZES), asked: Mutex::default() });
+        Arc::new(RecordingSource { source: VersionedSource::of(&SIZES), requests: Mutex::default() });
     let store = Store::builder().with_source("shelf", Arc::clone(&recording) as _).build().unwrap();
     let list = ShardList::from_urls((0..10).map(url));
     let index = Index::builder().store(store.clone()).build(&list).unwrap();
     let dataset = Dataset::builder(list).store(store).index(index).topology(Topology::single()).streams(1);
     let loader = numbers(dataset.build().unwrap()).shuffle(4).threads(0).batch(4).build().unwrap();
     let whole: Vec<Vec<u64>> = super::good(&all(loader.epoch(0), usize::MAX));
-    recording.asked.lock().unwrap().clear();
+    recording.requests.lock().unwrap().clear();
     let rest: Vec<Vec<u64>> = super::good(&all(loader.at(0, 17).unwrap(), usize::MAX));
     assert_eq!(rest, whole[17..]);
-    let asked = recording.asked.lock().unwrap().clone();
+    let requests = recording.requests.lock().unwrap().clone();
     // 68 samples were consumed. The shuffle buffer held some of the samples before the 72nd, so only the last
     // two shards are read.
-    assert_eq!(asked, [8, 9].map(url).into(), "what the buffer held, and what follows");
+    assert_eq!(requests, [8, 9].map(url).into(), "only shards of the buffer's samples and later ones");
 }
 
 fn refused<B>(found: Result<Batches<B>>, kind: fn(&ErrorKind) -> bool, why: &str) {

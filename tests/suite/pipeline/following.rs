@@ -22,15 +22,15 @@ const SHARDS: usize = 3;
 struct Stuck(Mutex<Vec<String>>);
 
 impl Stuck {
-    fn asked(&self, shard: usize) -> usize {
-        self.0.lock().unwrap().iter().filter(|asked| **asked == url(shard)).count()
+    fn request_count(&self, shard: usize) -> usize {
+        self.0.lock().unwrap().iter().filter(|requested| **requested == url(shard)).count()
     }
 
     /// Waits until a shard was requested `times` times; false if that takes over 10 s.
-    fn is_asked(&self, shard: usize, times: usize) -> bool {
+    fn is_requested(&self, shard: usize, times: usize) -> bool {
         (0..1000).any(|_| {
             thread::sleep(Duration::from_millis(10));
-            self.asked(shard) >= times
+            self.request_count(shard) >= times
         })
     }
 
@@ -44,11 +44,11 @@ impl Stuck {
 }
 
 impl Source for Stuck {
-    fn get(&self, asked: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
-        self.0.lock().unwrap().push(asked.to_owned());
+    fn get(&self, requested: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        self.0.lock().unwrap().push(requested.to_owned());
         let samples = [0, 1].map(|number| Sample::new(format!("{number:03}")).with("bin", vec![1; 9]));
         let bytes = Bytes::from(archive(&samples));
-        let body = match asked == url(SHARDS - 1) {
+        let body = match requested == url(SHARDS - 1) {
             true => stream::once(future::ready(Ok(bytes.slice(..1024)))).chain(stream::pending()).boxed(),
             false => stream::once(future::ready(Ok(bytes))).boxed(),
         };
@@ -64,7 +64,7 @@ fn the_next_epoch_starts_while_the_last_shard_is_read() {
     let stuck = Arc::<Stuck>::default();
     let mut batches = stuck.loader(1).epochs(0);
     assert!(batches.next().is_some_and(|batch| batch.is_ok()));
-    assert!(stuck.is_asked(0, 2), "{stuck:?}");
+    assert!(stuck.is_requested(0, 2), "{stuck:?}");
     drop(batches);
 }
 
@@ -76,7 +76,7 @@ fn nothing_is_read_after_the_last_epoch() {
     for _ in 0..2 * (SHARDS - 1) {
         assert!(batches.next().is_some_and(|batch| batch.is_ok()));
     }
-    assert!(stuck.is_asked(SHARDS - 1, 1), "{stuck:?}");
+    assert!(stuck.is_requested(SHARDS - 1, 1), "{stuck:?}");
     thread::sleep(Duration::from_millis(50));
-    assert_eq!((0..SHARDS).map(|shard| stuck.asked(shard)).collect::<Vec<_>>(), [1; SHARDS]);
+    assert_eq!((0..SHARDS).map(|shard| stuck.request_count(shard)).collect::<Vec<_>>(), [1; SHARDS]);
 }

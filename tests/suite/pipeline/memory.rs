@@ -12,28 +12,32 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const SIZES: [usize; 6] = [17, 3, 29, 0, 11, 23];
 
-/// A stage that collects a window of items and returns it in reverse order. If `counts_on`, every fifth item
-/// is replaced by the number of earlier outputs.
+/// A stage that collects a window of items and returns it in reverse order. If `counts_across_windows`, every
+/// fifth item is replaced by the number of earlier outputs.
 #[derive(Debug, Default)]
 struct Turned {
     window: usize,
     /// Whether it reports that it holds nothing. Stages that count over windows never do.
-    tells: bool,
-    counts_on: bool,
-    given: u64,
+    reports_fresh: bool,
+    counts_across_windows: bool,
+    returned: u64,
     held: Vec<u64>,
     ready: VecDeque<u64>,
 }
 
 impl Turned {
-    fn of(window: usize, tells: bool, counts_on: bool) -> Self {
-        Turned { window, tells, counts_on, ..Turned::default() }
+    fn of(window: usize, reports_fresh: bool, counts_across_windows: bool) -> Self {
+        Turned { window, reports_fresh, counts_across_windows, ..Turned::default() }
     }
 
     fn turn(&mut self) {
         for item in self.held.drain(..).rev() {
-            self.given += 1;
-            self.ready.push_back(if self.counts_on && item % 5 == 0 { 1_000_000 + self.given } else { item });
+            self.returned += 1;
+            self.ready.push_back(if self.counts_across_windows && item % 5 == 0 {
+                1_000_000 + self.returned
+            } else {
+                item
+            });
         }
     }
 }
@@ -62,7 +66,7 @@ impl Stage<u64> for Turned {
     }
 
     fn is_fresh(&self) -> bool {
-        self.tells && !self.counts_on && self.held.is_empty() && self.ready.is_empty()
+        self.reports_fresh && !self.counts_across_windows && self.held.is_empty() && self.ready.is_empty()
     }
 }
 
@@ -71,15 +75,18 @@ impl Stage<u64> for Turned {
 const KINDS: [(usize, bool, bool); 4] =
     [(4, true, false), (4, false, false), (1, true, false), (6, false, true)];
 
-fn turned(items: LoaderBuilder<u64>, (window, tells, counts_on): (usize, bool, bool)) -> LoaderBuilder<u64> {
-    items.stage(format!("turned({window})"), move || Turned::of(window, tells, counts_on))
+fn turned(
+    items: LoaderBuilder<u64>,
+    (window, reports_fresh, counts_across_windows): (usize, bool, bool),
+) -> LoaderBuilder<u64> {
+    items.stage(format!("turned({window})"), move || Turned::of(window, reports_fresh, counts_across_windows))
 }
 
 /// For each stream and pass, a loader returns what the stage returns as an adapter.
 #[test]
 fn a_stateful_stage_equals_its_adapter() {
     let source = VersionedSource::of(&SIZES);
-    for kind @ (window, tells, counts_on) in KINDS {
+    for kind @ (window, reports_fresh, counts_across_windows) in KINDS {
         for (threads, shuffle, passes) in [(0, 0, 1), (2, 5, 2), (0, 5, 3)] {
             let items =
                 || numbers(source.dataset(6).streams(1).build().unwrap()).shuffle(shuffle).threads(threads);
@@ -87,7 +94,9 @@ fn a_stateful_stage_equals_its_adapter() {
                 .flat_map(|epoch| {
                     let plain = all(items().batch(1).build().unwrap().epoch(epoch), usize::MAX);
                     let plain = good(&plain).concat().into_iter().map(Ok);
-                    let staged = plain.pipeline().stage("turned", || Turned::of(window, tells, counts_on));
+                    let staged = plain
+                        .pipeline()
+                        .stage("turned", || Turned::of(window, reports_fresh, counts_across_windows));
                     staged.results().filter_map(Result::ok).collect::<Vec<_>>()
                 })
                 .collect();
@@ -153,14 +162,14 @@ fn a_stateful_stage_resumes_after_any_batch_on_any_ranks() {
 fn a_restore_rereads_only_what_the_stage_remembers() {
     let source = VersionedSource::of(&[100]);
     let seen = Arc::new(AtomicUsize::new(0));
-    for (tells, most) in [(true, 8), (false, 100)] {
+    for (reports_fresh, most) in [(true, 8), (false, 100)] {
         let seen_by = Arc::clone(&seen);
         let dataset = source.dataset(1).streams(1).index(counts(&[100])).build().unwrap();
         let items = numbers(dataset).map(move |number| {
             seen_by.fetch_add(1, Relaxed);
             Ok(number * 10)
         });
-        let loader = turned(items, (4, tells, false)).threads(0).batch(1).build().unwrap();
+        let loader = turned(items, (4, reports_fresh, false)).threads(0).batch(1).build().unwrap();
         let (_, state) = all(loader.epoch(0), 90).pop().unwrap();
         seen.store(0, Relaxed);
         assert!(loader.restore(&saved(&state)).unwrap().next().is_some_and(|batch| batch.is_ok()));

@@ -114,7 +114,11 @@ fn a_mix_uses_the_largest_requested_number_of_threads() {
         batches.next().unwrap().unwrap();
         batches.report().times.threads
     };
-    assert_eq!(threads(vec![samples().threads(0), samples()]), 0, "a default is no request");
+    assert_eq!(
+        threads(vec![samples().threads(0), samples()]),
+        0,
+        "the default number of threads is not a requested one"
+    );
     assert_eq!(threads(vec![samples().threads(2), samples().threads(3)]), 3);
 }
 

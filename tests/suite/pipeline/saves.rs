@@ -428,7 +428,7 @@ fn a_single_rank_has_no_empty_batch_of_a_shape() {
         assert_eq!(alone.iter().map(Batch::valid).sum::<usize>(), 210);
         let by_rank = [0, 1].map(|number| batches(2, number));
         let empty = by_rank.iter().flatten().filter(|batch| batch.valid() == 0).count();
-        assert!(empty > 0, "ranks take the same shapes, even if they have nothing of one");
+        assert!(empty > 0, "with two ranks, some batches of a shape are empty");
         println!(
             "{last:?}: {} batches alone; of two ranks {empty} of {}",
             alone.len(),

@@ -184,7 +184,7 @@ fn a_map_that_always_fails_eventually_ends_the_run() {
             let items = samples(&[3]).map(|_| Err::<u64, _>(Error::step("no"))).threads(threads);
             let found: Vec<_> = all(items.batch(2).build().unwrap().epochs(0), 1000);
             let errors = errors(&found);
-            assert_eq!(errors.len(), 301, "each sample of a hundred epochs, and then why it ends");
+            assert_eq!(errors.len(), 301, "a hundred epochs of samples, then the error");
             assert!(
                 errors[..300].iter().all(|error| error == "no") && errors[300] == "no_shards",
                 "{errors:?}"
@@ -364,7 +364,11 @@ fn outputs_of_stages_before_the_buffer_are_shuffled() {
             });
         let items = items.shuffle(shuffle).map(|mut sample| {
             let drawn = sample.rng(3).below(1 << 30) as i64;
-            assert_eq!(sample.take::<i64>("drawn")?, drawn, "the random numbers are those of the place");
+            assert_eq!(
+                sample.take::<i64>("drawn")?,
+                drawn,
+                "the random numbers depend on the sample's position"
+            );
             assert_eq!(sample.shard(), super::url(number(&sample) as usize / 1000));
             Ok(number(&sample))
         });

@@ -119,7 +119,7 @@ fn secrets_that_a_web_server_repeats_are_hidden() {
 
 /// Runs in a child process: uses the URL in the environment variable, and prints everything that is shown.
 #[test]
-#[ignore = "run by the other tests, in an environment of their making"]
+#[ignore = "run by other tests, with environment variables that they set"]
 fn uses_in_child() {
     let mut seen = Seen::default();
     use_all(&std::env::var(URL).unwrap(), "", &mut seen);

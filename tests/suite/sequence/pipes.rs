@@ -126,7 +126,9 @@ impl Pipe {
                 rows.chunked(length, b';').map(shown)
             }
             None => match self.windows {
-                Some((size, tells)) => loader.stage("windows", move || Windows::new(size, tells)),
+                Some((size, reports_fresh)) => {
+                    loader.stage("windows", move || Windows::new(size, reports_fresh))
+                }
                 None => self.saving(loader),
             },
         }
@@ -182,14 +184,14 @@ impl Pipe {
 /// Returns windows of `size` items in reverse order, without the first item of a window of several.
 struct Windows {
     size: usize,
-    tells: bool,
+    reports_fresh: bool,
     held: Vec<Item>,
     ready: Vec<Item>,
 }
 
 impl Windows {
-    fn new(size: usize, tells: bool) -> Self {
-        Windows { size, tells, held: Vec::new(), ready: Vec::new() }
+    fn new(size: usize, reports_fresh: bool) -> Self {
+        Windows { size, reports_fresh, held: Vec::new(), ready: Vec::new() }
     }
 }
 
@@ -214,7 +216,7 @@ impl Stage<Item> for Windows {
     }
 
     fn is_fresh(&self) -> bool {
-        self.tells && self.held.is_empty() && self.ready.is_empty()
+        self.reports_fresh && self.held.is_empty() && self.ready.is_empty()
     }
 }
 

@@ -16,7 +16,7 @@ const URL: &str = "SHARDSTREAM_TEST_URL";
 /// Runs in a child process: reads an object of the bucket that the environment variable names, and lists the
 /// bucket.
 #[test]
-#[ignore = "run by the other tests, in an environment of their making"]
+#[ignore = "run by other tests, with environment variables that they set"]
 fn read_and_list_in_child() {
     let bucket = std::env::var(URL).unwrap();
     let store = Store::builder().retries(0).build().unwrap();

@@ -17,7 +17,7 @@ const BASE: &str = "SHARDSTREAM_TEST_BASE";
 
 /// Runs in a child process: the suite, under the URL in the environment variable.
 #[test]
-#[ignore = "run by the other tests, in an environment of their making"]
+#[ignore = "run by other tests, with environment variables that they set"]
 fn suite_in_child() {
     let base = std::env::var(BASE).unwrap();
     let store = small_ranges().build().unwrap();
@@ -49,7 +49,7 @@ const ODD_KEYS: [&str; 11] = [
 
 /// Runs in a child process: lists the objects on the server of [`no_key_stops_a_listing`].
 #[test]
-#[ignore = "run by another test, in an environment of its making"]
+#[ignore = "run by another test, with environment variables that it sets"]
 fn listing_in_child() {
     let base = std::env::var(BASE).unwrap();
     let store = default();
@@ -87,7 +87,7 @@ fn no_key_stops_a_listing() {
 
 /// Runs in a child process: deletes objects on the server of [`deletions_are_retried`].
 #[test]
-#[ignore = "run by another test, in an environment of its making"]
+#[ignore = "run by another test, with environment variables that it sets"]
 fn deletions_in_child() {
     let base = std::env::var(BASE).unwrap();
     let store = default();

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-fn asked(source: &Scripted) -> Vec<Range<u64>> {
+fn requested_ranges(source: &Scripted) -> Vec<Range<u64>> {
     source.requests.lock().unwrap().iter().map(|request| request.range.clone().unwrap()).collect()
 }
 
@@ -40,7 +40,7 @@ fn a_small_range_is_always_one_request() {
             });
             let body = store.open_range("test://a", range.clone(), &ObjectVersion::any()).unwrap();
             assert_eq!(body.read_all().unwrap(), slice(&bytes, &range));
-            assert_eq!(asked(&source), [range]);
+            assert_eq!(requested_ranges(&source), [range]);
         }
     }
 }
@@ -61,7 +61,7 @@ fn a_range_at_the_end_is_one_request_of_an_object_of_known_size() {
     let (source, store) = unversioned(&bytes);
     let tail = store.open_range("test://a", 4400..5000, &ObjectVersion::any()).unwrap().read_all().unwrap();
     assert_eq!(tail, bytes[4400..]);
-    assert_eq!(asked(&source), vec![Range { start: 4400, end: 5000 }]);
+    assert_eq!(requested_ranges(&source), vec![Range { start: 4400, end: 5000 }]);
 }
 
 #[test]
@@ -153,10 +153,10 @@ fn a_cut_within_a_range_resumes_at_the_byte() {
             store.open_range("test://a", 1500..4000, &ObjectVersion::any()).unwrap().read_all().unwrap(),
             bytes[1500..4000]
         );
-        let asked = asked(&source);
-        assert_eq!(asked.len(), 4, "{asked:?}");
-        let resumed = asked.iter().filter(|range| range.start % 1000 == 800).count();
-        assert_eq!(resumed, 1, "{asked:?}");
+        let ranges = requested_ranges(&source);
+        assert_eq!(ranges.len(), 4, "{ranges:?}");
+        let resumed = ranges.iter().filter(|range| range.start % 1000 == 800).count();
+        assert_eq!(resumed, 1, "{ranges:?}");
     }
 }
 
@@ -286,7 +286,7 @@ fn object_metadata_comes_with_the_first_chunk_or_one_byte() {
         let object = store.stat(url).unwrap();
         assert_eq!((object.size, object.version.as_deref()), (Some(4500), Some("v1")));
     }
-    assert_eq!(asked(&source), [0..1, 0..1, 0..1]);
+    assert_eq!(requested_ranges(&source), [0..1, 0..1, 0..1]);
 }
 
 #[test]
@@ -365,9 +365,9 @@ proptest! {
         let (source, _) = scripted({
             let (bytes, outside) = (bytes.clone(), outside.clone());
             move |number, options| {
-                let asked = options.range.clone();
-                if asked.as_ref().is_some_and(|asked| asked.start < start || asked.end > end) {
-                    outside.lock().unwrap().push(asked.clone());
+                let requested = options.range.clone();
+                if requested.as_ref().is_some_and(|range| range.start < start || range.end > end) {
+                    outside.lock().unwrap().push(requested.clone());
                 }
                 let mut options = options.clone();
                 match (manner, &mut options.range) {

@@ -24,7 +24,7 @@ const RETRIES: &str = "SHARDSTREAM_TEST_RETRIES";
 /// Runs in a child process: writes an object of this many bytes, lists its bucket, reads the object and
 /// deletes it.
 #[test]
-#[ignore = "run by the other tests, in an environment of their making"]
+#[ignore = "run by other tests, with environment variables that they set"]
 fn write_list_read_delete_in_child() {
     let number = |name: &str| std::env::var(name).unwrap().parse::<u32>().unwrap();
     let store =

@@ -222,7 +222,7 @@ fn a_busy_server_says_how_long_to_wait() {
 
 /// Runs in a child process: reads the URL in the environment variable.
 #[test]
-#[ignore = "run by the other tests, in an environment of their making"]
+#[ignore = "run by other tests, with environment variables that they set"]
 fn reads_in_child() {
     let url = std::env::var(URL).unwrap();
     let store = one_by_one().retries(0).build().unwrap();

@@ -205,7 +205,7 @@ fn a_failed_upload_is_aborted() {
 
 /// Runs in a child process, which ends with an error or a panic right after it drops an upload.
 #[test]
-#[ignore = "run by another test, in an environment of its making"]
+#[ignore = "run by another test, with environment variables that it sets"]
 fn gives_up_in_child() {
     let base = std::env::var(BASE).unwrap();
     let store = Store::default();

@@ -14,7 +14,7 @@ const DIRECTORY: &str = "SHARDSTREAM_TEST_DIRECTORY";
 
 /// Runs in a child process: prints a checksum of the object.
 #[test]
-#[ignore = "run by the other tests, in an environment of their making"]
+#[ignore = "run by other tests, with environment variables that they set"]
 fn read_in_child() {
     let cache = Cache::builder(std::env::var(DIRECTORY).unwrap()).revalidate(false).build().unwrap();
     let store = Store::builder().retries(0).cache(cache.clone()).build().unwrap();

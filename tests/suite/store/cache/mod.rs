@@ -77,13 +77,13 @@ fn taken(directory: &Path) -> u64 {
 fn an_object_is_fetched_once_and_then_revalidated() {
     let fixture = CacheFixture::new();
     fixture.read();
-    let mut asked = fixture.source.requested();
-    asked.sort_by_key(|range| range.start);
-    assert_eq!(asked, [0..1000, 1000..2000, 2000..3000, 3000..4000, 4000..4500]);
+    let mut requested = fixture.source.requested();
+    requested.sort_by_key(|range| range.start);
+    assert_eq!(requested, [0..1000, 1000..2000, 2000..3000, 3000..4000, 4000..4500]);
     fixture.read();
     assert_eq!(fixture.source.requested(), [VERSION]);
     assert!(read_range(&fixture.store, URL, 990..2001).unwrap() == fixture.content[990..2001]);
-    assert_eq!(fixture.source.requested(), [VERSION, VERSION], "one for each API");
+    assert_eq!(fixture.source.requested(), [VERSION, VERSION], "one request per API");
     assert_eq!(fixture.numbers(), [0, 1, 2, 3, 4]);
     assert_eq!(fixture.cache.warning(), None);
 }
@@ -217,9 +217,9 @@ fn a_reader_that_is_dropped_leaves_whole_blocks() {
     fixture.source.hold(None);
     fixture.source.requested();
     fixture.read();
-    let mut asked = fixture.source.requested();
-    asked.sort_by_key(|range| range.start);
-    assert_eq!(asked, [VERSION, 2000..3000, 3000..4000, 4000..4500], "the rest");
+    let mut requested = fixture.source.requested();
+    requested.sort_by_key(|range| range.start);
+    assert_eq!(requested, [VERSION, 2000..3000, 3000..4000, 4000..4500], "the rest");
     assert_eq!(fixture.numbers(), [0, 1, 2, 3, 4]);
 }
 

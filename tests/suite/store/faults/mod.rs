@@ -127,7 +127,7 @@ fn over_gs(group: &str) {
 const GROUP: &str = "SHARDSTREAM_TEST_FAULTS";
 
 #[test]
-#[ignore = "run by the other tests, in an environment of their making"]
+#[ignore = "run by other tests, with environment variables that they set"]
 fn reader_in_child() {
     read_all("gs://bucket", &cases(&std::env::var(GROUP).unwrap()));
 }

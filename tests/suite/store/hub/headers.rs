@@ -66,8 +66,8 @@ fn a_bearer_token_is_asked_for_again_after_401() {
             sent => Reply::new(401, format!("{{\"error\": \"{sent:?} has ended\"}}").replace("\\\"", "")),
         }
     });
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
+    let issued = Arc::new(AtomicUsize::new(0));
+    let count = issued.clone();
     let headers = HttpHeaders::new().bearer(move || {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
         async move { Ok(format!("s3cret-{}", number.min(2))) }
@@ -75,10 +75,10 @@ fn a_bearer_token_is_asked_for_again_after_401() {
     let store = Store::builder().range_size(1000).headers(&server.url(""), headers).build().unwrap();
     let read = || store.open(&server.url("/a.tar")).unwrap().read_all();
     assert_eq!(read().unwrap(), content);
-    assert_eq!((asked.load(Ordering::SeqCst), server.requests().len()), (1, 3));
+    assert_eq!((issued.load(Ordering::SeqCst), server.requests().len()), (1, 3));
     valid.store(2, Ordering::SeqCst);
     assert_eq!(read().unwrap(), content);
-    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    assert_eq!(issued.load(Ordering::SeqCst), 2);
     // The function has no third token.
     valid.store(3, Ordering::SeqCst);
     let error = read().unwrap_err();

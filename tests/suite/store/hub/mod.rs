@@ -45,7 +45,7 @@ fn conformance() {
         let [own, linked] = hub.requests();
         assert_eq!(linked.is_empty(), !has_links);
         let revisions = own.iter().filter(|request| request.path().contains("/revision/"));
-        assert_eq!(revisions.count(), 1, "the commit is asked for once");
+        assert_eq!(revisions.count(), 1, "the commit is requested once");
         for info in store.list(&url("")).unwrap() {
             let stat = store.stat(&info.url).unwrap();
             assert_eq!((stat.size, stat.version), (Some(info.size), info.version), "{}", info.url);
@@ -119,10 +119,10 @@ fn a_store_keeps_the_commit_it_found_when_the_branch_moves() {
     assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error}");
     // A commit hash in the URL never changes, so it takes no request to resolve it.
     let pinned = at(&hub).build().unwrap();
-    let asked = hub.requests()[0].len();
+    let earlier = hub.requests()[0].len();
     let old_url = format!("hf://datasets/o/n@{before}/a.tar");
     assert_eq!(read(&pinned, &old_url).unwrap(), old);
-    let own = &hub.requests()[0][asked..];
+    let own = &hub.requests()[0][earlier..];
     assert!(own.iter().every(|request| request.path().contains("/resolve/")), "{:?}", paths(own));
 }
 
@@ -231,9 +231,9 @@ fn a_link_to_other_bytes_is_an_error() {
 /// Both servers are busy for a while. The Hub's headers tell when its rate limit ends.
 #[test]
 fn requests_to_busy_servers_are_retried() {
-    let asked = AtomicUsize::new(0);
+    let requests = AtomicUsize::new(0);
     let hub = Hub::with(move |request| {
-        let number = asked.fetch_add(1, Ordering::SeqCst);
+        let number = requests.fetch_add(1, Ordering::SeqCst);
         let busy =
             || Reply::new(429, "slow down").with("RateLimit-Policy", "\"fixed window\";\"api\";q=500;w=300");
         match (number % 3, request.query().contains("s1gned")) {
@@ -271,7 +271,7 @@ fn a_cache_knows_files_by_the_hash_of_their_content() {
     let before = hub.requests()[1].len();
     assert_eq!(store().open(&url("a.tar")).unwrap().read_all().unwrap(), content);
     let later = &hub.requests()[1][before..];
-    assert!(later.iter().every(|request| request.range() == Some((0, 0))), "only its version is asked for");
+    assert!(later.iter().every(|request| request.range() == Some((0, 0))), "only the version is requested");
 }
 
 #[test]

@@ -72,8 +72,8 @@ fn an_expired_token_is_requested_again() {
     let hub = Hub::start();
     hub.commit("main", &[("a.tar", &noise(100))]);
     hub.state().token = Some("t1".into());
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
+    let issued = Arc::new(AtomicUsize::new(0));
+    let count = issued.clone();
     let headers = HttpHeaders::new().bearer(move || {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
         async move { Ok(format!("t{number}")) }
@@ -83,7 +83,7 @@ fn an_expired_token_is_requested_again() {
     hub.state().token = Some("t2".into());
     hub.end_links();
     assert_eq!(store.stat(&url("a.tar")).unwrap().size, Some(100));
-    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    assert_eq!(issued.load(Ordering::SeqCst), 2);
 }
 
 #[test]
@@ -91,8 +91,8 @@ fn a_token_that_is_new_each_time_and_always_refused_ends_in_an_error() {
     let hub = Hub::start();
     hub.commit("main", &[("a.tar", &noise(100))]);
     hub.state().token = Some("another".into());
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
+    let issued = Arc::new(AtomicUsize::new(0));
+    let count = issued.clone();
     let headers = HttpHeaders::new().bearer(move || {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
         async move { Ok(format!("t{number}")) }
@@ -100,7 +100,7 @@ fn a_token_that_is_new_each_time_and_always_refused_ends_in_an_error() {
     let store = at(&hub).headers(&hub.endpoint(), headers).build().unwrap();
     let error = store.stat(&url("a.tar")).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Denied(_)), "{error}");
-    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    assert_eq!(issued.load(Ordering::SeqCst), 2);
 }
 
 #[test]
