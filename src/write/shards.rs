@@ -166,7 +166,9 @@ impl ShardWriter {
     fn next_shard(&mut self) -> Result<OpenShard> {
         // A number that wrapped around would overwrite an earlier shard.
         let number = self.settings.start_shard.checked_add(self.done.len() as u64).ok_or_else(|| {
-            ErrorKind::Config("`start_shard` is too large: the next shard has no number, lower it".into())
+            ErrorKind::Config(
+                "`start_shard` is too large: the next shard has no number, choose a smaller one".into(),
+            )
         })?;
         let url = SecretUrl::from(self.pattern.name(number));
         let created = self.settings.store.create_if(url.expose_secret(), self.settings.condition.clone());

@@ -274,12 +274,12 @@ fn keys_are_numbers_or_a_member() {
     assert_eq!(keys(good), ["a/b", "18446744073709551615", "-2"].map(|key| Ok(key.to_owned())));
     for (line, why) in [
         (r#"{"name": "s3cret"}"#, "no member \"id\""),
-        (r#"{"id": {"s3cret": 1}}"#, "no text and no whole number"),
-        (r#"{"id": 1.5}"#, "no text and no whole number"),
-        (r#"{"id": ""}"#, "no text and no whole number"),
-        (r#""s3cret""#, "no JSON object"),
-        (r#"{"id": "s3cret" "#, "no JSON"),
-        (r#"{"id": 1} s3cret"#, "no JSON"),
+        (r#"{"id": {"s3cret": 1}}"#, "neither text nor a whole number"),
+        (r#"{"id": 1.5}"#, "neither text nor a whole number"),
+        (r#"{"id": ""}"#, "neither text nor a whole number"),
+        (r#""s3cret""#, "not a JSON object"),
+        (r#"{"id": "s3cret" "#, "not JSON"),
+        (r#"{"id": 1} s3cret"#, "not JSON"),
     ] {
         let error = keys(line.as_bytes()).pop().unwrap().unwrap_err();
         assert!(error.contains(why) && error.contains("s.jsonl") && !error.contains("s3cret"), "{error}");

@@ -56,7 +56,7 @@ fn bad_options_of_columns_are_errors() {
     column(Ragged::<i32>::new("json").at("age"), &words);
     column(Text::new("json").at("age"), &words);
 
-    let words = ["`named`", "say which tensor"];
+    let words = ["`named`", "give the name of a tensor"];
     column(ArrayColumn::new("npz", DType::F32, [2]).named(""), &words);
     column(Tokens::<i32>::new("npz", 4).named(""), &words);
     column(PackedTokens::<i32>::new("npz", 4, 4).named(""), &words);
