@@ -1,8 +1,11 @@
 //! The HTTP clients that `object_store` uses for a bucket. `object_store` makes and signs each request; these
-//! clients send it through `reqwest`. **The invariant.** Each request is retried in one place, which knows
-//! the server's status and `Retry-After`, and returns errors of this crate. The errors of `object_store` have
-//! neither, so it must not retry: the errors that these clients return to it are [`HttpErrorKind::Unknown`],
-//! which it does not retry. It retries only an S3 response with a success status and an error in its body.
+//! clients send it through `reqwest`.
+//!
+//! **The invariant.** Each request is retried in one place, which knows the server's status and
+//! `Retry-After`, and returns errors of this crate. The errors of `object_store` have neither the status nor
+//! that time, so it must not retry. For this, these clients return errors of the kind
+//! [`HttpErrorKind::Unknown`] to it. It retries only one failure: an S3 response with a success status and an
+//! error in its body.
 //!
 //! - **Bytes of an object** are requested by `CloudClient::get`, once, through a [`BodyClient`]. These
 //!   requests are marked by [`mark_bytes_request`]. The response is returned through `object_store`
@@ -297,8 +300,8 @@ impl CloudClient {
     async fn attempt(&self, request: &HttpRequest) -> Result<http::Response<Bytes>, AttemptError> {
         let time = self.policy.response_timeout(request.body().content_length());
         let mut target = self.target(request);
-        // Nothing in a page of a listing, or in a token, shows that it belongs to this request. (On a new
-        // connection it must.)
+        // Nothing in a page of a listing, or in a token, shows that it belongs to this request. So GET
+        // requests use a new connection, on which there is no other response.
         let client = match *request.method() {
             Method::GET => &self.clients.single_use,
             _ => &self.clients.pooled,

@@ -1,7 +1,9 @@
 //! What the clients of a [`Connector`](super::Connector) return through `object_store`: errors of this crate,
-//! and the responses to requests for bytes. `object_store` returns the error of a client as the cause of its
-//! own error, and does not retry errors of the kind [`HttpErrorKind::Unknown`]. So values that must be
-//! returned unchanged are returned inside such an error.
+//! and the responses to requests for bytes.
+//!
+//! `object_store` returns the error of a client as the cause of its own error, and does not retry errors of
+//! the kind [`HttpErrorKind::Unknown`]. So values that must be returned unchanged are returned inside such an
+//! error.
 
 use crate::Error;
 #[cfg(any(feature = "gcs", feature = "s3"))]
