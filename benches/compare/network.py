@@ -36,8 +36,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # Name: shards, samples per shard (of about 98 KB).
 SIZES = {"13 MB": (40, 128), "106 MB": (8, 1070)}
-# Ports of nginx. LIMITED has a limit of 50 MB/s per connection.
-PLAIN, LIMITED, TLS = 8601, 8602, 8603
+# Ports of nginx. A connection to LIMITED or LIMITED_TLS is limited to 50 MB/s.
+PLAIN, LIMITED, TLS, LIMITED_TLS = 8601, 8602, 8603, 8604
 # Name: one-way delay in microseconds and rate in Mbit/s of the link (`None` for no link), and the port.
 LINKS = {
     "loopback": (None, PLAIN),
@@ -45,7 +45,9 @@ LINKS = {
     "20 ms": ((10_000, 0), PLAIN),
     "20 ms, TLS": ((10_000, 0), TLS),
     "20 ms, 50 MB/s per connection": ((10_000, 0), LIMITED),
+    "20 ms, 50 MB/s per connection, TLS": ((10_000, 0), LIMITED_TLS),
     "20 ms, 1 Gbit/s line": ((10_000, 1000), PLAIN),
+    "20 ms, 1 Gbit/s line, TLS": ((10_000, 1000), TLS),
 }
 QUEUE_MS = 200
 # Number of shards that slow readers read, by the kind of shards.
@@ -65,14 +67,12 @@ http {{
   tcp_nopush on;
   keepalive_requests 1000000;
   client_body_temp_path {directory}/body;
+  ssl_certificate {directory}/cert.pem;
+  ssl_certificate_key {directory}/key.pem;
   server {{ listen {plain}; root {root}; }}
   server {{ listen {limited}; root {root}; limit_rate 50m; }}
-  server {{
-    listen {tls} ssl;
-    root {root};
-    ssl_certificate {directory}/cert.pem;
-    ssl_certificate_key {directory}/key.pem;
-  }}
+  server {{ listen {tls} ssl; root {root}; }}
+  server {{ listen {limited_tls} ssl; root {root}; limit_rate 50m; }}
 }}
 """
 
@@ -191,7 +191,7 @@ class Link:
             self.server = ["ip", "netns", "exec", "pb"]
         create_certificate(directory)
         Path(f"{directory}/nginx.conf").write_text(
-            NGINX.format(directory=directory, root=options.data, plain=PLAIN, limited=LIMITED, tls=TLS)
+            NGINX.format(directory=directory, root=options.data, plain=PLAIN, limited=LIMITED, tls=TLS, limited_tls=LIMITED_TLS)
         )
         self.nginx = subprocess.Popen([*self.server, "nginx", "-c", f"{directory}/nginx.conf", "-p", directory])
         time.sleep(0.5)
@@ -205,7 +205,7 @@ class Link:
     def choose(self, name):
         """Sets the link up. Returns the URL of the server, and a prefix for the command of a reader."""
         shape, port = LINKS[name]
-        scheme = "https" if port == TLS else "http"
+        scheme = "https" if port in (TLS, LIMITED_TLS) else "http"
         if shape is None:
             return f"{scheme}://127.0.0.1:{port}", self.server
         self.up(*shape)
