@@ -36,7 +36,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # Name: shards, samples per shard (of about 98 KB).
 SIZES = {"13 MB": (40, 128), "106 MB": (8, 1070)}
-# The ports of nginx. A connection to LIMITED or LIMITED_TLS is limited to 50 MB/s.
+# Ports of nginx. A connection to LIMITED or LIMITED_TLS is limited to 50 MB/s.
 PLAIN, LIMITED, TLS, LIMITED_TLS = 8601, 8602, 8603, 8604
 # Name: one-way delay in microseconds and rate in Mbit/s of the link (`None` for no link), and the port.
 LINKS = {

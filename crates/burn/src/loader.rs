@@ -240,7 +240,7 @@ impl<O: Send + 'static> Iterator for Epoch<'_, O> {
         let batch = match next {
             Ok((batch, state)) => {
                 self.rounds += 1;
-                // The batch of the last device has the state after the round.
+                // A state is after a batch of each device, so the batch of the last device has it.
                 if self.loader.slice + 1 == self.loader.split.slices() {
                     self.loader.shared.position().state = state;
                 }
