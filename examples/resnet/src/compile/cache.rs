@@ -123,8 +123,8 @@ impl Cache {
         if sha256(header.outputs, &executable) != header.sha256 {
             return Err("its bytes do not match the sha256 in its header".into());
         }
-        // The modification time is that of the last use, which decides which programs are removed. The directory
-        // may be read-only, so a failure is ignored.
+        // The modification time is that of the last use, which decides which programs are removed. The
+        // directory may be read-only, so a failure is ignored.
         let _ = File::options().write(true).open(&path).and_then(|f| f.set_modified(SystemTime::now()));
         Ok(Some(CacheEntry { outputs: header.outputs, executable }))
     }
