@@ -57,7 +57,7 @@ impl std::error::Error for JsonError {
     }
 }
 
-/// Names that Python's `json` writes for floats that JSON does not have. A minus may be before the second.
+/// Names that Python's `json` writes for floats that JSON does not have. A minus sign may precede `Infinity`.
 const NAMES: [&[u8]; 2] = [b"NaN", b"Infinity"];
 
 /// The document with `null` in place of `NaN`, `Infinity` and `-Infinity` outside of strings.

@@ -15,7 +15,7 @@ pub(super) const WILDCARDS: [char; 3] = ['*', '?', '['];
 ///
 /// Returns `None` if there is nothing to list, because the path has no wildcards or cannot have any. Web
 /// servers cannot be listed, and a `?` starts the query of their URLs (a `*` in the path of such a URL is an
-/// error when the pattern is expanded). After `pipe:` is a command.
+/// error when the pattern is expanded). `pipe:` starts a command, not a path.
 ///
 /// ```
 /// use shardstream::shards::glob;

@@ -186,7 +186,7 @@ fn unsupported_options_of_a_sampler_are_refused_with_a_remedy() {
     let counted = source.dataset(SIZES.len()).index(index(&source).counts()).sampler(Sampler::permuted());
     assert!(refused(counted).contains("has no offsets of the samples of this shard"));
     let of = |sampler| refused(sampled(&source, &sampler));
-    assert!(of(Sampler::listed([40; 12])).contains("it lists sample 40, and there are 40"));
+    assert!(of(Sampler::listed([40; 12])).contains("it lists sample 40, but there are 40"));
     assert!(of(Sampler::weighted([1.0; 39], 12).unwrap()).contains("39 weights for 40 samples"));
     assert!(of(Sampler::listed([1, 2])).contains("12 streams for 2 samples"));
     for weights in [vec![], vec![0.0], vec![1.0, -1.0], vec![f64::NAN], vec![f64::MAX, f64::MAX]] {

@@ -54,8 +54,8 @@ fn uneven_batches_raise_the_prefetch() {
 #[test]
 fn fixing_and_bounding_the_same_number_is_an_error() {
     for (builder, what) in [
-        (loader().batch(4).threads(2).cores(2), "`threads` fixes it"),
-        (loader().batch(4).prefetch(2).prefetch_bytes(1), "`prefetch` fixes it"),
+        (loader().batch(4).threads(2).cores(2), "`threads` fixes the number"),
+        (loader().batch(4).prefetch(2).prefetch_bytes(1), "`prefetch` fixes the number"),
         (loader().batch(4).cores(0), "0 cores"),
         (Loader::mix([loader().prefetch_bytes(9)]).batch(4), "options of the mix"),
     ] {

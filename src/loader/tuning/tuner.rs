@@ -38,7 +38,7 @@ const IDLE_CORES_TO_ADD: f64 = 0.25;
 const IDLE_CORES_TO_REMOVE: f64 = 0.1;
 /// More threads are kept if the rate grows by this factor.
 const GAIN: f64 = 1.1;
-/// Fewer threads are kept if the rate stays above this share of the earlier one.
+/// Fewer threads are kept if the rate stays above this share of the earlier rate.
 const KEPT: f64 = 0.97;
 /// The number of threads grows at least by this factor.
 const MIN_STEP: f64 = 1.25;

@@ -226,7 +226,7 @@ fn bad_options_are_errors_before_any_request() {
     logged.take_requests();
     let both = Dataset::builder("logged://b/t/s-*.tar").store(logged.store()).index(index);
     let error = both.topology(Topology::single()).auto_index(AutoIndex::beside()).build().unwrap_err();
-    assert!(error.to_string().contains("leave one of them out"), "{error}");
+    assert!(error.to_string().contains("use only one of them"), "{error}");
     for (auto, why) in [
         (AutoIndex::beside().threads(0), "`threads`"),
         (AutoIndex::beside().select("", |_| true), "`select`"),

@@ -218,7 +218,7 @@ fn a_nondeterministic_stage_is_an_error() {
     let loader = |window| items(window).stage("by chance", Turned::default).batch(1).build().unwrap();
     let (_, state) = all(loader(1).epoch(0), 36).pop().unwrap();
     let error = loader(2).restore(&saved(&state)).unwrap().find_map(Result::err).unwrap();
-    assert!(matches!(error.kind(), ErrorKind::State(what) if what.contains("less than")), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::State(what) if what.contains("fewer items than")), "{error}");
 }
 
 /// A stage that refuses its options.

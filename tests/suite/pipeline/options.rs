@@ -60,7 +60,7 @@ fn every_bad_option_is_an_error_of_build() {
         (samples().batch(4).on_error(skip().share(0.0, 10)), "more than 0 and less than 1"),
         (samples().batch(4).on_error(skip().share(1.0, 10)), "more than 0 and less than 1"),
         (samples().batch(4).on_error(skip().share(f64::NAN, 10)), "more than 0 and less than 1"),
-        (samples().batch(4).on_error(skip().share(0.1, 0)), "give at least 1"),
+        (samples().batch(4).on_error(skip().share(0.1, 0)), "a minimum of at least 1"),
         (
             samples().batch(4).on_error(OnError::skip(Failures::decode()).rest_of_shard(true)),
             "add `Failures::damage()`",
