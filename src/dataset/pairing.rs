@@ -82,7 +82,7 @@ impl<C> Pairing<C> {
         versions: &Versions,
         convert: fn(Body) -> C,
     ) -> Self {
-        // An index of keys needs no slices.
+        // With an index of keys, shards are not paired, so no slices are read for the reader's slices.
         let slices = slices.iter().filter(|_| side.keys.is_none());
         let slices = slices.map(|slice| side.slice(shards, slice)).collect();
         Pairing::with_slices(side, epoch, slices, versions, convert)
@@ -231,7 +231,7 @@ impl<C> Pairing<C> {
         Some(SideReader::Range)
     }
 
-    /// The number in the shard of the sample with this key, if it is known.
+    /// The number of the sample with this key in the current shard, if it is known.
     fn number(&self, key: &str) -> Option<u64> {
         match &self.side.keys {
             Some(keys) => only(keys, key).map(|(_, number)| number),
@@ -374,7 +374,7 @@ impl<C> Pairing<C> {
         }
     }
 
-    /// Whether too many bytes lie between two samples to read them.
+    /// Whether the gap between two samples is so large that a new request skips it.
     fn is_far(&self, next: u64, number: u64) -> bool {
         let index = self.shard.number.and_then(|shard| self.side.shards.indexed(shard));
         let between = index.and_then(|index| index.range(next..number));

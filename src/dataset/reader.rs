@@ -50,7 +50,8 @@ impl ShardReader {
         self
     }
 
-    /// Begins with slice `slice` instead of the first one, and skips `passed` of its samples.
+    /// Begins with slice `slice` instead of the first one, and skips the first `passed` samples of that
+    /// slice.
     pub(crate) fn from(mut self, slice: usize, passed: u64) -> Self {
         let opener = &mut self.0.slices.opener;
         (opener.next, opener.passed, opener.current) = (slice, passed, slice);
@@ -82,7 +83,7 @@ impl ShardReader {
         self
     }
 
-    /// Keeps the URL of the shard that is being read in `shard`.
+    /// Lets `shard` show the URL of the shard that this reader is reading.
     pub(crate) fn showing(mut self, shard: CurrentShard) -> Self {
         self.0.slices.opener.shard = shard;
         self
@@ -111,7 +112,7 @@ impl ShardReader {
         self.0.join.give_up();
     }
 
-    /// Number of the slice of the last item.
+    /// Number of the slice to which the last item belongs.
     pub(crate) fn slice(&self) -> usize {
         self.0.slices.opener.current
     }

@@ -37,7 +37,7 @@ pub(super) struct SliceCheck {
     /// The shard's URL, for errors.
     shard: SecretUrl,
     object: ObjectCell,
-    /// The object that is expected, until it was checked.
+    /// The expected object; `None` after the object was checked.
     expected: Option<ExpectedObject>,
     /// Whether the slice was open in the state from which the job resumes.
     resumed: bool,
@@ -248,8 +248,8 @@ impl SliceCheck {
         Some(self.at_sample(ErrorKind::Stale { then, now }, sample))
     }
 
-    /// The error if the sample's bytes do not have the indexed checksum: damage, or if the object has another
-    /// version than the indexed one, that the shard has changed.
+    /// The error if the sample's bytes do not have the indexed checksum. It says that the sample is damaged
+    /// or, if the object's version is not the indexed one, that the shard has changed.
     fn damage(&self, sample: &Sample) -> Option<Error> {
         let number = sample.position().sample;
         let compares = self.checksums || self.unproven.is_some();

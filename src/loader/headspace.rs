@@ -22,7 +22,7 @@ pub struct Headspace {
 
 impl Headspace {
     /// The factor by which training would be faster if loading took no time: 1 if the trainer is the
-    /// bottleneck. `None` without steps.
+    /// bottleneck. `None` if no step was timed.
     #[must_use]
     pub fn gain(&self) -> Option<f64> {
         if self.steps == 0 || self.free.is_zero() {

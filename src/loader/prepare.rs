@@ -204,7 +204,7 @@ impl Settings {
         }
     }
 
-    /// Number of times that a stream was repeated to fill batches, by its states in all datasets.
+    /// Number of times that a stream was repeated to fill batches, computed from its states in all datasets.
     pub(super) fn repeats<'a>(&self, states: impl Iterator<Item = &'a StreamState>) -> u64 {
         let passes = |state: &StreamState| self.parts.get(state.dataset).map_or(1, |part| part.passes);
         states.map(|state| (state.cursor.pass + 1).saturating_sub(passes(state))).max().unwrap_or(0)

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 impl Settings {
     /// The position `steps` steps after `at`. A restore from it returns the same batches as a restore from
-    /// `at`, without the first `steps` of them.
+    /// `at`, without the first `steps` batches.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if the lengths of the streams are not known without reading;
@@ -66,8 +66,8 @@ impl Settings {
         })
     }
 
-    /// Number of inputs that each dataset contributes to the items of a stream with these indices. `states`
-    /// are the stream's states in all datasets.
+    /// Number of inputs that each dataset contributes to a stream's items with these indices. `states` are
+    /// the stream's states in all datasets.
     fn inputs_of_stream(
         &self,
         states: &[&mut StreamState],
@@ -77,7 +77,7 @@ impl Settings {
     ) -> Result<Vec<u64>> {
         let endless = matches!(run, EpochRange::EpochsFrom(_));
         let repeats = self.repeats(states.iter().map(|state| &**state));
-        // Samples of one pass, and samples left.
+        // The number of samples of one pass, and the number of samples that are left.
         let lengths = |(state, part): (&&mut StreamState, &DatasetSettings)| {
             let pass = part.dataset.plan().samples(state.stream)?;
             let all = pass.checked_mul(part.passes.checked_add(repeats)?)?;

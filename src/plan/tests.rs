@@ -13,7 +13,7 @@ fn shards(slices: Vec<Slice>) -> Vec<usize> {
     slices.into_iter().map(|slice| slice.shard).collect()
 }
 
-/// These orders must never change: a job that resumes after an update would read some shards twice.
+/// These orders must never change: otherwise a job that resumes after an update would read some shards twice.
 #[test]
 fn the_orders_of_plans_are_golden() {
     let plan = Plan::new(10, 4, 42).unwrap();

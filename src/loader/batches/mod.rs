@@ -166,8 +166,8 @@ impl<B> Batches<B> {
 
     /// Number of batches left in the epoch, for a progress bar. `None` if
     /// [`Loader::steps`](super::Loader::steps) is `None`, or if the epochs have no end. With
-    /// [`LastBatch::Keep`](super::LastBatch::Keep), there may be fewer batches, because a batch without items
-    /// is skipped if its only sample failed.
+    /// [`LastBatch::Keep`](super::LastBatch::Keep), there may be fewer batches, because a batch is skipped if
+    /// its only sample failed.
     #[must_use]
     pub fn steps_left(&self) -> Option<u64> {
         self.run.steps_left()
@@ -205,8 +205,8 @@ impl<B> Iterator for Batches<B> {
         unpack(&self.run, item)
     }
 
-    /// Without bounds until the batches have ended, because errors are items too, and an error may end the
-    /// batches. [`steps_left`](Batches::steps_left) counts the batches that are left.
+    /// The number of items has no bounds until the batches have ended, because errors are items too, and an
+    /// error may end the batches. [`steps_left`](Batches::steps_left) counts the batches that are left.
     fn size_hint(&self) -> (usize, Option<usize>) {
         (0, self.run.has_ended().then_some(0))
     }
@@ -281,7 +281,7 @@ mod tests {
         Ok(())
     }
 
-    /// Surplus threads end, even if they are idle, and are joined.
+    /// Surplus threads end and are joined, also those that are blocked because they wait for work.
     #[test]
     fn threads_are_added_and_removed() -> Result<()> {
         let directory = tempfile::tempdir()?;

@@ -78,7 +78,7 @@ struct SourceState<S, T> {
     budget: Budget,
     /// The chunks in the order in which they were read. `None`: the samples are still being mapped.
     chunks: VecDeque<Option<Chunk<T>>>,
-    /// Number of the first of `chunks` among all chunks of the source.
+    /// Number of the first chunk in `chunks`, counted among all chunks of the source.
     first_chunk: u64,
     length: ChunkLength,
     /// Number of items in `chunks`.
@@ -246,7 +246,7 @@ impl<S, T> ReadSchedule<S, T> {
         let first = self.next_source()?;
         let (number, memory) = match self.reserve_memory(first) {
             Some(memory) => (first, memory),
-            // A source whose chunk is too large for the memory that is left must not block the others.
+            // A source whose chunk is too large for the memory that is left must not block the other sources.
             None => {
                 let queued = self.queue.iter().take_while(|queued| self.may_read(queued));
                 let others = queued.map(|queued| queued.source).filter(|other| *other != first);
@@ -463,7 +463,7 @@ impl<S, T> SourceState<S, T> {
         Some(Priority { chunks: self.chunks.len(), first_chunk: self.first_chunk, source })
     }
 
-    /// Whether few enough items wait to read another chunk ahead.
+    /// Whether so few items wait that another chunk may be read ahead.
     fn has_room(&self) -> bool {
         self.items_waiting < MAX_ITEMS_WAITING
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
-/// The bottleneck of a run: what limits its rate, computed from a [`Report`]; from [`Report::limit`].
+/// The bottleneck of a run: what limits its rate. [`Report::limit`] computes it from a report.
 ///
 /// `Display` names the limit and what to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

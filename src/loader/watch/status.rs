@@ -12,7 +12,7 @@ pub(in crate::loader) enum Role {
     Worker,
     /// Collects items into batches.
     Collector,
-    /// The trainer's thread, if there are no others: it reads, maps and collects in `next`.
+    /// The trainer's thread, if there are no other threads: it reads, maps and collects in `next`.
     Trainer,
 }
 

@@ -1,4 +1,4 @@
-//! The threads of a run, and the time that they spend on each activity, by sampling.
+//! The threads of a run, and the time that they spend on each activity, measured by sampling.
 
 use super::status::{Role, ThreadSnapshot};
 use crate::activity::{self, Activity, ThreadMark};
