@@ -199,8 +199,8 @@ impl DatasetBuilder {
 
     /// Whether each epoch permutes the shards of all ranks before they are split.
     ///
-    /// Set this for training. Otherwise every epoch begins with the same shards, and a
-    /// [shuffle buffer](crate::loader::LoaderBuilder::shuffle) mixes samples only with their neighbours.
+    /// Set this for training. If it is false, every epoch begins with the same shards, and a [shuffle
+    /// buffer](crate::loader::LoaderBuilder::shuffle) mixes samples only with their neighbours.
     ///
     /// Default: false, so that evaluation and inspection get the samples in the listed order. A loader with a
     /// shuffle buffer and [epochs without end](crate::Loader::epochs) logs a warning if its shards are not
@@ -215,9 +215,9 @@ impl DatasetBuilder {
     /// the shards within each stream. Default: false, and each epoch deals all shards to the streams anew.
     ///
     /// Set this with a [cache](crate::store::Cache) that can hold all shards of its node: from the second
-    /// epoch on, nothing is read from the network, on any number of nodes. Otherwise the second epoch gives a
-    /// node mostly shards that are not in its cache. The disadvantage is less randomness: the same samples
-    /// meet in a batch more often. `shardstream plan` computes both effects.
+    /// epoch on, nothing is read from the network, on any number of nodes. Without this option, the second
+    /// epoch gives a node mostly shards that are not in its cache. The disadvantage is less randomness: the
+    /// same samples meet in a batch more often. `shardstream plan` computes both effects.
     ///
     /// The option has no effect if shards are not shuffled: then every stream keeps its shards in any case.
     pub fn keep_shards(mut self, keep: bool) -> Self {
@@ -299,7 +299,8 @@ impl DatasetBuilder {
     /// - The topology is missing in a job of several ranks.
     /// - [`only`](DatasetBuilder::only) has a number that no shard has.
     /// - A [limit](Limits) is 0, or [`unsorted`](Limits::unsorted) is set.
-    /// - There are two indexes, or [`checksums`](DatasetBuilder::checksums) without an index that has them.
+    /// - Both [`index`](DatasetBuilder::index) and [`auto_index`](DatasetBuilder::auto_index) are set, or
+    ///   [`checksums`](DatasetBuilder::checksums) is set without an index that has checksums.
     /// - [`keep_shards`](DatasetBuilder::keep_shards) is set with
     ///   [`resample_shards`](DatasetBuilder::resample_shards).
     /// - A [sampler](DatasetBuilder::sampler) is set together with an option for the order of shards or

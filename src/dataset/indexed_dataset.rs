@@ -106,7 +106,8 @@ impl Dataset {
         Err(Error::from(ErrorKind::NoSuchKey { searched }).with_key(key))
     }
 
-    /// Checks that the key index and the dataset's index have the same version of shard `number` of the list.
+    /// Checks that the key index was built from the version of shard `number` of the list that the dataset
+    /// reads.
     fn check_current(&self, keys: &KeyIndex, number: usize) -> Result<()> {
         let Some(url) = self.0.shards.list.get(number) else { return Ok(()) };
         let planned = self.0.shards.numbers.planned(number);
@@ -135,8 +136,8 @@ impl Dataset {
         Ok(IndexedDataset { starts: starts.collect(), dataset: self.clone(), epoch: 0 })
     }
 
-    /// Converts numbers of the key index, of a shard and of a sample in that shard, to the sample's position.
-    /// `None` if the dataset does not read the sample.
+    /// The position of a sample that has the number `number` in shard `shard` of the key index. `None` if the
+    /// dataset does not read the sample.
     fn keyed_position(&self, keys: &KeyIndex, shard: usize, number: u64) -> Result<Option<Position>> {
         let Some(known) = keys.index().at(shard) else {
             return Err(ErrorKind::Config("the key index has no such shard".into()).into());

@@ -78,7 +78,8 @@ pub(super) struct Opener {
     queue: ReadQueue,
     /// Whether another reader will [begin after](Self::begin_after) this one.
     pub(super) followed: bool,
-    /// Whether the slices are small and scattered, so that requests take longer than their bytes.
+    /// Whether the slices are small and scattered, so that waiting for a response takes longer than receiving
+    /// its bytes.
     pub(super) scattered: bool,
     /// Number of samples of the next slice that were read before a restore.
     pub(super) passed: u64,

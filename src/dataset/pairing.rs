@@ -133,8 +133,8 @@ impl<C> Pairing<C> {
         shard.slice = Some(slice);
         if let Some(Slice { shard: number, samples }) = paired {
             shard.main = Some(samples.start);
-            // Ranges are popped from the end of `unread`: the samples after the slice are read before those
-            // in front of it.
+            // Ranges are popped from the end of `unread`: the samples after the slice are read before the
+            // samples in front of it.
             let count = self.side.located_samples(*number).unwrap_or(samples.end);
             let unread = [0..samples.start, samples.end..count].into_iter();
             shard.unread.extend(unread.filter(|range| !range.is_empty()));
@@ -304,7 +304,8 @@ impl<C> Pairing<C> {
         let stopped = || self.main.opener.is_stopped().then(|| ErrorKind::Stopped.into());
         let error = self.shard.last_errors[from as usize].take().or_else(stopped);
         if !first {
-            // The error may belong to an earlier sample in the range, so the sample is read alone.
+            // The error may belong to an earlier sample in the range, so the sample with this key is read
+            // alone.
             let number = key.and_then(|key| self.number(key));
             if let (Some(number), Some(range)) = (number, range)
                 && (range.end - range.window, range.end) != (number, number + 1)

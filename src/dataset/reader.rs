@@ -70,7 +70,8 @@ impl ShardReader {
         self
     }
 
-    /// Starts to request the first slices, and after them those of `next`, which continues the same pass.
+    /// Starts to request the first slices, and after them the first slices of `next`, the reader that
+    /// continues the same pass.
     pub(crate) fn begin_before(&mut self, next: &mut ShardReader) {
         self.0.slices.opener.begin();
         next.0.slices.opener.follow(&self.0.slices.opener);

@@ -152,7 +152,7 @@ impl SliceCheck {
     /// Checks an item that was read from the shard. Returns the item to return to the caller, or `None` if
     /// the next one must be read first.
     pub(super) fn admit(&mut self, item: Option<Result<Sample>>) -> Option<Option<Result<Sample>>> {
-        // If this is another object, its samples and errors do not matter.
+        // If the object is not the expected one, its samples and errors do not matter.
         if let Some(error) = self.other_object() {
             return self.refused(error);
         }

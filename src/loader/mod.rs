@@ -275,7 +275,7 @@ impl<B: Send + 'static> Loader<B> {
         Ok(((self.start)(&self.settings, self.settings.prepare(header, Some(&state))?), report))
     }
 
-    /// The header of this loader's states, for the same epochs as those of `state`.
+    /// The header of this loader's states, for the epochs of `state`.
     fn header_for(&self, state: &State) -> JobHeader {
         let run = match state.header().run {
             EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => self.settings.epoch_run(epoch),

@@ -14,8 +14,8 @@ pub(crate) struct WeightChange {
     pub(crate) weights: Vec<u32>,
 }
 
-/// The dataset of the item at each index of a stream: of a stream of a loader, or of the single stream of
-/// [`random_mix`](crate::adapters::random_mix), where the datasets are its sources.
+/// The dataset of the item at each index of a stream of a loader. [`random_mix`](crate::adapters::random_mix)
+/// uses it for its single stream, with its sources in place of the datasets.
 ///
 /// The items are divided into [windows](super::window) whose length is the sum of the weights. A window has
 /// exactly as many items of each dataset as its weight, in a random order that depends only on the seed, the
@@ -54,7 +54,7 @@ impl DatasetOrder {
     ///
     /// A change names a sequence number `n` of the job, which is at index `n / streams` of its stream. Each
     /// stream changes its weights at its first index whose sequence number is at least `n`. If there is an
-    /// `origin`, a new window starts at that sequence number, with the weights that apply there.
+    /// `origin`, a new window starts at that sequence number, with the weights that apply from there on.
     pub(crate) fn scheduled(
         weights: &[u32],
         changes: &[WeightChange],

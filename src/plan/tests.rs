@@ -135,7 +135,7 @@ proptest! {
             // The slices are those of epoch 0 of the plan without kept shards, so streams have equal lengths.
             prop_assert_eq!(of(&dealt.stream(0, stream)), of(&slices));
             prop_assert_eq!(dealt.samples(stream), plan.samples(stream));
-            // Of 30! orders, one is equal by chance.
+            // Two orders are equal by chance with a probability of 1 in 30!.
             if slices.len() >= 30 {
                 prop_assert_ne!(first, slices);
             }
@@ -193,7 +193,7 @@ proptest! {
 
     #[test]
     fn epochs_and_seeds_have_different_orders(seed in 0..u64::MAX, epoch in 0..u64::MAX) {
-        // Of 50! orders, one is equal by chance.
+        // Two orders are equal by chance with a probability of 1 in 50!.
         let order = |seed, epoch| Plan::new(50, 1, seed).unwrap().order(epoch);
         prop_assert_ne!(order(seed, epoch), order(seed, epoch + 1));
         prop_assert_ne!(order(seed, epoch), order(seed + 1, epoch));

@@ -7,8 +7,8 @@
 //! mapped or written as a row ([`LoaderEvent::Fault`]), or of all samples of a batch that could not be made
 //! (because `finish` of a column, a clone of an item for padding, or `map_batch` failed). The collector
 //! applies the policy. If the policy skips the failure, each of these samples is recorded in the ledger. In
-//! any case the next samples of the streams replace them, so that no rank misses a step. An outage ends the
-//! run, also during the search for an item for padding.
+//! any case the next samples of the streams replace the failed samples, so that no rank misses a step. An
+//! outage ends the run, also during the search for an item for padding.
 
 use super::maker::{BatchMaker, FinishBatch};
 use super::progress::{BatchEntry, RankProgress};
@@ -42,8 +42,8 @@ pub(in crate::loader) struct FoundRow<R> {
 /// An output of a run: its batches, then its end or a final error.
 pub(in crate::loader) enum RunOutput<B> {
     Batch(CollectedBatch<B>),
-    /// The end. The state is present if it may differ from that of the last batch, because samples failed
-    /// after that batch.
+    /// The end. The state is present if it may differ from the state of the last batch, because samples
+    /// failed after that batch.
     End(Option<State>),
     /// An error that ends the run.
     Failed(Error),

@@ -243,7 +243,7 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    /// The batches are those of a loader without threads, whatever numbers a tuner chooses.
+    /// Whatever numbers a tuner chooses, the batches are the same as those of a loader without threads.
     #[test]
     fn tuning_does_not_change_the_batches() -> Result<()> {
         let directory = tempfile::tempdir()?;

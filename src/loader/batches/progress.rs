@@ -1,4 +1,4 @@
-//! `RankProgress`: the progress of a rank through its streams, from which the states of batches are made.
+//! `RankProgress`: the progress of a rank through its streams. The states of batches are made from it.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::loader::event::{SampleFault, SourcePass, Tag};

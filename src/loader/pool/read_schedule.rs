@@ -31,9 +31,9 @@ use std::time::Duration;
 
 /// Number of chunks per thread that are read ahead, beyond one for each source.
 const AHEAD_PER_THREAD: usize = 2;
-/// No chunk is read ahead while the rows of waiting items take this many bytes.
+/// No chunk is read ahead while the rows of waiting items take this many bytes or more.
 const MAX_BYTES_WAITING: usize = 64 << 20;
-/// No chunk of a source is read ahead while this many of its items wait.
+/// No chunk of a source is read ahead while this many of its items or more wait.
 const MAX_ITEMS_WAITING: usize = 1024;
 /// Number of other sources that are tried if there is no memory for a chunk of the first source.
 const MAX_OTHERS: usize = 32;
@@ -89,12 +89,12 @@ struct SourceState<S, T> {
     queued: Option<Priority>,
 }
 
-/// The priority of a source. The lowest one, with the fewest chunks, is read next.
+/// The priority of a source. The source with the lowest value, and so with the fewest chunks, is read next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Priority {
     /// Number of chunks of the source.
     chunks: usize,
-    /// Number of the first chunk among all chunks of the source.
+    /// Number of the first chunk that was not taken yet, counted among all chunks of the source.
     first_chunk: u64,
     source: usize,
 }
@@ -303,18 +303,18 @@ impl<S, T> ReadSchedule<S, T> {
         awaited.or_else(first).map(|queued| queued.source)
     }
 
-    /// Whether a source of the queue may have another chunk.
+    /// Whether another chunk of this source may be read now.
     fn may_read(&self, queued: &Priority) -> bool {
         queued.chunks == 0 || self.may_read_ahead()
     }
 
-    /// Whether any source may have more than one chunk.
+    /// Whether chunks may be read ahead, so that a source has more than one chunk.
     fn may_read_ahead(&self) -> bool {
         let bytes_waiting = self.items_waiting.saturating_mul(self.row_bytes);
         self.ahead < self.max_ahead && bytes_waiting < MAX_BYTES_WAITING
     }
 
-    /// The activity of idle threads: what they wait for.
+    /// The activity of idle threads. It says what the threads wait for.
     pub(super) fn idle(&self) -> Activity {
         let may_read_ahead = self.may_read_ahead();
         let wants_more = |source: &&SourceState<S, T>| {

@@ -284,7 +284,7 @@ impl RowWork {
 /// The rows of a batch, which several threads write.
 struct BatchWork {
     collator: Collator,
-    /// Stopped when the loader is dropped: then no row is needed.
+    /// This handle is stopped when the loader is dropped, because then no row is needed.
     stop: StopHandle,
     state: Mutex<BatchWorkState>,
     /// Signals that the last row was written.

@@ -35,7 +35,7 @@ pub enum Limit {
     Collect,
     /// The number of streams: there are fewer streams than threads.
     Streams,
-    /// The sequence waits for one stream that is slower than the others.
+    /// The sequence waits for one stream that is slower than the other streams.
     SlowestStream,
 }
 
@@ -62,8 +62,8 @@ impl Limit {
             return Limit::Trainer;
         }
         let times = &report.times;
-        // The collecting thread is the limit if it is busy most of the time. (Without other threads, it also
-        // reads and maps: that case is below.)
+        // The collecting thread is the limit if it is busy most of the time. (Without other threads, the
+        // collecting thread also reads and maps; the code below handles that case.)
         let busy = times.collect + times.stage;
         let collector = if times.stage > times.collect { Limit::Stage } else { Limit::Collect };
         if times.threads > 1 && busy > times.await_items && busy > times.await_trainer {

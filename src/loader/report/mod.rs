@@ -85,7 +85,7 @@ pub struct Report {
     /// the samples that the earlier runs skipped or replaced.
     pub ledger: Ledger,
     /// The transfers of the datasets' stores during the run: requests and bytes as a provider bills them, and
-    /// bytes of local files, including those that were read ahead. The transfers of other runs with the same
+    /// bytes of local files, including bytes that were read ahead. The transfers of other runs with the same
     /// stores are included.
     pub store: StoreReport,
     /// The memory that the run holds now, by owner.

@@ -286,7 +286,7 @@ impl InputLog {
         self.end_repeated();
     }
 
-    /// Sets `part` after the last repeated output.
+    /// After the last repeated output, sets `part` to its value from before the restore.
     fn end_repeated(&mut self) {
         if self.repeated.outputs == 0
             && let Some(part) = self.repeated.part.take()
@@ -315,7 +315,7 @@ impl InputLog {
         self.failures_before = failures;
     }
 
-    /// Adds the changes of a note to the start.
+    /// Adds the changes of a note to the cursor `start`.
     fn apply(&mut self, note: Option<Box<StreamNote>>) {
         let Some(note) = note else { return };
         self.start.length = note.length.or(self.start.length);

@@ -195,8 +195,8 @@ impl<'a> Refill<'a> {
             }
             self.pick(&mut reader, number, middle..numbers.end, after)?;
             if is_last {
-                // The first call starts nothing if the run still had more requests left than may be open at
-                // a time.
+                // The first call of `begin_before` starts nothing if, at that time, the run has more requests
+                // left than may be open at a time.
                 reader.begin_before(next);
             }
             // The rest of the slice is not needed.

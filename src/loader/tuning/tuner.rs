@@ -43,7 +43,7 @@ const KEPT: f64 = 0.97;
 /// The number of threads grows at least by this factor.
 const MIN_STEP: f64 = 1.25;
 /// A trial succeeds if this number of windows in a row reaches the needed rate. One window is enough if its
-/// rate is [`CLEAR`] times as high.
+/// rate is at least [`CLEAR`] times the needed rate.
 const CONFIRMATIONS: u32 = 2;
 const CLEAR: f64 = 1.3;
 /// Number of windows without a trial after the first failed trial. It doubles with each further failed trial,

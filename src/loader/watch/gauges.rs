@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// The time between two updates.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Adds the values of one run to the gauges of the process, each of which is the sum over all runs.
+/// Adds the values of one run to the gauges of the process. The value of a gauge is the sum over all runs.
 #[derive(Debug, Default)]
 pub(super) struct Gauges {
     last_update: Option<Instant>,

@@ -329,7 +329,7 @@ impl RunMonitor {
         self.0.threads().snapshots(idle)
     }
 
-    /// The activity of idle workers: what they wait for.
+    /// The activity of idle workers. It says what the workers wait for.
     fn idle_activity(&self) -> Activity {
         self.pool().map_or(Activity::Idle, |pool| pool.idle())
     }

@@ -42,7 +42,7 @@ pub(in crate::loader) trait PoolStatus: Send + Sync {
     /// The progress of each stream.
     fn streams(&self) -> Vec<StreamProgress>;
 
-    /// The activity of idle threads: what they wait for.
+    /// The activity of idle threads. It says what the threads wait for.
     fn idle(&self) -> Activity;
 
     /// The work that the threads have done so far.
