@@ -82,7 +82,7 @@ impl<C> Pairing<C> {
         versions: &Versions,
         convert: fn(Body) -> C,
     ) -> Self {
-        // With an index of keys, shards are not paired, so no slices are read for the reader's slices.
+        // With an index of keys, shards are not paired, so the reader's slices have no slices of the side.
         let slices = slices.iter().filter(|_| side.keys.is_none());
         let slices = slices.map(|slice| side.slice(shards, slice)).collect();
         Pairing::with_slices(side, epoch, slices, versions, convert)

@@ -145,7 +145,7 @@ fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<ObjectInfo>>
     let prefix = directory.expose_secret();
     let depth = prefix.trim_end_matches('/').matches('/').count() + 1;
     let mut files = store.list_within(prefix, 0)?;
-    // The listing of a bucket includes the objects in directories below.
+    // The listing of a bucket includes the objects in subdirectories.
     let is_other = |info: &ObjectInfo| !is_json_lines_name(&info.url) && !is_index_name(&info.url);
     let mut has_other = files.iter().any(is_other);
     files.retain(|info| info.url.matches('/').count() == depth);

@@ -59,8 +59,8 @@ pub(super) struct ExpectedObject {
 #[derive(Debug)]
 enum Shortfall {
     None,
-    /// An error among the dropped samples. `reported` says whether it belongs to the slice, so that it was
-    /// reported when the slice was read before the restore.
+    /// An error among the dropped samples. `reported` says whether the error belongs to the slice: then it
+    /// was reported when the slice was read before the restore.
     Dropped {
         error: Error,
         reported: bool,

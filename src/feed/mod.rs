@@ -175,7 +175,7 @@ impl AddAssign for FeedReport {
     }
 }
 
-/// As `data readiness 99.4 % (2 of 312 late, 0.05 s waited), first batch after 0.81 s`.
+/// A line such as `data readiness 99.4 % (2 of 312 late, 0.05 s waited), first batch after 0.81 s`.
 impl fmt::Display for FeedReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let steps = self.batches.saturating_sub(self.firsts);

@@ -43,8 +43,8 @@ pub(super) struct PreparedRun {
     pub(super) all_streams: AllStreams,
 }
 
-/// Configures all streams of the job, not shuffled, from the beginning of the epoch; with a limit on the
-/// samples that are read from all of them together.
+/// Configures all streams of the job, not shuffled, from the beginning of the epoch. Also returns a limit on
+/// the number of samples that are read from all streams together.
 ///
 /// It is a function because the streams are seldom needed, and a job may have many thousands of them while a
 /// rank reads a few.

@@ -148,9 +148,9 @@ impl<B: Send + 'static> Batches<B> {
 }
 
 impl<B> Batches<B> {
-    /// The state after the last batch that was returned, as of
-    /// [`Batch::state`](crate::adapters::Batch::state). Batches that are prepared ahead do not count. Before
-    /// the first batch, this is the state at the beginning. The call needs a few allocations.
+    /// The state after the last batch that was returned: the same state as
+    /// [`Batch::state`](crate::adapters::Batch::state) of that batch. Batches that are prepared ahead do not
+    /// count. Before the first batch, this is the state at the beginning. The call needs a few allocations.
     #[must_use]
     pub fn state(&self) -> State {
         self.run.state()

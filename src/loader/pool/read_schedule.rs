@@ -42,7 +42,8 @@ const MAX_OTHERS: usize = 32;
 #[derive(Debug)]
 pub(super) struct ReadSchedule<S, T> {
     sources: Vec<SourceState<S, T>>,
-    /// The sources that can be read, by priority. It is sorted because a job may have many thousands.
+    /// The sources that can be read, by priority. The queue is sorted because a job may have many thousands
+    /// of sources.
     queue: BTreeSet<Priority>,
     /// Number of chunks that were read, but not taken yet.
     ahead: usize,

@@ -53,7 +53,7 @@ pub(super) struct Workers<T> {
     /// Wakes the taker.
     taker: AtomicWaker,
     /// Whether the taker itself reads and maps, without other threads. Then no chunk moves from the cache of
-    /// one core to that of another.
+    /// one core to the cache of another core.
     taker_reads: bool,
     /// Records the activities of the threads.
     run: Option<RunMonitor>,

@@ -90,7 +90,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// As `1 batch`, `2 batches`.
+/// The number with its noun, such as `1 batch` or `2 batches`.
 fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }

@@ -126,7 +126,7 @@ struct Refill<'a> {
     samples: HashMap<u64, Sample>,
 }
 
-/// Samples that are near each other. With an index they are read by one request.
+/// Samples that are near each other. If there is an index, they are read by one request.
 struct Run<'a> {
     /// The part of an open slice that has the samples.
     slice: Slice,

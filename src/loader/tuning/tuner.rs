@@ -111,7 +111,8 @@ struct Trial {
     from: usize,
     /// The rate that is needed to keep the new number.
     needed: f64,
-    /// Whether the first window has ended. It does not count, because threads were started in it.
+    /// Whether the first window of the trial has ended. That window does not count, because threads were
+    /// started in it.
     is_settled: bool,
     /// Number of windows with the needed rate.
     confirmed: u32,
