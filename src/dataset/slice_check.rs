@@ -95,7 +95,7 @@ impl SliceCheck {
             Extent::Shard(to_drop) => (to_drop, index.map(ShardIndex::stored_samples) == Some(samples.end)),
             Extent::Slice => (0, true),
         };
-        // A slice that was already read needs no check, but an empty shard does.
+        // The end of a slice that was already read needs no check, but the end of an empty shard does.
         let checks_end = exact && (to_drop.max(left) > 0 || samples.end == 0);
         SliceCheck {
             to_drop,

@@ -169,7 +169,7 @@ impl<B: Send + 'static> Loader<B> {
     /// Each stream continues with its next epoch as soon as its epoch has ended, in another order if the
     /// dataset [shuffles its shards](crate::dataset::DatasetBuilder::shuffle_shards). So there are no gaps,
     /// and every rank can take any number of batches. For epochs of a fixed number of steps, each of which
-    /// continues after the last one, use `batches.by_ref().take(steps)`.
+    /// continues where the previous one ended, use `batches.by_ref().take(steps)`.
     ///
     /// A shard that is missing or damaged is an error, and is read again in the next epoch. A stream ends
     /// with [`ErrorKind::NoShards`](crate::ErrorKind::NoShards) if it has no readable sample in a hundred

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The position of a rank in its run.
 pub(super) struct RankPosition {
-    /// Ordered by dataset, then by local stream.
+    /// The states of the streams, ordered by dataset, then by local stream.
     pub(super) streams: Vec<StreamState>,
     pub(super) reached: Reached,
     /// Number of consumed batches.
@@ -39,7 +39,7 @@ pub(super) struct PreparedRun {
     pub(super) endless: bool,
     /// Whether the run had already ended in the state that is restored.
     pub(super) end: RunEnd,
-    /// Reads the first item of the epoch, which pads batches.
+    /// Configures the streams in which the first item of the epoch is searched. That item pads batches.
     pub(super) all_streams: AllStreams,
 }
 

@@ -91,8 +91,8 @@ impl Settings {
         let mut index = items.start;
         while index < items.end {
             if left.iter().all(|left| *left == 0) {
-                // The other items are gaps, unless the stream is repeated to fill batches. A repetition is
-                // one more pass of each dataset.
+                // No samples are left, so the remaining indices are gaps, unless the stream is repeated to
+                // fill batches. A repetition is one more pass of each dataset.
                 let fills = matches!(self.last, LastBatch::Drop | LastBatch::Repeat);
                 if !fills || pass.iter().all(|pass| *pass == 0) {
                     break;

@@ -164,7 +164,7 @@ proptest! {
     ) {
         let streams = world_size * workers * rounds;
         let plan = Plan::new(streams + more, streams, seed).unwrap().kept(kept);
-        // The first shard of each stream, by the readers of this number of nodes.
+        // The first shard of each stream, as the workers of this number of nodes read it.
         let firsts = |world_size, workers| {
             let mut firsts: Vec<usize> = topologies(world_size, workers)
                 .flat_map(|topology| plan.streams_of(&topology).unwrap())

@@ -139,8 +139,9 @@ impl Topology {
     /// ```
     ///
     /// # Errors
-    /// As [`detect_from`](Topology::detect_from). Also [`ErrorKind::Topology`](crate::ErrorKind::Topology) if
-    /// the server cannot be reached, is not Google's, lacks an attribute, or contradicts the environment.
+    /// As [`detect_from`](Topology::detect_from). [`ErrorKind::Topology`](crate::ErrorKind::Topology) is also
+    /// returned if the server cannot be reached, is not Google's, lacks an attribute, or contradicts the
+    /// environment.
     pub fn detect_on_tpu_vm() -> Result<Self> {
         Self::detect_on_tpu_vm_from(|name| {
             std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())

@@ -89,7 +89,8 @@ impl SlotPredictor {
                     self.reserved_count -= 1;
                     slots.pop_front().unwrap_or_default()
                 }
-                // Earlier samples became fewer items than predicted: one of them has the slot of this item.
+                // Earlier samples became fewer items than predicted: one of those samples has the slot of
+                // this item.
                 false => RowSlots::new(),
             });
         }

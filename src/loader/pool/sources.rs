@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// The sources of a rank, and the stages for their samples.
 pub(in crate::loader) struct Sources<T> {
-    /// Ordered by dataset, then by local stream.
+    /// The sources, ordered by dataset, then by local stream.
     pub(in crate::loader) sources: Vec<StreamReader>,
     /// Number of streams that this rank reads of each dataset.
     pub(in crate::loader) streams_per_dataset: usize,

@@ -1,7 +1,7 @@
 //! Detects a library that was compiled without optimisation. Decoding and checksums are then many times
 //! slower.
 
-/// The text for reports and warnings of such a build.
+/// The text for reports and warnings of a library that was compiled without optimisation.
 pub(in crate::loader) const DEBUG_BUILD: &str = "debug build: shardstream was compiled without optimisation, \
      and is many times slower; use `cargo run --release`, or set `opt-level = 2` under \
      `[profile.dev.package.\"*\"]` in Cargo.toml";

@@ -43,7 +43,7 @@ pub enum Limit {
 const TRAINER_LIMITED: f64 = 0.03;
 /// From this number of batches on, the wait for the first batch is excluded.
 const MIN_BATCHES: u64 = 3;
-/// Minimum duration of a run whose limit is determined.
+/// Minimum duration of a run before its limit is determined.
 const MIN_TIME: Duration = Duration::from_millis(200);
 
 impl Limit {

@@ -414,7 +414,7 @@ mod tests {
         assert!(log.fail_between(1));
         assert_eq!(counts(&log.cursor(2)), (0, 0, 4));
         assert_eq!((log.cursor(1).pass, counts(&log.cursor(1))), (1, (0, 0, 2)));
-        // The same for a pass without a failure before its first sample.
+        // In a pass without a failure before its first sample, no failure occurs again.
         log.push_sample(&mut InputOrigin { pass: 2, taken: 1, ..InputOrigin::default() });
         assert!(log.push_output());
         assert_eq!((log.cursor(1).pass, counts(&log.cursor(1))), (2, (0, 0, 0)));
