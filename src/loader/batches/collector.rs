@@ -138,7 +138,7 @@ impl<R, B> BatchCollector<R, B> {
                 None => {
                     self.ended = true;
                     // An incomplete batch is dropped, and with it the failures between its items: then the
-                    // state is still the state after the last batch.
+                    // state after the last batch still applies.
                     let state = self.rows.is_empty().then(|| self.state()).transpose();
                     self.outputs.push_back(state.map(RunOutput::End));
                 }
@@ -163,7 +163,7 @@ impl<R, B> BatchCollector<R, B> {
         self.outputs.push_back(Err(error));
     }
 
-    /// Ends the run with an error. The state stays the state after the last batch.
+    /// Ends the run with an error. The state after the last batch still applies.
     fn end_with(&mut self, error: Error) {
         self.ended = true;
         self.outputs.push_back(Err(error));
