@@ -100,14 +100,14 @@ impl DatasetBuilder {
     /// [`Dataset::len`] is known. The index must contain all shards that are read. Default: none, and streams
     /// read whole shards.
     ///
-    /// The order of the samples is different with and without an index. Reading a shard that has changed
-    /// since it was indexed is [an error](ErrorKind::Stale): if its size or version differs, if a slice has
-    /// other samples, or if there are samples where the index has none.
+    /// The order of the samples is different with and without an index. A shard that has changed since it was
+    /// indexed is [an error](ErrorKind::Stale): its size or version differs, a slice has other samples than
+    /// in the index, or the shard has samples although the index says that it is empty.
     ///
     /// A copy of a shard at another URL may have any version. A new object at the same URL is accepted if the
-    /// index has checksums and the samples have them; for an index without checksums, use
-    /// [`Index::without_versions`]. After a damaged sample whose offset is in the index, the rest of the
-    /// slice is skipped.
+    /// index has checksums and they match the samples. If the index has no checksums,
+    /// [`Index::without_versions`] makes it accept new objects. After a damaged sample whose offset is in the
+    /// index, the rest of the slice is skipped.
     pub fn index(mut self, index: Index) -> Self {
         self.shards.index = Some(index);
         self
@@ -137,7 +137,7 @@ impl DatasetBuilder {
     /// # Errors
     /// [`build`](DatasetBuilder::build) returns the errors of
     /// [`IndexBuilder::build`](crate::index::IndexBuilder::build), because a damaged shard cannot be indexed,
-    /// and [`ErrorKind::Config`] if the index cannot be saved there.
+    /// and [`ErrorKind::Config`] if the index cannot be saved.
     pub fn auto_index(mut self, auto: AutoIndex) -> Self {
         self.shards.auto_index = Some(auto);
         self
@@ -190,8 +190,8 @@ impl DatasetBuilder {
     ///
     /// Default: for shards in the order of the list, one stream for each rank and worker, so that a single
     /// process reads the shards in the listed order. For shuffled or resampled shards, 8 streams, so that the
-    /// order is the same on 1, 2, 4 and 8 ranks; for other numbers of ranks and workers, the smallest
-    /// multiple of that number and of 8; fewer if there are fewer shards.
+    /// order is the same on 1, 2, 4 and 8 ranks; for other numbers of ranks and workers, the least common
+    /// multiple of 8 and ranks times workers; fewer streams if there are fewer shards.
     pub fn streams(mut self, streams: usize) -> Self {
         self.streams = Some(streams);
         self
@@ -199,8 +199,8 @@ impl DatasetBuilder {
 
     /// Whether each epoch permutes the shards of all ranks before they are split.
     ///
-    /// Set this for training. Otherwise every epoch begins with the same shards, and a
-    /// [shuffle buffer](crate::loader::LoaderBuilder::shuffle) mixes samples only with their neighbours.
+    /// Set this for training. If it is false, every epoch begins with the same shards, and a [shuffle
+    /// buffer](crate::loader::LoaderBuilder::shuffle) mixes samples only with their neighbours.
     ///
     /// Default: false, so that evaluation and inspection get the samples in the listed order. A loader with a
     /// shuffle buffer and [epochs without end](crate::Loader::epochs) logs a warning if its shards are not
@@ -215,9 +215,9 @@ impl DatasetBuilder {
     /// the shards within each stream. Default: false, and each epoch deals all shards to the streams anew.
     ///
     /// Set this with a [cache](crate::store::Cache) that can hold all shards of its node: from the second
-    /// epoch on, nothing is read from the network, on any number of nodes. Otherwise the second epoch gives a
-    /// node mostly shards that are not in its cache. The disadvantage is less randomness: the same samples
-    /// meet in a batch more often. `shardstream plan` computes both effects.
+    /// epoch on, nothing is read from the network, on any number of nodes. Without this option, the second
+    /// epoch gives a node mostly shards that are not in its cache. The disadvantage is less randomness: the
+    /// same samples meet in a batch more often. `shardstream plan` computes both effects.
     ///
     /// The option has no effect if shards are not shuffled: then every stream keeps its shards in any case.
     pub fn keep_shards(mut self, keep: bool) -> Self {
@@ -298,12 +298,13 @@ impl DatasetBuilder {
     /// - There are fewer shards than streams, or the ranks cannot share the streams evenly.
     /// - The topology is missing in a job of several ranks.
     /// - [`only`](DatasetBuilder::only) has a number that no shard has.
-    /// - [Limits](Limits) are 0, or [`unsorted`](Limits::unsorted).
-    /// - There are two indexes, or [`checksums`](DatasetBuilder::checksums) without an index that has them.
+    /// - A [limit](Limits) is 0, or [`unsorted`](Limits::unsorted) is set.
+    /// - Both [`index`](DatasetBuilder::index) and [`auto_index`](DatasetBuilder::auto_index) are set, or
+    ///   [`checksums`](DatasetBuilder::checksums) is set without an index that has checksums.
     /// - [`keep_shards`](DatasetBuilder::keep_shards) is set with
     ///   [`resample_shards`](DatasetBuilder::resample_shards).
-    /// - A [sampler](DatasetBuilder::sampler) is set with an option for the order of shards, without an
-    ///   index, or for another number of samples.
+    /// - A [sampler](DatasetBuilder::sampler) is set together with an option for the order of shards or
+    ///   without an index, or it was made for another number of samples.
     /// - A [side](DatasetBuilder::join) has another number of shards, or contradictory options.
     /// - [`auto_index`](DatasetBuilder::auto_index) fails.
     pub fn build(self) -> Result<Dataset> {
@@ -396,7 +397,7 @@ fn default_streams(readers: usize, shards: usize, random: bool) -> usize {
     if !random {
         return streams;
     }
-    // Doubling leads to a multiple of 8.
+    // At most three doublings lead to a multiple of 8.
     for doubled in iter::successors(Some(readers), |streams| streams.checked_mul(2)) {
         if doubled > shards {
             break;
@@ -409,7 +410,8 @@ fn default_streams(readers: usize, shards: usize, random: bool) -> usize {
     streams
 }
 
-/// The default topology, a single process. It is an error if environment variables describe several.
+/// The default topology, a single process. It is an error if environment variables describe several
+/// processes.
 fn default_topology() -> Result<Topology> {
     let detected = Topology::detect()?;
     if detected.readers() > 1 {

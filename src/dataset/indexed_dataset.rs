@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Two samples of a shard with fewer bytes between them are read as one range, because a new request takes
 /// longer than reading these bytes.
 const GAP: u64 = 1 << 20;
-/// The same for local files, where a new range opens the file again.
+/// The same limit for local files. It is smaller, because a new range only opens the file again.
 const LOCAL_GAP: u64 = 16 << 10;
 
 /// The number of a shard in the plan, and the number of a sample among the selected samples of that shard.
@@ -56,7 +56,7 @@ impl Dataset {
     pub fn by_key(&self, keys: &KeyIndex, key: &str) -> Result<Sample> {
         let shown = |sample: &Sample| format!("sample {} of {}", sample.position().sample, sample.shard());
         let mut found: Option<Sample> = None;
-        // A shard with a sample of the same hash that this dataset does not read.
+        // A shard that this dataset does not read, and which has a sample whose key has the same hash.
         let mut outside = None;
         for (shard, number) in keys.find(key).map_err(|error| error.with_key(key))? {
             let Some(position) = self.keyed_position(keys, shard, number)? else {
@@ -77,7 +77,7 @@ impl Dataset {
                 continue;
             }
             if let Some(first) = &found {
-                // It is the same sample if a shard is listed twice.
+                // If a shard is listed twice, both results are the same sample.
                 if first.shard() == sample.shard() && first.position().sample == sample.position().sample {
                     continue;
                 }
@@ -106,7 +106,7 @@ impl Dataset {
         Err(Error::from(ErrorKind::NoSuchKey { searched }).with_key(key))
     }
 
-    /// Checks that the keys of shard `number` of the list are of the version of the shard that the dataset
+    /// Checks that the key index was built from the version of shard `number` of the list that the dataset
     /// reads.
     fn check_current(&self, keys: &KeyIndex, number: usize) -> Result<()> {
         let Some(url) = self.0.shards.list.get(number) else { return Ok(()) };
@@ -136,8 +136,8 @@ impl Dataset {
         Ok(IndexedDataset { starts: starts.collect(), dataset: self.clone(), epoch: 0 })
     }
 
-    /// The position of sample `number` of shard `shard` of the key index; `None` if the dataset does not read
-    /// it.
+    /// The position of a sample that has the number `number` in shard `shard` of the key index. `None` if the
+    /// dataset does not read the sample.
     fn keyed_position(&self, keys: &KeyIndex, shard: usize, number: u64) -> Result<Option<Position>> {
         let Some(known) = keys.index().at(shard) else {
             return Err(ErrorKind::Config("the key index has no such shard".into()).into());
@@ -146,7 +146,8 @@ impl Dataset {
             keys.index().get(url.expose_secret()).is_some_and(|found| found.url() == known.url())
         };
         let list = &self.0.shards.list;
-        // Usually both lists are the same, so the number of the key index is tried first.
+        // Usually the key index and the dataset have the same list of shards, so the shard's number in the
+        // key index is tried first.
         let numbers = std::iter::once(shard).chain(0..list.len());
         let mut numbers = numbers.filter(|number| list.get(*number).is_some_and(is_known));
         let read = numbers.find_map(|here| Some((here, self.0.shards.numbers.planned(here)?)));
@@ -159,7 +160,7 @@ impl Dataset {
         Ok(is_read.then(|| Position { shard: here as u64, sample, ..Position::default() }))
     }
 
-    /// The numbers of the sample at a position.
+    /// The shard of the plan that has the sample at this position, and the sample's number there.
     fn planned_sample_at(&self, position: Position) -> Result<PlannedSample> {
         let config = |what: String| Error::from(ErrorKind::Config(what));
         let Position { shard, sample, .. } = position;
@@ -185,9 +186,9 @@ impl Dataset {
         found.ok_or_else(|| ErrorKind::Stopped.into())
     }
 
-    /// Reads samples, which are sorted and distinct, and passes each to `take` with its number in `planned`.
-    /// Samples that are near each other are read as one range. The samples get the epoch and the dataset of
-    /// `position`.
+    /// Reads the samples `planned`, which are sorted and distinct, and passes each to `take` with its index
+    /// in `planned`. Samples that are near each other are read as one range. The samples get the epoch and
+    /// the dataset of `position`.
     fn read_planned_samples(
         &self,
         planned: &[PlannedSample],
@@ -239,7 +240,8 @@ impl Dataset {
         }
     }
 
-    /// Whether the samples `between` two others are read too, instead of starting a new range.
+    /// Whether two requested samples are so near each other that the samples `between` them are read too,
+    /// instead of starting a new range.
     fn is_near(&self, planned: usize, between: std::ops::Range<u64>) -> bool {
         let Ok((_, url)) = self.shard(planned) else { return false };
         let gap = if ObjectUrl::from(url).is_local() { LOCAL_GAP } else { GAP };

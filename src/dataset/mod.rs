@@ -111,7 +111,7 @@ impl Dataset {
         self.0.seed
     }
 
-    /// The same dataset as dataset number `number` of a mixture, which has its own random numbers.
+    /// The same dataset, but as dataset number `number` of a mixture. The number seeds its random numbers.
     pub(crate) fn numbered(&self, number: u64) -> Dataset {
         if number == self.0.number {
             return self.clone();
@@ -185,8 +185,8 @@ impl Dataset {
         self.read_slices(epoch, slices, versions).after_empty(self.empty(stream))
     }
 
-    /// The shards that are empty according to the index, and that this stream checks; by their numbers in the
-    /// plan. They are part of no slice, so a wrong index would hide their samples if nothing opened them.
+    /// The shards that this stream checks because they are empty according to the index, by their numbers in
+    /// the plan. No slice contains such a shard, so without the check, a wrong index would hide its samples.
     fn empty(&self, stream: usize) -> impl Iterator<Item = usize> {
         self.0.empty.iter().copied().skip(stream).step_by(self.0.plan.streams())
     }
@@ -199,7 +199,7 @@ impl Dataset {
         if self.0.plan.sampler().is_some() { reader.scattered() } else { reader }
     }
 
-    /// The number in the list, and the URL, of a shard of the plan.
+    /// A shard's number in the list and its URL. `planned` is its number in the plan.
     pub(crate) fn shard(&self, planned: usize) -> Result<(usize, &SecretUrl)> {
         self.0.shards.shard(planned)
     }
@@ -268,8 +268,8 @@ impl Dataset {
     /// After an error, the iteration continues with the next sample of the shard, or with the next shard if
     /// the rest of the shard cannot be read. Stop at the first error (`?`) unless samples may be missing.
     ///
-    /// A [`Loader`](crate::Loader) returns the same samples in the same order if there are no errors. Here an
-    /// error takes the turn of its stream; in a loader it does not.
+    /// A [`Loader`](crate::Loader) returns the same samples in the same order if there are no errors. Here,
+    /// the sample after an error is from the next stream; in a loader, it is from the same stream.
     ///
     /// The result is a [`Pipeline`], whose [shuffle](Pipeline::shuffle) has the random numbers of this epoch
     /// and of the first stream. Its methods `map` and `filter` get samples. For the methods of [`Iterator`],

@@ -78,13 +78,14 @@ pub(super) struct Opener {
     queue: ReadQueue,
     /// Whether another reader will [begin after](Self::begin_after) this one.
     pub(super) followed: bool,
-    /// Whether the slices are small and scattered, so that requests take longer than their bytes.
+    /// Whether the slices are small and scattered, so that waiting for a response takes longer than receiving
+    /// its bytes.
     pub(super) scattered: bool,
     /// Number of samples of the next slice that were read before a restore.
     pub(super) passed: u64,
-    /// Numbers of slices, with the object that each must be read from.
+    /// Pairs of the number of a slice and the object from which that slice must be read.
     pub(super) expected: Vec<(usize, ObjectVersion)>,
-    /// Ends the reading; with this reader's number there.
+    /// The handle that ends the reading, and the number of this reader among the handle's readers.
     pub(super) stop: Option<(StopHandle, ReaderNumber)>,
     /// Reports the shard that is being read.
     pub(super) shard: CurrentShard,
@@ -150,10 +151,10 @@ impl Opener {
         }
     }
 
-    /// Returns the next slice, or the next piece of a slice, and opens further ones ahead.
+    /// Returns the next slice, or the next piece of a slice, and opens further slices ahead.
     pub(super) fn open_next(&mut self) -> Option<Result<SliceSamples<Body>>> {
-        // An interruption is first an error, because the samples are not complete, and then the end, for
-        // callers that continue after errors.
+        // After an interruption, the first call returns an error, because the samples are not complete. Later
+        // calls return the end, for callers that continue after errors.
         if wait::is_interrupted() {
             let was_reported = std::mem::replace(&mut self.interrupted, true);
             return if was_reported { None } else { Some(Err(ErrorKind::Stopped.into())) };
@@ -198,13 +199,13 @@ impl Opener {
             return;
         }
         if self.ahead.is_empty() {
-            // In a shared queue, the bytes of `before` are requested first.
+            // The two readers share a queue, so that the bytes of `before` are requested first.
             self.queue = before.queue.clone();
         }
         self.begin();
     }
 
-    /// Number of slices that the following reader may open now; 0 until all slices here are open.
+    /// Number of slices that the following reader may open now; 0 until all slices of this reader are open.
     pub(super) fn room_after(&self) -> usize {
         if self.has_more() { 0 } else { self.wanted_ahead.saturating_sub(self.ahead.len()) }
     }
@@ -218,7 +219,7 @@ impl Opener {
     /// has room for.
     pub(super) fn begin_after(&mut self, before: &Opener) {
         if self.ahead.is_empty() {
-            // In a shared queue, the bytes of `before` are requested first.
+            // The two readers share a queue, so that the bytes of `before` are requested first.
             self.queue = before.queue.clone();
         }
         while self.ahead.len() < before.room_after() && !self.is_next_read_by(before) && self.open_ahead() {}
@@ -252,7 +253,7 @@ impl Opener {
         self.stop.as_ref().is_some_and(|(stop, _)| stop.is_stopped()) || wait::is_interrupted()
     }
 
-    /// Drops the other pieces of the current slice, after an error in one of them.
+    /// Drops the remaining pieces of the current slice, after an error in one piece.
     pub(super) fn leave_pieces(&mut self) {
         if self.in_pieces {
             let current = self.current;

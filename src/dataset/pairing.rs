@@ -82,7 +82,7 @@ impl<C> Pairing<C> {
         versions: &Versions,
         convert: fn(Body) -> C,
     ) -> Self {
-        // An index of keys needs no slices.
+        // With an index of keys, shards are not paired, so the reader's slices have no slices of the side.
         let slices = slices.iter().filter(|_| side.keys.is_none());
         let slices = slices.map(|slice| side.slice(shards, slice)).collect();
         Pairing::with_slices(side, epoch, slices, versions, convert)
@@ -133,8 +133,8 @@ impl<C> Pairing<C> {
         shard.slice = Some(slice);
         if let Some(Slice { shard: number, samples }) = paired {
             shard.main = Some(samples.start);
-            // Ranges are popped from the end of `unread`: the samples after the slice are read before those
-            // in front of it.
+            // Ranges are popped from the end of `unread`: the samples after the slice are read before the
+            // samples in front of it.
             let count = self.side.located_samples(*number).unwrap_or(samples.end);
             let unread = [0..samples.start, samples.end..count].into_iter();
             shard.unread.extend(unread.filter(|range| !range.is_empty()));
@@ -231,7 +231,7 @@ impl<C> Pairing<C> {
         Some(SideReader::Range)
     }
 
-    /// The number in the shard of the sample with this key, if it is known.
+    /// The number of the sample with this key in the current shard, if it is known.
     fn number(&self, key: &str) -> Option<u64> {
         match &self.side.keys {
             Some(keys) => only(keys, key).map(|(_, number)| number),
@@ -304,7 +304,8 @@ impl<C> Pairing<C> {
         let stopped = || self.main.opener.is_stopped().then(|| ErrorKind::Stopped.into());
         let error = self.shard.last_errors[from as usize].take().or_else(stopped);
         if !first {
-            // The error may belong to an earlier sample in the range, so the sample is read alone.
+            // The error may belong to an earlier sample in the range, so the sample with this key is read
+            // alone.
             let number = key.and_then(|key| self.number(key));
             if let (Some(number), Some(range)) = (number, range)
                 && (range.end - range.window, range.end) != (number, number + 1)
@@ -374,7 +375,7 @@ impl<C> Pairing<C> {
         }
     }
 
-    /// Whether too many bytes lie between two samples to read them.
+    /// Whether the gap between two samples is so large that a new request skips it.
     fn is_far(&self, next: u64, number: u64) -> bool {
         let index = self.shard.number.and_then(|shard| self.side.shards.indexed(shard));
         let between = index.and_then(|index| index.range(next..number));

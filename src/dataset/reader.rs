@@ -50,7 +50,8 @@ impl ShardReader {
         self
     }
 
-    /// Begins with slice `slice` instead of the first one, and skips `passed` of its samples.
+    /// Begins with slice `slice` instead of the first one, and skips the first `passed` samples of that
+    /// slice.
     pub(crate) fn from(mut self, slice: usize, passed: u64) -> Self {
         let opener = &mut self.0.slices.opener;
         (opener.next, opener.passed, opener.current) = (slice, passed, slice);
@@ -69,7 +70,8 @@ impl ShardReader {
         self
     }
 
-    /// Starts to request the first slices, and after them those of `next`, which continues the same pass.
+    /// Starts to request the first slices, and after them the first slices of `next`, the reader that
+    /// continues the same pass.
     pub(crate) fn begin_before(&mut self, next: &mut ShardReader) {
         self.0.slices.opener.begin();
         next.0.slices.opener.follow(&self.0.slices.opener);
@@ -82,7 +84,7 @@ impl ShardReader {
         self
     }
 
-    /// Keeps the URL of the shard that is being read in `shard`.
+    /// Lets `shard` show the URL of the shard that this reader is reading.
     pub(crate) fn showing(mut self, shard: CurrentShard) -> Self {
         self.0.slices.opener.shard = shard;
         self
@@ -111,7 +113,7 @@ impl ShardReader {
         self.0.join.give_up();
     }
 
-    /// Number of the slice of the last item.
+    /// Number of the slice to which the last item belongs.
     pub(crate) fn slice(&self) -> usize {
         self.0.slices.opener.current
     }

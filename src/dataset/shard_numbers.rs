@@ -1,19 +1,19 @@
 //! `ShardNumbers`: maps the numbers of shards in the plan to their numbers in the list.
 
-/// The numbers in the list of the shards that are read, in the order of the plan.
+/// For each shard of the plan, its number in the list.
 #[derive(Debug)]
 pub(super) enum ShardNumbers {
     /// All shards of a list of this length.
     All(usize),
     Only {
         numbers: Vec<usize>,
-        /// Pairs of a number in the list and the number in the plan, sorted.
+        /// For each shard that is read, its number in the list and its number in the plan; sorted.
         planned: Vec<(usize, usize)>,
     },
 }
 
 impl ShardNumbers {
-    /// The shards with the numbers `only`, or all of `count` shards.
+    /// The shards with the numbers `only` in the list. If `only` is `None`, all `count` shards.
     pub(super) fn new(only: Option<Vec<usize>>, count: usize) -> Self {
         match only {
             Some(numbers) if !numbers.iter().copied().eq(0..count) => {
@@ -39,7 +39,7 @@ impl ShardNumbers {
         }
     }
 
-    /// The number in the plan of shard `number` of the list; `None` if the shard is not read.
+    /// Converts a shard's number in the list to its number in the plan. `None` if the shard is not read.
     pub(super) fn planned(&self, number: usize) -> Option<usize> {
         match self {
             ShardNumbers::All(count) => (number < *count).then_some(number),

@@ -17,7 +17,7 @@ use std::fmt;
 pub(super) struct ShardSet {
     /// The whole list, including shards that are not read.
     pub(super) list: ShardList,
-    /// The numbers in the list of the shards that are read, in the order of the plan.
+    /// For each shard of the plan, its number in the list.
     pub(super) numbers: ShardNumbers,
     /// The index entries of the shards that are read, in the order of the plan.
     pub(super) index: Option<Index>,
@@ -35,7 +35,7 @@ pub(super) struct ShardSet {
 }
 
 impl ShardSet {
-    /// The number in the list, and the URL, of shard `planned` of the plan.
+    /// A shard's number in the list and its URL. `planned` is its number in the plan.
     pub(super) fn shard(&self, planned: usize) -> Result<(usize, &SecretUrl)> {
         let shard = self.numbers.get(planned).and_then(|number| Some((number, self.list.get(number)?)));
         shard.ok_or_else(|| ErrorKind::Config(format!("there is no shard {planned} to read")).into())
@@ -126,7 +126,7 @@ impl ShardSetOptions {
             Some(part) => part_of(&part, index.as_ref(), &numbers)?,
             None => (index, numbers),
         };
-        // If the index has the same URLs, their memory is shared.
+        // If the index has the same URLs, the dataset and the index share one list in memory.
         let same = index.as_ref().filter(|index| is_pattern && index.is_of(list.iter()));
         let list = same.map_or(list, Index::shards);
         if self.checksums {
@@ -147,7 +147,7 @@ impl ShardSetOptions {
     }
 }
 
-/// The index entries and the numbers of the shards with samples of a part.
+/// The index entries and the numbers of the shards that have samples of `part`.
 fn part_of(
     part: &DatasetPart,
     index: Option<&Index>,
@@ -214,8 +214,8 @@ fn fingerprint(index: &Index) -> String {
     format!("{:016x}", hash_texts(index.iter().map(text)))
 }
 
-/// Hash of the names of the shards that are read, and of their numbers, on which the samples' random numbers
-/// depend. It does not include the common directory of the shards, so that a dataset can be moved.
+/// Hash of the names and numbers of the shards that are read. (The samples' random numbers depend on the
+/// numbers.) The hash does not include the common directory of the shards, so that a dataset can be moved.
 fn hash_of_names(list: &ShardList, numbers: &ShardNumbers) -> u64 {
     let urls = || numbers.iter().filter_map(|number| list.get(number)).map(|url| shown(url.expose_secret()));
     let directory = |url: &str| url.rfind('/').map_or(0, |slash| slash + 1);

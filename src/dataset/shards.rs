@@ -145,7 +145,7 @@ fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<ObjectInfo>>
     let prefix = directory.expose_secret();
     let depth = prefix.trim_end_matches('/').matches('/').count() + 1;
     let mut files = store.list_within(prefix, 0)?;
-    // The listing of a bucket includes the objects in directories below.
+    // The listing of a bucket includes the objects in subdirectories.
     let is_other = |info: &ObjectInfo| !is_json_lines_name(&info.url) && !is_index_name(&info.url);
     let mut has_other = files.iter().any(is_other);
     files.retain(|info| info.url.matches('/').count() == depth);
@@ -171,7 +171,8 @@ fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<ObjectInfo>>
     Ok(files)
 }
 
-/// The error of a directory if the caller set a format, whose suffix is not known.
+/// The error if the pattern is a directory and the caller set a format: it is not known which suffix the
+/// shards of that format have.
 fn no_directory(directory: &SecretUrl) -> Error {
     let what = format!(
         "the directory {directory} cannot be expanded by suffix with `format`: give a pattern such as {}/*.x",
@@ -204,8 +205,8 @@ fn check_name(pattern: &str, url: &str) -> Result<()> {
     Err(ErrorKind::Pattern { pattern: pattern.into(), position, message: message.into() }.into())
 }
 
-/// Whether a text begins with a number of a writer's pattern, such as `%06d` or `%d`. `%d0` and `%20d` are
-/// escaped characters of a URL.
+/// Whether a text begins with the placeholder for a number in a writer's pattern, such as `%06d` or `%d`.
+/// `%d0` and `%20d` are escaped characters of a URL.
 fn is_writers_number(text: &str) -> bool {
     let text = text.trim_start_matches('%');
     let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());

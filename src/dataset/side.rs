@@ -20,12 +20,13 @@ use std::sync::Arc;
 /// changes: the order, the plan, [positions](crate::Sample::position) and random numbers are the same as
 /// without the side.
 ///
-/// The keys of the side may be in any order, and the side may have more samples. A join is cheapest if both
-/// shards are in the same order: then they are read in lockstep, and nothing is buffered. Otherwise samples
-/// of the side that are read before they are needed are kept in [a buffer](Side::buffer_bytes). That a key is
-/// missing is only known when the side's shard was read to its end. So the first missing key of each slice
-/// reads the shard to its end, and samples that do not fit into the buffer meanwhile are read a second time.
-/// Without an index, each shard of the side is read to its end after the dataset's shard, to detect damage.
+/// The keys of the side may be in any order, and the side may have more samples. A join is cheapest if the
+/// keys of both shards are in the same order: then the shards are read in lockstep, and nothing is buffered.
+/// Otherwise samples of the side that are read before they are needed are kept in [a
+/// buffer](Side::buffer_bytes). A key is known to be missing only after the side's shard was read to its end.
+/// So the first missing key of each slice reads the shard to its end, and samples that do not fit into the
+/// buffer meanwhile are read a second time. Without an index, each shard of the side is read to its end after
+/// the dataset's shard, to detect damage.
 ///
 /// ```
 /// use shardstream::dataset::{Missing, Side};
@@ -68,7 +69,8 @@ pub enum Missing {
 /// A side with checked options and listed shards.
 #[derive(Debug)]
 pub(super) struct ResolvedSide {
-    /// The shards of the side. They have the numbers of the dataset's list, unless there is an index of keys.
+    /// The shards of the side. Each has the number of its paired shard in the dataset's list, unless there is
+    /// an index of keys.
     pub(super) shards: Arc<ShardSet>,
     /// The index of keys, if there is one.
     pub(super) keys: Option<KeyIndex>,
@@ -126,7 +128,7 @@ impl Side {
     /// The index must be of the shards of the side, in their order, and no key may occur twice. It also
     /// serves as the [index](Side::index) of the side. A key index that was [opened](KeyIndex::open) has no
     /// offsets of samples: also set the side's index, or a shard is read from its beginning up to each
-    /// sample. Keys that are older than the side's index are [an error](ErrorKind::Index).
+    /// sample. A key index that is older than the side's index is [an error](ErrorKind::Index).
     ///
     /// With an index of keys, missing keys need no reads. If the side is in the order of the dataset (with
     /// shards of another size, for instance), it is read in lockstep as usual. In any other order, each
@@ -267,10 +269,11 @@ impl ResolvedSide {
         Slice { shard, samples: if samples.is_empty() { 0..count } else { samples } }
     }
 
-    /// Number of samples of a shard, if an index has their offsets and they can be read from any of them.
+    /// Number of samples of a shard, if an index has their offsets and reading may start at any sample.
     ///
-    /// `None` without an index of keys if the format may repeat a key: which of the samples is read first
-    /// would depend on the slice. Such a shard is read from its beginning, and a repeated key is an error.
+    /// `None` if there is no index of keys and the format may repeat a key: the slice would determine which
+    /// of the samples with the same key is read first. Such a shard is read from its beginning, and a
+    /// repeated key is an error.
     pub(super) fn located_samples(&self, shard: usize) -> Option<u64> {
         let index = self.shards.indexed(shard)?;
         if self.keys.is_none() && !self.shards.format.is_tar(index.url()) {

@@ -27,7 +27,7 @@ impl SideBuffer {
         SideBuffer { samples: HashMap::new(), keys: BTreeMap::new(), bytes: 0, capacity, reached: 0 }
     }
 
-    /// Keeps a sample, if there is room or dropping others makes room.
+    /// Keeps a sample, if there is room or dropping other samples makes room.
     pub(super) fn insert(&mut self, number: u64, mut sample: Sample) {
         let key = sample.shared_key().clone();
         if self.samples.contains_key(&key) {

@@ -14,7 +14,7 @@ use crate::store::Body;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-/// Joins the sides' samples to those of one reader, one sample at a time.
+/// Joins the samples of the sides to the samples of one reader, one sample at a time.
 pub(super) struct SideJoin<C> {
     sides: Vec<Pairing<C>>,
     /// The sample that is being joined, and the number of the side to join next.

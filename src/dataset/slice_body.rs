@@ -9,17 +9,18 @@ use crate::plan::Slice;
 use crate::secret_url::SecretUrl;
 use crate::store::{Body, ObjectVersion, ReadQueue};
 
-/// Number of scattered slices to open behind one: as many as a budget has connections by default.
+/// Number of scattered slices to open behind the current one. It is the default number of connections of a
+/// budget.
 const SCATTERED_AHEAD: usize = 64;
 
 /// A slice that is opened.
 pub(super) struct OpeningSlice<'a> {
     pub(super) shards: &'a ShardSet,
     pub(super) slice: &'a Slice,
-    /// The URL of its shard.
+    /// The URL of the slice's shard.
     pub(super) url: &'a SecretUrl,
     pub(super) queue: &'a ReadQueue,
-    /// Whether the slices of its reader are small and scattered.
+    /// Whether the slices of the slice's reader are small and scattered.
     pub(super) scattered: bool,
 }
 
@@ -28,12 +29,12 @@ pub(super) struct SliceBody {
     pub(super) body: Body,
     pub(super) parser: FormatParser,
     pub(super) extent: Extent,
-    /// Number of following slices that should be open together with it.
+    /// Number of following slices that should be open together with this one.
     pub(super) wanted_ahead: usize,
 }
 
 impl OpeningSlice<'_> {
-    /// Begins to fetch the slice, and to parse it.
+    /// Starts to fetch and to parse the slice.
     pub(super) fn open(&self, start: ParserStart) -> Result<SliceBody> {
         match self.shards.format.reads_ranges() {
             true => self.open_ranges(start),
@@ -64,7 +65,7 @@ impl OpeningSlice<'_> {
         Ok(SliceBody { body, parser: format.parser(self.url, &start), extent, wanted_ahead })
     }
 
-    /// Reads what the parser chooses, which is exactly the slice in any case.
+    /// Reads the ranges that the parser chooses. In any case, they contain exactly the samples of the slice.
     fn open_ranges(&self, mut start: ParserStart) -> Result<SliceBody> {
         let (samples, extent) = (&self.slice.samples, Extent::Slice);
         start.size = self.index().and_then(ShardIndex::bytes);
@@ -96,7 +97,7 @@ impl OpeningSlice<'_> {
         self.scattered && extent == Extent::Slice
     }
 
-    /// Number of slices to open behind this one, whose body wants `behind`.
+    /// Number of slices to open behind this one. `behind` is the number that the body wants.
     fn wanted_ahead(&self, behind: usize, extent: Extent) -> usize {
         match behind {
             0 => 0,
@@ -106,9 +107,9 @@ impl OpeningSlice<'_> {
     }
 }
 
-/// What a body is told before it begins.
+/// The settings of a body, which are applied before it begins to fetch.
 struct BodySettings {
-    /// The indexed version. Another one would be refused.
+    /// The version in the index. Any other version is refused.
     known: Option<ObjectVersion>,
     is_repeated: bool,
     is_scattered: bool,

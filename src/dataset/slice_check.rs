@@ -37,7 +37,7 @@ pub(super) struct SliceCheck {
     /// The shard's URL, for errors.
     shard: SecretUrl,
     object: ObjectCell,
-    /// The object that is expected, until it was checked.
+    /// The expected object; `None` after the object was checked.
     expected: Option<ExpectedObject>,
     /// Whether the slice was open in the state from which the job resumes.
     resumed: bool,
@@ -59,8 +59,8 @@ pub(super) struct ExpectedObject {
 #[derive(Debug)]
 enum Shortfall {
     None,
-    /// An error among the dropped samples. `reported` says whether it belongs to the slice, so that it was
-    /// reported when the slice was read before the restore.
+    /// An error among the dropped samples. `reported` says whether the error belongs to the slice: then it
+    /// was reported when the slice was read before the restore.
     Dropped {
         error: Error,
         reported: bool,
@@ -95,7 +95,7 @@ impl SliceCheck {
             Extent::Shard(to_drop) => (to_drop, index.map(ShardIndex::stored_samples) == Some(samples.end)),
             Extent::Slice => (0, true),
         };
-        // A slice that was already read needs no check, but an empty shard does.
+        // The end of a slice that was already read needs no check, but the end of an empty shard does.
         let checks_end = exact && (to_drop.max(left) > 0 || samples.end == 0);
         SliceCheck {
             to_drop,
@@ -152,7 +152,7 @@ impl SliceCheck {
     /// Checks an item that was read from the shard. Returns the item to return to the caller, or `None` if
     /// the next one must be read first.
     pub(super) fn admit(&mut self, item: Option<Result<Sample>>) -> Option<Option<Result<Sample>>> {
-        // If this is another object, its samples and errors do not matter.
+        // If the object is not the expected one, its samples and errors do not matter.
         if let Some(error) = self.other_object() {
             return self.refused(error);
         }
@@ -248,8 +248,8 @@ impl SliceCheck {
         Some(self.at_sample(ErrorKind::Stale { then, now }, sample))
     }
 
-    /// The error if the sample's bytes do not have the indexed checksum: damage, or if the object has another
-    /// version than the indexed one, that the shard has changed.
+    /// The error if the sample's bytes do not have the indexed checksum. It says that the sample is damaged
+    /// or, if the object's version is not the indexed one, that the shard has changed.
     fn damage(&self, sample: &Sample) -> Option<Error> {
         let number = sample.position().sample;
         let compares = self.checksums || self.unproven.is_some();

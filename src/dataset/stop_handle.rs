@@ -24,7 +24,8 @@ struct StopShared {
 pub(super) struct ReaderNumber {
     /// The number of the stream.
     pub(super) stream: usize,
-    /// The number of the reader among those of the stream: 0 is the dataset's, the others are the sides'.
+    /// The number of the reader among the readers of the stream: 0 is the reader of the dataset, the other
+    /// numbers are readers of the sides.
     pub(super) part: usize,
 }
 

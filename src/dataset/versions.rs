@@ -6,8 +6,8 @@ use crate::store::ObjectVersion;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Number of epochs that are remembered without a reader, because the streams of an epoch may be read one
-/// after the other.
+/// Number of epochs whose versions are remembered although no reader of the epoch exists, because the streams
+/// of an epoch may be read one after the other.
 const MAX_EPOCHS: usize = 2;
 
 /// The state that the readers of a run share: for each epoch, the version of each shard that they have read;

@@ -70,7 +70,7 @@ impl<B: Send + 'static> Feed<B> {
     }
 
     /// Number of batches that may be on the devices or in transfer, besides the one that the step uses. It
-    /// must be at least 1; the default is 2. The thread holds one more while it waits for room.
+    /// must be at least 1; the default is 2. The thread holds one more batch while it waits for room.
     pub fn depth(mut self, batches: usize) -> Self {
         self.ready = self.ready.ahead(batches);
         self
@@ -135,8 +135,8 @@ impl<B> fmt::Debug for Feed<B> {
     }
 }
 
-/// How often and how long the devices waited for data. Reports of several feeds can be added, such as those
-/// of the parts of an epoch.
+/// How often and how long the devices waited for data. The reports of several feeds can be added, for
+/// instance if each part of an epoch has its own feed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FeedReport {
@@ -175,7 +175,7 @@ impl AddAssign for FeedReport {
     }
 }
 
-/// As `data readiness 99.4 % (2 of 312 late, 0.05 s waited), first batch after 0.81 s`.
+/// A line such as `data readiness 99.4 % (2 of 312 late, 0.05 s waited), first batch after 0.81 s`.
 impl fmt::Display for FeedReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let steps = self.batches.saturating_sub(self.firsts);

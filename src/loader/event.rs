@@ -5,8 +5,8 @@ use crate::plan::Shapes;
 use crate::sample::{Position, Sample, SampleLocation};
 use crate::state::{Cursor, OpenSlice};
 
-/// An event of a stream: a sample, or a failure or the end between samples. After the stages on threads, `I`
-/// is the type of their outputs.
+/// An event of a stream: a sample, a failure between two samples, or the end. `I` is the type of the samples;
+/// after the stages on the threads, it is the type of the stages' outputs.
 #[derive(Debug, Default)]
 pub(super) enum StreamEvent<I = StageInput> {
     Input(I),
@@ -67,8 +67,8 @@ pub(super) struct InputOrigin {
     pub(super) note: Option<Box<StreamNote>>,
 }
 
-/// An event that a source passes to the sequence, in the order of its stream, and the sequence to the
-/// batches.
+/// An event of a source. The source passes its events to the sequence in the order of the stream, and the
+/// sequence passes them to the batches.
 #[derive(Debug)]
 pub(super) enum LoaderEvent<T> {
     /// An item, which takes the next sequence number of its stream.
@@ -92,11 +92,11 @@ pub(super) struct StreamStart {
     pub(super) stream: usize,
     /// Number of streams of the job.
     pub(super) streams: usize,
-    /// Index in the stream of the first item. Only meaningful without a mixture.
+    /// Index of the first item in the stream. Only meaningful without a mixture.
     pub(super) first_index: u64,
     /// The shape of each step, if batches have several shapes.
     pub(super) shapes: Option<Shapes>,
-    /// Without `shapes`: the stages drop all items that do not fit into this bucket.
+    /// If `shapes` is `None`, the stages drop all items that do not fit into this bucket.
     pub(super) only_bucket: Option<usize>,
 }
 
@@ -115,8 +115,8 @@ pub(super) struct SourcePass {
 pub(super) struct SampleFault {
     pub(super) source: SourcePass,
     pub(super) failed: FailedStep,
-    /// Whether this step has succeeded since its last failure in this source. Otherwise both failures are in
-    /// a row, even if other steps have succeeded between them.
+    /// Whether this step has succeeded since its last failure in this source. Otherwise this failure and the
+    /// last one are in a row, even if other steps have succeeded between them.
     pub(super) after_success: bool,
     pub(super) error: Error,
 }
@@ -155,7 +155,7 @@ pub(super) struct Tag {
 pub(super) struct StreamNote {
     /// The slices that were opened.
     pub(super) opened: Vec<OpenSlice>,
-    /// All samples of the stream with a lower number have left the shuffle buffer.
+    /// All samples of the stream with a number below this one have left the shuffle buffer.
     pub(super) oldest: u64,
     /// Number of samples in the pass, once the pass has ended.
     pub(super) length: Option<u64>,
@@ -183,7 +183,7 @@ pub(super) struct BatchEnd {
     pub(super) bucket: Option<usize>,
 }
 
-/// Work that is divided into pieces, which several threads can do.
+/// Work that is divided into pieces. Several threads can do pieces at the same time.
 pub(super) trait SharedWork: Send + Sync {
     /// Does one piece that no thread has begun. Returns false if all pieces have been begun.
     fn do_piece(&self) -> bool;

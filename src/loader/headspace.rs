@@ -22,7 +22,7 @@ pub struct Headspace {
 
 impl Headspace {
     /// The factor by which training would be faster if loading took no time: 1 if the trainer is the
-    /// bottleneck. `None` without steps.
+    /// bottleneck. `None` if no step was timed.
     #[must_use]
     pub fn gain(&self) -> Option<f64> {
         if self.steps == 0 || self.free.is_zero() {
@@ -32,7 +32,7 @@ impl Headspace {
     }
 }
 
-/// As `100 steps: 41.2 steps/s with loading, 55.0 if it were free (1.33 times)`.
+/// A line such as `100 steps: 41.2 steps/s with loading, 55.0 if it were free (1.33 times)`.
 impl fmt::Display for Headspace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rate = |time: Duration| self.steps as f64 / time.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -51,7 +51,7 @@ impl<B: Send + 'static> Loader<B> {
     ///
     /// `step` should return only when the device is done with the batch, or at least return at the same point
     /// in both measurements. The first step is not timed. If the last batch of an epoch is smaller than the
-    /// others, pass fewer steps than the epoch has.
+    /// other batches, pass fewer steps than the epoch has.
     ///
     /// # Errors
     /// The first error among the batches.

@@ -169,12 +169,12 @@ impl<B: Send + 'static> Loader<B> {
     /// Each stream continues with its next epoch as soon as its epoch has ended, in another order if the
     /// dataset [shuffles its shards](crate::dataset::DatasetBuilder::shuffle_shards). So there are no gaps,
     /// and every rank can take any number of batches. For epochs of a fixed number of steps, each of which
-    /// continues after the last one, use `batches.by_ref().take(steps)`.
+    /// continues where the previous one ended, use `batches.by_ref().take(steps)`.
     ///
     /// A shard that is missing or damaged is an error, and is read again in the next epoch. A stream ends
-    /// with [`ErrorKind::NoShards`](crate::ErrorKind::NoShards) if a hundred consecutive epochs have no
-    /// readable sample, or the stages return no item for them. It then leaves gaps at its sequence numbers.
-    /// The batches end when all streams have ended.
+    /// with [`ErrorKind::NoShards`](crate::ErrorKind::NoShards) if it has no readable sample in a hundred
+    /// consecutive epochs, or if the stages return no item for the samples of these epochs. It then leaves
+    /// gaps at its sequence numbers. The batches end when all streams have ended.
     pub fn epochs(&self, first: u64) -> Batches<B> {
         if self.settings.repeats_first_shards() {
             log!(
@@ -236,9 +236,9 @@ impl<B: Send + 'static> Loader<B> {
     /// [`State::ledger`] first. [Skipped steps](State::skip) are steps of the new mixture.
     ///
     /// # Errors
-    /// [`ErrorKind::State`](crate::ErrorKind::State) that lists all changes that are not allowed, and how to
-    /// allow them. Also if the state does not contain all ranks, or is of another number of streams or
-    /// another epoch.
+    /// [`ErrorKind::State`](crate::ErrorKind::State), which lists all changes that are not allowed, and says
+    /// how to allow them. The same kind of error is returned if the state does not contain all ranks, or is
+    /// of another number of streams or another epoch.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -275,7 +275,7 @@ impl<B: Send + 'static> Loader<B> {
         Ok(((self.start)(&self.settings, self.settings.prepare(header, Some(&state))?), report))
     }
 
-    /// The header of this loader's states, for the same epochs as those of `state`.
+    /// The header of this loader's states, for the epochs of `state`.
     fn header_for(&self, state: &State) -> JobHeader {
         let run = match state.header().run {
             EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => self.settings.epoch_run(epoch),
@@ -289,8 +289,8 @@ impl<B: Send + 'static> Loader<B> {
     /// This is the same as [`State::skip`] on the state at the beginning of the epoch. Use [`State::skip`] to
     /// skip steps in epochs without end, or in the middle of a run: after a spike of the loss, for example.
     /// The [digest](State::digest) contains the number of skipped samples. Skipped samples are not read, so
-    /// samples that would have failed count as samples. A run that reads the steps replaces these samples by
-    /// the next ones, so its following batches begin a few samples later.
+    /// samples that would have failed count as samples. A run that reads the steps replaces failed samples by
+    /// the next samples, so its following batches begin a few samples later.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the lengths of the streams are not known (see

@@ -43,7 +43,8 @@ const DEFAULT_IN_A_ROW: u64 = 100;
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ShareLimit {
     largest: f64,
-    /// The share is computed of at least this number of samples and failures.
+    /// The share is the number of failures, divided by the number of samples and failures, or by `minimum` if
+    /// that is larger.
     minimum: u64,
 }
 
@@ -78,11 +79,11 @@ impl OnError {
 
     /// The largest share of failures among the items and failures of a rank, between 0 and 1, such as 0.001.
     ///
-    /// At the start of a run, a single failure would exceed any share. So the share is computed of at least
-    /// `minimum` items: `share(0.001, 10_000)` allows 10 failures among the first 10,000 items, and the
-    /// eleventh ends the run at once. If half of the samples are damaged, the run ends after some 20 samples.
-    /// The share counts items: if a stage splits or drops samples, their number is not that of the samples.
-    /// Default: no limit.
+    /// At the start of a run, a single failure would exceed any share. So the number of failures is divided
+    /// by `minimum` until there are more items: `share(0.001, 10_000)` allows 10 failures among the first
+    /// 10,000 items, and the eleventh ends the run at once. If half of the samples are damaged, the run ends
+    /// after some 20 samples. The share counts items: if a stage splits or drops samples, the number of items
+    /// differs from the number of samples. Default: no limit.
     pub fn share(mut self, largest: f64, minimum: u64) -> Self {
         self.share = Some(ShareLimit { largest, minimum });
         self
@@ -156,7 +157,7 @@ impl OnError {
         if let Some(ShareLimit { largest, minimum }) = self.share {
             let failed = total.saturating_add(1);
             let seen = samples.saturating_add(failed);
-            // Until `minimum` items were seen, the missing ones count as successes.
+            // Until `minimum` items were seen, the items that are missing from `minimum` count as successes.
             let counted = seen.max(minimum);
             if failed as f64 > largest * counted as f64 {
                 return too_many(

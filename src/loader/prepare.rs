@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The position of a rank in its run.
 pub(super) struct RankPosition {
-    /// Ordered by dataset, then by local stream.
+    /// The states of the streams, ordered by dataset, then by local stream.
     pub(super) streams: Vec<StreamState>,
     pub(super) reached: Reached,
     /// Number of consumed batches.
@@ -39,12 +39,12 @@ pub(super) struct PreparedRun {
     pub(super) endless: bool,
     /// Whether the run had already ended in the state that is restored.
     pub(super) end: RunEnd,
-    /// Reads the first item of the epoch, which pads batches.
+    /// Configures the streams in which the first item of the epoch is searched. That item pads batches.
     pub(super) all_streams: AllStreams,
 }
 
-/// Configures all streams of the job, not shuffled, from the beginning of the epoch; with a limit on the
-/// samples that are read from all of them together.
+/// Configures all streams of the job, not shuffled, from the beginning of the epoch. Also returns a limit on
+/// the number of samples that are read from all streams together.
 ///
 /// It is a function because the streams are seldom needed, and a job may have many thousands of them while a
 /// rank reads a few.
@@ -204,7 +204,7 @@ impl Settings {
         }
     }
 
-    /// Number of times that a stream was repeated to fill batches, by its states in all datasets.
+    /// Number of times that a stream was repeated to fill batches, computed from its states in all datasets.
     pub(super) fn repeats<'a>(&self, states: impl Iterator<Item = &'a StreamState>) -> u64 {
         let passes = |state: &StreamState| self.parts.get(state.dataset).map_or(1, |part| part.passes);
         states.map(|state| (state.cursor.pass + 1).saturating_sub(passes(state))).max().unwrap_or(0)

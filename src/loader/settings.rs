@@ -29,7 +29,7 @@ pub(super) struct DatasetSettings {
     pub(super) passes: u64,
     /// The names of the stages that change the number of items.
     pub(super) stages: Vec<String>,
-    /// Plans the shapes of batches, if there are several.
+    /// Plans the shapes of batches, if there are several shapes.
     pub(super) buckets: Option<MakeBucketPlan>,
 }
 
@@ -63,7 +63,7 @@ impl DatasetSettings {
 /// All options that do not depend on the type of items.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
-    /// The datasets of the mixture; one dataset without a mixture.
+    /// The datasets of the mixture; a single dataset if there is no mixture.
     pub(super) parts: Vec<DatasetSettings>,
     /// The changes of the weights during the job.
     pub(super) schedule: Vec<WeightChange>,
@@ -71,7 +71,8 @@ pub(super) struct Settings {
     pub(super) batch: usize,
     pub(super) buckets: Option<Arc<BucketPlan>>,
     pub(super) last: LastBatch,
-    /// Whether the ranks may take different numbers of steps in an epoch, which are not known ahead.
+    /// Whether the ranks may take different numbers of steps in an epoch if these numbers are not known
+    /// ahead.
     pub(super) uneven_steps: bool,
     pub(super) policy: Arc<OnError>,
     pub(super) on_stall: OnStall,
@@ -133,7 +134,8 @@ impl Settings {
     }
 
     /// Checks that the number of steps of an epoch is known ahead if there are several data-parallel ranks,
-    /// unless the caller allows uneven steps. (Ranks with one data-parallel rank read the same samples.)
+    /// unless the caller allows uneven steps. (Ranks that have the same data-parallel rank read the same
+    /// samples.)
     pub(super) fn check_steps(&self) -> Result<()> {
         let ranks = self.first().map_or(1, |dataset| dataset.topology().data_parallel_size());
         if ranks < 2 || self.uneven_steps || self.lengths().is_some() {
@@ -184,7 +186,7 @@ impl Settings {
         (self.batch as u64).saturating_mul(self.readers() as u64)
     }
 
-    /// The sequence number that a state has reached, or that of the beginning.
+    /// The sequence number that a state has reached; without a state, the first sequence number.
     pub(super) fn reached(&self, state: Option<&State>) -> Reached {
         // With several shapes, steps have several sizes.
         let step = if self.buckets.is_some() { None } else { Some(self.step_size()) };
@@ -193,7 +195,7 @@ impl Settings {
         Reached { next_number, furthest, step }
     }
 
-    /// The monitor of a run that starts.
+    /// Makes the monitor of a new run.
     pub(super) fn new_run(
         &self,
         state: State,

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 impl Settings {
     /// The position `steps` steps after `at`. A restore from it returns the same batches as a restore from
-    /// `at`, without the first `steps` of them.
+    /// `at`, without the first `steps` batches.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if the lengths of the streams are not known without reading;
@@ -66,8 +66,8 @@ impl Settings {
         })
     }
 
-    /// Number of inputs that each dataset contributes to the items of a stream with these indices. `states`
-    /// are the stream's states in all datasets.
+    /// Number of inputs that each dataset contributes to a stream's items with these indices. `states` are
+    /// the stream's states in all datasets.
     fn inputs_of_stream(
         &self,
         states: &[&mut StreamState],
@@ -77,7 +77,7 @@ impl Settings {
     ) -> Result<Vec<u64>> {
         let endless = matches!(run, EpochRange::EpochsFrom(_));
         let repeats = self.repeats(states.iter().map(|state| &**state));
-        // Samples of one pass, and samples left.
+        // The number of samples of one pass, and the number of samples that are left.
         let lengths = |(state, part): (&&mut StreamState, &DatasetSettings)| {
             let pass = part.dataset.plan().samples(state.stream)?;
             let all = pass.checked_mul(part.passes.checked_add(repeats)?)?;
@@ -91,8 +91,8 @@ impl Settings {
         let mut index = items.start;
         while index < items.end {
             if left.iter().all(|left| *left == 0) {
-                // The other items are gaps, unless the stream is repeated to fill batches. A repetition is
-                // one more pass of each dataset.
+                // No samples are left, so the remaining indices are gaps, unless the stream is repeated to
+                // fill batches. A repetition is one more pass of each dataset.
                 let fills = matches!(self.last, LastBatch::Drop | LastBatch::Repeat);
                 if !fills || pass.iter().all(|pass| *pass == 0) {
                     break;
@@ -169,7 +169,7 @@ impl DatasetSettings {
                 let (_, url) = self.dataset.shard(slice.shard)?;
                 let index = self.dataset.indexed(slice.shard);
                 let object = index.map(|index| index.object_at(url.expose_secret())).unwrap_or_default();
-                // With checksums, the version of the shard need not be that of the index.
+                // If the index has checksums, the shard may have another version than in the index.
                 let needs_version = index.is_none_or(|index| !index.has_checksums());
                 let version = object.version.filter(|_| needs_version).map(Into::into);
                 open.push(OpenSlice { slice: number, start, size: object.size, version });

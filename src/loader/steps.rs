@@ -14,7 +14,8 @@ use crate::state::{EpochRange, RunEnd, State, StreamState};
 pub(super) enum StepsLeft {
     /// All ranks take this number of steps.
     Equal(u64),
-    /// The rank takes a step for each batch in which it has an item. The number is that of all batches.
+    /// The rank takes a step for each batch in which it has an item. The second field is the number of all
+    /// batches, also those in which the rank has no item.
     WithItems(ItemsLeft, u64),
 }
 
@@ -49,7 +50,8 @@ impl Settings {
         };
         let consumed: Vec<u64> = self.streams().iter().map(of_stream).collect();
         Some(match self.steps_from(state.header().run, state.next_number(), &consumed)? {
-            // A run with failed samples may end before its streams have the items of the index.
+            // A run with failed samples may end before its streams have returned all items that the index
+            // counts.
             StepsLeft::WithItems(..) if state.end() == RunEnd::Ended => 0,
             left => left.count(),
         })
@@ -84,8 +86,8 @@ impl StepsLeft {
         }
     }
 
-    /// Upper bound of the steps that are left for any rank. A rank with fewer steps may skip this number too;
-    /// no steps are left for it then.
+    /// Upper bound of the steps that are left for any rank. A rank with fewer steps left may also skip this
+    /// number of steps; then it has no steps left.
     pub(super) fn of_all_ranks(&self, ranks: usize) -> u64 {
         match self {
             StepsLeft::WithItems(_, all) if ranks > 1 => *all,

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WeightChange {
-    /// The sequence number of the item.
+    /// The sequence number of the first item to which the weights apply.
     pub(crate) from: u64,
     pub(crate) weights: Vec<u32>,
 }
 
-/// The dataset of the item at each index of a stream: of a stream of a loader, or of the single stream of
-/// [`random_mix`](crate::adapters::random_mix), where the datasets are its sources.
+/// The dataset of the item at each index of a stream of a loader. [`random_mix`](crate::adapters::random_mix)
+/// uses it for its single stream, with its sources in place of the datasets.
 ///
 /// The items are divided into [windows](super::window) whose length is the sum of the weights. A window has
 /// exactly as many items of each dataset as its weight, in a random order that depends only on the seed, the
@@ -23,7 +23,7 @@ pub(crate) struct WeightChange {
 /// after the change does not depend on the earlier weights.
 #[derive(Debug, Clone)]
 pub(crate) struct DatasetOrder {
-    /// Sorted by their first index. The first phase starts at index 0.
+    /// The phases, sorted by their first index. The first phase starts at index 0.
     phases: Vec<WeightPhase>,
     seed: u64,
     stream: u64,
@@ -54,7 +54,7 @@ impl DatasetOrder {
     ///
     /// A change names a sequence number `n` of the job, which is at index `n / streams` of its stream. Each
     /// stream changes its weights at its first index whose sequence number is at least `n`. If there is an
-    /// `origin`, a new window starts at that sequence number, with the weights that apply there.
+    /// `origin`, a new window starts at that sequence number, with the weights that apply from there on.
     pub(crate) fn scheduled(
         weights: &[u32],
         changes: &[WeightChange],
@@ -134,7 +134,7 @@ impl DatasetOrder {
     }
 
     /// Counts the items of each dataset at one or more indices from `index` on, but before `until`: adds the
-    /// numbers to `counts`, and subtracts them from the numbers of items that the datasets have `left`.
+    /// numbers to `counts`, and subtracts them from `left`, the numbers of items that the datasets have left.
     /// Returns the number of indices.
     pub(crate) fn count_items(
         &mut self,
@@ -162,7 +162,7 @@ impl DatasetOrder {
             }
         }
         let dataset = self.dataset_at(index, |at| left.get(at) == Some(&0));
-        // If all other datasets have ended, all items are of this one.
+        // If all other datasets have ended, all items are of this dataset.
         let mut running = left.iter().enumerate().filter(|(_, left)| **left > 0);
         let items = match (running.next(), running.next()) {
             (Some((_, left)), None) => (*left).min(until - index),
@@ -173,9 +173,9 @@ impl DatasetOrder {
         items
     }
 
-    /// The dataset of the item at this index. If that dataset has ended, the next dataset with a weight
-    /// replaces it. If all datasets with a weight have ended, the next dataset with weight 0 does, because an
-    /// epoch contains all samples.
+    /// The dataset of the item at this index. If that dataset has ended, the next dataset with a weight above
+    /// 0 replaces it. If all datasets with such a weight have ended, the next dataset with weight 0 replaces
+    /// it, because an epoch contains all samples.
     pub(crate) fn dataset_at(&mut self, index: u64, ended: impl Fn(usize) -> bool) -> usize {
         let drawn = self.drawn_at(index);
         if !ended(drawn) {
@@ -216,7 +216,7 @@ mod tests {
         WeightChange { from, weights: weights.to_vec() }
     }
 
-    /// The datasets at the first indices, if none ends.
+    /// The datasets of the first `count` items, if no dataset ends.
     fn datasets(order: &mut DatasetOrder, count: u64) -> Vec<usize> {
         (0..count).map(|index| order.dataset_at(index, |_| false)).collect()
     }

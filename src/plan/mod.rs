@@ -149,7 +149,7 @@ impl Plan {
         })
     }
 
-    /// The plan for dataset number `dataset` of a mixture, which has its own random numbers.
+    /// The plan for dataset number `dataset` of a mixture. The number seeds the random numbers.
     pub(crate) fn of_dataset(self, dataset: u64) -> Self {
         Plan { dataset, orders: OrderCache::default(), ..self }
     }
@@ -303,7 +303,7 @@ impl Plan {
     /// The slices that one stream reads, in order. Empty if there is no stream of this number.
     ///
     /// The plan and its clones cache the order of the last two epochs, in 4 bytes for each shard. The order
-    /// is computed for the first stream of an epoch, and looked up for the others.
+    /// is computed for the first stream of an epoch, and looked up for the other streams.
     #[must_use]
     pub fn stream(&self, epoch: u64, stream: usize) -> Vec<Slice> {
         if stream >= self.streams {
@@ -372,7 +372,7 @@ impl Plan {
     /// The numbers of the samples of a stream. All samples are numbered in the order of the epoch.
     fn share(&self, stream: usize) -> Range<u64> {
         let streams = self.streams as u64;
-        // The first `longer` streams have one sample more than the others.
+        // The first `longer` streams have one sample more than the other streams.
         let shorter_share = self.total / streams;
         let longer = self.total % streams;
         let start = |stream: u64| stream * shorter_share + stream.min(longer);

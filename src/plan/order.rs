@@ -28,7 +28,7 @@ enum OrderedShards {
 }
 
 impl EpochOrder {
-    /// The order of `shards` shards: shuffled by the key, or the order of the shard list without a key.
+    /// The order of `shards` shards: shuffled by the key, or, without a key, the order of the shard list.
     pub(super) fn new(shards: usize, shuffled: Option<OrderKey>, counts: Option<&[u64]>) -> Self {
         let shards = match (shuffled, u32::try_from(shards)) {
             (None, _) => OrderedShards::Listed(shards),

@@ -2,8 +2,9 @@
 
 use crate::error::{ErrorKind, Result};
 
-/// Maximum sum of the weights. If no smaller sum has exactly the proportions, weights with this sum are exact
-/// to half a ten-thousandth. The sum is also the length of a window of [`DatasetOrder`](super::DatasetOrder).
+/// Maximum sum of the weights. If no weights with a smaller sum have exactly the wanted proportions, weights
+/// with this sum have them to half a ten-thousandth. The sum is also the length of a window of
+/// [`DatasetOrder`](super::DatasetOrder).
 const MAX_SUM: u32 = 10_000;
 
 /// Weights for a mix of datasets of these sizes, in proportion to `size^(1 / temperature)`.

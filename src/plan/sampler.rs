@@ -18,8 +18,8 @@ use std::sync::Arc;
 /// So use a sampler with shards on a local disk, or with samples that are large or few. In other cases use
 /// [`shuffle_shards`](crate::dataset::DatasetBuilder::shuffle_shards) and a shuffle buffer.
 ///
-/// An epoch needs 24 bytes of memory for each sample that a process reads. A permutation needs 4 more for
-/// each sample of the dataset.
+/// An epoch needs 24 bytes of memory for each sample that a process reads. A permutation needs 4 more bytes
+/// for each sample of the dataset.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Sampler(SampleChoice);
 
@@ -27,7 +27,8 @@ pub struct Sampler(SampleChoice);
 enum SampleChoice {
     Permuted,
     Weighted {
-        /// For each sample, the sum of the weights up to it, scaled so that the last sum is 2⁵³.
+        /// For each sample, the sum of the weights up to and including its own, scaled so that the last sum
+        /// is 2⁵³.
         sums: Arc<[u64]>,
         draws: u64,
     },

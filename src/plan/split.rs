@@ -20,7 +20,8 @@ pub fn split_by_node<I: IntoIterator>(items: I, topology: &Topology) -> StepBy<S
     items.into_iter().skip(topology.data_parallel_rank()).step_by(topology.data_parallel_size())
 }
 
-/// The items of its process that this worker reads: every `workers`-th item, starting with item `worker`.
+/// The items that this worker reads, out of the items of its process: every `workers`-th item, starting with
+/// item `worker`.
 ///
 /// ```
 /// use shardstream::Topology;
@@ -57,7 +58,7 @@ pub fn split_by<I: IntoIterator>(
 }
 
 /// Checks that there is a shard for each of `readers`. A reader without a shard would end its epoch at once,
-/// and the others would wait for it in their next collective operation.
+/// and the other readers would wait for it in their next collective operation.
 ///
 /// `what` names the readers in the error, such as "ranks" or "workers".
 ///

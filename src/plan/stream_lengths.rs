@@ -29,20 +29,20 @@ impl StreamLengths {
         self.0.iter().enumerate().filter_map(end).max().unwrap_or(0)
     }
 
-    /// Number of steps without a gap, from sequence number `from` on. A step covers `batch` numbers.
+    /// Number of steps without a gap, from sequence number `from` on. A step covers `batch` sequence numbers.
     pub(crate) fn full_steps(&self, batch: u64, from: u64) -> u64 {
         self.first_gap().saturating_sub(from) / batch.max(1)
     }
 
     /// Number of steps up to the step of the last item, from sequence number `from` on. A step covers `batch`
-    /// numbers.
+    /// sequence numbers.
     pub(crate) fn all_steps(&self, batch: u64, from: u64) -> u64 {
         self.end().saturating_sub(from).div_ceil(batch.max(1))
     }
 
-    /// The items that are left for a rank with batches of `batch` items, from sequence number `from` on.
-    /// `taken` has the number of items that were taken of each of the rank's streams; a stream may be ahead
-    /// of `from`.
+    /// The items that are left for a rank with batches of `batch` items, from sequence number `from` on. For
+    /// each of the rank's streams, `taken` has the number of items that were taken; a stream may be ahead of
+    /// `from`.
     pub(crate) fn left(&self, rank: usize, ranks: usize, batch: u64, from: u64, taken: &[u64]) -> ItemsLeft {
         let lengths = self.0.iter().skip(rank).step_by(ranks.max(1)).copied();
         let start = from.saturating_sub(rank as u64).div_ceil(ranks.max(1) as u64);
@@ -62,9 +62,9 @@ impl StreamLengths {
 /// least one item is a batch.
 #[derive(Debug)]
 pub(crate) struct ItemsLeft {
-    /// The indices of the items that are left of each stream.
+    /// For each stream, the indices of the items that are left.
     items: Vec<Range<u64>>,
-    /// The first local number.
+    /// The local number at which the first window starts.
     start: u64,
     batch: u64,
 }
@@ -75,8 +75,8 @@ impl ItemsLeft {
         self.batches_in(u64::MAX)
     }
 
-    /// Number of windows up to the end of batch `count`, counted from 1. If there are fewer batches, the
-    /// number of windows up to the last item.
+    /// Number of windows up to the end of batch number `count`, where the first batch is number 1. If there
+    /// are fewer batches, the number of windows up to the last item.
     pub(crate) fn windows_of(&self, count: u64) -> u64 {
         let streams = self.items.len() as u64;
         let end = |(stream, items): (usize, &Range<u64>)| {
@@ -97,9 +97,9 @@ impl ItemsLeft {
     /// Number of batches in the first `windows` windows.
     ///
     /// A *round* has one local number of each stream. `bounds` are the rounds at which a stream begins or
-    /// ends. Between two bounds, the same streams are *present*, that is, have an item in every round. There,
-    /// the number of batches is the number of windows from the first to the last item, less the number of
-    /// windows that lie wholly between two neighbouring items.
+    /// ends. Between two bounds, the same streams are *present*, that is, have an item in every round. In
+    /// such a range of rounds, the number of batches is the number of windows from the first to the last
+    /// item, less the number of windows that lie wholly between two neighbouring items.
     fn batches_in(&self, windows: u64) -> u64 {
         let (streams, batch) = (self.items.len() as u128, u128::from(self.batch));
         let end = self.start.saturating_add(windows.saturating_mul(self.batch));

@@ -13,7 +13,7 @@ fn shards(slices: Vec<Slice>) -> Vec<usize> {
     slices.into_iter().map(|slice| slice.shard).collect()
 }
 
-/// These orders must never change: a job that resumes after an update would read some shards twice.
+/// These orders must never change: otherwise a job that resumes after an update would read some shards twice.
 #[test]
 fn the_orders_of_plans_are_golden() {
     let plan = Plan::new(10, 4, 42).unwrap();
@@ -135,7 +135,7 @@ proptest! {
             // The slices are those of epoch 0 of the plan without kept shards, so streams have equal lengths.
             prop_assert_eq!(of(&dealt.stream(0, stream)), of(&slices));
             prop_assert_eq!(dealt.samples(stream), plan.samples(stream));
-            // Of 30! orders, one is equal by chance.
+            // Two orders are equal by chance with a probability of 1 in 30!.
             if slices.len() >= 30 {
                 prop_assert_ne!(first, slices);
             }
@@ -164,7 +164,7 @@ proptest! {
     ) {
         let streams = world_size * workers * rounds;
         let plan = Plan::new(streams + more, streams, seed).unwrap().kept(kept);
-        // The first shard of each stream, by the readers of this number of nodes.
+        // The first shard of each stream, as the workers of this number of nodes read it.
         let firsts = |world_size, workers| {
             let mut firsts: Vec<usize> = topologies(world_size, workers)
                 .flat_map(|topology| plan.streams_of(&topology).unwrap())
@@ -193,7 +193,7 @@ proptest! {
 
     #[test]
     fn epochs_and_seeds_have_different_orders(seed in 0..u64::MAX, epoch in 0..u64::MAX) {
-        // Of 50! orders, one is equal by chance.
+        // Two orders are equal by chance with a probability of 1 in 50!.
         let order = |seed, epoch| Plan::new(50, 1, seed).unwrap().order(epoch);
         prop_assert_ne!(order(seed, epoch), order(seed, epoch + 1));
         prop_assert_ne!(order(seed, epoch), order(seed + 1, epoch));

@@ -2,11 +2,11 @@
 
 use crate::rng::{Purpose, Rng};
 
-/// Maximum number of entries in a window, which is a list in memory.
+/// Maximum number of entries in a window. A window is a list in memory.
 pub(crate) const MAX_WINDOW: u64 = 1 << 16;
 
-/// One window of a sequence of windows. The length of a window is the sum of the weights. It has each choice
-/// as often as its weight says, in a random order that depends only on the weights and the key.
+/// One window of a sequence of windows. The length of a window is the sum of the weights. A window has each
+/// choice as often as its weight says, in a random order that depends only on the weights and the key.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WeightedWindow {
     key: Option<WindowKey>,

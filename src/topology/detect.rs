@@ -115,7 +115,7 @@ impl Topology {
     ///
     /// # Errors
     /// [`ErrorKind::Topology`](crate::ErrorKind::Topology) if a variable of the chosen launcher is not a
-    /// number, lacks its counterpart, is out of range or contradicts another one. The message names the
+    /// number, lacks its counterpart, is out of range or contradicts another variable. The message names the
     /// variable and says what to do.
     pub fn detect_from(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         detect(&lookup, false)
@@ -139,8 +139,9 @@ impl Topology {
     /// ```
     ///
     /// # Errors
-    /// As [`detect_from`](Topology::detect_from). Also [`ErrorKind::Topology`](crate::ErrorKind::Topology) if
-    /// the server cannot be reached, is not Google's, lacks an attribute, or contradicts the environment.
+    /// As [`detect_from`](Topology::detect_from). [`ErrorKind::Topology`](crate::ErrorKind::Topology) is also
+    /// returned if the server cannot be reached, is not Google's, lacks an attribute, or contradicts the
+    /// environment.
     pub fn detect_on_tpu_vm() -> Result<Self> {
         Self::detect_on_tpu_vm_from(|name| {
             std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
@@ -257,15 +258,17 @@ fn slurm_count(counts: &str, node: usize) -> Option<usize> {
     None
 }
 
-/// Whether the variables of a TPU worker are incomplete, and the metadata server can supply the missing ones.
+/// Whether the variables of a TPU worker are incomplete, and the metadata server can supply the missing
+/// variables.
 fn partly_tpu(environment: &Environment) -> bool {
     let has_id = ["TPU_WORKER_ID", "CLOUD_TPU_TASK_ID"].iter().any(|name| environment.has(name));
-    // The server has the number of hosts, but not of several processes on a host.
+    // The server has the number of hosts, but not the number of processes on each host.
     let has_all = has_id && environment.has("TPU_WORKER_HOSTNAMES");
     !has_all && !environment.has("TPU_PROCESS_ADDRESSES")
 }
 
-/// The topology by the variables of the TPU runtime: the number of the slice, and of the worker in its slice.
+/// The topology by the variables of the TPU runtime: the number of the slice, and the number of the worker in
+/// its slice.
 fn tpu(environment: &Environment) -> Result<Option<Topology>> {
     const PROCESSES: &str = "TPU_PROCESS_ADDRESSES";
     const HOSTS: &str = "TPU_WORKER_HOSTNAMES";

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const ADDRESS: &str = "169.254.169.254";
 /// Time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Number of requests for one attribute: the server may be busy or starting.
+/// Maximum number of requests for one attribute. A request may fail because the server is busy or starting.
 const MAX_ATTEMPTS: usize = 3;
 /// Pause between two requests.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -26,11 +26,11 @@ pub(super) struct MetadataServer {
     host: String,
 }
 
-/// Why an attribute could not be read.
+/// The reason why an attribute could not be read.
 enum MetadataError {
     /// Another attempt may succeed.
     Transient(io::Error),
-    /// The response is not one of Google's metadata server.
+    /// The response is not from Google's metadata server.
     Unexpected(String),
 }
 

@@ -3,7 +3,7 @@
 //! A *rank* is one process of a training job, a *worker* one of several readers in that process. Processes do
 //! not communicate: the job's launcher sets the environment variables of each process, and
 //! [`Topology::detect`] reads them. Incomplete or contradictory variables are an error, because a process
-//! that takes itself for rank 0 of 1 by mistake trains on the data of all the others.
+//! that takes itself for rank 0 of 1 by mistake trains on the data of all other processes.
 
 mod detect;
 mod metadata_server;
@@ -26,7 +26,7 @@ use std::fmt;
 pub struct Topology {
     rank: usize,
     world_size: usize,
-    /// The data-parallel rank. Ranks with the same one read the same samples.
+    /// The data-parallel rank. Ranks with the same data-parallel rank read the same samples.
     group: usize,
     /// The number of data-parallel ranks.
     groups: usize,
@@ -51,13 +51,13 @@ pub enum Launcher {
     Torchrun,
     /// Open MPI.
     OpenMpi,
-    /// MPICH, Intel MPI, and others that speak PMI.
+    /// MPICH, Intel MPI, and other launchers that speak PMI.
     Pmi,
     /// A launcher that speaks PMIx.
     Pmix,
     /// A Slurm job step.
     Slurm,
-    /// The runtime of a Cloud TPU slice, or of several.
+    /// The runtime of a Cloud TPU slice, or of several slices.
     Tpu,
     /// The metadata server of a TPU VM, by [`Topology::detect_on_tpu_vm`].
     TpuVm,
@@ -152,7 +152,7 @@ impl Topology {
         Ok(Topology { group: rank, groups: size, ..self })
     }
 
-    /// The same process, `local_rank` of `local_world_size` on its host.
+    /// The same process as local rank `local_rank` of `local_world_size` processes on its host.
     ///
     /// # Errors
     /// [`ErrorKind::Topology`] unless `local_rank < local_world_size <= world_size`.
@@ -173,7 +173,7 @@ impl Topology {
         self.world_size
     }
 
-    /// The number of this process among those on its host, if known.
+    /// The number of this process among the processes on its host, if known.
     #[must_use]
     pub fn local_rank(&self) -> Option<usize> {
         self.local_rank
@@ -211,8 +211,8 @@ impl Topology {
         self.groups
     }
 
-    /// The number of this worker among those of all data-parallel ranks, from 0: `data_parallel_rank +
-    /// data_parallel_size * worker`.
+    /// The number of this worker among the workers of all data-parallel ranks, from 0:
+    /// `data_parallel_rank + data_parallel_size * worker`.
     ///
     /// Splitting by node and then by worker assigns shards to readers in this order.
     #[must_use]
@@ -290,7 +290,7 @@ fn bad(message: impl Into<String>) -> Error {
     ErrorKind::Topology(message.into()).into()
 }
 
-/// Checks that `number` is one of `count` numbers from 0. `what` is what they number.
+/// Checks that `number` is one of `count` numbers from 0. `what` is the name of the number in the error.
 fn check_number(what: &str, number: usize, count: usize) -> Result<()> {
     if number < count {
         return Ok(());

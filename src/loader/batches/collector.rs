@@ -5,10 +5,10 @@
 //!
 //! *One rule for failures.* Every failure is a failure of samples: of one sample that could not be read,
 //! mapped or written as a row ([`LoaderEvent::Fault`]), or of all samples of a batch that could not be made
-//! (because of a column's `finish`, of a clone that pads, or of `map_batch`). The policy is applied here. If
-//! it skips the failure, each of these samples is recorded in the ledger. In any case the next samples of the
-//! streams replace them, so that no rank misses a step. An outage ends the run, also while a sample for
-//! padding is searched.
+//! (because `finish` of a column, a clone of an item for padding, or `map_batch` failed). The collector
+//! applies the policy. If the policy skips the failure, each of these samples is recorded in the ledger. In
+//! any case the next samples of the streams replace the failed samples, so that no rank misses a step. An
+//! outage ends the run, also during the search for an item for padding.
 
 use super::maker::{BatchMaker, FinishBatch};
 use super::progress::{BatchEntry, RankProgress};
@@ -25,7 +25,7 @@ use std::collections::{HashMap, VecDeque};
 use std::mem::take;
 use std::sync::Arc;
 
-/// Number of failed batches in a row that do not end the run. The next failure does.
+/// Maximum number of failed batches in a row. One more ends the run.
 const MAX_FAILED_BATCHES: u64 = 100;
 
 /// Finds the first row of the epoch; with several shapes, the first row of the given shape. Reads the epoch
@@ -42,14 +42,14 @@ pub(in crate::loader) struct FoundRow<R> {
 /// An output of a run: its batches, then its end or a final error.
 pub(in crate::loader) enum RunOutput<B> {
     Batch(CollectedBatch<B>),
-    /// The end. The state is present if it may differ from that of the last batch, because samples failed
-    /// after that batch.
+    /// The end. The state is present if it may differ from the state of the last batch, because samples
+    /// failed after that batch.
     End(Option<State>),
     /// An error that ends the run.
     Failed(Error),
 }
 
-/// A batch, and what the report and the state of the run say after it.
+/// A batch, with the data of the run's report and state after it.
 pub(in crate::loader) struct CollectedBatch<B> {
     pub(in crate::loader) batch: B,
     /// Number of items in the batch.
@@ -67,7 +67,7 @@ pub(in crate::loader) struct BatchCollector<R, B> {
     rows: Vec<R>,
     /// The entries of the current batch: items and gaps.
     entries: Vec<BatchEntry>,
-    /// Number of rows of the last batch: room for this number is reserved.
+    /// Number of rows of the last batch. Room for the same number of rows is reserved for the next batch.
     expected: usize,
     /// For each shape, a row that pads batches without a row of their own: the first row of the epoch. (Not
     /// the last row of the previous batch, which is not known after a restore.)
@@ -138,7 +138,7 @@ impl<R, B> BatchCollector<R, B> {
                 None => {
                     self.ended = true;
                     // An incomplete batch is dropped, and with it the failures between its items: then the
-                    // state is still that of the last batch.
+                    // state after the last batch still applies.
                     let state = self.rows.is_empty().then(|| self.state()).transpose();
                     self.outputs.push_back(state.map(RunOutput::End));
                 }
@@ -163,13 +163,13 @@ impl<R, B> BatchCollector<R, B> {
         self.outputs.push_back(Err(error));
     }
 
-    /// Ends the run with an error. The state is that of the last batch.
+    /// Ends the run with an error. The state after the last batch still applies.
     fn end_with(&mut self, error: Error) {
         self.ended = true;
         self.outputs.push_back(Err(error));
     }
 
-    /// Makes a batch of the collected rows. There may be none.
+    /// Makes a batch of the collected rows. There may be no rows.
     fn finish(&mut self, end: BatchEnd) {
         let rows = take(&mut self.rows);
         let mut entries = take(&mut self.entries);
@@ -210,7 +210,8 @@ impl<R, B> BatchCollector<R, B> {
             return self.end_with(error);
         }
         let start = self.fail_batch(error, &entries);
-        // Earlier entries are gaps of skipped batches without items. They are not taken again.
+        // Entries before `start` are gaps of skipped batches without items. The sequence does not return
+        // these entries again, so they are kept.
         entries.retain(|entry| entry.tag.sequence_number < start);
         self.entries = entries;
     }
@@ -262,7 +263,7 @@ impl<R, B> BatchCollector<R, B> {
             }
             Verdict::Stop(error) => self.stop_with(error),
         }
-        // Otherwise an epoch that repeats its samples to fill batches would never end.
+        // Without this limit, an epoch that repeats its samples to fill batches would never end.
         self.ended |= in_a_row >= MAX_FAILED_BATCHES;
         self.sequence.restart()
     }

@@ -85,8 +85,8 @@ impl<T: 'static, C: 'static> BatchMaker<T, C> {
 }
 
 impl<C: 'static> BatchMaker<Row, C> {
-    /// Makes batches of tensors, with one collator for each shape. With `pads`, batches are padded to their
-    /// full size.
+    /// Makes batches of tensors, with one collator for each shape. If `pads` is true, batches are padded to
+    /// their full size.
     pub(in crate::loader) fn tensors(
         collators: Arc<[Collator]>,
         pads: bool,

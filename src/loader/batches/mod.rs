@@ -148,9 +148,9 @@ impl<B: Send + 'static> Batches<B> {
 }
 
 impl<B> Batches<B> {
-    /// The state after the last batch that was returned, as of
-    /// [`Batch::state`](crate::adapters::Batch::state). Batches that are prepared ahead do not count. Before
-    /// the first batch, this is the state at the beginning. The call needs a few allocations.
+    /// The state after the last batch that was returned: the same state as
+    /// [`Batch::state`](crate::adapters::Batch::state) of that batch. Batches that are prepared ahead do not
+    /// count. Before the first batch, this is the state at the beginning. The call needs a few allocations.
     #[must_use]
     pub fn state(&self) -> State {
         self.run.state()
@@ -166,8 +166,8 @@ impl<B> Batches<B> {
 
     /// Number of batches left in the epoch, for a progress bar. `None` if
     /// [`Loader::steps`](super::Loader::steps) is `None`, or if the epochs have no end. With
-    /// [`LastBatch::Keep`](super::LastBatch::Keep), there may be fewer batches, because a batch without items
-    /// is skipped if its only sample failed.
+    /// [`LastBatch::Keep`](super::LastBatch::Keep), there may be fewer batches, because a batch is skipped if
+    /// its only sample failed.
     #[must_use]
     pub fn steps_left(&self) -> Option<u64> {
         self.run.steps_left()
@@ -205,8 +205,8 @@ impl<B> Iterator for Batches<B> {
         unpack(&self.run, item)
     }
 
-    /// Without bounds until the batches have ended, because errors are items too, and an error may end the
-    /// batches. [`steps_left`](Batches::steps_left) counts the batches that are left.
+    /// The number of items has no bounds until the batches have ended, because errors are items too, and an
+    /// error may end the batches. [`steps_left`](Batches::steps_left) counts the batches that are left.
     fn size_hint(&self) -> (usize, Option<usize>) {
         (0, self.run.has_ended().then_some(0))
     }
@@ -243,7 +243,7 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    /// The batches are those of a loader without threads, whatever numbers a tuner chooses.
+    /// Whatever numbers a tuner chooses, the batches are the same as those of a loader without threads.
     #[test]
     fn tuning_does_not_change_the_batches() -> Result<()> {
         let directory = tempfile::tempdir()?;
@@ -281,7 +281,7 @@ mod tests {
         Ok(())
     }
 
-    /// Surplus threads end, even if they are idle, and are joined.
+    /// Surplus threads end and are joined, also those that are blocked because they wait for work.
     #[test]
     fn threads_are_added_and_removed() -> Result<()> {
         let directory = tempfile::tempdir()?;

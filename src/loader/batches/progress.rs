@@ -1,4 +1,4 @@
-//! `RankProgress`: the progress of a rank through its streams, from which the states of batches are made.
+//! `RankProgress`: the progress of a rank through its streams. The states of batches are made from it.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::loader::event::{SampleFault, SourcePass, Tag};
@@ -27,7 +27,7 @@ pub(in crate::loader) struct RankProgress {
     is_outdated: Vec<bool>,
     /// For each source and [`FailedStep`](crate::loader::event::FailedStep), the number of failures in a row.
     in_a_row: Vec<[u64; 4]>,
-    /// The number of items by the index, if missing items are replaced by padding or repetition.
+    /// The number of items according to the index, if missing items are replaced by padding or repetition.
     promised: Option<PromisedItems>,
     /// The fill of all items so far, if a stateful stage counts it.
     pub(super) fill: Fill,
@@ -51,7 +51,7 @@ impl BatchEntry {
     }
 }
 
-/// The number of items in an epoch by the index. Fewer are read if samples are damaged.
+/// The number of items in an epoch according to the index. Fewer items are read if samples are damaged.
 #[derive(Debug, Clone)]
 pub(in crate::loader) struct PromisedItems {
     /// Number of items of each stream of the job.
@@ -114,8 +114,9 @@ impl RankProgress {
                 let consumed: u64 =
                     states.map(|state| state.items_and_gaps().saturating_sub(state.empty)).sum();
                 let Some(stream) = self.streams.get_mut(local_stream) else { continue };
-                // Since a restore, a stream may be ahead of the streams of other ranks. The items that it had
-                // then, and the padding that replaced its items, must not be counted again.
+                // After a restore, a stream may be ahead of the streams of other ranks. The items that it had
+                // delivered before the restore, and the padding that replaced its items, must not be counted
+                // again.
                 let covered = consumed.saturating_sub(items).saturating_add(stream.ledger.padded());
                 let promised_items = promised.items(stream.stream, self.reached.next_number, end, covered);
                 if promised_items > items {
@@ -224,7 +225,7 @@ impl RankProgress {
         }
     }
 
-    /// The epoch of the dataset that a pass reads.
+    /// The dataset's epoch that a pass reads.
     fn epoch_of(&self, from: &SourcePass) -> u64 {
         let repeats = self.header.datasets.get(from.dataset).map_or(1, |dataset| dataset.repeats.max(1));
         match self.header.run {

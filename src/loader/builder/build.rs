@@ -18,7 +18,7 @@ impl<C: Send + 'static> LoaderBuilder<Sample, TensorBatch, C> {
     /// Checks all options, and builds the loader.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] with the bad option, and what to do.
+    /// [`ErrorKind::Config`], which names the bad option and says how to correct it.
     pub fn build(self) -> Result<Loader<C>> {
         let then = self.map_batch.clone();
         let CheckedOptions { settings, stages, columns, .. } = self.checked()?;
@@ -56,7 +56,7 @@ impl<T: Clone + Send + 'static, C: Send + 'static> LoaderBuilder<T, Batch<T>, C>
     /// an item: put items that cannot be cloned into an [`Arc`].
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] with the bad option, and what to do.
+    /// [`ErrorKind::Config`], which names the bad option and says how to correct it.
     pub fn build(self) -> Result<Loader<C>> {
         let then = self.map_batch.clone();
         let CheckedOptions { settings, stages, .. } = self.checked()?;

@@ -79,8 +79,8 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     /// sum of the weights, and a window has exactly as many items of each dataset as its weight. A change
     /// ends the current window and starts a new one.
     ///
-    /// A dataset contributes no items while its weight is 0. Its shards are still opened, and its buffers
-    /// filled, at the beginning, so the shards must exist. Use a weight of 0 with
+    /// A dataset contributes no items while its weight is 0. At the beginning of the run, its shards are
+    /// opened and its buffers are filled all the same, so the shards must exist. Use a weight of 0 with
     /// [`epochs`](crate::Loader::epochs), where no dataset ends. [`epoch`](crate::Loader::epoch) starts at
     /// item 0 and reads every dataset to its end; datasets of weight 0 follow after all others have ended.
     ///

@@ -8,14 +8,15 @@ use crate::loader::watch::Diagnosis;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Options. On a [mix](crate::Loader::mix), an option of a dataset is set for all datasets of the mix.
+/// Options of a run. On a [mix](crate::Loader::mix), an option of a dataset is set for all datasets of the
+/// mix.
 impl<T, B, C> LoaderBuilder<T, B, C> {
     /// Shuffles the samples of each stream in a buffer of `samples`, by the dataset's seed, the epoch and the
     /// stream. Default: 0, no shuffle.
     ///
     /// The buffers hold samples with their stored fields, before decoding. A rank needs memory for `samples`
     /// times its number of streams times the mean stored size of a sample. The
-    /// [report](crate::loader::MemoryReport) has the bytes.
+    /// [report](crate::loader::MemoryReport) has the number of bytes.
     ///
     /// ```
     /// use shardstream::adapters::Batch;
@@ -33,13 +34,14 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
         self.each(|part, _| part.shuffle = samples)
     }
 
-    /// Fixes the number of threads that read the streams and run the stages. The batches do not depend on it.
+    /// Fixes the number of threads that read the streams and run the stages. The batches do not depend on
+    /// this number.
     ///
     /// - 0: no threads. All work is done in [`next`](Iterator::next). Use this for debugging.
     /// - 1: the thread that collects batches does all work, so that no sample moves from one core to another.
     ///   This needs the least CPU time for small samples. While the trainer computes, only the batches
     ///   [ahead](LoaderBuilder::prefetch) are prepared.
-    /// - More: as many threads, besides the thread that collects batches.
+    /// - More: this number of threads, in addition to the thread that collects batches.
     ///
     /// In a [mix](crate::Loader::mix), the largest number that is set for one of the datasets or for the mix
     /// is used.
@@ -167,10 +169,11 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
 
     /// Fixes the number of batches that are prepared ahead of the trainer: at least 1.
     ///
-    /// By default the number starts at 2. If the trainer waits for some batches although others were ready
-    /// early, the number is doubled, up to 32 and within [`prefetch_bytes`](LoaderBuilder::prefetch_bytes).
-    /// This needs the size of a batch, which is known for tensors ([`collate`](LoaderBuilder::collate)) of
-    /// fixed shapes. For other batches the number stays at 2.
+    /// By default the number starts at 2. If the trainer waits for some batches although other batches were
+    /// ready early, the number is doubled, up to 32 and within
+    /// [`prefetch_bytes`](LoaderBuilder::prefetch_bytes). This needs the size of a batch, which is known for
+    /// tensors ([`collate`](LoaderBuilder::collate)) of fixed shapes. For other batches the number stays at
+    /// 2.
     #[doc(alias = "prefetch_factor")]
     pub fn prefetch(mut self, batches: usize) -> Self {
         self.options.resources.prefetch = Some(batches);

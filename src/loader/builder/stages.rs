@@ -47,8 +47,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// [`filter_map`](LoaderBuilder::filter_map) does.
     ///
     /// With a filter, the number of items is not known ahead, so [`Loader::steps`](crate::Loader::steps) is
-    /// `None`. With a filter before the buffer, a restore reads the shards that were open from their
-    /// beginning. To avoid both, store the selection with the index:
+    /// `None`. With a filter before the buffer, a restore starts at the beginning of each shard that was open
+    /// in the state. To avoid both, store the selection with the index:
     /// [`AutoIndex::select`](crate::index::AutoIndex::select). The predicate must always return the same for
     /// the same item. An [error](crate::PredicateResult) or a panic of the predicate is the error of that
     /// sample, to which [`on_error`](LoaderBuilder::on_error) applies.
@@ -67,7 +67,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         let parts = self.parts.into_iter().map(|(mut part, stages)| {
             let predicate = Arc::clone(&predicate);
             if stages.is_empty {
-                // The items are still the samples.
+                // No stage has converted the items, so they are still the samples.
                 let keeps =
                     move |sample: &Sample| (sample as &dyn Any).downcast_ref().map_or(Ok(true), &*predicate);
                 let select = move |sample| Ok(keeps(&sample)?.then_some(sample));
@@ -107,10 +107,10 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// from each stream in turn.
     ///
     /// All outputs of an item are in memory at the same time. A restore computes the outputs of the current
-    /// sample again, and drops those that were consumed before the state. As with
+    /// sample again, and drops the outputs that were consumed before the state was saved. As with
     /// [`filter_map`](LoaderBuilder::filter_map), the number of items is not known ahead, and the function
     /// must always return the same for the same item. The outputs of a sample share its random numbers: use
-    /// another [seed](crate::Sample::rng) for each output. Columns of tensors already do.
+    /// another [seed](crate::Sample::rng) for each output. The columns of tensors already do so.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -142,8 +142,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// drained. Put options that change the stage's outputs into `name`: a state can only be restored with
     /// the same name.
     ///
-    /// A restore rebuilds the stage. A stage that [saves](Stage::save) its state gets the saved state, and
-    /// again the last inputs that it needs. Any other stage is run again on the inputs since it was last
+    /// A restore rebuilds the stage. A stage that [saves](Stage::save) its state gets the saved state and,
+    /// once more, the last inputs that it needs. Any other stage is run again on the inputs since it was last
     /// [fresh](Stage::is_fresh), and the outputs that were already consumed are dropped; so the outputs must
     /// depend only on the items. A stage that is never fresh again is run from the beginning of the pass.
     ///
@@ -225,7 +225,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
 
     /// Groups `size` items with the same key: samples of one class, one speaker, one video. The items of a
     /// group are from one logical stream. At the end of a pass, incomplete groups are returned. To set the
-    /// options of [`GroupBy`], use [`stage`](LoaderBuilder::stage) with it.
+    /// options of [`GroupBy`], pass it to [`stage`](LoaderBuilder::stage).
     ///
     /// `key` must always return the same for the same item.
     ///
@@ -261,10 +261,10 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// The shape of a step depends only on the seed, the shares of the shapes and the number of the step in
     /// the job: all ranks have the same shape at the same step, on any number of ranks. For its sequence
     /// numbers in a step, each stream takes its oldest waiting items of that shape, and reads up to
-    /// [`look_ahead`](Buckets::look_ahead) items to find one. If there is none, a smaller item is padded. If
+    /// [`look_ahead`](Buckets::look_ahead) items to find one. If it finds none, it pads a smaller item. If
     /// all waiting items are larger, the sequence number is a gap, as at the end of an epoch: the batch has
-    /// fewer items, and on some ranks it may have none. [`Report::fill`](crate::loader::Report::fill) has the
-    /// share of padding.
+    /// fewer items, and on some ranks it may have no items. [`Report::fill`](crate::loader::Report::fill) has
+    /// the share of padding.
     ///
     /// An item larger than every shape is a failure. A state can be restored if the batches of all ranks
     /// together have the same number of items as before. A restore reads again from the oldest waiting item.
@@ -346,7 +346,7 @@ impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
     /// input to pretrain language models.
     ///
     /// Each logical stream concatenates its own documents, in their order. The last tokens of a stream's
-    /// epoch are dropped if they do not fill a row. A restore reads the document again in which the last row
+    /// epoch are dropped if they do not fill a row. A restore reads again the document in which the last row
     /// ended. Later stages run on one thread.
     ///
     /// ```

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) struct Chunk<T> {
     pub(super) items: Vec<StreamEvent<T>>,
-    /// Number of items that the events become.
+    /// Number of items that result from the events.
     pub(super) outputs: usize,
     /// The memory of the chunk in the budget, held until the sequence has taken all events.
     pub(super) memory: ReadAheadMemory,

@@ -7,8 +7,8 @@
 use super::chunk::ChunkLimits;
 use std::time::Duration;
 
-/// Maximum number of samples in a chunk. With 16, two fifths of the time for small samples were spent on the
-/// hand-over between threads.
+/// Maximum number of samples in a chunk. With a maximum of 16 samples, two fifths of the time for small
+/// samples were spent on the hand-over between threads.
 const MAX_SAMPLES: usize = 512;
 /// Number of samples in the first chunk of a source. It is small, because the time for a sample is not known
 /// yet and the sequence waits for the chunk.
@@ -18,19 +18,19 @@ pub(super) const FIRST_SAMPLES: usize = 8;
 const MAX_BYTES: usize = 512 << 10;
 /// Maximum bytes of samples in a chunk for which the budget has no memory.
 pub(super) const MAX_BYTES_WITHOUT_MEMORY: usize = 64 << 10;
-/// Maximum bytes of the rows that a chunk becomes.
+/// Maximum bytes of the rows that result from a chunk.
 pub(super) const MAX_ROW_BYTES: usize = 4 << 20;
-/// Maximum number of items that a chunk becomes.
+/// Maximum number of items that result from a chunk.
 const MAX_OUTPUTS: u64 = 1024;
 
-/// After a chunk that takes longer, the next one is shorter, so that all threads finish at about the same
-/// time.
+/// After a chunk that takes longer than this, the next chunk is shorter, so that all threads finish at about
+/// the same time.
 pub(super) const LONG: Duration = Duration::from_millis(1);
-/// After a chunk that takes less time, the next one is longer.
+/// After a chunk that takes less time than this, the next chunk is longer.
 pub(super) const SHORT: Duration = Duration::from_micros(400);
-/// Samples that take less time are mapped while they are read, when they are still in the CPU cache. Slower
-/// samples are mapped after the whole chunk was read and its source released, so that another thread can read
-/// the source meanwhile.
+/// Samples that take less time than this are mapped while they are read, when they are still in the CPU
+/// cache. Slower samples are mapped after the whole chunk was read and its source released, so that another
+/// thread can read the source meanwhile.
 pub(super) const QUICK: Duration = Duration::from_micros(5);
 
 /// The length of the next chunk of one source, computed from its earlier chunks.
@@ -43,7 +43,7 @@ pub(super) struct ChunkLength {
     had_memory: bool,
     /// Number of samples that were mapped.
     inputs: u64,
-    /// Number of items that these samples became.
+    /// Number of items that resulted from these samples.
     outputs: u64,
 }
 
@@ -90,15 +90,16 @@ impl ChunkLength {
 
     /// Records that a chunk of `bytes` bytes was read.
     pub(super) fn read(&mut self, bytes: u64) {
-        // A chunk without memory is cut short, so its size can only lower an unusually large expectation.
+        // A chunk for which the budget had no memory is cut short. So its size can only lower the
+        // expectation, and not below `MAX_BYTES`.
         self.expected_bytes = match self.had_memory {
             true => bytes,
             false => self.expected_bytes.min(bytes.max(MAX_BYTES as u64)),
         };
     }
 
-    /// Records that a chunk of `samples` samples was read and mapped in the time `took`, and became `outputs`
-    /// items.
+    /// Records that a chunk of `samples` samples was read and mapped in the time `took`, and that `outputs`
+    /// items resulted from it.
     pub(super) fn mapped(&mut self, samples: usize, outputs: usize, took: Duration) {
         self.inputs = self.inputs.saturating_add(samples as u64);
         self.outputs = self.outputs.saturating_add(outputs as u64);

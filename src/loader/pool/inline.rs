@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Maximum number of samples of a source that are parsed ahead.
 const MAX_PARSED: usize = 64;
-/// Maximum bytes of these samples.
+/// Maximum bytes of the samples of a source that are parsed ahead.
 const MAX_PARSED_BYTES: usize = 64 << 10;
 
 /// The outputs of all sources, computed without threads when the sequence takes them.
@@ -28,8 +28,8 @@ pub(in crate::loader) struct InlineOutputs<T> {
 
 struct InlineSource<T> {
     reader: StreamReader,
-    /// The events that were parsed ahead from bytes in memory, while these were in the CPU cache. When the
-    /// source is read again, the bytes of all other sources may have replaced them there.
+    /// The events that were parsed ahead from bytes in memory, while these bytes were in the CPU cache.
+    /// Before the source is read again, the bytes of the other sources may replace them in the cache.
     parsed: VecDeque<StreamEvent>,
     outputs: TaggedOutputs<T>,
 }

@@ -120,7 +120,7 @@ impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
                 }
             };
             source.taken += 1;
-            // The usual event needs one move less.
+            // On this path, the usual event is moved one time less.
             if let StreamEvent::Input(mapped) = event
                 && source.outputs.gives_at_once(mapped)
             {

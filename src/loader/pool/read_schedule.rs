@@ -31,9 +31,9 @@ use std::time::Duration;
 
 /// Number of chunks per thread that are read ahead, beyond one for each source.
 const AHEAD_PER_THREAD: usize = 2;
-/// No chunk is read ahead while the rows of waiting items take this many bytes.
+/// No chunk is read ahead while the rows of waiting items take this many bytes or more.
 const MAX_BYTES_WAITING: usize = 64 << 20;
-/// No chunk of a source is read ahead while this many of its items wait.
+/// No chunk of a source is read ahead while this many of its items or more wait.
 const MAX_ITEMS_WAITING: usize = 1024;
 /// Number of other sources that are tried if there is no memory for a chunk of the first source.
 const MAX_OTHERS: usize = 32;
@@ -42,7 +42,8 @@ const MAX_OTHERS: usize = 32;
 #[derive(Debug)]
 pub(super) struct ReadSchedule<S, T> {
     sources: Vec<SourceState<S, T>>,
-    /// The sources that can be read, by priority. It is sorted because a job may have many thousands.
+    /// The sources that can be read, by priority. The queue is sorted because a job may have many thousands
+    /// of sources.
     queue: BTreeSet<Priority>,
     /// Number of chunks that were read, but not taken yet.
     ahead: usize,
@@ -78,7 +79,7 @@ struct SourceState<S, T> {
     budget: Budget,
     /// The chunks in the order in which they were read. `None`: the samples are still being mapped.
     chunks: VecDeque<Option<Chunk<T>>>,
-    /// Number of the first of `chunks` among all chunks of the source.
+    /// Number of the first chunk in `chunks`, counted among all chunks of the source.
     first_chunk: u64,
     length: ChunkLength,
     /// Number of items in `chunks`.
@@ -89,12 +90,12 @@ struct SourceState<S, T> {
     queued: Option<Priority>,
 }
 
-/// The priority of a source. The lowest one, with the fewest chunks, is read next.
+/// The priority of a source. The source with the lowest value, and so with the fewest chunks, is read next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Priority {
     /// Number of chunks of the source.
     chunks: usize,
-    /// Number of the first chunk among all chunks of the source.
+    /// Number of the first chunk that was not taken yet, counted among all chunks of the source.
     first_chunk: u64,
     source: usize,
 }
@@ -246,7 +247,7 @@ impl<S, T> ReadSchedule<S, T> {
         let first = self.next_source()?;
         let (number, memory) = match self.reserve_memory(first) {
             Some(memory) => (first, memory),
-            // A source whose chunk is too large for the memory that is left must not block the others.
+            // A source whose chunk is too large for the memory that is left must not block the other sources.
             None => {
                 let queued = self.queue.iter().take_while(|queued| self.may_read(queued));
                 let others = queued.map(|queued| queued.source).filter(|other| *other != first);
@@ -303,18 +304,18 @@ impl<S, T> ReadSchedule<S, T> {
         awaited.or_else(first).map(|queued| queued.source)
     }
 
-    /// Whether a source of the queue may have another chunk.
+    /// Whether another chunk of this source may be read now.
     fn may_read(&self, queued: &Priority) -> bool {
         queued.chunks == 0 || self.may_read_ahead()
     }
 
-    /// Whether any source may have more than one chunk.
+    /// Whether chunks may be read ahead, so that a source has more than one chunk.
     fn may_read_ahead(&self) -> bool {
         let bytes_waiting = self.items_waiting.saturating_mul(self.row_bytes);
         self.ahead < self.max_ahead && bytes_waiting < MAX_BYTES_WAITING
     }
 
-    /// The activity of idle threads: what they wait for.
+    /// The activity of idle threads. It says what the threads wait for.
     pub(super) fn idle(&self) -> Activity {
         let may_read_ahead = self.may_read_ahead();
         let wants_more = |source: &&SourceState<S, T>| {
@@ -463,7 +464,7 @@ impl<S, T> SourceState<S, T> {
         Some(Priority { chunks: self.chunks.len(), first_chunk: self.first_chunk, source })
     }
 
-    /// Whether few enough items wait to read another chunk ahead.
+    /// Whether so few items wait that another chunk may be read ahead.
     fn has_room(&self) -> bool {
         self.items_waiting < MAX_ITEMS_WAITING
     }

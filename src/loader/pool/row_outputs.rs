@@ -61,7 +61,7 @@ impl<T: Send + 'static> IntoRows<T> for ItemsAsRows {
 /// Writes samples into rows.
 #[derive(Clone)]
 pub(in crate::loader) struct SamplesToRows {
-    /// One for each shape of batches.
+    /// One collator for each shape of batches.
     pub(in crate::loader) collators: Arc<[Collator]>,
     /// The seed of each dataset.
     pub(in crate::loader) seeds: Arc<[u64]>,
@@ -86,7 +86,7 @@ impl IntoRows<Sample> for SamplesToRows {
 pub(in crate::loader) struct RowOutputs<O> {
     outputs: O,
     writer: SamplesToRows,
-    /// The shape of the current batch, if batches have several.
+    /// The shape of the current batch, if batches have several shapes.
     bucket: Option<usize>,
     sources: Vec<SourceRows>,
     stop: StopHandle,
@@ -110,7 +110,8 @@ enum Pulled {
 }
 
 impl SamplesToRows {
-    /// The work of writing this item. The key and shard of the item, if it has any, replace those of the tag.
+    /// The work of writing this item as a row. If the item has a location (a key and a shard), it replaces
+    /// the location of the tag.
     fn work(&self, tag: &mut Tag, sample: Sample, slots: RowSlots) -> RowWork {
         if let Some(location) = &mut tag.location {
             **location = sample.location().made_of(location);
@@ -283,7 +284,7 @@ impl RowWork {
 /// The rows of a batch, which several threads write.
 struct BatchWork {
     collator: Collator,
-    /// Stopped when the loader is dropped: then no row is needed.
+    /// This handle is stopped when the loader is dropped, because then no row is needed.
     stop: StopHandle,
     state: Mutex<BatchWorkState>,
     /// Signals that the last row was written.
@@ -331,7 +332,8 @@ impl SharedWork for BatchWork {
             next
         };
         let Some((number, work)) = next else { return false };
-        // `catch` again: dropping the sample may panic too, and the row must count as done in any case.
+        // A second `catch`, because dropping the sample may panic too, and the row must count as done in any
+        // case.
         let row = catch(|| work.row(&self.collator)).and_then(|row| row);
         let mut state = self.lock();
         if let Some(written) = state.rows.get_mut(number) {

@@ -65,8 +65,8 @@ impl SlotPredictor {
         SlotPredictor { sequencer, allocator, reserved, reserved_count: 0, max_reserved }
     }
 
-    /// The slots of `count` items of a source, from item number `first` on; fewer if the others cannot be
-    /// predicted. An item whose slots were given to another item gets none.
+    /// The slots of `count` items of a source, from item number `first` on; fewer if the slots of the last
+    /// items cannot be predicted. An item whose slots were given to another item gets no slots.
     pub(super) fn take(&mut self, source: usize, first: u64, count: usize) -> VecDeque<RowSlots> {
         let mut taken = VecDeque::with_capacity(count);
         let mut budget = MAX_ASSIGNED_AT_ONCE;
@@ -89,7 +89,8 @@ impl SlotPredictor {
                     self.reserved_count -= 1;
                     slots.pop_front().unwrap_or_default()
                 }
-                // Earlier samples became fewer items than predicted: one of them has the slot of this item.
+                // Earlier samples became fewer items than predicted: one of those samples has the slot of
+                // this item.
                 false => RowSlots::new(),
             });
         }
@@ -118,7 +119,8 @@ impl SlotPredictor {
                 Some(_) => {}
                 None => return false,
             }
-            // Only gaps may be left, for any number of steps that an index claims.
+            // All remaining sequence numbers are gaps. There may be any number of them, because an index may
+            // claim any number of steps.
             if self.sequencer.is_exhausted() {
                 return false;
             }
@@ -136,7 +138,7 @@ impl SlotPredictor {
         }
     }
 
-    /// Starts a source again that has ended.
+    /// Restarts a source that has ended.
     pub(super) fn repeat(&mut self, source: usize) {
         if let Some(ended) = self.sequencer.sources().ended.get_mut(source) {
             *ended = false;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// The sources of a rank, and the stages for their samples.
 pub(in crate::loader) struct Sources<T> {
-    /// Ordered by dataset, then by local stream.
+    /// The sources, ordered by dataset, then by local stream.
     pub(in crate::loader) sources: Vec<StreamReader>,
     /// Number of streams that this rank reads of each dataset.
     pub(in crate::loader) streams_per_dataset: usize,
@@ -23,16 +23,16 @@ pub(in crate::loader) struct Sources<T> {
     pub(in crate::loader) samples: Gauge,
     /// Whether the run continues over all epochs, without end.
     pub(in crate::loader) endless: bool,
-    /// The shape of each step, if batches have several.
+    /// The shape of each step, if batches have several shapes.
     pub(in crate::loader) shapes: Option<Shapes>,
-    /// Without `shapes`: drop the items that do not fit into this bucket.
+    /// If `shapes` is `None`, the stages drop all items that do not fit into this bucket.
     pub(in crate::loader) only_bucket: Option<usize>,
     /// Records the activities of the threads.
     pub(in crate::loader) run: Option<RunMonitor>,
 }
 
 impl<T: 'static> Sources<T> {
-    /// The outputs of each source, in its order.
+    /// Makes the [`TaggedOutputs`] of each source, in the order of `sources`.
     pub(super) fn tagged_outputs(&self) -> Vec<TaggedOutputs<T>> {
         let numbered = self.sources.iter().enumerate();
         numbered

@@ -45,7 +45,7 @@ pub(super) struct Workers<T> {
     /// Number of streams that this rank reads of each dataset.
     streams_per_dataset: usize,
     stop: StopHandle,
-    /// The run monitor shares this state, and may drop it last. So it contains none of the caller's
+    /// The run monitor shares this state, and may drop it last. So the state contains none of the caller's
     /// functions.
     state: Arc<Mutex<WorkersState<T>>>,
     /// Signals that a source can be read.
@@ -53,7 +53,7 @@ pub(super) struct Workers<T> {
     /// Wakes the taker.
     taker: AtomicWaker,
     /// Whether the taker itself reads and maps, without other threads. Then no chunk moves from the cache of
-    /// one core to that of another.
+    /// one core to the cache of another core.
     taker_reads: bool,
     /// Records the activities of the threads.
     run: Option<RunMonitor>,
@@ -82,7 +82,7 @@ impl<T: Send + 'static> PoolStatus for Mutex<WorkersState<T>> {
 struct WorkersState<T> {
     /// Readers are boxed because they are large and are moved with each chunk.
     schedule: ReadSchedule<Box<StreamReader>, MappedInput<T>>,
-    /// Work of which any thread may do a piece before it reads.
+    /// Shared work, if there is any. Each thread may do pieces of it before it reads.
     shared: Option<Arc<dyn SharedWork>>,
     /// The panic of a thread, which ends the run.
     panic: Option<Error>,
@@ -90,7 +90,7 @@ struct WorkersState<T> {
     idle: usize,
     /// Number of running threads.
     threads: usize,
-    /// Number of threads that there should be.
+    /// The wanted number of threads.
     wanted: usize,
     /// Number of the next thread to start.
     next_thread: usize,
@@ -156,8 +156,8 @@ impl<T: Send + 'static> Workers<T> {
     pub(super) fn close(&self) {
         let leftovers = self.lock().schedule.close();
         self.readable.notify_all();
-        // The lock is released before: dropping a source may wake a thread that needs it, and dropping items
-        // calls the caller's code.
+        // The lock is released first: dropping a source may wake a thread that needs the lock, and dropping
+        // items calls the caller's code.
         drop(drop_caught(leftovers));
     }
 
@@ -166,8 +166,8 @@ impl<T: Send + 'static> Workers<T> {
     }
 
     /// Runs the work of a thread, and ends the run if the work panics. (Panics of the caller's functions are
-    /// caught elsewhere.) Otherwise the source that the thread was reading would be lost, and the sequence
-    /// would wait for it without end.
+    /// caught elsewhere.) If the run did not end, the source that the thread was reading would be lost, and
+    /// the sequence would wait for it without end.
     fn caught(&self, work: impl FnOnce()) {
         if let Err(panic) = catch(work) {
             self.lock().panic.get_or_insert(panic);
@@ -286,7 +286,7 @@ impl<T: Send + 'static> Workers<T> {
             if let Some(work) = state.shared.clone() {
                 drop(state);
                 self.do_pieces(&work);
-                // Without the lock: this may drop the caller's samples.
+                // The lock is not held here, because this may drop the caller's samples.
                 drop(work);
                 state = self.lock();
                 continue;
@@ -325,7 +325,8 @@ impl<T: Send + 'static> Workers<T> {
         let mut predictor = self.slot_predictor();
         let mut state = self.lock();
         if state.schedule.is_closed() {
-            // Without the locks: dropping the reader may take long, or call this pool's wakers.
+            // The locks are released first, because dropping the reader may take long, or call this pool's
+            // wakers.
             drop((state, predictor));
             drop(reader);
             return None;
@@ -427,7 +428,7 @@ impl<T: Send + 'static> Workers<T> {
         }
     }
 
-    /// Starts a source again that has ended.
+    /// Restarts a source that has ended.
     pub(super) fn repeat(&self, source: usize) {
         if let Some(predictor) = &mut self.slot_predictor() {
             predictor.repeat(source);
@@ -446,7 +447,7 @@ fn cpu_time_since(clock: &mut Option<Duration>) -> Duration {
 }
 
 impl<T> StreamEvent<MappedInput<T>> {
-    /// Number of items that the event becomes.
+    /// Number of items that result from the event.
     fn len(&self) -> usize {
         match self {
             StreamEvent::Input(mapped) => mapped.len(),

@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
-/// The bottleneck of a run: what limits its rate, computed from a [`Report`]; from [`Report::limit`].
+/// The bottleneck of a run: what limits its rate. [`Report::limit`] computes it from a report.
 ///
 /// `Display` names the limit and what to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -35,7 +35,7 @@ pub enum Limit {
     Collect,
     /// The number of streams: there are fewer streams than threads.
     Streams,
-    /// The sequence waits for one stream that is slower than the others.
+    /// The sequence waits for one stream that is slower than the other streams.
     SlowestStream,
 }
 
@@ -43,7 +43,7 @@ pub enum Limit {
 const TRAINER_LIMITED: f64 = 0.03;
 /// From this number of batches on, the wait for the first batch is excluded.
 const MIN_BATCHES: u64 = 3;
-/// Minimum duration of a run whose limit is determined.
+/// Minimum duration of a run before its limit is determined.
 const MIN_TIME: Duration = Duration::from_millis(200);
 
 impl Limit {
@@ -62,8 +62,8 @@ impl Limit {
             return Limit::Trainer;
         }
         let times = &report.times;
-        // The collecting thread is the limit if it is busy most of the time. (Without other threads, it also
-        // reads and maps: that case is below.)
+        // The collecting thread is the limit if it is busy most of the time. (Without other threads, the
+        // collecting thread also reads and maps; the code below handles that case.)
         let busy = times.collect + times.stage;
         let collector = if times.stage > times.collect { Limit::Stage } else { Limit::Collect };
         if times.threads > 1 && busy > times.await_items && busy > times.await_trainer {

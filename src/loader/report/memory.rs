@@ -44,7 +44,8 @@ pub struct MemoryReport {
     pub tensors: u64,
     /// Idle tensors, kept for reuse. All runs of a loader share them.
     pub idle_tensors: u64,
-    /// Read buffers of the whole process in use. They hold bytes of files, not of responses of servers.
+    /// Read buffers of the whole process that are in use. They hold bytes of files, not of servers'
+    /// responses.
     pub read_buffers: u64,
     /// Idle read buffers of the whole process, kept for reuse.
     pub idle_read_buffers: u64,
@@ -84,7 +85,7 @@ impl fmt::Display for MemoryReport {
 pub(in crate::loader) struct MemoryGauges {
     pub(in crate::loader) network: Gauge,
     pub(in crate::loader) samples: Gauge,
-    /// One for each shuffle buffer.
+    /// One gauge for each shuffle buffer.
     pub(in crate::loader) shuffled: Vec<Gauge>,
     /// The owners of the tensors' memory.
     pub(in crate::loader) collators: Vec<Collator>,

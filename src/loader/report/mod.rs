@@ -82,11 +82,11 @@ pub struct Report {
     /// The queues between the stages.
     pub queues: Queues,
     /// The samples that this rank skipped or replaced, up to the last batch returned. A restored run includes
-    /// those of the earlier runs.
+    /// the samples that the earlier runs skipped or replaced.
     pub ledger: Ledger,
     /// The transfers of the datasets' stores during the run: requests and bytes as a provider bills them, and
-    /// bytes of local files, including those that were read ahead. Other runs with the same stores are
-    /// included.
+    /// bytes of local files, including bytes that were read ahead. The transfers of other runs with the same
+    /// stores are included.
     pub store: StoreReport,
     /// The memory that the run holds now, by owner.
     pub memory: MemoryReport,

@@ -61,7 +61,8 @@ impl fmt::Display for Report {
                 )?,
             }
             let of_threads = || self.times.iter().take(8).filter(|(_, time)| !time.is_zero());
-            // If there were more threads before, their times add up to more than `elapsed` times the threads.
+            // If there were more threads before, their times add up to more than `elapsed` times the current
+            // number of threads.
             let sum: Duration = of_threads().map(|(_, time)| time).sum();
             let all = sum.as_secs_f64().max(seconds * threads as f64);
             for (number, (name, time)) in of_threads().enumerate() {
@@ -89,7 +90,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// As `1 batch`, `2 batches`.
+/// The number with its noun, such as `1 batch` or `2 batches`.
 fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }

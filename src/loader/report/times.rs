@@ -57,8 +57,8 @@ pub struct Times {
 }
 
 impl Times {
-    /// The names and times of all activities: first those of the workers, then those of the collecting
-    /// thread.
+    /// The names and times of all activities: first the activities of the workers, then the activities of the
+    /// collecting thread.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, Duration)> + use<> {
         [
             ("read files", self.read_files),

@@ -11,7 +11,7 @@ pub(in crate::loader) struct MixedStream {
     /// The number of the source of each dataset, and whether that source has ended.
     sources: Vec<(usize, bool)>,
     order: DatasetOrder,
-    /// Number of items and gaps that were taken. This is the index of the next one.
+    /// Number of items and gaps that were taken. This is the index of the next item or gap.
     taken: u64,
     /// Number of times that all sources were repeated.
     repeats: u64,
@@ -48,7 +48,7 @@ impl MixedStream {
         !self.is_ended()
     }
 
-    /// Frees the indices of the last `count` items and gaps, for the next ones.
+    /// Frees the indices of the last `count` items and gaps. The next items and gaps take these indices.
     pub(super) fn give_back(&mut self, count: u64, outputs: &mut impl SourceOutputs) {
         self.taken -= count.min(self.taken);
         // With several datasets, no stage depends on the indices (`buckets` of a mix is an error).

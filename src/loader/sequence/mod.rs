@@ -27,12 +27,12 @@ pub(super) trait SourceOutputs {
     /// by local stream.
     fn next(&mut self, source: usize) -> Option<LoaderEvent<Self::Item>>;
 
-    /// Starts a source again that has ended; `time` counts these starts from 1. Returns false if the source
+    /// Restarts a source that has ended. `time` counts the restarts from 1. Returns false if the source
     /// cannot be repeated.
     fn repeat(&mut self, source: usize, time: u64) -> bool;
 
-    /// The last `count` items and gaps of a source have lost their sequence numbers. The next ones take these
-    /// numbers.
+    /// The last `count` items and gaps of a source have lost their sequence numbers. The next items and gaps
+    /// take these numbers.
     fn give_back(&mut self, source: usize, count: u64) {
         let _ = (source, count);
     }

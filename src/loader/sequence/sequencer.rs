@@ -54,7 +54,7 @@ pub(in crate::loader) struct Sequencer<O> {
     rank: usize,
     ranks: usize,
     batch: usize,
-    /// The shape of each step, if there are several. Steps of different shapes have different sizes.
+    /// The shape of each step, if there are several shapes. Steps of different shapes have different sizes.
     shapes: Option<Shapes>,
     /// The highest sequence number that any rank had reached before a restore.
     furthest: u64,
@@ -84,9 +84,9 @@ pub(in crate::loader) struct Sequencer<O> {
 /// A batch that has ended, and may have to be started again.
 #[derive(Debug)]
 struct EndedBatch {
-    /// The first local number.
+    /// The first local number of the batch.
     local_number: u64,
-    /// The first sequence number of all ranks.
+    /// The sequence number at which the batch of all ranks starts.
     batch_start: u64,
     /// The local stream of each item and gap.
     entry_streams: Vec<usize>,
@@ -94,7 +94,7 @@ struct EndedBatch {
 
 /// A sequence of events whose consumer can restart the batch that has just ended.
 pub(in crate::loader) trait BatchSequence<T>: Iterator<Item = LoaderEvent<T>> {
-    /// Starts the batch that has just ended again. All its items are lost; the next items of the same streams
+    /// Restarts the batch that has just ended. All its items are lost; the next items of the same streams
     /// take their sequence numbers. Returns the batch's first sequence number of this rank.
     fn restart(&mut self) -> u64;
 
@@ -113,7 +113,7 @@ pub(in crate::loader) struct SequenceConfig {
     pub(in crate::loader) ranks: usize,
     /// Number of local numbers that a batch covers.
     pub(in crate::loader) batch: usize,
-    /// The shape of each step, if there are several. Steps of different shapes have different sizes.
+    /// The shape of each step, if there are several shapes. Steps of different shapes have different sizes.
     pub(in crate::loader) shapes: Option<Shapes>,
     /// The sequence number to start with.
     pub(in crate::loader) first_number: u64,
@@ -130,13 +130,13 @@ pub(in crate::loader) struct SequenceConfig {
 /// Where batches end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::loader) enum Batching {
-    /// After a fixed count of sequence numbers, which is at the same number on all ranks. The sequence ends
-    /// when all streams have ended.
+    /// A batch ends after a fixed count of sequence numbers, so at the same number on all ranks. The sequence
+    /// ends when all streams have ended.
     Aligned,
     /// As `Aligned`, but the sequence ends after this number of batches, whether they have items or not.
     Steps(u64),
-    /// When a batch is full. Gaps do not count, so batches end at other sequence numbers on each rank. A last
-    /// batch that is not full is dropped.
+    /// A batch ends when it is full. Gaps do not count, so batches end at other sequence numbers on each
+    /// rank. A last batch that is not full is dropped.
     WhenFull,
 }
 
@@ -309,7 +309,7 @@ impl<O: SourceOutputs> Sequencer<O> {
             self.announced += 1;
             let (at, index) = ((local_number % streams) as usize, local_number / streams);
             let stream = &mut self.streams[at];
-            // Otherwise the number was taken before a restore.
+            // Sequence numbers whose items were taken before a restore are left out.
             if !stream.is_ended() && stream.taken().saturating_add(ahead[at]) <= index {
                 sources.extend(stream.source_at(ahead[at]));
                 ahead[at] += 1;
@@ -412,7 +412,8 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
                     continue;
                 }
                 None => {
-                    // Each later number of a stream that has ended leads here again.
+                    // Each later number of a stream that has ended leads to this branch again; only the first
+                    // one counts.
                     self.live_streams -= usize::from(was_live);
                     self.advance();
                     continue;

@@ -38,7 +38,7 @@ impl Listed {
         Listed::events(sources.into_iter().map(|items| items.into_iter().map(item).collect()))
     }
 
-    /// Allows to repeat the sources, with the items that are listed now.
+    /// Allows the sources to be repeated, each with the items that are listed now.
     pub(super) fn repeated(mut self) -> Self {
         let number = |event: &LoaderEvent<u32>| match event {
             LoaderEvent::Item(_, number) => Some(*number),

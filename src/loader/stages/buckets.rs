@@ -14,7 +14,7 @@ pub(super) struct BucketStage<T> {
     plan: Arc<BucketPlan>,
     /// The shape of each step. `None`: items are returned in the order in which they were pushed.
     shapes: Option<Shapes>,
-    /// Without `shapes`: drop the items that do not fit into this bucket.
+    /// If `shapes` is `None`, the stage drops all items that do not fit into this bucket.
     only_bucket: Option<usize>,
     stream: u64,
     streams: u64,
@@ -44,7 +44,7 @@ impl<T> BucketStage<T> {
         }
     }
 
-    /// The shape of the next sequence number.
+    /// The shape of the item that gets the next sequence number.
     fn next_shape(&mut self) -> Option<usize> {
         let shapes = self.shapes.as_mut()?;
         shapes.seek(self.next_index.saturating_mul(self.streams).saturating_add(self.stream));

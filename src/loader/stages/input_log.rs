@@ -60,7 +60,7 @@ pub(super) struct InputLog {
     pending: Option<(SampleMark, Position)>,
     /// The position of the last sample with an output.
     position: Position,
-    /// Number of items that the stage returned since the first output of that sample.
+    /// Number of items that the stage returned since the first output of the sample at `position`.
     part: u64,
     /// Number of outputs.
     outputs: u64,
@@ -82,10 +82,10 @@ pub(super) struct InputLog {
 #[derive(Debug, Default)]
 struct Repeated {
     outputs: u64,
-    /// Number of these outputs that are dropped.
+    /// Number of the repeated outputs that are dropped.
     past: u64,
     failures: u64,
-    /// The value of `part` after these outputs.
+    /// The value of `part` after the repeated outputs.
     part: Option<u64>,
 }
 
@@ -179,7 +179,7 @@ impl InputLog {
     pub(super) fn push_output(&mut self) -> bool {
         self.mark();
         if self.repeated.outputs == 0 {
-            // Failures from before the restore occur before the first new output, or not again.
+            // A failure from before the restore occurs again before the first new output, or never.
             self.repeated.failures = 0;
         }
         self.outputs += 1;
@@ -207,8 +207,8 @@ impl InputLog {
         self.fail()
     }
 
-    /// The position of the next item of the stage: that of the last sample with an output, and the index of
-    /// the item among the items since that sample.
+    /// The position of the next item of the stage: the position of the last sample with an output, and the
+    /// index of the item among the items since that sample.
     pub(super) fn next_item(&mut self) -> (Position, u64) {
         let part = self.part;
         self.part += 1;
@@ -225,7 +225,7 @@ impl InputLog {
         std::mem::take(&mut self.has_input)
     }
 
-    /// Drops the samples that the last `needed` outputs do not come from.
+    /// Drops the samples whose outputs are not among the last `needed` outputs.
     pub(super) fn release(&mut self, needed: u64) {
         let first = self.outputs.saturating_sub(needed);
         while let Some(next) = self.marks.get(1).filter(|next| next.outputs <= first) {
@@ -259,7 +259,8 @@ impl InputLog {
         let first = self.outputs.saturating_sub(needed);
         let past = first.saturating_sub(self.marks.front().map_or(first, |mark| mark.outputs));
         Cursor {
-            // Outputs that this run has not dropped yet, the next restore must drop too.
+            // If this run was restored and has not dropped all past outputs yet, the next restore must drop
+            // the rest of them too.
             past: past + self.repeated.past,
             failures: self.failures - self.failures_before + self.repeated.failures,
             ..self.start.clone()
@@ -285,7 +286,7 @@ impl InputLog {
         self.end_repeated();
     }
 
-    /// Sets `part` after the last repeated output.
+    /// After the last repeated output, sets `part` to its value from before the restore.
     fn end_repeated(&mut self) {
         if self.repeated.outputs == 0
             && let Some(part) = self.repeated.part.take()
@@ -294,7 +295,7 @@ impl InputLog {
         }
     }
 
-    /// Drops the last sample if it had no output: the mark before it covers it.
+    /// Drops the last sample if it had no output: the previous mark covers that sample.
     fn drop_pending(&mut self) {
         if self.pending.is_none() {
             return;
@@ -306,7 +307,7 @@ impl InputLog {
     }
 
     /// Removes the first mark, and moves the start to the sample `taken` of `pass`. `failures` counts the
-    /// failures before it.
+    /// failures before that sample.
     fn release_first(&mut self, pass: u64, taken: u64, failures: u64) {
         let Some(mark) = self.marks.pop_front() else { return };
         self.apply(mark.note);
@@ -314,7 +315,7 @@ impl InputLog {
         self.failures_before = failures;
     }
 
-    /// Adds the changes of a note to the start.
+    /// Adds the changes of a note to the cursor `start`.
     fn apply(&mut self, note: Option<Box<StreamNote>>) {
         let Some(note) = note else { return };
         self.start.length = note.length.or(self.start.length);
@@ -323,7 +324,7 @@ impl InputLog {
         }
     }
 
-    /// Keeps every second mark. A restore then reads slightly more.
+    /// Keeps every second mark. A restore then reads a few more samples.
     fn thin(&mut self) {
         let all = std::mem::take(&mut self.marks);
         for (number, mark) in all.into_iter().enumerate() {
@@ -413,7 +414,7 @@ mod tests {
         assert!(log.fail_between(1));
         assert_eq!(counts(&log.cursor(2)), (0, 0, 4));
         assert_eq!((log.cursor(1).pass, counts(&log.cursor(1))), (1, (0, 0, 2)));
-        // The same for a pass without a failure before its first sample.
+        // In a pass without a failure before its first sample, no failure occurs again.
         log.push_sample(&mut InputOrigin { pass: 2, taken: 1, ..InputOrigin::default() });
         assert!(log.push_output());
         assert_eq!((log.cursor(1).pass, counts(&log.cursor(1))), (2, (0, 0, 0)));

@@ -72,7 +72,7 @@ impl<T: 'static> Stages<T> {
         Stages { pipe, stream_stage, names: self.names, is_empty: false, locates: self.locates }
     }
 
-    /// Must not follow a stream stage.
+    /// Appends `flat_map`, which must not follow a stream stage.
     pub(super) fn flat_map<I>(
         mut self,
         f: Arc<impl Fn(T) -> Result<I> + Send + Sync + 'static>,
@@ -166,7 +166,7 @@ impl<T: 'static> Stages<T> {
         MappedInput::new(input.origin, self.pipe.run(input.sample, slots), location)
     }
 
-    /// The outputs of one source of a dataset, in order, through the stream stage.
+    /// The outputs of one source of a dataset, in order, after the stream stage.
     pub(super) fn tagged_outputs(
         &self,
         dataset: usize,

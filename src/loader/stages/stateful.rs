@@ -115,7 +115,8 @@ where
     }
 
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
-        // The outputs for the repeated inputs may have been returned before the restore.
+        // The outputs for the repeated inputs may have been returned before the restore, so these inputs do
+        // not count.
         self.inputs_left = self.inputs_left.saturating_add(saved.inputs);
         match &mut self.stage {
             Some(stage) => catch(|| stage.restore(saved)).and_then(|restored| restored),

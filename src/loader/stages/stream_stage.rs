@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// An output of the threads that is an input of a stream stage, with its type erased.
 pub(in crate::loader) type ErasedItem = Box<dyn Any + Send>;
 
-/// A stage after the threads. Each stream has its own, which gets the outputs of the stream in order, one at
-/// a time.
+/// A stage after the threads. Each stream has its own stage, to which the outputs of the stream are passed in
+/// order, one at a time.
 pub(in crate::loader) trait StreamStage<T>: Send {
     /// Consumes one output of the threads.
     fn push(&mut self, output: ErasedItem, at: &OutputOrigin) -> Result<()>;
@@ -21,13 +21,14 @@ pub(in crate::loader) trait StreamStage<T>: Send {
     fn pull(&mut self) -> Option<Result<StageOutput<T>, StageFailure>>;
 
     /// A function after this stage failed for the item that was pulled last, or filtered it out, so the next
-    /// item takes its sequence number. Returns the origin of the lost item, unless that is the last output.
+    /// item takes its sequence number. Returns the origin of the lost item; `None` if the item comes from the
+    /// last output.
     fn lose_item(&mut self) -> Option<OutputOrigin> {
         None
     }
 
-    /// The last `count` items and gaps that were pulled have lost their sequence numbers. The next ones take
-    /// these numbers.
+    /// The last `count` items and gaps that were pulled have lost their sequence numbers. The next items and
+    /// gaps take these numbers.
     fn give_back(&mut self, count: u64) {
         let _ = count;
     }
@@ -43,7 +44,7 @@ pub(in crate::loader) trait StreamStage<T>: Send {
         false
     }
 
-    /// Whether the following items do not depend on earlier outputs.
+    /// Whether all following items are independent of earlier outputs.
     fn is_fresh(&self) -> bool {
         false
     }
@@ -116,7 +117,7 @@ impl From<Error> for StageFailure {
 pub(in crate::loader) struct StageOutput<T> {
     /// `None` for a gap.
     pub(in crate::loader) item: Option<T>,
-    /// The origin of the item, unless that is the last output.
+    /// The origin of the item; `None` if the item comes from the last output.
     pub(in crate::loader) at: Option<OutputOrigin>,
     /// The used size and the capacity of the item, such as the tokens of a packed row.
     pub(in crate::loader) fill: Option<(u64, u64)>,

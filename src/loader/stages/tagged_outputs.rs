@@ -21,7 +21,7 @@ use std::mem::take;
 pub(in crate::loader) struct MappedInput<T> {
     origin: InputOrigin,
     outputs: SampleOutputs<PipeOutput<T>>,
-    /// The key and shard of the sample, if a stream stage, a row or a batch of it may fail.
+    /// The key and shard of the sample, if the stream stage, the row or the batch of the sample may fail.
     location: Option<Box<SampleLocation>>,
 }
 
@@ -69,7 +69,7 @@ pub(in crate::loader) struct TaggedOutputs<T> {
     location: Option<SampleLocation>,
     /// The samples that a restore may read again.
     log: InputLog,
-    /// The last pass of which an item was returned.
+    /// The last pass from which an item was returned.
     given_pass: u64,
     /// Whether an input was pushed.
     started: bool,
@@ -100,12 +100,12 @@ const MAX_EMPTY_PASSES: u64 = 100;
 /// The input whose outputs are returned next.
 struct Current<T> {
     outputs: smallvec::IntoIter<[Result<PipeOutput<T>>; 1]>,
-    /// Number of its outputs that were taken.
+    /// Number of outputs of the input that were taken.
     seen: u64,
     at: OutputOrigin,
 }
 
-/// Restores a stage, whose wrapper is a [`Rerun`] if `reruns`.
+/// Restores a stage from its saved state. `reruns` says whether the stage is wrapped in a [`Rerun`].
 fn restore_stage<T>(
     stage: &mut dyn StreamStage<T>,
     reruns: bool,
@@ -221,8 +221,8 @@ impl<T: 'static> TaggedOutputs<T> {
         }
     }
 
-    /// Whether [`push`](TaggedOutputs::push) returns an event for this input in any case. That is usual: the
-    /// input has a single output, and there is no stream stage.
+    /// Whether [`push`](TaggedOutputs::push) returns an event for this input in any case. Usually it does:
+    /// the input has a single output, and there is no stream stage.
     pub(in crate::loader) fn gives_at_once(&self, mapped: &MappedInput<T>) -> bool {
         let is_item = matches!(mapped.outputs[..], [Ok(PipeOutput::Item(_))]);
         is_item && self.stage.is_none() && !self.log.skips()
@@ -304,7 +304,7 @@ impl<T: 'static> TaggedOutputs<T> {
         has_input
     }
 
-    /// A failure between two inputs. Returns no event if it was reported before a restore.
+    /// A failure between two inputs. Returns no event if the failure was reported before a restore.
     fn failed(&mut self, fault: StreamFault) -> Option<LoaderEvent<T>> {
         let StreamFault { pass, after_success, error } = fault;
         // `NoShards` ends a stream. It is reported again after a restore that reaches the same end.
@@ -316,7 +316,8 @@ impl<T: 'static> TaggedOutputs<T> {
         Some(LoaderEvent::Fault(SampleFault { source, failed: FailedStep::Read, after_success, error }))
     }
 
-    /// The last `count` items and gaps have lost their sequence numbers. The next ones take these numbers.
+    /// The last `count` items and gaps have lost their sequence numbers. The next items and gaps take these
+    /// numbers.
     pub(in crate::loader) fn give_back(&mut self, count: u64) {
         if let Some(stage) = &mut self.stage {
             stage.give_back(count);
@@ -391,7 +392,7 @@ impl<T: 'static> TaggedOutputs<T> {
                 "stream {} had no item in {MAX_EMPTY_PASSES} epochs: all samples failed or were filtered out",
                 self.stream
             );
-            // The stream ends, and the others continue, as if it had no readable sample.
+            // The stream ends as if it had no readable sample, and the other streams continue.
             (self.current, self.gave_up) = (None, true);
             let error = ErrorKind::NoShards(what).into();
             let (source, failed) = (self.source(), FailedStep::Map);

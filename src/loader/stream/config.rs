@@ -93,7 +93,7 @@ impl StreamConfig {
         }
     }
 
-    /// Whether the stream may drop readable samples: samples that are not selected, or cannot be joined. Then
+    /// Whether the stream may drop readable samples, because they are not selected or cannot be joined. Then
     /// the position of a sample in its shard cannot be computed from its number in the stream.
     pub(super) fn drops_samples(&self) -> bool {
         self.select.is_some() || self.dataset.is_joined()

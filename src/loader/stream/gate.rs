@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 /// Limits the number of passes of a stream. The sequencer opens the gate when it needs another pass. The
-/// reader waits for this, so that it reads no pass that is not needed.
+/// reader waits until the gate is open, so that it reads no pass that is not needed.
 #[derive(Debug, Clone)]
 pub(in crate::loader) struct Gate {
     /// Number of passes that are always allowed.

@@ -47,7 +47,7 @@ pub(super) struct PassReader {
     pub(super) inputs: u64,
     /// The slice of the last sample that entered the buffer.
     pub(super) slice: Option<usize>,
-    /// Whether a sample was read since the last failure. It counts even if the selection dropped it.
+    /// Whether a sample was read since the last failure. The sample counts even if the selection dropped it.
     pub(super) has_read: bool,
     /// Whether all samples were read.
     pub(super) ended: bool,
@@ -143,8 +143,8 @@ impl PassReader {
         }
     }
 
-    /// Whether the error means that a shard was replaced after the state was saved. This is different from a
-    /// shard that contradicts its index: there, a run without a restore reports the same error and continues.
+    /// Whether the error means that a shard was replaced after the state was saved. A shard that contradicts
+    /// its index is a different case: a run without a restore reports the same error for it, and continues.
     pub(super) fn is_replaced(&self, error: &Error) -> bool {
         matches!(error.kind(), ErrorKind::Stale { .. }) && self.reader.is_replaced()
     }

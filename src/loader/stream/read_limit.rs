@@ -1,12 +1,12 @@
-//! `ReadLimit`: limits the samples that are read to find one that pads batches.
+//! `ReadLimit`: limits the number of samples that are read in search of a sample that pads batches.
 
 use super::config::SelectFn;
 use crate::error::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Maximum number of samples that are read to find one that pads batches. It is small because a step waits
-/// for the search.
+/// Maximum number of samples that are read in search of a sample that pads batches. It is small because a
+/// step waits for the search.
 const MAX_READ: u64 = 1 << 12;
 
 /// Limits the number of samples that several streams read together. Clones share the count.
@@ -24,8 +24,8 @@ impl ReadLimit {
         self.0.fetch_add(1, Relaxed);
     }
 
-    /// Wraps a selection so that it fails for each sample beyond the limit. Otherwise a selection that drops
-    /// all samples would make the stream read all of its shards.
+    /// Wraps a selection so that it fails for each sample beyond the limit. Without this, a selection that
+    /// drops all samples would make the stream read all of its shards.
     pub(in crate::loader) fn select(&self, select: Option<SelectFn>) -> SelectFn {
         let limit = self.clone();
         Arc::new(move |sample| {

@@ -41,7 +41,7 @@ pub(in crate::loader) struct StreamReader {
     taken: u64,
     /// The cursor from which the stream starts.
     start: Cursor,
-    /// Index in the stream of the first item, if there is no mixture.
+    /// Index of the first item in the stream, if there is no mixture.
     first_index: u64,
     /// Whether [`StreamEvent::End`] was reported since the gate was closed.
     end_reported: bool,
@@ -121,7 +121,7 @@ impl StreamReader {
         let current = match self.resume_from.take() {
             None => Ok(following.unwrap_or_else(|| self.stream.fresh(epoch))),
             Some(from) => {
-                // The pass has returned samples before the restore, even if none is left.
+                // The pass has returned samples before the restore, even if no sample is left.
                 (self.pass_yield, self.taken) = (PassYield::Samples, from.taken);
                 resumed_pass(&self.stream, epoch, &from)
             }
@@ -172,8 +172,8 @@ impl StreamReader {
             PassYield::Errors => true,
             PassYield::Nothing => false,
         };
-        // Samples that failed in one epoch may be readable in the next. But an epoch is only repeated to fill
-        // batches: a repetition without samples ends the stream.
+        // Samples that failed in one epoch may be readable in the next epoch. But an epoch is only repeated
+        // to fill batches: a repetition without samples ends the stream.
         if let StreamEpochs::Repeating(_, count, _) = self.stream.epochs
             && self.pass >= count
         {
@@ -266,7 +266,7 @@ impl Iterator for StreamReader {
 
 impl StreamReader {
     /// The next event, if it can be computed from bytes that are already in memory and without calling the
-    /// caller's functions; otherwise `None`. To be called after [`next`](Iterator::next) has returned an
+    /// caller's functions; otherwise `None`. Call it only after [`next`](Iterator::next) has returned an
     /// event.
     pub(in crate::loader) fn next_buffered(&mut self) -> Option<StreamEvent> {
         if self.stream.select.is_some() || self.current.is_none() {
@@ -309,8 +309,8 @@ impl StreamReader {
                 Some(Err(SampleError::Read(error))) if current.is_replaced(&error) => {
                     return Poll::Ready(Some(self.fatal(error)));
                 }
-                // After an outage the samples may be readable later. To continue without them would change
-                // the sequence.
+                // After an outage the samples may be readable later. To continue without these samples would
+                // change the sequence.
                 Some(Err(SampleError::Read(error))) if is_outage(error.kind()) => {
                     return Poll::Ready(Some(self.fatal(error)));
                 }

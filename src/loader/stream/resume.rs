@@ -19,8 +19,8 @@ use std::ops::Range;
 /// the content of the shuffle buffer would take too long.
 const MAX_IN_SHARD: u64 = 1 << 26;
 
-/// Two samples with this number of bytes or more between them are read by separate requests. With fewer bytes
-/// between them, those bytes are read too.
+/// Two samples are read by separate requests if this number of bytes or more lies between them. A smaller gap
+/// is read too.
 const MIN_GAP: u64 = 1 << 20;
 
 /// Resumes a pass of the stream.
@@ -114,8 +114,8 @@ fn between(numbers: &[u64], start: u64, end: u64) -> &[u64] {
     numbers.get(at(start)..at(end)).unwrap_or_default()
 }
 
-/// Reads the samples of a shuffle buffer again. One reader reads all of them, so that they are requested
-/// concurrently, within the memory budget.
+/// Reads the samples of a shuffle buffer again. One reader reads all of these samples, so that they are
+/// requested concurrently, within the memory budget.
 struct Refill<'a> {
     stream: &'a StreamConfig,
     epoch: u64,
@@ -126,7 +126,7 @@ struct Refill<'a> {
     samples: HashMap<u64, Sample>,
 }
 
-/// Samples that are near each other. With an index they are read by one request.
+/// Samples that are near each other. If there is an index, they are read by one request.
 struct Run<'a> {
     /// The part of an open slice that has the samples.
     slice: Slice,
@@ -139,7 +139,7 @@ struct Run<'a> {
 }
 
 impl<'a> Refill<'a> {
-    /// The slice that was open, and the index of its shard if it has the offsets of the samples.
+    /// The slice that was open, and the index of its shard if that index has the offsets of the samples.
     fn slice(&self, opened: &OpenSlice) -> Result<(&Slice, Option<&ShardIndex>)> {
         let slice = self.slices.get(opened.slice);
         let slice = slice
@@ -172,7 +172,7 @@ impl<'a> Refill<'a> {
         Ok(())
     }
 
-    /// Reads the added samples. Starts the requests of `next` when little of them is left to read.
+    /// Reads the added samples. Starts the requests of `next` when few of the added samples are left to read.
     fn read(&mut self, next: &mut ShardReader) -> Result<()> {
         let runs = std::mem::take(&mut self.runs);
         let slices = runs.iter().map(|run| run.slice.clone()).collect();
@@ -183,7 +183,8 @@ impl<'a> Refill<'a> {
         let last = runs.len().wrapping_sub(1);
         for (number, Run { numbers, wanted, .. }) in runs.into_iter().enumerate() {
             // The requests of `next` would take bandwidth from the buffer, for which the first batch waits.
-            // So they start after half of the last run: early enough to hide their time to the first byte.
+            // So the requests of `next` start after half of the last run: early enough to hide the latency of
+            // their first bytes.
             let is_last = number == last;
             let middle =
                 if is_last { numbers.start + (numbers.end - numbers.start) / 2 } else { numbers.end };
@@ -194,8 +195,8 @@ impl<'a> Refill<'a> {
             }
             self.pick(&mut reader, number, middle..numbers.end, after)?;
             if is_last {
-                // The first call starts nothing if the run still had more requests left than may be open at
-                // a time.
+                // The first call of `begin_before` starts nothing if, at that time, the run has more requests
+                // left than may be open at a time.
                 reader.begin_before(next);
             }
             // The rest of the slice is not needed.
@@ -243,7 +244,8 @@ impl<'a> Refill<'a> {
         for number in numbers {
             let mut sample = next_readable(self.stream, reader, slice)?;
             if wanted.next_if_eq(&&number).is_some() {
-                // The sample may stay in the buffer for long, and would keep its chunk in memory.
+                // The sample may stay in the shuffle buffer for long. Without this, it would keep its whole
+                // chunk in memory.
                 sample.compact();
                 self.samples.insert(number, sample);
             }
@@ -269,7 +271,8 @@ fn next_readable(stream: &StreamConfig, reader: &mut ShardReader, slice: usize) 
                 Err(error) if is_outage(error.kind()) => return Err(error),
                 Err(error) => fault = Some(error),
             },
-            // An outage is new since the restore. To skip this sample would shift the numbers of later ones.
+            // An outage was not reported before the restore. To skip this sample would shift the numbers of
+            // later samples.
             Err(error) if is_outage(error.kind()) => return Err(error),
             Err(error) => fault = Some(error),
         }

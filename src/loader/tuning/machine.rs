@@ -3,9 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
-/// The idle time of all cores since the machine was started, summed over the cores. Waiting for a disk and
-/// work of a lower priority (`nice`) count as idle. Only known on Linux, from `/proc/stat` (`proc_stat(5)`),
-/// in hundredths of a second.
+/// The idle time of all cores since the machine was started, summed over the cores. A core also counts as
+/// idle while it waits for a disk or does work of a lower priority (`nice`). The time is only known on Linux,
+/// where `/proc/stat` (`proc_stat(5)`) has it in hundredths of a second.
 pub(super) fn idle_cores() -> Option<Duration> {
     idle(&fs::read_to_string("/proc/stat").ok()?)
 }

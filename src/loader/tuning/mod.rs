@@ -47,7 +47,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl LearnedTuning {
-    /// The choices before the first run of a loader whose batches have `batch_bytes` bytes, if that is known.
+    /// The choices before the first run of a loader. `batch_bytes` is the size of a batch, if it is known.
     pub(super) fn new(resources: &Resources, batch_bytes: Option<u64>) -> Self {
         let limits = resources.limits(batch_bytes);
         let (threads, prefetch) = (limits.threads.start, limits.prefetch.start);
@@ -86,7 +86,7 @@ pub(super) struct Tuning {
     has_one_thread: bool,
     prefetch: AtomicUsize,
     max_prefetch: usize,
-    /// Has one permit for each additional batch that may be ready, if the number can change.
+    /// Has one permit for each additional batch that may be ready, if the number of batches ahead can change.
     room: Option<Semaphore>,
     tuner: Option<Mutex<RunTuner>>,
     learned: Arc<Mutex<LearnedChoices>>,
@@ -131,14 +131,14 @@ impl Tuning {
         Ok(())
     }
 
-    /// The trainer took a batch, so that another may be ready.
+    /// The trainer took a batch, so another batch may be ready.
     pub(super) fn batch_taken(&self) {
         if let Some(room) = &self.room {
             room.add_permits(1);
         }
     }
 
-    /// Limits the number of threads to `threads`, because no more could be started.
+    /// Limits the number of threads to `threads`, because no more threads could be started.
     pub(super) fn bound_threads(&self, threads: usize) {
         if let Some(tuner) = &self.tuner {
             lock(tuner).bound_threads(threads);

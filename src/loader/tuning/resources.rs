@@ -4,7 +4,7 @@ use super::tuner::{TunedRange, TuningLimits};
 use crate::error::{ErrorKind, Result};
 use std::thread;
 
-/// By default, one of this number of cores is left to the trainer.
+/// By default, one in this number of cores is left to the trainer.
 const CORES_PER_TRAINER_CORE: usize = 8;
 /// Default number of batches ahead.
 const DEFAULT_PREFETCH: usize = 2;
@@ -63,7 +63,7 @@ impl Resources {
         self.cores.unwrap_or_else(|| all() - all() / CORES_PER_TRAINER_CORE)
     }
 
-    /// The limits for a tuner, for batches of `batch_bytes` bytes, if that is known.
+    /// The limits for a tuner. `batch_bytes` is the size of a batch, if it is known.
     pub(super) fn limits(&self, batch_bytes: Option<u64>) -> TuningLimits {
         let (threads, cores) = (self.threads(), self.cores());
         let max_threads =

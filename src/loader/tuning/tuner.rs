@@ -3,12 +3,12 @@
 //!
 //! - *More threads* are tried if the trainer waits and all threads are busy although cores are idle: then the
 //!   stages wait for something, such as a service or a slow disk. Up to twice as many threads are tried, as
-//!   far as the cores suffice. They are kept if the run gets faster. Otherwise the number of windows before
-//!   the next trial doubles.
+//!   far as the cores suffice. The added threads are kept if the run gets faster. Otherwise the number of
+//!   windows before the next trial doubles.
 //! - *Fewer threads* are tried if there are more threads than cores, and no core is idle: then the service or
 //!   disk may have become fast. The lower number is kept if the run does not get slower.
-//! - *Batches ahead* are doubled if the trainer waits for some batches although others were ready early: then
-//!   the rate suffices, but it is uneven.
+//! - *Batches ahead* are doubled if the trainer waits for some batches although other batches were ready
+//!   early: then the rate suffices, but it is uneven.
 
 use super::totals::RunTotals;
 use std::fmt;
@@ -43,7 +43,7 @@ const KEPT: f64 = 0.97;
 /// The number of threads grows at least by this factor.
 const MIN_STEP: f64 = 1.25;
 /// A trial succeeds if this number of windows in a row reaches the needed rate. One window is enough if its
-/// rate is [`CLEAR`] times as high.
+/// rate is at least [`CLEAR`] times the needed rate.
 const CONFIRMATIONS: u32 = 2;
 const CLEAR: f64 = 1.3;
 /// Number of windows without a trial after the first failed trial. It doubles with each further failed trial,
@@ -53,7 +53,7 @@ const MAX_PATIENCE: u32 = 64;
 
 /// The rate suffices if the collecting thread was idle for this share of the time.
 const SUFFICIENT_IDLE: f64 = 0.1;
-/// More batches are prepared ahead if more than one batch, and more than this share of them, is late.
+/// More batches are prepared ahead if more than one batch is late, and more than this share of all batches.
 const LATE: f64 = 0.02;
 /// Number of batches over which late batches are counted.
 const LATE_WINDOW: u64 = 50;
@@ -82,13 +82,13 @@ pub(super) struct TuningLimits {
 pub(super) enum Change {
     /// More threads, because the stages wait for something other than a core.
     Blocked,
-    /// Back to fewer threads, because more were not faster.
+    /// Back to fewer threads, because the run was not faster with more threads.
     NoGain,
     /// Fewer threads, because there are more threads than cores.
     Crowded,
-    /// Back to more threads, because fewer were slower.
+    /// Back to more threads, because the run was slower with fewer threads.
     Slower,
-    /// More batches ahead, because some batches are late while others are early.
+    /// More batches ahead, because some batches are late while other batches are early.
     Uneven,
 }
 
@@ -107,11 +107,12 @@ impl fmt::Display for Change {
 /// A number of threads that is being tried.
 #[derive(Debug, Clone, Copy)]
 struct Trial {
-    /// The number of threads before.
+    /// The number of threads before the trial.
     from: usize,
     /// The rate that is needed to keep the new number.
     needed: f64,
-    /// Whether the first window has ended. It does not count, because threads were started in it.
+    /// Whether the first window of the trial has ended. That window does not count, because threads were
+    /// started in it.
     is_settled: bool,
     /// Number of windows with the needed rate.
     confirmed: u32,
@@ -167,7 +168,7 @@ impl RunTuner {
         Some(self.patience).filter(|patience| *patience > MIN_PATIENCE)
     }
 
-    /// Limits the number of threads to `threads`, because no more could be started.
+    /// Limits the number of threads to `threads`, because no more threads could be started.
     pub(super) fn bound_threads(&mut self, threads: usize) {
         self.threads = self.threads.min(threads);
         self.limits.threads.max = self.limits.threads.max.min(threads);
@@ -184,7 +185,7 @@ impl RunTuner {
         is_due
     }
 
-    /// Changes at most one of the two numbers, by the totals of the run.
+    /// Changes at most one of the two numbers, according to the totals of the run.
     pub(super) fn update(&mut self, totals: RunTotals) -> Option<Change> {
         // Before the first batch, connections are opened and buffers are filled.
         if totals.batches == 0 {
@@ -200,7 +201,7 @@ impl RunTuner {
         let window = totals.since(&start);
         if is_complete(&window, self.threads) {
             self.window_start = Some(totals);
-            // Without any item, the run hangs, and threads would not help.
+            // Without any item, the run hangs, and more threads would not help.
             if window.items > 0
                 && let Some(change) = self.tune_threads(&window)
             {
@@ -260,7 +261,7 @@ impl RunTuner {
             // The number of threads that would use all cores.
             let fit = now * cores / computing.max(cores / (2.0 * now));
             let more = (self.threads * 2).min(fit as usize).min(self.limits.threads.max);
-            // A trainer that waits little limits the growth of the rate: half of the possible growth
+            // If the trainer waits little, the rate can grow only a little: half of the possible growth
             // suffices.
             let gain = 1.0 + ((1.0 / (1.0 - window.waits().min(0.9)) - 1.0) / 2.0).min(GAIN - 1.0);
             (more, Change::Blocked, gain)

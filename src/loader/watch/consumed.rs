@@ -24,7 +24,7 @@ pub(super) struct Consumed {
     pub(super) ready: u64,
     /// Number of batches, without the first, that were not ready.
     pub(super) late: u64,
-    /// The time at which each batch that is now ready was made.
+    /// For each batch that is ready now, the time at which it was made.
     pub(super) made: VecDeque<Instant>,
     pub(super) steps: StepTimer,
     /// The current wait for the next batch.
@@ -107,7 +107,7 @@ impl StepTimer {
         self.rested + self.rest(now)
     }
 
-    /// The duration of the current rest, less the usual time of a step; zero if it is not a rest.
+    /// The duration of the current rest, less the usual time of a step; zero if the trainer does not rest.
     fn rest(&self, now: Instant) -> Duration {
         let time = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let is_rest = self.steps >= MIN_STEPS && time > MIN_REST.max(self.usual * REST_STEPS);

@@ -29,8 +29,8 @@ pub struct Diagnosis {
     pub(in crate::loader) threads: Vec<ThreadStatus>,
     /// The streams of the run, ordered by dataset and stream.
     streams: Vec<StreamStatus>,
-    /// The open requests of the run's stores, the oldest first. Some may belong to other runs with these
-    /// stores.
+    /// The open requests of the run's stores, the oldest first. Some requests may belong to other runs with
+    /// these stores.
     pub requests: Vec<RequestReport>,
     /// Whether this is a debug build in which the library itself is not optimised.
     pub debug_build: bool,
@@ -106,7 +106,7 @@ impl fmt::Display for StreamActivity {
     }
 }
 
-/// Makes a diagnosis. `progress` is the progress of each of `streams`, if threads read them.
+/// Makes a diagnosis. `progress` is the progress of each of `streams`, if threads read the streams.
 pub(super) fn diagnose(
     waited: Option<Duration>,
     batches: u64,

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 /// The time between two updates.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The gauges of one run. The value of a gauge is the sum over all runs of the process: each run adds its
-/// changes.
+/// Adds the values of one run to the gauges of the process. The value of a gauge is the sum over all runs.
 #[derive(Debug, Default)]
 pub(super) struct Gauges {
     last_update: Option<Instant>,
@@ -17,7 +16,7 @@ pub(super) struct Gauges {
 }
 
 impl Gauges {
-    /// Updates the gauges, unless [`INTERVAL`] has not passed yet.
+    /// Updates the gauges if [`INTERVAL`] has passed since the last update.
     pub(super) fn update(&mut self, report: impl FnOnce() -> Report) {
         if self.last_update.is_none_or(|at| at.elapsed() >= INTERVAL) {
             self.last_update = Some(Instant::now());

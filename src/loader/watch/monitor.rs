@@ -147,8 +147,8 @@ impl RunMonitor {
         self.0.consumed().end_wait(Instant::now());
     }
 
-    /// The trainer received a batch of `items` items. `fill` is that of all batches so far, and `state` the
-    /// state after the batch.
+    /// The trainer received a batch of `items` items. `fill` is the fill of all batches so far, and `state`
+    /// is the state after this batch.
     pub(in crate::loader) fn batch_received(&self, items: usize, fill: Fill, state: State) {
         let mut consumed = self.0.consumed();
         let (waited, was_ready) = consumed.end_wait(Instant::now());
@@ -167,7 +167,7 @@ impl RunMonitor {
         let before = std::mem::replace(&mut consumed.state, state);
         drop(consumed);
         drop(before);
-        // Without the lock, because a recorder of metrics may request a report.
+        // The lock is not held here, because a recorder of metrics may request a report.
         count!("shardstream_batches_total", 1);
         count!("shardstream_items_total", items as u64);
         observe!("shardstream_batch_wait_seconds", waited.as_secs_f64());
@@ -329,7 +329,7 @@ impl RunMonitor {
         self.0.threads().snapshots(idle)
     }
 
-    /// The activity of idle workers: what they wait for.
+    /// The activity of idle workers. It says what the workers wait for.
     fn idle_activity(&self) -> Activity {
         self.pool().map_or(Activity::Idle, |pool| pool.idle())
     }

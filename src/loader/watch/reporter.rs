@@ -6,8 +6,8 @@ use crate::loader::report::Report;
 use crate::state::State;
 use std::fmt;
 
-/// A handle that reports on a run at any time and from any thread, also while the batches are iterated over;
-/// from [`Batches::reporter`](crate::loader::Batches::reporter). Clones report on the same run.
+/// A handle that reports on a run at any time and from any thread, also while the batches are iterated over.
+/// [`Batches::reporter`](crate::loader::Batches::reporter) returns it. Clones report on the same run.
 ///
 /// The handle keeps the values of the report alive after the run, but not the run's threads or data.
 #[derive(Clone)]

@@ -12,7 +12,7 @@ pub(in crate::loader) enum Role {
     Worker,
     /// Collects items into batches.
     Collector,
-    /// The trainer's thread, if there are no others: it reads, maps and collects in `next`.
+    /// The trainer's thread, if there are no other threads: it reads, maps and collects in `next`.
     Trainer,
 }
 
@@ -42,7 +42,7 @@ pub(in crate::loader) trait PoolStatus: Send + Sync {
     /// The progress of each stream.
     fn streams(&self) -> Vec<StreamProgress>;
 
-    /// The activity of idle threads: what they wait for.
+    /// The activity of idle threads. It says what the threads wait for.
     fn idle(&self) -> Activity;
 
     /// The work that the threads have done so far.

@@ -1,4 +1,4 @@
-//! The threads of a run, and the time that they spend on each activity, by sampling.
+//! The threads of a run, and the time that they spend on each activity, measured by sampling.
 
 use super::status::{Role, ThreadSnapshot};
 use crate::activity::{self, Activity, ThreadMark};
@@ -19,7 +19,7 @@ pub(super) struct WatchedThreads {
 struct WatchedThread {
     role: Role,
     mark: Arc<ThreadMark>,
-    /// The mark's count of changes at the last sample.
+    /// Number of changes of the activity that the mark had counted at the last sample.
     changes: u64,
     /// The time of the last sample with a change of the activity.
     since: Instant,

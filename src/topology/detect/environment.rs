@@ -11,7 +11,7 @@ pub(super) struct Environment<'a> {
     pub(super) on_tpu_vm: bool,
 }
 
-/// One of `count` things that are numbered from 0, such as a rank of the ranks.
+/// One of `count` things that are numbered from 0, such as one of the ranks of a job.
 #[derive(Clone, Copy)]
 pub(super) struct Member {
     pub(super) number: usize,

@@ -12,7 +12,8 @@ struct SlicePosition {
     slice: Option<Member>,
 }
 
-/// Queries the metadata server. Variables that are set in the environment must agree with its values.
+/// Queries the metadata server. Variables that are set in the environment must agree with the server's
+/// values.
 pub(super) fn detect(environment: &Environment) -> Result<Option<Topology>> {
     let server = MetadataServer::new((environment.lookup)("GCE_METADATA_HOST"))?;
     let SlicePosition { worker, slice: on_server } = query(&server)?;

@@ -59,7 +59,7 @@ fn taken(schedule: &mut ReadSchedule<char, u64>, source: usize) -> Option<u64> {
 fn each_source_has_a_chunk_before_one_has_two() {
     let mut schedule = schedule(3, &roomy());
     let chunks: Vec<_> = std::iter::from_fn(|| make(&mut schedule, 1)).collect();
-    // One for each source, and two for each thread.
+    // One chunk for each source, and two for each thread.
     assert_eq!(chunks, [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (0, 2)]);
     assert!(!schedule.is_readable());
     assert_eq!(taken(&mut schedule, 1), Some(0));
@@ -92,13 +92,13 @@ fn an_awaited_source_is_read_first_and_without_memory() {
 
 #[test]
 fn a_source_that_may_not_be_read_does_not_block_others() {
-    // Many items of the first source wait, and a chunk of the second is being mapped.
+    // Many items of the first source wait, and a chunk of the second source is being mapped.
     let mut several = schedule(2, &roomy());
     make(&mut several, 2 * MAX_ITEMS_WAITING);
     begin(&mut several, 1).unwrap();
     assert!(several.is_readable());
     assert_eq!(several.next_task().map(|task| task.reader), Some('b'));
-    // There is no memory for another chunk of the first source, and enough for one of the second.
+    // There is no memory for another chunk of the first source, but enough for a chunk of the second source.
     let budgets = [Budget::new(1, 0), roomy()];
     let mut several = ReadSchedule::<char, u64>::new(['a', 'b'].into_iter().zip(budgets), THREADS, 0);
     assert_eq!([make(&mut several, 1), make(&mut several, 1)], [Some((0, 0)), Some((1, 0))]);

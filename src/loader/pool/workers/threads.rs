@@ -80,7 +80,7 @@ impl<T: Send + 'static> Workers<T> {
         }
     }
 
-    /// Continues with the running threads, because more could not be started.
+    /// Continues with the running threads, because no more threads could be started.
     fn accept_fewer(&self, tuning: &Tuning) {
         let mut state = self.lock();
         let threads = state.threads;

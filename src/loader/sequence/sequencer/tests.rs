@@ -62,7 +62,7 @@ fn gaps_do_not_count_in_a_full_batch() {
     assert_eq!(events, ["0:0", "1:1", "|2", "2:2", "4:4", "|5", "6:6", "8:8", "|9"]);
     let events = sequence(&[&[1, 5, 9, 13], &[3]], (1, 2), 2, 0, Batching::WhenFull);
     assert_eq!(events, ["1:1", "3:3", "|4", "5:5", "9:9", "|11", "13:13"], "the last batch is not full");
-    // A sequence that starts at number 11 continues it.
+    // A sequence that starts at number 11 continues the one above.
     assert_eq!(
         sequence(&[&[13, 17, 21], &[]], (1, 2), 2, 11, Batching::WhenFull)[..3],
         ["13:13", "17:17", "|19"]
@@ -115,7 +115,7 @@ fn items_that_one_rank_consumed_before_others_leave_gaps() {
     assert_eq!(sequence_after(&streams, 2, Batching::Steps(2)), ["0:0", "|2", "2:2", "|4"]);
 }
 
-/// A state may contain any number, so that skipping gaps one by one might never end.
+/// A state may contain any sequence number, so that skipping the gaps before it one by one might never end.
 #[test]
 fn any_number_of_gaps_is_skipped_at_once() {
     const FAR: u64 = 1 << 40;

@@ -103,7 +103,7 @@ fn useless_threads_are_removed_and_tried_less_and_less_often() {
     assert!(threads.iter().filter(|threads| **threads == 4).count() > 500);
 }
 
-/// Shards that are read from a slow disk in the first epoch may be in the page cache in the next one.
+/// Shards that are read from a slow disk in the first epoch may be in the page cache in the next epoch.
 #[test]
 fn surplus_threads_are_removed_when_the_threads_no_longer_wait() {
     let mut tuner = RunTuner::new(LIMITS, None);
