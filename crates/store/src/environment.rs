@@ -141,7 +141,7 @@ pub(super) fn proxy_urls() -> impl Iterator<Item = String> {
 pub(super) fn proxy_hint() -> String {
     match proxies() {
         names if names.is_empty() => String::new(),
-        names => format!(" (it may have been the connection to the proxy in {})", names.join(", ")),
+        names => format!(" (the proxy in {} may have caused this)", names.join(", ")),
     }
 }
 

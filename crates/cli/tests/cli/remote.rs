@@ -138,7 +138,7 @@ fn errors_name_a_proxy_that_refuses_or_cannot_be_reached() {
         let proxy = Server::start(move |_| Reply::new(status, ""));
         let error =
             refused_request(dir.path(), "http://shards.test/a.tar", &[("HTTP_PROXY", &proxy.url(""))]);
-        assert!(error.contains(&status.to_string()) && error.contains("the proxy of HTTP_PROXY"), "{error}");
+        assert!(error.contains(&status.to_string()) && error.contains("the proxy in HTTP_PROXY"), "{error}");
         assert!(error.contains(what), "{error}");
     }
     // These are the texts of `hyper` for a tunnel that is refused with 407, and with another status.
@@ -146,7 +146,7 @@ fn errors_name_a_proxy_that_refuses_or_cannot_be_reached() {
         let proxy = Server::start(move |_| Reply::new(status, ""));
         let error =
             refused_request(dir.path(), "https://shards.test/a.tar", &[("HTTPS_PROXY", &proxy.url(""))]);
-        assert!(error.contains("the proxy of HTTPS_PROXY") && error.contains(what), "{error}");
+        assert!(error.contains("the proxy in HTTPS_PROXY") && error.contains(what), "{error}");
         let tries = proxy.requests().len();
         assert_eq!(tries, if status == 407 { 1 } else { 2 }, "a password that is missing is missing again");
     }
