@@ -22,7 +22,7 @@ pub struct Batched<T> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Partial {
-    /// It is returned with fewer items.
+    /// The last row or group is returned with fewer items.
     #[default]
     Keep,
     /// It is dropped.
@@ -48,7 +48,7 @@ impl<T> Batched<T> {
         Some(Ok(self.take()))
     }
 
-    /// Makes a batch of the collected items, and pads it with [`LastBatch::Pad`].
+    /// Makes a batch of the collected items, and pads the batch if the option is [`LastBatch::Pad`].
     fn take(&mut self) -> Batch<T> {
         let items = std::mem::take(&mut self.items);
         let mut step = Step::of(items.len());
@@ -177,7 +177,7 @@ impl<T> Stage<T> for Batched<T> {
             let waiting = self.items.len().saturating_add(shaped.waiting());
             return (0, upstream.1.and_then(|most| most.checked_add(waiting)));
         }
-        // If every item is an error, there are most outputs; if no item is an error, fewest.
+        // The number of outputs is largest if every item is an error, and smallest if no item is an error.
         let (waiting, size) = (self.items.len(), self.size.max(1));
         let least = waiting.saturating_add(upstream.0);
         let least = match self.last {

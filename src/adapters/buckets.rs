@@ -4,7 +4,7 @@ use crate::{Error, Result};
 use smallvec::SmallVec;
 use std::fmt;
 
-/// Default of the largest number of items of a stream that wait.
+/// Default of [`Buckets::look_ahead`].
 const LOOK_AHEAD: usize = 256;
 
 /// Extra share of items that [`Buckets::count`] gives to larger shapes, so that no queue of items for a large
@@ -149,10 +149,10 @@ impl<const N: usize> Buckets<N> {
         Buckets { batches: Some(sizes.collect()), ..self }
     }
 
-    /// Sets the largest number of items of a stream that wait for a batch of their shape. If that many items
-    /// wait and none has the shape of the current step, a smaller item is padded; if no smaller item waits,
-    /// the sequence number is a gap. Default: 256. Waiting items are held in memory, in each stream of the
-    /// rank, and no memory budget includes them: set a smaller number for large items.
+    /// Sets the largest number of items in each stream that wait for a batch of their shape. If this number
+    /// of items wait and none has the shape of the current step, a smaller item is padded to that shape. If
+    /// no smaller item waits, the sequence number is a gap. Default: 256. Waiting items are held in memory,
+    /// in each stream of the rank, and no memory budget includes them: set a smaller number for large items.
     pub fn look_ahead(self, items: usize) -> Self {
         Buckets { look_ahead: items, ..self }
     }

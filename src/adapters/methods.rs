@@ -1,5 +1,5 @@
-//! The methods of `Pipeline` that append stages. Names, arguments and results are the same as those of
-//! `LoaderBuilder`.
+//! The methods of `Pipeline` that append stages. They have the same names, arguments and results as the
+//! methods of `LoaderBuilder`.
 
 use super::{
     Background, Batch, Batched, Chunked, FilterMap, Filtered, FlatMap, FromFields, GroupBy, IntoStream, Map,
@@ -52,8 +52,8 @@ impl<S, T> Pipeline<S, T> {
     }
 
     /// Maps each batch to another batch or another type, for example to mix its pictures, or to convert it
-    /// for a framework. The same as [`map`](Pipeline::map); the name is that of the method of a
-    /// [`Loader`](crate::loader::LoaderBuilder::map_batch).
+    /// for a framework. It does the same as [`map`](Pipeline::map), under the name of the [loader's
+    /// method](crate::loader::LoaderBuilder::map_batch).
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -306,7 +306,8 @@ impl<S> Pipeline<S, Sample> {
         self.stage("rename_only", || Rename::new(names).only())
     }
 
-    /// Converts each sample to a tuple of its fields, with the types of the tuple.
+    /// Converts each sample to a tuple of fields. Each field is converted to the type at its position in the
+    /// tuple.
     ///
     /// `names` has one name for each type. A name may have alternatives separated by semicolons: the first
     /// field that the sample has is used. Two names may choose the same field. If a sample lacks the field,
@@ -446,7 +447,7 @@ impl<T> Pipeline<Background<T>, T> {
         self.source_mut().start();
     }
 
-    /// The same items as a stream, for any executor.
+    /// Returns the same items as a stream, for any executor.
     ///
     /// ```
     /// use futures::{TryStreamExt as _, executor::block_on};

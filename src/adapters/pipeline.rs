@@ -48,9 +48,9 @@ pin_project! {
     /// # Methods of `Iterator`
     ///
     /// `map`, `filter`, `filter_map` and `flat_map` of a pipeline take functions of the item, not of the
-    /// `Result`. They hide the methods of [`Iterator`] and of `futures` with the same names: call
-    /// [`results`](Pipeline::results) first to use those. All other methods of [`Iterator`] and of `futures`
-    /// can be used as usual.
+    /// `Result`. They hide the methods of [`Iterator`] and of `futures` with the same names: to use the
+    /// hidden methods, call [`results`](Pipeline::results) first. All other methods of [`Iterator`] and of
+    /// `futures` can be used as usual.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl<S, T> Pipeline<S, T> {
         self.seed.seed
     }
 
-    /// The random numbers of the next shuffle. Each shuffle of a pipeline has different ones.
+    /// The random numbers of the next shuffle. Each shuffle of a pipeline has different random numbers.
     pub(super) fn next_rng(&mut self) -> Rng {
         let ShuffleSeed { dataset, seed, epoch, stream, number } = self.seed;
         self.seed.number += 1;

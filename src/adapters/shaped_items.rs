@@ -58,7 +58,7 @@ impl<T> ShapedItems<T> {
         }
     }
 
-    /// Says that no more items come.
+    /// Records that the last item has been pushed.
     pub(super) fn drain(&mut self) {
         self.queues.drain();
     }

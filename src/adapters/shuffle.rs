@@ -87,7 +87,7 @@ pub(crate) struct ReplayedBuffer {
 }
 
 /// Computes the content of a buffer of `size` items after `taken` draws, without the items themselves.
-/// `length` is the total number of items, if their end had been reached by then. Returns none if that many
+/// `length` is the total number of items, if their end had been reached by then. Returns `None` if `taken`
 /// items cannot have been drawn.
 pub(crate) fn replay(size: usize, mut rng: Rng, taken: u64, length: Option<u64>) -> Option<ReplayedBuffer> {
     let (mut held, mut inputs) = (Vec::new(), 0);
@@ -276,7 +276,7 @@ mod tests {
             let shuffled = (0..count).map(Ok).pipeline().seed(seed, 0, 0).shuffle(size);
             let whole: Vec<u64> = shuffled.results().map(Result::unwrap).collect();
             let taken = taken.index(count as usize + 1) as u64;
-            // The buffer knows the end of the items once too few are left to fill it again.
+            // The buffer knows that the items have ended once too few items are left to fill it again.
             let ended = taken > 0 && taken + size.max(1) as u64 > count + 1;
             let replayed = replay(size, rng(), taken, ended.then_some(count)).unwrap();
             let ReplayedBuffer { held, inputs, rng } = replayed;

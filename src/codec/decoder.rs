@@ -42,7 +42,7 @@ pub struct Decoder {
     max_size: usize,
 }
 
-/// The error of a decoder if the bytes are a pickle.
+/// The error that a decoder returns for a pickle.
 #[derive(Debug, thiserror::Error)]
 #[error("a Python pickle")]
 struct IsPickle;
@@ -79,8 +79,8 @@ impl Decoder {
 
     /// Sets `decode` as the decoder for these extensions, which are separated by spaces or semicolons.
     ///
-    /// A field with `.gz` after the extension is decompressed first, unless a decoder is set for the
-    /// extension with `.gz`.
+    /// If a field's name ends in the extension and `.gz`, the field is decompressed first, unless a decoder
+    /// is set for the extension with `.gz`.
     #[must_use]
     pub fn with(
         self,
@@ -97,7 +97,7 @@ impl Decoder {
         self
     }
 
-    /// Also decodes images, to this mode. The content of an image tells its format.
+    /// Also decodes images, to this mode. The format of an image is detected from its content.
     #[cfg(feature = "image")]
     #[must_use]
     pub fn images(self, mode: ImageMode) -> Self {
@@ -106,7 +106,7 @@ impl Decoder {
         })
     }
 
-    /// Also decodes sound, to [`Audio`] values. The content of a sound tells its format.
+    /// Also decodes sound, to [`Audio`] values. The format of a sound is detected from its content.
     ///
     /// ```
     /// use shardstream::audio::Audio;
@@ -129,8 +129,8 @@ impl Decoder {
         })
     }
 
-    /// Reads the numbers `NaN`, `Infinity` and `-Infinity` in JSON as null. Python's `json` writes them.
-    /// Default: they are an error, as they are not JSON.
+    /// Reads the numbers `NaN`, `Infinity` and `-Infinity` in JSON as null. Python's `json` writes these
+    /// numbers. By default, they are an error, because they are not valid JSON.
     ///
     /// ```
     /// use shardstream::codec::Decoder;

@@ -157,8 +157,8 @@ impl<T> Background<T> {
         item
     }
 
-    /// Returns the error of a thread that may not wait, and ends the iteration: a caller that continues after
-    /// errors would otherwise loop forever.
+    /// Returns the error of an interrupted wait, and ends the iteration. Otherwise a caller that continues
+    /// after errors would loop forever.
     fn interrupted(&mut self, error: Error) -> Option<Result<T>> {
         self.state = BackgroundState::Ended;
         Some(Err(error))
@@ -226,7 +226,7 @@ enum QueueEntry<T> {
     Promised(oneshot::Receiver<Result<T>>),
 }
 
-/// Threads that fill a queue. Dropping it joins the threads.
+/// Threads that fill a queue. Dropping the `ThreadedQueue` joins the threads.
 ///
 /// The queue is a channel that wakes its receiver without holding a lock. If a thread is woken while a lock
 /// is held, it often runs at once, on the same core, and has to wait for that lock.
@@ -305,8 +305,8 @@ impl<T> ThreadedQueue<T> {
 
 impl<T> Drop for ThreadedQueue<T> {
     fn drop(&mut self) {
-        // After this function, `threads` is dropped and joins them. Threads must not wait for room any
-        // longer.
+        // After this function, `threads` is dropped, which joins the threads. They must no longer wait for
+        // room in the queue.
         self.entries.close();
         // Dropping an item calls the caller's code. If it panics, the panic must not reach this thread.
         drop(drop_caught(self.front.take()));

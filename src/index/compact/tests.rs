@@ -173,7 +173,7 @@ fn malformed_documents_are_errors() {
         let error = read_error(&bytes);
         assert!(error.contains(expected), "{error} for {expected}");
     }
-    // Two entries of one shard that disagree.
+    // Two entries for the same shard that disagree.
     assert!(read_error(&document(&[b"\x02", b"\0\0\0\x01a\x02\0\x01\0\0\x02"])).contains("disagree"));
 }
 
