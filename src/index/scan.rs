@@ -311,10 +311,11 @@ impl<'a> Windows<'a> {
 
     /// Checks that the current window is of the same object as the first window.
     ///
-    /// Returns false if the whole object was requested again, in one window. That happens in two cases, if
-    /// the object is larger than the first window. First, the object's size or a strong version is unknown,
-    /// so it cannot be checked that several windows are of the same object. Second, the server ignores
-    /// ranges, so each window would transfer all bytes before it.
+    /// Returns false if the whole object was requested again, in one window. That happens in two cases. In
+    /// the first case, the object may be larger than the first window, and its size or a strong version is
+    /// unknown, so it cannot be checked that several windows are of the same object. In the second case, the
+    /// object is larger than the first window, and the server ignores ranges, so each window would transfer
+    /// all bytes before it.
     fn check(&mut self) -> Result<bool> {
         let now = self.body.object().unwrap_or_default();
         let Some(before) = &self.object else {

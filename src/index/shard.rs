@@ -333,9 +333,9 @@ impl ShardIndex {
         ObjectVersion::new(self.bytes, version)
     }
 
-    /// Describes the first field in which a sample of the shard differs, in name or size, from the indexed
-    /// sample with the same number. Returns the indexed field and the sample's field. `None` if there is no
-    /// difference or the index has no layout.
+    /// Compares a sample of the shard with the indexed sample of the same number. If a field has a different
+    /// name or size, or the numbers of fields differ, returns two texts: a description of the indexed sample,
+    /// and a description of `sample`. `None` if there is no difference or the index has no layout.
     pub(crate) fn difference(&self, sample: &Sample) -> Option<(String, String)> {
         let number = sample.position().sample;
         let then = self.layout.as_ref()?.fields_of(number)?;

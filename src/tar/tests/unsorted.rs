@@ -52,7 +52,8 @@ fn parsed(samples: &[Result<Sample>]) -> Vec<String> {
     samples.iter().map(|sample| sample.as_ref().map_or_else(ToString::to_string, shown)).collect()
 }
 
-/// An archive of files whose content is their name. Not made by `tar::Builder`, which would drop the `./`.
+/// An archive of files. The content of each file is its name. The archive is not made by `tar::Builder`,
+/// because that would drop the `./`.
 fn dotted(names: &[&str]) -> Vec<u8> {
     let file = |name: &&str| raw(&header(name, EntryType::Regular, name.len()), name.as_bytes());
     names.iter().map(file).chain([END.to_vec()]).collect::<Vec<_>>().concat()
