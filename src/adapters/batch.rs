@@ -8,7 +8,8 @@ use std::ops::Deref;
 /// The items of one training step on one rank. It dereferences to a slice.
 ///
 /// A batch may be padded to its full size, so that every batch has the same shape. Only the first
-/// [`valid`](Batch::valid) items of a padded batch are real; the others are clones of the last real item.
+/// [`valid`](Batch::valid) items of a padded batch are real; the remaining items are clones of the last real
+/// item.
 ///
 /// ```
 /// use shardstream::adapters::IteratorExt;

@@ -93,8 +93,8 @@ impl<S, T> Pipeline<Staged<S, Batched<T>>, Batch<T>> {
     /// Gives each batch one of a few [shapes](Buckets), such as a length of sequences or a height and width
     /// of pictures. `size` returns the size of an item. [`Batch::bucket`] is the number of the batch's shape.
     ///
-    /// This is an option of [`batch`](Pipeline::batch). The batches are the same as those of a loader with
-    /// one logical stream and the pipeline's [seed](Pipeline::seed).
+    /// This is an option of [`batch`](Pipeline::batch). A loader with one logical stream and the pipeline's
+    /// [seed](Pipeline::seed) has the same batches.
     /// [`LoaderBuilder::buckets`](crate::loader::LoaderBuilder::buckets) describes which shape a batch has,
     /// and when a batch has fewer items.
     ///

@@ -17,7 +17,7 @@ pub(crate) struct Measured<T> {
 /// The content of a sequence number: an item or a gap.
 #[derive(Debug)]
 pub(crate) struct Taken<T> {
-    /// None for a gap: all waiting items are larger than the shape.
+    /// `None` for a gap, which occurs if all waiting items are larger than the shape.
     pub(crate) item: Option<T>,
     /// Number of tokens or pixels of the item, and number of tokens or pixels that fit into the shape.
     pub(crate) fill: (u64, u64),
@@ -77,7 +77,7 @@ impl<T> BucketQueues<T> {
         }
     }
 
-    /// Counts an item that fits into no shape.
+    /// Counts an item as pushed, but does not queue it, because it fits into no shape.
     pub(crate) fn pass_over(&mut self) {
         self.pushed += 1;
     }
@@ -85,8 +85,8 @@ impl<T> BucketQueues<T> {
     /// Takes an item of this shape for the next sequence number. If `shape` is `None`, takes an item of any
     /// shape. Returns `None` if more items must be pushed first.
     pub(crate) fn take(&mut self, shape: Option<usize>) -> Option<Taken<T>> {
-        // After a restore, no item is taken before all saved items are queued again. Otherwise `save` could
-        // not tell the front of each queue.
+        // After a restore, no item is taken before all saved items are queued again. Otherwise `save` would
+        // not know the front of each queue.
         if self.pushed < self.to_replay && self.waiting < self.plan.look_ahead && !self.draining {
             return None;
         }

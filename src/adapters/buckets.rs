@@ -77,7 +77,7 @@ impl<const N: usize> Buckets<N> {
 
     /// Sets the relative number of steps of each shape. The shares should match the data, with somewhat
     /// larger shares for large shapes: small items fit into larger shapes, but large items do not fit into
-    /// smaller ones. [`count`](Buckets::count) computes the shares from sizes of items. Default: all equal.
+    /// smaller shapes. [`count`](Buckets::count) computes the shares from sizes of items. Default: all equal.
     ///
     /// ```
     /// use shardstream::adapters::Buckets;
@@ -150,9 +150,10 @@ impl<const N: usize> Buckets<N> {
     }
 
     /// Sets the largest number of items in each stream that wait for a batch of their shape. If this number
-    /// of items wait and none has the shape of the current step, a smaller item is padded to that shape. If
-    /// no smaller item waits, the sequence number is a gap. Default: 256. Waiting items are held in memory,
-    /// in each stream of the rank, and no memory budget includes them: set a smaller number for large items.
+    /// of items wait and none of them has the shape of the current step, a smaller item is padded to that
+    /// shape. If no smaller item waits, the sequence number is a gap. Default: 256. Waiting items are held in
+    /// memory, in each stream of the rank, and no memory budget includes them: set a smaller number for large
+    /// items.
     pub fn look_ahead(self, items: usize) -> Self {
         Buckets { look_ahead: items, ..self }
     }

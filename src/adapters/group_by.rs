@@ -126,7 +126,8 @@ where
         GroupBy { adjacent: true, ..self }
     }
 
-    /// Removes a group and returns it. Returns none if the group is not full and such groups are dropped.
+    /// Removes a group and returns it. Returns `None` if the group is not full and the option is
+    /// [`Partial::Drop`].
     fn take(&mut self, key: &K) -> Option<Vec<T>> {
         let group = self.groups.remove(key)?;
         for (number, _) in &group {

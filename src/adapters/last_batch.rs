@@ -14,7 +14,7 @@ use crate::plan::StreamLengths;
 /// [`mask`]: crate::adapters::Batch::mask
 /// [refused]: crate::loader::LoaderBuilder::uneven_steps
 ///
-/// *With an index* means that the lengths of all streams are known: all datasets have an index, none is
+/// *With an index* means that the lengths of all streams are known: all datasets have an index, no dataset is
 /// resampled, and no stage changes the number of items. *Refused* applies only to epochs of several ranks: a
 /// single rank has no other ranks to wait for.
 ///
@@ -49,8 +49,8 @@ pub enum LastBatch {
 }
 
 impl LastBatch {
-    /// Number of steps from sequence number `from` on, with `batch` sequence numbers per step. None if ranks
-    /// may have different numbers of batches.
+    /// Number of steps from sequence number `from` on, with `batch` sequence numbers per step. `None` if
+    /// ranks may have different numbers of batches.
     pub(crate) fn equal_steps(self, lengths: &StreamLengths, batch: u64, from: u64) -> Option<u64> {
         match self {
             LastBatch::Keep => None,

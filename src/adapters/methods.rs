@@ -126,8 +126,8 @@ impl<S, T> Pipeline<S, T> {
     /// Shuffles items in a buffer of `size` items. A size of 0 or 1 keeps their order.
     ///
     /// The order depends only on the [seed](Pipeline::seed) and the number of items. For a dataset with one
-    /// logical stream, the order is the same as that of a [`Loader`](crate::Loader), which has one buffer for
-    /// each stream. An error is returned as soon as it occurs, before the items in the buffer. See
+    /// logical stream, the order is the same as in a [`Loader`](crate::Loader), which has one buffer for each
+    /// stream. An error is returned as soon as it occurs, before the items in the buffer. See
     /// [`initial`](Pipeline::initial) to return the first items sooner.
     ///
     /// Shuffle samples before they are converted to other items. The buffer [compacts](Sample::compact)
@@ -334,7 +334,7 @@ impl<S> Pipeline<S, Sample> {
 /// Stages on documents of tokens.
 impl<S, N> Pipeline<S, Vec<N>> {
     /// Concatenates documents of tokens and cuts the result into rows of `length` tokens. If `separator` is
-    /// not none, it is added after each document.
+    /// not `None`, it is added after each document.
     ///
     /// If the last tokens do not fill a row, they are dropped: see [`partial`](Pipeline::partial).
     ///

@@ -72,7 +72,7 @@ enum MixOrder {
 /// The order of a mix by weights.
 struct WeightedOrder {
     order: DatasetOrder,
-    /// Number of items so far.
+    /// Number of items that have been returned.
     index: u64,
     /// The sources that have not ended, by their numbers in `order`.
     running: Vec<usize>,

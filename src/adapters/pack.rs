@@ -12,9 +12,9 @@ const LOOK_AHEAD: usize = 1000;
 /// A [`Stage`] that packs documents of tokens into rows of a fixed length, with little padding.
 ///
 /// The stage collects [`look_ahead`](Pack::look_ahead) documents, packs them, and then collects the next
-/// ones. It places documents from the longest to the shortest, each as a whole into a row with enough room;
-/// [`Fit`] chooses the row. Documents within a row keep their order, and rows are in the order of their first
-/// documents. A document that is longer than a row is cut into pieces; an empty document is left out.
+/// documents. It places documents from the longest to the shortest, each as a whole into a row with enough
+/// room; [`Fit`] chooses the row. Documents within a row keep their order, and rows are in the order of their
+/// first documents. A document that is longer than a row is cut into pieces; an empty document is left out.
 /// [`Fit::Contiguous`] works differently: it needs no look-ahead and cuts documents wherever a row ends.
 ///
 /// [`PackedRow::len`] is the number of tokens of a row. Documents with a median of 400 tokens (log-normal,
@@ -34,8 +34,8 @@ const LOOK_AHEAD: usize = 1000;
 /// ```
 ///
 /// In a loader, use [`LoaderBuilder::pack`](crate::loader::LoaderBuilder::pack). Each logical stream has its
-/// own stage. A restore reads the documents that were packed together again; with `Contiguous`, only the
-/// document in which the last row ended.
+/// own stage. A restore reads again all documents that were packed together; with `Contiguous`, it reads
+/// again only the document in which the last row ended.
 #[derive(Debug, Clone)]
 #[must_use = "a stage does nothing until it is driven"]
 pub struct Pack<N> {

@@ -83,9 +83,10 @@ impl<S, T> Pipeline<S, T> {
         Pipeline { source, seed: ShuffleSeed::default(), weight: 1, items: PhantomData }
     }
 
-    /// Sets the seed of [`shuffle`](Pipeline::shuffle). The random numbers are those of the shuffle buffer of
-    /// a [`Loader`](crate::Loader) whose dataset has this seed, in this epoch and logical stream. Default: 0,
-    /// 0, 0; for a pipeline from a [`Dataset`](crate::Dataset), the dataset's seed, the epoch and the stream.
+    /// Sets the seed of [`shuffle`](Pipeline::shuffle). The random numbers are the same as in the shuffle
+    /// buffer of a [`Loader`](crate::Loader) whose dataset has this seed, in this epoch and logical stream.
+    /// Default: 0, 0, 0; for a pipeline from a [`Dataset`](crate::Dataset), the dataset's seed, the epoch and
+    /// the stream.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -163,10 +164,11 @@ impl<S, T> Pipeline<S, T> {
 impl Pipeline<(), ()> {
     /// Mixes pipelines item by item. Each pipeline has its own stages and [weight](Pipeline::weight).
     ///
-    /// The order is that of one stream of [`Loader::mix`](crate::Loader::mix) with the [seed](Pipeline::seed)
-    /// of the first pipeline. It is made in windows: a window has as many items as the sum of the weights,
-    /// and exactly `weight` items from each pipeline. When a pipeline has ended, others take its turns, until
-    /// all have ended. Unlike in a loader, an error is counted as an item.
+    /// The order is the same as in one stream of [`Loader::mix`](crate::Loader::mix) with the
+    /// [seed](Pipeline::seed) of the first pipeline. It is made in windows: a window has as many items as the
+    /// sum of the weights, and exactly `weight` items from each pipeline. When a pipeline has ended, the
+    /// other pipelines take its turns, until all pipelines have ended. Unlike in a loader, an error is
+    /// counted as an item.
     ///
     /// All pipelines must have the same type. Otherwise, box their sources: `let web = web.results()` returns
     /// the source of a pipeline, and `(Box::new(web) as Box<dyn Iterator<Item = _>>).pipeline()` makes a

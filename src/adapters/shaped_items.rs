@@ -16,7 +16,7 @@ pub(super) struct ShapedItems<T> {
     queues: BucketQueues<T>,
     shapes: Shapes,
     measure: Measure<T>,
-    /// Number of items and gaps so far.
+    /// Number of sequence numbers that have been filled, with items or gaps.
     next_number: u64,
 }
 

@@ -17,8 +17,9 @@ type Decode = dyn Fn(&Bytes, usize) -> Result<Value, BoxError> + Send + Sync;
 
 /// Decodes the fields of samples by their extensions.
 ///
-/// The [module](crate::codec) documentation has a table of extensions. The longest known extension of a field
-/// wins: `seg.png` before `png`. A decoder that is set later replaces an earlier one for the same extension.
+/// The [module](crate::codec) documentation has a table of extensions. If a field's name ends in several
+/// known extensions, the longest of them is used: `seg.png` before `png`. A decoder that is set later
+/// replaces an earlier decoder for the same extension.
 ///
 /// ```
 /// use shardstream::codec::Decoder;
@@ -149,8 +150,8 @@ impl Decoder {
         self.set(JSON, scalar::read_lenient_json)
     }
 
-    /// Decodes only these fields and leaves all others raw. The names are full names: `only(&["png"])` leaves
-    /// `seg.png` raw.
+    /// Decodes only these fields and leaves all other fields raw. The names are full names: `only(&["png"])`
+    /// leaves `seg.png` raw.
     #[must_use]
     pub fn only(mut self, fields: &[&str]) -> Self {
         self.only = Some(fields.iter().map(|field| (*field).to_owned()).collect());

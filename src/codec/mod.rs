@@ -2,7 +2,7 @@
 //!
 //! A [`Decoder`] turns the raw fields of a sample into values, an [`Encoder`] turns values into raw fields.
 //! The last part of a field's name determines its type: `seg.png` is an image like `png`. The extensions are
-//! those of Python's `webdataset`:
+//! the same as in Python's `webdataset`:
 //!
 //! | extension | value |
 //! |---|---|

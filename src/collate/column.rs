@@ -69,7 +69,8 @@ pub trait Column: Send + Sync {
     }
 
     /// The name of another column whose random numbers this column draws too, so that both columns augment
-    /// samples alike: see `ImageColumn::same_as`. Default: `None`, so the column draws numbers of its own.
+    /// samples in the same way: see `ImageColumn::same_as`. Default: `None`, so the column draws numbers of
+    /// its own.
     fn follows(&self) -> Option<&str> {
         None
     }

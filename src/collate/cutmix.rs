@@ -128,7 +128,8 @@ mod tests {
     #[test]
     fn both_layouts_get_the_same_box() {
         let (height, width, channels) = (7, 9, 3);
-        // The thousands of a value tell its picture, the rest its position in the picture.
+        // The thousands of a value are the number of its picture, and the rest is its position in the
+        // picture.
         let number = move |sample: &Sample, c: usize, y: usize, x: usize| {
             (sample.key().len() * 1000 + (c * height + y) * width + x) as f32
         };

@@ -16,7 +16,7 @@ use half::{bf16, f16};
 /// weight λ, and the previous picture and label have the weight 1 − λ. The first picture and label are mixed
 /// with the last ones. Pictures are `float32`, `bfloat16`, `float16` or `uint8`, and keep their type
 /// (torchvision converts `uint8` to `float32`). Labels are whole numbers from 0 to less than `classes`, and
-/// become `float32[samples, classes]`. Labels that already have this form, such as smoothed ones, are mixed
+/// become `float32[samples, classes]`. Labels that already have this form, such as smoothed labels, are mixed
 /// directly. Padding rows of a batch are not mixed.
 ///
 /// ```

@@ -116,7 +116,7 @@ macro_rules! floats {
                 (f64::from(number).is_finite() || !float.is_finite()).then_some(number)
             }
 
-            /// Refuses floats of another type, since converting them could round.
+            /// Refuses floats of another type, because converting them could round them.
             fn of_array(found: DType, data: &[u8], to: &mut [Self]) -> Result<(), BoxError> {
                 if found != Self::DTYPE {
                     return Err(ArrayError::Type { wanted: Self::DTYPE, found }.into());

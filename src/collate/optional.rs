@@ -9,11 +9,11 @@ use crate::sample::{DType, Sample, Value};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
-/// The suffix of the tensor that tells which samples have the field of a column.
+/// The suffix of the tensor that is true for the samples that have the field of a column.
 pub(super) const PRESENT: &str = ".present";
 
-/// A column of a field that samples may lack. An additional tensor `.present`, `bool[samples]`, tells which
-/// samples have the field.
+/// A column of a field that samples may lack. An additional tensor `.present`, `bool[samples]`, is true for
+/// the samples that have the field.
 ///
 /// The slot of a sample without the field is filled with zeros, or with padding for
 /// [`Tokens`](super::Tokens); a ragged column gets no numbers. With

@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::sample::{DType, Position, Sample};
 use bytes::Bytes;
 
-/// A column that tells where samples come from: their keys, the URLs of their shards, or their positions in
-/// the dataset.
+/// A column of the origin of samples: their keys, the URLs of their shards, or their positions in the
+/// dataset.
 ///
 /// ```
 /// use shardstream::Sample;

@@ -18,7 +18,8 @@ use std::sync::Arc;
 /// of `length` numbers. Batches have less padding than with [`Tokens`](super::Tokens), and all have the same
 /// shape.
 ///
-/// The column makes three tensors of the shape `[rows, length]`, whatever the number of samples:
+/// The column makes three tensors of the shape `[rows, length]`. The shape does not depend on the number of
+/// samples:
 ///
 /// - the numbers, without a suffix;
 /// - `.segments`, `int32`: 1 for numbers of the first sequence in a row, 2 for the second, and so on; 0 for

@@ -23,7 +23,8 @@ use std::cmp::Ordering;
 /// which matches any text. Fields that match the same name are ordered by the text that the `*` matches:
 /// whole numbers by value, then other text. A field that matches several names is read once.
 ///
-/// The pictures of a sample draw the same random numbers, so pictures of the same size are cropped alike.
+/// The pictures of a sample draw the same random numbers, so pictures of the same size are cropped in the
+/// same way.
 ///
 /// ```
 /// use shardstream::Sample;

@@ -93,7 +93,7 @@ struct LineParser {
     is_finished: bool,
     /// The beginning of a line that spans chunks, unless it is too long.
     begun: BytesMut,
-    /// Number of bytes of the current line so far.
+    /// Number of bytes of the current line that have been read.
     length: u64,
     /// The offset of the current line.
     start: u64,

@@ -11,7 +11,7 @@ const CHUNK: usize = 256 << 10;
 /// decompressor.
 ///
 /// A reader can be read only once, so there is no second epoch and no state to resume from. A
-/// [`Dataset`](crate::Dataset) cannot read from a reader, since it opens shards more than once: write the
+/// [`Dataset`](crate::Dataset) cannot read from a reader, because it opens shards more than once: write the
 /// bytes to a file instead.
 ///
 /// ```

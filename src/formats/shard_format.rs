@@ -101,8 +101,8 @@ pub struct ParserStart {
     pub ranges: RangeRequests,
     /// Whether the bytes end after a sample, before the end of the shard.
     pub is_cut: bool,
-    /// Limits on the shard's contents. [`Limits::sample`] applies to every format, the other limits only to
-    /// formats for which they make sense.
+    /// Limits on the shard's contents. [`Limits::sample`] applies to every format. The format decides which
+    /// of the other limits it applies.
     pub limits: Limits,
     /// The epoch, shard and dataset in the positions of the samples.
     pub(crate) position: Position,

@@ -2,8 +2,8 @@
 //!
 //! A shard is read in windows of one request each. If the bodies of members are small, receiving them takes
 //! less time than skipping them. Windows are then adjacent, and each window is twice as large as the previous
-//! one, up to the size of the largest request. If a body ends far beyond its window, the next window is small
-//! and begins at the end of the body.
+//! one, up to the size of the largest request. If a body ends far after the end of its window, the next
+//! window is small and begins at the end of the body.
 
 use super::sample_filter::SampleFilter;
 use super::selection::SelectionBuilder;
@@ -18,8 +18,8 @@ use std::collections::VecDeque;
 const MIN_WINDOW: u64 = 64 << 10;
 /// Size in bytes of the largest window, the same as a [`Store`]'s smallest requests by default.
 const MAX_WINDOW: u64 = 8 << 20;
-/// A body that ends more than this many bytes beyond its window is skipped with a new request. Receiving this
-/// many bytes takes about as long as a new request.
+/// A body that ends more than this number of bytes after the end of its window is skipped with a new request.
+/// Receiving this many bytes takes about as long as a new request.
 const MIN_GAP: u64 = 1 << 20;
 
 /// What to compute for each sample, in addition to its offsets.

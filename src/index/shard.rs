@@ -189,8 +189,8 @@ impl ShardIndex {
     }
 
     /// Compares a sample of this shard with the index: the names and sizes of its fields, and its checksum if
-    /// the index has checksums. The fields must not have been decoded. The sample's
-    /// [position](crate::Sample::position) tells its number.
+    /// the index has checksums. The fields must not have been decoded. The number of the sample is taken from
+    /// its [position](crate::Sample::position).
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -239,7 +239,7 @@ impl ShardIndex {
     /// is different.
     ///
     /// If the index has [checksums](super::IndexBuilder::checksums), an object of the same size is accepted
-    /// whatever its version: each sample is compared with its checksum when it is read. So an index with
+    /// with any version, because each sample is compared with its checksum when it is read. So an index with
     /// checksums can be copied together with its shards.
     ///
     /// ```

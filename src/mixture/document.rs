@@ -67,25 +67,25 @@ pub struct MixedDataset {
     #[serde(default = "default_one")]
     pub passes: u64,
     /// The dataset's size for a [`temperature`](Mixture::temperature), in the same unit for all datasets,
-    /// such as samples or tokens. If `None`, the number of samples in the dataset's index.
+    /// such as samples or tokens. If `None`, the size is the number of samples in the dataset's index.
     #[serde(default)]
     pub size: Option<u64>,
-    /// The dataset's seed. If `None`, the seed of the mixture.
+    /// The dataset's seed. If `None`, the dataset has the seed of the mixture.
     #[serde(default)]
     pub seed: Option<u64>,
-    /// Whether shards are shuffled in each epoch. If `None`, the value of the mixture.
+    /// Whether shards are shuffled in each epoch. If `None`, the mixture's value is used.
     #[serde(default)]
     pub shuffle_shards: Option<bool>,
-    /// Whether streams keep their shards in all epochs. If `None`, the value of the mixture.
+    /// Whether streams keep their shards in all epochs. If `None`, the mixture's value is used.
     #[serde(default)]
     pub keep_shards: Option<bool>,
-    /// Number of samples in the shuffle buffer of each stream. If `None`, the value of the mixture.
+    /// Number of samples in the shuffle buffer of each stream. If `None`, the mixture's value is used.
     #[serde(default)]
     pub shuffle: Option<usize>,
     /// Where the dataset's index is saved. If `None`, the dataset has no index.
     #[serde(default, deserialize_with = "index")]
     pub index: Option<IndexPlace>,
-    /// Name of the dataset's stages. If `None`, the stages of the mixture.
+    /// Name of the dataset's stages. If `None`, the dataset has the stages of the mixture.
     #[serde(default)]
     pub stages: Option<String>,
 }

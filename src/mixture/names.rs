@@ -1,4 +1,4 @@
-//! `NamedStages`: the stages that a document refers to by name. Also suggests names for misspelt ones.
+//! `NamedStages`: the stages that a document refers to by name. Also suggests known names for misspelt names.
 
 use crate::error::{ErrorKind, Result};
 use crate::loader::LoaderBuilder;
@@ -57,7 +57,8 @@ impl<T> NamedStages<T> {
         names.next().filter(|_| names.next().is_none())
     }
 
-    /// The stages with this name, for the dataset `dataset`. If `name` is `None`, the only stages.
+    /// The stages with this name, for the dataset `dataset`. If `name` is `None`, returns the stages with the
+    /// only name.
     pub(super) fn get(&self, name: Option<&str>, dataset: &str) -> Result<&AppendStages<T>> {
         let config = |what: String| Err(ErrorKind::Config(format!("dataset `{dataset}`: {what}")).into());
         let names = self.names().collect::<Vec<_>>().join(", ");

@@ -57,8 +57,8 @@ impl ShardList {
         Self::expand_with(pattern, |_| None)
     }
 
-    /// Like [`expand`](ShardList::expand), but replaces `${NAME}` by `vars(NAME)`. If `vars(NAME)` is `None`,
-    /// it is replaced by the environment variable `WDS_NAME`.
+    /// Like [`expand`](ShardList::expand), but replaces `${NAME}` by `vars(NAME)`. If `vars(NAME)` returns
+    /// `None`, `${NAME}` is replaced by the environment variable `WDS_NAME`.
     ///
     /// ```
     /// use shardstream::ShardList;

@@ -170,8 +170,9 @@ impl JobHeader {
     /// For each dataset of the job `here`, the number of the same dataset in this job. A changed dataset is
     /// still the same dataset.
     ///
-    /// Datasets are the same if they have the same name. A dataset without a name is the same as a dataset
-    /// with the same content; if there is none, as the dataset with the same number.
+    /// Datasets are the same if they have the same name. If one of two datasets has no name, they are the
+    /// same dataset if they have the same content. A dataset for which no dataset with the same content is
+    /// found is matched by its number.
     fn matches(&self, here: &JobHeader, changes: &Changes) -> Vec<Option<usize>> {
         let mut matches = vec![None; here.datasets.len()];
         let named = |header: &JobHeader, dataset: usize| header.datasets[dataset].name.is_some();

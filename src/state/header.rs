@@ -29,7 +29,7 @@ pub(crate) enum EpochRange {
     Epoch(u64),
     /// One epoch. Samples from the beginning of the epoch are repeated to fill the last step.
     EpochRepeated(u64),
-    /// This epoch and all later ones.
+    /// This epoch and all later epochs.
     EpochsFrom(u64),
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct SideHeader {
     /// Hash of the names of the side's shards.
     #[serde(with = "super::hex")]
     pub(crate) names: u64,
-    /// Hash of the counts, sizes and versions in the side's index, if it has an index.
+    /// Hash of the counts, sizes and versions in the side's index, if the side has an index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) index: Option<String>,
     /// Whether a key is looked up in all shards of the side.
@@ -138,7 +138,8 @@ impl fmt::Display for ShardOrder {
 }
 
 impl JobHeader {
-    /// The same job with those values of `from` that are set by restores and are not options of a loader.
+    /// The same job, with the values of `from` that restores have set. These values are not options of a
+    /// loader.
     pub(crate) fn carrying(mut self, from: &JobHeader) -> Self {
         self.origin = from.origin;
         for (here, there) in self.datasets.iter_mut().zip(&from.datasets) {
@@ -157,8 +158,7 @@ impl JobHeader {
         self.datasets.get(dataset).map_or(0, |dataset| dataset.number)
     }
 
-    /// Describes the first difference between this job, which is that of a state, and the job `here` of a
-    /// loader.
+    /// Describes the first difference between this job, the job of a state, and `here`, the job of a loader.
     pub(crate) fn difference(&self, here: &JobHeader) -> Option<String> {
         let differs = |what: &str, there: &dyn fmt::Display, here: &dyn fmt::Display| {
             Some(format!("{what} {there} in the state, and {here} here"))

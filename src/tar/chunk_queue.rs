@@ -17,7 +17,7 @@ pub(super) struct ChunkQueue {
     tail: VecDeque<Bytes>,
     /// Number of bytes in `head` and `tail`.
     available: usize,
-    /// Offset of the next byte: the number of bytes taken and skipped so far.
+    /// Offset of the next byte, which is the number of bytes that have been taken and skipped.
     offset: u64,
     /// The beginning of a piece that is incomplete.
     gathered: ReadBuffer,

@@ -173,7 +173,7 @@ impl<W: Write> TarWriter<W> {
         Ok(self.out)
     }
 
-    /// Number of bytes written so far.
+    /// Number of bytes that have been written.
     pub(super) fn written(&self) -> u64 {
         self.written
     }

@@ -135,7 +135,7 @@ impl<T> Background<T> {
         }
     }
 
-    /// The queue of the threads; none after the end. Starts the threads if they have not been started.
+    /// The queue of the threads; `None` after the end. Starts the threads if they have not been started.
     fn queue(&mut self) -> Result<Option<&mut ThreadedQueue<T>>> {
         self.start();
         if matches!(self.state, BackgroundState::Failed(_))
@@ -228,8 +228,8 @@ enum QueueEntry<T> {
 
 /// Threads that fill a queue. Dropping the `ThreadedQueue` joins the threads.
 ///
-/// The queue is a channel that wakes its receiver without holding a lock. If a thread is woken while a lock
-/// is held, it often runs at once, on the same core, and has to wait for that lock.
+/// The queue is a channel that wakes its receiver without holding a lock. If a lock were held, the woken
+/// thread would often run immediately on the same core, and would then have to wait for that lock.
 struct ThreadedQueue<T> {
     entries: mpsc::Receiver<QueueEntry<T>>,
     /// The first entry, if its item was not ready when it was polled.
@@ -259,7 +259,7 @@ impl<T> ThreadedQueue<T> {
         self.front.is_some() || !self.entries.is_empty()
     }
 
-    /// The next item; none at the end. Blocks.
+    /// The next item; `None` at the end. Blocks.
     ///
     /// # Errors
     /// [`ErrorKind::Stopped`] if this thread is interrupted.

@@ -42,7 +42,8 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // All threads are interrupted before the first one is joined, since they may wait for each other.
+        // All threads are interrupted before the first thread is joined, because threads may wait for each
+        // other.
         self.0.iter().for_each(|(_, interrupt)| interrupt.interrupt());
         for (thread, _) in self.0.drain(..) {
             // Threads send panics as items. A panic that could not be sent is ignored here.

@@ -39,8 +39,8 @@ impl NpyHeader {
 }
 
 /// Reads numpy's notation of a type. Returns the type, and whether it is big-endian. If the notation has no
-/// byte order, numpy uses that of its machine. This function uses little-endian, the byte order of nearly all
-/// machines that write such files.
+/// byte order, numpy uses the byte order of the machine. This function uses little-endian, the byte order of
+/// nearly all machines that write such files.
 fn parse_descr(text: &str) -> Result<(DType, bool), NpyError> {
     let (order, code) = match text.as_bytes().first() {
         Some(order @ (b'<' | b'>' | b'|' | b'=')) => (*order, &text[1..]),

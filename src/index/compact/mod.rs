@@ -19,8 +19,8 @@
 //!   document](super::Index). Before each list is its length.
 //!
 //! Texts that share bytes with previous texts could expand to any amount of memory. So the total length of
-//! the texts of a frame must be at most [`MAX_EXPANSION`] times the length of the frame's content so far. A
-//! writer stores a text in full if sharing would exceed this limit.
+//! the texts of a frame must be at most [`MAX_EXPANSION`] times the length of the part of the frame's content
+//! that has been written. A writer stores a text in full if sharing would exceed this limit.
 
 mod reader;
 #[cfg(test)]

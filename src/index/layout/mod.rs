@@ -220,7 +220,7 @@ impl LayoutBuilder {
         self.layout.checksums.push(checksum);
     }
 
-    /// The number of samples so far.
+    /// The number of samples that have been added.
     pub(super) fn samples(&self) -> u64 {
         self.layout.samples()
     }

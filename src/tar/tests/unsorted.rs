@@ -80,7 +80,7 @@ fn samples_are_returned_in_the_order_of_their_first_members() {
     let error = without.iter().find_map(|sample| sample.as_ref().err()).unwrap();
     assert!(error.to_string().contains("`shardstream reshard --limit unsorted=1GiB`"), "{error}");
     assert!(!outlined(unsorted(1 << 20), &bytes).1, "mixed samples have no byte ranges");
-    // Samples of a sorted archive have byte ranges, whatever the limit.
+    // Samples of a sorted archive have byte ranges for any limit.
     assert!(outlined(unsorted(1 << 20), &dotted(&["./a.cls", "./a.txt", "./b.cls"])).1);
 }
 
