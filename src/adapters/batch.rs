@@ -146,8 +146,8 @@ impl<'a, T> IntoIterator for &'a Batch<T> {
 macro_rules! unzip {
     ($($type:ident),+) => {
         impl<$($type),+> Batch<($($type,)+)> {
-            /// The columns of a batch of tuples, including the padding. A batch of `(1, 'a')` and `(2, 'b')`
-            /// becomes `(vec![1, 2], vec!['a', 'b'])`.
+            /// Converts a batch of tuples to a tuple of lists, including the padding. A batch of `(1, 'a')`
+            /// and `(2, 'b')` becomes `(vec![1, 2], vec!['a', 'b'])`.
             #[must_use]
             pub fn unzip(self) -> ($(Vec<$type>,)+) {
                 self.items.into_iter().collect()

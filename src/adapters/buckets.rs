@@ -99,7 +99,8 @@ impl<const N: usize> Buckets<N> {
                 counts[bucket] += 1.0;
             }
         }
-        // Give each shape its margin, the largest first, at the cost of the largest shape that fits into it.
+        // Add a margin to the count of each shape, beginning with the largest shape. The margin is subtracted
+        // from the count of another shape: the largest of the shapes that fit into the first one.
         let mut order: Vec<usize> = (0..self.shapes.len()).collect();
         order.sort_by_key(|bucket| std::cmp::Reverse(self.volume(*bucket)));
         for at in 0..order.len() {
@@ -139,8 +140,8 @@ impl<const N: usize> Buckets<N> {
         Buckets { batches: Some(sizes.into_iter().collect()), ..self }
     }
 
-    /// Sets the [sizes of batches](Buckets::batches) to the number of items of each shape that fit into
-    /// `budget` tokens or pixels, and at least 1.
+    /// Sets the [size of the batches](Buckets::batches) of each shape: the number of items of this shape that
+    /// fit into `budget` tokens or pixels, but at least 1.
     pub fn budget(self, budget: usize) -> Self {
         let sizes = (0..self.shapes.len()).map(|bucket| {
             let volume = usize::try_from(self.volume(bucket)).unwrap_or(usize::MAX);

@@ -67,7 +67,8 @@ impl Collated {
             );
             return Err(ErrorKind::Config(what).into());
         };
-        // A smaller batch, such as the last one, uses part of a buffer. A larger one needs a new collator.
+        // A smaller batch, such as the last batch, uses a part of a buffer. A larger batch needs a new
+        // collator.
         let collator = match collator {
             Some(collator) if collator.rows() >= batch.len() => collator,
             too_small => {

@@ -211,8 +211,8 @@ impl<S, T> Pipeline<S, T> {
         self.then(Sliced::new(range))
     }
 
-    /// Cuts a source, usually an endless one, into epochs: returns an epoch of the next `length` items. An
-    /// epoch is shorter if the source ends. Errors are returned in addition and not counted.
+    /// Cuts a source, which is usually endless, into epochs: returns an epoch of the next `length` items. An
+    /// epoch is shorter if the source ends. Errors are returned in addition to these items.
     ///
     /// If an epoch is dropped before its end, the next epoch continues after the last returned item, and has
     /// its full length. An epoch is a stream only if the source is `Unpin`: use `Box::pin` for other sources.

@@ -351,7 +351,7 @@ impl<N> PackedRow<N> {
     }
 
     /// For each of `length` tokens, the number of its document in the row, from 1; padding has 0. A model can
-    /// use it to limit attention to tokens of one document.
+    /// use these numbers to limit attention to tokens of one document.
     #[must_use]
     pub fn segments(&self, length: usize) -> Vec<u32> {
         let numbered = (1u32..).zip(&self.lengths);

@@ -119,8 +119,8 @@ impl<S, T> Pipeline<S, T> {
         Rng::of_dataset(dataset, Purpose::Shuffle, seed, epoch, stream)
     }
 
-    /// Sets this pipeline's relative weight in a [mix](Pipeline::mix): mixed with a pipeline of weight 1, a
-    /// pipeline of weight 3 gives three of four items. Default: 1.
+    /// Sets this pipeline's relative weight in a [mix](Pipeline::mix). In a mix of a pipeline of weight 3 and
+    /// a pipeline of weight 1, three of four items are from the first pipeline. Default: 1.
     pub fn weight(self, weight: u32) -> Self {
         Pipeline { weight, ..self }
     }
@@ -266,10 +266,10 @@ pub trait IteratorExt: Iterator + Sized {
 
 impl<I: Iterator> IteratorExt for I {}
 
-/// Makes a [`Pipeline`] from any stream of [`Result`]s. The pipeline has the same results as one from an
-/// iterator.
+/// Makes a [`Pipeline`] from any stream of [`Result`]s. The pipeline has the same results as a pipeline from
+/// an iterator.
 ///
-/// `futures::StreamExt` has the same name but no method in common. To use both, import this trait with
+/// `futures::StreamExt` has the same name but no method in common. To use both traits, import this trait with
 /// `use shardstream::adapters::StreamExt as _`.
 ///
 /// ```

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
 
-/// A function that decodes bytes to a value. The second argument is the largest size of the value in bytes.
+/// A function that decodes bytes to a value. The second argument is the maximum size of the value in bytes.
 type Decode = dyn Fn(&Bytes, usize) -> Result<Value, BoxError> + Send + Sync;
 
 /// Decodes the fields of samples by their extensions.

@@ -42,7 +42,8 @@ pub(super) fn decompress(bytes: &[u8], limit: usize) -> Result<Bytes, BoxError> 
     }
 }
 
-/// Compresses bytes. The result is the same every time: the header has neither name nor time.
+/// Compresses bytes. The same bytes always give the same result, because the header has neither a name nor a
+/// time.
 pub(super) fn compress(bytes: &[u8]) -> Result<Bytes, BoxError> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(bytes)?;

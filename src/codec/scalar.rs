@@ -68,7 +68,7 @@ pub(super) fn refuse(found: &Value, wanted: &str) -> BoxError {
     format!("the field's extension is for {wanted}, but the value is {}", found.type_name()).into()
 }
 
-/// Number of characters of a text that an error shows.
+/// Maximum number of characters of a text that an error shows.
 const EXCERPT: usize = 40;
 
 /// Describes a field's content in an error: the beginning of a text, or the length of other bytes.

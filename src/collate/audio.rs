@@ -59,7 +59,7 @@ pub struct AudioColumn {
     resamplers: Arc<Mutex<Resamplers>>,
 }
 
-/// Resamplers with the sample rates that they convert from, the newest last.
+/// Resamplers, each with the sample rate that it converts from; the newest is last.
 type Resamplers = Vec<(u32, Arc<AudioResampler>)>;
 
 /// The number of resamplers that a column keeps.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The slots of a sample in a batch, one for each tensor of a fixed shape.
 pub(crate) type RowSlots = SmallVec<[BytesMut; INLINE]>;
 
-/// The slots of a sample with at most this many tensors are stored without an allocation.
+/// If a batch has at most this number of tensors, the list of a sample's slots needs no allocation.
 pub(super) const INLINE: usize = 4;
 
 /// A sample that was written into its slots of a future batch. Its content can be read only after it is part

@@ -15,8 +15,8 @@ use std::cell::RefCell;
 
 /// A column of pictures: the file of a field is decoded, transformed and written into the sample's slot.
 ///
-/// The decoder decodes only the pixels that the transforms need, as far as it can. With the feature
-/// `turbojpeg`, it decodes a picture that will be made much smaller at a scale of 1/2, 1/4 or 1/8 (see
+/// As far as possible, the decoder decodes only the pixels that the transforms need. With the feature
+/// `turbojpeg`, a picture that the transforms make much smaller is decoded at a scale of 1/2, 1/4 or 1/8 (see
 /// [`reducing_gap`](ImageColumn::reducing_gap)). The image data of a JPEG is still read to its end, so that
 /// damage is an error. For files that are known to be good, [`verify(false)`](ImageColumn::verify) is faster.
 ///
@@ -163,8 +163,8 @@ impl ImageColumn {
     /// If false, the rows below the needed part are not decoded. That saves an eighth of the time if pictures
     /// are cropped (`docs/benchmarks/2026-11-pixels.md`). Use it for files that are known to be good. A file
     /// without an end marker, data that ends inside the needed part, and restart markers out of order are
-    /// still errors. Most other damage is not detected, even inside the needed part: it shows only at the end
-    /// of the data, as a wrong length. Other formats are always decoded as a whole.
+    /// still errors. Most other damage is not detected, even inside the needed part, because such damage is
+    /// found only at the end of the data, as a wrong length. Other formats are always decoded as a whole.
     #[must_use]
     pub fn verify(mut self, verify: bool) -> Self {
         self.options.verify = verify;

@@ -79,7 +79,7 @@ impl<T: Integer> PackedTokens<T> {
 
     sequence_options!();
 
-    /// Sets the padding after the last sequence of a row. Default: 0.
+    /// Sets the number that pads a row after its last sequence. Default: 0.
     #[must_use]
     pub fn pad(mut self, value: T) -> Self {
         self.pad = value;

@@ -2,7 +2,7 @@
 
 use crate::state::State;
 
-/// The properties of a batch that do not depend on its content.
+/// The properties of a batch that do not depend on the type of its content.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Step {
     /// The first `valid` items or rows of the batch are samples; the remaining items or rows are padding.

@@ -53,7 +53,7 @@ impl<T: Integer> Tokens<T> {
 
     sequence_options!();
 
-    /// Sets the padding after a shorter sequence. Default: 0.
+    /// Sets the number that pads sequences that are shorter than `length`. Default: 0.
     #[must_use]
     pub fn pad(mut self, value: T) -> Self {
         self.pad = value;

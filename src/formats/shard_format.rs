@@ -74,8 +74,8 @@ pub trait ShardFormat: fmt::Debug + Send + Sync {
     /// A dataset of such a format always has an index. If the caller gives no index, building the dataset
     /// reads the table of contents of each shard, to get its [number of samples](ShardParser::samples). A
     /// slice or a restore can then begin at any sample: the parser reads the table, and the ranges that the
-    /// requested samples need. Shards of such a format cannot be compressed as a whole, nor be read from a
-    /// stream.
+    /// requested samples need. Shards of such a format cannot be compressed as a whole, and cannot be read
+    /// from a stream.
     fn reads_ranges(&self) -> bool {
         false
     }

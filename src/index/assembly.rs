@@ -1,5 +1,5 @@
 //! Assembles an index from saved indexes that are still current, and finds the shards that have no entry in
-//! them.
+//! the saved indexes.
 
 use super::sample_filter::SampleFilter;
 use super::sidecar::{SavedNeeds, canonical};

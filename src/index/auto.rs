@@ -1,4 +1,4 @@
-//! `AutoIndex`: loads a saved index, or builds and saves it if it is missing or outdated.
+//! `AutoIndex`: loads a saved index, or builds and saves an index if the saved one is missing or outdated.
 
 use super::assembly::{IndexAssembly, ListedShards};
 use super::build::{IndexBuilder, check_directory, check_options};
@@ -95,8 +95,8 @@ impl AutoIndex {
         AutoIndex { places: vec![place], threads: 16, checksums: false, filter: None, on_shard: None }
     }
 
-    /// Saves the index in a local directory if the previous place cannot be written to. An index saved in the
-    /// previous place is still used.
+    /// Saves the index in a local directory if the place that was set before cannot be written to. An index
+    /// that is already saved in that place is still used.
     ///
     /// ```
     /// use shardstream::index::AutoIndex;

@@ -295,7 +295,7 @@ pub(super) mod tests {
         "sizes":[7,1,5,0]},"select":{"name":"f","runs":[1,1,1,1]}}]}"#,
     );
 
-    /// Calls all functions of an index, which must not panic, and checks that their results agree.
+    /// Calls all functions of an index, and checks that no function panics and that their results agree.
     pub(in crate::index) fn call_all_getters(index: &Index) {
         for shard in index {
             let last = shard.samples().min(1000);

@@ -12,7 +12,7 @@ pub(super) struct ShardLookup {
     hashes: RandomState,
 }
 
-/// The bit in the slot of a text that several different shards have.
+/// The bit that is set in a slot if several different shards have the slot's text.
 const AMBIGUOUS: u32 = 1 << 31;
 
 /// Largest number of shards in the table. A slot cannot store higher numbers; such shards are not found.

@@ -32,8 +32,8 @@ struct SelectionRun {
 
 impl Selection {
     /// Selects a part of the samples that `of` has selected, or of all `stored` samples of an archive if `of`
-    /// is `None`. The part consists of the ascending `ranges`, which count the samples that it is selected
-    /// from.
+    /// is `None`. The ascending `ranges` choose the part, by the numbers of the samples among the samples of
+    /// `of` or of the archive.
     pub(super) fn narrowed(
         name: Arc<str>,
         of: Option<&Selection>,

@@ -152,8 +152,8 @@ impl ShardIndex {
         self.layout.as_ref()?.size_of(self.position_of(sample)?)
     }
 
-    /// The names and sizes of the fields of a sample, in the order of the shard. Compressed shards have them
-    /// too. `None` if the index has no such sample, or only the number of samples is known.
+    /// The names and sizes of the fields of a sample, in the order of the shard. The index of a compressed
+    /// shard has them too. `None` if the index has no such sample, or only the number of samples is known.
     ///
     /// ```
     /// use shardstream::prelude::*;

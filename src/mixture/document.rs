@@ -148,7 +148,7 @@ impl Mixture {
         }
     }
 
-    /// Parses a TOML document. Relative paths in it are relative to the working directory.
+    /// Parses a TOML document. Relative paths in the document are relative to the working directory.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] with the mistake and its line. For an unknown key, the error suggests the most

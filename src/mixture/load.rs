@@ -11,8 +11,8 @@ use std::path::Path;
 const TRAIN: &str = "train";
 
 impl Mixture {
-    /// Parses a YAML file of webdataset or of Megatron Energon. Relative paths in it are relative to the
-    /// working directory.
+    /// Parses a YAML file of webdataset or of Megatron Energon. Relative paths in the file are relative to
+    /// the working directory.
     ///
     /// - A specification for webdataset's `MultiShardSample` becomes one dataset of all its shards, because
     ///   webdataset shuffles these shards together. The specification has a `prefix`, `buckets`, and

@@ -130,9 +130,9 @@ impl Mixture {
         Ok(mix)
     }
 
-    /// The size of a dataset in an epoch of the mix, which is the sum over all passes, in samples or in the
-    /// unit of the document. Returns `None` if the mixture has no temperature, because the size is not needed
-    /// then.
+    /// The size of a dataset in an epoch of the mix, as the sum over all passes of the dataset in this epoch.
+    /// The unit is samples, or the unit of the document. Returns `None` if the mixture has no temperature,
+    /// because the size is not needed then.
     fn size(&self, part: &MixedDataset, dataset: &Dataset) -> Result<Option<u64>> {
         if self.temperature.is_none() {
             return Ok(None);

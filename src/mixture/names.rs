@@ -57,8 +57,8 @@ impl<T> NamedStages<T> {
         names.next().filter(|_| names.next().is_none())
     }
 
-    /// The stages with this name, for the dataset `dataset`. If `name` is `None`, returns the stages with the
-    /// only name.
+    /// The stages with this name, for the dataset `dataset`. If `name` is `None` and there is only one name,
+    /// returns the stages with that name.
     pub(super) fn get(&self, name: Option<&str>, dataset: &str) -> Result<&AppendStages<T>> {
         let config = |what: String| Err(ErrorKind::Config(format!("dataset `{dataset}`: {what}")).into());
         let names = self.names().collect::<Vec<_>>().join(", ");

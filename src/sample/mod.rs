@@ -96,8 +96,8 @@ impl Sample {
         Sample::from_parts(SmolStr::new(key), Fields::new(), Arc::from(""), Position::default())
     }
 
-    /// Sets the position, which seeds the sample's [random numbers](Sample::rng). Programs call this for
-    /// samples that they read from other sources than shards.
+    /// Sets the position, which seeds the sample's [random numbers](Sample::rng). Programs call this function
+    /// for samples that they have not read from shards.
     ///
     /// ```
     /// use shardstream::Sample;
@@ -224,7 +224,7 @@ impl Sample {
         self.get(spec).ok_or_else(|| self.missing(spec))
     }
 
-    /// Removes a field and returns its value as a `T`. After an error the sample is unchanged.
+    /// Removes a field and returns its value as a `T`. If there is an error, the sample is unchanged.
     ///
     /// # Errors
     /// [`ErrorKind::MissingField`] when the sample has no field that `spec` names, [`ErrorKind::WrongType`]

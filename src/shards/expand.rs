@@ -77,7 +77,8 @@ impl Traced {
         }
     }
 
-    /// The error for a wildcard that is not allowed. This text expands to `urls`.
+    /// The error for the first of `urls` with a wildcard that is not allowed. `urls` is the expansion of this
+    /// text.
     fn wildcard_fault(&self, urls: &[String], wildcards: Wildcards) -> Option<PatternFault> {
         if !self.text.contains(glob::WILDCARDS) {
             return None;

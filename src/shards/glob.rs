@@ -2,7 +2,8 @@
 //!
 //! `?` matches one character. `*` matches any number of characters in one part of the path. `**` must be a
 //! whole part and matches any number of parts. `[a-z]` and `[!a-z]` match one character of a set. `[*]`
-//! matches a literal `*`. Wildcards are only allowed in the path, not in the scheme, host or bucket.
+//! matches a literal `*`. Wildcards are allowed only in the path, and not in the scheme, the host or the
+//! bucket.
 
 use crate::error::{ErrorKind, Result};
 use crate::store::ObjectUrl;

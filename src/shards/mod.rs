@@ -71,7 +71,7 @@ impl ShardList {
     /// ```
     ///
     /// # Errors
-    /// As [`expand`](ShardList::expand).
+    /// The same errors as for [`expand`](ShardList::expand).
     pub fn expand_with(pattern: &str, vars: impl Fn(&str) -> Option<String>) -> Result<Self> {
         Self::expanded(pattern, vars, Wildcards::Refused)
     }
@@ -188,7 +188,7 @@ impl<S: Into<SecretUrl>> FromIterator<S> for ShardList {
 impl FromStr for ShardList {
     type Err = Error;
 
-    /// As [`ShardList::expand`].
+    /// The same errors as for [`ShardList::expand`].
     fn from_str(pattern: &str) -> Result<Self> {
         Self::expand(pattern)
     }

@@ -16,9 +16,9 @@ impl State {
     /// synced to the disk, and then renamed. An object appears when its upload is complete. An earlier state
     /// with the same name is replaced. Missing directories are created. Blocks.
     ///
-    /// Save the state and the weights of the same step. Name both files after the step, so that a job that is
-    /// killed between the two saves still has the earlier pair. Each rank has its own state and needs its own
-    /// file: `format!("checkpoint-{}.json", topology.rank())`.
+    /// Save the state and the weights of the same step. Give both files names that contain the step. If a job
+    /// is killed between the two saves, it then still has the two files of an earlier step. Each rank has its
+    /// own state and needs its own file: `format!("checkpoint-{}.json", topology.rank())`.
     ///
     /// ```
     /// use shardstream::prelude::*;

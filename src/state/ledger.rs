@@ -96,8 +96,8 @@ impl Ledger {
         self.0.is_none()
     }
 
-    /// Number of skipped failures. One failure may lose the rest of a shard, with any number of samples. A
-    /// batch that failed as a whole counts once for each of its samples.
+    /// Number of skipped failures. With one failure, the rest of a shard may be lost, which may be any number
+    /// of samples. If a batch fails as a whole, one failure is counted for each of its samples.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.by_kind().fold(0, |sum, (_, count)| sum.saturating_add(count))

@@ -36,8 +36,8 @@ const MAX_COUNT: u64 = 1 << 48;
 /// [`Loader::restore`](crate::Loader::restore) returns the batches after the consumed batches. A state has a
 /// few numbers for each logical stream and for each shard with samples in the shuffle buffer. It is cheap to
 /// make and to clone: every [`Batch`](crate::adapters::Batch) has one. Save the state together with the
-/// weights of the model. [`save`](State::save) writes a file of its own, which [`load`](State::load) reads.
-/// `Display` and serde write a JSON document, which can be a part of another checkpoint.
+/// weights of the model. [`save`](State::save) writes the state to a separate file, and [`load`](State::load)
+/// reads such a file. `Display` and serde write a JSON document, which can be a part of another checkpoint.
 ///
 /// Each rank has the state of its own streams and saves this state in its own file. To resume with the same
 /// number of ranks, restore on each rank the state of this rank. To resume with another number of ranks,

@@ -166,7 +166,7 @@ fn a_rank_whose_run_has_ended_may_have_fewer_batches() {
         later["batches"] = json!(12);
         let later = parse(&later).unwrap();
         let whole = State::merge([parse(&ended).unwrap(), later.clone()]).unwrap();
-        // `next_number` is that of the first rank, which may have samples left.
+        // `next_number` is the value of the first rank, because that rank may have samples left.
         assert_eq!(
             (whole.next_number(), whole.furthest(), whole.batches(), whole.end),
             (24, 96, 12, RunEnd::Open)
@@ -379,7 +379,7 @@ fn extended() -> Json {
     };
     let mut document = with(0, "/skip", json!(7));
     for at in 0..2 {
-        // The number 0 is not written.
+        // A dataset number of 0 is not written.
         document["at"][at].as_object_mut().unwrap().remove("dataset");
     }
     document["of"]["datasets"][1]["stages"] = json!(["flat_map"]);

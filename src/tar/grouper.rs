@@ -51,7 +51,7 @@ pub(super) struct Grouper<V> {
     /// Whether the archive of the current sample has ended. In this case, no other member belongs to the
     /// sample.
     ended: bool,
-    /// The error of a sample, to be returned after the complete sample before it.
+    /// The error of a sample. It is returned after the sample before, which is complete.
     fault: Option<Error>,
     /// The samples that may have more members; `None` if the members of a sample must be adjacent.
     held: Option<HeldSamples<V>>,

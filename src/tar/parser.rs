@@ -60,10 +60,10 @@ impl SampleParser {
     /// with the number `sample` begins. The positions of samples and the offsets in errors still refer to the
     /// whole shard.
     ///
-    /// An [`Outline`](super::Outline) finds these offsets ([`SampleOutline::offset`](super::SampleOutline)),
-    /// and whether samples of a shard can be read on their own
-    /// ([`Outline::seekable`](super::Outline::seekable)). The parser detects repeated keys only among the
-    /// samples that it reads.
+    /// An [`Outline`](super::Outline) finds the offset of each sample
+    /// ([`SampleOutline::offset`](super::SampleOutline)), and whether the samples of a shard can be read from
+    /// their own offsets ([`Outline::seekable`](super::Outline::seekable)). The parser detects repeated keys
+    /// only among the samples that it reads.
     #[must_use]
     pub fn starting(mut self, sample: u64, offset: u64) -> Self {
         self.0.position.sample = sample;

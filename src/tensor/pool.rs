@@ -19,8 +19,8 @@ const SMALL: usize = 64 << 10;
 /// Estimated memory overhead of a buffer in bytes.
 const OVERHEAD: usize = 512;
 
-/// A pool of buffers. All buffers have the same size, or each has any size. Returned buffers are reused, and
-/// still have their old content.
+/// A pool of buffers. A pool has either buffers of one size or buffers of any sizes. Returned buffers are
+/// reused, and still have their old content.
 ///
 /// A buffer is a `BytesMut`, so that it can be split into slots without copies and without unsafe code:
 /// several threads own and write different slots at the same time, and afterwards adjacent slots are joined
@@ -52,7 +52,7 @@ impl TensorPool {
         Arc::new(TensorPool { size: Some(size), free: Mutex::default(), slabs, in_use: Gauge::default() })
     }
 
-    /// Makes a pool for buffers of any size.
+    /// Makes a pool for buffers of any sizes.
     pub(crate) fn of_any_size() -> Arc<Self> {
         Arc::new(TensorPool { size: None, free: Mutex::default(), slabs: None, in_use: Gauge::default() })
     }

@@ -249,8 +249,8 @@ impl ShardWriterBuilder {
         self
     }
 
-    /// Sets the number of the first shard. If several ranks write one series in parallel, set first numbers
-    /// that are far apart. Default: 0.
+    /// Sets the number of the first shard. If several ranks write one series in parallel, their first numbers
+    /// must be far enough apart that no two shards have the same number. Default: 0.
     pub fn start_shard(mut self, number: u64) -> Self {
         self.start_shard = number;
         self

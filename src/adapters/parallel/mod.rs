@@ -254,7 +254,7 @@ impl<T: Send + 'static> ThreadedQueue<T> {
 }
 
 impl<T> ThreadedQueue<T> {
-    /// Whether the queue has an entry, whose item may or may not be ready.
+    /// Whether the queue has an entry. The item of this entry may not be ready yet.
     fn is_ready(&self) -> bool {
         self.front.is_some() || !self.entries.is_empty()
     }
@@ -316,8 +316,8 @@ impl<T> Drop for ThreadedQueue<T> {
     }
 }
 
-/// The error for an item that its thread never sent, because the caller's code panicked when a value was
-/// dropped.
+/// The error for an item that its thread never sent, because dropping a value ran code of the caller, which
+/// panicked.
 fn lost<T>() -> Result<T> {
     Err(ErrorKind::Panicked("it ended without an answer".into()).into())
 }

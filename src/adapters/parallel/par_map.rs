@@ -215,7 +215,7 @@ mod tests {
         let (sent, is_sent) = mpsc::channel();
         let gone = Mutex::new(gone);
         let source = (0..2).map(Ok).inspect(move |n| {
-            // The only thread takes an item after it has sent the previous one.
+            // The only thread takes an item after it has sent the previous item.
             if matches!(n, Ok(1)) {
                 sent.send(()).unwrap();
             }

@@ -40,7 +40,7 @@ fn frames(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The message of the error of reading a document.
+/// The message of the error that reading the document returns.
 fn read_error(bytes: &[u8]) -> String {
     let error = Index::from_compact(bytes, "").unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Index(_)), "{error}");

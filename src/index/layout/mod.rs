@@ -38,7 +38,7 @@ pub(crate) struct ShardLayout {
     seekable: bool,
 }
 
-/// The fields of a sample and the lengths of its headers. Many samples have the same shape.
+/// The shape of a sample: its fields and the lengths of its headers. Many samples have the same shape.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct SampleShape {
     /// The number of bytes between the end of the previous sample and the first header.
