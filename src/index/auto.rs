@@ -108,8 +108,7 @@ impl AutoIndex {
         self
     }
 
-    /// Sets the number of shards that are indexed at the same time: see [`IndexBuilder::threads`]. Default:
-    /// 16.
+    /// Sets how many shards are indexed at the same time: see [`IndexBuilder::threads`]. Default: 16.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
