@@ -5,10 +5,11 @@
 //! [`AudioColumn`](crate::collate::AudioColumn) turns them into batches: cut to one length, at one sample
 //! rate.
 //!
-//! A truncated or damaged file is an error, as far as its format allows to detect it. WAV and FLAC store
-//! their number of frames, FLAC a checksum of the sound, and Ogg a checksum of each page and a mark on the
-//! last one. An MP3 has no checksum, and stores its number of frames only if its encoder wrote it. An Ogg
-//! file with several Vorbis streams in sequence is an error, and so is another codec in Ogg, such as Opus.
+//! A truncated or damaged file is an error, if the damage can be detected in its format. WAV and FLAC store
+//! their number of frames, FLAC also a checksum of the sound. Ogg stores a checksum of each page, and marks
+//! the last page. An MP3 has no checksum, and stores its number of frames only if its encoder wrote it. An
+//! Ogg file with several Vorbis streams in sequence is an error, and so is another codec in Ogg, such as
+//! Opus.
 
 #[doc(inline)]
 pub use shardstream_audio::{Audio, AudioError, AudioResampler};

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-/// The CPU time of this thread since it began; `None` where the system does not say.
+/// The CPU time of this thread since it began; `None` on systems that do not report it.
 #[cfg(unix)]
 pub(crate) fn of_thread() -> Option<Duration> {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
 }
 
-/// The CPU time of this thread since it began; `None` where the system does not say.
+/// The CPU time of this thread since it began; `None` on systems that do not report it.
 #[cfg(not(unix))]
 pub(crate) fn of_thread() -> Option<Duration> {
     None

@@ -2,9 +2,9 @@
 #![doc = include_str!("../docs/guide.md")]
 
 // The pages of `docs/`, which are also read on the web and in an editor. Pages link to each other by Markdown
-// references. `links.md` defines the same references with rustdoc paths as targets; it is included ahead of
-// each page because Markdown uses the first definition of a reference. `tests/structure/pages.rs` compares
-// the references of `links.md` with those of the pages.
+// references. `links.md` defines the same references with rustdoc paths as targets; this file is included
+// before each page, because Markdown uses the first definition of a reference. `tests/structure/pages.rs`
+// compares the references of `links.md` with those of the pages.
 macro_rules! pages {
     ($($name:ident: $page:literal),* $(,)?) => {$(
         #[doc = include_str!("guide/links.md")]

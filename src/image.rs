@@ -1,12 +1,12 @@
 //! Decoded images.
 //!
 //! [`Image::decode`] reads JPEG, PNG, WebP and PNM, and with the feature `image-formats` BMP, GIF, TIFF and
-//! QOI. It detects the format from the content. Modes and conversions are those of Python's `webdataset`
-//! (that is, of Pillow): colour is converted to grey by the weights of ITU-R 601, the alpha channel is
-//! dropped without blending or added as opaque, the EXIF orientation is not applied, and an animation is
-//! decoded to its first frame. There are two differences. Pillow applies the orientation tag of a TIFF; here
-//! that tag is treated like the EXIF orientation. Pillow fills a GIF whose first frame does not cover its
-//! canvas; here such a GIF is an error.
+//! QOI. It detects the format from the content. Modes and conversions are the same as in Python's
+//! `webdataset` (that is, in Pillow): colour is converted to grey by the weights of ITU-R 601, the alpha
+//! channel is dropped without blending or added as opaque, the EXIF orientation is not applied, and an
+//! animation is decoded to its first frame. There are two differences. Pillow applies the orientation tag of
+//! a TIFF; this crate does not apply that tag, like the EXIF orientation. Pillow fills a GIF whose first
+//! frame does not cover its canvas; here such a GIF is an error.
 //!
 //! 16-bit values are exact in the 16-bit modes ([`ImageMode::L16`], [`ImageMode::Rgb16`]) and divided by
 //! 65535 in the `f32` modes. In the 8-bit modes they are scaled to 8 bits, where Pillow would clip grey
@@ -19,8 +19,8 @@
 //!
 //! A truncated or damaged image is an error, never a partial picture, and so is an image without pixels. A
 //! JPEG must contain exactly the image data that its pixels need: missing or surplus data is an error, even
-//! if an end marker follows. Of these formats only PNG has checksums: in the others, damage that leaves a
-//! well-formed file cannot be detected.
+//! if an end marker follows. Of these formats, only PNG has checksums. In the other formats, damage that
+//! leaves a well-formed file cannot be detected.
 
 #[doc(inline)]
 pub use shardstream_image::{

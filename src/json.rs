@@ -1,5 +1,5 @@
 //! Estimates the memory of a parsed JSON document before it is parsed, to refuse a document that needs too
-//! much.
+//! much memory.
 //!
 //! A few bytes of text can need hundreds of bytes of memory: `{"":0}` is parsed to a map whose node has room
 //! for eleven entries. So the length of the text does not bound the memory. One pass over the text counts the
@@ -10,17 +10,17 @@
 /// Default limit of the memory of one parsed document.
 pub(crate) const DEFAULT_LIMIT: u64 = 512 << 20;
 
-/// Memory that any document may need, however short it is.
+/// The part of a document's memory limit that does not depend on its length.
 const SMALL: u64 = 256 << 20;
-/// Memory that a document may need for each of its stored (possibly compressed) bytes.
+/// The memory limit grows by this number for each stored (possibly compressed) byte of the document.
 const PER_BYTE: u64 = 64;
 /// Upper bound of the estimate for each byte of text. A short text needs no estimate.
 const MOST_PER_BYTE: u64 = 256;
 
-/// What a document is parsed into.
+/// The types that a document is parsed into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParsedAs {
-    /// `serde_json::Value`, or a type of the caller's.
+    /// `serde_json::Value`, or a type that the caller defines.
     Values,
     /// A type of this crate: lists of numbers and texts, and known keys.
     Lists,
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     fn estimate(text: &str) -> u64 {
-        // Padded, since the text of a short document is not counted.
+        // The text is padded, because no estimate is made for a short text.
         let padded = format!("{text}{}", " ".repeat(100));
         excess(padded.as_bytes(), ParsedAs::Values, 0).map_or(0, |_| {
             (0..100_000).find(|limit| excess(padded.as_bytes(), ParsedAs::Values, *limit).is_none()).unwrap()

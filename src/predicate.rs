@@ -2,8 +2,8 @@
 
 use crate::error::Result;
 
-/// The return type of a predicate for `filter`: `bool`, or `Result<bool>` if it reads something that may be
-/// damaged.
+/// The return type of a predicate for `filter`: `bool`, or `Result<bool>` if the predicate reads a field that
+/// may be damaged.
 ///
 /// A predicate that can only return `bool` would have to return `false` for a damaged field, and the sample
 /// would be dropped silently. An `Err` is instead reported as the error of the sample, with its shard and

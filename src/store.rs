@@ -16,8 +16,8 @@
 //! Cloud clients read their settings from environment variables with the names that `object_store` uses:
 //! `GOOGLE_…`, `AWS_…` and `AZURE_…`, and `STORAGE_EMULATOR_HOST` for an emulator of Google Cloud Storage.
 //! Public buckets are read without credentials if `GOOGLE_SKIP_SIGNATURE`, `AWS_SKIP_SIGNATURE` or
-//! `AZURE_SKIP_SIGNATURE` is `true`. For a bucket whose requester pays, set `AWS_REQUEST_PAYER=requester` or
-//! `GOOGLE_USER_PROJECT` (the project that is billed).
+//! `AZURE_SKIP_SIGNATURE` is `true`. If the requester pays for a bucket's requests, set
+//! `AWS_REQUEST_PAYER=requester` or `GOOGLE_USER_PROJECT` (the project that is billed).
 //!
 //! An object is read in bounded ranges of one pinned version, and the length of each range is checked: the
 //! result is the object as it was at one moment, or an error. Error messages contain neither passwords nor

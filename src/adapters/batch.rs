@@ -8,7 +8,8 @@ use std::ops::Deref;
 /// The items of one training step on one rank. It dereferences to a slice.
 ///
 /// A batch may be padded to its full size, so that every batch has the same shape. Only the first
-/// [`valid`](Batch::valid) items of a padded batch are real; the others are clones of the last real item.
+/// [`valid`](Batch::valid) items of a padded batch are real; the remaining items are clones of the last real
+/// item.
 ///
 /// ```
 /// use shardstream::adapters::IteratorExt;
@@ -35,7 +36,7 @@ impl<T> Batch<T> {
         pad_to(&mut self.items, size, clone, None);
     }
 
-    /// The same items as the batch of this step.
+    /// Sets the batch's step, and keeps its items.
     pub(crate) fn at(self, step: Step) -> Self {
         Batch { step, ..self }
     }
@@ -46,13 +47,13 @@ impl<T> Batch<T> {
         self.step.bucket
     }
 
-    /// The state of the job after this batch. None for a batch that no [loader](crate::Loader) made.
+    /// The state of the job after this batch; `None` if the batch is not from a [loader](crate::Loader).
     #[must_use]
     pub fn state(&self) -> Option<&State> {
         self.step.state.as_ref()
     }
 
-    /// Number of real items. Less than the length only if the batch is padded.
+    /// Number of real items. It is less than the length only if the batch is padded.
     #[must_use]
     pub fn valid(&self) -> usize {
         self.step.valid
@@ -145,8 +146,8 @@ impl<'a, T> IntoIterator for &'a Batch<T> {
 macro_rules! unzip {
     ($($type:ident),+) => {
         impl<$($type),+> Batch<($($type,)+)> {
-            /// The columns of a batch of tuples, including the padding. A batch of `(1, 'a')` and `(2, 'b')`
-            /// becomes `(vec![1, 2], vec!['a', 'b'])`.
+            /// Converts a batch of tuples to a tuple of lists, including the padding. A batch of `(1, 'a')`
+            /// and `(2, 'b')` becomes `(vec![1, 2], vec!['a', 'b'])`.
             #[must_use]
             pub fn unzip(self) -> ($(Vec<$type>,)+) {
                 self.items.into_iter().collect()
@@ -162,7 +163,8 @@ unzip!(A, B, C, D);
 unzip!(A, B, C, D, E);
 unzip!(A, B, C, D, E, F);
 
-/// Largest number of items for which memory is reserved at once. The size of a batch may be any number.
+/// Largest number of items for which memory is reserved in advance. The caller may set any batch size,
+/// however large.
 const MAX_RESERVED: usize = 1024;
 
 /// Reserves room for a batch of `size` items, if `items` is empty.
@@ -173,7 +175,7 @@ pub(crate) fn reserve<T>(items: &mut Vec<T>, size: usize) {
 }
 
 /// Pads `items` to `size` with clones of the last item, or of `spare` if there are no items. Returns false if
-/// padding was needed and there was nothing to clone.
+/// padding is needed but there is no item to clone.
 pub(crate) fn pad_to<T>(items: &mut Vec<T>, size: usize, clone: fn(&T) -> T, spare: Option<&T>) -> bool {
     if !items.is_empty() && items.len() >= size {
         return true;

@@ -22,7 +22,7 @@ pub struct Batched<T> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Partial {
-    /// It is returned with fewer items.
+    /// The last row or group is returned with fewer items.
     #[default]
     Keep,
     /// It is dropped.
@@ -48,7 +48,7 @@ impl<T> Batched<T> {
         Some(Ok(self.take()))
     }
 
-    /// Makes a batch of the collected items, and pads it with [`LastBatch::Pad`].
+    /// Makes a batch of the collected items, and pads the batch if the option is [`LastBatch::Pad`].
     fn take(&mut self) -> Batch<T> {
         let items = std::mem::take(&mut self.items);
         let mut step = Step::of(items.len());
@@ -93,8 +93,8 @@ impl<S, T> Pipeline<Staged<S, Batched<T>>, Batch<T>> {
     /// Gives each batch one of a few [shapes](Buckets), such as a length of sequences or a height and width
     /// of pictures. `size` returns the size of an item. [`Batch::bucket`] is the number of the batch's shape.
     ///
-    /// This is an option of [`batch`](Pipeline::batch). The batches are the same as those of a loader with
-    /// one logical stream and the pipeline's [seed](Pipeline::seed).
+    /// This is an option of [`batch`](Pipeline::batch). A loader with one logical stream and the pipeline's
+    /// [seed](Pipeline::seed) has the same batches.
     /// [`LoaderBuilder::buckets`](crate::loader::LoaderBuilder::buckets) describes which shape a batch has,
     /// and when a batch has fewer items.
     ///
@@ -177,7 +177,7 @@ impl<T> Stage<T> for Batched<T> {
             let waiting = self.items.len().saturating_add(shaped.waiting());
             return (0, upstream.1.and_then(|most| most.checked_add(waiting)));
         }
-        // If every item is an error, there are most outputs; if no item is an error, fewest.
+        // The number of outputs is largest if every item is an error, and smallest if no item is an error.
         let (waiting, size) = (self.items.len(), self.size.max(1));
         let least = waiting.saturating_add(upstream.0);
         let least = match self.last {

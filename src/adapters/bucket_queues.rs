@@ -17,14 +17,14 @@ pub(crate) struct Measured<T> {
 /// The content of a sequence number: an item or a gap.
 #[derive(Debug)]
 pub(crate) struct Taken<T> {
-    /// None for a gap: all waiting items are larger than the shape.
+    /// `None` for a gap, which occurs if all waiting items are larger than the shape.
     pub(crate) item: Option<T>,
-    /// The number of tokens or pixels of the item, and the number that the shape has room for.
+    /// Number of tokens or pixels of the item, and number of tokens or pixels that fit into the shape.
     pub(crate) fill: (u64, u64),
 }
 
-/// The items of one stream that wait for a sequence number of their shape. The owner of the queues tells the
-/// shape of each sequence number, which gets the oldest item of that shape.
+/// The items of one stream that wait for a sequence number of their shape. For each sequence number, the
+/// caller names a shape and gets the oldest item of that shape.
 #[derive(Debug)]
 pub(crate) struct BucketQueues<T> {
     plan: Arc<BucketPlan>,
@@ -34,9 +34,9 @@ pub(crate) struct BucketQueues<T> {
     waiting: usize,
     /// Number of pushed items.
     pushed: u64,
-    /// Whether no more items come.
+    /// Whether the last item has been pushed.
     draining: bool,
-    /// After a restore, number of items that are pushed again.
+    /// After a restore, the number of items that are pushed again.
     to_replay: u64,
     /// After a restore, the number of the first item of each queue.
     fronts: Vec<u64>,
@@ -77,16 +77,16 @@ impl<T> BucketQueues<T> {
         }
     }
 
-    /// Counts an item that fits into no shape.
+    /// Counts an item as pushed, but does not queue it, because it fits into no shape.
     pub(crate) fn pass_over(&mut self) {
         self.pushed += 1;
     }
 
-    /// Takes the item for the next sequence number, which has this shape. Without a shape, takes any item.
-    /// Returns none if more items must be pushed first.
+    /// Takes an item of this shape for the next sequence number. If `shape` is `None`, takes an item of any
+    /// shape. Returns `None` if more items must be pushed first.
     pub(crate) fn take(&mut self, shape: Option<usize>) -> Option<Taken<T>> {
-        // After a restore, no item is taken before all saved items are queued again. Otherwise `save` could
-        // not tell the front of each queue.
+        // After a restore, no item is taken before all saved items are queued again. Otherwise `save` would
+        // not know the front of each queue.
         if self.pushed < self.to_replay && self.waiting < self.plan.look_ahead && !self.draining {
             return None;
         }
@@ -104,7 +104,7 @@ impl<T> BucketQueues<T> {
         is_stuck.then_some(Taken { item: None, fill: (0, room) })
     }
 
-    /// The queue to take an item from, for a sequence number of this shape.
+    /// The queue from which a sequence number of this shape gets its item.
     fn queue_for(&self, shape: usize) -> Option<usize> {
         let waits = |bucket: &usize| self.queues.get(*bucket).is_some_and(|queue| !queue.is_empty());
         if waits(&shape) {
@@ -115,7 +115,7 @@ impl<T> BucketQueues<T> {
         smaller.find(|bucket| waits(bucket)).copied()
     }
 
-    /// Says that no more items come.
+    /// Records that the last item has been pushed.
     pub(crate) fn drain(&mut self) {
         self.draining = true;
     }

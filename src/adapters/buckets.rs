@@ -4,7 +4,7 @@ use crate::{Error, Result};
 use smallvec::SmallVec;
 use std::fmt;
 
-/// Default of the largest number of items of a stream that wait.
+/// Default of [`Buckets::look_ahead`].
 const LOOK_AHEAD: usize = 256;
 
 /// Extra share of items that [`Buckets::count`] gives to larger shapes, so that no queue of items for a large
@@ -77,7 +77,7 @@ impl<const N: usize> Buckets<N> {
 
     /// Sets the relative number of steps of each shape. The shares should match the data, with somewhat
     /// larger shares for large shapes: small items fit into larger shapes, but large items do not fit into
-    /// smaller ones. [`count`](Buckets::count) computes the shares from sizes of items. Default: all equal.
+    /// smaller shapes. [`count`](Buckets::count) computes the shares from sizes of items. Default: all equal.
     ///
     /// ```
     /// use shardstream::adapters::Buckets;
@@ -99,7 +99,8 @@ impl<const N: usize> Buckets<N> {
                 counts[bucket] += 1.0;
             }
         }
-        // Give each shape its margin, the largest first, at the cost of the largest shape that fits into it.
+        // Add a margin to the count of each shape, beginning with the largest shape. The margin is subtracted
+        // from the count of another shape: the largest of the shapes that fit into the first one.
         let mut order: Vec<usize> = (0..self.shapes.len()).collect();
         order.sort_by_key(|bucket| std::cmp::Reverse(self.volume(*bucket)));
         for at in 0..order.len() {
@@ -139,8 +140,8 @@ impl<const N: usize> Buckets<N> {
         Buckets { batches: Some(sizes.into_iter().collect()), ..self }
     }
 
-    /// Sets the [sizes of batches](Buckets::batches) to the number of items of each shape that fit into
-    /// `budget` tokens or pixels, and at least 1.
+    /// Sets the [size of the batches](Buckets::batches) of each shape: the number of items of this shape that
+    /// fit into `budget` tokens or pixels, but at least 1.
     pub fn budget(self, budget: usize) -> Self {
         let sizes = (0..self.shapes.len()).map(|bucket| {
             let volume = usize::try_from(self.volume(bucket)).unwrap_or(usize::MAX);
@@ -149,10 +150,11 @@ impl<const N: usize> Buckets<N> {
         Buckets { batches: Some(sizes.collect()), ..self }
     }
 
-    /// Sets the largest number of items of a stream that wait for a batch of their shape. If that many items
-    /// wait and none has the shape of the current step, a smaller item is padded; if no smaller item waits,
-    /// the sequence number is a gap. Default: 256. Waiting items are held in memory, in each stream of the
-    /// rank, and no memory budget includes them: set a smaller number for large items.
+    /// Sets the largest number of items in each stream that wait for a batch of their shape. If this number
+    /// of items wait and none of them has the shape of the current step, a smaller item is padded to that
+    /// shape. If no smaller item waits, the sequence number is a gap. Default: 256. Waiting items are held in
+    /// memory, in each stream of the rank, and no memory budget includes them: set a smaller number for large
+    /// items.
     pub fn look_ahead(self, items: usize) -> Self {
         Buckets { look_ahead: items, ..self }
     }

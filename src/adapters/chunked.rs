@@ -5,7 +5,7 @@ use crate::Result;
 use std::fmt;
 
 /// The stage of [`chunked`](super::Pipeline::chunked). It is a [`Pack`] with [`Fit::Contiguous`] that adds a
-/// separator after each document and returns only the tokens of rows.
+/// separator after each document and returns only the tokens of each row.
 pub struct Chunked<T> {
     rows: Pack<T>,
     separator: Option<T>,

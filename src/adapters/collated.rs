@@ -7,9 +7,10 @@ use crate::{ErrorKind, Result, Sample};
 /// The stage of [`collate`](Pipeline::collate).
 #[derive(Debug)]
 struct Collated {
-    /// The columns of each shape of batches.
+    /// The columns for each shape of batch.
     columns: Vec<Columns>,
-    /// The collator of each shape, which reuses the memory of tensors; none before the shape's first batch.
+    /// For each shape, the collator, which reuses the memory of tensors; `None` before the first batch of
+    /// that shape.
     collators: Vec<Option<Collator>>,
     seed: u64,
 }
@@ -20,9 +21,9 @@ impl<S> Pipeline<S, Batch<Sample>> {
     ///
     /// If a sample cannot be written, its whole batch is an error, and the samples of the batch are lost. (A
     /// [`Loader`](crate::loader::LoaderBuilder::collate) replaces only that sample.) Random transforms draw
-    /// the same numbers as in a loader whose dataset has the pipeline's [seed](Pipeline::seed). Outputs that
-    /// [`flat_map`](Pipeline::flat_map) makes of one sample all draw the same numbers. The memory of dropped
-    /// batches is reused.
+    /// the same numbers as in a loader whose dataset has the pipeline's [seed](Pipeline::seed). All outputs
+    /// that [`flat_map`](Pipeline::flat_map) makes from one sample draw the same numbers. The memory of
+    /// dropped batches is reused.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -66,7 +67,8 @@ impl Collated {
             );
             return Err(ErrorKind::Config(what).into());
         };
-        // A smaller batch, such as the last one, uses part of a buffer. A larger one needs a new collator.
+        // A smaller batch, such as the last batch, uses a part of a buffer. A larger batch needs a new
+        // collator.
         let collator = match collator {
             Some(collator) if collator.rows() >= batch.len() => collator,
             too_small => {

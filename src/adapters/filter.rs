@@ -1,4 +1,5 @@
-//! `filter`: keeps the items for which a predicate is true. An error of the predicate replaces its item.
+//! `filter`: keeps the items for which a predicate is true. If the predicate fails for an item, its error
+//! replaces the item.
 
 use super::Stage;
 use crate::Result;

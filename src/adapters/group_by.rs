@@ -28,8 +28,8 @@ const MAX_WAITING: usize = 1000;
 /// ```
 ///
 /// In a loader, use [`LoaderBuilder::group_by`](crate::loader::LoaderBuilder::group_by). Each logical stream
-/// has its own stage, so the items of a group come from one stream. A restore reads again from the oldest
-/// waiting item on.
+/// has its own stage, so the items of a group come from one stream. After a restore, reading begins at the
+/// item that was the oldest waiting item.
 #[must_use = "a stage does nothing until it is driven"]
 pub struct GroupBy<T, K, F> {
     size: usize,
@@ -52,7 +52,7 @@ pub struct GroupBy<T, K, F> {
     pushed: u64,
     /// After a restore, the number of items that are pushed again.
     replayed: u64,
-    /// After a restore, the numbers of those items that were waiting.
+    /// After a restore, the numbers of the items that were waiting when the state was saved.
     replayed_waiting: BTreeSet<u64>,
 }
 
@@ -112,7 +112,7 @@ where
     }
 
     /// Ends a group also when the next item has another key. This is for items of a group that are adjacent,
-    /// such as the pieces of one video in a shard. Do not shuffle such items before.
+    /// such as the pieces of one video in a shard. Do not shuffle such items before they are grouped.
     ///
     /// ```
     /// use shardstream::adapters::{GroupBy, IteratorExt};
@@ -126,7 +126,8 @@ where
         GroupBy { adjacent: true, ..self }
     }
 
-    /// Removes a group and returns it. Returns none if the group is not full and such groups are dropped.
+    /// Removes a group and returns it. Returns `None` if the group is not full and the option is
+    /// [`Partial::Drop`].
     fn take(&mut self, key: &K) -> Option<Vec<T>> {
         let group = self.groups.remove(key)?;
         for (number, _) in &group {

@@ -14,7 +14,7 @@ use crate::plan::StreamLengths;
 /// [`mask`]: crate::adapters::Batch::mask
 /// [refused]: crate::loader::LoaderBuilder::uneven_steps
 ///
-/// *With an index* means that the lengths of all streams are known: all datasets have an index, none is
+/// *With an index* means that the lengths of all streams are known: all datasets have an index, no dataset is
 /// resampled, and no stage changes the number of items. *Refused* applies only to epochs of several ranks: a
 /// single rank has no other ranks to wait for.
 ///
@@ -29,8 +29,8 @@ use crate::plan::StreamLengths;
 /// (`Drop` and `Repeat` need one in the stream, `Pad` one in the epoch), the run ends with
 /// [`ErrorKind::NoShards`](crate::ErrorKind::NoShards).
 ///
-/// If a batch fails while it is made, it is made again of the samples after it, so the number of steps does
-/// not change.
+/// If a batch fails while it is made, the batch is made again from the samples that follow, so the number of
+/// steps does not change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LastBatch {
@@ -40,17 +40,17 @@ pub enum LastBatch {
     /// The last batches are left out, so every batch is full.
     Drop,
     /// The last batches are padded with clones of their last item. A batch without items is padded with
-    /// clones of the first item of the epoch that can be made, which is searched for among the first 4096
-    /// samples. If batches have several shapes and no such item fits, tensors are padded with zeros, and
-    /// lists stay empty.
+    /// clones of the epoch's first item that can be made. The loader searches for this item among the first
+    /// 4096 samples. If batches have several shapes and no item with the batch's shape is found, tensors are
+    /// padded with zeros, and lists stay empty.
     Pad,
     /// The last batches are filled with the first items of the epoch.
     Repeat,
 }
 
 impl LastBatch {
-    /// Number of steps from sequence number `from` on, with `batch` sequence numbers per step. None if ranks
-    /// may have different numbers of batches.
+    /// Number of steps from sequence number `from` on, with `batch` sequence numbers per step. `None` if
+    /// ranks may have different numbers of batches.
     pub(crate) fn equal_steps(self, lengths: &StreamLengths, batch: u64, from: u64) -> Option<u64> {
         match self {
             LastBatch::Keep => None,

@@ -1,5 +1,5 @@
-//! The methods of `Pipeline` that append stages. Names, arguments and results are the same as those of
-//! `LoaderBuilder`.
+//! The methods of `Pipeline` that append stages. They have the same names, arguments and results as the
+//! methods of `LoaderBuilder`.
 
 use super::{
     Background, Batch, Batched, Chunked, FilterMap, Filtered, FlatMap, FromFields, GroupBy, IntoStream, Map,
@@ -52,8 +52,8 @@ impl<S, T> Pipeline<S, T> {
     }
 
     /// Maps each batch to another batch or another type, for example to mix its pictures, or to convert it
-    /// for a framework. The same as [`map`](Pipeline::map); the name is that of the method of a
-    /// [`Loader`](crate::loader::LoaderBuilder::map_batch).
+    /// for a framework. It does the same as [`map`](Pipeline::map), under the name of the [loader's
+    /// method](crate::loader::LoaderBuilder::map_batch).
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -126,8 +126,8 @@ impl<S, T> Pipeline<S, T> {
     /// Shuffles items in a buffer of `size` items. A size of 0 or 1 keeps their order.
     ///
     /// The order depends only on the [seed](Pipeline::seed) and the number of items. For a dataset with one
-    /// logical stream, the order is the same as that of a [`Loader`](crate::Loader), which has one buffer for
-    /// each stream. An error is returned as soon as it occurs, before the items in the buffer. See
+    /// logical stream, the order is the same as in a [`Loader`](crate::Loader), which has one buffer for each
+    /// stream. An error is returned as soon as it occurs, before the items in the buffer. See
     /// [`initial`](Pipeline::initial) to return the first items sooner.
     ///
     /// Shuffle samples before they are converted to other items. The buffer [compacts](Sample::compact)
@@ -211,8 +211,8 @@ impl<S, T> Pipeline<S, T> {
         self.then(Sliced::new(range))
     }
 
-    /// Cuts a source, usually an endless one, into epochs: returns an epoch of the next `length` items. An
-    /// epoch is shorter if the source ends. Errors are returned in addition and not counted.
+    /// Cuts a source, which is usually endless, into epochs: returns an epoch of the next `length` items. An
+    /// epoch is shorter if the source ends. Errors are returned in addition to these items.
     ///
     /// If an epoch is dropped before its end, the next epoch continues after the last returned item, and has
     /// its full length. An epoch is a stream only if the source is `Unpin`: use `Box::pin` for other sources.
@@ -306,7 +306,8 @@ impl<S> Pipeline<S, Sample> {
         self.stage("rename_only", || Rename::new(names).only())
     }
 
-    /// Converts each sample to a tuple of its fields, with the types of the tuple.
+    /// Converts each sample to a tuple of fields. Each field is converted to the type at its position in the
+    /// tuple.
     ///
     /// `names` has one name for each type. A name may have alternatives separated by semicolons: the first
     /// field that the sample has is used. Two names may choose the same field. If a sample lacks the field,
@@ -333,7 +334,7 @@ impl<S> Pipeline<S, Sample> {
 /// Stages on documents of tokens.
 impl<S, N> Pipeline<S, Vec<N>> {
     /// Concatenates documents of tokens and cuts the result into rows of `length` tokens. If `separator` is
-    /// not none, it is added after each document.
+    /// not `None`, it is added after each document.
     ///
     /// If the last tokens do not fill a row, they are dropped: see [`partial`](Pipeline::partial).
     ///
@@ -446,7 +447,7 @@ impl<T> Pipeline<Background<T>, T> {
         self.source_mut().start();
     }
 
-    /// The same items as a stream, for any executor.
+    /// Returns the same items as a stream, for any executor.
     ///
     /// ```
     /// use futures::{TryStreamExt as _, executor::block_on};

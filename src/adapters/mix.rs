@@ -72,9 +72,9 @@ enum MixOrder {
 /// The order of a mix by weights.
 struct WeightedOrder {
     order: DatasetOrder,
-    /// Number of items so far.
+    /// Number of items that have been returned.
     index: u64,
-    /// The numbers, in the order, of the sources that have not ended.
+    /// The sources that have not ended, by their numbers in `order`.
     running: Vec<usize>,
 }
 
@@ -143,8 +143,8 @@ impl MixOrder {
 }
 
 impl<S> Mix<S> {
-    /// A mix in the order of a mix of datasets, until all sources have ended, and the stage that reports bad
-    /// weights.
+    /// Returns a mix with the order of a mix of datasets, and the stage that reports bad weights. The mix
+    /// ends when all sources have ended.
     pub(super) fn of_pipelines(sources: Vec<(S, u32)>, seed: u64, stream: u64) -> (Self, CheckedMix) {
         let (sources, weights): (Vec<S>, Vec<u32>) = sources.into_iter().unzip();
         match MixOrder::by_weights(&weights, seed, stream as usize) {
@@ -181,7 +181,7 @@ impl<S> Mix<S> {
     }
 
     /// Called with the item or the end that source `at` returned. Returns the item. If the source has ended,
-    /// the caller may ask another one.
+    /// the caller may ask another source.
     fn received<T>(&mut self, at: usize, item: Option<T>) -> Option<T> {
         self.current = None;
         if item.is_some() {

@@ -1,9 +1,9 @@
 //! Adapters on iterators and streams: the stages between samples and batches.
 //!
 //! [`Pipeline`] is an iterator or a stream of [`Result`](crate::Result)s with stages as methods. The methods
-//! have the same names, arguments and results as those of a [`LoaderBuilder`](crate::loader::LoaderBuilder).
-//! Each stage is a [`Stage`], a state machine. Iterators and streams drive the same state machine, so their
-//! results are the same.
+//! have the same names, arguments and results as the methods of a
+//! [`LoaderBuilder`](crate::loader::LoaderBuilder). Each stage is a [`Stage`], a state machine. Iterators and
+//! streams drive the same state machine, so their results are the same.
 //!
 //! | stage | what it does |
 //! |---|---|

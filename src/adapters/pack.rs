@@ -12,14 +12,14 @@ const LOOK_AHEAD: usize = 1000;
 /// A [`Stage`] that packs documents of tokens into rows of a fixed length, with little padding.
 ///
 /// The stage collects [`look_ahead`](Pack::look_ahead) documents, packs them, and then collects the next
-/// ones. It places documents from the longest to the shortest, each as a whole into a row with enough room;
-/// [`Fit`] chooses the row. Documents within a row keep their order, and rows are in the order of their first
-/// documents. A document that is longer than a row is cut into pieces; an empty document is left out.
+/// documents. It places documents from the longest to the shortest, each as a whole into a row with enough
+/// room; [`Fit`] chooses the row. Documents within a row keep their order, and rows are in the order of their
+/// first documents. A document that is longer than a row is cut into pieces; an empty document is left out.
 /// [`Fit::Contiguous`] works differently: it needs no look-ahead and cuts documents wherever a row ends.
 ///
 /// [`PackedRow::len`] is the number of tokens of a row. Documents with a median of 400 tokens (log-normal,
-/// deviation 1) fill more than 99 % of rows of 2048 tokens. The [report](crate::loader::Report::fill) of a
-/// loader has the fraction that is filled.
+/// deviation 1) fill more than 99 % of rows of 2048 tokens. A loader [reports](crate::loader::Report::fill)
+/// the fraction of its rows that is filled.
 ///
 /// ```
 /// use shardstream::adapters::{IteratorExt, Pack};
@@ -34,8 +34,8 @@ const LOOK_AHEAD: usize = 1000;
 /// ```
 ///
 /// In a loader, use [`LoaderBuilder::pack`](crate::loader::LoaderBuilder::pack). Each logical stream has its
-/// own stage. A restore reads the documents that were packed together again; with `Contiguous`, only the
-/// document in which the last row ended.
+/// own stage. A restore reads again all documents that were packed together; with `Contiguous`, it reads
+/// again only the document in which the last row ended.
 #[derive(Debug, Clone)]
 #[must_use = "a stage does nothing until it is driven"]
 pub struct Pack<N> {
@@ -44,21 +44,21 @@ pub struct Pack<N> {
     fit: Fit,
     /// The waiting documents, each with its number in the input.
     documents: VecDeque<(u64, vec::IntoIter<N>)>,
-    /// Number of tokens of the first waiting document that are in earlier rows.
+    /// Number of the first waiting document's tokens that are already in earlier rows.
     used: u64,
-    /// After a restore, `used` for the first document that is pushed.
+    /// After a restore, the value of `used` for the first document that is pushed.
     resumed: u64,
     /// Number of waiting tokens.
     waiting: usize,
     /// Number of pushed documents.
     pushed: u64,
-    /// Number of documents pushed before the ones that are packed together.
+    /// Number of documents that were pushed before the documents that are packed together.
     first: u64,
     /// Packed rows that have not been returned.
     ready: VecDeque<PackedRow<N>>,
-    /// Number of returned rows that were packed together with those in `ready`.
+    /// Number of returned rows that were packed together with the rows in `ready`.
     returned: u64,
-    /// After a restore, `returned` for the documents that are packed next.
+    /// After a restore, the value of `returned` for the documents that are packed next.
     returned_before: u64,
 }
 
@@ -142,7 +142,7 @@ impl<N> Pack<N> {
         }
     }
 
-    /// Adds a document to the waiting ones.
+    /// Adds a document to the waiting documents.
     fn wait(&mut self, document: Vec<N>) {
         if !document.is_empty() {
             self.waiting += document.len();
@@ -351,7 +351,7 @@ impl<N> PackedRow<N> {
     }
 
     /// For each of `length` tokens, the number of its document in the row, from 1; padding has 0. A model can
-    /// use it to limit attention to tokens of one document.
+    /// use these numbers to limit attention to tokens of one document.
     #[must_use]
     pub fn segments(&self, length: usize) -> Vec<u32> {
         let numbered = (1u32..).zip(&self.lengths);

@@ -48,9 +48,9 @@ pin_project! {
     /// # Methods of `Iterator`
     ///
     /// `map`, `filter`, `filter_map` and `flat_map` of a pipeline take functions of the item, not of the
-    /// `Result`. They hide the methods of [`Iterator`] and of `futures` with the same names: call
-    /// [`results`](Pipeline::results) first to use those. All other methods of [`Iterator`] and of `futures`
-    /// can be used as usual.
+    /// `Result`. They hide the methods of [`Iterator`] and of `futures` with the same names: to use the
+    /// hidden methods, call [`results`](Pipeline::results) first. All other methods of [`Iterator`] and of
+    /// `futures` can be used as usual.
     ///
     /// # Errors
     ///
@@ -83,9 +83,10 @@ impl<S, T> Pipeline<S, T> {
         Pipeline { source, seed: ShuffleSeed::default(), weight: 1, items: PhantomData }
     }
 
-    /// Sets the seed of [`shuffle`](Pipeline::shuffle). The random numbers are those of the shuffle buffer of
-    /// a [`Loader`](crate::Loader) whose dataset has this seed, in this epoch and logical stream. Default: 0,
-    /// 0, 0; for a pipeline from a [`Dataset`](crate::Dataset), the dataset's seed, the epoch and the stream.
+    /// Sets the seed of [`shuffle`](Pipeline::shuffle). The random numbers are the same as in the shuffle
+    /// buffer of a [`Loader`](crate::Loader) whose dataset has this seed, in this epoch and logical stream.
+    /// Default: 0, 0, 0; for a pipeline from a [`Dataset`](crate::Dataset), the dataset's seed, the epoch and
+    /// the stream.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -110,7 +111,7 @@ impl<S, T> Pipeline<S, T> {
         self.seed.seed
     }
 
-    /// The random numbers of the next shuffle. Each shuffle of a pipeline has different ones.
+    /// The random numbers of the next shuffle. Each shuffle of a pipeline has different random numbers.
     pub(super) fn next_rng(&mut self) -> Rng {
         let ShuffleSeed { dataset, seed, epoch, stream, number } = self.seed;
         self.seed.number += 1;
@@ -118,8 +119,8 @@ impl<S, T> Pipeline<S, T> {
         Rng::of_dataset(dataset, Purpose::Shuffle, seed, epoch, stream)
     }
 
-    /// Sets this pipeline's relative weight in a [mix](Pipeline::mix): mixed with a pipeline of weight 1, a
-    /// pipeline of weight 3 gives three of four items. Default: 1.
+    /// Sets this pipeline's relative weight in a [mix](Pipeline::mix). In a mix of a pipeline of weight 3 and
+    /// a pipeline of weight 1, three of four items are from the first pipeline. Default: 1.
     pub fn weight(self, weight: u32) -> Self {
         Pipeline { weight, ..self }
     }
@@ -163,10 +164,11 @@ impl<S, T> Pipeline<S, T> {
 impl Pipeline<(), ()> {
     /// Mixes pipelines item by item. Each pipeline has its own stages and [weight](Pipeline::weight).
     ///
-    /// The order is that of one stream of [`Loader::mix`](crate::Loader::mix) with the [seed](Pipeline::seed)
-    /// of the first pipeline. It is made in windows: a window has as many items as the sum of the weights,
-    /// and exactly `weight` items from each pipeline. When a pipeline has ended, others take its turns, until
-    /// all have ended. Unlike in a loader, an error is counted as an item.
+    /// The order is the same as in one stream of [`Loader::mix`](crate::Loader::mix) with the
+    /// [seed](Pipeline::seed) of the first pipeline. It is made in windows: a window has as many items as the
+    /// sum of the weights, and exactly `weight` items from each pipeline. When a pipeline has ended, the
+    /// other pipelines take its turns, until all pipelines have ended. Unlike in a loader, an error is
+    /// counted as an item.
     ///
     /// All pipelines must have the same type. Otherwise, box their sources: `let web = web.results()` returns
     /// the source of a pipeline, and `(Box::new(web) as Box<dyn Iterator<Item = _>>).pipeline()` makes a
@@ -264,10 +266,10 @@ pub trait IteratorExt: Iterator + Sized {
 
 impl<I: Iterator> IteratorExt for I {}
 
-/// Makes a [`Pipeline`] from any stream of [`Result`]s. The pipeline has the same results as one from an
-/// iterator.
+/// Makes a [`Pipeline`] from any stream of [`Result`]s. The pipeline has the same results as a pipeline from
+/// an iterator.
 ///
-/// `futures::StreamExt` has the same name but no method in common. To use both, import this trait with
+/// `futures::StreamExt` has the same name but no method in common. To use both traits, import this trait with
 /// `use shardstream::adapters::StreamExt as _`.
 ///
 /// ```

@@ -16,7 +16,7 @@ pub(super) struct ShapedItems<T> {
     queues: BucketQueues<T>,
     shapes: Shapes,
     measure: Measure<T>,
-    /// Number of items and gaps so far.
+    /// Number of sequence numbers that have been filled, with items or gaps.
     next_number: u64,
 }
 
@@ -58,7 +58,7 @@ impl<T> ShapedItems<T> {
         }
     }
 
-    /// Says that no more items come.
+    /// Records that the last item has been pushed.
     pub(super) fn drain(&mut self) {
         self.queues.drain();
     }

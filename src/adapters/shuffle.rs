@@ -8,13 +8,14 @@ use std::fmt;
 
 /// The stage of [`shuffle`](super::Pipeline::shuffle): a buffer from which items are drawn at random.
 ///
-/// The buffer is first filled up to its size. From then on, each added item replaces a random one, which is
-/// returned. At the end, the remaining items are returned in random order. The order depends only on the
-/// random numbers and the number of items, never on time or on the sizes of items.
+/// The buffer is first filled up to its size. From then on, each added item replaces a random item of the
+/// buffer, and the replaced item is returned. At the end, the remaining items are returned in random order.
+/// The order depends only on the random numbers and the number of items, never on time or on the sizes of
+/// items.
 pub struct Shuffle<T> {
     size: usize,
-    /// An item is drawn when the buffer has at least this many items. It is `initial` at first, and grows up
-    /// to `size`.
+    /// An item is drawn when the buffer has at least this number of items. The number is `initial` at first,
+    /// and grows up to `size`.
     target: usize,
     /// Prepares an item for the buffer, and returns its size in bytes.
     admit: fn(&mut T) -> usize,
@@ -27,8 +28,8 @@ pub struct Shuffle<T> {
 }
 
 impl<T: 'static> Shuffle<T> {
-    /// A buffer for items of any type. It compacts samples and counts their bytes; other items are unchanged
-    /// and not counted.
+    /// A buffer for items of any type. The buffer compacts samples and counts their bytes. Other items are
+    /// unchanged, and their bytes are not counted.
     pub(super) fn of_any(size: usize, rng: Rng) -> Self {
         Self::new(size, rng, |item| {
             let Some(sample) = (item as &mut dyn Any).downcast_mut::<Sample>() else { return 0 };
@@ -87,8 +88,8 @@ pub(crate) struct ReplayedBuffer {
 }
 
 /// Computes the content of a buffer of `size` items after `taken` draws, without the items themselves.
-/// `length` is the total number of items, if their end had been reached by then. Returns none if that many
-/// items cannot have been drawn.
+/// `length` is the total number of items, if the end of the items had been reached after these draws. Returns
+/// `None` if `taken` items cannot have been drawn.
 pub(crate) fn replay(size: usize, mut rng: Rng, taken: u64, length: Option<u64>) -> Option<ReplayedBuffer> {
     let (mut held, mut inputs) = (Vec::new(), 0);
     for _ in 0..taken {
@@ -110,7 +111,7 @@ impl<S, T> Pipeline<Staged<S, Shuffle<T>>, T> {
     ///
     /// So the first item is returned sooner, but the first items are shuffled less. By default, the buffer is
     /// filled first. (Python's webdataset starts at 100 items.) A `count` of 0 means 1; a `count` above the
-    /// size of the buffer means that size.
+    /// size of the buffer means the size of the buffer.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -247,8 +248,8 @@ mod tests {
         assert_eq!(sample.get("bin").unwrap().as_bytes().unwrap().len(), 10);
     }
 
-    /// Each item of the first buffer is the first output equally often. The mean displacement is about the
-    /// size of the buffer.
+    /// Each item that is in the buffer first is equally often the first output. The mean displacement is
+    /// about the size of the buffer.
     #[test]
     fn outputs_are_uniform_and_items_move_far() {
         let (count, size, rounds) = (40, 10, 2000);
@@ -276,7 +277,7 @@ mod tests {
             let shuffled = (0..count).map(Ok).pipeline().seed(seed, 0, 0).shuffle(size);
             let whole: Vec<u64> = shuffled.results().map(Result::unwrap).collect();
             let taken = taken.index(count as usize + 1) as u64;
-            // The buffer knows the end of the items once too few are left to fill it again.
+            // The buffer knows that the items have ended once too few items are left to fill it again.
             let ended = taken > 0 && taken + size.max(1) as u64 > count + 1;
             let replayed = replay(size, rng(), taken, ended.then_some(count)).unwrap();
             let ReplayedBuffer { held, inputs, rng } = replayed;
@@ -293,7 +294,8 @@ mod tests {
                 || oks(0..count).into_iter().pipeline().seed(seed, 0, 0).shuffle(size).initial(initial);
             let mut out: Vec<i32> = source().results().map(Result::unwrap).collect();
             for (at, &n) in out.iter().enumerate() {
-                // An item can be early by less than the buffer's size, and late by any number.
+                // An item can be returned early by fewer positions than the buffer's size, and late by any
+                // number of positions.
                 prop_assert!((n as usize) < at + size.max(1), "item {n} at {at}");
             }
             prop_assert_eq!(show(source()), show(source()));

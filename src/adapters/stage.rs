@@ -47,51 +47,53 @@ pub trait Stage<In> {
     /// Takes an item, and returns at most one output.
     fn push(&mut self, item: In) -> Option<Result<Self::Out>>;
 
-    /// Returns an output that needs no further item. It is called repeatedly before every
-    /// [`push`](Stage::push), until it returns none.
+    /// Returns an output that needs no further item. The function is called repeatedly before every
+    /// [`push`](Stage::push), until it returns `None`.
     fn pull(&mut self) -> Option<Result<Self::Out>> {
         None
     }
 
-    /// Returns an output that is left after the last item. It is called repeatedly until it returns none.
+    /// Returns an output that is left after the last item. The function is called repeatedly until it returns
+    /// `None`.
     fn drain(&mut self) -> Option<Result<Self::Out>> {
         None
     }
 
     /// Whether the stage is in the same state as before its first item, and so remembers no inputs.
     ///
-    /// A [loader](crate::loader::LoaderBuilder::stage) calls it before each input of a stage that does not
-    /// [save](Stage::save) its state. A restore pushes all inputs again since the stage was last fresh. If a
-    /// stage is never fresh after its first input, a restore pushes all inputs of the pass again.
+    /// A [loader](crate::loader::LoaderBuilder::stage) calls this function before each input of a stage that
+    /// does not [save](Stage::save) its state. A restore pushes again all inputs from the point at which the
+    /// stage was last fresh. If a stage is never fresh after its first input, a restore pushes all inputs of
+    /// the pass again.
     fn is_fresh(&self) -> bool {
         false
     }
 
     /// The state of the stage, which a [loader](crate::loader::LoaderBuilder::stage) saves to restore it: how
-    /// many of its last inputs it still needs, and some numbers. Default: none; a restore then runs the stage
-    /// again from the last input before which it was [fresh](Stage::is_fresh).
+    /// many of its last inputs the stage still needs, and some numbers. Default: `None`. A restore then runs
+    /// the stage again from the last input before which the stage was [fresh](Stage::is_fresh).
     ///
-    /// A stage must return a state always or never. The function is called once for each batch, and before
-    /// the first input.
+    /// A stage must either always return a state or always return `None`. The function is called once for
+    /// each batch, and before the first input.
     fn save(&self) -> Option<SavedStage> {
         None
     }
 
-    /// Restores a state that [`save`](Stage::save) returned. It is called before the first
+    /// Restores a state that [`save`](Stage::save) returned. The function is called before the first
     /// [`push`](Stage::push). Then the last [`inputs`](SavedStage::inputs) inputs are pushed again. The stage
-    /// must not return outputs and errors again that it had returned before the state was saved, and must
-    /// return nothing before the last of these inputs is pushed.
+    /// must not return again the outputs and errors that it had returned before the state was saved, and it
+    /// must return no output before the last of these inputs is pushed.
     ///
     /// # Errors
     /// [`ErrorKind::State`](crate::ErrorKind::State) for a state that `save` cannot have returned. An error
-    /// of this kind ends a loader's run, whichever function of the stage returns it.
+    /// of this kind ends a loader's run, also if another function of the stage returns it.
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
         let _ = saved;
         Ok(())
     }
 
-    /// How full an output is: its number of tokens or pixels, and the number that it has room for. The
-    /// [report](crate::loader::Report::fill) of a loader has the sums.
+    /// How full an output is: its number of tokens or pixels, and the number of tokens or pixels for which it
+    /// has room. The [report](crate::loader::Report::fill) of a loader has the sums over all outputs.
     fn fill(&self, item: &Self::Out) -> Option<(u64, u64)> {
         let _ = item;
         None
@@ -102,29 +104,30 @@ pub trait Stage<In> {
         false
     }
 
-    /// Checks the options. It is called once, before the first item is asked for.
+    /// Checks the options. The function is called once, before the first item is asked for.
     ///
     /// # Errors
-    /// An error for invalid options. It is returned as the first and only item.
+    /// An error for invalid options. The pipeline returns this error as its first and only item.
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// The least and the greatest number of remaining outputs, given those numbers for the remaining inputs.
-    /// An error that passes the stage is counted as an input and as an output.
+    /// The minimum and the maximum number of remaining outputs. `upstream` has the minimum and the maximum
+    /// number of remaining inputs. An error that passes the stage is counted as an input and as an output.
     fn size_hint(&self, upstream: (usize, Option<usize>)) -> (usize, Option<usize>) {
         let _ = upstream;
         (0, None)
     }
 }
 
-/// The saved state of a stage: how many of its last inputs it needs again, and some numbers.
+/// The saved state of a stage: how many of its last inputs the stage needs again, and some numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct SavedStage {
-    /// Number of last inputs that the stage needs again, back to the oldest input that it still holds.
+    /// Number of last inputs that the stage needs again: all inputs from the oldest input that the stage
+    /// still holds.
     pub inputs: u64,
-    /// Other numbers that the stage needs, such as which of these inputs were already returned. Save only a
-    /// few: every state of the job contains them.
+    /// Other numbers that the stage needs, for example to know which of these inputs it has already returned.
+    /// Save only a few numbers, because every state of the job contains them.
     pub numbers: Vec<u64>,
 }
 
@@ -145,8 +148,9 @@ pin_project! {
     /// A source followed by a [stage](Stage): an [`Iterator`] if the source is an iterator, a [`Stream`] if
     /// it is a stream.
     ///
-    /// It is lazy and fused. Errors of the source are returned when they occur, and the iteration continues
-    /// after them.
+    /// A `Staged` is lazy: it does not read the source before the first output is asked for. It is fused:
+    /// after its end, it always returns `None`. Errors of the source are returned when they occur, and the
+    /// iteration continues after an error.
     #[derive(Debug)]
     #[must_use = "adapters are lazy: they do nothing unless they are iterated over or polled"]
     pub struct Staged<S, C> {
@@ -170,7 +174,7 @@ enum StagePhase {
     New,
     /// The source has not ended.
     Open,
-    /// The source has ended or is no longer needed; the stage may have outputs left.
+    /// The source has ended or is no longer needed, but the stage may have outputs left.
     Draining,
     /// All outputs have been returned.
     Ended,
@@ -200,7 +204,7 @@ impl<S, C> Staged<S, C> {
 }
 
 impl<C> StageMachine<C> {
-    /// The next output or the end. Pending if an item of the source is needed first.
+    /// The next output or the end. Returns `Pending` if an item of the source is needed first.
     fn output<T>(&mut self) -> Poll<Option<Result<C::Out>>>
     where
         C: Stage<T>,

@@ -1,5 +1,5 @@
-//! Sources for tests, and a macro that checks that an adapter has the same results on iterators and on
-//! streams.
+//! Sources for tests, and a macro that checks that an adapter returns the same results for an iterator and
+//! for a stream.
 
 use crate::{Error, Result};
 use futures::Stream;

@@ -9,8 +9,8 @@ use std::cell::Cell;
 type Samples = std::vec::IntoIter<Result<Sample>>;
 type Numbers = std::vec::IntoIter<Result<i32>>;
 
-/// No method may be ambiguous if both traits and those of `futures` are in scope, not even on a
-/// [`Background`].
+/// If both traits of this module and the traits of `futures` are in scope, no method may be ambiguous, not
+/// even on a [`Background`].
 #[test]
 fn all_traits_can_be_imported_together() {
     use futures::{StreamExt as _, TryStreamExt as _};
@@ -108,7 +108,7 @@ fn adapters_ask_for_one_item_only_when_they_are_asked() {
 
 #[test]
 fn adapters_return_none_forever_after_the_end() {
-    // This source returns items again after its end.
+    // This source returns more items after it has returned `None`.
     let mut turn = 0;
     let source = std::iter::from_fn(|| {
         turn += 1;
@@ -156,7 +156,7 @@ proptest! {
     }
 }
 
-/// Checks the size hint before every item and after the last one.
+/// Checks the size hint before every item and after the last item.
 fn check_size_hints<I: Iterator>(make: impl Fn() -> I) -> std::result::Result<(), TestCaseError> {
     let mut left = make().count();
     let mut items = make();

@@ -12,13 +12,14 @@ use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
 
-/// A function that decodes bytes to a value. The second argument is the largest size of the value in bytes.
+/// A function that decodes bytes to a value. The second argument is the maximum size of the value in bytes.
 type Decode = dyn Fn(&Bytes, usize) -> Result<Value, BoxError> + Send + Sync;
 
 /// Decodes the fields of samples by their extensions.
 ///
-/// The [module](crate::codec) documentation has a table of extensions. The longest known extension of a field
-/// wins: `seg.png` before `png`. A decoder that is set later replaces an earlier one for the same extension.
+/// The [module](crate::codec) documentation has a table of extensions. If a field's name ends in several
+/// known extensions, the longest of them is used: `seg.png` before `png`. A decoder that is set later
+/// replaces an earlier decoder for the same extension.
 ///
 /// ```
 /// use shardstream::codec::Decoder;
@@ -42,7 +43,7 @@ pub struct Decoder {
     max_size: usize,
 }
 
-/// The error of a decoder if the bytes are a pickle.
+/// The error that a decoder returns for a pickle.
 #[derive(Debug, thiserror::Error)]
 #[error("a Python pickle")]
 struct IsPickle;
@@ -79,8 +80,8 @@ impl Decoder {
 
     /// Sets `decode` as the decoder for these extensions, which are separated by spaces or semicolons.
     ///
-    /// A field with `.gz` after the extension is decompressed first, unless a decoder is set for the
-    /// extension with `.gz`.
+    /// If a field's name ends in the extension and `.gz`, the field is decompressed first, unless a decoder
+    /// is set for the extension with `.gz`.
     #[must_use]
     pub fn with(
         self,
@@ -97,7 +98,7 @@ impl Decoder {
         self
     }
 
-    /// Also decodes images, to this mode. The content of an image tells its format.
+    /// Also decodes images, to this mode. The format of an image is detected from its content.
     #[cfg(feature = "image")]
     #[must_use]
     pub fn images(self, mode: ImageMode) -> Self {
@@ -106,7 +107,7 @@ impl Decoder {
         })
     }
 
-    /// Also decodes sound, to [`Audio`] values. The content of a sound tells its format.
+    /// Also decodes sound, to [`Audio`] values. The format of a sound is detected from its content.
     ///
     /// ```
     /// use shardstream::audio::Audio;
@@ -129,8 +130,8 @@ impl Decoder {
         })
     }
 
-    /// Reads the numbers `NaN`, `Infinity` and `-Infinity` in JSON as null. Python's `json` writes them.
-    /// Default: they are an error, as they are not JSON.
+    /// Reads the numbers `NaN`, `Infinity` and `-Infinity` in JSON as null. Python's `json` writes these
+    /// numbers. By default, they are an error, because they are not valid JSON.
     ///
     /// ```
     /// use shardstream::codec::Decoder;
@@ -149,8 +150,8 @@ impl Decoder {
         self.set(JSON, scalar::read_lenient_json)
     }
 
-    /// Decodes only these fields and leaves all others raw. The names are full names: `only(&["png"])` leaves
-    /// `seg.png` raw.
+    /// Decodes only these fields and leaves all other fields raw. The names are full names: `only(&["png"])`
+    /// leaves `seg.png` raw.
     #[must_use]
     pub fn only(mut self, fields: &[&str]) -> Self {
         self.only = Some(fields.iter().map(|field| (*field).to_owned()).collect());

@@ -108,7 +108,7 @@ impl Encoder {
     ///
     /// # Errors
     /// [`ErrorKind::Encode`] if the value's type does not fit the extension, or if the value cannot be
-    /// encoded. The errors of [`check`](Encoder::check).
+    /// encoded; also the errors of [`check`](Encoder::check).
     pub fn encode(&self, field: &str, value: &Value) -> Result<Bytes> {
         self.check()?;
         if let Value::Bytes(bytes) = value {

@@ -17,7 +17,7 @@ pub(super) fn is_gzip(bytes: &[u8]) -> bool {
 }
 
 /// Decompresses all members of a gzip file, up to `limit` bytes. Zeros after a member are skipped as padding,
-/// the same as by the program `gzip`.
+/// as the program `gzip` does.
 pub(super) fn decompress(bytes: &[u8], limit: usize) -> Result<Bytes, BoxError> {
     let mut out = Vec::new();
     let mut rest = bytes;
@@ -42,7 +42,8 @@ pub(super) fn decompress(bytes: &[u8], limit: usize) -> Result<Bytes, BoxError> 
     }
 }
 
-/// Compresses bytes. The result is the same every time: the header has neither name nor time.
+/// Compresses bytes. The same bytes always give the same result, because the header has neither a name nor a
+/// time.
 pub(super) fn compress(bytes: &[u8]) -> Result<Bytes, BoxError> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(bytes)?;
@@ -83,7 +84,7 @@ mod tests {
         for at in (0..one.len()).filter(|at| !(3..10).contains(at)) {
             let mut damaged = one.to_vec();
             damaged[at] ^= 0x10;
-            // There may be unused bits between the last code and the checksum.
+            // Between the last code and the checksum there may be unused bits, whose value does not matter.
             assert!(decompress(&damaged, 100).map_or(true, |content| content == "one"), "{at}");
         }
     }

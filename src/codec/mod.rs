@@ -1,8 +1,8 @@
 //! Decoding and encoding of fields by their extension.
 //!
 //! A [`Decoder`] turns the raw fields of a sample into values, an [`Encoder`] turns values into raw fields.
-//! The last part of a field's name tells its type: `seg.png` is an image like `png`. The extensions are those
-//! of Python's `webdataset`:
+//! The last part of a field's name determines its type: `seg.png` is an image like `png`. The extensions are
+//! the same as in Python's `webdataset`:
 //!
 //! | extension | value |
 //! |---|---|

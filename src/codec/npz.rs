@@ -33,7 +33,8 @@ pub(crate) enum NpzError {
 pub(super) fn read(file: &[u8], limit: usize) -> Result<BTreeMap<String, Array>, NpzError> {
     let mut archive = ZipArchive::new(Cursor::new(file))?;
     // Names and sizes are stored twice, in the directory and before each member, without a checksum.
-    // Comparing them also detects repeated names: the directory lists only the last member of such a name.
+    // Comparing the two also detects repeated names: the directory lists only the last member with a repeated
+    // name.
     archive.validate_header_consistency()?;
     let mut arrays = BTreeMap::new();
     let mut left = limit;
@@ -54,7 +55,7 @@ pub(super) fn read(file: &[u8], limit: usize) -> Result<BTreeMap<String, Array>,
     Ok(arrays)
 }
 
-/// Writes a compressed archive. The same arrays make the same bytes.
+/// Writes a compressed archive. The same arrays give the same bytes.
 pub(super) fn write(arrays: &BTreeMap<String, Array>) -> Result<Bytes, NpzError> {
     let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
     for (name, array) in arrays {
@@ -99,7 +100,8 @@ mod tests {
         }
     }
 
-    /// An archive of members with these `names`, whose directory has the names `listed` instead.
+    /// An archive whose members have these `names`. The directory of the archive has the names `listed`
+    /// instead.
     fn renamed(names: [&str; 2], listed: [&str; 2]) -> Vec<u8> {
         let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
         for name in names {

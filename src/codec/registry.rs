@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Functions by extension. The longest extension that a field name ends in wins: `seg.png` before `png`.
+/// Functions by extension. If a field name ends in several of the extensions, the longest of them is used:
+/// `seg.png` before `png`.
 pub(super) struct Registry<F: ?Sized> {
     functions: BTreeMap<String, Arc<F>>,
     /// The error of the first call that named no extension.
@@ -31,7 +32,7 @@ impl<F: ?Sized> Registry<F> {
         }
     }
 
-    /// Splits the extensions given to `option`. Records an error if there are none.
+    /// Splits the extensions that were passed to `option`. Records an error if there is no extension.
     fn named(&mut self, option: &str, extensions: &str) -> Vec<String> {
         let named: Vec<String> = split(extensions).collect();
         if named.is_empty() {
@@ -65,14 +66,14 @@ impl<F: ?Sized> Registry<F> {
     }
 }
 
-// Not derived, because that would require `F: Clone`.
+// This is not derived, because a derived implementation would require `F: Clone`.
 impl<F: ?Sized> Clone for Registry<F> {
     fn clone(&self) -> Self {
         Registry { functions: self.functions.clone(), bad: self.bad.clone() }
     }
 }
 
-/// The extension inside `.gz`, such as `seg.txt` of `seg.txt.gz`.
+/// The extension before `.gz`, such as `seg.txt` in `seg.txt.gz`.
 pub(super) fn inside_gz(field: &str) -> Option<&str> {
     let (inner, last) = field.rsplit_once('.')?;
     last.eq_ignore_ascii_case("gz").then_some(inner)

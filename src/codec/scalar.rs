@@ -21,12 +21,12 @@ pub(super) fn read_json(bytes: &Bytes, max_size: usize) -> Result<Value, BoxErro
     Ok(Value::Json(json::parse(bytes)?))
 }
 
-/// Reads a document like [`read_json`], with `NaN`, `Infinity` and `-Infinity` as null.
+/// Reads a document like [`read_json`], but reads `NaN`, `Infinity` and `-Infinity` as null.
 pub(super) fn read_lenient_json(bytes: &Bytes, max_size: usize) -> Result<Value, BoxError> {
     json::check_memory(bytes, max_size as u64)?;
     match json::parse(bytes) {
         Ok(json) => Ok(Value::Json(json)),
-        // If the document is wrong in other ways too, return the error of the unchanged document.
+        // If the document has other faults too, return the error of the unchanged document.
         Err(error) => Ok(Value::Json(json::parse(&without_nan(bytes)).map_err(|_| error)?)),
     }
 }
@@ -38,7 +38,7 @@ pub(super) fn write_text(value: &Value) -> Result<Bytes, BoxError> {
     }
 }
 
-/// Writes a whole number. A text is accepted if it is a whole number.
+/// Writes a whole number. A text that spells a whole number is accepted.
 pub(super) fn write_int(value: &Value) -> Result<Bytes, BoxError> {
     match value {
         Value::Int(int) => Ok(int.to_string().into()),
@@ -68,7 +68,7 @@ pub(super) fn refuse(found: &Value, wanted: &str) -> BoxError {
     format!("the field's extension is for {wanted}, but the value is {}", found.type_name()).into()
 }
 
-/// Number of characters of a text that an error shows.
+/// Maximum number of characters of a text that an error shows.
 const EXCERPT: usize = 40;
 
 /// Describes a field's content in an error: the beginning of a text, or the length of other bytes.

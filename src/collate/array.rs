@@ -10,13 +10,13 @@ use crate::sample::array::MAX_AXES;
 use crate::sample::{ArrayError, DType, Sample};
 
 /// A column of arrays that all have the same type and shape. The numbers of the field are copied into the
-/// slot.
+/// sample's slot.
 ///
 /// By default, the field is an npy file or a decoded [`Array`](crate::Array). Numbers are not converted: an
 /// array of another type or shape is an error, [`ArrayError::Mismatch`], which names both.
 ///
-/// Reading raw bytes or an npy file in C order and little-endian allocates no memory. Other npy files are
-/// converted in new memory. Reading a safetensors file allocates memory for its header.
+/// Reading raw bytes, or an npy file in C order with little-endian numbers, allocates no memory. Other npy
+/// files are converted in new memory. Reading a safetensors file allocates memory for its header.
 ///
 /// ```
 /// use shardstream::codec::{Array, DType};

@@ -18,8 +18,9 @@ pub enum Cut {
     Start,
     /// The middle.
     Center,
-    /// A part whose first frame is drawn at random, uniform over all possible ones. The random number depends
-    /// on the seed, the epoch, the sample and the name of the column (see [`Columns`](super::Columns)).
+    /// A part whose first frame is drawn at random, uniformly from all possible frames. The random number
+    /// depends on the seed, the epoch, the sample and the name of the column (see
+    /// [`Columns`](super::Columns)).
     Random,
 }
 
@@ -27,8 +28,8 @@ pub enum Cut {
 /// is converted to the same sample rate and number of channels, and cut or padded to the same length.
 ///
 /// The column makes two tensors: the sound, `float32[samples, channels, frames]`, and, with the suffix
-/// `.lengths`, the number of frames that are not padding, `int32[samples]`. Padding frames are zeros. The
-/// whole file is decoded, so that damage is an error. Only the part that is kept is resampled (see
+/// `.lengths`, the number of each sound's frames that are not padding, `int32[samples]`. Padding frames are
+/// zeros. The whole file is decoded, so that damage is an error. Only the part that is kept is resampled (see
 /// [`AudioResampler`]).
 ///
 /// ```
@@ -58,7 +59,7 @@ pub struct AudioColumn {
     resamplers: Arc<Mutex<Resamplers>>,
 }
 
-/// Resamplers with the sample rates that they convert from, the newest last.
+/// Resamplers, each with the sample rate that it converts from; the newest is last.
 type Resamplers = Vec<(u32, Arc<AudioResampler>)>;
 
 /// The number of resamplers that a column keeps.
@@ -66,7 +67,7 @@ const MAX_RATES: usize = 8;
 
 impl AudioColumn {
     /// Reads `field`, which may be several alternatives separated by semicolons. `rate` is the number of
-    /// frames per second of the column's sound, `frames` their number.
+    /// frames per second, and `frames` the number of frames, of each sound in the column.
     #[must_use]
     pub fn new(field: &str, rate: u32, frames: usize) -> Self {
         let (field, resamplers) = (field.into(), Arc::default());
@@ -168,7 +169,7 @@ impl Column for AudioColumn {
             resampler.resample(sound.channel(channel), start, part);
             padding.fill(0.0);
         }
-        // `check` made sure that the number of frames fits an `i32`.
+        // `check` made sure that the number of frames fits into an `i32`.
         length.numbers::<i32>()?.fill(kept as i32);
         Ok(())
     }

@@ -30,7 +30,7 @@ impl TensorBatch {
         TensorBatch { names, tensors, rows, step: Step::of(valid) }
     }
 
-    /// The same tensors as the batch of this step.
+    /// Sets the batch's step, and keeps its tensors.
     pub(crate) fn at(self, step: Step) -> Self {
         TensorBatch { step, ..self }
     }
@@ -42,7 +42,7 @@ impl TensorBatch {
         self.step.bucket
     }
 
-    /// The number of rows, which is the length of the first axis of all tensors of a fixed shape.
+    /// The number of rows. It is the length of the first axis of every tensor of a fixed shape.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows
@@ -54,7 +54,8 @@ impl TensorBatch {
         self.rows == 0
     }
 
-    /// The number of rows that are samples. Less than [`len`](TensorBatch::len) only if the batch is padded.
+    /// The number of rows that are samples. It is less than [`len`](TensorBatch::len) only if the batch is
+    /// padded.
     #[must_use]
     pub fn valid(&self) -> usize {
         self.step.valid
@@ -121,8 +122,9 @@ impl TensorBatch {
         }
     }
 
-    /// The numbers of each sample in a ragged tensor, such as one of a [`Ragged`](super::Ragged) column. If
-    /// the rows of the tensor have several numbers, a sample's slice has the numbers of all of its rows.
+    /// The numbers of each sample in a ragged tensor, such as the tensor of a [`Ragged`](super::Ragged)
+    /// column. If the rows of the tensor have several numbers, a sample's slice has the numbers of all of its
+    /// rows.
     ///
     /// # Errors
     /// [`ErrorKind::MissingTensor`] if the batch lacks the tensor or its offsets; [`ErrorKind::Array`] if the
@@ -142,11 +144,12 @@ impl TensorBatch {
             .map(move |ends| numbers.get(position(&ends[0])..position(&ends[1])).unwrap_or_default()))
     }
 
-    /// The text of each sample in a ragged tensor of bytes, such as one of a [`Text`](super::Text) column.
+    /// The text of each sample in a ragged tensor of bytes, such as the tensor of a [`Text`](super::Text)
+    /// column.
     ///
     /// # Errors
-    /// The errors of [`pieces`](TensorBatch::pieces). [`ErrorKind::Decode`] if a text is not UTF-8, which is
-    /// impossible for a `Text` column.
+    /// The errors of [`pieces`](TensorBatch::pieces), and [`ErrorKind::Decode`] if a text is not UTF-8. The
+    /// texts of a `Text` column are always UTF-8.
     pub fn strings(&self, name: &str) -> Result<impl ExactSizeIterator<Item = &str>> {
         for piece in self.pieces::<u8>(name)? {
             std::str::from_utf8(piece).map_err(|error| Error::decode(name, error))?;

@@ -123,8 +123,8 @@ impl Boxes {
         self
     }
 
-    /// Drops a box if less than this fraction of its area is visible. 0.3 keeps boxes of which at least 30 %
-    /// are in the picture. Default: 0.
+    /// Drops a box if less than this fraction of its area is visible. With 0.3, a box is kept if at least 30
+    /// % of its area is in the picture. Default: 0.
     #[must_use]
     pub fn min_visible(mut self, share: f64) -> Self {
         self.min_visible = share;
@@ -141,7 +141,7 @@ impl Boxes {
 
     /// Makes tensors of a fixed shape: `.boxes`, `float32[samples, max, 4]`; `.labels`,
     /// `int64[samples, max]`; and `.boxes.present`, `bool[samples, max]`, which is true for boxes and false
-    /// for padding. Padding is zeros. A sample with more boxes is an error, unless
+    /// for padding. Padding boxes are zeros. A sample with more boxes is an error, unless
     /// [`truncate`](Boxes::truncate) is called.
     #[must_use]
     pub fn fixed(mut self, max: usize) -> Self {
@@ -272,7 +272,7 @@ impl Boxes {
         }
     }
 
-    /// The numbers for the batch of a box's visible part; `None` if the box is dropped.
+    /// The numbers of the box's visible part, as the batch stores them; `None` if the box is dropped.
     fn visible(&self, corners: Corners, geometry: &Geometry) -> Option<[f32; 4]> {
         let visible = geometry.visible(corners)?;
         // Round to `f32` before the checks: the rounded box may have no area.

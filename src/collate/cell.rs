@@ -1,4 +1,4 @@
-//! `Output` describes a tensor of a column, `Cell` is the memory of one sample in it.
+//! `Output` describes a tensor of a column. `Cell` is the memory of one sample in such a tensor.
 
 use crate::error::{ErrorKind, Result};
 use crate::sample::array::byte_len;
@@ -7,7 +7,7 @@ use crate::tensor::TensorPool;
 use bytemuck::{CheckedBitPattern, NoUninit};
 use bytes::{Bytes, BytesMut};
 
-/// A tensor of a batch, described for one sample.
+/// The description of a tensor of a batch: the type and the shape of one sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Output {
@@ -40,7 +40,7 @@ impl Output {
         Output { suffix: "", dtype, shape: Shape::Fixed(shape.into()) }
     }
 
-    /// An output without a suffix, with any number of numbers per sample.
+    /// An output without a suffix, with any quantity of numbers per sample.
     #[must_use]
     pub fn ragged(dtype: DType) -> Self {
         Output::ragged_rows(dtype, [])
@@ -133,8 +133,8 @@ impl Cell {
         }
     }
 
-    /// The bytes of a slot, aligned for the type of number; empty if the output is ragged. At first they have
-    /// the content of an earlier batch, so all of them must be written.
+    /// The bytes of a slot, aligned for the type of number; empty if the output is ragged. At first the bytes
+    /// have the content of an earlier batch, so all bytes must be written.
     pub fn bytes(&mut self) -> &mut [u8] {
         match &mut self.content {
             CellContent::Slot(slot) => slot,
@@ -142,8 +142,8 @@ impl Cell {
         }
     }
 
-    /// The numbers of a slot; empty if the output is ragged. At first they have the content of an earlier
-    /// batch, so all of them must be written.
+    /// The numbers of a slot; empty if the output is ragged. At first the numbers have the content of an
+    /// earlier batch, so all numbers must be written.
     ///
     /// # Errors
     /// [`ErrorKind::Array`] if the output has another type.
@@ -153,7 +153,7 @@ impl Cell {
             return Err(other.into());
         }
         if self.dtype == DType::Bool {
-            // The content of an earlier batch may have bytes that are not valid as `bool`.
+            // The content of an earlier batch may have bytes that are not valid values of `bool`.
             self.bytes().fill(0);
         }
         bytemuck::checked::try_cast_slice_mut(self.bytes()).map_err(|_| other.into())

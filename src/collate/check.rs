@@ -15,7 +15,7 @@ pub(super) fn in_column(name: &str, error: &Error) -> Error {
     }
 }
 
-/// The error for a column that gets another number of cells than it has outputs.
+/// The error for a column that was called with a number of cells that is not its number of outputs.
 pub(super) fn wrong_cells() -> Error {
     config_error("a column was called with another number of cells than it has outputs")
 }

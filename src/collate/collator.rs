@@ -1,4 +1,4 @@
-//! `Collator`: writes samples into slots, and joins slots to the tensors of batches.
+//! `Collator`: writes samples into slots, and joins the slots into the tensors of batches.
 
 use super::batch::TensorBatch;
 use super::cell::{Cell, CellContent, Output, Shape};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The slots of a sample in a batch, one for each tensor of a fixed shape.
 pub(crate) type RowSlots = SmallVec<[BytesMut; INLINE]>;
 
-/// The slots of a sample with at most this many tensors are stored without an allocation.
+/// If a batch has at most this number of tensors, the list of a sample's slots needs no allocation.
 pub(super) const INLINE: usize = 4;
 
 /// A sample that was written into its slots of a future batch. Its content can be read only after it is part
@@ -25,7 +25,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Takes the slot of an output out; none if the output is ragged.
+    /// Removes and returns the slot of an output; `None` if the output is ragged.
     fn take_slot(&mut self, output: usize) -> Option<BytesMut> {
         match self.contents.get_mut(output) {
             Some(CellContent::Slot(slot)) => Some(std::mem::take(slot)),
@@ -121,7 +121,7 @@ impl Collator {
     pub(crate) fn check(&self) -> Result<()> {
         self.0.columns.check()?;
         let size = self.row_size().checked_mul(self.0.rows);
-        // Try an allocation here: one that fails later would abort the process.
+        // Try an allocation here: an allocation that fails later would abort the process.
         let fits = |size| Vec::<u8>::new().try_reserve_exact(size).is_ok();
         if !size.is_some_and(|size| TensorPool::is_possible(size) && fits(size)) {
             let (rows, size) = (self.0.rows, self.row_size());
@@ -136,7 +136,8 @@ impl Collator {
         self.0.rows
     }
 
-    /// Makes a batch of samples on this thread. The first `valid` samples are real, the others padding.
+    /// Makes a batch of samples on this thread. The first `valid` samples are real; the remaining samples are
+    /// padding.
     pub(crate) fn collate(&self, samples: &[Sample], valid: usize, seed: u64) -> Result<TensorBatch> {
         let mut allocator = self.slots();
         let row = |sample: &Sample| self.row(sample, seed, allocator.next_row());
@@ -212,7 +213,7 @@ impl Collator {
         Row { contents: self.0.columns.outputs.iter().map(blank).collect() }
     }
 
-    /// Makes a batch of rows. The first `valid` rows are samples, the others padding.
+    /// Makes a batch of rows. The first `valid` rows are samples; the remaining rows are padding.
     pub(crate) fn batch(&self, mut rows: Vec<Row>, valid: usize) -> Result<TensorBatch> {
         let count = rows.len();
         let mut tensors = Vec::with_capacity(self.0.names.len());
@@ -252,7 +253,7 @@ impl Collator {
     }
 }
 
-/// Joins the slots of a tensor to one buffer. Nothing is copied if each slot begins where the previous one
+/// Joins the slots of a tensor into one buffer. Nothing is copied if each slot begins where the previous one
 /// ends.
 fn joined(mut slots: impl Iterator<Item = BytesMut>, pool: &TensorPool) -> BytesMut {
     // The buffer of a tensor without rows must be aligned too.
@@ -264,10 +265,10 @@ fn joined(mut slots: impl Iterator<Item = BytesMut>, pool: &TensorPool) -> Bytes
         copy
     };
     while let Some(slot) = slots.next() {
-        // `unsplit` is called only for adjacent slots of one buffer. Others it would copy to memory that is
-        // not aligned.
+        // `unsplit` is called only for adjacent slots of one buffer. It would copy slots that are not
+        // adjacent to memory that is not aligned.
         if whole.as_ptr().addr() + whole.len() != slot.as_ptr().addr() || whole.capacity() != whole.len() {
-            // The slot is not adjacent: the sample between failed, or this slot is padding.
+            // The slot is not adjacent: the sample of the slot in between failed, or this slot is padding.
             return copied(&mut [whole, slot].into_iter().chain(slots));
         }
         whole.unsplit(slot);

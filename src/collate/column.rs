@@ -1,4 +1,4 @@
-//! `Column` writes a sample into one or more tensors; `Columns` are those of a batch.
+//! `Column` writes a sample into one or more tensors; `Columns` are all columns of a batch.
 
 use super::cell::{Cell, Output, Shape};
 use super::check::{config_error, in_column};
@@ -51,8 +51,8 @@ pub trait Column: Send + Sync {
     }
 
     /// Writes a sample into its cells, one for each output. Draw random numbers from
-    /// [`sample.rng(seed)`](Sample::rng): each column gets another `seed`, so columns draw unrelated numbers
-    /// (see [`Columns`]).
+    /// [`sample.rng(seed)`](Sample::rng): each column gets a different `seed`, so columns draw unrelated
+    /// numbers (see [`Columns`]).
     ///
     /// # Errors
     /// Any reason why the sample cannot be used. A loader then uses the next sample of the stream instead.
@@ -68,20 +68,21 @@ pub trait Column: Send + Sync {
         Ok(())
     }
 
-    /// The name of another column, whose random numbers this column draws too, so that both augment samples
-    /// alike: see `ImageColumn::same_as`. Default: none; the column draws numbers of its own.
+    /// The name of another column whose random numbers this column draws too, so that both columns augment
+    /// samples in the same way: see `ImageColumn::same_as`. Default: `None`, so the column draws numbers of
+    /// its own.
     fn follows(&self) -> Option<&str> {
         None
     }
 
-    /// Whether the column is one of pictures. The first picture column gets the seed of the [`Columns`]
+    /// Whether the column makes pictures. The first picture column gets the seed of the [`Columns`]
     /// unchanged. Default: false.
     fn is_picture(&self) -> bool {
         false
     }
 
-    /// The suffixes of the tensors that [`finish`](Column::finish) makes. `None`, the default, if a batch has
-    /// the tensors of [`outputs`](Column::outputs). Each call must return the same suffixes.
+    /// The suffixes of the tensors that [`finish`](Column::finish) makes. The default, `None`, means that a
+    /// batch has the tensors of [`outputs`](Column::outputs). Each call must return the same suffixes.
     fn finished(&self) -> Option<Vec<&'static str>> {
         None
     }
@@ -89,7 +90,7 @@ pub trait Column: Send + Sync {
     /// Converts the tensors that samples were written to into the tensors of the batch. Called only if
     /// [`finished`](Column::finished) is not `None`. `tensors` are in the order of
     /// [`outputs`](Column::outputs); a ragged tensor is followed by its offsets. The first `valid` samples
-    /// are real, the others padding.
+    /// are real; the remaining samples are padding.
     ///
     /// # Errors
     /// Any reason why the batch cannot be used. A loader treats it as a failure of all samples of the batch:
@@ -118,8 +119,8 @@ pub(super) struct NamedColumn {
 /// sample. So two columns that crop the same picture at random give two different views of it. The first
 /// picture column draws from [`sample.rng(seed)`](Sample::rng), every other column from
 /// [`sample.rng_named(seed, name)`](Sample::rng_named). Boxes and masks belong to their picture's column and
-/// need no random numbers. `ImageColumn::same_as` makes a column draw the numbers of another one, for example
-/// to crop a depth image like its picture.
+/// need no random numbers. `ImageColumn::same_as` makes a column draw the numbers of another column, for
+/// example to crop a depth image like its picture.
 #[derive(Clone, Default)]
 pub struct Columns {
     pub(super) columns: Vec<NamedColumn>,
@@ -188,8 +189,8 @@ impl Columns {
         names
     }
 
-    /// For each column, the salt that makes its seed differ from that of other columns. 0 for the first
-    /// picture column and those that follow it.
+    /// For each column, the salt that makes its seed differ from the seeds of other columns. It is 0 for the
+    /// first picture column and for the columns that follow that column.
     pub(super) fn salts(&self) -> Vec<u64> {
         let leads = |named: &&NamedColumn| named.column.is_picture() && named.column.follows().is_none();
         let first = self.columns.iter().find(leads);
@@ -216,7 +217,7 @@ impl Columns {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) with the name of the column whose options are invalid,
-    /// or of the tensor that two columns make or that does not fit into memory.
+    /// of the tensor that two columns make, or of the tensor that does not fit into memory.
     pub fn check(&self) -> Result<()> {
         let config = |what: String| Err(config_error(what));
         for NamedColumn { name, column, .. } in &self.columns {

@@ -16,8 +16,8 @@ use std::ops::Range;
 /// borders. The weight of a picture's own label is the fraction of its area that is kept. Pictures may have
 /// any number type. Labels and padding rows are treated as by [`Mixup`](super::Mixup).
 ///
-/// To apply either `Mixup` or `CutMix` to each batch, choose with a seed that neither of them uses: with
-/// `batch.rng(1).below(2)`, if they have the seeds 2 and 3.
+/// To apply either `Mixup` or `CutMix` to each batch, choose with a seed that neither transform uses: with
+/// `batch.rng(1).below(2)`, if the transforms have the seeds 2 and 3.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -128,7 +128,8 @@ mod tests {
     #[test]
     fn both_layouts_get_the_same_box() {
         let (height, width, channels) = (7, 9, 3);
-        // The thousands of a value tell its picture, the rest its position in the picture.
+        // The thousands of a value are the number of its picture, and the rest is its position in the
+        // picture.
         let number = move |sample: &Sample, c: usize, y: usize, x: usize| {
             (sample.key().len() * 1000 + (c * height + y) * width + x) as f32
         };
@@ -180,8 +181,8 @@ mod tests {
             let (xs, ys) = draw(&mut rng, 1.0, 224, 224);
             area += (xs.len() * ys.len()) as f64 / (224.0 * 224.0);
         }
-        // The mean over a uniform side s² = 1 - λ of (s - s²/4)², the expected part of a box within the
-        // picture.
+        // The mean of (s - s²/4)², the expected part of a box within the picture, where s² = 1 - λ is
+        // uniform.
         let wanted: f64 = (0..1000)
             .map(|i| (f64::from(i) + 0.5) / 1000.0)
             .map(|l| l.sqrt() - l / 4.0)

@@ -20,7 +20,7 @@ pub(super) struct Field {
 /// The form in which a field has its numbers.
 #[derive(Debug, Clone)]
 pub(super) enum Form {
-    /// An npy file or a JSON list. The first bytes tell which.
+    /// An npy file or a JSON list. The first bytes of the field determine which of the two it is.
     Any,
     /// Little-endian numbers without a header.
     Raw(DType),
@@ -50,9 +50,9 @@ pub(super) struct FieldArray<'a> {
 /// The bytes of an array.
 #[derive(Debug)]
 pub(super) enum ArrayData<'a> {
-    /// A part of the field's bytes, and all of the field's bytes.
+    /// A part of the field's bytes, followed by all bytes of the field.
     Part(&'a [u8], &'a Bytes),
-    /// Converted bytes, in memory of their own.
+    /// Converted bytes, in newly allocated memory.
     Own(Bytes),
 }
 
@@ -106,7 +106,7 @@ impl Field {
     pub(super) fn check_numbers<T: Number>(&self) -> Result<()> {
         self.check()?;
         let Form::Raw(stored) = self.form else { return Ok(()) };
-        // Converting no numbers fails exactly if the types do not fit.
+        // Converting zero numbers fails exactly if the stored type cannot be converted to `T`.
         T::of_array(stored, &[], &mut []).map_err(|_| {
             let wanted = T::DTYPE;
             config_error(format!(

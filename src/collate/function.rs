@@ -38,9 +38,11 @@ where
 }
 
 impl Columns {
-    /// Adds a tensor of a fixed shape, which `fill` writes, for fields that no column of this module reads.
+    /// Adds a tensor of a fixed shape that the function `fill` writes, for fields that no column of this
+    /// module reads.
     ///
-    /// `fill` is called with each sample and its slot in the tensor, which contains zeros.
+    /// `fill` is called with each sample and its slot in the tensor. Before the call, the slot contains
+    /// zeros.
     ///
     /// ```
     /// use shardstream::Sample;

@@ -15,8 +15,8 @@ use std::cell::RefCell;
 
 /// A column of pictures: the file of a field is decoded, transformed and written into the sample's slot.
 ///
-/// The decoder decodes only the pixels that the transforms need, as far as it can. With the feature
-/// `turbojpeg`, it decodes a picture that will be made much smaller at a scale of 1/2, 1/4 or 1/8 (see
+/// As far as possible, the decoder decodes only the pixels that the transforms need. With the feature
+/// `turbojpeg`, a picture that the transforms make much smaller is decoded at a scale of 1/2, 1/4 or 1/8 (see
 /// [`reducing_gap`](ImageColumn::reducing_gap)). The image data of a JPEG is still read to its end, so that
 /// damage is an error. For files that are known to be good, [`verify(false)`](ImageColumn::verify) is faster.
 ///
@@ -55,7 +55,7 @@ pub struct ImageColumn {
     writer: Result<PixelWriter, String>,
     boxes: Option<Boxes>,
     mask: Option<Mask>,
-    /// The column whose random numbers this column draws, if not its own.
+    /// The column whose random numbers this column draws; `None` if it draws its own.
     follows: Option<String>,
 }
 
@@ -121,9 +121,10 @@ impl ImageColumn {
         self.with_writer()
     }
 
-    /// Subtracts the mean of each channel and divides by its standard deviation, both given for values from 0
-    /// to 1. The `f32` results are exactly those of torchvision's `Normalize`; for a shorter type, they are
-    /// rounded to the nearest number. Values of type `U8` and `U16` cannot be normalized.
+    /// Subtracts the mean of each channel and divides by its standard deviation, where mean and deviation are
+    /// given for values from 0 to 1. The `f32` results are exactly those of torchvision's `Normalize`; for a
+    /// shorter type, they are rounded to the nearest number. Values of type `U8` and `U16` cannot be
+    /// normalized.
     #[must_use]
     pub fn normalize(mut self, mean: impl Into<Vec<f32>>, deviation: impl Into<Vec<f32>>) -> Self {
         self.normalize = Some((mean.into(), deviation.into()));
@@ -156,14 +157,14 @@ impl ImageColumn {
         self
     }
 
-    /// Whether a JPEG is decoded to its last row, even if the transforms do not need all rows. If so, image
-    /// data that is too short or too long is always an error. Default: true.
+    /// Sets whether a JPEG is decoded to its last row, even if the transforms do not need all rows. If so,
+    /// image data that is too short or too long is always an error. Default: true.
     ///
     /// If false, the rows below the needed part are not decoded. That saves an eighth of the time if pictures
-    /// are cropped (`docs/benchmarks/2026-11-pixels.md`), for files that are known to be good. A file without
-    /// an end marker, data that ends inside the needed part, and restart markers out of order are still
-    /// errors. Most other damage is not detected, even inside the needed part: it shows only at the end of
-    /// the data, as a wrong length. Other formats are always decoded as a whole.
+    /// are cropped (`docs/benchmarks/2026-11-pixels.md`). Use it for files that are known to be good. A file
+    /// without an end marker, data that ends inside the needed part, and restart markers out of order are
+    /// still errors. Most other damage is not detected, even inside the needed part, because such damage is
+    /// found only at the end of the data, as a wrong length. Other formats are always decoded as a whole.
     #[must_use]
     pub fn verify(mut self, verify: bool) -> Self {
         self.options.verify = verify;
@@ -233,9 +234,9 @@ impl ImageColumn {
     }
 
     /// Draws the same random numbers as the column with this name. Two columns with the same transforms in
-    /// the same order then crop pictures of the same size alike, such as a picture and its depth image, or
-    /// two frames of a video. A transform that only one of the columns has, such as `ColorJitter`, must come
-    /// last.
+    /// the same order then crop pictures of the same size in the same way. Such pictures are a picture and
+    /// its depth image, or two frames of a video. A transform that only one of the columns has, such as
+    /// `ColorJitter`, must come last.
     ///
     /// ```
     /// use shardstream::Sample;
@@ -300,11 +301,12 @@ impl ImageColumn {
         };
         let decode = |error| Error::decode(field, error);
         SCRATCH.with(|scratch| {
-            // The shared memory is already in use if a transform of another picture called this function.
+            // If a transform of another picture called this function, the thread's shared memory is already
+            // in use.
             let mut own = FrameScratch::default();
             let mut shared = scratch.try_borrow_mut();
             let scratch = shared.as_deref_mut().unwrap_or(&mut own);
-            // Trim here and not at the end, which errors do not reach.
+            // Trim here and not at the end of the function: a picture with an error does not reach the end.
             scratch.trim();
             let mut frame = Frame::open(file, self.options, scratch).map_err(decode)?;
             let rng = &mut sample.rng(seed);

@@ -64,8 +64,8 @@ impl Mask {
         Mask { field: Field::new(field), dtype: DType::U8, fill: 0 }
     }
 
-    /// Sets the type of the labels: `U8`, `U16`, `I32` or `I64`. A label that does not fit is an error.
-    /// Default: `U8`.
+    /// Sets the type of the labels: `U8`, `U16`, `I32` or `I64`. A label that does not fit into this type is
+    /// an error. Default: `U8`.
     #[must_use]
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = dtype;

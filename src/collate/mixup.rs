@@ -9,14 +9,14 @@ use crate::tensor::Tensor;
 use bytemuck::{CheckedBitPattern, NoUninit};
 use half::{bf16, f16};
 
-/// Mixes each picture and label of a batch with the previous ones (Zhang et al., *mixup*, 2018), like
-/// torchvision's `v2.MixUp`.
+/// Mixes each picture and label of a batch with the previous picture and label (Zhang et al., *mixup*, 2018),
+/// like torchvision's `v2.MixUp`.
 ///
-/// For the whole batch, one number is drawn from Beta(`alpha`, `alpha`): the weight of each picture and label
-/// itself. The rest of the weight is that of the previous picture and label; the first ones are mixed with
-/// the last. Pictures are `float32`, `bfloat16`, `float16` or `uint8`, and keep their type (torchvision
-/// converts `uint8` to `float32`). Labels are whole numbers from 0 to less than `classes`, and become
-/// `float32[samples, classes]`. Labels that already have this form, such as smoothed ones, are mixed
+/// For the whole batch, one weight λ is drawn from Beta(`alpha`, `alpha`). Each picture and label has the
+/// weight λ, and the previous picture and label have the weight 1 − λ. The first picture and label are mixed
+/// with the last ones. Pictures are `float32`, `bfloat16`, `float16` or `uint8`, and keep their type
+/// (torchvision converts `uint8` to `float32`). Labels are whole numbers from 0 to less than `classes`, and
+/// become `float32[samples, classes]`. Labels that already have this form, such as smoothed labels, are mixed
 /// directly. Padding rows of a batch are not mixed.
 ///
 /// ```
@@ -45,20 +45,21 @@ impl Mixup {
     /// Mixup for `classes` classes. Both parameters of the beta distribution are `alpha`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if `alpha` is not a finite number above 0, or if `classes` is 0 or more than a
-    /// tensor can have.
+    /// [`ErrorKind::Config`] if `alpha` is not a finite number above 0, if `classes` is 0, or if a tensor
+    /// cannot have that many classes.
     pub fn new(alpha: f64, classes: usize) -> Result<Self> {
         check_options("Mixup", alpha, classes)?;
         Ok(Mixup { alpha, classes })
     }
 
-    /// Mixes the pictures and labels of a batch, and returns the weight of each sample itself. The random
-    /// numbers are those of [`batch.rng(seed)`](TensorBatch::rng), the same on every run and after a restore.
+    /// Mixes the pictures and labels of a batch, and returns λ, the weight of each sample's own picture and
+    /// label. The random numbers are those of [`batch.rng(seed)`](TensorBatch::rng), the same on every run
+    /// and after a restore.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingTensor`] if the batch lacks one of the tensors; [`ErrorKind::Array`] if one has an
-    /// unsupported type or shape; [`ErrorKind::Config`] for a label that is not a class. The batch is then
-    /// unchanged.
+    /// [`ErrorKind::MissingTensor`] if the batch lacks one of the two tensors; [`ErrorKind::Array`] if one of
+    /// them has an unsupported type or shape; [`ErrorKind::Config`] for a label that is not a class. The
+    /// batch is then unchanged.
     pub fn apply(&self, batch: &mut TensorBatch, image: &str, label: &str, seed: u64) -> Result<f64> {
         let mut rng = batch.rng(seed);
         self.apply_with(batch, image, label, &mut rng)
@@ -168,7 +169,8 @@ fn no_class(label: impl std::fmt::Display, classes: usize) -> Error {
     ErrorKind::Config(format!("the label {label} is none of {classes} classes")).into()
 }
 
-/// Mixes each label with the previous one, with the weight `kept` for the label itself.
+/// Mixes each label with the previous label: the label itself has the weight `kept`, the previous label the
+/// rest.
 pub(super) fn mix_labels(labels: &mut Tensor, valid: usize, kept: f64) -> Result<()> {
     let (keep, other) = (kept as f32, (1.0 - kept) as f32);
     mix_rows(labels, valid, |a: f32, b: f32| b * other + a * keep)
@@ -199,7 +201,7 @@ pub(super) fn with_previous<T: Copy>(
         return;
     }
     let last = numbers[(valid - 1) * size..valid * size].to_vec();
-    // From the last row to the first, so that the previous row is still unchanged.
+    // Change the last row first, so that the previous row of each row is still unchanged.
     for row in (1..valid).rev() {
         let (before, this) = numbers.split_at_mut(row * size);
         change(&mut this[..size], &before[(row - 1) * size..]);

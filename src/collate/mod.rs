@@ -1,4 +1,4 @@
-//! Collates samples to batches of tensors.
+//! Collates samples into batches of tensors.
 //!
 //! [`Columns`] map fields of a sample to tensors of a batch. Each [`Column`] writes its field directly into
 //! the sample's slot of the batch, on the thread that decodes the field, without an intermediate picture or
@@ -13,7 +13,7 @@
 //! | [`PackedTokens`] | the sequences of a batch, packed into rows |
 //! | [`Ragged`], [`Text`], [`Blob`] | numbers, text and bytes of any length |
 //! | `ImageColumn::boxes` and `mask` | boxes and label images that follow the picture's crop and flip |
-//! | `RaggedImages` (feature `image`) | any number of pictures of a sample |
+//! | `RaggedImages` (feature `image`) | any number of pictures per sample |
 //! | [`Origin`] | the key, shard or position of a sample |
 //! | [`Optional`] | the tensor of another column, for a field that samples may lack |
 //! | [`Stack`] | several columns of one shape in one tensor, such as several pictures |

@@ -1,4 +1,4 @@
-//! Converts numbers between types. A number that does not fit is an error.
+//! Converts numbers between types. A number that does not fit into its new type is an error.
 
 use crate::codec::BoxError;
 use crate::sample::{ArrayError, DType, Element};
@@ -11,10 +11,10 @@ mod sealed {
 
 /// A type of number that columns can store.
 pub trait Number: Element + CheckedBitPattern + NoUninit + Default + sealed::Sealed + Send + Sync {
-    /// Converts a whole number; `None` if it does not fit.
+    /// Converts a whole number; `None` if the number does not fit into this type.
     #[doc(hidden)]
     fn of_int(int: i64) -> Option<Self>;
-    /// Converts a float; `None` if it does not fit, or if this is an integer type.
+    /// Converts a float; `None` if the number does not fit into this type, or if this is an integer type.
     #[doc(hidden)]
     fn of_float(float: f64) -> Option<Self>;
     /// Converts as many numbers of a little-endian array as `to` has room for.
@@ -22,7 +22,7 @@ pub trait Number: Element + CheckedBitPattern + NoUninit + Default + sealed::Sea
     fn of_array(dtype: DType, data: &[u8], to: &mut [Self]) -> Result<(), BoxError>;
 }
 
-/// An integer type that columns can store, such as for tokens.
+/// An integer type that columns can store, for example for tokens.
 pub trait Integer: Number {}
 
 /// Converts a number of a JSON document.
@@ -30,7 +30,7 @@ pub(super) fn of_json<T: Number>(json: &serde_json::Value) -> Result<T, String> 
     let number = match json {
         serde_json::Value::Number(number) => match number.as_i64() {
             Some(int) => T::of_int(int),
-            // A whole number that does not fit `i64` can only fit `u64`.
+            // A whole number that does not fit into `i64` can fit only into `u64`.
             None => match number.as_u64().map(u64::to_le_bytes) {
                 Some(bytes) if T::DTYPE == DType::U64 => Some(T::read(&bytes)),
                 _ => number.as_f64().and_then(T::of_float),
@@ -45,13 +45,13 @@ pub(super) fn of_json<T: Number>(json: &serde_json::Value) -> Result<T, String> 
     number.ok_or_else(|| misfit::<T>(json))
 }
 
-/// The message for a number that does not fit.
+/// The message for a number that does not fit into the type `T`.
 pub(super) fn misfit<T: Element>(number: impl std::fmt::Display) -> String {
     format!("{number} does not fit {}", T::DTYPE)
 }
 
 /// Converts all numbers of one type. The loop has no early exit, so that the compiler vectorizes it. If every
-/// number of the first type fits the second, the compiler removes the check.
+/// number of the first type fits into the second type, the compiler removes the check.
 macro_rules! convert {
     ($from:ty, $data:expr, $to:expr) => {{
         let from = $data.as_chunks::<{ size_of::<$from>() }>().0;
@@ -116,7 +116,7 @@ macro_rules! floats {
                 (f64::from(number).is_finite() || !float.is_finite()).then_some(number)
             }
 
-            /// Refuses floats of another type, since converting them could round.
+            /// Refuses floats of another type, because converting them could round them.
             fn of_array(found: DType, data: &[u8], to: &mut [Self]) -> Result<(), BoxError> {
                 if found != Self::DTYPE {
                     return Err(ArrayError::Type { wanted: Self::DTYPE, found }.into());

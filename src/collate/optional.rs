@@ -9,18 +9,18 @@ use crate::sample::{DType, Sample, Value};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
-/// The suffix of the tensor that tells which samples have the field of a column.
+/// The suffix of the tensor that is true for the samples that have the field of a column.
 pub(super) const PRESENT: &str = ".present";
 
-/// A column of a field that samples may lack. An additional tensor `.present`, `bool[samples]`, tells which
-/// samples have the field.
+/// A column of a field that samples may lack. An additional tensor `.present`, `bool[samples]`, is true for
+/// the samples that have the field.
 ///
 /// The slot of a sample without the field is filled with zeros, or with padding for
 /// [`Tokens`](super::Tokens); a ragged column gets no numbers. With
 /// [`default_value`](Optional::default_value), the column reads the default value as if it were the field.
 ///
-/// Only a missing field ([`ErrorKind::MissingField`]) is replaced. A damaged field or one of another type is
-/// an error, and so is a JSON document that has no value at the pointer of `at`.
+/// Only a missing field ([`ErrorKind::MissingField`]) is replaced. It is an error if the field is damaged or
+/// has another type, or if a JSON document has no value at the pointer of `at`.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -47,24 +47,25 @@ pub struct Optional<C> {
 
 impl<C: Column> Optional<C> {
     /// Wraps a column that reads a field. [`check`](super::Columns::check) refuses a column that accepts a
-    /// sample without fields. To find out, `check` writes such a sample to the column.
+    /// sample without fields. To detect such a column, `check` writes a sample without fields to it.
     #[must_use]
     pub fn new(column: C) -> Self {
         Optional { column, default: None }
     }
 
     /// Sets the value for samples that lack the field, in a form that the field could have: a whole number,
-    /// text such as `"0.5"`, the bytes of a picture, a JSON document. The column reads it like a field, and
-    /// [`check`](super::Columns::check) tests that it can. Default: none; slots are filled with zeros.
+    /// text such as `"0.5"`, the bytes of a picture, a JSON document. The column reads the value like a
+    /// field, and [`check`](super::Columns::check) tests that the column can read it. By default, there is no
+    /// value, and slots are filled with zeros.
     ///
-    /// Only for columns that read one field.
+    /// A default value works only with columns that read one field.
     #[must_use]
     pub fn default_value(mut self, value: impl Into<Value>) -> Self {
         self.default = Some(value.into());
         self
     }
 
-    /// Writes a sample that lacks the field.
+    /// Writes a sample that lacks the field `missing`.
     fn write_default(&self, sample: &Sample, missing: &str, seed: u64, cells: &mut [Cell]) -> Result<()> {
         let Some(value) = &self.default else { return self.column.write_missing(cells) };
         let field = missing.split(';').next().unwrap_or_default();

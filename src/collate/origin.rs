@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::sample::{DType, Position, Sample};
 use bytes::Bytes;
 
-/// A column that tells where samples come from: their keys, the URLs of their shards, or their positions in
-/// the dataset.
+/// A column of the origin of samples: their keys, the URLs of their shards, or their positions in the
+/// dataset.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -36,7 +36,7 @@ enum OriginPart {
 impl Origin {
     /// The [keys](Sample::key) of the samples: a ragged tensor of the bytes of all keys of a batch (`uint8`),
     /// and `.offsets`, as for [`Text`](super::Text). [`TensorBatch::strings`](super::TensorBatch::strings)
-    /// returns the keys. A sample that a stage made has the key that the stage gave it.
+    /// returns the keys. The key of a sample that a stage made is the key that the stage set.
     #[must_use]
     pub fn key() -> Self {
         Origin(OriginPart::Key)
@@ -56,7 +56,7 @@ impl Origin {
     ///
     /// Positions are the same on every run, rank and thread, and identify a sample in fewer bytes than its
     /// key. The position of a sample that no dataset has read is 0, 0, 0, 0, unless it was
-    /// [set](Sample::with_position). A number that does not fit `int64` is an error,
+    /// [set](Sample::with_position). A number that does not fit into `int64` is an error,
     /// [`ErrorKind::Config`](crate::ErrorKind::Config); no dataset has such numbers.
     #[must_use]
     pub fn position() -> Self {

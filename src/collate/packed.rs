@@ -18,22 +18,24 @@ use std::sync::Arc;
 /// of `length` numbers. Batches have less padding than with [`Tokens`](super::Tokens), and all have the same
 /// shape.
 ///
-/// The column makes three tensors of the shape `[rows, length]`, whatever the number of samples:
+/// The column makes three tensors of the shape `[rows, length]`. The shape does not depend on the number of
+/// samples:
 ///
 /// - the numbers, without a suffix;
 /// - `.segments`, `int32`: 1 for numbers of the first sequence in a row, 2 for the second, and so on; 0 for
 ///   padding. Attention must be limited to numbers of the same segment;
 /// - `.positions`, `int32`: the number's position in its sequence, from 0; 0 for padding.
 ///
-/// Sequences are placed in order of decreasing length, each into the first row with room for it (first fit
-/// decreasing). Sequences of the same length are placed in their order in the batch. The result depends on
-/// the batch alone, so a resumed job gets the same rows. Padding samples of a batch and empty sequences take
-/// no room.
+/// Sequences are placed in order of decreasing length, each into the first row that has room for the sequence
+/// (first fit decreasing). Sequences of the same length are placed in their order in the batch. The result
+/// depends on the batch alone, so a resumed job gets the same rows. Padding samples of a batch and empty
+/// sequences take no room.
 ///
-/// If the sequences need more rows, the batch is an error ([`ErrorKind::Step`](crate::ErrorKind::Step)) that
-/// says how many rows they need, unless [`drop_rest`](Self::drop_rest) is called. A sequence that is longer
-/// than a row is an error of its sample, unless [`truncate`](Self::truncate) is called. Fields have the same
-/// forms as for [`Tokens`](super::Tokens).
+/// If the sequences of a batch need more than `rows` rows, the batch is an error
+/// ([`ErrorKind::Step`](crate::ErrorKind::Step)) that says how many rows it needs, unless
+/// [`drop_rest`](Self::drop_rest) is called. A sequence that is longer than a row is an error of its sample,
+/// unless [`truncate`](Self::truncate) is called. Fields have the same forms as for
+/// [`Tokens`](super::Tokens).
 ///
 /// ```
 /// use shardstream::Sample;
@@ -77,7 +79,7 @@ impl<T: Integer> PackedTokens<T> {
 
     sequence_options!();
 
-    /// Sets the padding after the last sequence of a row. Default: 0.
+    /// Sets the number that pads a row after its last sequence. Default: 0.
     #[must_use]
     pub fn pad(mut self, value: T) -> Self {
         self.pad = value;
@@ -91,8 +93,8 @@ impl<T: Integer> PackedTokens<T> {
         self
     }
 
-    /// Drops sequences that do not fit into the rows. An additional tensor `.dropped`, `int64[1]`, has their
-    /// number.
+    /// Drops sequences that do not fit into the rows. An additional tensor `.dropped`, `int64[1]`, has the
+    /// number of dropped sequences.
     #[must_use]
     pub fn drop_rest(mut self) -> Self {
         self.drop_rest = true;

@@ -16,7 +16,7 @@ use std::marker::PhantomData;
 /// `int64[samples + 1]`. [`TensorBatch::pieces`](super::TensorBatch::pieces) returns the sequences.
 ///
 /// By default, the field is an npy file, a decoded [`Array`](crate::Array) or a JSON list. Whole numbers may
-/// be stored as any integer type, floats only as `T`. A number that does not fit `T` is an error.
+/// be stored as any integer type, floats only as `T`. A number that does not fit into `T` is an error.
 ///
 /// ```
 /// use shardstream::collate::{Columns, Ragged};
@@ -63,8 +63,8 @@ pub(super) fn vec_to_bytes<T: Number>(numbers: Vec<T>) -> Bytes {
     Bytes::from_owner(Converted(numbers))
 }
 
-/// The bytes of the first `length` numbers, as numbers of type `T` in the machine's byte order. They are not
-/// copied if they are stored like this.
+/// The bytes of the first `length` numbers, as numbers of type `T` in the machine's byte order. The bytes are
+/// not copied if the numbers are already stored in this type and byte order.
 pub(super) fn native_bytes<T: Number>(numbers: &FieldNumbers<'_>, length: usize) -> Result<Bytes, BoxError> {
     match numbers {
         FieldNumbers::Array(array) if array.dtype == T::DTYPE && cfg!(target_endian = "little") => {

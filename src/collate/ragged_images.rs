@@ -16,14 +16,15 @@ use std::cmp::Ordering;
 /// another [`layout`](ImageColumn::layout)), and `.offsets`, `int64[samples + 1]`. Sample `i` has the
 /// pictures from `offsets[i]` to `offsets[i + 1]`; it may have none. The shape differs from batch to batch.
 /// For a device that needs a fixed shape, use [`Stack`](super::Stack), which reads a fixed number of fields
-/// and tells which of them a sample has.
+/// and has a tensor that tells which of these fields each sample has.
 ///
-/// The field names of the image column are read differently here. Names separated by `;` are no alternatives:
-/// all of these fields are read, in the order of the names. A name may have one `*`, which matches any text.
-/// Fields that match the same name are ordered by the text that the `*` matches: whole numbers by value, then
-/// other text. A field that matches several names is read once.
+/// The field names of the image column are read differently here. Names separated by `;` are not
+/// alternatives: all fields with these names are read, in the order of the names. A name may have one `*`,
+/// which matches any text. Fields that match the same name are ordered by the text that the `*` matches:
+/// whole numbers by value, then other text. A field that matches several names is read once.
 ///
-/// The pictures of a sample draw the same random numbers, so pictures of the same size are cropped alike.
+/// The pictures of a sample draw the same random numbers, so pictures of the same size are cropped in the
+/// same way.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -89,7 +90,8 @@ impl RaggedImages {
 /// Maximum number of pictures of a sample if `max` is not set.
 const MAX_PICTURES: usize = 1024;
 
-/// The text of `field` between `begin` and `end`; `None` if the field's name does not begin and end so.
+/// The text of `field` between `begin` and `end`; `None` if the field's name does not begin with `begin` and
+/// end with `end`.
 fn middle<'a>(field: &'a str, (begin, end): (&str, &str)) -> Option<&'a str> {
     field.strip_prefix(begin)?.strip_suffix(end)
 }

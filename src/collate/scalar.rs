@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 /// `bf16`.
 ///
 /// The field is a whole number, text or raw bytes that spell a number, or a JSON document. A number that does
-/// not fit the type is an error: a class of 300 never becomes a `u8` of 44.
+/// not fit into the type is an error: a class of 300 never becomes a `u8` of 44.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -81,7 +81,7 @@ fn of_text<T: Number>(text: &[u8]) -> Result<T, String> {
                 return Ok(T::read(&whole.to_le_bytes()));
             }
             match text.parse::<f64>().ok() {
-                // The number overflowed. (A text that says infinity contains an `n`.)
+                // The number overflowed. (A text that spells infinity contains an `n`.)
                 Some(float) if float.is_infinite() && !text.contains(['n', 'N']) => {
                     Err(misfit::<T>(if text.len() > 40 { "a number of more than 40 digits" } else { text }))
                 }

@@ -15,12 +15,12 @@ use smallvec::SmallVec;
 /// `2.jpg`. Each field has a column of its own; all of these columns have the same shape.
 ///
 /// The tensors have the shape `[samples, fields, …]`, with the fields in the given order. An additional
-/// tensor `.present`, `bool[samples, fields]`, tells which fields a sample has. The slot of a missing field
-/// is filled with zeros, or with padding for [`Tokens`](super::Tokens). A sample may lack all fields. A
-/// damaged field or one of another type is an error.
+/// tensor `.present`, `bool[samples, fields]`, is true for the fields that a sample has. The slot of a
+/// missing field is filled with zeros, or with padding for [`Tokens`](super::Tokens). A sample may lack all
+/// fields. A field that is damaged or has another type is an error.
 ///
 /// The columns draw the same random numbers, so that pictures of the same size, such as the frames of a clip,
-/// are cropped alike. For different views of a picture, see [`independent`](Stack::independent).
+/// are cropped in the same way. For different views of a picture, see [`independent`](Stack::independent).
 ///
 /// ```
 /// use shardstream::Sample;
@@ -39,7 +39,8 @@ use smallvec::SmallVec;
 #[derive(Debug, Clone)]
 pub struct Stack<C> {
     columns: Vec<C>,
-    /// The salt that is combined with the seed of each column; empty if all draw the same numbers.
+    /// The salt that is combined with the seed of each column; empty if all columns draw the same random
+    /// numbers.
     salts: Vec<u64>,
 }
 

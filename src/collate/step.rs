@@ -2,10 +2,10 @@
 
 use crate::state::State;
 
-/// The properties of a batch that do not depend on its content.
+/// The properties of a batch that do not depend on the type of its content.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Step {
-    /// The first `valid` items or rows of the batch are samples, the others padding.
+    /// The first `valid` items or rows of the batch are samples; the remaining items or rows are padding.
     pub(crate) valid: usize,
     /// The number of the batch's shape, if batches have several shapes.
     pub(crate) bucket: Option<usize>,
@@ -14,7 +14,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// The step of a batch that no loader made.
+    /// The step of a batch that is not from a loader. The batch has `valid` samples.
     pub(crate) fn of(valid: usize) -> Self {
         Step { valid, ..Step::default() }
     }

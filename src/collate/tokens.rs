@@ -12,13 +12,13 @@ use crate::sample::{DType, Sample};
 /// A column of sequences of whole numbers, such as tokens, padded to one length.
 ///
 /// The column makes two tensors: the numbers, `[samples, length]`, and, with the suffix `.lengths`, the
-/// length of each sequence without padding, `int32[samples]`. [`mask`](Tokens::mask) adds a tensor that tells
-/// for each number whether it is padding.
+/// length of each sequence without padding, `int32[samples]`. [`mask`](Tokens::mask) adds a tensor that is
+/// true for each number that is not padding.
 ///
 /// By default, the field is an npy file, a decoded [`Array`](crate::Array) or a JSON list. Its numbers may be
-/// stored as any integer type. A number that does not fit `T` is an error. So is a sequence that is longer
-/// than `length`, unless [`truncate`](Tokens::truncate) is called. Reading raw bytes or an npy file in C
-/// order and little-endian allocates no memory.
+/// stored as any integer type. A number that does not fit into `T` is an error. A sequence that is longer
+/// than `length` is an error too, unless [`truncate`](Tokens::truncate) is called. Reading raw bytes, or an
+/// npy file in C order with little-endian numbers, allocates no memory.
 ///
 /// ```
 /// use shardstream::codec::DType;
@@ -53,7 +53,7 @@ impl<T: Integer> Tokens<T> {
 
     sequence_options!();
 
-    /// Sets the padding after a shorter sequence. Default: 0.
+    /// Sets the number that pads sequences that are shorter than `length`. Default: 0.
     #[must_use]
     pub fn pad(mut self, value: T) -> Self {
         self.pad = value;
@@ -76,7 +76,7 @@ impl<T: Integer> Tokens<T> {
 }
 
 /// The length that a sequence of `length` numbers has in a row with room for `room` numbers. A longer
-/// sequence is an error unless `truncate`.
+/// sequence is an error unless `truncate` is true.
 pub(super) fn truncated_len(length: usize, room: usize, truncate: bool) -> Result<usize, BoxError> {
     if length > room && !truncate {
         return Err(format!("the sequence of {length} is longer than {room}: see `truncate`").into());

@@ -11,7 +11,7 @@ use bytestring::ByteString;
 use std::collections::VecDeque;
 use std::iter;
 
-/// The name of the field.
+/// The name of a sample's only field.
 const FIELD: &str = "json";
 
 /// Some editors write this mark at the beginning of a file. It is not part of the text.
@@ -22,11 +22,11 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// - The key is the number of the sample in its shard, in nine digits, or the value of [a
 ///   member](JsonLines::key) of the line.
 /// - Lines end with `\n` or `\r\n`; the line break of the last line may be missing. Lines of white space are
-///   skipped. So is a byte order mark at the beginning of the file.
+///   skipped. A byte order mark at the beginning of the file is skipped too.
 /// - A line is parsed only when its field is [decoded](crate::codec::Decoder). A line that is not JSON, or
-///   not UTF-8, is then an error of that sample alone. So decoding the last line detects a file that was cut
-///   within a line. Only an index, which records the size of the file, detects a file that was cut at a line
-///   break or within a line that is a bare number.
+///   not UTF-8, is then an error of that sample alone. If a file was cut within a line, decoding the last
+///   line returns an error. If a file was cut at a line break or within a line that is a bare number, only an
+///   index detects it, because it records the size of the file.
 /// - A file that begins like another kind of file is [an error](ErrorKind::NotAnArchive). Examples:
 ///   compressed data under a name without `.gz` or `.zst`, a Git LFS pointer, an HTML page, a tar archive.
 /// - A line that is longer than [`Limits::sample`](crate::tar::Limits::sample) is
@@ -56,9 +56,9 @@ impl JsonLines {
         Self::default()
     }
 
-    /// Uses the value of this member of a line, a string or a whole number, as the key of its sample. A line
-    /// without the member, or that is not a JSON object, is [an error](ErrorKind::Format) of that sample.
-    /// Default: the key is the number of the sample.
+    /// Uses the value of this member of a line as the key of the line's sample. The value must be a string or
+    /// a whole number. A line that lacks the member or is not a JSON object is [an error](ErrorKind::Format)
+    /// of that sample. Default: the key is the number of the sample.
     pub fn key(self, member: impl Into<String>) -> Self {
         JsonLines { key: Some(member.into()) }
     }
@@ -82,7 +82,7 @@ impl ShardFormat for JsonLines {
     }
 }
 
-/// Cuts chunks into lines. A line within one chunk is a slice of the chunk.
+/// Cuts chunks into lines. A line that is in one chunk is not copied: it is a slice of the chunk.
 #[derive(Debug)]
 struct LineParser {
     /// The name of the member that has the key.
@@ -93,7 +93,7 @@ struct LineParser {
     is_finished: bool,
     /// The beginning of a line that spans chunks, unless it is too long.
     begun: BytesMut,
-    /// Number of bytes of the current line so far.
+    /// Number of bytes of the current line that have been read.
     length: u64,
     /// The offset of the current line.
     start: u64,
@@ -101,7 +101,8 @@ struct LineParser {
     number: u64,
     /// The offset and the length of the last sample's line.
     last: (u64, u64),
-    /// Whether a line that is not empty was read. The first such line is checked for other kinds of files.
+    /// Whether a line that is not empty was read. The first such line is checked for the beginnings of other
+    /// kinds of files.
     has_begun: bool,
     /// Whether the file is of another kind.
     is_refused: bool,
@@ -118,7 +119,8 @@ impl LineParser {
         }
     }
 
-    /// Ends a line, with a line break of this length. Returns its sample, or none if the line is empty.
+    /// Ends a line that has a line break of this length. Returns the line's sample, or `None` if the line is
+    /// empty.
     fn end_line(&mut self, mut line: Bytes, line_break: u64) -> Option<Result<Sample>> {
         let (mut start, length) = (self.start, std::mem::take(&mut self.length));
         self.start += length + line_break;

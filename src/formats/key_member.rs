@@ -3,8 +3,8 @@
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// The key of a line: the value of this member; the last one if the member is repeated. The error says what
-/// is wrong, without any of the line's values.
+/// The key of a line, which is the value of this member. If the member is repeated, its last value is the
+/// key. The error says what is wrong, and contains no value of the line.
 pub(super) fn key_of(line: &[u8], member: &str) -> Result<String, String> {
     let mut json = serde_json::Deserializer::from_slice(line);
     let key = json.deserialize_map(KeyOfObject { member }).and_then(|key| json.end().map(|()| key));
@@ -25,8 +25,8 @@ struct KeyOfObject<'a> {
 }
 
 impl<'de> Visitor<'de> for KeyOfObject<'_> {
-    /// The outer `None` means that the object lacks the member; the inner `None` that its value cannot be a
-    /// key.
+    /// The outer `None` means that the object lacks the member. The inner `None` means that the member's
+    /// value cannot be a key.
     type Value = Option<Option<String>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,7 +46,7 @@ impl<'de> Visitor<'de> for KeyOfObject<'_> {
     }
 }
 
-/// Reads a string or a whole number as text; returns none for any other value.
+/// Reads a string or a whole number as text; returns `None` for any other value.
 struct KeyValue;
 
 impl<'de> DeserializeSeed<'de> for KeyValue {

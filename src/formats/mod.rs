@@ -2,12 +2,12 @@
 //!
 //! A format only has to provide a parser that turns bytes into samples, one after the other. The rest of the
 //! crate (order, state, slices, mixtures, packing) works with the numbers of samples and needs nothing else.
-//! By default, a restore reads a shard from its beginning. If the parser also tells [where each sample
-//! is](ShardParser::place), an index can cut shards into slices, and a restore starts at the offset of the
-//! next sample. A format whose table of contents is at the end of the file [reads
-//! ranges](ShardFormat::reads_ranges) that it chooses.
+//! By default, a restore reads a shard from its beginning. If the parser also returns [the place of each
+//! sample](ShardParser::place), an index can cut shards into slices, and a restore starts at the offset of
+//! the next sample. The parser of a format whose table of contents is at the end of the file [chooses the
+//! ranges](ShardFormat::reads_ranges) that it reads.
 //!
-//! The name of a shard tells its format: `.jsonl` and `.ndjson` (also with `.gz` or `.zst`) are
+//! The name of a shard determines its format: `.jsonl` and `.ndjson` (also with `.gz` or `.zst`) are
 //! [`JsonLines`], anything else is a tar archive. [`DatasetBuilder::format`] sets another format.
 //!
 //! [`DatasetBuilder::format`]: crate::dataset::DatasetBuilder::format

@@ -1,4 +1,4 @@
-//! A parser for shards of any format. It sets the positions of samples, and the shard in errors.
+//! A parser for shards of any format. It sets the positions of samples, and adds the shard's name to errors.
 
 use super::json_lines::JsonLines;
 use super::shard_format::{ParserStart, ShardFormat};
@@ -10,7 +10,8 @@ use crate::tar::{Limits, Parsed, SampleParser, SamplePlace, ShardParser};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// The format of a dataset's shards: the format that the caller set, or the one that each shard's name tells.
+/// The format of a dataset's shards: the format that the caller set, or otherwise the format that follows
+/// from each shard's name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FormatChoice(Option<Arc<dyn ShardFormat>>);
 
@@ -19,8 +20,8 @@ impl FormatChoice {
         FormatChoice(Some(Arc::new(format)))
     }
 
-    /// The text of the format that the caller set. It is part of the names of saved indexes, since a shard
-    /// has other samples in another format.
+    /// The text of the format that the caller set. It is part of the names of saved indexes, because a shard
+    /// has different samples if it is read in a different format.
     pub(crate) fn text(&self) -> Option<String> {
         self.0.as_ref().map(|format| format!("format {format:?}"))
     }
@@ -45,8 +46,8 @@ impl FormatChoice {
     }
 }
 
-/// The parser of one shard, of the format that its name tells or of a given format. Use it with
-/// [`read`](super::read) to read a shard without a dataset.
+/// The parser of one shard. The shard's name determines the format, or the caller gives a format. Use the
+/// parser with [`read`](super::read) to read a shard without a dataset.
 ///
 /// ```
 /// use shardstream::formats::{FormatParser, read};
@@ -72,7 +73,7 @@ enum ParserKind {
     Other(OtherParser),
 }
 
-/// A parser of any format but tar, perhaps one that the caller implements.
+/// A parser of any format except tar. The caller may have implemented the format.
 #[derive(Debug)]
 struct OtherParser {
     parser: Box<dyn ShardParser>,
@@ -87,7 +88,7 @@ struct OtherParser {
 }
 
 impl FormatParser {
-    /// A parser at the beginning of a shard, of the format that the shard's name tells. Samples and errors
+    /// A parser at the beginning of a shard. The shard's name determines the format. Samples and errors
     /// contain the shard's URL or name without [secrets](SecretUrl).
     #[must_use]
     pub fn by_name(shard: impl Into<SecretUrl>, limits: Limits) -> Self {

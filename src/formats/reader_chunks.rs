@@ -11,7 +11,7 @@ const CHUNK: usize = 256 << 10;
 /// decompressor.
 ///
 /// A reader can be read only once, so there is no second epoch and no state to resume from. A
-/// [`Dataset`](crate::Dataset) cannot read from a reader, since it opens shards more than once: write the
+/// [`Dataset`](crate::Dataset) cannot read from a reader, because it opens shards more than once: write the
 /// bytes to a file instead.
 ///
 /// ```
@@ -28,12 +28,13 @@ const CHUNK: usize = 256 << 10;
 #[must_use = "nothing is read unless it is iterated"]
 pub struct ReaderChunks<R> {
     reader: Option<R>,
-    /// Each chunk is a copy of the bytes that were read, so that short reads take little memory.
+    /// Bytes are read into this buffer and then copied into a chunk of their length, so that short reads take
+    /// little memory.
     buffer: Vec<u8>,
 }
 
 impl<R: io::Read> ReaderChunks<R> {
-    /// The chunks of this reader, up to its end or its first error.
+    /// Returns the chunks of this reader, up to its end or its first error.
     pub fn new(reader: R) -> Self {
         ReaderChunks { reader: Some(reader), buffer: vec![0; CHUNK] }
     }

@@ -67,13 +67,15 @@ pub trait ShardFormat: fmt::Debug + Send + Sync {
     /// [place](ShardParser::place) that an earlier parser of the same format returned.
     fn parser(&self, start: &ParserStart) -> Box<dyn ShardParser>;
 
-    /// Whether its parsers choose the bytes that they get, by [`ParserStart::ranges`], and do not get all
-    /// bytes from an offset on: for a format with a table of contents at the end of the file. Default: no.
+    /// Whether the format's parsers request the ranges of bytes that they need, through
+    /// [`ParserStart::ranges`], and do not get all bytes from an offset on. This is for formats with a table
+    /// of contents at the end of the file. Default: false.
     ///
-    /// A dataset of such a format always has an index. If it is given none, it reads the tables when it is
-    /// built, for the [number of samples](ShardParser::samples) of each shard. Then a slice and a restore
-    /// begin at any sample: the parser reads the table, and what it takes of the bytes behind it. Shards of
-    /// such a format cannot be compressed as a whole, nor be read from a stream.
+    /// A dataset of such a format always has an index. If the caller gives no index, building the dataset
+    /// reads the table of contents of each shard, to get its [number of samples](ShardParser::samples). A
+    /// slice or a restore can then begin at any sample: the parser reads the table, and the ranges that the
+    /// requested samples need. Shards of such a format cannot be compressed as a whole, and cannot be read
+    /// from a stream.
     fn reads_ranges(&self) -> bool {
         false
     }
@@ -85,26 +87,26 @@ pub trait ShardFormat: fmt::Debug + Send + Sync {
 pub struct ParserStart {
     /// The number of the first sample in its shard.
     pub sample: u64,
-    /// The number in its shard of the first sample that is not read, for a parser that
-    /// [reads ranges](ShardFormat::reads_ranges); [`u64::MAX`] if all samples are read. Any other parser gets
-    /// only the bytes before that sample.
+    /// The number of the first sample in the shard that is not read, for a parser that [reads
+    /// ranges](ShardFormat::reads_ranges); [`u64::MAX`] if all samples are read. Any other parser gets only
+    /// the bytes before that sample.
     pub end: u64,
     /// The offset of the first pushed byte in the uncompressed shard.
     pub offset: u64,
     /// The size of the shard in bytes, for a parser that reads ranges.
     pub size: Option<u64>,
-    /// The queue of a parser that reads ranges. The bytes of the ranges are pushed in the order of the
-    /// requests. The parser requests the first range when it is made. If it needs more bytes and has
-    /// requested none, the shard ends.
+    /// The queue of requests of a parser that reads ranges. The bytes of the ranges are pushed in the order
+    /// of the requests. The parser must request its first range when it is made. When it needs bytes but has
+    /// no open request, the shard ends.
     pub ranges: RangeRequests,
     /// Whether the bytes end after a sample, before the end of the shard.
     pub is_cut: bool,
-    /// Limits on the shard's contents. [`Limits::sample`] applies to every format, the other limits only to
-    /// formats for which they make sense.
+    /// Limits on the shard's contents. [`Limits::sample`] applies to every format. The format decides which
+    /// of the other limits it applies.
     pub limits: Limits,
-    /// Epoch, shard and dataset of the samples' positions.
+    /// The epoch, shard and dataset in the positions of the samples.
     pub(crate) position: Position,
-    /// The shard has samples up to this offset, according to an index.
+    /// According to an index, the shard has samples up to this offset.
     pub(crate) reach: Option<u64>,
 }
 

@@ -1,4 +1,5 @@
-//! Assembles an index from saved indexes that are still current, and finds the shards that they lack.
+//! Assembles an index from saved indexes that are still current, and finds the shards that have no entry in
+//! the saved indexes.
 
 use super::sample_filter::SampleFilter;
 use super::sidecar::{SavedNeeds, canonical};
@@ -13,7 +14,7 @@ use std::collections::HashMap;
 #[derive(Debug)]
 pub(crate) struct ListedShards {
     pub(crate) shards: ShardList,
-    /// The size and version of each shard, as far as the listing told them.
+    /// The size and version of each shard, as far as the listing has them.
     pub(crate) objects: Vec<ObjectVersion>,
     /// The patterns of the dataset. A shard without wildcards is a pattern too.
     pub(crate) patterns: ShardList,
@@ -33,8 +34,8 @@ pub(super) struct IndexAssembly<'a> {
 }
 
 impl<'a> IndexAssembly<'a> {
-    /// An assembly without entries. A saved entry is used only if it meets `needs` and has the selection of
-    /// the filter.
+    /// An assembly without entries. A saved entry is used only if it meets `needs` and has the filter's
+    /// selection.
     pub(super) fn new(
         store: &'a Store,
         listed: &'a ListedShards,
@@ -77,7 +78,7 @@ impl<'a> IndexAssembly<'a> {
         Ok(())
     }
 
-    /// The current size and version of each shard. Versions that the listing did not tell are looked up.
+    /// The current size and version of each shard. Versions that are not in the listing are looked up.
     fn objects(&self) -> Result<Vec<ObjectVersion>> {
         let mut now = self.listed.objects.clone();
         now.resize(self.listed.shards.len(), ObjectVersion::default());
@@ -92,7 +93,7 @@ impl<'a> IndexAssembly<'a> {
         Ok(now)
     }
 
-    /// The whole index, with the missing entries from `built`.
+    /// Returns the whole index, with the missing entries taken from `built`.
     pub(super) fn completed_by(self, built: &Index) -> Index {
         let shards = self.listed.shards.iter().zip(self.entries);
         shards.filter_map(|(url, entry)| entry.or_else(|| built.get(url.expose_secret()).cloned())).collect()
@@ -111,7 +112,7 @@ impl<'a> IndexAssembly<'a> {
 }
 
 /// Calls `call` for each item on several threads. Returns the results in the order of the items, or the error
-/// of the first item that has one.
+/// of the first item for which `call` fails.
 fn in_parallel<T: Sync, U: Send>(
     items: &[T],
     threads: usize,

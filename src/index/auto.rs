@@ -1,4 +1,4 @@
-//! `AutoIndex`: loads a saved index, or builds and saves it if it is missing or outdated.
+//! `AutoIndex`: loads a saved index, or builds and saves an index if the saved one is missing or outdated.
 
 use super::assembly::{IndexAssembly, ListedShards};
 use super::build::{IndexBuilder, check_directory, check_options};
@@ -34,14 +34,14 @@ type SharedOnShard = Arc<dyn Fn(&ShardIndex) + Send + Sync>;
 /// | [`in_directory`](AutoIndex::in_directory), a local one | shards of a web server, or that you may only read |
 /// | [`at`](AutoIndex::at) a URL or path | another bucket, or a name of your own |
 ///
-/// Many ranks may start at the same time. Each rank that finds no index builds it, and all ranks write the
-/// same document, each as a whole. To read the shards only once, let one rank build its dataset before the
-/// others.
+/// Many ranks may start at the same time. Each rank that finds no index builds one. All these ranks then
+/// write the same document, each of them as a whole. To read the shards only once, let one rank build its
+/// dataset before the others.
 ///
 /// Before shards are indexed, `AutoIndex` checks that the place can be written to. In a directory, it creates
 /// and removes a file. In a bucket, it writes a small object such as
-/// `train-0123456789abcdef.probe.index.json` beside the document, and deletes it if allowed. A saved index
-/// stays until the new one is complete.
+/// `train-0123456789abcdef.probe.index.json` beside the document, and deletes that object if deleting is
+/// allowed. A saved index stays until the new index is complete.
 ///
 /// The name of a document beside shards or in a directory depends on the patterns or list of shards, on the
 /// name of the [filter](AutoIndex::select), and on the `Debug` text of the
@@ -84,7 +84,7 @@ impl AutoIndex {
     }
 
     /// Saves the index in the document at this URL or path, which [`Index::load`] reads too. Each dataset
-    /// needs its own document: another dataset would replace the index. The document does not tell the
+    /// needs its own document: another dataset would replace the index. The document does not contain the
     /// [format](crate::dataset::DatasetBuilder::format) of the shards, so use another document after you
     /// change the format. If the name ends in `.shidx`, the document is [compact](Index::save).
     pub fn at(url: impl Into<SecretUrl>) -> Self {
@@ -95,8 +95,8 @@ impl AutoIndex {
         AutoIndex { places: vec![place], threads: 16, checksums: false, filter: None, on_shard: None }
     }
 
-    /// Saves the index in a local directory if the previous place cannot be written to. An index saved in the
-    /// previous place is still used.
+    /// Saves the index in a local directory if the place that was set before cannot be written to. An index
+    /// that is already saved in that place is still used.
     ///
     /// ```
     /// use shardstream::index::AutoIndex;
@@ -108,7 +108,7 @@ impl AutoIndex {
         self
     }
 
-    /// Number of shards that are indexed at the same time: see [`IndexBuilder::threads`]. Default: 16.
+    /// Sets how many shards are indexed at the same time: see [`IndexBuilder::threads`]. Default: 16.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
@@ -158,8 +158,8 @@ impl AutoIndex {
         check_options(self.threads, self.filter.as_ref())
     }
 
-    /// The index of the shards. If some shards have no saved index, indexes them, and saves the whole index.
-    /// Blocks.
+    /// Returns the index of the shards. If some shards have no saved index, indexes these shards, and saves
+    /// the whole index. Blocks.
     pub(crate) fn index(
         &self,
         store: &Store,
@@ -252,17 +252,18 @@ impl fmt::Debug for AutoIndex {
     }
 }
 
-/// The index that is saved at `url`; none if the document does not exist or cannot be parsed.
+/// The index that is saved at `url`; `None` if the document does not exist or cannot be parsed.
 ///
 /// # Errors
-/// Faults of the network or a disk: they leave open whether an index is saved.
+/// Faults of the network or a disk. After such a fault, it is unknown whether an index is saved.
 fn load(store: &Store, url: &str) -> Result<Option<Index>> {
     for _ in 0..MAX_TRIES {
         match Index::load(store, url) {
             Ok(index) => return Ok(Some(index)),
             Err(error) => match error.kind() {
                 ErrorKind::Changed { .. } => {}
-                // A bucket that the caller may not list answers `Denied` for objects that do not exist.
+                // For an object that does not exist, a bucket returns `Denied` if the caller may not list the
+                // bucket.
                 ErrorKind::NotFound(_)
                 | ErrorKind::Denied(_)
                 | ErrorKind::Index(_)
@@ -275,8 +276,8 @@ fn load(store: &Store, url: &str) -> Result<Option<Index>> {
     Ok(None)
 }
 
-/// The lowest directory that contains all patterns, up to its last slash. If they have no directory in
-/// common, the directory of the first pattern.
+/// The lowest directory that contains all patterns, up to its last slash. If the patterns have no directory
+/// in common, it is the directory of the first pattern.
 fn common_directory<'a>(patterns: &[&'a str]) -> &'a str {
     let directory = |pattern: &'a str| {
         let pattern = glob::split(pattern).map_or(pattern, |(directory, _)| directory);

@@ -86,10 +86,11 @@ impl IndexBuilder {
         self
     }
 
-    /// Number of shards that are indexed at the same time, each on a thread. Default: 16, since indexing
-    /// mostly waits for the network. 0 is an error of [`build`](IndexBuilder::build). Each thread takes up to
-    /// 16 MiB of memory, and the size of one sample more with [checksums](Self::checksums). Compressed shards
-    /// are read whole, within the store's [budget](crate::store::Budget).
+    /// Sets the number of shards that are indexed at the same time, each on its own thread. Default: 16,
+    /// because indexing mostly waits for the network. 0 is an error of [`build`](IndexBuilder::build). Each
+    /// thread takes up to 16 MiB of memory; with [checksums](Self::checksums), it takes the size of one
+    /// sample in addition. Compressed shards are read whole, within the store's
+    /// [budget](crate::store::Budget).
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
@@ -99,15 +100,15 @@ impl IndexBuilder {
     /// saved index exists there, it is used and the shard is not read. Default: no.
     ///
     /// A saved index is used only while the shard has the same size and version; otherwise the shard is
-    /// indexed again. A saved index does not tell the [format](IndexBuilder::format) of the shard: after you
-    /// change the format, remove the saved indexes or use another [place](Self::cache). If the place cannot
-    /// be written to, the index is not saved.
+    /// indexed again. A saved index does not contain the [format](IndexBuilder::format) of the shard: after
+    /// you change the format, remove the saved indexes or use a [directory](Self::cache). If no object can be
+    /// written beside the shard, the index is not saved.
     pub fn beside(mut self, beside: bool) -> Self {
         self.beside = beside;
         self
     }
 
-    /// Saves the index of each shard in a local directory, and uses saved ones, like
+    /// Saves the index of each shard in a local directory, and uses indexes that are saved there, like
     /// [`beside`](IndexBuilder::beside). Several processes and datasets may share the directory. Only the
     /// owner can read a created directory and its files. Use another directory after you change the
     /// [format](IndexBuilder::format).
@@ -119,7 +120,7 @@ impl IndexBuilder {
     /// The format of the shards. Set the same format as for the
     /// [dataset](crate::dataset::DatasetBuilder::format) that will read them. Shards that are not tar
     /// archives are read whole, unless the format has a [table](ShardFormat::reads_ranges) with the number of
-    /// samples. Default: the format that each shard's name tells.
+    /// samples. Default: the format that follows from each shard's name.
     pub fn format(self, format: impl ShardFormat + 'static) -> Self {
         self.of_format(FormatChoice::given(format))
     }
@@ -139,10 +140,11 @@ impl IndexBuilder {
     /// Records the CRC-32C of each sample, so that [a dataset can verify the samples that it
     /// reads](crate::dataset::DatasetBuilder::checksums). The shards are read whole. Default: no.
     ///
-    /// The checksums are those of the shards as they are now. So build them while the shards are known to be
-    /// undamaged, or [let the writer of the shards record them](crate::write::ShardWriterBuilder::checksums).
-    /// If a [format](IndexBuilder::format) has values that are not bytes, they have no checksum, which is
-    /// [an error](ErrorKind::Unsupported).
+    /// The checksums are computed from the shards as they are now. So compute them while the shards are known
+    /// to be undamaged, or [let the writer of the shards record
+    /// them](crate::write::ShardWriterBuilder::checksums). If samples of a [format](IndexBuilder::format)
+    /// have values that are not bytes, no checksum can be computed, which is [an
+    /// error](ErrorKind::Unsupported).
     pub fn checksums(mut self, checksums: bool) -> Self {
         self.checksums = checksums;
         self
@@ -153,9 +155,9 @@ impl IndexBuilder {
     /// filter after reading would leave ranks with different numbers of samples. Default: all samples.
     ///
     /// The shards are read whole, once, on [several threads](IndexBuilder::threads). `predicate` gets samples
-    /// with raw fields, not decoded ones. `name` is the name of the filter in the index. Put a version in the
-    /// name and change it together with the predicate: [`AutoIndex`](super::AutoIndex) selects again only if
-    /// the name changes. Indexes saved [beside](IndexBuilder::beside) a shard or in a
+    /// with raw fields, not with decoded fields. `name` is the name of the filter in the index. Put a version
+    /// in the name and change it together with the predicate: [`AutoIndex`](super::AutoIndex) selects again
+    /// only if the name changes. Indexes saved [beside](IndexBuilder::beside) a shard or in a
     /// [cache](IndexBuilder::cache) have all samples, and are not used with a filter.
     ///
     /// The [position](crate::Sample::position) of a selected sample is still its number in the archive.
@@ -199,9 +201,10 @@ impl IndexBuilder {
     ///
     /// # Errors
     /// The error that reading the shards would return: damage to an archive, an error of any sample, or an
-    /// error of the store. If several shards fail, the error is that of the first one in the list. Already
-    /// [saved](IndexBuilder::beside) indexes of single shards stay. [`ErrorKind::Config`] for 0 threads,
-    /// limits of 0, a filter or directory with an empty name, and a directory whose name is not UTF-8.
+    /// error of the store. If several shards fail, it is the error of the first of these shards in the list.
+    /// Indexes of single shards that were already [saved](IndexBuilder::beside) stay. [`ErrorKind::Config`]
+    /// is returned for 0 threads, limits of 0, a filter or directory with an empty name, and a directory
+    /// whose name is not UTF-8.
     pub fn build(mut self, shards: &ShardList) -> Result<Index> {
         let indexed = self.indexed::<()>(shards, None)?;
         Ok(indexed.into_iter().map(|(shard, _)| shard).collect())
@@ -251,9 +254,9 @@ impl IndexBuilder {
     }
 
     /// Like [`build_with_keys`](IndexBuilder::build_with_keys), but leaves out damaged samples and calls
-    /// `on_damage` with the error of each. Samples after damage to an archive are left out too. The index of
-    /// a damaged shard has the undamaged samples as its selection, so that a caller can read the ranges
-    /// between damaged samples.
+    /// `on_damage` with the error of each damaged sample. Samples after damage to an archive are left out
+    /// too. The index of a damaged shard has the undamaged samples as its selection, so that a caller can
+    /// read the ranges between damaged samples.
     #[doc(hidden)]
     pub fn build_undamaged(
         mut self,
@@ -285,7 +288,7 @@ impl IndexBuilder {
         Ok(shards.iter().filter_map(|url| indexed.get(*numbers.get(url.expose_secret())?)?.clone()).collect())
     }
 
-    /// The indexes of distinct shards, in their order.
+    /// The indexes of these shards, which are all different, in the order of the shards.
     fn index<K: Clone + Send>(
         &mut self,
         urls: &[&SecretUrl],
@@ -308,8 +311,9 @@ impl IndexBuilder {
         };
         let next = AtomicUsize::new(0);
         let mut indexed = vec![None; urls.len()];
-        // The error of the first shard in the list that fails. Threads start shards in order and finish each
-        // shard that they have started, so this error does not depend on the number of threads.
+        // Of the shards that fail, the error of the first one in the list. Threads start shards in the order
+        // of the list and finish each shard that they have started, so this error does not depend on the
+        // number of threads.
         let mut failed: Option<(usize, crate::Error)> = None;
         thread::scope(|scope| {
             let (sender, done) = mpsc::channel();
@@ -348,8 +352,8 @@ impl IndexBuilder {
     }
 }
 
-/// Refuses a directory whose name is not UTF-8, since its files would have no URL, and an empty name, which
-/// an unset variable may give.
+/// Refuses a directory whose name is not UTF-8, because its files would have no URL. Also refuses an empty
+/// name, which may be the value of an unset variable.
 pub(super) fn check_directory(directory: &Path) -> Result<()> {
     let bad = |message: String| Err(ErrorKind::Config(message).into());
     match directory.to_str() {

@@ -2,11 +2,12 @@
 
 use crate::sample::{Sample, Value};
 
-/// The CRC-32C of a sample. It covers the key and a zero byte. For each field, in the order of the shard, it
-/// covers the name, a zero byte, the size in 8 bytes (little-endian), and the content.
+/// The CRC-32C of a sample. It covers the key and a zero byte. Then, for each field in the order of the
+/// shard, it covers the field's name, a zero byte, the field's size in 8 bytes (little-endian), and the
+/// field's content.
 ///
-/// Names and sizes are covered too, since tar extension headers can change them and have no checksum of their
-/// own.
+/// Names and sizes are covered too, because tar extension headers can change them, and these headers have no
+/// checksum of their own.
 pub(crate) fn sample_checksum<'a>(key: &str, fields: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> u32 {
     let mut sum = crc32c::crc32c(key.as_bytes());
     let mut add = |bytes: &[u8]| sum = crc32c::crc32c_append(sum, bytes);

@@ -13,8 +13,8 @@ use std::borrow::Cow;
 
 const KIND: &str = "wids-shard-index-v1";
 
-/// The kind of a document with selected samples. The kind has another name, and the document has no
-/// `wids_version`: a reader that does not know selections would read the wrong samples.
+/// The kind of a document with selected samples. The document has this kind, and no `wids_version`, so that
+/// no reader opens it that does not know selections and would read the wrong samples.
 const SELECTED: &str = "shardstream-selected-index-v1";
 
 /// Size in bytes of the longest accepted document.
@@ -23,7 +23,7 @@ const MAX_DOCUMENT: u64 = 4 << 30;
 /// Smallest size in bytes of the pieces in which a JSON document is written.
 const MIN_PIECE: usize = 256 << 10;
 
-/// The keys of a JSON index that are read.
+/// The keys of a JSON index that this crate reads.
 #[derive(Debug, Deserialize)]
 struct IndexDocument {
     #[serde(default, rename = "__kind__")]
@@ -46,8 +46,8 @@ pub(super) fn read_entry(store: &Store, url: &str) -> Result<ShardIndex> {
     parse(&text, stored)
 }
 
-/// Parses a document whose stored size is `stored` bytes. Refuses a document that would take much more
-/// memory.
+/// Parses a document whose stored size is `stored` bytes. Refuses a document that would take much more memory
+/// than its stored size.
 fn parse<'a, T: Deserialize<'a>>(text: &'a [u8], stored: u64) -> Result<T> {
     if text.starts_with(b"v1.") {
         let what = "this is an index of NVIDIA DALI (wds2idx), which does not name its shards: build an \
@@ -94,12 +94,12 @@ fn malformed(error: &dyn std::fmt::Display) -> Error {
 
 impl Index {
     /// Loads an index that was [saved](Index::save), or a `wids-shard-index-v1` document of Python's `wids`,
-    /// which has the number of samples of each shard but not their offsets. The first bytes tell whether the
-    /// document is JSON or in the compact form. A compact document is parsed while it is read, and is never
-    /// in memory as a whole.
+    /// which has the number of samples of each shard but no offsets. The first bytes of the document
+    /// determine whether it is JSON or in the compact form. A compact document is parsed while it is read,
+    /// and is never in memory as a whole.
     ///
-    /// A relative URL is relative to the document's directory, or to the document's `base` if it has one.
-    /// Unknown keys are ignored.
+    /// A relative URL is relative to the document's directory, or to the document's `base` if the document
+    /// has a `base`. Unknown keys are ignored.
     ///
     /// # Errors
     /// [`ErrorKind::Index`] if the document is not an index or contradicts itself; [`ErrorKind::TooLarge`] if
@@ -162,7 +162,7 @@ impl Index {
     ///
     /// # Errors
     /// [`ErrorKind::Index`] if the document is not an index or contradicts itself; [`ErrorKind::TooLarge`] if
-    /// it would take far more memory than its text.
+    /// the document would take far more memory than its text.
     pub fn from_json(text: &[u8], directory: &str) -> Result<Self> {
         Self::of_document(parse(text, text.len() as u64)?, directory)
     }
@@ -208,19 +208,19 @@ impl Index {
     /// [`load`](Index::load) reads both. Python's `wids` reads the JSON document too, unless samples were
     /// [selected](super::IndexBuilder::select).
     ///
-    /// URLs of shards below the document's directory are relative, so that shards and document can be moved
-    /// together. Passwords and the queries of signed URLs are left out.
+    /// URLs of shards below the document's directory are stored as relative URLs, so that shards and document
+    /// can be moved together. Passwords and the queries of signed URLs are left out.
     ///
     /// A JSON document has one shard per line. The line of a shard with 10 000 samples of two fields takes 65
     /// KB if samples have 1 KB (0.2 % of the shard), and 85 KB if they have 100 KB (0.01 %). The document of
     /// 1300 such shards takes 85 to 110 MB and loads in about two seconds. If that is too much, save only the
-    /// [`counts`](Index::counts). The compact form takes half as many bytes, and an eighth if shards have no
-    /// layouts: a million shards then take about 15 MB.
+    /// [`counts`](Index::counts). The compact form takes half as many bytes as JSON, and an eighth if shards
+    /// have no layouts: a million shards then take about 15 MB.
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] if shards differ only in the parts of their URLs that are left out.
-    /// [`ErrorKind::Unsupported`] for a name such as `train.json.gz`, since documents are not compressed. The
-    /// errors of [`Store::create`] and of writing.
+    /// [`ErrorKind::Index`] if shards differ only in the parts of their URLs that are left out;
+    /// [`ErrorKind::Unsupported`] for a name such as `train.json.gz`, because documents are not compressed;
+    /// and the errors of [`Store::create`] and of writing.
     pub fn save(&self, store: &Store, url: &str) -> Result<()> {
         self.save_for(store, url, false)
     }
@@ -259,7 +259,8 @@ impl Index {
         write().map_err(|error: Error| error.in_shard(url))
     }
 
-    /// The same index with shards' URLs as a document at `url` has them: relative, and without secrets.
+    /// The same index with the URLs of shards as they are in a document at `url`: relative, and without
+    /// secrets.
     pub(super) fn named_in(&self, url: &str) -> Result<Self> {
         let named = |shard: &ShardIndex| shard.at(relative(directory(url), &without_secrets(shard.url())));
         self.iter().map(named).collect::<Index>().consistent()
@@ -294,7 +295,7 @@ pub(super) mod tests {
         "sizes":[7,1,5,0]},"select":{"name":"f","runs":[1,1,1,1]}}]}"#,
     );
 
-    /// Calls all functions of an index, which must not panic, and checks that their results agree.
+    /// Calls all functions of an index, and checks that no function panics and that their results agree.
     pub(in crate::index) fn call_all_getters(index: &Index) {
         for shard in index {
             let last = shard.samples().min(1000);

@@ -11,9 +11,10 @@
 //! entries                   for each key its hash (8), and the number of its sample in all shards
 //! ```
 //!
-//! All numbers are little-endian. The first bits of a hash tell the block of its entry, so a look-up reads
-//! one block of a few kilobytes. Entries are sorted by hash and number. Keys with equal hashes have an entry
-//! each; a caller that looks up a key must compare the keys of the samples.
+//! All numbers are little-endian. The first bits of a hash determine the block that has its entry, so a
+//! look-up reads one block of a few kilobytes. Entries are sorted by hash and number. If several keys have
+//! the same hash, each key has its own entry; a caller that looks up a key must compare the keys of the
+//! samples.
 
 use super::compact::{self, CompactReader};
 use super::shard_entry::ShardEntry;
@@ -26,7 +27,7 @@ use bytes::Bytes;
 const MAGIC: &[u8] = b"\x89SHKEY\r\n";
 const VERSION: u8 = 1;
 
-/// Length in bytes of magic number, version and head.
+/// Length in bytes of the magic number, the version and the head.
 const HEAD: usize = MAGIC.len() + 1 + 26;
 /// Length in bytes of a block's entry in `blocks`.
 const BLOCK: usize = 12;
@@ -47,7 +48,7 @@ pub(super) struct KeyTable {
 /// A block of entries.
 #[derive(Debug, Clone, Copy)]
 struct KeyBlock {
-    /// The number of entries up to the end of the block.
+    /// The total number of entries in this block and all blocks before it.
     end: u64,
     /// The CRC-32C of the block's entries.
     checksum: u32,
@@ -60,7 +61,7 @@ enum Entries {
     Stored(StoredDocument),
 }
 
-/// A stored document, of which parts are read when they are needed.
+/// A stored document. Its parts are read when they are needed.
 pub(super) struct StoredDocument {
     pub(super) store: Store,
     pub(super) url: String,
@@ -142,7 +143,7 @@ impl TableLayout {
 }
 
 impl KeyTable {
-    /// A table of pairs of a hash and a number. The numbers are less than `samples`.
+    /// Makes a table from pairs of a hash and a sample's number. The numbers are less than `samples`.
     pub(super) fn new(mut entries: Vec<(u64, u64)>, samples: u64) -> Self {
         entries.sort_unstable();
         let bits = (entries.len() / KEYS_PER_BLOCK).checked_ilog2().unwrap_or(0) as u8;
@@ -178,7 +179,7 @@ impl KeyTable {
         self.layout.keys
     }
 
-    /// Reads the table and its shards. If `stored` is none, `document` is the whole document. Otherwise
+    /// Reads the table and its shards. If `stored` is `None`, `document` is the whole document. Otherwise
     /// `document` has only the bytes before the entries, and entries are read from `stored` when they are
     /// needed. `resolve` replaces the URL of a shard, which may be relative to the document.
     pub(super) fn read(
@@ -267,7 +268,7 @@ impl KeyTable {
         self.checked(numbers)
     }
 
-    /// The numbers of the samples for whose keys' hashes `is_wanted` returns true.
+    /// The numbers of the samples whose keys have a hash for which `is_wanted` returns true.
     pub(super) fn numbers_of(&self, is_wanted: impl Fn(u64) -> bool) -> Result<Vec<u64>> {
         let mut numbers = Vec::new();
         self.for_each_run(|entries| {
@@ -285,7 +286,7 @@ impl KeyTable {
         }
     }
 
-    /// The pairs of numbers of adjacent entries with the same hash.
+    /// For each two adjacent entries with the same hash, the pair of their numbers.
     pub(super) fn repeated(&self) -> Result<Vec<(u64, u64)>> {
         let entries = self.entries(0..self.layout.keys)?;
         let next = self.layout.read_entries(&entries).skip(1);
@@ -326,7 +327,7 @@ impl KeyTable {
         self.entries(begin..end(block))
     }
 
-    /// Compares the entries of a block with its checksum.
+    /// Compares the entries of a block with the block's checksum.
     fn check(&self, block: usize, entries: &[u8]) -> Result<()> {
         match self.blocks.get(block).is_some_and(|block| crc32c::crc32c(entries) == block.checksum) {
             true => Ok(()),

@@ -23,10 +23,11 @@ const FIRST_READ: u64 = 64 << 10;
 /// Size in bytes of the largest saved key index that [`KeyIndex::open`] reads as a whole.
 const MAX_LOADED: u64 = 16 << 20;
 
-/// An index from keys to samples: it tells the shard of a sample and its number there. Cheap to clone.
+/// An index from keys to samples. For a key, it returns the number of the shard, and the number of the sample
+/// in that shard. Cheap to clone.
 ///
-/// It is used by [`Dataset::by_key`](crate::Dataset::by_key), and for [sides](crate::dataset::Side::keys)
-/// whose shards are not paired with those of a dataset.
+/// [`Dataset::by_key`](crate::Dataset::by_key) uses it, and so do [sides](crate::dataset::Side::keys) whose
+/// shards are not paired with the shards of a dataset.
 /// [`IndexBuilder::build_keys`](super::IndexBuilder::build_keys) and `shardstream index build --keys` build
 /// it from headers; a [`KeyIndexBuilder`] builds it from keys.
 ///
@@ -35,7 +36,7 @@ const MAX_LOADED: u64 = 16 << 20;
 /// compares their keys.
 ///
 /// A [saved](KeyIndex::save) key index has the sizes and versions of its shards, but not the offsets of their
-/// samples: their [`Index`] has them.
+/// samples. The offsets are in the [`Index`] of the shards.
 ///
 /// ```
 /// use shardstream::index::KeyIndex;
@@ -79,8 +80,8 @@ impl KeyIndex {
     }
 
     /// Opens a key index that was [saved](KeyIndex::save). A document of up to 16 MiB is read as a whole. Of
-    /// a larger one, this reads the list of shards and the list of blocks (12 bytes for about 500 keys), and
-    /// each look-up then reads one block of 5 to 12 KB.
+    /// a larger document, this function reads the list of shards and the list of blocks (12 bytes for about
+    /// 500 keys), and each look-up then reads one block of 5 to 12 KB.
     ///
     /// # Errors
     /// [`ErrorKind::Index`] if the document is not a key index or is damaged, and the errors of
@@ -138,9 +139,9 @@ impl KeyIndex {
         Ok(KeyIndex::new(index, table))
     }
 
-    /// Saves the key index. By convention, its name ends in `.shkeys`. The same as in
-    /// [`Index::save`](super::Index::save), URLs of shards below the document's directory are relative, and
-    /// secrets of URLs are left out.
+    /// Saves the key index. By convention, the name of the document ends in `.shkeys`. As in
+    /// [`Index::save`](super::Index::save), URLs of shards below the document's directory are stored as
+    /// relative URLs, and secrets in URLs are left out.
     ///
     /// # Errors
     /// The errors of [`Store::create`] and of writing.
@@ -154,7 +155,7 @@ impl KeyIndex {
         write().map_err(|error: Error| error.in_shard(url))
     }
 
-    /// The URL of the key index beside the index at `url`; none if the URL has a query.
+    /// The URL of the key index beside the index at `url`; `None` if the URL has a query.
     #[doc(hidden)]
     #[must_use]
     pub fn beside(url: &str) -> Option<String> {
@@ -180,8 +181,9 @@ impl KeyIndex {
         self.len() == 0
     }
 
-    /// The samples whose keys have the same hash as `key`: the number of the shard, and of the sample in the
-    /// shard. The caller must compare the samples' keys. May block, to read a block of the table.
+    /// The samples whose keys have the same hash as `key`. Each sample is a pair: the number of the shard,
+    /// and the number of the sample in the shard. The caller must compare the samples' keys with `key`. The
+    /// call may block, to read a block of the table.
     #[doc(hidden)]
     pub fn find(&self, key: &str) -> Result<Vec<(usize, u64)>> {
         Ok(self.0.table.find(hash_of(key))?.into_iter().map(|number| self.place(number)).collect())
@@ -212,7 +214,8 @@ impl KeyIndex {
         })
     }
 
-    /// For each shard, the numbers of the samples whose keys have a hash in this part of all hashes.
+    /// For each shard, the numbers of the samples whose keys have a hash in this part of the range of all
+    /// hashes.
     pub(super) fn numbers_between(&self, part: &Range<f64>) -> Result<Vec<Vec<u64>>> {
         let bound = |part: f64| (part * 2.0_f64.powi(64)) as u128;
         let hashes = bound(part.start)..bound(part.end);
@@ -224,9 +227,9 @@ impl KeyIndex {
         Ok(numbers)
     }
 
-    /// Converts the numbers of samples of one shard from this key index to another index, whose entry of the
-    /// shard is `shard`. `by_shard` has the numbers of [`numbers_between`](Self::numbers_between). The result
-    /// is sorted.
+    /// Returns the numbers that samples of one shard have in another index. `shard` is the shard's entry in
+    /// that index. `by_shard`, the result of [`numbers_between`](Self::numbers_between), has the samples'
+    /// numbers in this key index. The result is sorted.
     pub(super) fn numbers_in(&self, shard: &ShardIndex, by_shard: &[Vec<u64>]) -> Result<Vec<u64>> {
         let at = self.index().find(shard.url());
         let known_and_numbers = at.and_then(|at| Some((self.index().at(at)?, by_shard.get(at)?)));
@@ -257,7 +260,8 @@ impl KeyIndex {
         Ok(())
     }
 
-    /// The shard of a sample and the sample's number in the shard, by its number in all shards.
+    /// Converts the number of a sample among the samples of all shards to its shard and its number in the
+    /// shard.
     fn place(&self, number: u64) -> (usize, u64) {
         let starts = &self.0.starts;
         let shard = starts.partition_point(|start| *start <= number).saturating_sub(1);
@@ -287,7 +291,7 @@ pub struct KeyIndexBuilder {
 }
 
 impl KeyIndexBuilder {
-    /// Adds a shard and the keys of all its samples, in their order.
+    /// Adds a shard and the keys of all its samples, in the order of the samples.
     ///
     /// # Errors
     /// [`ErrorKind::Index`] if the number of keys is not the shard's number of samples.

@@ -6,21 +6,22 @@ use std::hash::BuildHasher;
 /// A hash table of shard numbers with 4 bytes per slot. It does not store the texts; callers pass a function
 /// that returns the text of a shard.
 pub(super) struct ShardLookup {
-    /// Slots, with open addressing and linear probing. A free slot is 0; others are a shard's number plus 1,
-    /// with the bit [`AMBIGUOUS`] if several different shards have the text.
+    /// Slots, with open addressing and linear probing. A free slot is 0. A used slot is the number of a shard
+    /// plus 1, and has the bit [`AMBIGUOUS`] if several different shards have the same text.
     slots: Box<[u32]>,
     hashes: RandomState,
 }
 
-/// The bit in the slot of a text that several different shards have.
+/// The bit that is set in a slot if several different shards have the slot's text.
 const AMBIGUOUS: u32 = 1 << 31;
 
 /// Largest number of shards in the table. A slot cannot store higher numbers; such shards are not found.
 const MAX_SHARDS: usize = AMBIGUOUS as usize - 2;
 
 impl ShardLookup {
-    /// A table of `count` shards. If two entries have the same text, `same` tells whether they are the same
-    /// shard. If so, the table finds the later entry; otherwise the text is ambiguous, and it finds none.
+    /// A table of `count` shards. If two entries have the same text, `same` returns whether they are the same
+    /// shard. If they are, the table returns the later entry for this text. Otherwise the text is ambiguous,
+    /// and the table returns no entry.
     pub(super) fn new<T: AsRef<str>>(
         count: usize,
         text: impl Fn(usize) -> T,
@@ -44,7 +45,8 @@ impl ShardLookup {
         lookup
     }
 
-    /// The number of the shard with this text; none if no shard or several different shards have it.
+    /// The number of the shard with this text; `None` if no shard has this text or if several different
+    /// shards have it.
     pub(super) fn get<T: AsRef<str>>(&self, wanted: &str, text: impl Fn(usize) -> T) -> Option<usize> {
         let entry = self.slots[self.slot(wanted, &text)];
         (entry & AMBIGUOUS == 0).then(|| entry.checked_sub(1)).flatten().map(|number| number as usize)

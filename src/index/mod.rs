@@ -1,9 +1,9 @@
-//! Indexes: the number of samples of each shard and their offsets, known without reading the shard.
+//! Indexes: the number and the offsets of the samples of each shard, known without reading the shard.
 //!
 //! An [`Index`] is [built](Index::builder) from the headers of the shards, returned by the [writer of the
 //! shards](crate::write::ShardInfo::index), or [loaded](Index::load). With an [`AutoIndex`], a dataset loads
-//! or builds its index itself. A damaged shard cannot be indexed: the numbers in an index are always those
-//! that reading the shard gives.
+//! or builds its index itself. A damaged shard cannot be indexed, so the numbers in an index are always the
+//! same as when the shard is read.
 //!
 //! In JSON, an index is a `wids-shard-index-v1` document:
 //!
@@ -20,8 +20,8 @@
 //! - `shapes`: the different shapes of samples. A shape is a list of numbers: the bytes between the previous
 //!   sample and the first header, and for each member two numbers: the number of its field, and the bytes
 //!   from the end of the previous member (or from the first header) to its content.
-//! - `runs`: for each run of consecutive samples with the same shape, the number of the shape and the number
-//!   of samples.
+//! - `runs`: for each run of consecutive samples with the same shape, two numbers: the number of the shape,
+//!   and the number of samples in the run.
 //! - `sizes`: the sizes of all fields, in the order of the archive.
 //! - `crc32c`, if the index has checksums: one text with eight hexadecimal digits for each sample. The
 //!   CRC-32C covers the key and a zero byte, and, for each field in the order of the archive, the name, a
@@ -39,16 +39,17 @@
 //!    "select": {"name": "at least 600 bytes, v1", "runs": [1, 2]}}]}
 //! ```
 //!
-//! `nsamples` is the number of selected samples, and `name` the name of the filter. `runs` has numbers of
-//! consecutive samples of the archive, in turn not selected and selected. The document has another kind and
-//! no `wids_version`, because a reader that does not know `select` would read the wrong samples.
+//! `nsamples` is the number of selected samples, and `name` the name of the filter. `runs` has the lengths of
+//! the runs of consecutive samples of the archive that are, in turn, not selected and selected. The document
+//! has a different kind and no `wids_version`, because a reader that does not know `select` would read the
+//! wrong samples.
 //!
 //! With such an index, [`Dataset::len`](crate::Dataset::len), plans and steps count selected samples. The
 //! [position](crate::Sample::position) of a sample is still its number in the archive, so that its random
-//! numbers do not depend on the filter; see [`ShardIndex::position_of`]. If less than 1 MiB of other samples
-//! is between two selected samples, these bytes are read and dropped; longer gaps are not read. Dropped
-//! samples are compared with the index, but not with its checksums. A shard without selected samples is
-//! opened at the beginning of each epoch, to check that it is still the indexed shard.
+//! numbers do not depend on the filter; see [`ShardIndex::position_of`]. If less than 1 MiB of unselected
+//! samples is between two selected samples, the unselected samples are read and dropped; longer gaps are not
+//! read. Dropped samples are compared with the index, but not with its checksums. A shard without selected
+//! samples is opened at the beginning of each epoch, to check that it is still the indexed shard.
 //!
 //! An index of very many shards can be saved in a compact form, under a name that ends in `.shidx`. It takes
 //! about 15 bytes for each shard, where JSON takes more than a hundred, and half as many bytes for layouts.
@@ -114,11 +115,14 @@ pub struct Index(Arc<IndexedShards>);
 
 struct IndexedShards {
     shards: Vec<ShardIndex>,
-    /// Shards by URL; the last entry if several have the same URL. Built on first use.
+    /// A table from URLs to shards. If several entries have the same URL, it returns the last of them. Built
+    /// on first use.
     by_url: OnceLock<ShardLookup>,
-    /// Shards by the last part of the URL; a part that several shards have is ambiguous. Built on first use.
+    /// A table from file names, the last parts of URLs, to shards. A name that several shards have is
+    /// ambiguous. Built on first use.
     by_name: OnceLock<ShardLookup>,
-    /// Shards by normalized URL; the last entry if several have the same one. Built on first use.
+    /// A table from normalized URLs to shards. If several entries have the same normalized URL, it returns
+    /// the last of them. Built on first use.
     by_place: OnceLock<ShardLookup>,
 }
 
@@ -136,7 +140,7 @@ impl IndexedShards {
         lookup.get(name, name_of)
     }
 
-    /// The shard with the same normalized URL, if several shards have the name of this URL.
+    /// If several shards have the same file name as this URL, the shard with the same normalized URL.
     fn by_place(&self, url: &ObjectUrl<'_>) -> Option<usize> {
         let name_of = |number: usize| self.place(number).file_name();
         self.by_name.get().filter(|lookup| lookup.is_ambiguous(&url.file_name(), name_of))?;
@@ -157,12 +161,12 @@ impl Index {
     ///
     /// 1. by its URL as it was indexed;
     /// 2. by its URL without the query of a signed URL;
-    /// 3. by the last part of the URL, if only one shard of the index has that name, so that the index of a
-    ///    dataset can be used for a copy in another place;
-    /// 4. by another spelling of its URL, if several shards have that name.
+    /// 3. by its file name, the last part of the URL, if only one shard of the index has that name, so that
+    ///    the index of a dataset can be used for a copy in another place;
+    /// 4. by another spelling of its URL, if several shards have the same file name.
     ///
-    /// This does not check that the object is a copy: compare [`bytes`](ShardIndex::bytes) with the object's
-    /// size, like a dataset does.
+    /// This function does not check that the object is a copy of the indexed shard: compare
+    /// [`bytes`](ShardIndex::bytes) with the object's size, like a dataset does.
     #[must_use]
     pub fn get(&self, url: &str) -> Option<&ShardIndex> {
         self.at(self.find(url)?)

@@ -23,8 +23,8 @@ enum PartBounds {
 }
 
 impl DatasetPart {
-    /// The same fraction of each shard: `0.0..0.1` is the first tenth of its samples. Only the bytes of these
-    /// samples are read. The samples of a shard should be in random order.
+    /// The same fraction of each shard: `0.0..0.1` is the first tenth of each shard's samples. Only the bytes
+    /// of these samples are read. The samples of a shard should be in random order.
     #[must_use]
     pub fn fraction(of_each_shard: Range<f64>) -> Self {
         DatasetPart(PartBounds::Fraction(of_each_shard))
@@ -37,17 +37,17 @@ impl DatasetPart {
         DatasetPart(PartBounds::Range(samples))
     }
 
-    /// The samples whose keys have a hash in this part of all hashes: `0.0..0.1` is about a tenth of the
-    /// samples. Whether a sample is in the part depends on its key alone, so samples with the same key are in
-    /// the same part of several datasets. The chosen samples are scattered over all shards, so most bytes of
-    /// the shards are read. `keys` must have all samples of the dataset. If the key index was opened, its
-    /// whole table is read, a few MiB at a time.
+    /// The samples whose keys have a hash in this part of the range of all hashes: `0.0..0.1` is about a
+    /// tenth of the samples. Whether a sample is in the part depends on its key alone, so samples of
+    /// different datasets that have the same key are in the same part. The chosen samples are scattered over
+    /// all shards, so most bytes of the shards are read. `keys` must have all samples of the dataset. If
+    /// `keys` was opened from a document, its whole table is read, a few MiB at a time.
     #[must_use]
     pub fn by_key(keys: KeyIndex, of_all_hashes: Range<f64>) -> Self {
         DatasetPart(PartBounds::Keys(keys, of_all_hashes))
     }
 
-    /// The index of this part of the samples of `index`.
+    /// Returns `index` reduced to this part of its samples.
     pub(crate) fn of(&self, index: &Index) -> Result<Index> {
         self.check(index)?;
         let name = |shard: &ShardIndex| -> Arc<str> {

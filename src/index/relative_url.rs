@@ -16,7 +16,8 @@ fn is_relative(url: &str) -> bool {
     ObjectUrl::parse(url).is_path() && !Path::new(url).is_absolute() && !url.starts_with('/')
 }
 
-/// Resolves a URL of a document: a relative URL is relative to `directory`, where the document is.
+/// Resolves a URL that a document contains. A relative URL is relative to `directory`, the directory of the
+/// document.
 pub(super) fn resolved<'a>(directory: &str, url: &'a str) -> Cow<'a, str> {
     let path = url.strip_prefix("./").unwrap_or(url);
     match directory {
@@ -27,8 +28,8 @@ pub(super) fn resolved<'a>(directory: &str, url: &'a str) -> Cow<'a, str> {
     }
 }
 
-/// The URL for `url` in a document in `directory`: relative if `url` is below the directory, otherwise in
-/// full.
+/// The form of `url` in a document in `directory`: a relative URL if `url` is below the directory, otherwise
+/// the full URL.
 pub(super) fn relative(directory: &str, url: &str) -> String {
     let below = |directory: &str, url: &str| {
         let rest = match directory {

@@ -1,4 +1,5 @@
-//! `SaveTarget`: a document in which an index can be saved. Finds a writable one of several targets.
+//! `SaveTarget`: a document in which an index can be saved. Also finds the first of several targets that can
+//! be written.
 
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::SecretUrl;
@@ -38,10 +39,11 @@ impl SaveTarget {
             object.finish()
         };
         match write() {
-            // If many ranks start at the same time, they write the object more often than some stores allow.
+            // If many ranks start at the same time, they write the probe object more often than some stores
+            // allow. This error does not mean that the document cannot be written.
             Err(error) if matches!(error.kind(), ErrorKind::Busy { .. }) => Ok(()),
-            // If objects may be created but neither replaced nor deleted, the object of an earlier check
-            // exists.
+            // If objects may be created but neither replaced nor deleted, the probe object of an earlier
+            // check still exists.
             Err(error) if matches!(error.kind(), ErrorKind::Denied(_)) && store.stat(&url).is_ok() => Ok(()),
             Err(error) => Err(error),
             // If objects may not be deleted, the probe object stays.
@@ -51,7 +53,7 @@ impl SaveTarget {
 }
 
 /// The URL of the probe object for the document at `url`. It is in the same directory and has the same
-/// suffixes, so that access rules that match one also match the other.
+/// suffixes, so that access rules that match one of the two objects also match the other.
 fn probe_url(url: &str) -> String {
     let name = url.rfind('/').map_or(0, |slash| slash + 1);
     let dot = url[name..].find('.').map_or(url.len(), |dot| name + dot);

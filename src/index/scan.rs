@@ -1,9 +1,9 @@
-//! Indexes one tar shard, and fetches only the bytes that it needs.
+//! Indexes one tar shard. Only the bytes that are needed for the index are fetched.
 //!
-//! A shard is read in windows of one request each. If bodies are small, receiving them takes less time than
-//! skipping them: windows are then adjacent, and each is twice as large as the previous one, up to the
-//! largest request. If a body ends far beyond its window, the next window is small and begins at the end of
-//! the body.
+//! A shard is read in windows of one request each. If the bodies of members are small, receiving them takes
+//! less time than skipping them. Windows are then adjacent, and each window is twice as large as the previous
+//! one, up to the size of the largest request. If a body ends far after the end of its window, the next
+//! window is small and begins at the end of the body.
 
 use super::sample_filter::SampleFilter;
 use super::selection::SelectionBuilder;
@@ -18,8 +18,8 @@ use std::collections::VecDeque;
 const MIN_WINDOW: u64 = 64 << 10;
 /// Size in bytes of the largest window, the same as a [`Store`]'s smallest requests by default.
 const MAX_WINDOW: u64 = 8 << 20;
-/// A body that ends more than this many bytes beyond its window is skipped with a new request. Receiving this
-/// many bytes takes about as long as a new request.
+/// A body that ends more than this number of bytes after the end of its window is skipped with a new request.
+/// Receiving this many bytes takes about as long as a new request.
 const MIN_GAP: u64 = 1 << 20;
 
 /// What to compute for each sample, in addition to its offsets.
@@ -29,8 +29,8 @@ pub(super) struct Wanted<'a> {
     pub(super) checksums: bool,
     /// Whether each sample is selected.
     pub(super) filter: Option<&'a SampleFilter>,
-    /// If set, damaged samples are left out, and this function is called with the error of each. If none,
-    /// damage is an error of the scan.
+    /// If this function is set, damaged samples are left out, and it is called with the error of each damaged
+    /// sample. If it is `None`, damage is an error of the scan.
     pub(super) on_damage: Option<&'a (dyn Fn(&Error) + Send + Sync)>,
 }
 
@@ -40,11 +40,12 @@ impl Wanted<'_> {
         self.checksums || self.filter.is_some()
     }
 
-    /// Whether the error is damage that is left out. If so, calls `on_damage`.
+    /// Whether the error is damage, and the damaged sample is left out. If so, calls `on_damage` with the
+    /// error.
     pub(super) fn leaves_out(self, error: &Error) -> bool {
         let is_damage = error.kind().failure_class() == Some(FailureClass::Damage);
-        // If bodies are needed, damage is never left out: the outline and the parser of `Parsers` must return
-        // the same samples.
+        // If bodies are needed, damaged samples are never left out: the outline and the parser of `Parsers`
+        // must return the same samples.
         let Some(on_damage) = self.on_damage.filter(|_| is_damage && !self.is_whole()) else { return false };
         on_damage(error);
         true
@@ -74,7 +75,7 @@ pub(super) fn scan(
     let parser = wanted.is_whole().then(|| SampleParser::new(url).with_limits(limits));
     let mut parsers = Parsers { wanted, outline, parser, notes: VecDeque::new(), fault: None };
     let mut windows = match Windows::open(store, url) {
-        // No range of a compressed shard can be read, and its samples have no offsets in the object.
+        // A compressed shard cannot be read in ranges, and its samples have no offsets in the object.
         Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_)) => Windows::whole(store, url, true)?,
         Ok(_) if wanted.is_whole() => Windows::whole(store, url, false)?,
         windows => windows?,
@@ -121,8 +122,8 @@ pub(super) fn scan(
     let outline = parsers.outline;
     let seekable = outline.seekable() && !windows.compressed;
     let object = windows.object.unwrap_or_default();
-    // If the source did not tell the size, the whole object was read, and its size is the number of bytes
-    // read.
+    // If the source did not report the size, the whole object was read, and its size is the number of bytes
+    // that were read.
     let bytes = object.size.or((!windows.compressed).then_some(windows.at));
     let shard = ShardIndex::new(url, bytes, object.version.as_deref(), layout.finish(seekable));
     Ok(match selection {
@@ -131,12 +132,12 @@ pub(super) fn scan(
     })
 }
 
-/// Adds damaged samples, which are left out, to the layout as samples without members: samples after them
-/// keep their numbers in the archive.
+/// Adds damaged samples to the layout as samples without members, so that the samples after them keep their
+/// numbers in the archive.
 pub(super) struct LostSamples {
     /// Whether samples were left out.
     pub(super) any: bool,
-    /// Selects the undamaged samples, if damaged ones may be left out.
+    /// Selects the undamaged samples; `None` if damaged samples may not be left out.
     pub(super) selection: Option<SelectionBuilder>,
 }
 
@@ -147,7 +148,7 @@ impl LostSamples {
     }
 
     /// Called before the sample with this number is added to the layout. Adds the damaged samples before it
-    /// to the layout, and all of them to the selection.
+    /// to the layout. Adds the damaged samples and the sample itself to the selection.
     pub(super) fn before(&mut self, number: u64, layout: &mut LayoutBuilder) {
         let Some(selection) = &mut self.selection else { return };
         while layout.samples() < number {
@@ -174,9 +175,9 @@ struct Parsers<'a> {
     wanted: Wanted<'a>,
     outline: Outline,
     parser: Option<SampleParser>,
-    /// Notes of samples that the parser has already returned, and the outline has not.
+    /// Notes of the samples that the parser has returned but the outline has not returned yet.
     notes: VecDeque<SampleNote>,
-    /// The error of the parser, which the outline finds too, or of the filter.
+    /// The error of the filter, or of the parser. The outline returns the same error as the parser.
     fault: Option<Error>,
 }
 
@@ -218,7 +219,7 @@ impl Parsers<'_> {
         self.parser = None;
     }
 
-    /// The note of the sample that the outline returned last; none if no bodies are needed.
+    /// The note of the sample that the outline returned last; `None` if no bodies are needed.
     fn note(&mut self) -> Result<Option<SampleNote>> {
         match (self.notes.pop_front(), self.fault.take()) {
             (None, Some(fault)) => Err(fault),
@@ -310,10 +311,11 @@ impl<'a> Windows<'a> {
 
     /// Checks that the current window is of the same object as the first window.
     ///
-    /// Returns false if the whole object was requested again, in one window. That happens if the object is
-    /// larger than the first window, and either its size or a strong version is unknown (so nothing shows
-    /// whether several windows are of the same object), or the server ignores ranges (so each window would
-    /// transfer all bytes before it).
+    /// Returns false if the whole object was requested again, in one window. That happens in two cases. In
+    /// the first case, the object may be larger than the first window, and its size or a strong version is
+    /// unknown, so it cannot be checked that several windows are of the same object. In the second case, the
+    /// object is larger than the first window, and the server ignores ranges, so each window would transfer
+    /// all bytes before it.
     fn check(&mut self) -> Result<bool> {
         let now = self.body.object().unwrap_or_default();
         let Some(before) = &self.object else {

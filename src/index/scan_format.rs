@@ -76,8 +76,8 @@ pub(super) fn scan(
     let selection = selection.or(lost.selection.filter(|_| lost.any));
     let is_compressed = Compression::of(url).is_some();
     let object = body.object().unwrap_or_default();
-    // If the source did not tell the size: the whole object was read, and its size is the number of bytes
-    // read.
+    // If the source did not report the size, the object's size is the number of bytes that were read: the
+    // whole object was read.
     let bytes = object.size.or((!is_compressed).then_some(bytes));
     let layout = layout.finish(has_places && !is_compressed);
     let shard = ShardIndex::new(url, bytes, object.version.as_deref(), layout);
@@ -87,7 +87,7 @@ pub(super) fn scan(
     })
 }
 
-/// Refuses a sample with values that are not bytes. A checksum would not cover them.
+/// Refuses a sample with values that are not bytes, because a checksum would not cover these values.
 fn check_bytes(sample: &Sample) -> Result<()> {
     let Some((name, _)) = sample.fields().find(|(_, value)| value.as_bytes().is_none()) else {
         return Ok(());
@@ -99,8 +99,8 @@ fn check_bytes(sample: &Sample) -> Result<()> {
     Err(sample.locate(ErrorKind::Unsupported(what).into()))
 }
 
-/// Whether a place begins at or after `end`, where the previous sample ends, and has the sample's fields in
-/// order and with their sizes.
+/// Whether a place begins at or after `end`, the end of the previous sample, and lists the sample's fields in
+/// their order with their sizes.
 fn fits(place: &SamplePlace, sample: &Sample, end: u64) -> bool {
     let mut at = place.offset;
     let mut is_in_order = place.offset >= end && place.fields.len() == sample.len();
@@ -112,8 +112,8 @@ fn fits(place: &SamplePlace, sample: &Sample, end: u64) -> bool {
     is_in_order
 }
 
-/// Adds a sample to the layout, and returns the offset at which it ends. Without a place, only the sizes of
-/// its fields are meaningful.
+/// Adds a sample to the layout, and returns the offset at which it ends. If `place` is `None`, only the sizes
+/// of the sample's fields in the layout are meaningful.
 fn push(layout: &mut LayoutBuilder, sample: &Sample, place: Option<SamplePlace>, end: u64) -> Result<u64> {
     if sample.is_empty() {
         let what = "a sample without fields, which cannot be indexed";

@@ -6,10 +6,11 @@ use crate::formats::{FormatChoice, FormatParser, ParserStart, ShardParser};
 use crate::store::{Body, Store};
 use crate::tar::{Limits, Parsed};
 
-/// The number of samples that the table of the shard at `url` says. Nothing else is read.
+/// Returns the number of samples according to the table of contents of the shard at `url`. Only the table is
+/// read.
 ///
 /// # Errors
-/// The first error that reading the table would give.
+/// The first error of reading the table.
 pub(super) fn scan(store: &Store, url: &str, format: &FormatChoice, limits: Limits) -> Result<ShardIndex> {
     let start = ParserStart { end: 0, ..ParserStart::new(limits) };
     let (mut parser, mut body) = open(store, url, format, start)?;

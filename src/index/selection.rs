@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// The samples of an archive that a filter selected, as runs of adjacent samples.
 ///
 /// A selected sample has two numbers: its number among the selected samples, and its *stored* number among
-/// all samples of the archive. The stored number is the one in its [position](crate::Sample::position).
+/// all samples of the archive. The sample's [position](crate::Sample::position) contains the stored number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Selection {
     name: Arc<str>,
@@ -31,8 +31,9 @@ struct SelectionRun {
 }
 
 impl Selection {
-    /// Selects a part of the samples of `of`, or of all `stored` samples of an archive if `of` is none. The
-    /// ascending `ranges` count the samples of `of`.
+    /// Selects a part of the samples that `of` has selected, or of all `stored` samples of an archive if `of`
+    /// is `None`. The ascending `ranges` choose the part, by the numbers of the samples among the samples of
+    /// `of` or of the archive.
     pub(super) fn narrowed(
         name: Arc<str>,
         of: Option<&Selection>,
@@ -94,8 +95,8 @@ impl Selection {
 
     /// The range of stored numbers from the first to the last of these selected samples.
     ///
-    /// The span of an empty range is empty and begins at the stored number of its start. Numbers beyond the
-    /// last selected sample are mapped to numbers as far beyond the end of the archive.
+    /// The span of an empty range is empty, and begins at the stored number of the range's start. A number
+    /// that is `n` beyond the last selected sample is mapped to the number `n` beyond the end of the archive.
     pub(super) fn span(&self, samples: &Range<u64>) -> Range<u64> {
         let beyond = |sample: u64| self.stored.saturating_add(sample - self.selected.min(sample));
         let start = self.position_of(samples.start).unwrap_or_else(|| beyond(samples.start));
@@ -108,8 +109,8 @@ impl Selection {
         start..end
     }
 
-    /// Splits a range of selected samples between two samples if `is_far` returns true for the range of
-    /// stored numbers between them.
+    /// Splits a range of selected samples into pieces. It is split between two selected samples if `is_far`
+    /// returns true for the range of stored numbers between the two.
     pub(super) fn pieces(
         &self,
         samples: &Range<u64>,
@@ -183,7 +184,8 @@ impl SelectionBuilder {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SelectionDocument {
     pub(super) name: Arc<str>,
-    /// Numbers of consecutive samples of the archive, in turn not selected and selected.
+    /// The lengths of the runs of consecutive samples of the archive that are, in turn, not selected and
+    /// selected.
     pub(super) runs: Vec<u64>,
 }
 
@@ -240,7 +242,7 @@ mod tests {
             for number in 0..count + 2 {
                 prop_assert_eq!(selection.position_of(number), stored.get(number as usize).copied());
             }
-            // The bits of `far` tell which gaps are far.
+            // Each bit of `far` says whether a gap is far.
             let is_far = |gap: Range<u64>| far >> (gap.start % 64) & 1 == 1;
             for start in 0..count {
                 for end in start + 1..=count {

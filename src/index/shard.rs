@@ -14,8 +14,8 @@ use std::sync::Arc;
 /// The index of one shard: the number of its samples, and their offsets and sizes. Cheap to clone.
 ///
 /// In JSON, it is one entry of the `shardlist` of a `wids` index, with additional keys: see
-/// [`Index`](super::Index). The user information and the signature of the URL are not serialized, the same as
-/// by [`Index::save`](super::Index::save).
+/// [`Index`](super::Index). As with [`Index::save`](super::Index::save), the user information and the
+/// signature of the URL are not serialized.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ShardIndex {
     pub(super) url: SecretUrl,
@@ -23,7 +23,8 @@ pub struct ShardIndex {
     pub(super) bytes: Option<u64>,
     pub(super) version: Option<Arc<str>>,
     pub(super) layout: Option<Arc<ShardLayout>>,
-    /// The samples of the archive that belong to the index. If none, all samples do.
+    /// The samples of the archive that belong to the index. If it is `None`, all samples of the archive
+    /// belong to it.
     pub(super) selection: Option<Arc<Selection>>,
 }
 
@@ -45,7 +46,8 @@ impl ShardIndex {
         }
     }
 
-    /// The same shard with only the samples in these ascending ranges. `name` names the selection.
+    /// The index of the same shard with only the samples in these ascending ranges. `name` becomes the name
+    /// of the selection.
     pub(super) fn narrowed(&self, name: Arc<str>, ranges: &[Range<u64>]) -> Self {
         if ranges.len() == 1 && ranges.first() == Some(&(0..self.samples)) {
             return self.clone();
@@ -86,14 +88,15 @@ impl ShardIndex {
         self.selection.as_deref().map(Selection::name)
     }
 
-    /// The number of samples in the archive, including those that were not [selected](ShardIndex::selection).
+    /// The number of samples in the archive, including samples that were not
+    /// [selected](ShardIndex::selection).
     #[must_use]
     pub fn stored_samples(&self) -> u64 {
         self.selection.as_deref().map_or(self.samples, Selection::stored)
     }
 
-    /// Converts the number of a sample in the index to its number in the archive, which is the one in its
-    /// [position](crate::Sample::position). Both are the same unless a filter
+    /// Converts the number of a sample in the index to its number in the archive, which its
+    /// [position](crate::Sample::position) contains. Both numbers are the same unless a filter
     /// [selected](ShardIndex::selection) the samples. `None` if the index has no such sample.
     #[must_use]
     pub fn position_of(&self, sample: u64) -> Option<u64> {
@@ -126,9 +129,9 @@ impl ShardIndex {
         self.version.as_deref()
     }
 
-    /// The range of bytes of the archive with these samples: from the first header of the first sample to the
-    /// first header of the sample after the last, or to the end of the object. Samples between them that were
-    /// not [selected](ShardIndex::selection) are included.
+    /// The range of bytes of the archive that contains these samples. It begins at the first header of the
+    /// first sample, and ends at the first header of the sample after the last one, or at the end of the
+    /// object. It includes samples in between that were not [selected](ShardIndex::selection).
     ///
     /// A [`SampleParser`](crate::tar::SampleParser) can parse these bytes: set the offset with
     /// [`starting`](crate::tar::SampleParser::starting), and call [`cut`](crate::tar::SampleParser::cut)
@@ -149,8 +152,8 @@ impl ShardIndex {
         self.layout.as_ref()?.size_of(self.position_of(sample)?)
     }
 
-    /// The names and sizes of the fields of a sample, in the order of the shard. Compressed shards have them
-    /// too. `None` if the index has no such sample, or only the number of samples is known.
+    /// The names and sizes of the fields of a sample, in the order of the shard. The index of a compressed
+    /// shard has them too. `None` if the index has no such sample, or only the number of samples is known.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -186,8 +189,8 @@ impl ShardIndex {
     }
 
     /// Compares a sample of this shard with the index: the names and sizes of its fields, and its checksum if
-    /// the index has checksums. The fields must not have been decoded. The sample's
-    /// [position](crate::Sample::position) tells its number.
+    /// the index has checksums. The fields must not have been decoded. The number of the sample is taken from
+    /// its [position](crate::Sample::position).
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -236,7 +239,7 @@ impl ShardIndex {
     /// is different.
     ///
     /// If the index has [checksums](super::IndexBuilder::checksums), an object of the same size is accepted
-    /// whatever its version: each sample is compared with its checksum when it is read. So an index with
+    /// with any version, because each sample is compared with its checksum when it is read. So an index with
     /// checksums can be copied together with its shards.
     ///
     /// ```
@@ -273,7 +276,8 @@ impl ShardIndex {
         ObjectVersion::new(self.bytes, self.version())
     }
 
-    /// The range of stored numbers from the first to the last of these samples: all samples that are read.
+    /// The range of stored numbers from the first to the last of these samples. All samples of this range are
+    /// read.
     pub(crate) fn span(&self, samples: &Range<u64>) -> Range<u64> {
         self.selection.as_deref().map_or_else(|| samples.clone(), |selection| selection.span(samples))
     }
@@ -292,12 +296,13 @@ impl ShardIndex {
         self.selection.as_deref().is_none_or(|selection| selection.contains(stored))
     }
 
-    /// Like [`range`](ShardIndex::range), by numbers in the archive.
+    /// Like [`range`](ShardIndex::range), but `stored` has numbers of samples in the archive.
     pub(crate) fn stored_range(&self, stored: Range<u64>) -> Option<Range<u64>> {
         self.seekable()?.range(stored, self.bytes?)
     }
 
-    /// Like [`checksum_of`](ShardIndex::checksum_of), by the number in the archive.
+    /// Like [`checksum_of`](ShardIndex::checksum_of), but `stored` is the number of the sample in the
+    /// archive.
     pub(crate) fn stored_checksum(&self, stored: u64) -> Option<u32> {
         self.layout.as_ref()?.checksum_of(stored)
     }
@@ -312,14 +317,14 @@ impl ShardIndex {
         self.layout.as_ref().is_some_and(|layout| layout.has_checksums())
     }
 
-    /// The offset of a sample's first header, by the number in the archive. Reading may be unable to start
-    /// there: see [`range`](ShardIndex::range).
+    /// The offset of the first header of the sample with this number in the archive. It may be impossible to
+    /// start reading at this offset: see [`range`](ShardIndex::range).
     pub(crate) fn stored_offset(&self, stored: u64) -> Option<u64> {
         self.layout.as_ref()?.offset_of(stored)
     }
 
     /// The size and version that the object at `url` must have. If `url` is not the indexed URL, the object
-    /// is a copy with another version, so the result has no version.
+    /// is a copy, which has a different version, so the result has no version.
     #[doc(hidden)]
     #[must_use]
     pub fn object_at(&self, url: &str) -> ObjectVersion {
@@ -328,9 +333,9 @@ impl ShardIndex {
         ObjectVersion::new(self.bytes, version)
     }
 
-    /// Describes the difference between a sample of the shard and the indexed sample with its number, as
-    /// (then, now): the first field with another name or size. `None` if they do not differ, or the index has
-    /// no layout.
+    /// Compares a sample of the shard with the indexed sample of the same number. If a field has a different
+    /// name or size, or the numbers of fields differ, returns two texts: a description of the indexed sample,
+    /// and a description of `sample`. `None` if there is no difference or the index has no layout.
     pub(crate) fn difference(&self, sample: &Sample) -> Option<(String, String)> {
         let number = sample.position().sample;
         let then = self.layout.as_ref()?.fields_of(number)?;
@@ -370,7 +375,7 @@ impl ShardIndex {
         ShardIndex { samples: self.stored_samples(), selection: None, ..self.clone() }
     }
 
-    /// The same index with another URL of the same shard.
+    /// The same index with `url` as the URL of the shard.
     pub(super) fn at(&self, url: impl Into<SecretUrl>) -> Self {
         ShardIndex { url: url.into(), ..self.clone() }
     }

@@ -8,7 +8,8 @@ use crate::store::ObjectUrl;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::sync::Arc;
 
-/// Largest accepted number of samples of a shard. The sum over the longest list of shards does not overflow.
+/// Largest accepted number of samples of a shard. With this limit, the number of samples of the longest list
+/// of shards does not overflow.
 const MAX_SAMPLES: u64 = 1 << 40;
 
 /// Size in bytes of a header of a tar archive.
@@ -86,7 +87,7 @@ impl TryFrom<ShardEntry> for ShardIndex {
     }
 }
 
-/// Whether the name of a shard tells that it is an uncompressed tar archive.
+/// Whether a shard is an uncompressed tar archive according to its name.
 fn is_plain(url: &str) -> bool {
     ObjectUrl::parse(url).file_name().to_ascii_lowercase().ends_with(".tar")
 }

@@ -11,10 +11,10 @@ use crate::store::{ObjectVersion, Store};
 use crate::tar::Limits;
 use std::path::PathBuf;
 
-/// The index of a shard, and the keys of its samples if they are wanted.
+/// The index of a shard, and the keys of its samples if the caller wants the keys.
 pub(super) type IndexedShard<K> = (ShardIndex, Vec<K>);
 
-/// Converts each key to the value that is stored for it; none if keys are not wanted.
+/// Converts each key to the value that is stored for it; `None` if keys are not wanted.
 pub(super) type KeyOf<K> = Option<fn(&str) -> K>;
 
 /// Indexes shards, one per call. Several threads share it.
@@ -29,7 +29,7 @@ pub(super) struct ShardIndexer<'a, K> {
 }
 
 impl<K> ShardIndexer<'_, K> {
-    /// The index of the shard at `url`, and its keys if they are wanted.
+    /// Returns the index of the shard at `url`, and the keys of its samples if the caller wants the keys.
     pub(super) fn index(&self, url: &str) -> Result<IndexedShard<K>> {
         if let Some(key_of) = self.key_of {
             let mut keys = Vec::new();
@@ -51,7 +51,7 @@ impl<K> ShardIndexer<'_, K> {
             return self.scan(url, None);
         }
         let saved = match self.wanted.filter {
-            // Saved indexes of single shards have no selections, so they cannot be used with a filter.
+            // Saved indexes of single shards have no selections, so they are not used if there is a filter.
             Some(_) => None,
             None => {
                 let now = self.store.stat(url)?;

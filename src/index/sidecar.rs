@@ -13,7 +13,7 @@ use std::path::Path;
 /// Suffix of the index that is saved beside a shard.
 pub(super) const SUFFIX: &str = ".index.json";
 
-/// The URL of the index beside the shard at `url`; none if the URL has a query.
+/// The URL of the index beside the shard at `url`; `None` if the URL has a query.
 pub(crate) fn beside(url: &str) -> Option<String> {
     matches!(without_secrets(url), Cow::Borrowed(_)).then(|| format!("{url}{SUFFIX}"))
 }
@@ -49,8 +49,8 @@ pub(super) fn cached(directory: &Path, url: &str) -> Option<String> {
 /// The conditions under which a saved index is used.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SavedNeeds {
-    /// Whether the offsets of the samples are needed, and not only their number. Formats that read ranges
-    /// find their samples without an index.
+    /// Whether the offsets of the samples are needed, and not only the number of samples. Formats that read
+    /// ranges need no offsets: their parsers find the samples.
     pub(super) layout: bool,
     pub(super) checksums: bool,
 }
@@ -64,7 +64,7 @@ impl SavedNeeds {
 /// The index that is saved at `place`, if the shard still has the size and version `now`, and if the index
 /// meets `needs`.
 ///
-/// Returns none on any error: the caller then indexes the shard.
+/// Returns `None` on any error: the caller then indexes the shard.
 pub(super) fn find(
     store: &Store,
     place: &str,
@@ -83,15 +83,15 @@ pub(crate) fn save_sidecar(store: &Store, place: &str, shard: &ShardIndex) -> Re
     save(store, place, shard, false)
 }
 
-/// Saves an index in a local directory. Only the owner can read the file: names of fields may be as private
-/// as the shard.
+/// Saves an index in a local directory. Only the owner can read the file, because the names of fields may be
+/// as private as the shard.
 pub(super) fn save_cached(store: &Store, place: &str, shard: &ShardIndex) -> Result<()> {
     save(store, place, shard, true)
 }
 
 fn save(store: &Store, place: &str, shard: &ShardIndex, private: bool) -> Result<()> {
-    // The relative name lets shard and index be moved together. All samples are saved: later readers may want
-    // other ones.
+    // The relative name lets shard and index be moved together. The saved index has all samples of the shard:
+    // later readers may select other samples.
     let shard = shard.unselected().at(ObjectUrl::parse(&without_secrets(shard.url())).file_name());
     write_entry(store, place, &shard, private).map_err(|error| error.in_shard(place))
 }

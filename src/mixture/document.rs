@@ -13,8 +13,8 @@ use std::path::PathBuf;
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Mixture {
-    /// Number of logical streams of every dataset. If `None`, each dataset has its default number; all
-    /// datasets must have the same number.
+    /// Number of logical streams of every dataset. If `None`, each dataset has its default number of streams.
+    /// All datasets must have the same number of streams.
     #[serde(default)]
     pub streams: Option<usize>,
     /// Seed of datasets without a seed of their own. The seed of the first dataset is also the seed of the
@@ -30,11 +30,11 @@ pub struct Mixture {
     /// Number of samples in the shuffle buffer of each stream; a dataset may set its own value.
     #[serde(default)]
     pub shuffle: usize,
-    /// Name of the stages of datasets that name no stages.
+    /// Name of the stages that a dataset has if it does not name its stages.
     #[serde(default)]
     pub stages: Option<String>,
     /// The temperature with which a dataset's size scales its weight, as in
-    /// [`temperature_weights`](crate::plan::temperature_weights). If `None`, sizes do not matter.
+    /// [`temperature_weights`](crate::plan::temperature_weights). If `None`, weights do not depend on sizes.
     #[serde(default)]
     pub temperature: Option<f64>,
     /// The datasets, in the order of the mix.
@@ -43,7 +43,7 @@ pub struct Mixture {
     /// The changes of weights, in order.
     #[serde(rename = "change", default)]
     pub changes: Vec<WeightsFrom>,
-    /// The directory to which paths are relative. If `None`, the working directory.
+    /// The directory to which paths are relative. If `None`, paths are relative to the working directory.
     #[serde(skip)]
     pub(super) directory: Option<PathBuf>,
 }
@@ -60,32 +60,32 @@ pub struct MixedDataset {
     #[serde(deserialize_with = "one_or_more")]
     pub shards: Vec<SecretUrl>,
     /// The dataset's weight until the first change. With a [`temperature`](Mixture::temperature), this weight
-    /// is multiplied by the weight computed from the size.
+    /// is multiplied by the weight that is computed from the dataset's size.
     #[serde(default = "default_one")]
     pub weight: u32,
     /// Number of epochs of the dataset in one epoch of the mix.
     #[serde(default = "default_one")]
     pub passes: u64,
     /// The dataset's size for a [`temperature`](Mixture::temperature), in the same unit for all datasets,
-    /// such as samples or tokens. If `None`, the number of samples in the dataset's index.
+    /// such as samples or tokens. If `None`, the size is the number of samples in the dataset's index.
     #[serde(default)]
     pub size: Option<u64>,
-    /// The dataset's seed. If `None`, the seed of the mixture.
+    /// The dataset's seed. If `None`, the dataset has the seed of the mixture.
     #[serde(default)]
     pub seed: Option<u64>,
-    /// Whether shards are shuffled in each epoch. If `None`, the value of the mixture.
+    /// Whether shards are shuffled in each epoch. If `None`, the mixture's value is used.
     #[serde(default)]
     pub shuffle_shards: Option<bool>,
-    /// Whether streams keep their shards in all epochs. If `None`, the value of the mixture.
+    /// Whether streams keep their shards in all epochs. If `None`, the mixture's value is used.
     #[serde(default)]
     pub keep_shards: Option<bool>,
-    /// Number of samples in the shuffle buffer of each stream. If `None`, the value of the mixture.
+    /// Number of samples in the shuffle buffer of each stream. If `None`, the mixture's value is used.
     #[serde(default)]
     pub shuffle: Option<usize>,
     /// Where the dataset's index is saved. If `None`, the dataset has no index.
     #[serde(default, deserialize_with = "index")]
     pub index: Option<IndexPlace>,
-    /// Name of the dataset's stages. If `None`, the stages of the mixture.
+    /// Name of the dataset's stages. If `None`, the dataset has the stages of the mixture.
     #[serde(default)]
     pub stages: Option<String>,
 }
@@ -94,20 +94,21 @@ pub struct MixedDataset {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexPlace {
-    /// Beside the shards, like [`AutoIndex::beside`](crate::index::AutoIndex::beside). In a document: `true`.
+    /// Beside the shards, like [`AutoIndex::beside`](crate::index::AutoIndex::beside). In a document, the
+    /// value is `true`.
     Beside,
     /// At this path or URL, like [`AutoIndex::at`](crate::index::AutoIndex::at).
     At(SecretUrl),
 }
 
-/// A change of a [`Mixture`]'s weights from an item of the job on.
+/// A change of the weights of a [`Mixture`], from one item of the job on.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct WeightsFrom {
     /// The first item with the new weights, counted over all ranks from 0.
     pub from: u64,
-    /// The new weights by name of dataset. Datasets without an entry keep their weight.
+    /// The new weights, by the names of the datasets. Datasets without an entry keep their weight.
     pub weights: BTreeMap<String, u32>,
 }
 
@@ -131,7 +132,7 @@ impl MixedDataset {
 }
 
 impl Mixture {
-    /// A mixture of these datasets, with the defaults of a document otherwise.
+    /// A mixture of these datasets. All other values are the defaults of a document.
     pub(super) fn of(datasets: Vec<MixedDataset>) -> Self {
         Mixture {
             streams: None,
@@ -147,11 +148,11 @@ impl Mixture {
         }
     }
 
-    /// Parses a TOML document. Relative paths in it are relative to the working directory.
+    /// Parses a TOML document. Relative paths in the document are relative to the working directory.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] with the mistake and its line. For an unknown key, the error suggests the
-    /// nearest known one.
+    /// [`ErrorKind::Config`] with the mistake and its line. For an unknown key, the error suggests the most
+    /// similar known key.
     ///
     /// ```
     /// use shardstream::mixture::Mixture;
@@ -207,7 +208,7 @@ pub(super) fn config(what: String) -> ErrorKind {
     ErrorKind::Config(format!("the mixture: {what}"))
 }
 
-/// The message of a TOML error, with its line. Secrets are removed: the message may show a URL of the
+/// The message of a TOML error, with its line. Secrets are removed, because the message may show a URL of the
 /// document.
 fn located_message(text: &str, error: &toml::de::Error) -> String {
     let message = redact_text(error.message());
@@ -241,7 +242,7 @@ const DATASET_KEYS: [&str; 11] = [
 ];
 const CHANGE_KEYS: [&str; 2] = ["from", "weights"];
 
-/// Checks that all keys are known. serde refuses unknown keys too, but without suggesting a known one.
+/// Checks that all keys are known. serde refuses unknown keys too, but does not suggest a known key.
 fn check_keys(table: &toml::Table) -> Result<(), String> {
     let check = |table: &toml::Table, known: &[&str], place: &str| {
         let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) else { return Ok(()) };

@@ -13,8 +13,9 @@
 //!       weight: 2
 //! ```
 //!
-//! The directory `.nv-meta` of a dataset lists its shards and their numbers of samples. Its file
-//! `dataset.yaml`, which says how samples are decoded, is not read: the stages of the program decode samples.
+//! The directory `.nv-meta` of a dataset lists its shards and their numbers of samples. The file
+//! `dataset.yaml` in that directory says how samples are decoded. It is not read, because the stages of the
+//! program decode samples.
 
 use super::document::{MixedDataset, Mixture};
 use super::names::suggestion;
@@ -24,8 +25,8 @@ use crate::shards::braces;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of files that are read for one mixture. A few metadatasets that each refer to another one
-/// several times could make the reader read any number of files.
+/// Maximum number of files that are read for one mixture. If a few metadatasets each refer to another
+/// metadataset several times, any number of files could be read.
 const MAX_FILES: usize = 10_000;
 /// Maximum depth of nested metadatasets.
 const MAX_DEPTH: usize = 64;
@@ -35,8 +36,8 @@ const MAX_SHARDS: usize = 1 << 24;
 /// The mixture for a split of a metadataset.
 ///
 /// # Errors
-/// A message that says what is wrong or not supported, with the line. If the mistake is in another file than
-/// `file`, the message names that file.
+/// A message that says what is wrong or not supported, with the line. If the mistake is not in `file` but in
+/// another file, the message names that file.
 pub(super) fn read(root: &Yaml, file: &Path, split: &str) -> Result<Mixture, String> {
     // A document that was not read from a file has no canonical path, and no metadataset can refer to it.
     let first = file.canonicalize().unwrap_or_else(|_| file.to_owned());
@@ -55,7 +56,8 @@ pub(super) fn read(root: &Yaml, file: &Path, split: &str) -> Result<Mixture, Str
         dataset
     });
     let mut mixture = Mixture::of(datasets.collect());
-    // Energon also draws the datasets of `blend_epochized` in proportion to their numbers of samples.
+    // The temperature is the same as in Energon, which draws the datasets of `blend_epochized` in proportion
+    // to their numbers of samples.
     mixture.temperature = (mode == BlendMode::Repetitions).then_some(1.0);
     Ok(mixture)
 }
@@ -85,9 +87,10 @@ struct BlendPart {
 
 /// Reads metadatasets, which may refer to other metadatasets.
 struct MetadatasetReader {
-    /// The canonical paths of the current metadataset and of those that it is nested in, outermost first.
+    /// The canonical paths of the current metadataset and of the metadatasets in which it is nested, the
+    /// outermost first.
     open: Vec<PathBuf>,
-    /// Number of files read.
+    /// Number of files that have been read.
     files: usize,
 }
 
@@ -136,8 +139,8 @@ impl MetadatasetReader {
         }
     }
 
-    /// The datasets of a blend. The shares or repetitions of datasets in a nested blend are multiplied by
-    /// those of the nested blend.
+    /// Reads the datasets of a blend. The share or the repetitions of a dataset in a nested blend are
+    /// multiplied by the share or the repetitions of the nested blend.
     fn blend(&mut self, list: &Yaml, mode: BlendMode, file: &Path, split: &str) -> Result<Blend, String> {
         let factor = if mode == BlendMode::Weights { "weight" } else { "repetitions" };
         let (mut parts, mut sum) = (Vec::new(), 0.0);
@@ -172,7 +175,7 @@ impl MetadatasetReader {
         Ok(Blend { mode, parts })
     }
 
-    /// A reference to a dataset, or to another metadataset.
+    /// Reads a reference to a dataset or to another metadataset.
     fn reference(
         &mut self,
         reference: &Yaml,
@@ -194,7 +197,7 @@ impl MetadatasetReader {
         };
         let in_file = |error: String| at.error(format_args!("{}: {error}", path.display()));
         if path.is_file() {
-            // Compare canonical paths: with `..` and links, a file has any number of other paths.
+            // Compare canonical paths, because a file has any number of other paths, with `..` and links.
             let canonical = path.canonicalize().map_err(|error| in_file(error.to_string()))?;
             if self.open.contains(&canonical) {
                 return Err(at.error(format_args!("{} contains itself", path.display())));
@@ -270,10 +273,12 @@ impl MetadatasetReader {
     }
 }
 
-/// Characters with a special meaning in patterns of shards. A name with one of them would be expanded.
+/// Characters with a special meaning in patterns of shards. A name with one of these characters would be
+/// expanded.
 const PATTERN_CHARACTERS: [char; 8] = ['{', '}', '*', '?', '[', ']', '$', ':'];
 
-/// Checks the keys of a reference to a dataset. `factor` is the key of its weight or repetitions, if any.
+/// Checks the keys of a reference to a dataset. `factor` is the key of the weight or the repetitions, if the
+/// reference may have one.
 fn check_reference(fields: &[YamlEntry], factor: Option<&str>) -> Result<(), String> {
     for field in fields {
         let unsupported =
@@ -282,7 +287,7 @@ fn check_reference(fields: &[YamlEntry], factor: Option<&str>) -> Result<(), Str
             // `dataset_config` says how samples are decoded: the stages of the program do that.
             "path" | "split_part" | "split_config" | "dataset_config" => {}
             key if Some(key) == factor => {}
-            // `null` is not the default here: it means shards in their order.
+            // For this key, `null` is not the default: it means that shards are read in their order.
             "shuffle_over_epochs_multiplier" => {
                 if field.value.is_null() || field.value.number(&field.key)? != 1.0 {
                     unsupported("only its default, 1, is")?;
@@ -307,7 +312,8 @@ fn check_reference(fields: &[YamlEntry], factor: Option<&str>) -> Result<(), Str
     Ok(())
 }
 
-/// A weight, or a number of repetitions: a positive number, and a whole one for repetitions.
+/// Reads a weight or a number of repetitions. Both must be positive, and a number of repetitions must be
+/// whole.
 fn positive(value: &Yaml, name: &str, mode: BlendMode) -> Result<f64, String> {
     let number = value.number(&format!("`{name}`"))?;
     if number <= 0.0 {
@@ -321,7 +327,7 @@ fn positive(value: &Yaml, name: &str, mode: BlendMode) -> Result<f64, String> {
     Ok(number)
 }
 
-/// The shards of a split, without the excluded ones.
+/// The shards of a split, without the excluded shards.
 fn shards_of_split(document: &Yaml, split: &str) -> Result<Vec<String>, String> {
     let entries = document.map("a split configuration")?;
     let parts = entry(entries, "split_parts").ok_or_else(|| document.error("it has no `split_parts`"))?;

@@ -11,20 +11,20 @@ use std::path::Path;
 const TRAIN: &str = "train";
 
 impl Mixture {
-    /// Parses a YAML file of webdataset or of Megatron Energon. Relative paths in it are relative to the
-    /// working directory.
+    /// Parses a YAML file of webdataset or of Megatron Energon. Relative paths in the file are relative to
+    /// the working directory.
     ///
-    /// - A specification for webdataset's `MultiShardSample` becomes one dataset of all its shards, since
-    ///   webdataset shuffles them together. The specification has a `prefix`, `buckets`, and `datasets` with
-    ///   `name`, `buckets` and `shards`.
-    /// - Of an Energon metadataset, version 1 or 2, the split `train` is read. `blend` sets weights;
-    ///   `blend_epochized` sets passes and a temperature of 1. A blend may refer to other metadatasets. A
-    ///   dataset may have a `split_part` and a `split_config`; its directory `.nv-meta` lists its shards and
-    ///   their sizes.
+    /// - A specification for webdataset's `MultiShardSample` becomes one dataset of all its shards, because
+    ///   webdataset shuffles these shards together. The specification has a `prefix`, `buckets`, and
+    ///   `datasets` with `name`, `buckets` and `shards`.
+    /// - If the file is an Energon metadataset, version 1 or 2, the split `train` is read. `blend` sets
+    ///   weights; `blend_epochized` sets passes and a temperature of 1. A blend may refer to other
+    ///   metadatasets. A dataset may have a `split_part` and a `split_config`; its directory `.nv-meta` lists
+    ///   its shards and their sizes.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] with the line of the mistake, or of an unsupported feature that would change the
-    /// mixture.
+    /// [`ErrorKind::Config`] with the line of the mistake, or with the line of an unsupported feature that
+    /// would change the mixture.
     ///
     /// ```
     /// use shardstream::mixture::Mixture;
@@ -42,8 +42,8 @@ impl Mixture {
 
     /// Reads a document from a file. If the file's name ends in `.yaml` or `.yml`, the document is one of the
     /// [YAML files](Mixture::from_yaml), otherwise TOML. Relative paths in the document are relative to the
-    /// directory of the file. In webdataset's files, they are relative to the working directory, the same as
-    /// in webdataset.
+    /// directory of the file. Relative paths in a file of webdataset are relative to the working directory,
+    /// as in webdataset.
     ///
     /// # Errors
     /// The errors of [`from_toml`](Mixture::from_toml) and [`from_yaml`](Mixture::from_yaml), and

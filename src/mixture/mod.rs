@@ -37,8 +37,8 @@
 //! A file whose name ends in `.yaml` or `.yml` must be a specification of webdataset (`MultiShardSample`) or
 //! a metadataset of Megatron Energon: see [`Mixture::from_yaml`].
 //!
-//! [`Mixture::builder`] returns a [`LoaderBuilder`], the same as [`Loader::mix`](crate::Loader::mix). Set the
-//! batch size and the other options of batches on it. Datasets have names, so that a state can be
+//! [`Mixture::builder`] returns a [`LoaderBuilder`], as [`Loader::mix`](crate::Loader::mix) does. Set the
+//! batch size and the other options of batches on this builder. Datasets have names, so that a state can be
 //! [restored](crate::Loader::restore_changed) with another version of the document.
 //!
 //! ```
@@ -94,17 +94,18 @@ pub use document::{IndexPlace, MixedDataset, Mixture, WeightsFrom};
 pub use names::NamedStages;
 
 impl Mixture {
-    /// A builder for a loader of the mixture. Each dataset has the shards and options of the document, and
-    /// the stages that it names.
+    /// A builder for a loader of the mixture. Each dataset has the shards and options that the document sets,
+    /// and the stages that the document names.
     ///
     /// `environment` sets the options of each dataset that are not in the document: the
     /// [topology](DatasetBuilder::topology), and the [store](DatasetBuilder::store) if it is not the default
-    /// one. The call lists the shards of patterns with wildcards, loads each index, and builds missing ones.
+    /// store. The call lists the shards of patterns with wildcards, loads each index, and builds missing
+    /// indexes.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if a dataset names stages that `stages` does not have, or if the mixture's
-    /// public fields were changed so that [`from_toml`](Mixture::from_toml) would refuse it. The errors of
-    /// [`DatasetBuilder::build`].
+    /// public fields were changed so that [`from_toml`](Mixture::from_toml) would refuse such a mixture; and
+    /// the errors of [`DatasetBuilder::build`].
     pub fn builder<T: Send + 'static>(
         &self,
         stages: &NamedStages<T>,
@@ -129,8 +130,9 @@ impl Mixture {
         Ok(mix)
     }
 
-    /// The size of a dataset in an epoch of the mix, all passes together, in samples or the unit of the
-    /// document. Returns `None` if the mixture has no temperature: only a temperature needs sizes.
+    /// The size of a dataset in an epoch of the mix, as the sum over all passes of the dataset in this epoch.
+    /// The unit is samples, or the unit of the document. Returns `None` if the mixture has no temperature,
+    /// because the size is not needed then.
     fn size(&self, part: &MixedDataset, dataset: &Dataset) -> Result<Option<u64>> {
         if self.temperature.is_none() {
             return Ok(None);
@@ -149,8 +151,8 @@ impl Mixture {
         }
     }
 
-    /// The weights of the mix: the weights of the document, multiplied by those computed from the sizes if
-    /// the mixture has a temperature.
+    /// The weights of the mix, which are the weights of the document. If the mixture has a temperature, they
+    /// are multiplied by the weights that are computed from the sizes.
     fn scaled(&self, weights: &[u32], sizes: &[Option<u64>]) -> Vec<u32> {
         let Some(temperature) = self.temperature else { return weights.to_vec() };
         let sizes: Vec<u64> = sizes.iter().map(|size| size.unwrap_or(1)).collect();
@@ -158,7 +160,8 @@ impl Mixture {
         whole_weights(&shares.map(|(share, weight)| share * f64::from(*weight)).collect::<Vec<_>>())
     }
 
-    /// A builder for a dataset of the mix, without its weight, and the dataset's [size](Mixture::size).
+    /// Returns a builder for a dataset of the mix, without the dataset's weight, and the dataset's
+    /// [size](Mixture::size).
     fn part<T: Send + 'static>(
         &self,
         part: &MixedDataset,
@@ -190,8 +193,8 @@ impl Mixture {
         Ok((stages(samples), size))
     }
 
-    /// Converts a pattern or path from relative to the document's directory to relative to the working
-    /// directory.
+    /// Converts a pattern or path that is relative to the document's directory to one that is relative to the
+    /// working directory.
     fn located(&self, place: &SecretUrl) -> Result<String> {
         let place = place.expose_secret();
         let Some(directory) = self.directory.as_ref().filter(|directory| !directory.as_os_str().is_empty())
@@ -201,7 +204,7 @@ impl Mixture {
         let directory =
             directory.to_str().filter(|path| !path.contains(['{', '}', '*', '?', '[', ']', '$', ':']));
         let piece = |piece: &str| {
-            // A variable at the beginning may contain a whole URL.
+            // A variable at the beginning of a pattern may contain a whole URL.
             let is_absolute = piece.starts_with('/') || piece.starts_with("${") || piece.contains(":/");
             match directory {
                 _ if is_absolute => Ok(piece.to_owned()),

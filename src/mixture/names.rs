@@ -1,4 +1,4 @@
-//! `NamedStages`: the stages that a document refers to by name. Also suggests names for misspelt ones.
+//! `NamedStages`: the stages that a document refers to by name. Also suggests known names for misspelt names.
 
 use crate::error::{ErrorKind, Result};
 use crate::loader::LoaderBuilder;
@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The stages that the datasets of a [`Mixture`](super::Mixture) can name. Each is a function that takes a
-/// builder of samples, appends stages, and returns a builder of items. All must return items of the same
-/// type.
+/// The stages that the datasets of a [`Mixture`](super::Mixture) can name. A name stands for a function that
+/// takes a builder of samples, appends stages, and returns a builder of items. All functions must return
+/// items of the same type.
 ///
 /// ```
 /// use shardstream::mixture::NamedStages;
@@ -51,13 +51,14 @@ impl<T> NamedStages<T> {
         self.0.keys().map(String::as_str)
     }
 
-    /// The name of the stages if there is only one. A dataset then need not name its stages.
+    /// The only name, if there is exactly one name. In this case, a dataset need not name its stages.
     fn only_name(&self) -> Option<&str> {
         let mut names = self.names();
         names.next().filter(|_| names.next().is_none())
     }
 
-    /// The stages of a dataset that names its stages `name`.
+    /// The stages with this name, for the dataset `dataset`. If `name` is `None` and there is only one name,
+    /// returns the stages with that name.
     pub(super) fn get(&self, name: Option<&str>, dataset: &str) -> Result<&AppendStages<T>> {
         let config = |what: String| Err(ErrorKind::Config(format!("dataset `{dataset}`: {what}")).into());
         let names = self.names().collect::<Vec<_>>().join(", ");
@@ -120,7 +121,7 @@ pub(super) fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -
 /// (Damerau-Levenshtein).
 fn edit_distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    // Names are short; longer texts are not worth the quadratic time.
+    // Names are short. For longer texts, the quadratic time is not worthwhile.
     if one.len().max(other.len()) > 64 {
         return usize::MAX;
     }

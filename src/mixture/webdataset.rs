@@ -1,4 +1,4 @@
-//! Reads specifications of several sources of shards, as for webdataset's `MultiShardSample`.
+//! Reads specifications of several sources of shards, in the format of webdataset's `MultiShardSample`.
 //!
 //! ```yaml
 //! prefix: gs://bucket/             # before every shard of all sources
@@ -12,8 +12,7 @@
 //! ```
 //!
 //! webdataset shuffles the shards of all sources together in each epoch, so such a specification becomes one
-//! dataset. `~`, `$NAME` and `${NAME}` are replaced by values of the environment, the same as by Python's
-//! `os.path`.
+//! dataset. `~`, `$NAME` and `${NAME}` are replaced by values of the environment, as in Python's `os.path`.
 
 use super::document::{MixedDataset, Mixture};
 use super::yaml::{Yaml, YamlEntry, entry};
@@ -84,7 +83,7 @@ fn check_source(entries: &[YamlEntry]) -> Result<(), String> {
     Ok(())
 }
 
-/// The bucket of a source. webdataset allows only one.
+/// The bucket of a source. webdataset allows only one bucket for each source.
 fn one_bucket(buckets: &Yaml, environment: Variables<'_>) -> Result<String, String> {
     match buckets.texts("`buckets`")?[..] {
         [] => Ok(String::new()),
@@ -106,7 +105,8 @@ fn joined(directory: &str, path: &str) -> String {
 }
 
 /// Replaces variables and `~` by values of the environment, like Python's `os.path.expandvars` and
-/// `expanduser`. A variable that is not set is an error; Python leaves it unchanged.
+/// `expanduser`. A variable that is not set is an error; Python leaves the reference to such a variable
+/// unchanged.
 fn expand(at: &Yaml, text: &str, environment: Variables<'_>) -> Result<String, String> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;

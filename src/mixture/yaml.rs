@@ -3,7 +3,7 @@
 use super::names::suggestion;
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
-/// Largest depth of nested lists and maps.
+/// Maximum depth of nested lists and maps.
 const MAX_DEPTH: usize = 64;
 
 /// A value with the number of its line, from 1.
@@ -31,9 +31,10 @@ pub(super) struct YamlEntry {
 
 /// A list or map that has not ended.
 enum OpenNode {
-    /// The line, and the values so far.
+    /// The line, and the values that have been added.
     List(usize, Vec<Yaml>),
-    /// The line, the entries so far, and the key and line of the next entry if its value comes next.
+    /// The line, the entries that have been added, and, if a value comes next, the key of this value with its
+    /// line.
     Map(usize, Vec<YamlEntry>, Option<(String, usize)>),
 }
 
@@ -42,8 +43,8 @@ impl Yaml {
     ///
     /// # Errors
     /// A message with the line, if the text is not YAML, or has several documents, a repeated key, a key that
-    /// is not text, an alias or a tag. No mixture needs aliases and tags, and aliases could make a tree far
-    /// larger than the text.
+    /// is not text, an alias or a tag. No mixture needs aliases or tags, and with aliases the tree could be
+    /// far larger than the text.
     pub(super) fn parse(text: &str) -> Result<Yaml, String> {
         let mut parser = Parser::new_from_str(text);
         let (mut root, mut open) = (None, Vec::new());
@@ -128,7 +129,7 @@ impl Yaml {
         values.iter().map(|value| Ok((value, value.text(name)?))).collect()
     }
 
-    /// A finite number. `010` is an error: some YAML parsers read it as octal.
+    /// A finite number. `010` is an error, because some YAML parsers read it as an octal number.
     pub(super) fn number(&self, name: &str) -> Result<f64, String> {
         let number = match &self.value {
             YamlValue::Scalar(text, false) => {
@@ -157,7 +158,7 @@ impl YamlEntry {
         format!("line {}: {what}", self.line)
     }
 
-    /// The error for a key that `what` does not have.
+    /// The error for this key if `what` does not have such a key.
     pub(super) fn unknown(&self, what: &str, known: &[&str]) -> String {
         let (key, list) = (&self.key, known.join(", "));
         let nearest = suggestion(key, known.iter().copied());
@@ -165,7 +166,7 @@ impl YamlEntry {
     }
 }
 
-/// The value of a key, if the map has the key.
+/// The value of the key `key`; `None` if the map lacks the key.
 pub(super) fn entry<'a>(entries: &'a [YamlEntry], key: &str) -> Option<&'a Yaml> {
     entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
 }
@@ -183,7 +184,7 @@ fn add_node(node: Yaml, open: &mut [OpenNode], root: &mut Option<Yaml>) -> Resul
     Ok(())
 }
 
-/// Checks that a map has no key twice.
+/// Checks that no key of a map is repeated.
 fn check_unique(entries: &[YamlEntry]) -> Result<(), String> {
     let mut sorted: Vec<&YamlEntry> = entries.iter().collect();
     sorted.sort_by(|one, other| one.key.cmp(&other.key));

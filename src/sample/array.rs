@@ -31,7 +31,7 @@ pub struct Array {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArrayError {
-    /// The number of elements is not that of the shape, or the shape has more than 64 axes.
+    /// The number of elements does not match the shape, or the shape has more than 64 axes.
     #[error("{dtype}{shape:?} does not fit {bytes} bytes of data")]
     Shape {
         /// The type of the elements.
@@ -41,7 +41,7 @@ pub enum ArrayError {
         /// The size of the data.
         bytes: usize,
     },
-    /// The elements have another type than the requested one.
+    /// The type of the elements is not the requested type.
     #[error("the array holds {found}, not {wanted}")]
     Type {
         /// The requested type.
@@ -49,7 +49,7 @@ pub enum ArrayError {
         /// The array's type.
         found: DType,
     },
-    /// The type or the shape of the array is not the declared one.
+    /// The type or the shape of the array is not the declared type or shape.
     #[error("the array is {found}{found_shape:?}, and {wanted}{wanted_shape:?} is declared")]
     Mismatch {
         /// The declared type.
@@ -128,7 +128,8 @@ impl Array {
         &self.shape
     }
 
-    /// The elements: little-endian, in row-major order. The memory need not be aligned to the element size.
+    /// The elements: little-endian, in row-major order. The memory may be unaligned for the type of the
+    /// elements.
     #[must_use]
     pub fn data(&self) -> &Bytes {
         &self.data
@@ -153,7 +154,7 @@ impl fmt::Debug for Array {
     }
 }
 
-/// The number of bytes of an array; `None` if it overflows.
+/// The number of bytes of an array; `None` if the number overflows.
 pub(crate) fn byte_len(shape: &[usize], item: usize) -> Option<usize> {
     if shape.contains(&0) {
         return Some(0);

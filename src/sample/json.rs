@@ -12,7 +12,8 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, JsonEr
     serde_json::from_slice(text).map_err(|error| JsonError::of(text, error))
 }
 
-/// Checks that the parsed document needs at most `limit` bytes of memory, by an estimate.
+/// Estimates the memory that the parsed document needs, and returns an error if it needs more than `limit`
+/// bytes.
 pub(crate) fn check_memory(bytes: &[u8], limit: u64) -> Result<()> {
     match excess(bytes, ParsedAs::Values, limit) {
         Some(size) => Err(ErrorKind::TooLarge { what: SizeLimit::ParsedJson, size, limit }.into()),
@@ -22,7 +23,7 @@ pub(crate) fn check_memory(bytes: &[u8], limit: u64) -> Result<()> {
 
 impl Sample {
     /// Reads a JSON field as any type that implements [`Deserialize`]. `spec` is a field name, or several
-    /// separated by semicolons: the first one that the sample has is read.
+    /// names separated by semicolons: the first field that the sample has is read.
     ///
     /// The field may hold raw bytes, text, or a decoded document. Raw bytes and text are parsed directly to
     /// `T`, without a [`serde_json::Value`] in between. If a program reads a field only through this method,
@@ -51,8 +52,8 @@ impl Sample {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::MissingField`] when the sample has no field of `spec`, [`ErrorKind::Decode`] when the
-    /// document is damaged, would need more than about 512 MiB of memory or cannot be read as a `T`,
+    /// [`ErrorKind::MissingField`] when the sample has no field that `spec` names, [`ErrorKind::Decode`] when
+    /// the document is damaged, would need more than about 512 MiB of memory or cannot be read as a `T`,
     /// [`ErrorKind::WrongType`] when the value is neither bytes nor text nor JSON. The error names the field,
     /// the sample's key and its shard.
     pub fn json<'a, T: Deserialize<'a>>(&'a self, spec: &str) -> Result<T> {

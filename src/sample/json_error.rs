@@ -1,4 +1,5 @@
-//! Errors of JSON documents with an excerpt of the text, and `NaN` and `Infinity`, which JSON does not have.
+//! Errors of JSON documents, with an excerpt of the text. Also detects and replaces `NaN` and `Infinity`,
+//! which are not valid JSON.
 
 use std::fmt;
 
@@ -11,11 +12,11 @@ pub(crate) struct JsonError {
     is_nan: bool,
 }
 
-/// Number of bytes of the excerpt before the error, and after it.
+/// Number of bytes that the excerpt has before the error, and number of bytes that it has after the error.
 const EXCERPT: usize = 24;
 
 impl JsonError {
-    /// The error `source` of parsing `text`.
+    /// The error for `source`, which parsing `text` returned.
     pub(crate) fn of(text: &[u8], source: serde_json::Error) -> Self {
         let Some(line) = source.line().checked_sub(1) else { return JsonError::from(source) };
         let starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', text).map(|at| at + 1));
@@ -30,7 +31,8 @@ impl JsonError {
     }
 }
 
-/// An error without an excerpt: of a document that was parsed before, so that its text is gone.
+/// An error without an excerpt, for a document that was parsed earlier, so that its text is no longer
+/// available.
 impl From<serde_json::Error> for JsonError {
     fn from(source: serde_json::Error) -> Self {
         JsonError { source, excerpt: None, is_nan: false }
@@ -57,7 +59,7 @@ impl std::error::Error for JsonError {
     }
 }
 
-/// Names that Python's `json` writes for floats that JSON does not have. A minus sign may precede `Infinity`.
+/// Names that Python's `json` writes for floats that JSON does not have. `Infinity` may have a minus sign.
 const NAMES: [&[u8]; 2] = [b"NaN", b"Infinity"];
 
 /// The document with `null` in place of `NaN`, `Infinity` and `-Infinity` outside of strings.

@@ -1,4 +1,4 @@
-//! `Sample`: a key, fields, and the shard and position that they were read from.
+//! `Sample`: a key, fields, and the shard and position from which the sample was read.
 
 pub(crate) mod array;
 pub(crate) mod json;
@@ -36,7 +36,7 @@ use std::sync::Arc;
 pub struct Sample(Box<SampleContent>);
 
 /// The contents of a sample. A sample boxes them, because they are large and samples are moved often. The tar
-/// parser allocates the box and fills it; the sample takes it over.
+/// parser allocates and fills the box, and then moves it into the sample.
 #[derive(Debug, Clone)]
 pub(crate) struct SampleContent<V = Value> {
     pub(crate) key: SmolStr,
@@ -48,7 +48,7 @@ pub(crate) struct SampleContent<V = Value> {
 /// The fields of a sample in order. Up to two fields are stored inline, without an allocation.
 pub(crate) type Fields<V = Value> = SmallVec<[(ByteString, V); 2]>;
 
-/// Where in the dataset a sample is. It does not depend on the run, the rank or the thread.
+/// The position of a sample in its dataset. It does not depend on the run, the rank or the thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct Position {
@@ -56,8 +56,8 @@ pub struct Position {
     pub epoch: u64,
     /// The number of the shard in the shard list, from 0.
     pub shard: u64,
-    /// The number of the sample in its shard, from 0. It counts the samples that an index does not
-    /// [select](crate::index::IndexBuilder::select) too.
+    /// The number of the sample in its shard, from 0. Samples that an index does not
+    /// [select](crate::index::IndexBuilder::select) are counted too.
     pub sample: u64,
     /// The number of the sample among the outputs that a stage made of one input sample, from 0.
     pub part: u64,
@@ -65,7 +65,7 @@ pub struct Position {
     pub dataset: u64,
 }
 
-/// The key and the shard of a sample, which are added to its errors.
+/// The key and the shard of a sample, which are added to errors of the sample.
 #[derive(Debug, Clone)]
 pub(crate) struct SampleLocation {
     key: SmolStr,
@@ -78,8 +78,8 @@ impl SampleLocation {
         if self.shard.is_empty() { error } else { error.in_shard(Arc::clone(&self.shard)) }
     }
 
-    /// The location of a sample that a stage made out of `origin`. A program's sample may have no key or
-    /// shard; these are then those of `origin`.
+    /// The location of a sample that a stage made from the sample at `origin`. A sample that the program made
+    /// may have no key or no shard. The missing values are then taken from `origin`.
     pub(crate) fn made_of(self, origin: &SampleLocation) -> Self {
         let SampleLocation { key, shard } = self;
         SampleLocation {
@@ -96,8 +96,8 @@ impl Sample {
         Sample::from_parts(SmolStr::new(key), Fields::new(), Arc::from(""), Position::default())
     }
 
-    /// Sets the position, which seeds the sample's [random numbers](Sample::rng). Programs call this for
-    /// samples that they read from other sources than shards.
+    /// Sets the position, which seeds the sample's [random numbers](Sample::rng). Programs call this function
+    /// for samples that they have not read from shards.
     ///
     /// ```
     /// use shardstream::Sample;
@@ -144,7 +144,7 @@ impl Sample {
         &self.0.shard
     }
 
-    /// Where in the dataset the sample is.
+    /// The position of the sample in its dataset.
     #[must_use]
     pub fn position(&self) -> Position {
         self.0.position
@@ -152,25 +152,27 @@ impl Sample {
 
     /// A random number generator that is seeded with `seed` and the position of this sample.
     ///
-    /// Each call starts the sequence anew: two parts of a program that use the same seed get the same
-    /// numbers. The first image column does too if `seed` is the dataset's seed. Use
-    /// [`rng_named`](Sample::rng_named) for numbers that differ by purpose. A sample from [`Sample::new`] has
-    /// no position: a stage that makes a new sample of another one draws from the original sample.
+    /// Each call starts the sequence of random numbers again, so two parts of a program that use the same
+    /// seed get the same numbers. The first image column draws these numbers too if `seed` is the dataset's
+    /// seed. Use [`rng_named`](Sample::rng_named) for numbers that differ by purpose. A sample from
+    /// [`Sample::new`] has no position. So a stage that makes a new sample from another sample should draw
+    /// from the original sample.
     ///
     /// The numbers depend only on the seed, the epoch, the position of the sample and, in a mix, the number
     /// of the dataset, so that an augmentation does not change with the number of threads or ranks.
     #[must_use]
     pub fn rng(&self, seed: u64) -> Rng {
         let Position { epoch, shard, sample, part, dataset } = self.0.position;
-        // With more than 2^24 shards or 2^40 samples per shard, some samples share random numbers.
+        // If there are more than 2^24 shards, or 2^40 samples in a shard, some samples have the same random
+        // numbers.
         let seed = seed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Rng::of_dataset(dataset, Purpose::Sample, seed, epoch, shard << 40 | sample)
     }
 
-    /// As [`rng`](Sample::rng), seeded with `name` too. Use one name for each purpose, so that a crop and a
-    /// noise with the same seed get unrelated numbers.
+    /// Like [`rng`](Sample::rng), but the generator is seeded with `name` too. Use a different name for each
+    /// purpose, so that a crop and a noise with the same seed get unrelated numbers.
     ///
-    /// Columns use their name in [`Columns`](crate::collate::Columns).
+    /// A column uses the name that it has in [`Columns`](crate::collate::Columns).
     ///
     /// ```
     /// use shardstream::Sample;
@@ -206,27 +208,27 @@ impl Sample {
         self.0.fields.is_empty()
     }
 
-    /// The value of a field. `spec` is a field name, or several separated by semicolons: the first one that
-    /// the sample has is returned. [`read`](Sample::read) and [`take`](Sample::take) convert the value to a
-    /// Rust type.
+    /// The value of a field. `spec` is a field name, or several names separated by semicolons: the first
+    /// field that the sample has is returned. [`read`](Sample::read) and [`take`](Sample::take) convert the
+    /// value to a Rust type.
     #[must_use]
     pub fn get(&self, spec: &str) -> Option<&Value> {
         self.find(spec).map(|at| &self.0.fields[at].1)
     }
 
-    /// The value of a field, or an error if it is missing.
+    /// The value of a field, or an error if the field is missing.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingField`] when the sample has no field of `spec`.
+    /// [`ErrorKind::MissingField`] when the sample has no field that `spec` names.
     pub fn field(&self, spec: &str) -> Result<&Value> {
         self.get(spec).ok_or_else(|| self.missing(spec))
     }
 
-    /// Removes a field and returns its value as a `T`. After an error the sample is unchanged.
+    /// Removes a field and returns its value as a `T`. If there is an error, the sample is unchanged.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingField`] when the sample has no field of `spec`, [`ErrorKind::WrongType`] when the
-    /// value has another type.
+    /// [`ErrorKind::MissingField`] when the sample has no field that `spec` names, [`ErrorKind::WrongType`]
+    /// when the value cannot be converted to a `T`.
     pub fn take<T: FromValue>(&mut self, spec: &str) -> Result<T> {
         let at = self.find(spec).ok_or_else(|| self.missing(spec))?;
         let (name, value) = self.0.fields.remove(at);
@@ -237,8 +239,9 @@ impl Sample {
         })
     }
 
-    /// Returns the value of a field as a `T` without removing it, as [`take`](Sample::take) of a clone.
-    /// Cloned [`Bytes`] share their memory. For JSON as a type of your own, see [`json`](Sample::json).
+    /// Returns the value of a field as a `T`, like [`take`](Sample::take), but clones the value and does not
+    /// remove the field. Cloned [`Bytes`] share their memory. To read JSON as a type of your own, see
+    /// [`json`](Sample::json).
     ///
     /// ```
     /// use shardstream::Sample;
@@ -250,7 +253,7 @@ impl Sample {
     /// ```
     ///
     /// # Errors
-    /// As [`take`](Sample::take).
+    /// The same errors as for [`take`](Sample::take).
     #[doc(alias = "get_as")]
     pub fn read<T: FromValue>(&self, spec: &str) -> Result<T> {
         let at = self.find(spec).ok_or_else(|| self.missing(spec))?;
@@ -263,12 +266,12 @@ impl Sample {
         self.locate(ErrorKind::WrongType { field, wanted, found }.into())
     }
 
-    /// Removes a field and returns its name and value; `None` if the sample has no field of `spec`.
+    /// Removes a field and returns its name and value; `None` if the sample has no field that `spec` names.
     pub fn remove(&mut self, spec: &str) -> Option<(ByteString, Value)> {
         self.find(spec).map(|at| self.0.fields.remove(at))
     }
 
-    /// Removes the fields for whose name `keep` returns `false`.
+    /// Removes each field for which `keep`, called with the field's name, returns `false`.
     pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
         self.0.fields.retain(|(name, _)| keep(name));
     }
@@ -284,10 +287,11 @@ impl Sample {
         self.0.fields.iter().map(|(_, value)| value.size()).sum()
     }
 
-    /// Copies the raw fields into memory of their own.
+    /// Copies the raw fields into new memory, which belongs to this sample alone.
     ///
-    /// The parser makes fields slices of the chunks that were read from the network or the file, and a slice
-    /// keeps its whole chunk in memory. Call this before a sample is kept for long, as [`shuffle`] does.
+    /// The fields that a parser returns are slices of the chunks that were read from the network or the file,
+    /// and a slice keeps its whole chunk in memory. Call this function before a sample is kept for long, as
+    /// [`shuffle`] does.
     ///
     /// [`shuffle`]: crate::adapters::Pipeline::shuffle
     pub fn compact(&mut self) {
@@ -316,8 +320,8 @@ impl Sample {
         SampleLocation { key: self.0.key.clone(), shard: Arc::clone(&self.0.shard) }
     }
 
-    /// Sets the position to that of the sample that this one was made of, so that both have the same random
-    /// numbers. A sample that was read from a shard keeps its own position.
+    /// Sets the position to that of the sample from which this sample was made, so that both have the same
+    /// random numbers. A sample that was read from a shard keeps its own position.
     pub(crate) fn with_default_position(mut self, position: Position) -> Self {
         if self.0.shard.is_empty() {
             self.0.position = position;
@@ -325,7 +329,7 @@ impl Sample {
         self
     }
 
-    /// Sets the shard and the position to those of the sample that this one was made of.
+    /// Sets the shard and the position to those of the sample from which this sample was made.
     pub(crate) fn with_origin(mut self, origin: &SampleLocation, position: Position) -> Self {
         (self.0.shard, self.0.position) = (Arc::clone(&origin.shard), position);
         self
@@ -343,8 +347,8 @@ impl Sample {
         self
     }
 
-    /// The key, for callers that keep a clone for long: it has its own memory, and is not a slice of a chunk
-    /// or of the memory of a compact sample.
+    /// The key, for callers that keep a clone of it for long. The key has its own memory: it is not a slice
+    /// of a chunk or of the memory of a compact sample.
     pub(crate) fn shared_key(&self) -> &SmolStr {
         &self.0.key
     }
@@ -354,10 +358,10 @@ impl Sample {
         self.0.fields
     }
 
-    /// Adds all of `fields`, or none after an error.
+    /// Adds all of `fields`. If there is an error, adds no field.
     ///
     /// # Errors
-    /// The name of the first of `fields` that the sample already has.
+    /// The error is the name of the first of `fields` that the sample already has.
     pub(crate) fn join(&mut self, fields: Fields) -> Result<(), ByteString> {
         let names: HashSet<&ByteString> = self.0.fields.iter().map(|(name, _)| name).collect();
         if let Some((name, _)) = fields.iter().find(|(name, _)| names.contains(name)) {
@@ -383,7 +387,7 @@ impl Sample {
 
     fn find(&self, spec: &str) -> Option<usize> {
         let index_of = |name: &str| self.0.fields.iter().position(|(n, _)| n == name);
-        // Most specs have one name. On a short text, this loop is faster than `str::contains`.
+        // Most specs have one name. For a short text, this loop is faster than `str::contains`.
         match spec.bytes().any(|byte| byte == b';') {
             false => index_of(spec),
             true => spec.split(';').find_map(index_of),

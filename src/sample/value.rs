@@ -34,8 +34,8 @@ pub enum Value {
 }
 
 impl Value {
-    /// Wraps a value of any type. [`Value::downcast`] borrows it, and [`take::<Arc<T>>`](crate::Sample::take)
-    /// takes it out again.
+    /// Wraps a value of any type. [`Value::downcast`] borrows the wrapped value, and
+    /// [`take::<Arc<T>>`](crate::Sample::take) returns it.
     ///
     /// ```
     /// use shardstream::{Sample, Value};
@@ -125,8 +125,8 @@ fn json_size(json: &serde_json::Value) -> usize {
 /// Number of characters of a text or a document that `Debug` shows.
 const EXCERPT: usize = 60;
 
-/// Shows the beginning of a text or a JSON document, also if it is still raw bytes, and the type and size of
-/// any other value. Binary data is not printed.
+/// Shows the beginning of a text or a JSON document, also if the value is raw bytes. For any other value,
+/// shows its type and size. Binary data is not shown.
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let excerpt = |f: &mut fmt::Formatter<'_>, text: &str| match text.char_indices().nth(EXCERPT) {
@@ -173,13 +173,13 @@ pub trait FromValue: Sized {
     /// The name of the type, for messages.
     const NAME: &'static str;
 
-    /// The type, for errors. An implementation for a type of your own can keep the default.
+    /// The type, for errors. If you implement this trait for a type of your own, you can keep the default.
     const TYPE: ValueType = ValueType::Named(Self::NAME);
 
     /// Converts the value to this type.
     ///
     /// # Errors
-    /// The value itself if it has another type.
+    /// If the value has another type, the error is the value itself.
     fn from_value(value: Value) -> Result<Self, Value>;
 }
 
@@ -243,7 +243,7 @@ impl FromValue for Vec<u8> {
     }
 }
 
-/// Conversions to integers of other widths, which fail if the value does not fit.
+/// Conversions to integers of other widths. They fail if the value does not fit into the integer type.
 macro_rules! narrow {
     ($($type:ty: $name:literal),*) => {$(
         impl FromValue for $type {
@@ -287,7 +287,7 @@ impl From<&str> for Value {
     }
 }
 
-/// Conversions from integer types whose every value fits into `i64`.
+/// Conversions from integer types. Every value of these types fits into `i64`.
 macro_rules! widen {
     ($($type:ty),*) => {$(
         impl From<$type> for Value {

@@ -12,15 +12,16 @@
 //! | `{x}`, `{}`, `{1..a}` | unchanged |
 //! | `\{`, `\,`, `\\` | the character itself, without its special meaning |
 //!
-//! As in `braceexpand`, escapes are removed once for each level of braces. Unlike in `braceexpand`, a `}`
-//! before its `{` is an error, and so are an expansion that is too large and a range with digits other than 0
-//! to 9, such as `{٠..٩}`, which Python expands and Bash does not.
+//! As in `braceexpand`, escapes are removed once for each level of braces. There are three differences from
+//! `braceexpand`: a `}` before its `{` is an error; an expansion that is too large is an error; and a range
+//! with digits other than 0 to 9, such as `{٠..٩}`, is an error (Python expands such a range, Bash does not).
 
 use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum depth of nested braces.
 const MAX_DEPTH: usize = 100;
-/// Maximum number of digits to which a number is padded. The standard library has a limit too.
+/// Maximum number of digits to which a number is padded. The formatting functions of the standard library
+/// have a limit too.
 const MAX_WIDTH: usize = 1000;
 /// Maximum total size of an expansion in bytes.
 const MAX_BYTES: u64 = 1 << 30;
@@ -37,8 +38,8 @@ const MAX_BYTES: u64 = 1 << 30;
 /// # Errors
 /// [`ErrorKind::Pattern`] if braces are not balanced or are nested more than 100 deep; if a number does not
 /// fit into 64 bits, is padded to more than 1000 digits or has digits other than 0 to 9; or if the expansion
-/// would have more than `limit` strings or 1 GiB. The size is computed before any string is made, so an
-/// expansion that is too large needs no memory.
+/// would have more than `limit` strings or 1 GiB. The size is computed before any string is made, so no
+/// memory is allocated for an expansion that is too large.
 pub fn expand(pattern: &str, limit: usize) -> Result<Vec<String>> {
     expand_traced(pattern, &mut ExpansionBudget::new(limit)).map_err(|fault| fault.in_pattern(pattern))
 }
@@ -55,8 +56,8 @@ impl PatternFault {
         PatternFault { position, message: message.into() }
     }
 
-    /// The same fault with its position in the original text: byte `i` of the current text is byte
-    /// `origin[i]` there.
+    /// The same fault with its position in the original text. Byte `i` of the current text is byte
+    /// `origin[i]` of the original text.
     pub(super) fn traced(self, origin: &[usize]) -> Self {
         PatternFault { position: origin[self.position], ..self }
     }
@@ -66,7 +67,7 @@ impl PatternFault {
     }
 }
 
-/// The maximum size of further expansions.
+/// The maximum size of all further expansions together.
 pub(super) struct ExpansionBudget {
     limit: usize,
     left: ExpansionSize,
@@ -78,7 +79,7 @@ impl ExpansionBudget {
     }
 }
 
-/// As [`expand`], for several patterns with one budget.
+/// Like [`expand`], for several patterns that share one budget.
 pub(super) fn expand_traced(
     pattern: &str,
     budget: &mut ExpansionBudget,
@@ -88,7 +89,8 @@ pub(super) fn expand_traced(
     Ok(parsed.expand())
 }
 
-/// Parts that follow each other. The number of expansions is the product of the numbers of options.
+/// Parts that follow each other. The number of expansions is the product of the numbers of options of all
+/// parts.
 struct PartSequence<'a>(Vec<PatternPart<'a>>);
 
 struct PatternPart<'a> {
@@ -242,7 +244,7 @@ impl<'a> BraceParser<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Parses to the end of the text, or inside braces to the `,` or `}` that ends this alternative.
+    /// Parses to the end of the text. Inside braces, parses to the `,` or `}` that ends this alternative.
     fn sequence(&mut self, depth: usize) -> Result<PartSequence<'a>, PatternFault> {
         let mut parts = Vec::new();
         loop {
@@ -257,7 +259,7 @@ impl<'a> BraceParser<'a> {
         }
     }
 
-    /// Parses to the next brace, or inside braces to the next comma.
+    /// Parses to the next brace. Inside braces, also stops at the next comma.
     fn literal(&mut self, depth: usize) -> PatternPart<'a> {
         let position = self.at;
         while let Some(next) = self.peek() {

@@ -1,5 +1,5 @@
-//! Expands a pattern to URLs: splits it at `::`, then replaces `${NAME}`, then expands braces. Errors have
-//! their position in the original pattern.
+//! Expands a pattern to URLs: splits it at `::`, then replaces `${NAME}`, then expands braces. Errors contain
+//! their byte position in the original pattern.
 
 use super::braces::{ExpansionBudget, PatternFault, expand_traced};
 use super::glob;
@@ -16,8 +16,8 @@ const MAX_LENGTH: usize = 1 << 20;
 pub(super) enum Wildcards {
     /// Wildcards are an error.
     Refused,
-    /// Wildcards are kept for a later listing. In URLs of web servers, which cannot be listed, they are an
-    /// error.
+    /// Wildcards are kept for a later listing. In the URL of a web server, a wildcard is an error, because
+    /// web servers cannot be listed.
     Listed,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn expand(
     Ok(())
 }
 
-/// A text with the original position of each of its bytes in the pattern.
+/// A text, and for each byte of the text its position in the original pattern.
 #[derive(Default)]
 struct Traced {
     text: String,
@@ -77,7 +77,8 @@ impl Traced {
         }
     }
 
-    /// The error of a wildcard that is not allowed in one of `urls`, which this text expands to.
+    /// The error for the first of `urls` with a wildcard that is not allowed. `urls` is the expansion of this
+    /// text.
     fn wildcard_fault(&self, urls: &[String], wildcards: Wildcards) -> Option<PatternFault> {
         if !self.text.contains(glob::WILDCARDS) {
             return None;
@@ -101,7 +102,8 @@ impl Traced {
             let number = url[..at].matches(wildcard).count();
             let position =
                 |number| self.text.match_indices(wildcard).nth(number).map(|(at, _)| self.origin[at]);
-            // With alternatives in braces, this may be the position of a wildcard of another URL.
+            // If the text has alternatives in braces, this may be the position of a wildcard that belongs to
+            // another URL.
             Some(PatternFault::new(position(number).or_else(|| position(0))?, message))
         })
     }

@@ -1,8 +1,9 @@
 //! Patterns with wildcards, which are matched against a listing: `gs://bucket/train/*.tar`.
 //!
-//! `?` matches one character; `*` any number of characters in one part of the path; `**`, as a whole part,
-//! any number of parts; and `[a-z]` or `[!a-z]` one character of a set. `[*]` matches a literal `*`.
-//! Wildcards are only allowed in the path, not in the scheme, host or bucket.
+//! `?` matches one character. `*` matches any number of characters in one part of the path. `**` must be a
+//! whole part and matches any number of parts. `[a-z]` and `[!a-z]` match one character of a set. `[*]`
+//! matches a literal `*`. Wildcards are allowed only in the path, and not in the scheme, the host or the
+//! bucket.
 
 use crate::error::{ErrorKind, Result};
 use crate::store::ObjectUrl;
@@ -13,9 +14,10 @@ pub(super) const WILDCARDS: [char; 3] = ['*', '?', '['];
 
 /// Splits a pattern into the directory to list and the rest, which has the wildcards.
 ///
-/// Returns `None` if there is nothing to list, because the path has no wildcards or cannot have any. Web
-/// servers cannot be listed, and a `?` starts the query of their URLs (a `*` in the path of such a URL is an
-/// error when the pattern is expanded). `pipe:` starts a command, not a path.
+/// Returns `None` if there is nothing to list, because the path has no wildcards or cannot have wildcards.
+/// The path of a web server's URL cannot have wildcards: web servers cannot be listed, and a `?` starts the
+/// query. (A `*` in such a path is an error when the pattern is expanded.) A pattern that begins with `pipe:`
+/// is a command and has no wildcards either.
 ///
 /// ```
 /// use shardstream::shards::glob;
@@ -31,7 +33,7 @@ pub fn split(pattern: &str) -> Option<(&str, &str)> {
     Some(pattern.split_at(cut))
 }
 
-/// Whether `name` matches `pattern`. Both are complete, with the scheme if there is one.
+/// Whether `name` matches `pattern`. Both must be complete, including the scheme if there is one.
 ///
 /// A malformed pattern matches nothing; [`Glob::new`] returns the error.
 ///
@@ -47,7 +49,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     Glob::new(pattern).is_ok_and(|glob| glob.matches(name))
 }
 
-/// Maximum number of `*` in a pattern. Each `*` multiplies the time of a match: with a few dozen, a match
+/// Maximum number of `*` in a pattern. Each `*` multiplies the time of a match: with a few dozen `*`, a match
 /// takes minutes.
 const MAX_STARS: usize = 8;
 
@@ -83,7 +85,7 @@ impl Glob {
         Ok(Glob { prefix: prefix.to_owned(), rest: compiled })
     }
 
-    /// Whether `name` matches. `name` must be complete, with the scheme if there is one.
+    /// Whether `name` matches. `name` must be complete, including the scheme if there is one.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let options = MatchOptions { require_literal_separator: true, ..MatchOptions::new() };

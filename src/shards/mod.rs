@@ -25,8 +25,8 @@ const MAX_SHARDS: usize = 10_000_000;
 
 /// The URLs or paths of the shards of a dataset, in order. Cheap to clone.
 ///
-/// A URL may be signed or contain a password. So each is a [`SecretUrl`], whose `Display` shows neither;
-/// [`expose_secret`](SecretUrl::expose_secret) returns the whole URL.
+/// A URL may be signed or contain a password. So each URL is a [`SecretUrl`], whose `Display` shows neither
+/// signature nor password; [`expose_secret`](SecretUrl::expose_secret) returns the whole URL.
 ///
 /// ```
 /// use shardstream::ShardList;
@@ -41,22 +41,24 @@ pub struct ShardList(Arc<[SecretUrl]>);
 
 impl ShardList {
     /// Expands a pattern, as WebDataset does: splits it at each `::`, replaces `${NAME}` by the environment
-    /// variable `WDS_NAME`, and then expands the [braces]. Values may contain variables too, up to 10 deep.
+    /// variable `WDS_NAME`, and then expands the [braces]. The values of variables may contain variables too,
+    /// up to 10 levels deep.
     ///
-    /// Wildcards ([`*`, `?`, `[a-z]`](glob)) are an error, because nothing is listed here. To list them, use
+    /// Wildcards ([`*`, `?`, `[a-z]`](glob)) are an error, because this function lists no directories. To
+    /// list the shards that a wildcard matches, use
     /// [`dataset::Shards::resolve`](crate::dataset::Shards::resolve), or build a dataset of the pattern. Pass
     /// names that contain these characters to [`from_urls`](ShardList::from_urls).
     ///
     /// # Errors
-    /// [`ErrorKind::Pattern`], with the position in the pattern, if it is malformed, has wildcards, or
-    /// expands to an empty URL or to more than 10 million URLs; [`ErrorKind::MissingVariable`];
+    /// [`ErrorKind::Pattern`], with the position in the pattern, if the pattern is malformed, has wildcards,
+    /// or expands to an empty URL or to more than 10 million URLs; [`ErrorKind::MissingVariable`];
     /// [`ErrorKind::NoShards`] if the pattern is empty.
     pub fn expand(pattern: &str) -> Result<Self> {
         Self::expand_with(pattern, |_| None)
     }
 
-    /// As [`expand`](ShardList::expand), with `${NAME}` replaced by `vars(NAME)`, or if that is `None` by the
-    /// environment variable `WDS_NAME`.
+    /// Like [`expand`](ShardList::expand), but replaces `${NAME}` by `vars(NAME)`. If `vars(NAME)` returns
+    /// `None`, `${NAME}` is replaced by the environment variable `WDS_NAME`.
     ///
     /// ```
     /// use shardstream::ShardList;
@@ -69,12 +71,12 @@ impl ShardList {
     /// ```
     ///
     /// # Errors
-    /// As [`expand`](ShardList::expand).
+    /// The same errors as for [`expand`](ShardList::expand).
     pub fn expand_with(pattern: &str, vars: impl Fn(&str) -> Option<String>) -> Result<Self> {
         Self::expanded(pattern, vars, Wildcards::Refused)
     }
 
-    /// As [`expand`](ShardList::expand), for patterns that are listed afterwards: wildcards that can be
+    /// Like [`expand`](ShardList::expand), for patterns that are listed afterwards: wildcards that can be
     /// listed are kept.
     pub(crate) fn expand_to_list(pattern: &str) -> Result<Self> {
         Self::expanded(pattern, |_| None, Wildcards::Listed)
@@ -102,7 +104,8 @@ impl ShardList {
     /// ```
     ///
     /// # Errors
-    /// As [`expand`](ShardList::expand); [`ErrorKind::NoShards`] if no line has a pattern.
+    /// The same errors as for [`expand`](ShardList::expand), and [`ErrorKind::NoShards`] if no line has a
+    /// pattern.
     pub fn from_lines(text: &str) -> Result<Self> {
         let variable = |name: &str| std::env::var(format!("WDS_{name}")).ok();
         let mut budget = ExpansionBudget::new(MAX_SHARDS);
@@ -118,10 +121,10 @@ impl ShardList {
     }
 
     /// Selects the names that match a pattern with [wildcards](glob), and sorts them bytewise, so that the
-    /// list does not depend on the order of the listing.
+    /// resulting list does not depend on the order of `names`.
     ///
-    /// The pattern and the names are complete, including the scheme. Names that end with `/` are directories
-    /// and are skipped.
+    /// The pattern and the names must be complete, including the scheme. Names that end with `/` are
+    /// directories and are skipped.
     ///
     /// ```
     /// use shardstream::ShardList;
@@ -185,7 +188,7 @@ impl<S: Into<SecretUrl>> FromIterator<S> for ShardList {
 impl FromStr for ShardList {
     type Err = Error;
 
-    /// As [`ShardList::expand`].
+    /// The same errors as for [`ShardList::expand`].
     fn from_str(pattern: &str) -> Result<Self> {
         Self::expand(pattern)
     }
@@ -257,7 +260,7 @@ mod tests {
             let error = pattern.parse::<ShardList>().unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::Pattern { .. }), "{error}");
         }
-        // The limit is for all lines together: the second line exceeds it.
+        // The limit applies to all lines together: with the second line, the list exceeds the limit.
         assert!(ShardList::from_lines("{1..1000}\n{1..9999001}").is_err());
     }
 

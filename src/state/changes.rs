@@ -1,4 +1,4 @@
-//! Restores a state with another mixture: decides which datasets continue, and which start again.
+//! Restores a state with another mixture: decides which datasets continue, and which datasets start again.
 
 use super::{Digest, EpochRange, JobHeader, RunEnd, State, StreamState, misfit};
 use crate::error::Result;
@@ -10,9 +10,9 @@ use std::sync::Arc;
 /// state with another mixture.
 ///
 /// Weights, their schedule and the order of the datasets may always change. A dataset that is added, removed
-/// or restarted must be named here, by the name that
-/// [`LoaderBuilder::name`](crate::loader::LoaderBuilder::name) gave it. A dataset without a name is named by
-/// its number in the mix, from 0, such as `"1"`.
+/// or restarted must be named here, by the name that was set by
+/// [`LoaderBuilder::name`](crate::loader::LoaderBuilder::name). A dataset without a name is named by its
+/// number in the mix, from 0, such as `"1"`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use = "changes do nothing until they are passed to `Loader::restore_changed`"]
 pub struct Changes {
@@ -27,22 +27,22 @@ impl Changes {
         Changes::default()
     }
 
-    /// Allows the loader to have a new dataset. It begins with its first epoch.
+    /// Allows the loader to have a new dataset. The new dataset begins with its first epoch.
     pub fn added(mut self, dataset: impl Into<String>) -> Self {
         self.added.insert(dataset.into());
         self
     }
 
-    /// Allows the loader to lack a dataset of the state.
+    /// Allows the loader to lack a dataset that the state has.
     pub fn removed(mut self, dataset: impl Into<String>) -> Self {
         self.removed.insert(dataset.into());
         self
     }
 
-    /// Allows a dataset of both the state and the loader to have changed: its shards, index, seed, order,
-    /// shuffle buffer or stages. The rest of the dataset's current epoch is not read. The dataset starts
-    /// again with its next epoch, which has another order. So some samples are read again sooner, and others
-    /// later, than without the change.
+    /// Allows a dataset that both the state and the loader have to be changed: its shards, index, seed,
+    /// order, shuffle buffer or stages. The rest of the dataset's current epoch is not read. The dataset
+    /// starts again with its next epoch, which has another order. So some samples are read again sooner than
+    /// without the change, and other samples later.
     pub fn restarted(mut self, dataset: impl Into<String>) -> Self {
         self.restarted.insert(dataset.into());
         self
@@ -54,7 +54,7 @@ impl Changes {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChangeReport {
-    /// The number of the job's first item from the new mixture, counted from 0.
+    /// The number in the job of the first item from the new mixture, counted from 0.
     pub from: u64,
     /// The datasets of the loader in their order, followed by the removed datasets.
     pub datasets: Vec<DatasetChange>,
@@ -62,7 +62,7 @@ pub struct ChangeReport {
     pub weights_before: Vec<u32>,
     /// The weights of the loader's datasets after the change. A schedule may change them later.
     pub weights: Vec<u32>,
-    /// Whether the windows of the mix start again. False if the mixture has not changed.
+    /// Whether the windows of the mix start again, which is the case if the mixture has changed.
     pub windows_anew: bool,
 }
 
@@ -76,7 +76,7 @@ pub struct DatasetChange {
     pub before: Option<usize>,
     /// The dataset's number among the datasets of the loader, from 0.
     pub number: Option<usize>,
-    /// Number of the dataset's items that all ranks together consumed before the change.
+    /// Number of the dataset's items that were consumed before the change, by all ranks together.
     pub taken: u64,
     /// How the dataset continues.
     pub outcome: Outcome,
@@ -133,11 +133,12 @@ impl JobHeader {
     }
 
     /// Describes the first difference between a dataset of this job and dataset `number` of the job `here`
-    /// that changes the order of samples. Returns none if the order is the same.
+    /// that changes the order of samples. Returns `None` if the order is the same.
     fn dataset_difference(&self, dataset: usize, here: &JobHeader, number: usize) -> Option<String> {
         let there = self.datasets.get(dataset)?;
         let here = here.datasets.get(number)?;
-        // The order does not depend on the weight, and in an endless run not on the number of passes.
+        // The order does not depend on the weight. In an endless run, it does not depend on the number of
+        // passes either.
         let mut compared = there.clone();
         (compared.weight, compared.begins, compared.number) = (here.weight, here.begins, here.number);
         if matches!(self.run, EpochRange::EpochsFrom(_)) {
@@ -146,8 +147,8 @@ impl JobHeader {
         compared.difference(here)
     }
 
-    /// Gives each dataset that was in the job `there` the number that it had there, and each new dataset a
-    /// number that no other dataset has.
+    /// Gives each dataset that was in the job `there` the number that it had in that job, and each new
+    /// dataset a number that no other dataset has.
     fn keep_numbers(&mut self, there: &JobHeader, matches: &[Option<usize>]) {
         let kept: Vec<Option<u64>> =
             matches.iter().map(|before| before.map(|before| there.number(before))).collect();
@@ -166,11 +167,12 @@ impl JobHeader {
         past.map_or_else(first, |change| change.weights.clone())
     }
 
-    /// For each dataset of the job `here`, the number of the same dataset in this job, whether it has changed
-    /// or not.
+    /// For each dataset of the job `here`, the number of the same dataset in this job. A changed dataset is
+    /// still the same dataset.
     ///
-    /// Datasets are the same if they have the same name. A dataset without a name is matched by its content,
-    /// and otherwise by its number.
+    /// Datasets are the same if they have the same name. If one of two datasets has no name, they are the
+    /// same dataset if they have the same content. A dataset for which no dataset with the same content is
+    /// found is matched by its number.
     fn matches(&self, here: &JobHeader, changes: &Changes) -> Vec<Option<usize>> {
         let mut matches = vec![None; here.datasets.len()];
         let named = |header: &JobHeader, dataset: usize| header.datasets[dataset].name.is_some();
@@ -185,7 +187,8 @@ impl JobHeader {
         let rules: [&dyn Fn(usize, usize) -> bool; 3] = [&same_name, &same_content, &same_number];
         for rule in rules {
             for number in 0..here.datasets.len() {
-                // If the caller named one as added and the other as removed, they are different datasets.
+                // If the caller named one of the two datasets as added and the other one as removed, they are
+                // different datasets.
                 let are_different = |there: usize| {
                     changes.added.contains(&here.name(number)) && changes.removed.contains(&self.name(there))
                 };
@@ -201,8 +204,8 @@ impl JobHeader {
 }
 
 impl State {
-    /// Whether [`changed`](State::changed) can convert this state to the job `here` if all changes are
-    /// allowed.
+    /// Whether [`changed`](State::changed) can convert this state to a state of the job `here` if all changes
+    /// are allowed.
     pub(crate) fn can_change(&self, here: &JobHeader) -> bool {
         let is_unchanged = |dataset: &DatasetChange| dataset.outcome == Outcome::Continues;
         let datasets = || self.outcomes(here, &self.header().matches(here, &Changes::new()));
@@ -360,7 +363,7 @@ impl State {
     }
 
     /// The streams of the datasets of the job `here`. The counts of items from datasets that do not continue
-    /// are added to the first dataset.
+    /// are added to the counts of the first dataset.
     fn carried(
         &self,
         here: &JobHeader,

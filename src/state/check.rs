@@ -56,7 +56,8 @@ impl State {
 }
 
 impl StreamState {
-    /// Checks the state of a stream. `one_to_one` tells that every stage makes one item of a sample.
+    /// Checks the state of a stream. `one_to_one` is true if every stage makes exactly one item from each
+    /// sample.
     fn check(&self, one_to_one: bool) -> Result<(), &'static str> {
         let StreamState { dataset, stream, ref cursor, digest, empty, ref ledger, before } = *self;
         let counts = [empty, digest.samples(), digest.skipped(), before.samples(), before.skipped()];

@@ -7,8 +7,8 @@ use std::sync::Arc;
 /// Where a restore starts to read a stream.
 ///
 /// Stages after the shuffle buffer may hold samples when a state is taken. The cursor is before the oldest of
-/// these samples. A restore reads the samples from there on again, and drops the outputs that the job had
-/// already consumed. `loader/stages/input_log.rs` explains how.
+/// these samples. A restore reads again from that sample on, and drops the outputs that the job had already
+/// consumed. `loader/stages/input_log.rs` explains the method.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Cursor {
@@ -20,16 +20,16 @@ pub(crate) struct Cursor {
     /// Number of samples of the pass, if its end had been reached at the cursor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) length: Option<u64>,
-    /// In order, the slices that had samples in the shuffle buffer at the cursor, and the slice that was
-    /// being read.
+    /// The slices that had samples in the shuffle buffer at the cursor, and the slice that was being read, in
+    /// the order of reading.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub(crate) open: Arc<[OpenSlice]>,
-    /// Number of outputs of the worker threads after the cursor that no stage holds any more. A restore drops
-    /// them.
+    /// Number of outputs that the worker threads made after the cursor and that no stage still holds. A
+    /// restore drops these outputs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) past: u64,
-    /// Number of reported failures to read or map samples after the cursor. A restore does not report them
-    /// again.
+    /// Number of failures to read or map samples after the cursor that have been reported. A restore does not
+    /// report these failures again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) failures: u64,
     /// The record of the stream stage, if the stream has one.
@@ -44,21 +44,23 @@ pub(crate) struct Cursor {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StageRecord {
-    /// Number of the stage's last inputs that it must get again.
+    /// Number of inputs that the stage must get again: its last inputs before the state was saved.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) inputs: u64,
-    /// The numbers that the stage saved. For a stage that is run again, the number of its results to drop.
+    /// The numbers that the stage saved. For a stage that is run again, the only number is the number of its
+    /// results to drop.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) numbers: Vec<u64>,
     /// Whether the stage cannot save its state and is run again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) rerun: bool,
-    /// Number of items that the stage had returned since the first input made from its last sample.
+    /// Number of items that the stage had returned since it got the first input that was made from its last
+    /// sample.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) part: u64,
 }
 
-/// A slice from which samples are being read or are in the shuffle buffer.
+/// A slice that is being read or that has samples in the shuffle buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OpenSlice {
@@ -90,7 +92,7 @@ impl Cursor {
     /// Adds newly opened slices. All samples before number `oldest` have left the shuffle buffer.
     pub(crate) fn add_slices(&mut self, opened: Vec<OpenSlice>, oldest: u64) {
         let all: Vec<_> = self.open.iter().cloned().chain(opened).collect();
-        // A slice stays open until all its samples have left the buffer.
+        // A slice stays open until all of its samples have left the shuffle buffer.
         let closed = all.iter().skip(1).take_while(|next| next.start <= oldest).count();
         self.open = all[closed..].into();
     }

@@ -7,15 +7,15 @@ use std::iter::Sum;
 
 /// A hash of the consumed samples and of their order.
 ///
-/// Each sample adds a number to each of two sums: to [`content`](Digest::content), a hash of the sample (its
-/// dataset, epoch, shard and number); to [`order`](Digest::order), a hash of the sample and its sequence
-/// number in the whole job. A sum does not depend on the order of its terms, so the digests of all ranks [add
-/// up](Digest::merge) to the digest of the job, for any number of ranks. Two jobs with the same `order` have
-/// consumed the same samples in the same order. If the `content` of an epoch is equal to that of
-/// [`Dataset::digest`](crate::Dataset::digest), the epoch had each sample exactly once.
+/// A digest has two sums. Each sample adds a hash of its dataset, epoch, shard and number to
+/// [`content`](Digest::content), and a hash of these values and of its sequence number in the whole job to
+/// [`order`](Digest::order). A sum does not depend on the order of its terms, so the digests of all ranks
+/// [add up](Digest::merge) to the digest of the job, for any number of ranks. Two jobs with the same `order`
+/// have consumed the same samples in the same order. If the `content` of an epoch is equal to the `content`
+/// of [`Dataset::digest`](crate::Dataset::digest), the epoch had each sample exactly once.
 ///
-/// Digests protect against mistakes, not against an adversary. Two different sums of 64 bits are equal by
-/// chance once in 10^19 cases.
+/// Digests protect against mistakes, not against an adversary. The sums have 64 bits: the sums of two
+/// different jobs are equal by chance once in 10^19 cases.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Digest {
@@ -48,7 +48,7 @@ impl Digest {
     }
 
     /// The number of samples that were not read because [steps were skipped](crate::State::skip). The other
-    /// numbers do not include them.
+    /// numbers of the digest do not include these samples.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.skipped
@@ -64,7 +64,8 @@ impl Digest {
         self.skipped = self.skipped.wrapping_add(samples);
     }
 
-    /// The digest of both together. `other` is the digest of another rank, or of earlier samples.
+    /// Returns the digest of the samples of both digests. `other` is the digest of another rank, or of
+    /// earlier samples.
     #[must_use]
     pub fn merge(self, other: Digest) -> Digest {
         Digest {
@@ -79,8 +80,8 @@ impl Digest {
     pub(crate) fn add(&mut self, number: u64, dataset: usize, position: Position) {
         let Position { epoch, shard, sample, part, .. } = position;
         let identity = hash([dataset as u64, epoch, shard, sample]);
-        // The hash of a sample that is not an output of a stage (`part` is 0) is the same as in the first
-        // release, which had no parts.
+        // If `part` is 0, as for a sample that is not an output of a stage, the hash is the same as in the
+        // first release, which did not have `part`.
         let identity = if part == 0 { identity } else { hash([identity, part]) };
         self.samples += 1;
         self.content = self.content.wrapping_add(identity);

@@ -1,24 +1,24 @@
-//! Saves states to, and loads them from, files and objects of buckets.
+//! Saves states in files and in objects of buckets, and loads states from them.
 
 use super::{State, misfit};
 use crate::error::{Error, ErrorKind, Result, SizeLimit};
 use crate::store::{ObjectUrl, Store, write_to};
 use std::path::Path;
 
-/// Maximum size of a document in bytes. A state with five thousand open shards has 200 KB.
+/// Maximum size of a document in bytes. For comparison, a state with five thousand open shards has 200 KB.
 const MAX_DOCUMENT: u64 = 1 << 30;
 
 impl State {
     /// Saves the state in a local file, or at a URL such as `gs://bucket/run/state.json` if the feature for
     /// that store is enabled.
     ///
-    /// No reader ever sees a partial file: it is written under another name in the same directory, synced to
-    /// the disk, and then renamed. An object appears when its upload is complete. An earlier state with the
-    /// same name is replaced. Missing directories are created. Blocks.
+    /// No reader ever sees a partial file: the file is written under another name in the same directory,
+    /// synced to the disk, and then renamed. An object appears when its upload is complete. An earlier state
+    /// with the same name is replaced. Missing directories are created. Blocks.
     ///
-    /// Save the state of the same step as the weights. Name both files after the step, so that a job that is
-    /// killed between the two saves still has the earlier pair. Each rank has its own state and needs its own
-    /// file: `format!("checkpoint-{}.json", topology.rank())`.
+    /// Save the state and the weights of the same step. Give both files names that contain the step. If a job
+    /// is killed between the two saves, it then still has the two files of an earlier step. Each rank has its
+    /// own state and needs its own file: `format!("checkpoint-{}.json", topology.rank())`.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -42,14 +42,14 @@ impl State {
     ///
     /// # Errors
     ///
-    /// If the file or object cannot be written; an earlier one is then kept. Names with the suffixes of
-    /// compressed files (`.gz`, `.zst`) are refused.
+    /// An error is returned if the file or object cannot be written; an earlier state with the same name is
+    /// then kept. Names with the suffixes of compressed files (`.gz`, `.zst`) are refused.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         self.save_to(&Store::default(), url(path.as_ref())?)
     }
 
-    /// Like [`save`](State::save), through your own store. A store can have other options, and keeps the
-    /// connections and credentials of a bucket from one save to the next.
+    /// Like [`save`](State::save), but uses your own store. The store can have other options, and it keeps
+    /// the connections and credentials of a bucket from one save to the next.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl State {
         State::load_from(&Store::default(), url(path.as_ref())?)
     }
 
-    /// Like [`load`](State::load), through your own store. The store's cache is not used.
+    /// Like [`load`](State::load), but uses your own store. The store's cache is not used.
     ///
     /// # Errors
     ///
@@ -162,8 +162,8 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
-    /// A program that treats every error as a missing file restarts its job from the beginning in these
-    /// cases.
+    /// In each case except a missing file, a program that treats every error as a missing file would restart
+    /// its job from the beginning.
     #[test]
     fn only_a_missing_file_is_loaded_as_none() {
         let dir = tempfile::tempdir().unwrap();
@@ -203,7 +203,7 @@ mod tests {
             state(0).save(&secret).unwrap();
             use std::os::unix::fs::PermissionsExt as _;
             fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
-            // The superuser can read the file anyway.
+            // The superuser can read the file in spite of its permissions.
             if fs::read(&secret).is_err() {
                 assert!(matches!(State::load(&secret).unwrap_err().kind(), ErrorKind::Denied(_)));
             }

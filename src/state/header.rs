@@ -15,7 +15,8 @@ pub(crate) struct JobHeader {
     /// The scheduled changes of the datasets' weights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) schedule: Vec<WeightChange>,
-    /// The item of the job at which a restore last changed the mixture and restarted the windows of the mix.
+    /// The item of the job at which the mixture was last changed by a restore, so that the windows of the mix
+    /// start at this item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) origin: Option<u64>,
 }
@@ -26,9 +27,9 @@ pub(crate) struct JobHeader {
 pub(crate) enum EpochRange {
     /// One epoch.
     Epoch(u64),
-    /// One epoch. Samples from its beginning are repeated to fill the last step.
+    /// One epoch. Samples from the beginning of the epoch are repeated to fill the last step.
     EpochRepeated(u64),
-    /// This epoch and all later ones.
+    /// This epoch and all later epochs.
     EpochsFrom(u64),
 }
 
@@ -80,7 +81,7 @@ pub(crate) struct DatasetHeader {
     /// The names of the stages that change the number of items.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) stages: Vec<String>,
-    /// The name that the caller gave the dataset.
+    /// The dataset's name, if the caller has set a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
     /// Number of epochs between the run's first epoch and the dataset's first epoch.
@@ -98,13 +99,13 @@ pub(crate) struct SideHeader {
     /// Hash of the names of the side's shards.
     #[serde(with = "super::hex")]
     pub(crate) names: u64,
-    /// Hash of the counts, sizes and versions in the side's index, if it has an index.
+    /// Hash of the counts, sizes and versions in the side's index, if the side has an index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) index: Option<String>,
-    /// Whether keys are looked up in all of the side's shards.
+    /// Whether a key is looked up in all shards of the side.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) keys: bool,
-    /// What happens to samples that the side lacks.
+    /// What happens to samples whose key the side lacks.
     pub(crate) missing: String,
     /// The prefix of the names of the side's fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,7 +118,7 @@ pub(crate) struct SideHeader {
 pub(crate) enum ShardOrder {
     Listed,
     Shuffled,
-    /// Shuffled within each stream, which keeps its shards in all epochs.
+    /// The shards are shuffled within each stream. A stream keeps its shards in all epochs.
     Kept,
     Resampled,
     /// Samples are chosen one by one.
@@ -137,7 +138,8 @@ impl fmt::Display for ShardOrder {
 }
 
 impl JobHeader {
-    /// The same job with the values that earlier restores set, which are not options of a loader.
+    /// The same job, with the values of `from` that restores have set. These values are not options of a
+    /// loader.
     pub(crate) fn carrying(mut self, from: &JobHeader) -> Self {
         self.origin = from.origin;
         for (here, there) in self.datasets.iter_mut().zip(&from.datasets) {
@@ -156,14 +158,14 @@ impl JobHeader {
         self.datasets.get(dataset).map_or(0, |dataset| dataset.number)
     }
 
-    /// Describes the first difference between this job, of a state, and the job `here`, of a loader.
+    /// Describes the first difference between this job, the job of a state, and `here`, the job of a loader.
     pub(crate) fn difference(&self, here: &JobHeader) -> Option<String> {
         let differs = |what: &str, there: &dyn fmt::Display, here: &dyn fmt::Display| {
             Some(format!("{what} {there} in the state, and {here} here"))
         };
         if self.streams != here.streams {
             // The default number of streams depends on the order of shards. If the order has changed too,
-            // name that difference.
+            // report the changed order.
             let mut datasets = self.datasets.iter().zip(&here.datasets);
             let order = datasets.find_map(|(there, here)| there.order_difference(here));
             return order.or_else(|| differs("the number of streams is", &self.streams, &here.streams));
@@ -192,7 +194,7 @@ impl JobHeader {
     }
 }
 
-/// A schedule in words.
+/// Describes a schedule in words.
 pub(crate) fn shown(schedule: &[WeightChange]) -> String {
     let change = |change: &WeightChange| format!("{:?} from item {} on", change.weights, change.from);
     if schedule.is_empty() {

@@ -9,12 +9,13 @@ use std::fmt;
 use std::iter::Sum;
 use std::sync::Arc;
 
-/// Number of skips of each stream that are kept in full, the first ones. The limit is per stream and not per
-/// rank, so that the entries of all ranks together are the same for any number of ranks.
+/// Maximum number of skips that are kept in full for each stream: the first skips of the stream. The limit is
+/// per stream and not per rank, so that the entries of all ranks together are the same for any number of
+/// ranks.
 pub(super) const MAX_ENTRIES: usize = 16;
-/// Largest length in bytes of a message, and of each name.
+/// Maximum length of a message and of each name in bytes.
 const MAX_TEXT: usize = 300;
-/// Largest number of kinds of errors in a document.
+/// Maximum number of kinds of errors in a document.
 const MAX_KINDS: usize = 200;
 
 /// The record of skipped failures, and of slots of batches that were filled with other samples.
@@ -33,8 +34,8 @@ pub struct Ledger(Option<Arc<LedgerRecord>>);
 
 #[derive(Clone, Default, PartialEq, Eq)]
 struct LedgerRecord {
-    /// The entries, sorted by dataset, epoch, stream and number. They are shared: each skip clones the record
-    /// to change its counts.
+    /// The entries, sorted by dataset, epoch, stream and number. The entries are shared, because each skip
+    /// clones the record to change its counts.
     entries: Arc<[Skip]>,
     kinds: BTreeMap<Cow<'static, str>, u64>,
     padded: u64,
@@ -49,8 +50,8 @@ pub struct Skip {
     /// The number of the dataset in the mix.
     #[serde(default, skip_serializing_if = "super::is_zero")]
     pub dataset: usize,
-    /// The epoch of the dataset. For samples that fill slots at the end, the epoch of the dataset's last
-    /// pass.
+    /// The epoch of the dataset. For a sample that fills a slot at the end of an epoch, this is the epoch of
+    /// the dataset's last pass.
     pub epoch: u64,
     /// The logical stream.
     pub stream: usize,
@@ -95,8 +96,8 @@ impl Ledger {
         self.0.is_none()
     }
 
-    /// Number of skipped failures. One failure may lose the rest of a shard, with any number of samples. A
-    /// batch that failed as a whole counts once for each of its samples.
+    /// Number of skipped failures. With one failure, the rest of a shard may be lost, which may be any number
+    /// of samples. If a batch fails as a whole, one failure is counted for each of its samples.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.by_kind().fold(0, |sum, (_, count)| sum.saturating_add(count))
@@ -107,7 +108,8 @@ impl Ledger {
         self.0.iter().flat_map(|record| &record.kinds).map(|(kind, count)| (&**kind, *count))
     }
 
-    /// The first skips of each stream, sorted by dataset, epoch, stream and number.
+    /// The skips that are kept in full, which are the first skips of each stream. They are sorted by dataset,
+    /// epoch, stream and number.
     #[must_use]
     pub fn entries(&self) -> &[Skip] {
         self.0.as_deref().map_or(&[], |record| &record.entries)
@@ -127,10 +129,11 @@ impl Ledger {
         self.0.as_deref().map_or(0, |record| record.repeated)
     }
 
-    /// The ledger of both together. The ranks must have read different streams; the order does not matter.
+    /// Returns the ledger of the failures of both ledgers. The ranks of the two ledgers must have read
+    /// different streams; the order of the ledgers does not matter.
     ///
-    /// If several ranks read the same streams, [merge their states](crate::State::merge) instead: that counts
-    /// each stream once.
+    /// If several ranks read the same streams, [merge their states](crate::State::merge) instead, which
+    /// counts each stream once.
     #[must_use]
     pub fn merge(self, other: Ledger) -> Ledger {
         [self, other].into_iter().sum()
@@ -176,8 +179,8 @@ impl Ledger {
         change(Arc::make_mut(self.0.get_or_insert_default()));
     }
 
-    /// Whether `other` can be the ledger of another rank that read the same samples. Messages may differ: an
-    /// error of the caller may contain, for example, a duration.
+    /// Whether `other` can be the ledger of another rank that read the same samples. The messages may differ:
+    /// a message of the caller's code may contain, for example, a duration.
     pub(super) fn is_twin(&self, other: &Ledger) -> bool {
         let is_same = |(a, b): (&Skip, &Skip)| {
             Skip { message: String::new(), ..a.clone() } == Skip { message: String::new(), ..b.clone() }
@@ -188,7 +191,7 @@ impl Ledger {
             && self.entries().iter().zip(other.entries()).all(is_same)
     }
 
-    /// Replaces this ledger by `twin` if the messages of `twin` are first in alphabetical order. So the
+    /// Replaces this ledger by `twin` if the messages of `twin` come first in alphabetical order, so that the
     /// result does not depend on the order in which states are merged.
     pub(super) fn keep_least(&mut self, twin: &Ledger) {
         fn messages(ledger: &Ledger) -> impl Iterator<Item = &str> {
@@ -199,7 +202,7 @@ impl Ledger {
         }
     }
 
-    /// Checks that this can be the ledger of a stream from which at most `max` samples were read.
+    /// Checks that this ledger can be the ledger of a stream from which at most `max` samples were read.
     pub(super) fn check_stream(&self, dataset: usize, stream: usize, max: u64) -> Result<(), &'static str> {
         let numbers = [self.skipped(), self.padded(), self.repeated()];
         if numbers.iter().any(|number| *number > max) {
@@ -244,7 +247,7 @@ fn add(count: &mut u64, more: u64) {
     *count = count.saturating_add(more);
 }
 
-/// Where a failure was skipped: see the fields of [`Skip`].
+/// The dataset, epoch, stream and number of a skip: see the fields of [`Skip`].
 struct SkipPosition {
     dataset: usize,
     stream: usize,

@@ -1,4 +1,4 @@
-//! Merges the states of all ranks to one state of the job.
+//! Merges the states of all ranks into one state of the job.
 
 use super::{Reached, RunEnd, State, StreamState, misfit};
 use crate::error::Result;
@@ -7,15 +7,17 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 impl State {
-    /// Merges the states of all ranks, in any order, to the state of the job. The states must have been taken
-    /// at the same step, that is after the same number of batches. A rank may have fewer batches if its run
-    /// has ended: because no samples are left for it, or with an error such as a network outage.
+    /// Merges the states of all ranks, in any order, into the state of the job. The states must have been
+    /// taken at the same step, that is, after the same number of batches. A rank may have fewer batches if
+    /// its run has ended, because no samples are left for the rank or because of an error such as a network
+    /// outage.
     ///
-    /// Ranks may have reached different sequence numbers, since a rank leaves out batches for which its
+    /// Ranks may have reached different sequence numbers, because a rank leaves out batches for which its
     /// streams have no samples. Each stream resumes at its own sequence number.
     ///
     /// Ranks that [read the same samples](crate::Topology::with_data_parallel) have the same streams. The
-    /// state of one such rank is enough. If there are several, they must agree; each stream is counted once.
+    /// state of one such rank is enough. If several such states are given, they must agree; each stream is
+    /// counted once.
     ///
     /// # Errors
     /// [`ErrorKind::State`](crate::ErrorKind::State) if the states are of different jobs or steps, if their
@@ -100,7 +102,7 @@ impl State {
     }
 }
 
-/// The message for two states, with the numbers `first` and `second`, that differ in a stream.
+/// The message for two states that differ in a stream. `first` and `second` are the numbers of the states.
 fn disagreement(first: usize, second: usize, stream: &StreamState, difference: &str) -> String {
     let StreamState { dataset, stream, .. } = stream;
     let dataset = if *dataset > 0 { format!("dataset {dataset}, ") } else { String::new() };

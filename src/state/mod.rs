@@ -30,18 +30,18 @@ use zero::is_zero;
 /// Largest count that a state may have. No job consumes this many samples.
 const MAX_COUNT: u64 = 1 << 48;
 
-/// Records how far a job has consumed a loader's batches.
+/// Records which batches of a loader a job has consumed.
 ///
 /// A state counts consumed batches, not batches that were prepared in advance.
-/// [`Loader::restore`](crate::Loader::restore) returns the batches after them. A state has a few numbers for
-/// each logical stream and for each shard with samples in the shuffle buffer. It is cheap to make and to
-/// clone: every [`Batch`](crate::adapters::Batch) has one. Save the state together with the weights of the
-/// model. [`save`](State::save) writes a file of its own, which [`load`](State::load) reads. `Display` and
-/// serde write one JSON document, for use within another checkpoint.
+/// [`Loader::restore`](crate::Loader::restore) returns the batches after the consumed batches. A state has a
+/// few numbers for each logical stream and for each shard with samples in the shuffle buffer. It is cheap to
+/// make and to clone: every [`Batch`](crate::adapters::Batch) has one. Save the state together with the
+/// weights of the model. [`save`](State::save) writes the state to a separate file, and [`load`](State::load)
+/// reads such a file. `Display` and serde write a JSON document, which can be a part of another checkpoint.
 ///
-/// Each rank has the state of its own streams and saves it in its own file. To resume with the same number of
-/// ranks, restore on each rank its own state. To resume with another number of ranks, [merge](State::merge)
-/// the states, and restore the merged state on all ranks.
+/// Each rank has the state of its own streams and saves this state in its own file. To resume with the same
+/// number of ranks, restore on each rank the state of this rank. To resume with another number of ranks,
+/// [merge](State::merge) the states, and restore the merged state on all ranks.
 ///
 /// ```
 /// use shardstream::prelude::*;
@@ -90,24 +90,24 @@ pub(crate) enum RunEnd {
     Failed,
 }
 
-/// How far the sequence numbers of the job have been passed.
+/// Which sequence numbers of the job have been passed.
 ///
 /// Ranks may have reached different numbers: if the lengths of streams are unknown, a rank leaves out batches
-/// for which its streams have no samples left, or skips gaps. The number of items consumed from each stream
-/// tells which of its sequence numbers have not been passed.
+/// for which its streams have no samples left, or skips gaps. Which sequence numbers of a stream have been
+/// passed follows from the number of items that were consumed from the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reached {
     /// The first sequence number that not all ranks have passed.
     pub(crate) next_number: u64,
     /// The first sequence number that no rank has passed; at least `next_number`.
     pub(crate) furthest: u64,
-    /// Number of sequence numbers in a step (one batch on every rank). None if batches have several shapes
+    /// Number of sequence numbers in a step (one batch on every rank). `None` if batches have several shapes
     /// and therefore several sizes.
     pub(crate) step: Option<u64>,
 }
 
 impl Reached {
-    /// The same with `next_number` as the next sequence number.
+    /// The same values with `next_number` as the next sequence number.
     pub(crate) fn at(self, next_number: u64) -> Self {
         Reached { next_number, furthest: self.furthest.max(next_number), ..self }
     }
@@ -136,13 +136,13 @@ struct StateDocument {
     streams: Arc<[Arc<StreamState>]>,
 }
 
-/// The version of the document. It is the first key of the document, so that another version is reported
-/// before its unknown keys.
+/// The version of the document. It is the first key of the document, so that a document of another version is
+/// reported as such, and not because of its unknown keys.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 struct Version;
 
-/// The version that is written.
+/// The version of the documents that this crate writes.
 const VERSION: u32 = 1;
 
 impl From<Version> for u32 {
@@ -175,21 +175,21 @@ impl State {
         State { header, reached, batches, end: RunEnd::Open, skip: 0, streams }
     }
 
-    /// The same state with `steps` steps to skip: a restore resumes that many steps later, and does not read
+    /// The same state with `steps` steps to skip: a restore resumes `steps` steps later, and does not read
     /// the samples of these steps.
     ///
-    /// A step is one batch on every rank. A restore leaves out the first `steps` of its batches; a rank with
-    /// fewer batches returns none. Several calls add up. Skip steps of the [merged](State::merge) state, or
-    /// the same number of steps of every rank's state.
+    /// A step is one batch on every rank. A restore leaves out the first `steps` batches of each rank. A rank
+    /// that has fewer batches left returns no batch. If this function is called several times, the steps add
+    /// up. Skip steps of the [merged](State::merge) state, or the same number of steps of every rank's state.
     ///
     /// The counts of this state do not change. [`Loader::restore`](crate::Loader::restore) skips the steps,
     /// and from then on [`Digest::skipped`] includes their samples. Skipped samples are not read, so the
-    /// restore cannot know which of them would have failed, and counts them all.
+    /// restore cannot know which of these samples would have failed, and counts all of them.
     ///
     /// If samples of an earlier shard of the epoch could not be read, a restore refuses to skip. If samples
-    /// of the open shard could not be read, their number is unknown, and that many samples fewer are skipped.
-    /// If a dataset has sides, a restore may return the error of a missing key: then skip a few steps more or
-    /// less.
+    /// of the open shard could not be read, their number is unknown, and the restore skips fewer samples by
+    /// this number. If a dataset has sides, a restore may return an error for a missing key. In this case,
+    /// skip a few steps more or less.
     ///
     /// ```
     /// use shardstream::State;
@@ -209,7 +209,7 @@ impl State {
         self.skip
     }
 
-    /// The same state with this end of the run.
+    /// The same state with `end` as the end of the run.
     pub(crate) fn ended(self, end: RunEnd) -> Self {
         State { end, ..self }
     }
@@ -235,8 +235,8 @@ impl State {
 
     /// A number that differs between batches and between ranks.
     pub(crate) fn batch_key(&self) -> u64 {
-        // Beyond 2^20 streams or 2^44 sequence numbers, two batches may have the same key, which does no
-        // harm.
+        // If a job has more than 2^20 streams or 2^44 sequence numbers, two batches may have the same key,
+        // which does no harm.
         let stream = self.streams.first().map_or(0, |first| first.stream as u64);
         (self.next_number() << 20) ^ stream
     }
@@ -246,7 +246,7 @@ impl State {
         self.streams.get(at.ok()?).map(Arc::as_ref)
     }
 
-    /// The epoch of the batches; of an endless run, the first epoch.
+    /// The epoch of the batches; for an endless run, the first epoch.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.header.run.epoch()
@@ -259,15 +259,15 @@ impl State {
         matches!(self.header.run, EpochRange::EpochsFrom(_))
     }
 
-    /// Number of batches consumed on a rank, including those before a restore. It is also the number of the
-    /// next batch, counted from 0.
+    /// Number of batches consumed on a rank, including the batches before a restore. It is also the number of
+    /// the next batch, counted from 0.
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.batches
     }
 
-    /// Number of samples consumed by the ranks of this state: by one rank, or by all ranks for a merged
-    /// state.
+    /// Number of samples consumed by the ranks of this state: by all ranks if the state is merged, otherwise
+    /// by one rank.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.digest().samples()

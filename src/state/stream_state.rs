@@ -6,7 +6,7 @@ use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How far one stream of one dataset has been consumed.
+/// Records which items of one stream of one dataset have been consumed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StreamState {
@@ -24,8 +24,8 @@ pub(crate) struct StreamState {
     /// The skipped failures of all passes.
     #[serde(default, skip_serializing_if = "Ledger::is_empty")]
     pub(crate) ledger: Ledger,
-    /// The digest of samples from datasets that were later removed or restarted. Only the streams of the
-    /// first dataset have it.
+    /// The digest of consumed samples of datasets that were later removed or restarted. Only the streams of
+    /// the first dataset have this digest.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) before: Digest,
 }
@@ -44,7 +44,8 @@ impl StreamState {
         }
     }
 
-    /// Number of the stream's sequence numbers that have been passed: consumed and skipped items, and gaps.
+    /// Number of the stream's sequence numbers that have been passed, which is the number of consumed items,
+    /// skipped items and gaps.
     pub(crate) fn items_and_gaps(&self) -> u64 {
         self.digest.with_skipped().saturating_add(self.before.with_skipped()).saturating_add(self.empty)
     }
@@ -56,13 +57,14 @@ impl StreamState {
 
     /// Records a skipped failure in this epoch of the dataset.
     pub(crate) fn skip(&mut self, epoch: u64, error: &Error) {
-        // An item that waited for a step of its shape may fail after failures of a later epoch. It is then
-        // recorded with the later epoch, since the epochs of entries must ascend.
+        // An item that waited for a step of its shape may fail after failures of a later epoch. The failure
+        // is then recorded with the later epoch, because the epochs of entries must ascend.
         let epoch = self.ledger.entries().last().map_or(epoch, |last| epoch.max(last.epoch));
         self.ledger.skip(self.dataset, self.stream, epoch, error);
     }
 
-    /// Describes the first difference from the same stream in another state; none if there is none.
+    /// Describes the first difference from the same stream in another state; `None` if there is no
+    /// difference.
     pub(super) fn difference(&self, other: &StreamState) -> Option<String> {
         let StreamState { dataset: _, stream: _, cursor, digest, empty, ledger, before } = other;
         let differs = |what: &str, first: &dyn fmt::Display, second: &dyn fmt::Display| {

@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::{Value as Json, json};
 
-/// The state of one of two ranks, of a job with two datasets and four streams.
+/// The state of rank `rank` of two ranks. The job has two datasets and four streams.
 fn document(rank: usize) -> Json {
     let dataset = json!({
         "seed": 42, "shards": 9, "names": "00000000000000ff", "order": "shuffled", "shuffle": 5,
@@ -32,7 +32,7 @@ pub(super) fn state(rank: usize) -> State {
     parse(&document(rank)).unwrap()
 }
 
-/// A rank's document with another value at a path.
+/// The document of a rank, with the value at `path` replaced by `value`.
 fn with(rank: usize, path: &str, value: Json) -> Json {
     let mut document = document(rank);
     let (parent, key) = path.rsplit_once('/').unwrap();
@@ -86,7 +86,7 @@ fn states_of_ranks_that_read_the_same_count_once() {
         assert_eq!(State::merge(ranks.map(state)).unwrap(), whole, "{ranks:?}");
     }
     assert_eq!(State::merge([whole.clone(), whole.clone(), state(1)]).unwrap(), whole);
-    // Two states of one rank do not replace a missing rank.
+    // Two states of one rank do not replace the state of a missing rank.
     assert!(error(State::merge([state(0), state(0)])).contains("stream 1: a rank is missing"));
     assert!(error(State::merge([state(1), state(1), state(1)])).contains("stream 0: a rank is missing"));
 }
@@ -166,7 +166,7 @@ fn a_rank_whose_run_has_ended_may_have_fewer_batches() {
         later["batches"] = json!(12);
         let later = parse(&later).unwrap();
         let whole = State::merge([parse(&ended).unwrap(), later.clone()]).unwrap();
-        // `next_number` stays that of the first rank, which may have samples left.
+        // `next_number` is the value of the first rank, because that rank may have samples left.
         assert_eq!(
             (whole.next_number(), whole.furthest(), whole.batches(), whole.end),
             (24, 96, 12, RunEnd::Open)
@@ -274,7 +274,7 @@ fn unknown_versions_and_keys_are_errors() {
     assert!(found.contains("version 2, and this release knows version 1"), "{found}");
     let text = document(0).to_string().replacen("\"shardstream_state\":1", "\"later\":[]", 1);
     assert!(error(text.parse::<State>()).contains("later"));
-    // The other keys of another version are not read.
+    // If the document has another version, its other keys are not read.
     assert!(error("{\"shardstream_state\": 9, \"other\": 1}".parse::<State>()).contains("version 9"));
     for path in [
         "/other",
@@ -345,8 +345,8 @@ fn impossible_numbers_are_errors() {
             error(parse(&with(0, path, value.clone())));
         }
     }
-    // A job without datasets is complete. Checks do not loop over all streams, of which there may be
-    // `usize::MAX`.
+    // The state of a job without datasets is whole. Checks do not loop over all streams, because there may be
+    // `usize::MAX` streams.
     let none = json!({
         "shardstream_state": 1, "of": {"streams": usize::MAX, "read": {"epoch": 0}, "datasets": []},
         "next_number": 0, "batches": 0, "at": []
@@ -370,7 +370,7 @@ fn seeds_and_hashes_of_all_sizes_are_kept() {
     }
 }
 
-/// A document with the keys that only few states have.
+/// A document that has the optional keys of steps to skip, stages and skipped failures.
 fn extended() -> Json {
     let entry = |number: u64| {
         json!({
@@ -379,7 +379,7 @@ fn extended() -> Json {
     };
     let mut document = with(0, "/skip", json!(7));
     for at in 0..2 {
-        // The number 0 is not written.
+        // A dataset number of 0 is not written.
         document["at"][at].as_object_mut().unwrap().remove("dataset");
     }
     document["of"]["datasets"][1]["stages"] = json!(["flat_map"]);
@@ -406,7 +406,7 @@ fn skips_and_stage_records_are_saved_and_restored() {
     assert_eq!(state.steps_to_skip(), 7);
     assert_eq!((state.digest().skipped(), state.samples()), (1, 11));
     assert!(state.digest().to_string().ends_with("+skipped 1"), "{}", state.digest());
-    // A state without these has no such keys.
+    // A state that lacks these values has no keys for them.
     let plain = State::merge([self::state(0), self::state(1)]).unwrap().to_string();
     assert!(
         ["skip", "past", "stage", "failures", "ledger"].iter().all(|key| !plain.contains(key)),

@@ -1,8 +1,8 @@
 //! Checks the end of an archive: two blocks of zeros, followed by padding only.
 //!
 //! Preallocated downloads, power failures and bad network file systems leave regions of zeros in files. A
-//! region of zeros that begins where a header should be looks like the end of the archive. These checks tell
-//! the two apart, so that overwritten samples are an error.
+//! region of zeros that begins where a header should be looks like the end of the archive. These checks
+//! distinguish such a region from the end of the archive, so that overwritten samples are an error.
 
 use super::header::BLOCK;
 use crate::error::{Error, ErrorKind};
@@ -10,9 +10,9 @@ use std::iter;
 
 /// Size in bytes of the end-of-archive marker.
 const MARKER: u64 = 2 * BLOCK as u64;
-/// Size in bytes of a record: nearly all writers pad archives to a multiple of this size.
+/// Size in bytes of a usual record: nearly all writers pad archives to a multiple of this size.
 const RECORD: u64 = 20 * BLOCK as u64;
-/// Size in bytes of the largest record: padding to a multiple of a larger one is refused.
+/// Size in bytes of the largest accepted record: padding to a multiple of a larger record is refused.
 const MAX_RECORD: u64 = 1 << 20;
 
 /// An archive that ends with an end marker.
@@ -27,14 +27,14 @@ pub(super) struct ArchiveEnd {
 }
 
 impl ArchiveEnd {
-    /// Checks that zeros up to the offset `end` can be padding. More zeros may follow.
+    /// Checks that the zeros up to the offset `end` can be padding. More zeros may follow after `end`.
     pub(super) fn check_more(&self, end: u64) -> Result<(), Error> {
         let max = self.max_padding.unwrap_or(if self.is_empty() { RECORD } else { MAX_RECORD });
         if self.padding(end) <= max { Ok(()) } else { Err(self.too_long(end)) }
     }
 
-    /// Checks that zeros up to the offset `end` can be padding. The input ends or the next archive begins at
-    /// `end`.
+    /// Checks that the zeros up to the offset `end` can be padding. The input ends or the next archive begins
+    /// at `end`.
     pub(super) fn check(&self, end: u64) -> Result<(), Error> {
         let padding = self.padding(end);
         let explained = match (self.max_padding, self.archive) {
@@ -45,8 +45,8 @@ impl ArchiveEnd {
         if explained { Ok(()) } else { Err(self.too_long(end)) }
     }
 
-    /// Whether `padding` bytes can complete the last record of an archive of `length` bytes, padding
-    /// included.
+    /// Whether the last `padding` bytes of an archive can be the padding that completes its last record.
+    /// `length` is the length of the archive in bytes, padding included.
     fn is_padded(&self, length: u64, padding: u64) -> bool {
         let largest = if self.is_empty() { RECORD } else { MAX_RECORD };
         // A small archive may be a single record.
@@ -94,7 +94,7 @@ pub(super) fn zeros_in_range() -> Error {
     ErrorKind::ArchiveEnd(message.into()).into()
 }
 
-/// The error for an archive that ends before `reach`, although the index lists members up to there.
+/// The error for an archive that ends before `reach`, although the index lists members up to `reach`.
 pub(super) fn ends_too_early(reach: u64) -> Error {
     let message = format!(
         "there are zeros where the index says that members reach up to byte {reach}: the members were \
@@ -148,7 +148,8 @@ mod tests {
 
     #[test]
     fn zeros_beyond_a_record_need_a_set_limit() {
-        // One or more records too many; a length that is no multiple of a record; part of a block.
+        // An archive with one or more surplus records; a length that is not a multiple of a record; a part of
+        // a block.
         for (members, length) in [
             (205 * 10_240, 207 * 10_240),
             (205 * 10_240, 215 * 10_240),

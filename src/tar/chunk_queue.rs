@@ -5,24 +5,25 @@ use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::ops::Deref;
 
-/// Largest buffer in bytes that is reserved because a header claims a size. More is reserved only as bytes
-/// arrive.
+/// Size in bytes of the largest buffer that is reserved for a size in a header, which may be false. More
+/// memory is reserved only when bytes arrive.
 const MAX_RESERVED: usize = 1 << 20;
 
-/// A queue of chunks. A piece taken from it is a slice if it is in one chunk, and a copy if it spans several.
+/// A queue of chunks. A piece that is taken from the queue is a slice if all of its bytes are in one chunk,
+/// and a copy if it spans several chunks.
 #[derive(Debug, Default)]
 pub(super) struct ChunkQueue {
     head: Bytes,
     tail: VecDeque<Bytes>,
     /// Number of bytes in `head` and `tail`.
     available: usize,
-    /// Offset of the next byte: the number of bytes taken and skipped so far.
+    /// Offset of the next byte, which is the number of bytes that have been taken and skipped.
     offset: u64,
     /// The beginning of a piece that is incomplete.
     gathered: ReadBuffer,
 }
 
-/// A piece of the input; its parts can be shared without a copy.
+/// A piece of the input. A part of it can be returned as `Bytes` without a copy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SharedSlice<'a> {
     bytes: &'a [u8],
@@ -35,7 +36,7 @@ impl<'a> SharedSlice<'a> {
         SharedSlice { bytes: chunk, chunk }
     }
 
-    /// A shared slice of a part of the piece.
+    /// Returns `part`, a part of the piece, as `Bytes` that share the memory of the chunk.
     pub(super) fn share(&self, part: &[u8]) -> Bytes {
         self.chunk.slice_ref(part)
     }
@@ -70,12 +71,12 @@ impl ChunkQueue {
         self.offset
     }
 
-    /// The bytes gathered so far for an incomplete piece.
+    /// The bytes of an incomplete piece that have been gathered.
     pub(super) fn gathered(&self) -> &[u8] {
         &self.gathered
     }
 
-    /// Calls `look` with the next `size` bytes, and consumes them. Returns none if fewer bytes have been
+    /// Calls `look` with the next `size` bytes, and consumes them. Returns `None` if fewer bytes have been
     /// pushed; the caller must then call again with the same `size`.
     pub(super) fn look<T>(&mut self, size: usize, look: impl FnOnce(SharedSlice<'_>) -> T) -> Option<T> {
         if self.gathered.is_empty() && self.head.len() >= size {
@@ -88,7 +89,7 @@ impl ChunkQueue {
         Some(look(SharedSlice { bytes: &chunk, chunk: &chunk }))
     }
 
-    /// Takes the next `size` bytes as one piece. Returns none if fewer bytes have been pushed; the caller
+    /// Takes the next `size` bytes as one piece. Returns `None` if fewer bytes have been pushed; the caller
     /// must then call again with the same `size`.
     pub(super) fn take(&mut self, size: usize) -> Option<Bytes> {
         if self.gathered.is_empty() && self.head.len() >= size {
@@ -100,8 +101,8 @@ impl ChunkQueue {
             if self.head.is_empty() {
                 return None;
             }
-            // The buffer is reserved only when there are bytes to gather: the piece may yet arrive in one
-            // chunk.
+            // The buffer is reserved only when there are bytes to gather: until then, the whole piece may
+            // arrive in one chunk.
             if self.gathered.capacity() == 0 {
                 self.gathered = ReadBuffer::with_capacity(size.min(MAX_RESERVED.max(self.available)));
             }
@@ -113,8 +114,8 @@ impl ChunkQueue {
         Some(std::mem::take(&mut self.gathered).freeze())
     }
 
-    /// Takes up to `size` bytes from the current chunk. Returns none if no bytes have been pushed. Must not
-    /// be called while bytes are gathered for an incomplete piece.
+    /// Takes up to `size` bytes from the current chunk. Returns `None` if all pushed bytes have been
+    /// consumed. Must not be called while bytes are gathered for an incomplete piece.
     pub(super) fn part(&mut self, size: u64) -> Option<Bytes> {
         if self.head.is_empty() {
             return None;
@@ -124,7 +125,8 @@ impl ChunkQueue {
         Some(part)
     }
 
-    /// Skips up to `size` pushed bytes, and returns how many of them are still to be skipped.
+    /// Skips up to `size` pushed bytes, and returns how many of the `size` bytes have not been skipped
+    /// because they have not been pushed.
     pub(super) fn skip(&mut self, mut size: u64) -> u64 {
         while size > 0 && !self.head.is_empty() {
             let part = usize::try_from(size).unwrap_or(usize::MAX).min(self.head.len());
@@ -193,7 +195,7 @@ mod tests {
         assert_eq!((input.offset(), input.gathered().len()), (102, 0));
     }
 
-    /// A buffer that was reallocated would be neither aligned nor reused.
+    /// If a buffer were reallocated, it would be neither aligned nor reused.
     #[test]
     fn the_buffer_of_a_gathered_piece_is_never_reallocated() {
         let mut input = ChunkQueue::default();

@@ -13,16 +13,18 @@ pub struct Entry {
     pub name: Bytes,
     /// The kind of member.
     pub kind: EntryKind,
-    /// The size of its content in bytes.
+    /// The size of the member's content in bytes.
     pub size: u64,
-    /// The offset in the archive of its first header block, including extension headers.
+    /// The offset of the member's first header block in the archive. This may be the block of an extension
+    /// header.
     pub offset: u64,
-    /// The offset in the archive of its content.
+    /// The offset of the member's content in the archive.
     pub data_offset: u64,
 }
 
 impl Entry {
-    /// The error of this refused member. The error contains the member's name if the whole name is known.
+    /// The error for this member, which was refused. The error contains the member's name if the whole name
+    /// is known.
     pub(super) fn refused(&self, refusal: MemberRefusal) -> Error {
         let error = Error::from(refusal.kind()).at_offset(self.offset);
         match refusal.name() {
@@ -32,7 +34,7 @@ impl Entry {
     }
 }
 
-/// What the [`Walker`](super::Walker) found next.
+/// The next result of a [`Walker`](super::Walker).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -43,8 +45,8 @@ pub enum Event {
     /// [`skip_body`](super::Walker::skip_body) was called. For a refused member,
     /// [`Walker::next`](super::Walker::next) returns an error instead.
     Entry(Entry),
-    /// The whole content of the last file: a slice of the pushed chunk, or a copy if the content spans
-    /// several chunks.
+    /// The whole content of the file that the last [`Entry`](Event::Entry) announced: a slice of the pushed
+    /// chunk, or a copy if the content spans several chunks.
     Body(Bytes),
     /// An end-of-archive marker: two blocks of zeros. Another archive may follow if
     /// [`Limits::archives`](super::Limits::archives) allows it.

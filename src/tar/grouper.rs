@@ -20,10 +20,10 @@ use std::sync::Arc;
 
 /// The stored value of a field: its content, or its byte range in the archive.
 pub(super) trait FieldContent: Sized {
-    /// The value, if the header is enough to know it. The walker then skips the body.
+    /// The value, if it can be made from the header alone. The walker then skips the body.
     fn of_header(entry: &Entry) -> Option<Self>;
 
-    /// The value made of the body, for types that need the body.
+    /// The value, made from the body; `None` for types that are made from the header.
     fn of_body(body: Bytes) -> Option<Self>;
 }
 
@@ -45,24 +45,25 @@ pub(super) struct Grouper<V> {
     pub(super) shard: Arc<str>,
     /// The position of the next sample.
     pub(super) position: Position,
-    /// The field whose content comes next.
+    /// The field whose content the walker returns next.
     member: Option<ByteString>,
     sample: Option<Pending<V>>,
-    /// Whether the archive of the current sample has ended. No other member then belongs to the sample.
+    /// Whether the archive of the current sample has ended. In this case, no other member belongs to the
+    /// sample.
     ended: bool,
-    /// The error of a sample, to be returned after the complete sample before it.
+    /// The error of a sample. It is returned after the sample before, which is complete.
     fault: Option<Error>,
-    /// The samples that may have more members; none if the members of a sample must be adjacent.
+    /// The samples that may have more members; `None` if the members of a sample must be adjacent.
     held: Option<HeldSamples<V>>,
-    /// For refused members with a name that is too long, the beginnings of their names. The list is cleared
-    /// when the next sample begins, or never if members need not be adjacent.
+    /// The beginnings of the names of refused members whose names are too long. The list is cleared when the
+    /// next sample begins. If the members of a sample need not be adjacent, the list is never cleared.
     unnamed: Vec<Bytes>,
     names: Interner,
-    /// The keys so far, to detect repeated keys.
+    /// The keys of all samples that have begun, to detect repeated keys.
     keys: SeenKeys,
 }
 
-/// What a [`Grouper`] found next.
+/// The next result of a [`Grouper`].
 pub(super) enum GroupEvent<V> {
     NeedInput,
     Sample(Pending<V>),
@@ -70,7 +71,7 @@ pub(super) enum GroupEvent<V> {
 }
 
 impl<V: FieldContent> Grouper<V> {
-    /// A grouper at the beginning of the shard of this name.
+    /// A grouper at the beginning of the shard with this name.
     pub(super) fn new(shard: Arc<str>) -> Self {
         Grouper {
             walker: Walker::new(),
@@ -104,8 +105,9 @@ impl<V: FieldContent> Grouper<V> {
             }
             let whole = match self.walker.step().map_err(|error| self.damaged(error))? {
                 Event::NeedInput => return Ok(GroupEvent::NeedInput),
-                // `Event::EndOfArchive` is not enough: zeros may have overwritten members. At the end of the
-                // input, the padding has been checked, and the last sample is complete.
+                // The last sample is complete only at the end of the input, when the padding has been
+                // checked. At `Event::EndOfArchive`, the zeros of the end marker may have overwritten
+                // members.
                 Event::End => match (self.sample.take(), &mut self.held) {
                     (None, _) => return Ok(GroupEvent::End),
                     (last, None) => last,
@@ -130,8 +132,8 @@ impl<V: FieldContent> Grouper<V> {
         }
     }
 
-    /// Handles a member's header. If the member has another key, the sample before is complete and is
-    /// returned.
+    /// Handles a member's header. If the member has another key than the current sample, the current sample
+    /// is complete and is returned.
     ///
     /// Key and field name are copied: a slice of the header's chunk would keep the whole chunk in memory.
     fn entry(&mut self, entry: Entry) -> Option<Pending<V>> {
@@ -226,13 +228,14 @@ impl<V: FieldContent> Grouper<V> {
         }
     }
 
-    /// Whether members of several samples were mixed.
+    /// Whether members of different samples were mixed: the members of a sample were not adjacent.
     pub(super) fn is_mixed(&self) -> bool {
         self.held.as_ref().is_some_and(HeldSamples::is_mixed)
     }
 
-    /// Handles a refused member whose name is known only in part. Drops the current sample, the held samples
-    /// and later the next sample if their keys show that the member may belong to them.
+    /// Handles a refused member whose name is known only in part. Drops each of the current sample and the
+    /// held samples whose key shows that the member may belong to it. The next sample is checked in the same
+    /// way when it begins.
     fn unnamed(&mut self, name: Bytes, error: Error) {
         let held = self.held.iter_mut().flat_map(HeldSamples::iter_mut);
         for pending in self.sample.iter_mut().chain(held).filter(|pending| may_belong(&name, pending.key())) {
@@ -282,8 +285,8 @@ impl<V: FieldContent> Grouper<V> {
     }
 
     /// Adds shard and key to an error that ends the archive, and drops the current sample, which may be
-    /// incomplete. If the bytes end inside the sample, the error has its key. If a header is damaged, the
-    /// error has no key: the header may belong to another sample.
+    /// incomplete. If the bytes end inside the sample, the error has the sample's key. If a header is
+    /// damaged, the error has no key: the header may belong to another sample.
     fn damaged(&mut self, error: Error) -> Error {
         let is_header =
             matches!(error.kind(), ErrorKind::Checksum | ErrorKind::Header(_) | ErrorKind::TooLarge { .. });
@@ -311,8 +314,8 @@ fn may_belong(name: &[u8], key: &str) -> bool {
     name[..known] == key.as_bytes()[..known] && name.get(known).is_none_or(|&next| next == b'.')
 }
 
-/// Escapes a name that is not UTF-8, so that different names have different keys: the error of the name then
-/// affects only its own sample.
+/// Escapes a name that is not UTF-8, so that different names have different keys. The error for the name then
+/// affects only the sample that the name belongs to.
 fn escaped(name: &[u8]) -> String {
     let shown = name.utf8_chunks().map(|part| format!("{}{}", part.valid(), part.invalid().escape_ascii()));
     shown.collect()

@@ -12,9 +12,11 @@ pub(super) const BLOCK: usize = 512;
 /// The checksum field of a header. The checksum is computed as if this field contained spaces.
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
-/// Offset, in the header of a sparse member, of the flag that a block with more of its map follows.
+/// The offset of a flag in the header of a sparse member. If the flag is set, a block with the next part of
+/// the member's map follows.
 const SPARSE_CONTINUED: usize = 482;
-/// Offset, in such a block, of the flag that another one follows.
+/// The offset of a flag in a block with a part of a sparse member's map. If the flag is set, another such
+/// block follows.
 const MAP_CONTINUED: usize = 504;
 
 /// The kind of a tar member.
@@ -23,9 +25,10 @@ const MAP_CONTINUED: usize = 504;
 pub enum EntryKind {
     /// A file with content.
     File,
-    /// A hard or symbolic link: its content is elsewhere.
+    /// A hard or symbolic link. The member has no content; the target of the link has it.
     Link,
-    /// Anything else, which has no data of a sample: a directory, a device, a volume label.
+    /// Any other kind, such as a directory, a device or a volume label. Such a member has no data of a
+    /// sample.
     Other,
 }
 
@@ -38,23 +41,23 @@ pub(super) struct Extension {
     pub(super) size: Option<u64>,
     /// Whether pax records say that the member is sparse.
     sparse: bool,
-    /// The name of a sparse member; its `path` is a made-up one.
+    /// The name of a sparse member. For such a member, `path` has a generated name.
     sparse_name: Option<Bytes>,
 }
 
 /// Where the map of a sparse member ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SparseMap {
-    /// In the header, in pax records, or in the content.
+    /// The whole map is in the header, in pax records, or in the content.
     Whole,
-    /// In blocks between the header and the content, as in GNU's older form.
+    /// The map continues in blocks between the header and the content, as in GNU's older form.
     Continued,
 }
 
 /// The meaning of one header block.
 #[derive(Debug)]
 pub(super) enum Block {
-    /// A block of zeros: the archive ends here.
+    /// A block of zeros, such as at the end of the archive.
     Zeros,
     /// A member, with the size of its content.
     Member { name: Bytes, kind: EntryKind, size: u64, sparse: Option<SparseMap> },
@@ -64,11 +67,11 @@ pub(super) enum Block {
     GlobalPax { size: u64 },
     /// A GNU long name for the next member.
     LongName { size: u64 },
-    /// A header whose content, of this size, does not matter for samples.
+    /// A header whose content does not matter for samples. `size` is the size of this content.
     Ignored { size: u64 },
 }
 
-/// Parses one header block. `extension` has the values of the extension headers before it.
+/// Parses one header block. `extension` has the values of the extension headers before this block.
 pub(super) fn parse(block: SharedSlice<'_>, extension: &mut Extension, global: &Extension) -> Result<Block> {
     let header = Header::from_byte_slice(&block);
     let sum = sum(header.as_bytes());
@@ -119,8 +122,8 @@ pub(super) fn has_more_map(block: &[u8]) -> bool {
 
 /// The name in the header itself: the `prefix` field, if any, and the `name` field.
 ///
-/// The `tar` crate reads the prefix only if the version is `00`; other readers, and some old writers, accept
-/// any `ustar` that is not GNU's.
+/// The `tar` crate reads the prefix only if the version is `00`; other readers use the prefix in any `ustar`
+/// header that is not GNU's, and some old writers write such headers.
 fn name(block: SharedSlice<'_>, header: &Header) -> Bytes {
     const MAGIC: std::ops::Range<usize> = 257..265;
     const PREFIX: std::ops::Range<usize> = 345..500;
@@ -138,7 +141,7 @@ fn name(block: SharedSlice<'_>, header: &Header) -> Bytes {
 
 /// The size field: octal digits or a base-256 number. GNU tar leaves the field blank in volume labels.
 ///
-/// Of a base-256 number, the `tar` crate reads only the last eight bytes; the others are checked here.
+/// The `tar` crate reads only the last eight bytes of a base-256 number; the other bytes are checked here.
 fn size(header: &Header) -> Result<u64> {
     let field = &header.as_old().size;
     if let Some(size) = plain_octal(field) {
@@ -182,8 +185,9 @@ fn octal_digits(digits: &[u8]) -> Option<u64> {
     (others < 8).then_some(number)
 }
 
-/// The sum of a header's bytes. Adds eight bytes at a time, in four sums of 16 bits, which 64 words cannot
-/// overflow. In unoptimised builds, adding byte by byte took a quarter of the time of all tests.
+/// The sum of a header's bytes. Adds eight bytes at a time, in four sums of 16 bits. A header has 64 words of
+/// eight bytes, which cannot overflow these sums. In unoptimised builds, adding byte by byte took a quarter
+/// of the time of all tests.
 fn sum(block: &[u8; BLOCK]) -> u32 {
     const EVERY_OTHER_BYTE: u64 = 0x00ff_00ff_00ff_00ff;
     let (words, _) = block.as_chunks::<8>();
@@ -195,7 +199,7 @@ fn sum(block: &[u8; BLOCK]) -> u32 {
     (0..4).map(|part| (sums >> (16 * part)) as u32 & 0xffff).sum()
 }
 
-/// Checks the header's checksum: the sum of its bytes. Some old archivers added them as signed numbers.
+/// Checks the header's checksum: the sum of its bytes. Some old archivers added the bytes as signed numbers.
 fn verify(header: &Header, sum: u32) -> Result<()> {
     let block = header.as_bytes();
     let spaces = (b' ' as u32) * CHECKSUM.len() as u32;
@@ -228,7 +232,8 @@ impl Extension {
                     if value.contains(&0) {
                         return Err(invalid("a pax path with a NUL in it"));
                     }
-                    // As in Python's `tarfile`: the header's type says whether this is a directory.
+                    // Trailing slashes are removed as in Python's `tarfile`: the header's type, and not a
+                    // slash, says whether the member is a directory.
                     let slashes = value.iter().rev().take_while(|&&byte| byte == b'/').count();
                     let path = &value[..value.len() - slashes];
                     self.path = (!value.is_empty()).then(|| records.share(path));
@@ -247,7 +252,8 @@ impl Extension {
         Ok(())
     }
 
-    /// Reads the records of a later global pax header. Values that the later header does not set stay.
+    /// Reads the records of a later global pax header. Values that the later header does not set stay
+    /// unchanged.
     pub(super) fn override_with(&mut self, records: SharedSlice<'_>) -> Result<()> {
         let mut later = Extension::default();
         later.read_pax(records)?;
@@ -267,7 +273,7 @@ impl Extension {
         self.name(name.share(text))
     }
 
-    /// Sets the name, unless there is one already.
+    /// Sets the name. Returns an error if the member has an extended name already.
     pub(super) fn name(&mut self, name: Bytes) -> Result<()> {
         match self.path.replace(name) {
             Some(_) => Err(two_names()),
@@ -276,8 +282,9 @@ impl Extension {
     }
 }
 
-/// The keywords and values of pax records, `LENGTH KEYWORD=VALUE\n`. Only the length tells where a record
-/// ends: a value may contain line breaks. (The `tar` crate ends a record at the first line break.)
+/// The keywords and values of pax records, `LENGTH KEYWORD=VALUE\n`. The end of a record follows from its
+/// length alone, because a value may contain line breaks. (The `tar` crate ends a record at the first line
+/// break.)
 fn pax_records(mut rest: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8])>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -292,7 +299,7 @@ fn pax_records(mut rest: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8])>> 
     })
 }
 
-/// The keyword and value of the first record, and what follows it.
+/// The keyword and the value of the first record, and the bytes that follow the record.
 fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (mut length, mut space) = (0_usize, 0);
     loop {
@@ -311,8 +318,8 @@ fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((&text[..equals], &text[equals + 1..], after))
 }
 
-/// The error for two extended names of one member: readers disagree on which one wins, so neither can be
-/// trusted.
+/// The error for a member with two extended names: readers disagree on which of the names is valid, so
+/// neither can be trusted.
 fn two_names() -> Error {
     invalid("two extended names for one member")
 }

@@ -8,9 +8,10 @@ use std::hash::BuildHasher;
 
 /// Holds samples that may have more members, for [`Limits::unsorted`](super::Limits::unsorted).
 ///
-/// A sample is complete when a member begins further from the sample's first header than the limit, or when
-/// the archive ends. So the held samples take at most as many bytes as the limit, and samples become complete
-/// in the order of their first members, whatever the limit is.
+/// A sample is complete when the distance from its first header to the beginning of the current member is
+/// larger than the limit, or when the archive ends. So the held samples take at most as many bytes as the
+/// limit, and samples become complete in the order of their first members. This order does not depend on the
+/// limit.
 #[derive(Debug)]
 pub(super) struct HeldSamples<V> {
     /// Largest accepted distance of a member from the first member of its sample, in bytes.
@@ -19,7 +20,7 @@ pub(super) struct HeldSamples<V> {
     held: BTreeMap<u64, Pending<V>>,
     complete: VecDeque<Pending<V>>,
     hasher: RandomState,
-    /// The offset of the last sample of each key so far, by the hash of the key.
+    /// For the hash of each key, the offset of the last sample that has begun with this key.
     offsets: HashMap<u64, u64>,
     is_mixed: bool,
 }
@@ -46,8 +47,8 @@ impl<V> HeldSamples<V> {
         }
     }
 
-    /// Holds `sample` when a member of another sample begins at `offset`. Samples that began more than the
-    /// limit before `offset` become complete.
+    /// Holds `sample`, because a member of another sample begins at `offset`. Samples whose first header is
+    /// more than `limit` bytes before `offset` become complete.
     pub(super) fn hold(&mut self, sample: Option<Pending<V>>, offset: u64) {
         self.held.extend(sample.map(|sample| (sample.offset, sample)));
         let first = offset.saturating_sub(self.limit);
@@ -86,7 +87,7 @@ impl<V> HeldSamples<V> {
         })
     }
 
-    /// Whether members of several samples were mixed.
+    /// Whether members of different samples were mixed: the members of a sample were not adjacent.
     pub(super) fn is_mixed(&self) -> bool {
         self.is_mixed
     }

@@ -1,4 +1,4 @@
-//! Interns field names: nearly all samples of a shard have the same ones.
+//! Interns field names: nearly all samples of a shard have the same field names.
 
 use bytestring::ByteString;
 use std::collections::HashSet;
@@ -22,7 +22,7 @@ pub(super) struct Interner {
 }
 
 impl Interner {
-    /// A copy of a name. A slice of the header would keep its whole chunk in memory.
+    /// Returns a copy of a name. A slice of the header would keep the header's whole chunk in memory.
     pub(super) fn intern(&mut self, name: &str) -> ByteString {
         let count = self.known.len();
         let indices = (self.next..count).chain(0..self.next.min(count));
@@ -40,8 +40,8 @@ impl Interner {
 }
 
 /// Returns a copy of the name that is never freed and has no reference count. (Threads that change one
-/// reference count at the same time slow each other down.) Returns none for a long name, and once
-/// [`MAX_STATIC`] names are kept: a hostile shard could have any number of names.
+/// reference count at the same time slow each other down.) Returns `None` for a long name, and if
+/// [`MAX_STATIC`] names are already kept: a hostile shard could have any number of names.
 fn static_copy(name: &str) -> Option<&'static str> {
     static NAMES: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
     static FULL: AtomicBool = AtomicBool::new(false);

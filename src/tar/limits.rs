@@ -19,11 +19,12 @@ pub struct Limits {
     /// continues with the next sample. Default: 4 GiB.
     pub member: u64,
     /// Size of the largest accepted extension header (pax records or a GNU long name) in bytes. A member with
-    /// a larger one makes its sample an error; reading continues with the next sample. Default: 1 MiB.
+    /// a larger extension header makes its sample an error; reading continues with the next sample. Default:
+    /// 1 MiB.
     pub extension: u64,
     /// Size of the largest accepted sample: the bytes of all its members. A larger sample is an error, and is
-    /// not kept in memory. Default: 1 GiB. That is enough for long videos, and protects the memory from a few
-    /// MB of gzip that expand to more than the machine has.
+    /// not kept in memory. Default: 1 GiB. That is enough for long videos, and refuses a sample of a few
+    /// compressed MB that would expand to more than the memory of the machine.
     pub sample: u64,
     /// Largest accepted number of members of a sample. A sample with more members is an error, and is not
     /// kept in memory. Default: 65 536.
@@ -43,17 +44,17 @@ pub struct Limits {
     /// can be mistaken for the end of one archive and the beginning of the next.
     pub archives: u64,
     /// Largest accepted distance of a member from the first member of its sample, in bytes of the archive
-    /// from header to header. Default: 0, the members of a sample must be adjacent.
+    /// from header to header. Default: 0, which means that the members of a sample must be adjacent.
     ///
     /// A larger value reads archives that are not sorted by name, such as those that `tar -cf x.tar .` and
     /// `find | tar` write. Samples are returned in the order of their first members, without a `./` at the
-    /// beginning of their keys. Samples that may have more members are held in memory: up to this many bytes.
-    /// If the archive is damaged, the held samples are lost. A member beyond the distance is an error; its
-    /// sample was already returned without it.
+    /// beginning of their keys. Samples that may have more members are held in memory. They take at most as
+    /// many bytes as this limit. If the archive is damaged, the held samples are lost. A member beyond this
+    /// distance is an error, because its sample was already returned without the member.
     ///
-    /// A sample whose members are mixed with those of others has no byte range of its own, so a `Dataset`
-    /// refuses this limit. `shardstream reshard --limit unsorted=1GiB` rewrites such archives as shards that
-    /// can be indexed.
+    /// A sample whose members are mixed with members of other samples has no byte range of its own, so a
+    /// `Dataset` refuses this limit. `shardstream reshard --limit unsorted=1GiB` rewrites such archives as
+    /// shards that can be indexed.
     pub unsorted: u64,
 }
 

@@ -1,22 +1,24 @@
-//! Reads an extension header that exceeds the limit, piece by piece, and keeps the member's name and size.
+//! Reads an extension header that exceeds the limit, piece by piece, and keeps only the member's name and
+//! size.
 
 use super::chunk_queue::SharedSlice;
 use super::header::{Extension, invalid};
 use crate::error::Result;
 use bytes::Bytes;
 
-/// Number of bytes kept of a name that is too long to be kept whole.
+/// Maximum number of bytes that are kept of a name that is too long to be kept as a whole.
 const MAX_NAME: usize = 4096;
-/// Number of bytes kept of pax records: a usual path and a size take less.
+/// Maximum number of bytes that are kept of pax records. A usual path and a size take fewer bytes.
 const MAX_KEPT: u64 = 64 << 10;
-/// Largest number of bytes of a record's length and keyword: the keywords that matter are shorter.
+/// Maximum number of bytes that are kept of a record's length and keyword. The records with a name or a size
+/// have fewer.
 const MAX_HEAD: usize = 64;
 
 /// Keeps the name and size of a member from an extension header of any size, in bounded memory. The walker
-/// needs the size to find the next member, and the name so that the error says which sample is refused.
+/// needs the size to find the next member, and the name to say in the error which sample is refused.
 #[derive(Debug, Default)]
 pub(super) struct LongExtension {
-    /// Whole pax records of the name or the size.
+    /// The whole pax records that have the name or the size.
     kept: Vec<u8>,
     /// The beginning of a name that is too long.
     name: Vec<u8>,
@@ -28,14 +30,14 @@ pub(super) struct LongExtension {
     malformed: bool,
 }
 
-/// What to do with the value of the current record.
+/// What is done with the value of the current record.
 #[derive(Debug, Default, Clone, Copy)]
 enum UseOfValue {
     #[default]
     Skip,
-    /// Keep the whole record.
+    /// The whole record is kept.
     Keep,
-    /// The value is a name that is too long: keep its beginning.
+    /// The value is a name that is too long. Its beginning is kept.
     Name,
 }
 
@@ -97,8 +99,8 @@ impl LongExtension {
         }
     }
 
-    /// Writes the kept name and size to `extension`, at the end of the header. Returns whether the name was
-    /// too long: `extension` then has the beginning of the name.
+    /// Called at the end of the header. Writes the kept name and size to `extension`. Returns whether the
+    /// name was too long; if so, `extension` has only the beginning of the name.
     pub(super) fn finish(self, extension: &mut Extension) -> Result<bool> {
         if self.malformed || self.left > 0 || !self.head.is_empty() {
             return Err(invalid("a malformed pax record"));

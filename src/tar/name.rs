@@ -1,11 +1,12 @@
 //! Splits a member's name into a sample's key and a field's name.
 
 /// Splits a member's name at the first dot of its last part: `dir/0001.seg.png` is the key `dir/0001` and the
-/// extension `seg.png`. Returns none for names that are not part of a sample: names without a dot, and hidden
-/// files.
+/// extension `seg.png`. Returns `None` for names that are not part of a sample: names without a dot, and
+/// names of hidden files.
 ///
-/// Python's `webdataset` uses the same rule, with one exception: all hidden files of a directory (such as
-/// the `._0001.jpg` that macOS adds) become one sample there, whose key is the directory.
+/// Python's `webdataset` uses the same rule, with one exception. In `webdataset`, all hidden files of a
+/// directory (such as the `._0001.jpg` that macOS adds) become one sample, and the key of this sample is the
+/// directory.
 ///
 /// ```
 /// use shardstream::tar::split_name;
@@ -58,7 +59,7 @@ mod tests {
             (".hidden", None),
             ("._a.jpg", None),
             ("..x", None),
-            // In webdataset, these are fields of a sample named "dir/".
+            // In webdataset, these two files are fields of a sample named "dir/".
             ("dir/.hidden.txt", None),
             ("dir/._a.jpg", None),
             ("d/..x", None),

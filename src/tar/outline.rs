@@ -11,7 +11,7 @@ use bytes::Bytes;
 use bytestring::ByteString;
 use std::ops::Range;
 
-/// Where a sample and its fields are in their archive.
+/// The offsets of a sample and of its fields in their archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SampleOutline {
@@ -19,9 +19,10 @@ pub struct SampleOutline {
     pub key: ByteString,
     /// The number of the sample in its shard, from 0.
     pub number: u64,
-    /// The offset in the archive of the first header of the first member, including extension headers.
+    /// The offset of the sample's first header in the archive. This may be an extension header.
     pub offset: u64,
-    /// The fields by name, in the order of the shard, each with the offsets in the archive of its content.
+    /// The names of the fields, in the order of the shard, each with the byte range of the field's content in
+    /// the archive.
     pub fields: Vec<(ByteString, Range<u64>)>,
 }
 
@@ -38,9 +39,10 @@ impl FieldContent for Range<u64> {
 /// Finds the samples of a shard from the headers of its archive.
 ///
 /// An outline finds the same samples and the same errors as a [`SampleParser`](super::SampleParser), but does
-/// not read the content of members, which the caller need not push. When the outline needs input, call
-/// [`wanted`](Outline::wanted) for the offset of the next byte that it needs, [`skip_to`](Outline::skip_to)
-/// to leave out the bytes before, and [`push`](Outline::push) the bytes from there on.
+/// not read the content of members, and the caller need not push this content. When the outline needs input,
+/// call [`wanted`](Outline::wanted) for the offset of the next byte that it needs,
+/// [`skip_to`](Outline::skip_to) to leave out the bytes before that offset, and [`push`](Outline::push) for
+/// the bytes from that offset on.
 ///
 /// ```
 /// use shardstream::tar::{Outline, Parsed};
@@ -92,7 +94,7 @@ impl Outline {
         self.0.walker.push(chunk);
     }
 
-    /// Says that no more bytes will come.
+    /// Records that the last bytes have been pushed.
     pub fn finish(&mut self) {
         self.0.walker.finish();
     }
@@ -103,16 +105,16 @@ impl Outline {
         self.0.walker.wanted()
     }
 
-    /// Says that the next pushed byte is at `offset` of the archive, which must be at most
-    /// [`wanted`](Outline::wanted). If the archive is shorter than that, skip to the end of the archive: the
-    /// outline then reports it as truncated.
+    /// Leaves out the bytes before `offset`: the next pushed byte is at `offset` in the archive. `offset`
+    /// must be at most [`wanted`](Outline::wanted). If the archive ends before `wanted`, skip to the end of
+    /// the archive: the outline then reports the archive as truncated.
     pub fn skip_to(&mut self, offset: u64) {
         self.0.walker.skip_to(offset);
     }
 
-    /// Whether every sample so far can be read from its own offset, by [`SampleParser::starting`]. False if a
-    /// global pax header set the name or size of later members, or if members of several samples are
-    /// [mixed](Limits::unsorted).
+    /// Whether every sample that has been returned can be read from its own offset, by
+    /// [`SampleParser::starting`]. False if a global pax header set the name or size of later members, or if
+    /// members of several samples are [mixed](Limits::unsorted).
     ///
     /// [`SampleParser::starting`]: super::SampleParser::starting
     #[must_use]
@@ -123,7 +125,7 @@ impl Outline {
     /// The next sample.
     ///
     /// # Errors
-    /// As [`SampleParser::next`](super::SampleParser::next).
+    /// The same errors as for [`SampleParser::next`](super::SampleParser::next).
     #[allow(clippy::should_implement_trait)] // An iterator could not ask for input in between.
     pub fn next(&mut self) -> Result<Parsed<SampleOutline>> {
         Ok(match self.0.next()? {

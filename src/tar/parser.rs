@@ -25,10 +25,10 @@ pub enum Parsed<S = Sample> {
 /// Parses the samples of one shard, from chunks of any size.
 ///
 /// The parser owns no file, socket or thread; it drives a [`Walker`](super::Walker). Adjacent members with
-/// the same key are one sample. A sample is returned only when it is complete: when a member with another key
-/// was read, or the end of the archive and its padding. A field's name is the member's extension in lower
-/// case; fields keep the order of the shard. Directories, hidden files, members without an extension and
-/// `__metadata__` members are skipped.
+/// the same key are one sample. A sample is returned only when it is complete: after a member with another
+/// key was read, or after the end of the archive and its padding were read. A field's name is the member's
+/// extension in lower case; fields keep the order of the shard. Directories, hidden files, members without an
+/// extension and `__metadata__` members are skipped.
 ///
 /// Field contents are slices of the pushed chunks, or copies if they span several chunks: see
 /// [`Sample::compact`]. Keys and field names are copies. The size of a sample is [limited](super::Limits).
@@ -56,13 +56,14 @@ impl SampleParser {
         self
     }
 
-    /// Starts in the middle of a shard: the pushed bytes begin at `offset` of the archive, where sample
-    /// number `sample` begins. Positions of samples and offsets in errors remain those of the whole shard.
+    /// Starts in the middle of a shard: the pushed bytes begin at `offset` in the archive, where the sample
+    /// with the number `sample` begins. The positions of samples and the offsets in errors still refer to the
+    /// whole shard.
     ///
-    /// An [`Outline`](super::Outline) finds these offsets ([`SampleOutline::offset`](super::SampleOutline)),
-    /// and whether samples of a shard can be read on their own
-    /// ([`Outline::seekable`](super::Outline::seekable)). The parser detects repeated keys only among the
-    /// samples that it reads.
+    /// An [`Outline`](super::Outline) finds the offset of each sample
+    /// ([`SampleOutline::offset`](super::SampleOutline)), and whether the samples of a shard can be read from
+    /// their own offsets ([`Outline::seekable`](super::Outline::seekable)). The parser detects repeated keys
+    /// only among the samples that it reads.
     #[must_use]
     pub fn starting(mut self, sample: u64, offset: u64) -> Self {
         self.0.position.sample = sample;
@@ -80,8 +81,8 @@ impl SampleParser {
         self
     }
 
-    /// Says that the archive has members up to `offset`, according to an index. If zeros end the archive
-    /// before, they have overwritten its last members, and the parser returns an error.
+    /// Sets the offset up to which the archive has members, according to an index. If an end marker of zeros
+    /// is before `offset`, zeros have overwritten the last members, and the parser returns an error.
     #[must_use]
     pub(crate) fn reaching(mut self, offset: u64) -> Self {
         self.0.walker = self.0.walker.reaching(offset);
@@ -100,7 +101,7 @@ impl SampleParser {
         self.0.walker.push(chunk);
     }
 
-    /// Says that no more bytes will come.
+    /// Records that the last bytes have been pushed.
     pub fn finish(&mut self) {
         self.0.walker.finish();
     }
@@ -110,7 +111,8 @@ impl SampleParser {
     /// # Errors
     /// Damage to the archive, as from [`Walker::next`](super::Walker::next): the current sample is not
     /// returned, and the next call returns [`Parsed::End`]. The error names the current sample if the archive
-    /// ends inside it. An error of a damaged header names no sample, since the header may belong to another.
+    /// ends inside it. The error of a damaged header names no sample, because the header may belong to the
+    /// next sample.
     ///
     /// An error of one sample: [`DuplicateMember`](crate::ErrorKind::DuplicateMember),
     /// [`ScatteredSample`](crate::ErrorKind::ScatteredSample), more bytes or members than the

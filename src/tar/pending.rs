@@ -4,14 +4,15 @@ use crate::sample::{Fields, SampleContent};
 use bytestring::ByteString;
 use std::collections::HashSet;
 
-/// From this number of fields on, a look-up in a set is faster than a search in the list.
+/// With at least this number of fields, looking up a name in a set is faster than searching the list of
+/// fields.
 pub(super) const MANY_FIELDS: usize = 32;
 
 /// A sample whose members are being collected.
 #[derive(Debug)]
 pub(super) struct Pending<V> {
     pub(super) content: Box<SampleContent<V>>,
-    /// The set of field names; only samples of at least [`MANY_FIELDS`] fields have it.
+    /// The set of field names; `None` for a sample with fewer than [`MANY_FIELDS`] fields.
     #[expect(clippy::box_collection, reason = "few samples have a set, and every sample is moved")]
     pub(super) names: Option<Box<HashSet<ByteString>>>,
     /// The total size of the sample's members in bytes, according to their headers.

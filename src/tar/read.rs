@@ -1,5 +1,5 @@
-//! Drives a shard parser: turns an iterator of chunks into an iterator of samples, and a stream into a
-//! stream.
+//! Drives a shard parser: turns an iterator of chunks into an iterator of samples, and a stream of chunks
+//! into a stream of samples.
 
 use super::parser::{Parsed, SampleParser};
 use super::shard_parser::ShardParser;
@@ -24,8 +24,8 @@ pub struct Read<C, P = SampleParser> {
 /// Reads the samples of one shard from its uncompressed bytes, in chunks of any size. The parser is a
 /// [`SampleParser`] for a tar archive, or a [`FormatParser`](crate::formats::FormatParser).
 ///
-/// After an error of one sample, the next sample follows. Damage to the archive or an error of the chunks
-/// ends the iterator.
+/// After an error of one sample, the next item is the next sample. Damage to the archive or an error of the
+/// source of chunks ends the iterator or stream.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -42,8 +42,8 @@ pub fn read<C, P: ShardParser>(chunks: C, parser: P) -> Read<C, P> {
 }
 
 impl<C, P: ShardParser> Read<C, P> {
-    /// Whether the whole archive was read, up to the end of the chunks. False until then, and if damage or an
-    /// error of the chunks ended the reading.
+    /// Whether the whole archive was read, up to the end of the chunks. False before the end, and also if
+    /// damage or an error of the source of chunks ended the iterator or stream.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.parser.is_complete()
@@ -86,7 +86,7 @@ impl<C, P: ShardParser> Read<C, P> {
         }
     }
 
-    /// Passes a chunk, the end or an error of the source to the parser.
+    /// Passes the next chunk of the source, its end, or its error to the parser.
     fn feed(&mut self, chunk: Option<Result<Bytes>>) -> Result<()> {
         match chunk {
             Some(Ok(chunk)) => self.parser.push(chunk),

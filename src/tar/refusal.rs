@@ -2,22 +2,23 @@
 
 use crate::error::{ErrorKind, SizeLimit};
 
-/// Why the walker refuses a member. Only the member's sample fails; the walker then returns the next member.
+/// Why the walker refuses a member. Only the sample of this member fails. The walker then continues with the
+/// next member.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum MemberRefusal {
     /// The member is larger than the limit.
     Size { size: u64, limit: u64 },
     /// One of the member's extension headers is larger than the limit.
     Extension { size: u64, limit: u64, name: NameKnown },
-    /// The member is a sparse file: the archive stores only the parts between its holes.
+    /// The member is a sparse file: the archive stores only the parts of the file between its holes.
     Sparse,
 }
 
-/// How much of a member's name is known.
+/// Whether the whole name of a member is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NameKnown {
     Whole,
-    /// Only the beginning, since the name is longer than the limit.
+    /// Only the beginning of the name is known, because the name is longer than the limit.
     Beginning,
 }
 

@@ -1,14 +1,14 @@
-//! The keys of a shard so far, to detect repeated keys.
+//! The keys of a shard that were already read, to detect repeated keys.
 
 use foldhash::quality::RandomState;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 
-/// The keys of a shard so far, as hashes.
+/// The keys of a shard that were already read, as hashes.
 ///
 /// Most writers sort their samples. As long as each key is greater than the previous key, no key can be
-/// repeated, and appending its hash to a list is enough. A look-up in a set would miss the CPU cache for most
-/// keys of a large shard.
+/// repeated, and it is enough to append the hash of each key to a list. A look-up in a set would miss the CPU
+/// cache for most keys of a large shard.
 #[derive(Debug, Default)]
 pub(super) struct SeenKeys {
     hasher: RandomState,
@@ -21,7 +21,7 @@ pub(super) struct SeenKeys {
 }
 
 impl SeenKeys {
-    /// Adds a key. Returns false if it was added before.
+    /// Adds a key. Returns false if the key was added before.
     pub(super) fn insert(&mut self, key: &str) -> bool {
         let hash = self.hasher.hash_one(key);
         if let Some(any) = &mut self.any {

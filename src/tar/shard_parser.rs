@@ -9,16 +9,17 @@ use std::ops::Range;
 /// Parses the samples of one shard, from chunks of any size. It owns no file, socket or thread.
 ///
 /// [`SampleParser`] parses tar archives. To add a format, implement this trait and
-/// [`ShardFormat`](crate::formats::ShardFormat), whose page has an example.
+/// [`ShardFormat`](crate::formats::ShardFormat). The page of `ShardFormat` has an example.
 pub trait ShardParser: fmt::Debug + Send {
     /// Gives the parser the next bytes of the shard.
     fn push(&mut self, chunk: Bytes);
 
-    /// Says that no more bytes will come. [`next`](Self::next) then never returns [`Parsed::NeedInput`].
+    /// Records that the last bytes have been pushed. [`next`](Self::next) then never returns
+    /// [`Parsed::NeedInput`].
     fn finish(&mut self);
 
-    /// The next sample; [`Parsed::NeedInput`] if the parser needs more bytes for it; [`Parsed::End`] at the
-    /// end of the shard and on every later call.
+    /// The next sample; [`Parsed::NeedInput`] if the parser needs more bytes for the next sample;
+    /// [`Parsed::End`] at the end of the shard and on every later call.
     ///
     /// # Errors
     /// An error of one sample, with its [offset](Error::at_offset). The next call returns the next sample.
@@ -29,17 +30,18 @@ pub trait ShardParser: fmt::Debug + Send {
     /// Use [`ErrorKind::Format`](crate::ErrorKind::Format) for errors that have no kind of their own.
     fn next(&mut self) -> Result<Parsed>;
 
-    /// Where the sample that [`next`](Self::next) returned last is in the shard. An index records this place,
-    /// so that a later parser can [start](crate::formats::ParserStart) there. The default, `None`, means that
-    /// a parser cannot start in the middle of a shard: a restore then reads the shard from its beginning and
-    /// drops the samples that were consumed before.
+    /// The place in the shard of the sample that [`next`](Self::next) returned last. An index records this
+    /// place, so that a later parser can [start](crate::formats::ParserStart) at its offset. The default,
+    /// `None`, means that a parser cannot start in the middle of a shard: a restore then reads the shard from
+    /// its beginning and drops the samples that were consumed before.
     fn place(&self) -> Option<SamplePlace> {
         None
     }
 
-    /// The number of samples of the whole shard, if the parser has read it from a table of the shard.
-    /// Default: none. A format that [reads ranges](crate::formats::ShardFormat::reads_ranges) returns it even
-    /// if the parser [ends](crate::formats::ParserStart::end) before the first sample.
+    /// The number of samples of the whole shard, if the parser has read this number from the shard's table of
+    /// contents. Default: `None`. A parser of a format that [reads
+    /// ranges](crate::formats::ShardFormat::reads_ranges) returns the number even if the parser
+    /// [ends](crate::formats::ParserStart::end) before the first sample.
     fn samples(&self) -> Option<u64> {
         None
     }
@@ -57,12 +59,12 @@ pub trait ShardParser: fmt::Debug + Send {
     }
 }
 
-/// Where a sample is in its shard, in bytes of the uncompressed shard.
+/// The place of a sample in its shard. Offsets and ranges are in bytes of the uncompressed shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SamplePlace {
-    /// The offset at which a parser can start to read this sample first. A reader of this sample alone reads
-    /// the bytes from here up to the offset of the next sample.
+    /// The offset at which a parser can start so that it returns this sample first. A reader of this sample
+    /// alone reads the bytes from this offset to the offset of the next sample.
     pub offset: u64,
     /// The byte range of each field's content, in the order of the sample's fields. Ranges begin at or after
     /// `offset` and must not overlap.

@@ -14,11 +14,11 @@ use bytes::Bytes;
 /// Parses the members of a tar archive, from chunks of any size.
 ///
 /// A walker owns no file, socket or thread: [`push`](Walker::push) bytes, call [`finish`](Walker::finish)
-/// when there are no more, and ask for the [`next`](Walker::next) event. A walker reads the v7, ustar, pax
-/// and GNU formats and verifies every header's checksum. It refuses an archive that ends inside a member or
-/// has no end marker, a lone block of zeros in place of a header, and anything but padding after the end
-/// marker. It allocates memory only for content that spans several chunks and for a name that uses the ustar
-/// prefix field.
+/// after the last bytes, and ask for the [`next`](Walker::next) event. A walker reads the v7, ustar, pax and
+/// GNU formats and verifies every header's checksum. It refuses an archive that ends inside a member or has
+/// no end marker, an archive with a single block of zeros in place of a header, and an archive with any data
+/// except padding after the end marker. It allocates memory only for content that spans several chunks and
+/// for a name that uses the ustar prefix field.
 ///
 /// ```
 /// use shardstream::tar::{Event, Walker};
@@ -55,19 +55,19 @@ pub struct Walker {
     first_header: Option<u64>,
     extension: Extension,
     global: Extension,
-    /// The name and size from an extension header that exceeds the limit, while it is read.
+    /// The name and size from an extension header that exceeds the limit, while this header is read.
     long: LongExtension,
-    /// Why the next member is refused: one of its extension headers exceeds the limit.
+    /// Why the next member is refused, if one of its extension headers exceeds the limit.
     next_refusal: Option<MemberRefusal>,
     /// Why the member of the last [`Event::Entry`] is refused.
     refused: Option<MemberRefusal>,
     /// Whether the end of the input was reached without damage.
     complete: bool,
-    /// Whether a global pax header has set the name or size of a member.
+    /// Whether a global pax header has set the name or the size of a member.
     global_used: bool,
     /// Whether the input may end between members, before the end of the archive.
     cut: bool,
-    /// The archive has members up to this offset, according to an index.
+    /// According to an index, the archive has members up to this offset.
     reach: u64,
     /// Number of archives that have ended.
     ended: u64,
@@ -79,24 +79,24 @@ pub struct Walker {
 
 #[derive(Debug, Default)]
 enum WalkerState {
-    /// A header block comes next; the input must not end here.
+    /// A header block comes next; the input must not end before this block.
     #[default]
     Header,
-    /// A block of zeros was at this offset, in place of a header. If another block of zeros follows, both are
-    /// the end-of-archive marker.
+    /// A block of zeros was at this offset, in place of a header. If another block of zeros follows, the two
+    /// blocks are the end-of-archive marker.
     Zeros(u64),
     /// The archive has ended, with zeros from this offset on. More zeros, another archive or the end of the
     /// input comes next.
     Ended(u64),
-    /// The content of an extension header comes next, of this size.
+    /// The content of an extension header comes next. It has this size.
     Extension(ExtensionKind, u64),
     /// The rest of an extension header that exceeds the limit comes next: `left` bytes, then padding.
     LongExtension { meaning: ExtensionKind, left: u64, padding: u64 },
-    /// A block with more of the map of a sparse member comes next, and then content of this size.
+    /// A block with the next part of a sparse member's map comes next, and then content of this size.
     SparseMap(u64),
-    /// The content of a file comes next, of this size.
+    /// The content of a file comes next. It has this size.
     Body(u64),
-    /// `left` bytes are skipped; the last `padding` bytes of them are padding.
+    /// `left` bytes are skipped. The last `padding` of these bytes are padding.
     Skip { left: u64, padding: u64 },
     /// The input has ended, or is damaged.
     Done,
@@ -128,7 +128,7 @@ impl Walker {
         self.input.push(chunk);
     }
 
-    /// Says that no more bytes will come.
+    /// Records that the last bytes have been pushed.
     pub fn finish(&mut self) {
         self.finished = true;
     }
@@ -140,20 +140,21 @@ impl Walker {
         }
     }
 
-    /// Starts at `offset` of the archive, where a member begins.
+    /// Starts at `offset` in the archive, where a member begins.
     pub(super) fn starting(mut self, offset: u64) -> Self {
         self.input = self.input.starting(offset);
         self.start = offset;
         self
     }
 
-    /// Accepts input that ends between members, as if an end-of-archive marker were there.
+    /// Accepts input that ends between members, as if an end-of-archive marker followed.
     pub(super) fn cut(mut self) -> Self {
         self.cut = true;
         self
     }
 
-    /// Says that the archive has members up to `offset`: zeros that begin before it are not an end marker.
+    /// Sets the offset up to which the archive has members: zeros that begin before `offset` are not an end
+    /// marker.
     pub(super) fn reaching(mut self, offset: u64) -> Self {
         self.reach = offset;
         self
@@ -165,7 +166,8 @@ impl Walker {
         self.offset().saturating_add(left)
     }
 
-    /// Says that the input continues at `offset`. The walker must be about to skip all bytes before it.
+    /// Records that the next pushed byte is at `offset`. The walker must be about to skip all bytes before
+    /// it.
     pub(super) fn skip_to(&mut self, offset: u64) {
         if let WalkerState::Skip { left, .. } = &mut self.state {
             let skipped = offset.saturating_sub(self.input.offset()).min(*left);
@@ -177,8 +179,8 @@ impl Walker {
         }
     }
 
-    /// Whether a global pax header has set the name or size of a member. Such a member cannot be read without
-    /// the beginning of the archive.
+    /// Whether a global pax header has set the name or the size of a member. Such a member cannot be read
+    /// without the beginning of the archive.
     pub(super) fn global_used(&self) -> bool {
         self.global_used
     }
@@ -188,8 +190,8 @@ impl Walker {
         &self.limits
     }
 
-    /// Why the member of the last [`Event::Entry`] of [`step`](Walker::step) is refused, if it is. No body
-    /// follows a refused member.
+    /// Why the member of the last [`Event::Entry`] of [`step`](Walker::step) is refused; `None` if it is not
+    /// refused. No body follows a refused member.
     pub(super) fn refused(&mut self) -> Option<MemberRefusal> {
         self.refused.take()
     }
@@ -208,8 +210,8 @@ impl Walker {
     ///
     /// # Errors
     /// A refused member, with its offset and name: [`ErrorKind::TooLarge`] if the member or its extension
-    /// headers exceed the [limits](Limits), [`ErrorKind::Header`] if it is sparse. The next call returns the
-    /// next member.
+    /// headers exceed the [limits](Limits), [`ErrorKind::Header`] if the member is sparse. The next call
+    /// returns the next member.
     ///
     /// Damage, with the byte offset: [`ErrorKind::Truncated`], [`ErrorKind::ArchiveEnd`],
     /// [`ErrorKind::Checksum`] or [`ErrorKind::Header`]; [`ErrorKind::UnsupportedCompression`] for compressed
@@ -301,7 +303,7 @@ impl Walker {
         }
     }
 
-    /// Handles the header block at `at`.
+    /// Handles the header block at the offset `at`.
     fn header(&mut self, parsed: Block, at: u64) -> Result<Option<Event>> {
         let first = match parsed {
             // A global header belongs to no member.
@@ -353,7 +355,7 @@ impl Walker {
         Ok(None)
     }
 
-    /// Handles the block after a block of zeros at `first`, in place of a header.
+    /// Handles the block that follows a block of zeros at `first`, where a header should be.
     fn second_block(&mut self, parsed: &Result<Block>, first: u64) -> Result<Option<Event>> {
         if !matches!(parsed, Ok(Block::Zeros)) {
             return Err(archive_end::lone_block().at_offset(first));
@@ -365,7 +367,8 @@ impl Walker {
         Ok(Some(Event::EndOfArchive))
     }
 
-    /// Handles the block at `at`, after the end of an archive whose end marker is at `first`.
+    /// Handles the block at the offset `at`, after the end of an archive. The end marker of this archive is
+    /// at `first`.
     fn after_the_end(&mut self, parsed: Result<Block>, first: u64, at: u64) -> Result<Option<Event>> {
         let block = match parsed {
             Ok(Block::Zeros) => return self.archive_end(first).check_more(at + BLOCK as u64).map(|()| None),
@@ -387,12 +390,13 @@ impl Walker {
 
     /// The end of the current archive, whose end marker is at `first`.
     fn archive_end(&self, first: u64) -> ArchiveEnd {
-        // A walker that started in the middle of several archives does not know where the current one begins.
+        // A walker that started in the middle of a shard with several archives does not know where the
+        // current archive begins.
         let known = self.start == 0 || self.limits.archives <= 1;
         ArchiveEnd { first, archive: self.archive.or(known.then_some(0)), max_padding: self.limits.padding }
     }
 
-    /// The offset of the next block. Part of the block may have been gathered already.
+    /// The offset of the next block. A part of this block may have been gathered already.
     fn block_offset(&self) -> u64 {
         self.input.offset() - self.input.gathered().len() as u64
     }
@@ -402,7 +406,8 @@ impl Walker {
         let limit = self.limits.extension;
         self.state = match (meaning, size > limit) {
             (_, false) => WalkerState::Extension(meaning, size),
-            // A global header may name all later members, so none of them could be read.
+            // A global header may set the name or size of all later members, so no later member could be
+            // read.
             (ExtensionKind::GlobalPax, true) => {
                 return Err(ErrorKind::TooLarge { what: SizeLimit::ExtensionHeader, size, limit }.into());
             }
@@ -433,8 +438,8 @@ impl Walker {
             .ok_or_else(|| header::invalid("a size beyond what can be addressed"))
     }
 
-    /// Called when fewer than the next `wanted` bytes have been pushed. Asks for input, or ends the archive
-    /// if the input has ended.
+    /// Called when fewer than the `wanted` bytes that come next have been pushed. Asks for input, or ends the
+    /// archive if the input has ended.
     fn starved(&mut self, wanted: u64) -> Result<Event> {
         if !self.finished {
             return Ok(Event::NeedInput);
@@ -472,14 +477,14 @@ impl Walker {
     }
 }
 
-/// The state that skips content of `size` bytes and its padding. The addition cannot overflow: `end_of`
-/// refused headers with sizes near `u64::MAX`.
+/// The state in which the walker skips content of `size` bytes and its padding. The addition cannot overflow:
+/// `end_of` refused headers with sizes near `u64::MAX`.
 fn skipped_body(size: u64) -> WalkerState {
     let left = size.next_multiple_of(BLOCK as u64);
     WalkerState::Skip { left, padding: left - size }
 }
 
-/// The state that skips the padding after content of `size` bytes.
+/// The state in which the walker skips the padding after content of `size` bytes.
 fn skipped_padding(size: u64) -> WalkerState {
     let padding = size.next_multiple_of(BLOCK as u64) - size;
     WalkerState::Skip { left: padding, padding }

@@ -1,4 +1,4 @@
-//! Pins the memory of batches, so that devices can copy from it directly.
+//! Pins the memory of batches, so that devices can copy from this memory directly.
 
 use crate::error::{ErrorKind, Result};
 use crate::panic::{catch, drop_caught};
@@ -17,9 +17,9 @@ const PAGE: usize = 64 << 10;
 /// Devices copy from pinned memory directly, without a staging copy in the driver.
 ///
 /// Pass an implementation to [`Columns::memory`](crate::collate::Columns::memory). [`pin`](BatchMemory::pin)
-/// is called once for each slab: the memory of one tensor of one batch, which later batches reuse. Only
-/// tensors of a fixed shape are in slabs. Ragged tensors, and tensors that a column allocates itself, are in
-/// memory that is not pinned.
+/// is called once for each slab. A slab is the memory of one tensor of one batch, and later batches reuse the
+/// slab. Only tensors of a fixed shape are in slabs. Ragged tensors, and tensors whose memory is allocated by
+/// a column, are not pinned.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -54,17 +54,18 @@ const PAGE: usize = 64 << 10;
 /// ```
 pub trait BatchMemory: Send + Sync {
     /// Pins `memory`, which consists of whole pages. Returns a guard that unpins the memory when it is
-    /// dropped. Until then, the memory stays allocated at this address, and threads of this process may write
-    /// to it. The guard is dropped when the tensor and all bytes and rows made from it are no longer in use.
+    /// dropped. Until the guard is dropped, the memory stays allocated at this address, and threads of this
+    /// process may write to it. The guard is dropped when the tensor, and all bytes and rows that were made
+    /// from the tensor, are no longer in use.
     ///
     /// Only this library calls this function. Any other caller must keep the memory allocated at its address
     /// until the guard is dropped: otherwise a device could read pages that have been freed.
     ///
     /// # Errors
     /// Any error of the driver. After the first error, a loader pins no more memory, even if memory becomes
-    /// available later; a new loader tries again. The error is logged as a warning, or returned for every
-    /// batch if pinning [is required](BatchMemory::is_required). A panic counts as an error. A panic of the
-    /// guard is logged.
+    /// available later; a new loader tries again. The error is logged as a warning; if pinning [is
+    /// required](BatchMemory::is_required), it is returned for every batch instead. A panic of this function
+    /// is treated as an error of the driver. A panic of the guard is logged.
     fn pin(
         &self,
         memory: &[u8],
@@ -86,7 +87,7 @@ pub(super) struct Slabs {
     memory: Arc<dyn BatchMemory>,
     /// The slabs by the address of their first byte.
     slabs: Mutex<HashMap<usize, Slab>>,
-    /// The first error of pinning. After it, no more memory is pinned.
+    /// The first error of pinning. After this error, no more memory is pinned.
     failed: OnceLock<PinFailure>,
 }
 
@@ -109,7 +110,7 @@ impl Drop for PinGuard {
 
 /// A pinned slab, idle or in use.
 struct Slab {
-    // The first field, so that the memory is unpinned before it is freed.
+    // This is the first field, so that the memory is unpinned before it is freed.
     pinned: PinGuard,
     /// An unused part of the slab's allocation, which keeps the allocation alive.
     end: BytesMut,
@@ -145,8 +146,8 @@ impl Slabs {
 
     /// Makes a slab of `size` zeros. Returns `None` if the memory cannot be pinned.
     pub(super) fn make(&self, size: usize) -> Option<BytesMut> {
-        // First free the slabs of batches that were never completed. They are dropped after the lock is
-        // released, since the driver unpins them.
+        // First free the slabs of batches that were never completed. The slabs are dropped after the lock is
+        // released, because dropping a slab calls the driver to unpin it.
         let abandoned: Vec<Slab> =
             self.slabs().extract_if(|_, slab| slab.is_abandoned()).map(|(_, slab)| slab).collect();
         drop(abandoned);
@@ -157,7 +158,8 @@ impl Slabs {
         let mut slab = BytesMut::zeroed(Slabs::bytes_of(size));
         let offset = slab.as_ptr().addr().wrapping_neg() % PAGE;
         drop(slab.split_to(offset));
-        // Formatting the driver's error calls foreign code too, so it is done inside `catch`.
+        // Formatting the driver's error calls the driver's code too, so the error is formatted inside
+        // `catch`.
         let pinned = catch(|| self.memory.pin(&slab[..pages]).map_err(|error| error.to_string()));
         match pinned.unwrap_or_else(|panic| Err(panic.to_string())) {
             Ok(pinned) => {
@@ -189,7 +191,8 @@ impl Slabs {
         }
     }
 
-    /// Registers a slab. `slab` has the slab's used part as length, and the whole slab as capacity.
+    /// Registers a slab. The length of `slab` is the length of the used part, and its capacity is that of the
+    /// whole slab.
     pub(super) fn register(&self, slab: &mut BytesMut, pinned: PinGuard) {
         let begin = slab.as_ptr().addr();
         let end = slab.split_off(slab.len());
@@ -224,7 +227,7 @@ mod tests {
 
     type PinResult = std::result::Result<Pinned, Box<dyn std::error::Error + Send + Sync>>;
 
-    /// The address ranges that are pinned now, and how many were ever pinned.
+    /// The address ranges that are pinned now, and the number of ranges that have been pinned in all.
     #[derive(Default, Clone)]
     struct Recorded(Arc<Mutex<(Vec<Range<usize>>, usize)>>);
 
@@ -303,7 +306,7 @@ mod tests {
         let (pool, recorded) = pool(1000);
         for _ in 0..50 {
             let mut slots = pool.take();
-            // The first sample fails, so the rest of the batch does not begin at the slab's address.
+            // The first sample fails, so the rest of the batch does not begin at the address of the slab.
             drop(slots.split_to(256));
             let rest = TensorBuffer::pooled(slots, &pool);
             assert!(recorded.holds(rest.as_ref()));

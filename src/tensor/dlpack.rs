@@ -8,11 +8,11 @@ use dlpark::{Managed, ManagedTensorBase};
 
 impl Tensor {
     /// Converts the tensor, without a copy, to a [DLPack](https://dmlc.github.io/dlpack) tensor, for PyTorch,
-    /// JAX, numpy, CuPy and other frameworks that support it. The result is in CPU memory and writable. Its
-    /// deleter may be called on any thread, and returns the memory to its pool.
+    /// JAX, numpy, CuPy and other frameworks that support DLPack. The result is in CPU memory and writable.
+    /// Its deleter may be called on any thread, and returns the memory to its pool.
     ///
     /// [Pinned](super::BatchMemory) memory is exported as CPU memory too (`kDLCPU`): PyTorch refuses
-    /// `kDLCUDAHost`, and asks the driver whether memory is pinned.
+    /// `kDLCUDAHost`, and detects pinned memory by asking the driver.
     ///
     /// The crate [`dlpark`] has two forms of a DLPack tensor: `dlpark::versioned::Dlpack`, and
     /// `dlpark::legacy::Dlpack` for frameworks that do not support versions yet. With the feature `pyo3` of
@@ -29,7 +29,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`ArrayError::Shape`] if the length of an axis does not fit an `i64`, as DLPack requires.
+    /// [`ArrayError::Shape`] if the length of an axis does not fit into an `i64`, the type that DLPack uses
+    /// for lengths.
     pub fn into_dlpack<M: ManagedTensorBase>(self) -> Result<Managed<M>, ArrayError> {
         let Tensor { dtype, shape, buffer } = self;
         let mut owner = Box::new(buffer);
@@ -40,9 +41,10 @@ impl Tensor {
         };
         made.set_data(data.cast()).set_device(DLDevice::CPU).set_dtype(data_type(dtype));
         // SAFETY: `data` points to the buffer's bytes, which do not move until `owner` is dropped. Only the
-        // deleter that `initialize_as` installed drops `owner`. A tensor's buffer is exactly as long as its
-        // type and shape say, and aligned for every type of number. The strides are those of row-major order.
-        // No other reference to the buffer exists, so neither flag (read-only, copied) must be set.
+        // deleter that `initialize_as` installed drops `owner`. The buffer of a tensor has exactly the length
+        // that the tensor's type and shape need, and is aligned for every type of number. The strides are
+        // those of row-major order. No other reference to the buffer exists, so neither flag (read-only,
+        // copied) must be set.
         #[allow(unsafe_code, reason = "DLPack lets the producer vouch for the tensor")]
         Ok(unsafe { made.finish() })
     }

@@ -1,10 +1,11 @@
 //! Tensors: the columns of batches, in aligned memory that later batches reuse.
 //!
-//! A [`Tensor`] has row-major order and the machine's byte order; its address is a multiple of 256. It
-//! converts without a copy to a slice of numbers ([`as_slice`](Tensor::as_slice)), to bytes
-//! ([`into_bytes`](Tensor::into_bytes)), to an array of the crate `ndarray` (`view`, feature `ndarray`) and
-//! to a tensor of another framework (`into_dlpack`, feature `dlpack`). When the tensor, or the value that it
-//! was converted to, is dropped, later batches reuse its memory.
+//! The numbers of a [`Tensor`] are in row-major order and in the machine's byte order; the address of the
+//! first number is a multiple of 256. A tensor converts without a copy to a slice of numbers
+//! ([`as_slice`](Tensor::as_slice)), to bytes ([`into_bytes`](Tensor::into_bytes)), to an array of the crate
+//! `ndarray` (`view`, feature `ndarray`) and to a tensor of another framework (`into_dlpack`, feature
+//! `dlpack`). When the tensor, or the value that it was converted to, is dropped, its memory becomes free for
+//! later batches.
 
 mod batch_memory;
 #[cfg(feature = "dlpack")]
@@ -54,7 +55,7 @@ impl Tensor {
         }
     }
 
-    /// Makes a tensor from a buffer, which must have the size that type and shape need.
+    /// Makes a tensor from a buffer. The buffer must have the size that the type and the shape need.
     pub(crate) fn new(dtype: DType, shape: Vec<usize>, buffer: TensorBuffer) -> Result<Self, ArrayError> {
         let bytes = buffer.as_ref().len();
         if byte_len(&shape, dtype.size()) == Some(bytes) {
@@ -79,7 +80,7 @@ impl Tensor {
     /// The numbers in row-major order.
     ///
     /// # Errors
-    /// [`ArrayError::Type`] if the tensor has another type: numbers are not converted.
+    /// [`ArrayError::Type`] if the tensor has another type than `T`: numbers are not converted.
     pub fn as_slice<T: Element + CheckedBitPattern>(&self) -> Result<&[T], ArrayError> {
         self.check_type::<T>()?;
         // Only the bytes 0 and 1 are valid as `bool`.
@@ -89,7 +90,7 @@ impl Tensor {
     /// The numbers in row-major order, mutably.
     ///
     /// # Errors
-    /// [`ArrayError::Type`] if the tensor has another type: numbers are not converted.
+    /// [`ArrayError::Type`] if the tensor has another type than `T`: numbers are not converted.
     pub fn as_mut_slice<T: Element + CheckedBitPattern + NoUninit>(
         &mut self,
     ) -> Result<&mut [T], ArrayError> {
@@ -158,7 +159,7 @@ impl Clone for Tensor {
 }
 
 impl PartialEq for Tensor {
-    /// Whether type, shape and bytes are the same.
+    /// Whether the types, shapes and bytes of the tensors are the same.
     fn eq(&self, other: &Self) -> bool {
         (self.dtype, &self.shape, self.as_bytes()) == (other.dtype, &other.shape, other.as_bytes())
     }

@@ -27,7 +27,7 @@ impl Tensor {
     /// The numbers as a mutable array of the crate [`ndarray`], without a copy.
     ///
     /// # Errors
-    /// As [`view`](Tensor::view).
+    /// The same errors as for [`view`](Tensor::view).
     pub fn view_mut<T: Element + CheckedBitPattern + NoUninit>(
         &mut self,
     ) -> Result<ArrayViewMutD<'_, T>, ArrayError> {
@@ -36,7 +36,7 @@ impl Tensor {
     }
 
     /// The error for a shape that `ndarray` refuses. Only a tensor without numbers can have such a shape: an
-    /// axis of length 0 beside a huge one.
+    /// axis of length 0 and a huge axis.
     fn too_large(&self) -> ArrayError {
         ArrayError::Shape { dtype: self.dtype, shape: self.shape.clone(), bytes: self.size() }
     }

@@ -8,21 +8,23 @@ use bytes::BytesMut;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Number of idle buffers kept. A pool of one size keeps more buffers, up to `MAX_IDLE_BYTES`: many batches
-/// of small samples may be in flight.
+/// Maximum number of idle buffers that a pool keeps. A pool for buffers of one size keeps more buffers, up to
+/// `MAX_IDLE_BYTES`, because many batches of small samples may be in use at the same time.
 const MAX_IDLE: usize = 8;
 const MAX_IDLE_BYTES: usize = 64 << 20;
-/// A buffer is reused for content of at least one `MAX_SPARE`-th of its size.
+/// A buffer is reused only for content that needs at least one `MAX_SPARE`-th of the buffer's size.
 const MAX_SPARE: usize = 4;
 /// A buffer of up to `MAX_SPARE` times this many bytes is reused for any content.
 const SMALL: usize = 64 << 10;
 /// Estimated memory overhead of a buffer in bytes.
 const OVERHEAD: usize = 512;
 
-/// A pool of buffers of one size, or of any size. Returned buffers are reused, with their old content.
+/// A pool of buffers. A pool has either buffers of one size or buffers of any sizes. Returned buffers are
+/// reused, and still have their old content.
 ///
 /// A buffer is a `BytesMut`, so that it can be split into slots without copies and without unsafe code:
-/// threads own and write different slots at the same time, and adjacent slots are then joined again.
+/// several threads own and write different slots at the same time, and afterwards adjacent slots are joined
+/// again.
 pub(crate) struct TensorPool {
     /// `None` if the size differs from batch to batch.
     size: Option<usize>,
@@ -50,7 +52,7 @@ impl TensorPool {
         Arc::new(TensorPool { size: Some(size), free: Mutex::default(), slabs, in_use: Gauge::default() })
     }
 
-    /// Makes a pool for buffers of any size.
+    /// Makes a pool for buffers of any sizes.
     pub(crate) fn of_any_size() -> Arc<Self> {
         Arc::new(TensorPool { size: None, free: Mutex::default(), slabs: None, in_use: Gauge::default() })
     }
@@ -67,8 +69,8 @@ impl TensorPool {
         self.slabs.as_ref().map_or(Ok(()), Slabs::check)
     }
 
-    /// Takes an empty buffer with room for `room` bytes. A new buffer has room for an eighth more, since the
-    /// next batch may be larger.
+    /// Takes an empty buffer with room for `room` bytes. If a new buffer is allocated, it has an eighth more
+    /// room, because the next batch may be larger.
     pub(crate) fn take_empty(&self, room: usize) -> BytesMut {
         // A buffer that is too small or far too large is freed.
         let fits =
@@ -119,10 +121,10 @@ impl TensorPool {
         aligned::is_aligned(buffer)
     }
 
-    /// Takes a buffer back. The buffer is freed if it has another size, if part of it is still in use, or if
-    /// the pool keeps enough idle buffers.
+    /// Takes a buffer back. The buffer is freed if it does not have the size of the pool's buffers, if a part
+    /// of it is still in use, or if the pool already keeps enough idle buffers.
     fn give_back(&self, mut buffer: BytesMut) {
-        // The guard is dropped before `buffer`, unless the pool keeps the buffer.
+        // Unless the pool keeps the buffer, this guard is dropped before `buffer`.
         let mut pinned = self.slabs.as_ref().and_then(|slabs| slabs.release(&buffer));
         let whole = match self.size.map(|size| size.saturating_sub(buffer.len())) {
             Some(missing) => missing == 0 || buffer.try_reclaim(missing),

@@ -1,4 +1,4 @@
-//! Compresses shards, as the suffix of their names tells.
+//! Compresses shards by the method that follows from the suffix of their names.
 
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::shown;
@@ -16,7 +16,7 @@ pub(super) enum ShardCompression {
 }
 
 impl ShardCompression {
-    /// The compression that the suffix of a shard's name tells.
+    /// The compression that follows from the suffix of a shard's name.
     ///
     /// # Errors
     /// [`ErrorKind::UnsupportedCompression`] if the compression is unknown or not compiled in. Writing an
@@ -41,7 +41,7 @@ impl ShardCompression {
     }
 }
 
-/// A writer that compresses. The same input makes the same output: headers contain no time and no host.
+/// A writer that compresses. The same input gives the same output: the headers contain no time and no host.
 pub(super) enum Compressor<W: Write> {
     None(W),
     #[cfg(feature = "gzip")]
@@ -62,8 +62,8 @@ impl<W: Write> Compressor<W> {
             #[cfg(feature = "zstd")]
             ShardCompression::Zstd => {
                 let mut encoder = zstd::Encoder::new(out, zstd::DEFAULT_COMPRESSION_LEVEL)?;
-                // Without a checksum, data with a flipped bit usually decompresses to wrong bytes without an
-                // error. Gzip always has a checksum.
+                // Without a checksum, zstd data with a flipped bit usually decompresses to wrong bytes
+                // without an error. Gzip data always has a checksum.
                 encoder.include_checksum(true)?;
                 Self::Zstd(encoder)
             }
@@ -98,7 +98,7 @@ impl<W: Write> Write for Compressor<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // `finish` writes everything; flushing earlier would only make the compression worse.
+        // `finish` writes all data; flushing the encoder earlier would only make the compression worse.
         Ok(())
     }
 }

@@ -1,9 +1,10 @@
 //! Writes the header blocks of a member.
 //!
 //! A member has one ustar header block if its name and size fit. Otherwise a PAX header (two or more blocks)
-//! precedes it. The PAX header has the `path` if the name is too long or not ASCII (ustar defines no encoding
-//! of names, PAX uses UTF-8), and the `size` from 8 GiB on. For names of up to 100 ASCII characters, the
-//! headers are byte for byte those that Python's `webdataset` writes with `mtime=0`.
+//! precedes the ustar header. The PAX header has the `path` if the name is too long or is not ASCII (ustar
+//! defines no encoding of names, PAX uses UTF-8). It has the `size` if the size is 8 GiB or more. For names
+//! of up to 100 ASCII characters, the headers are byte for byte the same as those that Python's `webdataset`
+//! writes with `mtime=0`.
 
 use super::options::TarOptions;
 use ::tar::{EntryType, Header};
@@ -37,8 +38,8 @@ pub(super) fn headers_length(name: &str, size: u64) -> u64 {
     (blocks * BLOCK) as u64
 }
 
-/// Returns the two ustar fields of the name, or none if the name does not fit, and PAX records for the name
-/// and size if they do not fit.
+/// Returns the two ustar fields of the name, or `None` if the name does not fit into them. Also returns the
+/// PAX records: one for a name that does not fit, and one for a size that does not fit.
 fn fitting(name: &str, size: u64) -> (Option<(&str, &str)>, Vec<u8>) {
     let fitting = if name.is_ascii() { split(name) } else { None };
     let mut records = Vec::new();
@@ -52,7 +53,7 @@ fn fitting(name: &str, size: u64) -> (Option<(&str, &str)>, Vec<u8>) {
 }
 
 /// Splits a name into the two ustar fields: a prefix of at most 155 bytes and a name of at most 100 bytes.
-/// The slash between them is left out. Returns none if the name does not fit.
+/// The slash between prefix and name is left out. Returns `None` if the name does not fit.
 fn split(name: &str) -> Option<(&str, &str)> {
     if name.len() <= 100 {
         return Some(("", name));
@@ -62,13 +63,13 @@ fn split(name: &str) -> Option<(&str, &str)> {
     (!prefix.is_empty() && rest.len() <= 100).then_some((prefix, rest))
 }
 
-/// The beginning of a long name, for the ustar header: tools without PAX support show it.
+/// The beginning of a long name, for the ustar header: tools without PAX support show this name.
 fn shortened(name: &str) -> &str {
     let end = (0..=name.len().min(100)).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
     &name[..end]
 }
 
-/// Appends a PAX record, `LENGTH KEYWORD=VALUE\n`, where the length counts itself.
+/// Appends a PAX record, `LENGTH KEYWORD=VALUE\n`, where the length includes its own digits.
 fn push_record(records: &mut Vec<u8>, keyword: &str, value: &str) {
     let rest = format!(" {keyword}={value}\n");
     let mut length = rest.len();

@@ -3,7 +3,7 @@
 use crate::error::{ErrorKind, Result};
 use crate::tar::{is_meta, split_name};
 
-/// Largest length of a name in bytes, the same as that of a path on most systems.
+/// Maximum length of a name in bytes, the same as the maximum length of a path on most systems.
 const MAX_NAME: usize = 4096;
 
 /// The name of the member for `field` of the sample `key`.

@@ -23,22 +23,22 @@ impl TarOptions {
         TarOptions { mtime: 0, mode: 0o444, encoder: Encoder::new(), limits: Limits::default() }
     }
 
-    /// The modification time of every member, in seconds since 1970. All members have the same time, so that
-    /// the same samples make the same archive.
+    /// Sets the modification time of every member, in seconds since 1970. All members have the same time, so
+    /// that the same samples give the same archive.
     #[must_use]
     pub fn mtime(mut self, seconds: u64) -> Self {
         self.mtime = seconds;
         self
     }
 
-    /// The permission bits of every member.
+    /// Sets the permission bits of every member.
     #[must_use]
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;
         self
     }
 
-    /// The encoder for field values that are not raw bytes.
+    /// Sets the encoder for field values that are not raw bytes.
     #[must_use]
     pub fn encoder(mut self, encoder: Encoder) -> Self {
         self.encoder = encoder;
@@ -65,8 +65,8 @@ impl TarOptions {
         self.encoder.check()
     }
 
-    /// The limits of the archive's readers: a sample with more bytes or fields is refused. If you raise these
-    /// limits, raise the limits of the readers too
+    /// Sets the limits of the archive's readers. A sample with more bytes or fields than a limit is refused.
+    /// If you raise these limits, raise the limits of the readers too
     /// ([`DatasetBuilder::limits`](crate::dataset::DatasetBuilder::limits)).
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {

@@ -1,4 +1,4 @@
-//! The pattern that names a series of shards, with a placeholder for the number.
+//! The pattern that names a series of shards, with a placeholder for the number of the shard.
 
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::SecretUrl;
@@ -27,8 +27,8 @@ impl ShardPattern {
     /// Parses a pattern.
     ///
     /// # Errors
-    /// [`ErrorKind::Pattern`] unless the pattern has exactly one placeholder, and if a percent sign begins
-    /// neither a placeholder nor `%%`.
+    /// [`ErrorKind::Pattern`] if the pattern does not have exactly one placeholder, or if a percent sign
+    /// begins neither a placeholder nor `%%`.
     pub fn new(pattern: &str) -> Result<Self> {
         let fault = |position: usize, message: &str| {
             Err(ErrorKind::Pattern { pattern: pattern.into(), position, message: message.into() }.into())
@@ -66,10 +66,11 @@ impl ShardPattern {
         format!("{}{number:0width$}{}", self.before, self.after, width = self.width)
     }
 
-    /// The name of the series without number and suffix, to name documents beside the shards.
+    /// The name of the series without the number and the suffix. It is used to name documents beside the
+    /// shards.
     ///
-    /// The stem is the text before the number, without zeros and separators at its end. If no file name is
-    /// left, the stem is `shards` in the same directory.
+    /// The stem is the text before the number, without zeros and separators at the end of this text. If this
+    /// leaves no file name, the stem is `shards` in the same directory.
     ///
     /// Returns `None` if the number is in the name of a directory.
     ///

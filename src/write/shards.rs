@@ -57,7 +57,7 @@ impl<'a> FromIterator<&'a ShardInfo> for Index {
 
 /// Writes samples into a numbered series of shards.
 ///
-/// The writer starts a new shard when the next sample would exceed the limits of the current one. A shard
+/// The writer starts a new shard when the current shard would exceed its limits with the next sample. A shard
 /// appears under its name only when it is complete. If the writer is dropped without
 /// [`finish`](ShardWriter::finish), the unfinished shard never appears, earlier shards stay, and a warning is
 /// logged (feature `tracing`). Empty shards are not written. Existing shards are replaced.
@@ -104,8 +104,8 @@ pub struct ShardWriterBuilder {
 
 impl ShardWriter {
     /// Options for a series of shards named by `pattern`, a path or a URL of an object store. The number of
-    /// the shard replaces `%06d` (at least six digits) or `%d`; `%%` is a percent sign. The suffix tells the
-    /// compression: `.tar`, `.tar.gz` or `.tgz` (feature `gzip`), `.tar.zst` or `.tzst` (feature `zstd`).
+    /// the shard replaces `%06d` (at least six digits) or `%d`; `%%` is a percent sign. The suffix determines
+    /// the compression: `.tar`, `.tar.gz` or `.tgz` (feature `gzip`), `.tar.zst` or `.tzst` (feature `zstd`).
     #[doc(alias = "new")]
     pub fn builder(pattern: impl Into<String>) -> ShardWriterBuilder {
         ShardWriterBuilder {
@@ -123,12 +123,13 @@ impl ShardWriter {
         }
     }
 
-    /// Writes a sample into the current shard, or into a new shard if the current one is full.
+    /// Writes a sample into the current shard, or into a new shard if the current shard is full.
     ///
     /// # Errors
     /// [`ErrorKind::Unwritable`] if the sample would not read back unchanged, or if the current shard already
-    /// has its key; [`ErrorKind::Encode`] if a value cannot be encoded. Nothing is written then, and the next
-    /// sample can be written. After any other error, the series lacks a shard, and every later call fails.
+    /// has a sample with this key; [`ErrorKind::Encode`] if a value cannot be encoded. After these errors,
+    /// nothing of the sample has been written, and the next sample can be written. After any other error, the
+    /// series lacks a shard, and every later call fails.
     pub fn write(&mut self, sample: &Sample) -> Result<()> {
         self.check()?;
         let encoded = self.settings.options.encode(sample)?;
@@ -149,7 +150,7 @@ impl ShardWriter {
     /// Finishes the last shard, and returns all written shards.
     ///
     /// # Errors
-    /// If the last shard cannot be published, or an earlier call failed.
+    /// An error is returned if the last shard cannot be published, or if an earlier call failed.
     pub fn finish(mut self) -> Result<Vec<ShardInfo>> {
         self.check()?;
         self.close()?;
@@ -164,7 +165,7 @@ impl ShardWriter {
     }
 
     fn next_shard(&mut self) -> Result<OpenShard> {
-        // A number that wrapped around would overwrite an earlier shard.
+        // If the number wrapped around, this shard would overwrite an earlier shard.
         let number = self.settings.start_shard.checked_add(self.done.len() as u64).ok_or_else(|| {
             ErrorKind::Config(
                 "`start_shard` is too large: the next shard has no number, choose a smaller one".into(),
@@ -193,7 +194,8 @@ impl ShardWriter {
         Ok(())
     }
 
-    /// Saves the index beside a published shard. Not before: the index contains the shard's version.
+    /// Saves the index beside a published shard. It cannot be saved earlier, because the index contains the
+    /// version of the published shard.
     fn save_index(&self, info: &ShardInfo) -> Result<()> {
         match index::beside(&info.url).filter(|_| self.settings.index) {
             Some(place) => index::save_sidecar(&self.settings.store, &place, &info.index),
@@ -202,7 +204,8 @@ impl ShardWriter {
     }
 }
 
-/// Logs a warning if the last shard is not finished: nothing else would tell that it does not appear.
+/// Logs a warning if the last shard is not finished. Otherwise nobody would notice that this shard is not
+/// published.
 impl Drop for ShardWriter {
     fn drop(&mut self) {
         if let Some(shard) = &self.current {
@@ -217,8 +220,8 @@ impl Drop for ShardWriter {
 }
 
 impl ShardWriterBuilder {
-    /// Saves the index of each shard beside the shard, under the shard's URL with `.index.json` added. There,
-    /// an [`IndexBuilder`](crate::index::IndexBuilder::beside) finds it. Default: no.
+    /// Saves the index of each shard beside the shard, under the shard's URL with `.index.json` added. An
+    /// [`IndexBuilder`](crate::index::IndexBuilder::beside) finds the index there. Default: false.
     pub fn index(mut self, beside: bool) -> Self {
         self.index = beside;
         self
@@ -227,39 +230,39 @@ impl ShardWriterBuilder {
     /// Records the CRC-32C of each sample in the indexes of the shards ([`ShardInfo::index`] and the indexes
     /// saved [beside](ShardWriterBuilder::index) the shards). [A dataset can then verify the samples that it
     /// reads](crate::dataset::DatasetBuilder::checksums). A tar archive itself has no checksums of contents.
-    /// An index takes 8 more bytes for each sample. Default: no.
+    /// With checksums, an index takes 8 more bytes for each sample. Default: false.
     pub fn checksums(mut self, checksums: bool) -> Self {
         self.checksums = checksums;
         self
     }
 
-    /// Largest number of samples in a shard. Default: 100 000.
+    /// Sets the maximum number of samples in a shard. Default: 100 000.
     pub fn max_count(mut self, samples: u64) -> Self {
         self.max_count = samples;
         self
     }
 
-    /// Largest size of a shard's archive in bytes, before compression, including headers and padding. A
-    /// sample that is larger on its own gets a shard of its own. Default: 3 GB.
+    /// Sets the maximum size of a shard's archive in bytes, before compression, including headers and
+    /// padding. A sample that is larger than this maximum is written into a shard of its own. Default: 3 GB.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self
     }
 
-    /// The number of the first shard. If several ranks write one series in parallel, let their first numbers
-    /// be far apart. Default: 0.
+    /// Sets the number of the first shard. If several ranks write one series in parallel, their first numbers
+    /// must be far enough apart that no two shards have the same number. Default: 0.
     pub fn start_shard(mut self, number: u64) -> Self {
         self.start_shard = number;
         self
     }
 
-    /// Options for the members of the archives, and the encoder of values.
+    /// Sets the options for the members of the archives, including the encoder of values.
     pub fn options(mut self, options: TarOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// The store to which shards are written. Default: [`Store::default`].
+    /// Sets the store to which shards are written. Default: [`Store::default`].
     pub fn store(mut self, store: Store) -> Self {
         self.store = store;
         self
@@ -271,7 +274,8 @@ impl ShardWriterBuilder {
         self
     }
 
-    /// The condition on which each shard is published, such as that no object has its URL. Default: none.
+    /// Sets the condition under which each shard is published, for example that no object has the shard's
+    /// URL. Default: no condition.
     #[doc(hidden)]
     pub fn condition(mut self, condition: PutCondition) -> Self {
         self.condition = condition;
@@ -289,9 +293,9 @@ impl ShardWriterBuilder {
     /// Builds the writer. No file is created before the first sample.
     ///
     /// # Errors
-    /// [`ErrorKind::Pattern`] unless the pattern has exactly one number,
+    /// [`ErrorKind::Pattern`] if the pattern does not have exactly one placeholder for the number,
     /// [`ErrorKind::UnsupportedCompression`] if the suffix is unknown or its compression is not compiled in,
-    /// [`ErrorKind::Config`] for options that make no sense, such as shards without samples.
+    /// [`ErrorKind::Config`] for invalid options, such as a maximum of 0 samples.
     pub fn build(self) -> Result<ShardWriter> {
         let pattern = ShardPattern::new(self.pattern.expose_secret())?;
         let compression = ShardCompression::of(self.pattern.expose_secret())?;
@@ -391,7 +395,7 @@ impl OpenShard {
     }
 }
 
-/// The object of a shard, and the CRC-32C of the bytes written to it.
+/// The object of a shard, and the CRC-32C of the bytes that were written to the object.
 struct SummedObject {
     object: Box<dyn ObjectWriter>,
     crc32c: u32,

@@ -30,17 +30,18 @@ impl ArchiveSize {
         ArchiveSize { members: 0 }
     }
 
-    /// Adds the member `KEY.FIELD` with `bytes` bytes of content. Does not check that a reader accepts the
-    /// name.
+    /// Adds the member `KEY.FIELD` with `bytes` bytes of content. This function does not check that a reader
+    /// accepts the name.
     pub fn add(&mut self, key: &str, field: &str, bytes: u64) {
         let head = headers_length(&format!("{key}.{field}"), bytes);
         let body = bytes.checked_next_multiple_of(BLOCK as u64).unwrap_or(u64::MAX);
         self.members = self.members.saturating_add(head).saturating_add(body);
     }
 
-    /// Adds a member of unknown name with `headers` bytes of headers: 512 bytes, or more if the name is long.
-    /// An [`Index`](crate::Index) tells the length of the headers: they end where the member's
-    /// [content](crate::index::ShardIndex::members) begins.
+    /// Adds a member with `headers` bytes of headers. The name of the member need not be known. The headers
+    /// have 512 bytes, or more if the name is long. Their length can be computed from an
+    /// [`Index`](crate::Index): they end where the member's [content](crate::index::ShardIndex::members)
+    /// begins.
     pub fn add_member(&mut self, headers: u64, bytes: u64) {
         let round = |bytes: u64| bytes.checked_next_multiple_of(BLOCK as u64).unwrap_or(u64::MAX);
         self.members = self.members.saturating_add(round(headers)).saturating_add(round(bytes));

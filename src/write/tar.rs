@@ -10,8 +10,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, Write};
 
-/// Size in bytes of a record. Archives are padded to whole records: some tools warn about a short last
-/// record.
+/// Size in bytes of a record. Archives are padded to whole records, because some tools warn about a short
+/// last record.
 const RECORD: u64 = 10_240;
 
 impl TarOptions {
@@ -61,7 +61,7 @@ impl TarOptions {
 pub(super) struct EncodedSample<'a> {
     key: &'a str,
     members: Vec<EncodedMember<'a>>,
-    /// Size of the sample in the archive in bytes, with headers and padding.
+    /// Number of bytes that the sample takes in the archive, with headers and padding.
     pub(super) size: u64,
 }
 
@@ -77,12 +77,13 @@ impl EncodedSample<'_> {
         self.key
     }
 
-    /// The fields and their content.
+    /// The names of the fields, each with the content of the field.
     pub(super) fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.members.iter().map(|EncodedMember { field, body, .. }| (*field, &**body))
     }
 
-    /// Each field with the offset and size of its content, for a sample that is written at offset `at`.
+    /// The names of the fields, each with the offset and the size of the field's content, if the sample is
+    /// written at offset `at`.
     pub(super) fn offsets(&self, mut at: u64) -> impl Iterator<Item = (&str, u64, u64)> {
         self.members.iter().map(move |EncodedMember { field, head, body, .. }| {
             let offset = at + head.len() as u64;
@@ -96,8 +97,8 @@ impl EncodedSample<'_> {
 ///
 /// Each field of a sample becomes one member `KEY.FIELD`; members are sorted by field. Raw bytes are written
 /// unchanged; the [encoder](TarOptions::encoder) converts other values. A sample that would not read back
-/// unchanged is refused: [`write`](crate::write) lists the rules. Until [`finish`](TarWriter::finish) is
-/// called, the archive has no end marker, and readers refuse it as truncated.
+/// unchanged is refused. The rules are listed in [`write`](crate::write). Until [`finish`](TarWriter::finish)
+/// is called, the archive has no end marker, and readers refuse it as truncated.
 ///
 /// To refuse repeated keys, the writer remembers all keys of the archive: about 4 MB for 100 000 keys of 20
 /// bytes. The writer makes several small writes per member, so wrap a file or socket in a
@@ -134,7 +135,7 @@ impl<W: Write> TarWriter<W> {
     /// Starts an archive.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for options that make no sense.
+    /// [`ErrorKind::Config`] for invalid options.
     pub fn with_options(out: W, options: TarOptions) -> Result<Self> {
         options.check()?;
         Ok(Self::made(out, options))
@@ -144,12 +145,14 @@ impl<W: Write> TarWriter<W> {
         TarWriter { out, options, keys: HashSet::new(), written: 0, broken: false }
     }
 
-    /// Writes a sample, and returns its size in the archive in bytes, with headers and padding.
+    /// Writes a sample, and returns the number of bytes that it takes in the archive, with headers and
+    /// padding.
     ///
     /// # Errors
     /// [`ErrorKind::Unwritable`] if the sample would not read back unchanged; [`ErrorKind::Encode`] if a
-    /// value cannot be encoded. Nothing is written then, and the next sample can be written.
-    /// [`ErrorKind::Io`] if writing fails: the archive is then damaged, and every later call fails.
+    /// value cannot be encoded. After these errors, nothing of the sample has been written, and the next
+    /// sample can be written. [`ErrorKind::Io`] if writing fails: the archive is then damaged, and every
+    /// later call fails.
     pub fn write(&mut self, sample: &Sample) -> Result<u64> {
         let encoded = self.options.encode(sample)?;
         self.append(&encoded).map_err(|error| error.with_key(sample.key()))
@@ -157,7 +160,7 @@ impl<W: Write> TarWriter<W> {
 
     /// Ends the archive, flushes, and returns the inner writer.
     ///
-    /// The archive is padded to a multiple of 10 240 bytes, the same as by GNU tar.
+    /// The archive is padded to a multiple of 10 240 bytes, as GNU tar does.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] if writing fails, or if an earlier write failed.
@@ -170,7 +173,7 @@ impl<W: Write> TarWriter<W> {
         Ok(self.out)
     }
 
-    /// Number of bytes written so far.
+    /// Number of bytes that have been written.
     pub(super) fn written(&self) -> u64 {
         self.written
     }
@@ -293,7 +296,7 @@ mod tests {
         writer.write(&Sample::new("b").with("txt", "1")).unwrap();
     }
 
-    /// A writer that accepts this many bytes, then fails.
+    /// A writer that accepts this number of bytes and then fails.
     struct Full(usize);
 
     impl Write for Full {

@@ -42,7 +42,7 @@ impl<I> IntoStream<I> {
         &self.0
     }
 
-    /// The iterator. Taking an item of it blocks.
+    /// The iterator. Taking an item from the iterator blocks.
     pub fn get_mut(&mut self) -> &mut I {
         &mut self.0
     }

@@ -135,7 +135,7 @@ impl<T> Background<T> {
         }
     }
 
-    /// The queue of the threads; none after the end. Starts the threads if they have not been started.
+    /// The queue of the threads; `None` after the end. Starts the threads if they have not been started.
     fn queue(&mut self) -> Result<Option<&mut ThreadedQueue<T>>> {
         self.start();
         if matches!(self.state, BackgroundState::Failed(_))
@@ -157,8 +157,8 @@ impl<T> Background<T> {
         item
     }
 
-    /// Returns the error of a thread that may not wait, and ends the iteration: a caller that continues after
-    /// errors would otherwise loop forever.
+    /// Returns the error of an interrupted wait, and ends the iteration. Otherwise a caller that continues
+    /// after errors would loop forever.
     fn interrupted(&mut self, error: Error) -> Option<Result<T>> {
         self.state = BackgroundState::Ended;
         Some(Err(error))
@@ -226,10 +226,10 @@ enum QueueEntry<T> {
     Promised(oneshot::Receiver<Result<T>>),
 }
 
-/// Threads that fill a queue. Dropping it joins the threads.
+/// Threads that fill a queue. Dropping the `ThreadedQueue` joins the threads.
 ///
-/// The queue is a channel that wakes its receiver without holding a lock. If a thread is woken while a lock
-/// is held, it often runs at once, on the same core, and has to wait for that lock.
+/// The queue is a channel that wakes its receiver without holding a lock. If a lock were held, the woken
+/// thread would often run immediately on the same core, and would then have to wait for that lock.
 struct ThreadedQueue<T> {
     entries: mpsc::Receiver<QueueEntry<T>>,
     /// The first entry, if its item was not ready when it was polled.
@@ -254,12 +254,12 @@ impl<T: Send + 'static> ThreadedQueue<T> {
 }
 
 impl<T> ThreadedQueue<T> {
-    /// Whether the queue has an entry, whose item may or may not be ready.
+    /// Whether the queue has an entry. The item of this entry may not be ready yet.
     fn is_ready(&self) -> bool {
         self.front.is_some() || !self.entries.is_empty()
     }
 
-    /// The next item; none at the end. Blocks.
+    /// The next item; `None` at the end. Blocks.
     ///
     /// # Errors
     /// [`ErrorKind::Stopped`] if this thread is interrupted.
@@ -305,8 +305,8 @@ impl<T> ThreadedQueue<T> {
 
 impl<T> Drop for ThreadedQueue<T> {
     fn drop(&mut self) {
-        // After this function, `threads` is dropped and joins them. Threads must not wait for room any
-        // longer.
+        // After this function, `threads` is dropped, which joins the threads. They must no longer wait for
+        // room in the queue.
         self.entries.close();
         // Dropping an item calls the caller's code. If it panics, the panic must not reach this thread.
         drop(drop_caught(self.front.take()));
@@ -316,8 +316,8 @@ impl<T> Drop for ThreadedQueue<T> {
     }
 }
 
-/// The error for an item that its thread never sent, because the caller's code panicked when a value was
-/// dropped.
+/// The error for an item that its thread never sent, because dropping a value ran code of the caller, which
+/// panicked.
 fn lost<T>() -> Result<T> {
     Err(ErrorKind::Panicked("it ended without an answer".into()).into())
 }

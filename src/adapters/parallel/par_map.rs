@@ -35,7 +35,7 @@ where
 
 /// The source and the closure, shared by the threads.
 struct SharedMap<I, F> {
-    /// None once the source has ended or the queue is closed.
+    /// `None` once the source has ended or the queue is closed.
     source: Mutex<Option<I>>,
     f: F,
 }
@@ -98,7 +98,7 @@ mod tests {
         (0..120).map(|n| if n % 17 == 16 { fault("bad") } else { Ok(n) })
     }
 
-    /// A function that takes longer for some items than for others, and fails for some.
+    /// A function that takes longer for some items than for other items, and fails for some items.
     fn slow(n: i32) -> Result<i32> {
         let mut rng = crate::Rng::new(n as u64, 0, 0);
         thread::sleep(Duration::from_micros(rng.below(1500)));
@@ -215,7 +215,7 @@ mod tests {
         let (sent, is_sent) = mpsc::channel();
         let gone = Mutex::new(gone);
         let source = (0..2).map(Ok).inspect(move |n| {
-            // The only thread takes an item after it has sent the previous one.
+            // The only thread takes an item after it has sent the previous item.
             if matches!(n, Ok(1)) {
                 sent.send(()).unwrap();
             }

@@ -6,8 +6,8 @@ use std::thread::{self, JoinHandle};
 
 /// Threads whose waits can be interrupted.
 ///
-/// Dropping it interrupts the waits of all threads inside this crate, and joins the threads. The owner must
-/// end their other waits before.
+/// Dropping a `Threads` interrupts all waits of its threads inside this crate, and joins the threads. Before
+/// that, the owner must end all other waits of the threads.
 #[derive(Debug, Default)]
 pub(crate) struct Threads(Vec<(JoinHandle<()>, Interrupt)>);
 
@@ -15,7 +15,7 @@ impl Threads {
     /// Starts another thread.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the system cannot start one.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the system cannot start a thread.
     pub(crate) fn start(&mut self, name: String, work: impl FnOnce() + Send + 'static) -> Result<()> {
         let interrupt = Interrupt::default();
         let attached = interrupt.clone();
@@ -42,7 +42,8 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // All threads are interrupted before the first one is joined, since they may wait for each other.
+        // All threads are interrupted before the first thread is joined, because threads may wait for each
+        // other.
         self.0.iter().for_each(|(_, interrupt)| interrupt.interrupt());
         for (thread, _) in self.0.drain(..) {
             // Threads send panics as items. A panic that could not be sent is ignored here.

@@ -29,9 +29,9 @@ pub(crate) enum NpyError {
     /// The data is longer or shorter than the shape and the type in the header need.
     #[error("the npy header says {expected} bytes of data, but there are {found}")]
     Length {
-        /// The bytes that the shape and the type need.
+        /// Number of bytes that the shape and the type need.
         expected: usize,
-        /// The bytes that follow the header.
+        /// Number of bytes that follow the header.
         found: usize,
     },
     /// The array would not fit into the address space.

@@ -19,8 +19,8 @@ pub(super) struct NpyHeader {
 }
 
 impl NpyHeader {
-    /// Parses the dictionary. Most arrays of a dataset have the same header, so each thread caches its last
-    /// one.
+    /// Parses the dictionary. Most arrays of a dataset have the same header, so each thread caches the last
+    /// header that it parsed.
     pub(super) fn parse(text: &[u8]) -> Result<Self, NpyError> {
         thread_local!(static LAST: RefCell<Option<(Vec<u8>, NpyHeader)>> = const { RefCell::new(None) });
         let known = |last: &RefCell<Option<(Vec<u8>, NpyHeader)>>| {
@@ -39,8 +39,8 @@ impl NpyHeader {
 }
 
 /// Reads numpy's notation of a type. Returns the type, and whether it is big-endian. If the notation has no
-/// byte order, numpy uses that of its machine. This function uses little-endian, the byte order of nearly all
-/// machines that write such files.
+/// byte order, numpy uses the byte order of the machine. This function uses little-endian, the byte order of
+/// nearly all machines that write such files.
 fn parse_descr(text: &str) -> Result<(DType, bool), NpyError> {
     let (order, code) = match text.as_bytes().first() {
         Some(order @ (b'<' | b'>' | b'|' | b'=')) => (*order, &text[1..]),
@@ -120,7 +120,8 @@ impl<'a> NpyHeaderParser<'a> {
     fn descr(&mut self) -> Result<(DType, bool), NpyError> {
         self.skip_space();
         if self.text.get(self.at) == Some(&b'[') {
-            // A list describes a structure. The structure may contain objects, but the parser does not look.
+            // A list describes a structure. All structures are unsupported, so the parser does not check
+            // whether this one contains objects.
             return Err(NpyError::Unsupported("structure".into()));
         }
         parse_descr(self.string()?)

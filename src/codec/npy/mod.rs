@@ -1,4 +1,5 @@
-//! The npy format, versions 1 to 3: a Python dictionary that describes the array, and its bytes.
+//! The npy format, versions 1 to 3: a Python dictionary that describes the array, followed by the array's
+//! bytes.
 //!
 //! The manual of `numpy.lib.format` describes the format. Python evaluates the dictionary as an expression;
 //! the parser here knows only its three keys.

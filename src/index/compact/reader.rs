@@ -8,7 +8,8 @@ use super::{LAYOUT, MAGIC, MAX_EXPANSION, MAX_FRAME, Previous, SELECTION, SIZE, 
 use crate::error::{ErrorKind, Result};
 use std::fmt::Write as _;
 
-/// Largest number of shards for which memory is reserved at once. The document may claim any number.
+/// Largest number of shards for which memory is reserved in advance. The number of shards that a document
+/// claims to have may be false.
 const MAX_RESERVED: usize = 1 << 20;
 
 /// Estimated memory of a shard's entry in bytes, without its texts and its layout.
@@ -18,7 +19,7 @@ const ENTRY_MEMORY: usize = 200;
 pub(in crate::index) struct CompactReader {
     /// Bytes of an incomplete frame.
     pending: Vec<u8>,
-    /// Whether magic number and version have been read.
+    /// Whether the magic number and the version have been read.
     begun: bool,
     /// The number of shards, once the first frame has been read.
     count: Option<usize>,
@@ -38,7 +39,7 @@ impl MemoryBudget {
         self.limit.saturating_sub(self.used)
     }
 
-    /// Counts `count` values of `each` bytes, before they are allocated.
+    /// Counts the memory of `count` values of `each` bytes, before it is allocated.
     fn reserve(&mut self, count: usize, each: usize) -> FrameResult<()> {
         let used = self.used.saturating_add((count as u64).saturating_mul(each as u64));
         if used > self.limit {
@@ -61,8 +62,8 @@ impl CompactReader {
         }
     }
 
-    /// Reads the next chunk. The document read so far may take `limit` bytes of memory. `resolve` replaces
-    /// the URL of a shard, which may be relative to the document.
+    /// Reads the next chunk. The part of the document that has been read may take `limit` bytes of memory.
+    /// `resolve` replaces the URL of a shard, which may be relative to the document.
     pub(in crate::index) fn push(
         &mut self,
         bytes: &[u8],
@@ -210,7 +211,7 @@ impl<'a> FrameReader<'a> {
 
     fn numbers(&mut self) -> FrameResult<Vec<u64>> {
         let length = self.length(1)?;
-        // 8 bytes here, and 8 more in the layout that is made from the document.
+        // Each number takes 8 bytes here, and 8 more bytes in the layout that is made from the document.
         self.memory.reserve(length, 16)?;
         (0..length).map(|_| self.number()).collect()
     }

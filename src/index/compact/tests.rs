@@ -40,7 +40,7 @@ fn frames(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The message of the error of reading a document.
+/// The message of the error that reading the document returns.
 fn read_error(bytes: &[u8]) -> String {
     let error = Index::from_compact(bytes, "").unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Index(_)), "{error}");
@@ -173,7 +173,7 @@ fn malformed_documents_are_errors() {
         let error = read_error(&bytes);
         assert!(error.contains(expected), "{error} for {expected}");
     }
-    // Two entries of one shard that disagree.
+    // Two entries for the same shard that disagree.
     assert!(read_error(&document(&[b"\x02", b"\0\0\0\x01a\x02\0\x01\0\0\x02"])).contains("disagree"));
 }
 

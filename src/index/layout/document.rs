@@ -14,7 +14,8 @@ pub(in crate::index) struct LayoutDocument {
     #[serde(default = "tar_block", skip_serializing_if = "is_tar_block")]
     pub(in crate::index) block: u64,
     pub(in crate::index) fields: Vec<Box<str>>,
-    /// For each shape: its lead, and for each member the number of its field and its gap.
+    /// For each shape: its lead, and then, for each member, the number of the member's field and the member's
+    /// gap.
     pub(in crate::index) shapes: Vec<Vec<u64>>,
     /// For each run: the number of its shape, and its number of samples.
     pub(in crate::index) runs: Vec<u64>,
@@ -67,7 +68,8 @@ impl TryFrom<LayoutDocument> for ShardLayout {
     type Error = &'static str;
 
     /// Checks the document and computes the offsets. The memory is proportional to the length of the
-    /// document, since every sample has at least one field, and the document has the size of each field.
+    /// document, because every sample has at least one field, and the document contains the size of each
+    /// field.
     fn try_from(document: LayoutDocument) -> Result<Self, Self::Error> {
         let LayoutDocument { seekable, block, fields, shapes, runs: pairs, sizes, crc32c } = document;
         if ![1, BLOCK].contains(&block) {

@@ -3,7 +3,8 @@
 //! Most samples of a shard have the same fields, in the same order, with headers of the same length. Such a
 //! *shape* is stored once. Consecutive samples with the same shape are stored as one *run*. Only the sizes of
 //! fields are stored for each sample; all offsets can be computed from shapes, runs and sizes. So a document
-//! takes little more than the digits of the sizes: [`Index::save`](super::Index::save) gives numbers.
+//! takes little more than the digits of the sizes. The documentation of [`Index::save`](super::Index::save)
+//! has the sizes of some documents.
 
 mod document;
 
@@ -37,7 +38,7 @@ pub(crate) struct ShardLayout {
     seekable: bool,
 }
 
-/// The fields and the lengths of the headers of a sample. Many samples have the same ones.
+/// The shape of a sample: its fields and the lengths of its headers. Many samples have the same shape.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct SampleShape {
     /// The number of bytes between the end of the previous sample and the first header.
@@ -53,7 +54,7 @@ struct ShapeRun {
     shape: usize,
     /// The number of the run's first sample.
     sample: usize,
-    /// The index, in `sizes`, of that sample's first size.
+    /// The index in `sizes` of the first size of the run's first sample.
     size: usize,
 }
 
@@ -90,7 +91,7 @@ impl ShardLayout {
     pub(super) fn members(&self, sample: u64) -> Option<impl Iterator<Item = (&str, Range<u64>)>> {
         let (shape, sizes, mut at) = self.find(sample)?;
         Some(shape.members.iter().zip(sizes).map(move |(&(field, gap), &size)| {
-            // The checks when the layout was made rule out an overflow.
+            // This cannot overflow: the offsets were checked when the layout was made.
             let offset = at.saturating_add(gap);
             at = padded(offset, size, self.block).unwrap_or(u64::MAX);
             (self.fields.get(field).map_or("", |name| name), offset..offset.saturating_add(size))
@@ -129,7 +130,8 @@ impl ShardLayout {
     }
 }
 
-/// The offset at which a member ends, padding included. Its content of `size` bytes begins at `offset`.
+/// The offset at which a member ends, padding included. The member's content has `size` bytes and begins at
+/// `offset`.
 fn padded(offset: u64, size: u64, block: u64) -> Option<u64> {
     offset.checked_add(size)?.checked_next_multiple_of(block)
 }
@@ -218,12 +220,12 @@ impl LayoutBuilder {
         self.layout.checksums.push(checksum);
     }
 
-    /// The number of samples so far.
+    /// The number of samples that have been added.
     pub(super) fn samples(&self) -> u64 {
         self.layout.samples()
     }
 
-    /// Appends a sample without members.
+    /// Appends a damaged sample, as a sample without members.
     pub(super) fn push_lost(&mut self) {
         self.push(self.layout.end, []);
     }
@@ -234,7 +236,7 @@ impl LayoutBuilder {
         self.push(sample.offset, members);
     }
 
-    /// The layout. `seekable` tells whether samples can be read from their own offsets.
+    /// Returns the layout. `seekable` is true if samples can be read from their own offsets.
     pub(crate) fn finish(self, seekable: bool) -> ShardLayout {
         let mut layout = ShardLayout { seekable, ..self.layout };
         if !layout.has_checksums() {

@@ -155,7 +155,7 @@ fn documents_that_contradict_themselves_are_refused() {
 }
 
 proptest! {
-    /// The ledgers of all streams add up to the same ledger in any order and on any number of ranks.
+    /// The ledgers of all streams add up to the same ledger, in any order and for any number of ranks.
     #[test]
     fn ledgers_add_up_in_any_order(
         streams in prop::collection::vec((0u64..30, 0usize..3), 0..8),

@@ -21,7 +21,8 @@ fn data_that_is_no_archive_is_refused() {
     assert_eq!(error.location().offset(), Some(2048));
 }
 
-/// The error says what to do: the suffix for a supported compression, or another compression.
+/// The error says what to do: add the suffix of a supported compression to the name, or use another
+/// compression.
 #[test]
 fn compressed_data_of_any_length_is_recognised() {
     for (magic, hint) in [

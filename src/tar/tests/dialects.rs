@@ -1,4 +1,4 @@
-//! Headers of different archivers: each is read as its archiver defines it.
+//! Headers of different archivers: each header is read as the archiver that wrote it defines it.
 
 use super::*;
 
@@ -32,8 +32,8 @@ fn reads_every_dialect_of_names() {
     }
 }
 
-/// The pax header gives a larger size than the ustar header. A reader that ignores the pax size takes the
-/// header inside the content for a member (CVE-2025-62518).
+/// The pax header gives a larger size than the ustar header. A reader that ignores the pax size misreads a
+/// header inside the content as a member (CVE-2025-62518).
 #[test]
 fn a_pax_size_wins_over_the_size_in_the_header() {
     let inner = raw(&header("evil.txt", EntryType::Regular, 4), b"evil");
@@ -50,7 +50,8 @@ fn a_pax_size_wins_over_the_size_in_the_header() {
     }
 }
 
-/// Only the length tells where a pax record ends: a line break in a value neither ends nor begins a record.
+/// The end of a pax record follows from its length alone: a line break in a value neither ends nor begins a
+/// record.
 #[test]
 fn pax_values_may_contain_line_breaks() {
     let comment = pax("comment", "\n\n18 path=evil.txt\n");
@@ -91,7 +92,8 @@ fn a_global_pax_header_may_be_the_last_one() {
     assert!(parse_whole(&[global, END.to_vec()].concat()).is_empty());
 }
 
-/// Python's `tarfile` does the same. A name in the header itself keeps its slash, and then names no field.
+/// Python's `tarfile` removes trailing slashes too. A name in the header itself keeps its slash; a name with
+/// a trailing slash has no field.
 #[test]
 fn trailing_slashes_of_a_pax_path_are_removed() {
     let bytes = [
@@ -143,7 +145,8 @@ fn solaris_pax_headers_are_read() {
     assert_eq!(keys(&parse_whole(&bytes)), ["long"]);
 }
 
-/// Only GNU's own header has other fields in place of the prefix of a ustar header.
+/// Of the headers of these versions, only GNU's own header has other fields in place of the prefix of a ustar
+/// header.
 #[test]
 fn the_prefix_is_read_in_any_version_of_ustar() {
     for (magic, expected) in [

@@ -123,7 +123,7 @@ impl Chunk {
     }
 }
 
-/// The fields of a sample that is too large are dropped before the rest of it is skipped.
+/// The fields of a sample that is too large are dropped before the rest of the sample is skipped.
 #[test]
 fn a_sample_beyond_its_limits_is_dropped_at_once() {
     let bytes = archive(&[("a.x", &[1; 600]), ("a.y", &[2; 600])]);

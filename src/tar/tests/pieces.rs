@@ -5,8 +5,9 @@ use super::*;
 use proptest::prelude::*;
 use std::ops::Range;
 
-/// The samples of the outline and whether it is seekable. Pushes chunks of the sizes `steps`. Before each
-/// chunk, skips the bytes that the outline does not need if the next of `jumps` is true.
+/// Returns the samples of the outline, and whether the outline is seekable. Pushes chunks of the sizes
+/// `steps`. Before each chunk, skips the bytes that the outline does not need if the next value of `jumps` is
+/// true.
 fn outlined(bytes: &[u8], steps: &[usize], jumps: &[bool]) -> (Vec<Result<SampleOutline>>, bool) {
     let mut outline = Outline::new("s.tar").with_limits(several());
     let (mut steps, mut jumps) = (steps.iter().cycle(), jumps.iter().cycle());
@@ -108,7 +109,7 @@ fn every_range_of_samples_can_be_read_alone() {
     }
 }
 
-/// A range of samples may lack the end marker, and nothing else.
+/// A range of samples may lack the end marker, but no part of a member.
 #[test]
 fn the_bytes_of_a_range_may_end_only_between_members() {
     let bytes = motley();
@@ -128,7 +129,7 @@ fn the_bytes_of_a_range_may_end_only_between_members() {
             .any(|sample| sample.is_err())
     };
     // A cut within a header, body or padding, or between an extension header and its member, is an error. A
-    // cut between members is not.
+    // cut between members is not an error.
     let fine: Vec<usize> = (start..end).filter(|cut| !truncated(*cut)).map(|cut| cut - start).collect();
     let member = 1024 + 512 + 1024;
     let next = member + (512 + 1024) + 1024 + 1024;
@@ -160,7 +161,7 @@ fn an_archive_with_a_global_name_or_size_is_not_seekable() {
             extended(EntryType::XGlobalHeader, &record),
             raw(&header("a.txt", EntryType::Regular, 1), b"a"),
             END.to_vec(),
-            // A global header ends with its archive.
+            // The values of a global header apply only to its own archive.
             archive(&[("b.txt", b"b")]),
         ]
         .concat();

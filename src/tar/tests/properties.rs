@@ -1,4 +1,4 @@
-//! Properties of all archives, whatever chunks their bytes come in.
+//! Properties of all archives, for bytes that are pushed in chunks of any sizes.
 
 use super::*;
 use futures::executor::block_on_stream;

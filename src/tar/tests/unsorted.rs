@@ -52,7 +52,8 @@ fn parsed(samples: &[Result<Sample>]) -> Vec<String> {
     samples.iter().map(|sample| sample.as_ref().map_or_else(ToString::to_string, shown)).collect()
 }
 
-/// An archive of files whose content is their name. Not made by `tar::Builder`, which would drop the `./`.
+/// An archive of files. The content of each file is its name. The archive is not made by `tar::Builder`,
+/// because that would drop the `./`.
 fn dotted(names: &[&str]) -> Vec<u8> {
     let file = |name: &&str| raw(&header(name, EntryType::Regular, name.len()), name.as_bytes());
     names.iter().map(file).chain([END.to_vec()]).collect::<Vec<_>>().concat()
@@ -79,7 +80,7 @@ fn samples_are_returned_in_the_order_of_their_first_members() {
     let error = without.iter().find_map(|sample| sample.as_ref().err()).unwrap();
     assert!(error.to_string().contains("`shardstream reshard --limit unsorted=1GiB`"), "{error}");
     assert!(!outlined(unsorted(1 << 20), &bytes).1, "mixed samples have no byte ranges");
-    // Samples of a sorted archive have byte ranges, whatever the limit.
+    // Samples of a sorted archive have byte ranges for any limit.
     assert!(outlined(unsorted(1 << 20), &dotted(&["./a.cls", "./a.txt", "./b.cls"])).1);
 }
 

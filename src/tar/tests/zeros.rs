@@ -6,7 +6,8 @@ use std::ops::Range;
 
 const BLOCK: usize = 512;
 
-/// A member of more than a mebibyte that belongs to no sample. With it, an archive is larger than any record.
+/// A member of more than a mebibyte that belongs to no sample. An archive with this member is larger than any
+/// record.
 fn large_member() -> Vec<u8> {
     raw(&header("README", EntryType::Regular, 1 << 20), &[7; 1 << 20])
 }
@@ -49,8 +50,8 @@ fn shapes(samples: &[Result<Sample>]) -> Vec<String> {
     samples.iter().filter_map(|sample| sample.as_ref().ok()).map(shape).collect()
 }
 
-/// The samples and the error of the outline. It reads two blocks at a time and skips the bytes that it does
-/// not need.
+/// The samples and the error of the outline. The outline reads two blocks at a time and skips the bytes that
+/// it does not need.
 fn outlined(limits: Limits, bytes: &[u8]) -> (Vec<String>, Option<String>) {
     let mut outline = Outline::new("s.tar").with_limits(limits);
     let mut found = Vec::new();
@@ -94,7 +95,8 @@ fn read_in_every_way(limits: Limits, bytes: &[u8]) -> Vec<Result<Sample>> {
 /// zeros and an error.
 #[test]
 fn zeros_in_any_blocks_lose_no_sample_silently() {
-    // With no padding allowed, zeros before the end marker cannot be mistaken for padding after it.
+    // If no padding is allowed, zeros before the end marker cannot be mistaken for padding after the end
+    // marker.
     let (bytes, limits) = (motley(), Limits { padding: Some(0), ..Limits::default() });
     let whole = shapes(&parse_whole(&bytes));
     assert_eq!(whole.len(), 4);
@@ -141,7 +143,7 @@ fn zeros_in_any_blocks_of_a_padded_archive_are_noticed() {
             assert!(noticed || shapes(&found) == whole || zeros.end == marker, "{zeros:?}");
         }
     }
-    // In a large archive, zeros that reach the end are mostly too long for any record, and are an error.
+    // In a large archive, zeros that reach the end are mostly longer than any record, which is an error.
     let last = raw(&header("e.bin", EntryType::Regular, 30_000), &[5; 30_000]);
     let mut bytes = [&large_member()[..], &motley()[..marker], &last].concat();
     let marker = bytes.len();
@@ -153,7 +155,7 @@ fn zeros_in_any_blocks_of_a_padded_archive_are_noticed() {
     }
 }
 
-/// A file that was preallocated and never filled ends in such zeros.
+/// A file that was preallocated and never filled ends in more zeros than a record has.
 #[test]
 fn more_zeros_after_the_end_marker_than_a_record_are_an_error() {
     let bytes = [large_member(), motley()].concat();
@@ -197,7 +199,7 @@ fn at_most_a_mebibyte_of_endless_zeros_is_read() {
     }
 }
 
-/// In a range of a shard that ends before the archive does, zeros are no end marker.
+/// In a range of a shard that ends before the archive does, zeros are not an end marker.
 #[test]
 fn zeros_in_a_range_of_a_shard_are_an_error() {
     let bytes = archive(&[("a.x", b"1"), ("a.y", b"2"), ("b.x", b"3"), ("b.y", b"4"), ("c.x", b"5")]);
