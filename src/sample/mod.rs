@@ -284,7 +284,7 @@ impl Sample {
         self.0.fields.iter().map(|(_, value)| value.size()).sum()
     }
 
-    /// Copies the raw fields into memory of their own.
+    /// Copies the raw fields into memory of their own, and arrays that are slices of memory which others use.
     ///
     /// The parser makes fields slices of the chunks that were read from the network or the file, and a slice
     /// keeps its whole chunk in memory. Call this before a sample is kept for long, as [`shuffle`] does.
@@ -299,8 +299,10 @@ impl Sample {
         }
         let mut all = memory.freeze();
         for (_, value) in &mut self.0.fields {
-            if let Value::Bytes(bytes) = value {
-                *bytes = all.split_to(bytes.len());
+            match value {
+                Value::Bytes(bytes) => *bytes = all.split_to(bytes.len()),
+                Value::Array(array) => array.compact(),
+                _ => {}
             }
         }
     }
