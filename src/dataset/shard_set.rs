@@ -132,6 +132,9 @@ impl ShardSetOptions {
         if self.checksums {
             check_checksums(index.as_ref())?;
         }
+        if self.format.reads_ranges() {
+            check_sizes(index.as_ref())?;
+        }
         Ok(ShardSet {
             names: hash_of_names(&list, &numbers),
             fingerprint: index.as_ref().map(fingerprint),
@@ -179,6 +182,16 @@ fn entries(index: &Index, list: &ShardList, numbers: &ShardNumbers) -> Result<In
         })
     })
     .collect()
+}
+
+/// Checks that the index has the sizes of the shards, by which the parsers find the tables at their ends.
+fn check_sizes(index: Option<&Index>) -> Result<()> {
+    let Some(shard) = index.and_then(|index| index.iter().find(|shard| shard.bytes().is_none())) else {
+        return Ok(());
+    };
+    let what = "the index does not have the size of this shard, whose format needs it to find the table at its \
+                end: build the index again, from a store that says the sizes of its objects";
+    Err(Error::from(ErrorKind::Config(what.into())).in_shard(shard.url()))
 }
 
 fn check_checksums(index: Option<&Index>) -> Result<()> {

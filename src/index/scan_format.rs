@@ -4,7 +4,7 @@ use super::scan::{LostSamples, Wanted};
 use super::scan_table;
 use super::selection::SelectionBuilder;
 use super::{LayoutBuilder, ShardIndex, checksum_of};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::formats::{FormatChoice, ParserStart, SamplePlace, ShardParser};
 use crate::sample::Sample;
 use crate::store::{Compression, Store};
@@ -27,7 +27,7 @@ pub(super) fn scan(
     let mut layout = LayoutBuilder::unpadded();
     let mut selection = wanted.filter.map(|filter| SelectionBuilder::new(filter.name().clone()));
     let mut lost = LostSamples::new(wanted);
-    let (mut bytes, mut end, mut has_places) = (0, 0, true);
+    let (mut bytes, mut end, mut has_places, mut has_fields) = (0, 0, true, true);
     loop {
         let sample = match parser.next() {
             Ok(Parsed::Sample(sample)) => sample,
@@ -59,7 +59,8 @@ pub(super) fn scan(
         lost.before(sample.position().sample, &mut layout);
         let place = parser.place().filter(|place| fits(place, &sample, end));
         has_places &= place.is_some();
-        end = push(&mut layout, &sample, place, end)?;
+        end = push(&mut layout, &sample, place, end);
+        has_fields &= !sample.is_empty();
         let is_selected = wanted.filter.map_or(Ok(true), |filter| filter.selects(&sample))?;
         if let Some(selection) = &mut selection {
             selection.push(is_selected);
@@ -81,14 +82,21 @@ pub(super) fn scan(
     let bytes = object.size.or((!is_compressed).then_some(bytes));
     let layout = layout.finish(has_places && !is_compressed);
     let shard = ShardIndex::new(url, bytes, object.version.as_deref(), layout);
-    Ok(match selection {
+    let shard = match selection {
         Some(selection) => shard.with_selection(selection.finish()),
         None => shard,
-    })
+    };
+    // A layout cannot have a sample without fields, so only the number of samples is kept.
+    Ok(if has_fields { shard } else { shard.counts() })
 }
 
-/// Refuses a sample with values that are not bytes, because a checksum would not cover these values.
+/// Refuses a sample with values that are not bytes, because a checksum would not cover these values. Refuses
+/// a sample without fields, too: its shard has no layout, in which checksums are saved.
 fn check_bytes(sample: &Sample) -> Result<()> {
+    if sample.is_empty() {
+        let what = "a sample without fields has no checksum: index without checksums";
+        return Err(sample.locate(ErrorKind::Unsupported(what.into()).into()));
+    }
     let Some((name, _)) = sample.fields().find(|(_, value)| value.as_bytes().is_none()) else {
         return Ok(());
     };
@@ -114,12 +122,7 @@ fn fits(place: &SamplePlace, sample: &Sample, end: u64) -> bool {
 
 /// Adds a sample to the layout, and returns the offset at which it ends. If `place` is `None`, only the sizes
 /// of the sample's fields in the layout are meaningful.
-fn push(layout: &mut LayoutBuilder, sample: &Sample, place: Option<SamplePlace>, end: u64) -> Result<u64> {
-    if sample.is_empty() {
-        let what = "a sample without fields, which cannot be indexed";
-        let error = Error::from(ErrorKind::Format(what.into()));
-        return Err(sample.locate(error));
-    }
+fn push(layout: &mut LayoutBuilder, sample: &Sample, place: Option<SamplePlace>, end: u64) -> u64 {
     let names = sample.fields().map(|(name, value)| (name, value.size() as u64));
     let Some(SamplePlace { offset, fields, .. }) = place else {
         let mut at = end;
@@ -131,9 +134,9 @@ fn push(layout: &mut LayoutBuilder, sample: &Sample, place: Option<SamplePlace>,
             })
             .collect();
         layout.push(end, members);
-        return Ok(at);
+        return at;
     };
     let end = fields.last().map_or(offset, |field| field.end);
     layout.push(offset, names.zip(&fields).map(|((name, size), field)| (name, field.start, size)));
-    Ok(end)
+    end
 }

@@ -105,6 +105,13 @@ impl Array {
         Array::new(T::DTYPE, shape, data)
     }
 
+    /// Copies the elements into memory of their own, if they are in memory that others use.
+    pub(crate) fn compact(&mut self) {
+        if !self.data.is_unique() {
+            self.data = Bytes::copy_from_slice(&self.data);
+        }
+    }
+
     /// The elements in row-major order.
     ///
     /// # Errors

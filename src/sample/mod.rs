@@ -287,7 +287,8 @@ impl Sample {
         self.0.fields.iter().map(|(_, value)| value.size()).sum()
     }
 
-    /// Copies the raw fields into new memory, which belongs to this sample alone.
+    /// Copies the raw fields into new memory, which belongs to this sample alone. An array is copied, too, if
+    /// its memory is shared with others.
     ///
     /// The fields that a parser returns are slices of the chunks that were read from the network or the file,
     /// and a slice keeps its whole chunk in memory. Call this function before a sample is kept for long, as
@@ -303,8 +304,10 @@ impl Sample {
         }
         let mut all = memory.freeze();
         for (_, value) in &mut self.0.fields {
-            if let Value::Bytes(bytes) = value {
-                *bytes = all.split_to(bytes.len());
+            match value {
+                Value::Bytes(bytes) => *bytes = all.split_to(bytes.len()),
+                Value::Array(array) => array.compact(),
+                _ => {}
             }
         }
     }

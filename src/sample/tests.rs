@@ -64,6 +64,20 @@ fn compact_keeps_the_content() {
 }
 
 #[test]
+fn compact_copies_arrays_that_are_slices_of_shared_memory() {
+    let rows = Bytes::from(vec![7u8; 1 << 20]);
+    let array = |data: Bytes| Array::new(DType::U8, vec![data.len()], data).unwrap();
+    let mut sample =
+        Sample::new("k").with("a", array(rows.slice(..10))).with("b", array(vec![1u8; 9].into()));
+    let own = sample.read::<Array>("b").unwrap().data().as_ptr();
+    sample.compact();
+    assert!(rows.is_unique(), "a sample that is kept for long would keep all rows");
+    let [a, b] = ["a", "b"].map(|name| sample.read::<Array>(name).unwrap());
+    assert_eq!(a, array(vec![7u8; 10].into()));
+    assert_eq!(b.data().as_ptr(), own, "an array with memory of its own is not copied");
+}
+
+#[test]
 fn random_numbers_depend_on_the_seed_and_the_position_only() {
     let at = |epoch, sample| {
         let position = Position { epoch, shard: 3, sample, ..Position::default() };

@@ -10,6 +10,8 @@ use shardstream::codec::DType;
 pub(crate) struct Column {
     /// The name of its field: those of the columns that it is in, with dots between them.
     pub(crate) name: ByteString,
+    /// The lengths of the names of the structs that it is in, which `name` begins with.
+    structs: Vec<usize>,
     /// Its number among the columns that have values.
     pub(crate) leaf: usize,
     /// What its values are, or why they cannot be read.
@@ -37,7 +39,7 @@ pub(crate) enum ValueKind {
 /// The columns of a schema, in its order.
 pub(crate) fn columns(schema: &SchemaDescriptor) -> Vec<Column> {
     let mut found = Vec::new();
-    let mut walk = SchemaWalk { leaf: 0, found: &mut found };
+    let mut walk = SchemaWalk { leaf: 0, structs: Vec::new(), found: &mut found };
     for column in schema.root_schema().get_fields() {
         walk.column(column, column.name().to_owned(), 0);
     }
@@ -63,9 +65,11 @@ impl ChosenColumns {
         names: Option<&[String]>,
         key: Option<&str>,
     ) -> Result<Self, String> {
-        let is_of = |column: &Column, name: &str| {
-            let rest = column.name.strip_prefix(name);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        // A column of a name with a dot is not taken for one in a struct.
+        let is_column = |name: &str| columns.iter().any(|column| column.name == name);
+        let is_of = |column: &Column, name: &str| match is_column(name) {
+            true => column.name == name,
+            false => column.structs.contains(&name.len()) && column.name.starts_with(name),
         };
         let known =
             || columns.iter().map(|column| format!("{:?}", &*column.name)).collect::<Vec<_>>().join(", ");
@@ -112,6 +116,8 @@ impl ChosenColumns {
 struct SchemaWalk<'a> {
     /// The number of the next column with values.
     leaf: usize,
+    /// The lengths of the names of the structs that the column is in.
+    structs: Vec<usize>,
     found: &'a mut Vec<Column>,
 }
 
@@ -134,9 +140,11 @@ impl SchemaWalk<'_> {
                 self.refused(column, name, "a map");
             }
             (Type::GroupType { fields, .. }, _) => {
+                self.structs.push(name.len());
                 for field in fields {
                     self.column(field, format!("{name}.{}", field.name()), level);
                 }
+                self.structs.pop();
             }
         }
     }
@@ -166,13 +174,18 @@ impl SchemaWalk<'_> {
             (ValueKind::Bytes, Some(_)) => Err("a list of texts or bytes"),
             (kind, list) => Ok(Values { kind, list }),
         });
-        self.found.push(Column { name: name.into(), leaf: self.leaf, values });
+        self.push(name, values);
         self.leaf += 1;
     }
 
     fn refused(&mut self, column: &Type, name: String, why: &'static str) {
-        self.found.push(Column { name: name.into(), leaf: self.leaf, values: Err(why) });
+        self.push(name, Err(why));
         self.leaf += leaves(column);
+    }
+
+    fn push(&mut self, name: String, values: Result<Values, &'static str>) {
+        let (leaf, structs) = (self.leaf, self.structs.clone());
+        self.found.push(Column { name: name.into(), structs, leaf, values });
     }
 }
 
@@ -235,4 +248,32 @@ fn integer(converted: ConvertedType, logical: Option<&LogicalType>) -> Option<DT
         (64, false) => DType::U64,
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parquet::schema::parser::parse_message_type;
+    use std::sync::Arc;
+
+    #[test]
+    fn the_name_of_a_struct_stands_for_its_columns_unless_a_column_has_it() {
+        let message = "message m {
+            required group image { required int32 path; required group size { required int32 h; } }
+            required int32 image.kind;
+            required int32 images;
+            required group a { required int32 b; required int32 c; }
+            required int32 a;
+        }";
+        let columns = columns(&SchemaDescriptor::new(Arc::new(parse_message_type(message).unwrap())));
+        let chosen = |name: &str| -> Result<Vec<String>, String> {
+            let chosen = ChosenColumns::new(&columns, Some(&[name.to_owned()]), None)?;
+            Ok(chosen.columns.iter().map(|column| column.name.to_string()).collect())
+        };
+        assert_eq!(chosen("image").unwrap(), ["image.path", "image.size.h"]);
+        assert_eq!(chosen("image.size").unwrap(), ["image.size.h"]);
+        assert_eq!(chosen("image.kind").unwrap(), ["image.kind"]);
+        assert_eq!(chosen("a").unwrap(), ["a"], "and not the columns of the struct");
+        assert!(chosen("imag").is_err() && chosen("image.").is_err() && chosen("image.k").is_err());
+    }
 }

@@ -16,15 +16,22 @@ use std::sync::Arc;
 ///   fetched meanwhile.
 /// - A slice and a restore begin at any row: its row group is read, and the rows before it are skipped.
 /// - Checksums of pages are compared where the file has them. Damage is [an error](shardstream::ErrorKind)
-///   that names the row group and the column, and ends the slice.
+///   that names the row group and the column, and ends the slice. So does any error of a single row: the rows
+///   behind it in its slice are not read.
+/// - Rows that are decoded together are at most [`Limits::sample`](shardstream::tar::Limits::sample) bytes of a
+///   column (16 MiB if it is less), and row groups at most
+///   [`Limits::member`](shardstream::tar::Limits::member). A file beyond these limits is `Unsupported`, and no
+///   damage, so that no policy skips it.
 ///
 /// | in the file | in a sample |
 /// |---|---|
 /// | texts and bytes | [`Value::Bytes`](shardstream::Value), as in a tar shard, for a decoder |
 /// | integers, booleans, dates and times | `Value::Int`, the number that is stored |
+/// | integers of 64 bits without a sign | `Value::Array` of `uint64` without axes |
 /// | numbers of 16, 32 and 64 bits with a fraction | `Value::Array` without axes |
 /// | a list of numbers or booleans | `Value::Array` with one axis, of the type that the file says |
-/// | a list of texts, structs or lists, a map, decimal numbers, timestamps of 96 bits | [`Unsupported`](shardstream::ErrorKind::Unsupported), unless other columns are chosen |
+/// | a list of numbers with a null in it | [`Unsupported`](shardstream::ErrorKind::Unsupported) at its row |
+/// | a list of texts, structs or lists, a map, decimal numbers, timestamps of 96 bits | `Unsupported`, unless other columns are chosen |
 ///
 /// Pages may be compressed by snappy, gzip, zstd (feature `zstd`) and LZ4 (`LZ4_RAW`). Brotli, LZO, LZ4 in
 /// its deprecated framing and encrypted files are `Unsupported`.
@@ -56,7 +63,7 @@ impl Parquet {
     }
 
     /// Reads only these columns. The others are not fetched, unless they are less than 256 KiB between two
-    /// that are. The name of a struct stands for all columns in it. A file without one of them is
+    /// that are. The name of a struct stands for all columns in it, unless a column has this name. A file without one of them is
     /// [an error](shardstream::ErrorKind::Unsupported). Default: all.
     pub fn columns<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> Self {
         let columns = Some(names.into_iter().map(Into::into).collect());
@@ -64,8 +71,9 @@ impl Parquet {
     }
 
     /// Takes the key of a sample from this column: a text or a whole number. A row in which it is null or
-    /// empty is [an error](shardstream::ErrorKind::Format). It is a field too if it is one of the
-    /// [columns](Parquet::columns). Default: the number of the row.
+    /// empty is [an error](shardstream::ErrorKind::Format), and the rows behind it in its slice are not read:
+    /// choose a column without nulls. It is a field too if it is one of the [columns](Parquet::columns).
+    /// Default: the number of the row.
     pub fn key(self, column: impl Into<String>) -> Self {
         let key = Some(column.into());
         Parquet { options: Arc::new(Options { key, ..Options::clone(&self.options) }) }

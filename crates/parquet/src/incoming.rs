@@ -42,6 +42,9 @@ impl IncomingRanges {
             let bytes = match is_whole && self.begun.is_empty() {
                 true => part,
                 false => {
+                    if self.begun.is_empty() {
+                        self.begun.reserve(usize::try_from(left).unwrap_or_default());
+                    }
                     self.begun.extend_from_slice(&part);
                     if !is_whole {
                         continue;
@@ -63,6 +66,15 @@ impl IncomingRanges {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_memory_of_a_range_is_reserved_once() {
+        let mut ranges = IncomingRanges::new(RangeRequests::default());
+        ranges.request(0..1000);
+        assert_eq!(ranges.begun.capacity(), 0, "nothing has arrived");
+        (0..999).for_each(|_| ranges.push(Bytes::from_static(b"x")));
+        assert_eq!(ranges.begun.capacity(), 1000);
+    }
 
     #[test]
     fn ranges_are_complete_however_their_bytes_are_cut() {

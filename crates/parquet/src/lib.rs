@@ -10,6 +10,7 @@ mod options;
 mod pages;
 mod parser;
 mod row_group;
+mod schema;
 mod table;
 mod thrift;
 mod values;

@@ -60,11 +60,16 @@ impl ChunkPages {
     }
 
     /// Checks that the headers of all pages are there, and have as many values and rows as the footer says:
-    /// pages of rows that are skipped are passed over by their headers.
-    pub(crate) fn check(mut self, values: u64, rows: u64) -> Result<()> {
-        let (mut found_values, mut found_rows) = (0, Some(0));
+    /// pages of rows that are skipped are passed over by their headers. A page of lists, whose levels and
+    /// values may be decoded at once, is refused if these are more than `limit` bytes: a run of any length
+    /// takes a few bytes in the file.
+    pub(crate) fn check(mut self, values: u64, rows: u64, limit: u64) -> Result<()> {
+        let (mut found_values, mut found_rows, mut largest) = (0, Some(0), 0);
         let is_flat = self.max_repetition == 0;
         while let Some(RawPage { header, .. }) = self.fill()? {
+            if let Some(page) = header.data.as_ref().or(header.data_v2.as_ref()) {
+                largest = largest.max(u64::from(count(page, 1)?));
+            }
             if let Some(page) = &header.data {
                 found_values += u64::from(count(page, 1)?);
                 // The header does not have the number of rows.
@@ -82,10 +87,18 @@ impl ChunkPages {
         if found_values != values || (is_flat && values != rows) {
             return Err(bad(format!("its pages have {found_values} values, of {values} in {rows} rows")));
         }
-        match found_rows {
-            Some(found) if found != rows => Err(bad(format!("its pages have {found} rows, of {rows}"))),
-            _ => Ok(()),
+        if let Some(found) = found_rows.filter(|found| *found != rows) {
+            return Err(bad(format!("its pages have {found} rows, of {rows}")));
         }
+        // Two levels of 16 bits, and the value.
+        let decoded = largest * (4 + u64::from(self.smallest.max(1)));
+        if !is_flat && decoded > limit {
+            return Err(ParquetError::NYI(format!(
+                "a page with lists of {largest} values, which take {decoded} bytes, where `Limits::sample` \
+                 allows {limit}: write smaller pages, or set another limit"
+            )));
+        }
+        Ok(())
     }
 
     /// Reads the header of the next data page or dictionary, unless it has been read.
@@ -122,7 +135,11 @@ impl ChunkPages {
         }
         let size = usize::try_from(header.uncompressed).map_err(|_| bad("a page of a negative size"))?;
         if size as u64 > self.limit {
-            return Err(bad(format!("a page of {size} bytes, where {} are allowed", self.limit)));
+            return Err(ParquetError::NYI(format!(
+                "a page of {size} bytes, where `Limits::member` allows {}: write smaller pages, or set \
+                 another limit",
+                self.limit
+            )));
         }
         // The levels of version 2 are not compressed.
         let levels = header.data_v2.as_ref().map_or(Ok(0), |page| {

@@ -120,13 +120,13 @@ impl ParquetParser {
     }
 
     /// Takes the next step: a sample, the end, or a new state if none.
-    fn step(&mut self) -> Result<Option<Parsed>, Failure> {
+    fn step(&mut self) -> Result<Option<Parsed>> {
         let parts = match &mut self.state {
             ParserState::Ended => return Ok(Some(Parsed::End)),
             ParserState::Failed(error) => {
                 let error = error.take();
                 self.state = ParserState::Ended;
-                return error.map_or(Ok(None), |error| Err(error.into()));
+                return error.map_or(Ok(None), Err);
             }
             ParserState::Rows(rows) => {
                 let key = self.options.key.as_deref();
@@ -144,40 +144,29 @@ impl ParquetParser {
     }
 }
 
-/// An error of one row, behind which the next row follows, or one of the file, behind which none does.
-enum Failure {
-    Row(Error),
-    File(Error),
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Failure::File(error)
-    }
-}
-
 impl Rows {
     fn step(
         &mut self,
         incoming: &mut IncomingRanges,
         limits: &Limits,
         key: Option<&str>,
-    ) -> Result<Option<Parsed>, Failure> {
+    ) -> Result<Option<Parsed>> {
         if let Some(group) = &mut self.group {
             match group.next_row() {
                 None => self.group = None,
                 Some(values) => {
-                    let (values, row) = (values?, self.next);
+                    let row = RowNumber { row: self.next, group: group.number() };
                     self.next += 1;
-                    return self.sample(row, values, limits, key).map(|sample| Some(Parsed::Sample(sample)));
+                    return self.sample(row, values?, limits, key).map(|sample| Some(Parsed::Sample(sample)));
                 }
             }
         }
         while self.next_group < self.end_group && self.requested.len() <= GROUPS_AHEAD {
-            let place = self.table.group(self.next_group, limits.member)?;
+            let number = self.next_group;
             self.next_group += 1;
-            // A row group without rows may have no bytes.
-            if !place.rows.is_empty() {
+            // Of a row group without rows, pyarrow writes offsets that are 0.
+            if self.table.has_rows(number) {
+                let place = self.table.group(number, limits.member)?;
                 place.ranges.iter().for_each(|range| incoming.request(range.clone()));
                 self.requested.push_back(place);
             }
@@ -185,7 +174,7 @@ impl Rows {
         let Some(place) = self.requested.front() else { return Ok(Some(Parsed::End)) };
         let Some(parts) = incoming.take(place.ranges.len()) else { return Ok(Some(Parsed::NeedInput)) };
         let rows = self.next..self.end;
-        self.group = Some(RowGroup::open(&self.table, place, &parts, rows, limits.member)?);
+        self.group = Some(RowGroup::open(&self.table, place, &parts, rows, limits)?);
         self.requested.pop_front();
         Ok(None)
     }
@@ -193,23 +182,26 @@ impl Rows {
     /// The sample of a row.
     fn sample(
         &self,
-        row: u64,
+        RowNumber { row, group }: RowNumber,
         values: Vec<Option<Value>>,
         limits: &Limits,
         key: Option<&str>,
-    ) -> Result<Sample, Failure> {
+    ) -> Result<Sample> {
         let size = values.iter().flatten().map(|value| value.size() as u64).fold(0, u64::saturating_add);
         if size > limits.sample {
             let kind = ErrorKind::TooLarge { what: SizeLimit::Sample, size, limit: limits.sample };
-            return Err(Failure::Row(kind.into()));
+            let name = format!("row {row} of row group {group}");
+            return Err(Error::from(kind).with_key(name));
         }
         let key = match self.table.key {
             None => format!("{row:09}"),
             Some(column) => key_of(values.get(column).and_then(Option::as_ref)).ok_or_else(|| {
                 let key = key.unwrap_or_default();
-                let what =
-                    format!("the column {key:?} of row {row}, its key, is no text and no whole number");
-                Failure::Row(ErrorKind::Format(what).into())
+                let what = format!(
+                    "row group {group}: the column {key:?} of row {row}, its key, is no text and no whole \
+                     number"
+                );
+                Error::from(ErrorKind::Format(what))
             })?,
         };
         let fields = self.table.columns.iter().take(self.table.fields).zip(values);
@@ -218,10 +210,21 @@ impl Rows {
     }
 }
 
+/// A row, for errors.
+#[derive(Clone, Copy)]
+struct RowNumber {
+    /// Its number in the file.
+    row: u64,
+    /// The number of its row group.
+    group: usize,
+}
+
 /// The key that a value is, if it is one.
 fn key_of(value: Option<&Value>) -> Option<String> {
     match value? {
         Value::Int(number) => Some(number.to_string()),
+        // A number without a sign, of 64 bits.
+        Value::Array(array) => Some(array.to_vec::<u64>().ok()?.first()?.to_string()),
         Value::Bytes(bytes) => String::from_utf8(bytes.to_vec()).ok().filter(|text| !text.is_empty()),
         _ => None,
     }
@@ -246,8 +249,7 @@ impl ShardParser for ParquetParser {
                     return Err(ErrorKind::Format(what.into()).into());
                 }
                 Ok(Some(parsed)) => return Ok(parsed),
-                Err(Failure::Row(error)) => return Err(error),
-                Err(Failure::File(error)) => {
+                Err(error) => {
                     self.state = ParserState::Ended;
                     return Err(error);
                 }

@@ -2,12 +2,17 @@
 
 use crate::pages::ChunkPages;
 use crate::table::{GroupPlace, Table, TableColumn};
-use crate::values::{ColumnValues, shown};
+use crate::values::{ColumnValues, RowValue, ValuesError};
 use bytes::Bytes;
+use shardstream::tar::Limits;
 use shardstream::{Error, ErrorKind, Result, Value};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::vec;
+
+/// The least number of bytes that the rows of a batch, or a page of lists, may be decoded to in a column,
+/// however small samples must be.
+const MIN_DECODED: u64 = 16 << 20;
 
 /// Decodes the rows of a row group, a batch at a time.
 ///
@@ -15,6 +20,9 @@ use std::vec;
 /// read or not read, and a restore does not change which.
 pub(crate) struct RowGroup {
     columns: Vec<GroupColumn>,
+    number: usize,
+    /// The numbers of its rows in the file.
+    rows_of_file: Range<u64>,
     /// Number of rows before the next batch, and of those to read, counted in the row group.
     at: u64,
     end: u64,
@@ -22,7 +30,7 @@ pub(crate) struct RowGroup {
     /// Rows of the first batch that are not read.
     dropped: usize,
     /// The values of the rows that have been decoded, by columns.
-    rows: Vec<vec::IntoIter<Option<Value>>>,
+    rows: Vec<vec::IntoIter<RowValue>>,
     left: usize,
 }
 
@@ -36,27 +44,30 @@ struct GroupColumn {
 
 impl RowGroup {
     /// Begins with the rows of these numbers in the file. `parts` are the ranges of the row group, with their
-    /// offsets. No page may have more than `limit` bytes.
+    /// offsets. No page may have more than [`Limits::member`] bytes, and the rows of a batch no more than
+    /// [`Limits::sample`] in a column.
     pub(crate) fn open(
         table: &Table,
         place: &GroupPlace,
         parts: &[(u64, Bytes)],
         rows: Range<u64>,
-        limit: u64,
+        limits: &Limits,
     ) -> Result<Self> {
         let (start, end) = (rows.start - place.rows.start, rows.end.min(place.rows.end) - place.rows.start);
+        let decoded = limits.sample.max(MIN_DECODED);
         let mut columns = Vec::new();
         for (TableColumn { column, values, descriptor }, chunk) in table.columns.iter().zip(&place.chunks) {
             let bytes = part(parts, &chunk.range).unwrap_or_default();
-            let pages = |bytes| ChunkPages::new(bytes, chunk.codec, descriptor, limit);
-            let checked = pages(bytes.clone()).check(chunk.values, place.rows.end - place.rows.start);
+            let pages = |bytes| ChunkPages::new(bytes, chunk.codec, descriptor, limits.member);
+            let rows = place.rows.end - place.rows.start;
+            let checked = pages(bytes.clone()).check(chunk.values, rows, decoded);
             let column = GroupColumn {
-                values: ColumnValues::new(descriptor.clone(), *values, Box::new(pages(bytes))),
+                values: ColumnValues::new(descriptor.clone(), *values, Box::new(pages(bytes)), decoded),
                 name: column.name.to_string(),
                 group: place.number,
                 offset: chunk.range.start,
             };
-            checked.map_err(|error| column.damaged(&shown(error)))?;
+            checked.map_err(|error| column.error(error.into()))?;
             columns.push(column);
         }
         let at = start - start % place.batch;
@@ -64,7 +75,13 @@ impl RowGroup {
             column.call(|values| values.skip(usize::try_from(at).unwrap_or(usize::MAX)))?;
         }
         let dropped = (start - at) as usize;
-        Ok(RowGroup { columns, at, end, batch: place.batch, dropped, rows: Vec::new(), left: 0 })
+        let (number, batch, rows_of_file) = (place.number, place.batch, place.rows.clone());
+        let (rows, left) = (Vec::new(), 0);
+        Ok(RowGroup { columns, number, rows_of_file, at, end, batch, dropped, rows, left })
+    }
+
+    pub(crate) fn number(&self) -> usize {
+        self.number
     }
 
     /// The values of the next row, by columns. Nothing follows an error.
@@ -79,8 +96,19 @@ impl RowGroup {
                 return Some(Err(error));
             }
         }
+        let row = self.rows_of_file.start + self.at - self.left as u64;
         self.left -= 1;
-        Some(Ok(self.rows.iter_mut().map(|values| values.next().flatten()).collect()))
+        let columns = self.rows.iter_mut().zip(&self.columns);
+        let values = columns.map(|(values, column)| match values.next() {
+            Some(Ok(value)) => Ok(value),
+            Some(Err(why)) => Err(column.refused_row(row, why)),
+            None => Ok(None),
+        });
+        let values = values.collect::<Result<Vec<_>>>();
+        if values.is_err() {
+            (self.end, self.left) = (self.at, 0);
+        }
+        Some(values)
     }
 
     fn decode(&mut self, rows: usize) -> Result<()> {
@@ -95,6 +123,9 @@ impl RowGroup {
             self.rows.push(values.into_iter());
         }
         self.at += rows as u64;
+        if self.rows_of_file.start + self.at == self.rows_of_file.end {
+            self.columns.iter_mut().try_for_each(|column| column.call(ColumnValues::check_end))?;
+        }
         self.left = rows.saturating_sub(dropped);
         Ok(())
     }
@@ -102,10 +133,29 @@ impl RowGroup {
 
 impl GroupColumn {
     /// Calls a decoder, which may panic on damaged data.
-    fn call<T>(&mut self, call: impl FnOnce(&mut ColumnValues) -> Result<T, String>) -> Result<T> {
+    fn call<T>(&mut self, call: impl FnOnce(&mut ColumnValues) -> Result<T, ValuesError>) -> Result<T> {
         let done = catch_unwind(AssertUnwindSafe(|| call(&mut self.values)));
-        let done = done.unwrap_or_else(|_| Err("its pages are damaged".into()));
-        done.map_err(|what| self.damaged(&what))
+        let done = done.unwrap_or_else(|_| Err(ValuesError::Damaged("its pages are damaged".into())));
+        done.map_err(|error| self.error(error))
+    }
+
+    fn error(&self, error: ValuesError) -> Error {
+        match error {
+            ValuesError::Damaged(what) => self.damaged(&what),
+            ValuesError::Refused(what) => {
+                let GroupColumn { group, name, .. } = self;
+                let what = format!("the Parquet file: row group {group}, column {name:?}: {what}");
+                Error::from(ErrorKind::Unsupported(what)).at_offset(self.offset)
+            }
+        }
+    }
+
+    /// The error of a row that is valid, and that no field can hold. It is no damage: rows that could be read
+    /// if the file were written in another way must not be skipped.
+    fn refused_row(&self, row: u64, why: &str) -> Error {
+        let GroupColumn { group, name, .. } = self;
+        let what = format!("the Parquet file: row {row} of row group {group}, column {name:?}: {why}");
+        Error::from(ErrorKind::Unsupported(what)).at_offset(self.offset)
     }
 
     fn damaged(&self, what: &str) -> Error {

@@ -3,6 +3,7 @@
 use crate::columns::{ChosenColumns, Column, Values, columns};
 use crate::decompress;
 use crate::options::Options;
+use crate::schema;
 use crate::thrift::is_metadata;
 use parquet::basic::Compression;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader};
@@ -98,6 +99,7 @@ impl Table {
         if !is_metadata(metadata) {
             return Err(damaged("it is damaged".into()));
         }
+        schema::check(metadata).map_err(damaged)?;
         let decoded = catch_unwind(AssertUnwindSafe(|| ParquetMetaDataReader::decode_metadata(metadata)));
         let metadata = match decoded {
             Ok(Ok(metadata)) => metadata,
@@ -147,7 +149,12 @@ impl Table {
         self.starts.partition_point(|start| *start < end).min(groups)
     }
 
-    /// Where a row group is. At most `limit` bytes of it are read.
+    /// Whether a row group has rows.
+    pub(crate) fn has_rows(&self, number: usize) -> bool {
+        matches!(self.starts.get(number..number + 2), Some([start, end]) if start < end)
+    }
+
+    /// Where a row group with rows is. At most `limit` bytes of it are read.
     pub(crate) fn group(&self, number: usize, limit: u64) -> Result<GroupPlace> {
         let damaged = |what: String| Error::from(ErrorKind::Format(format!("row group {number}: {what}")));
         let (Some(group), Some([start, end])) =
@@ -173,7 +180,10 @@ impl Table {
             }
             let range = self.range(chunk);
             let range = range.ok_or_else(|| damaged(format!("column {name:?} is not before the footer")))?;
-            size = size.saturating_add(u64::try_from(chunk.uncompressed_size()).unwrap_or_default());
+            // The values of a dictionary are in more rows than in the file. Some writers say their sum.
+            let decoded = chunk.unencoded_byte_array_data_bytes().unwrap_or_default();
+            let decoded = decoded.max(chunk.uncompressed_size());
+            size = size.saturating_add(u64::try_from(decoded).unwrap_or_default());
             let values = u64::try_from(chunk.num_values());
             let values =
                 values.map_err(|_| damaged(format!("column {name:?} has a negative number of values")))?;
@@ -183,10 +193,11 @@ impl Table {
         let bytes = ranges.iter().map(|range| range.end - range.start).fold(0, u64::saturating_add);
         if bytes > limit {
             let what = format!(
-                "its columns have {bytes} bytes, where `Limits::member` allows {limit}: choose fewer \
-                 columns, write smaller row groups, or set another limit"
+                "the Parquet file: the columns of row group {number} have {bytes} bytes, where \
+                 `Limits::member` allows {limit}: choose fewer columns, write smaller row groups, or set \
+                 another limit"
             );
-            return Err(damaged(what));
+            return Err(ErrorKind::Unsupported(what).into());
         }
         let rows = *start..*end;
         let each = size / (end - start).max(1);

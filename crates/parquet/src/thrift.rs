@@ -33,7 +33,7 @@ impl PageHeader {
     /// Reads the header at the beginning of these bytes, and returns its length too. `None` if it is damaged
     /// or cut.
     pub(crate) fn read(bytes: &[u8]) -> Option<(Self, usize)> {
-        let mut input = CompactReader { bytes, at: 0 };
+        let mut input = CompactReader::new(bytes);
         let mut header = PageHeader::default();
         let mut field = 0;
         while let Some(kind) = input.field(&mut field)? {
@@ -58,7 +58,7 @@ impl PageHeader {
 /// The decoder takes fields for what they should be, and passes over those that it does not know. With other
 /// types it loses its place, and then it may pass over a list of booleans of any length, for seconds.
 pub(crate) fn is_metadata(bytes: &[u8]) -> bool {
-    CompactReader { bytes, at: 0 }.known(&FILE).is_some()
+    CompactReader::new(bytes).known(&FILE).is_some()
 }
 
 /// A struct of which the types of the fields are known, from field 1 on.
@@ -90,41 +90,45 @@ const STATISTICS: KnownStruct =
     KnownStruct { kinds: &[BINARY, BINARY, 6, 6, BINARY, BINARY, BOOLEAN, BOOLEAN], nested: &[] };
 
 /// The type of a field: 32 bits. Headers have no other integers.
-const INTEGERS: u8 = 5;
-const BINARY: u8 = 8;
-const LIST: u8 = 9;
+pub(crate) const INTEGERS: u8 = 5;
+pub(crate) const BINARY: u8 = 8;
+pub(crate) const LIST: u8 = 9;
 const STRUCT: u8 = 12;
 
-struct CompactReader<'a> {
+pub(crate) struct CompactReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl CompactReader<'_> {
-    fn byte(&mut self) -> Option<u8> {
+impl<'a> CompactReader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        CompactReader { bytes, at: 0 }
+    }
+
+    pub(crate) fn byte(&mut self) -> Option<u8> {
         let byte = *self.bytes.get(self.at)?;
         self.at += 1;
         Some(byte)
     }
 
-    fn advance(&mut self, bytes: u64) -> Option<()> {
+    pub(crate) fn advance(&mut self, bytes: u64) -> Option<()> {
         let end = self.at.checked_add(usize::try_from(bytes).ok()?)?;
         (end <= self.bytes.len()).then(|| self.at = end)
     }
 
-    fn varint(&mut self) -> Option<u64> {
+    pub(crate) fn varint(&mut self) -> Option<u64> {
         let (number, length) = varint(self.bytes.get(self.at..)?)?;
         self.at += length;
         Some(number)
     }
 
     /// A number with a sign.
-    fn integer(&mut self) -> Option<i64> {
+    pub(crate) fn integer(&mut self) -> Option<i64> {
         self.varint().map(zigzag)
     }
 
     /// The number, which is set, and the type of the next field; none inside at the end of the struct.
-    fn field(&mut self, number: &mut i64) -> Option<Option<u8>> {
+    pub(crate) fn field(&mut self, number: &mut i64) -> Option<Option<u8>> {
         let head = self.byte()?;
         if head == 0 {
             return Some(None);
@@ -181,7 +185,7 @@ impl CompactReader<'_> {
     }
 
     /// The number of elements of a list, by its first byte.
-    fn count(&mut self, head: u8) -> Option<u64> {
+    pub(crate) fn count(&mut self, head: u8) -> Option<u64> {
         match head >> 4 {
             15 => self.varint(),
             count => Some(u64::from(count)),
@@ -189,7 +193,7 @@ impl CompactReader<'_> {
     }
 
     /// Skips the value of a field of this type.
-    fn skip(&mut self, kind: u8, depth: u8) -> Option<()> {
+    pub(crate) fn skip(&mut self, kind: u8, depth: u8) -> Option<()> {
         match kind {
             1 | 2 => Some(()),
             3 => self.advance(1),
@@ -284,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_list_that_is_longer_than_its_bytes_is_damage() {
-        let skipped = |bytes| CompactReader { bytes, at: 0 }.skip(STRUCT, 0);
+        let skipped = |bytes| CompactReader::new(bytes).skip(STRUCT, 0);
         assert!(skipped(&[0x19, 0x33, 1, 2, 1, 0]).is_some());
         for bad in [&[0x19, 0xf3, 0xff, 0xff, 0xff, 0xff, 0x07, 1, 2, 1, 0][..], &[0x19, 0x32, 1, 2, 1, 0]] {
             assert_eq!(skipped(bad), None, "{bad:?}");

@@ -1,15 +1,28 @@
 //! The values of one column of a row group, as values of fields.
+//!
+//! A few bytes of a file can be many values: a text of a dictionary is in any number of rows, and a delta may
+//! repeat a text that is in front of it. So values are decoded a row at a time, and their bytes are counted
+//! before they are copied.
 
 use crate::columns::{ValueKind, Values};
 use bytes::{Bytes, BytesMut};
 use parquet::column::page::PageReader;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
-use parquet::data_type::DataType;
+use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
 use parquet::schema::types::ColumnDescPtr;
 use shardstream::codec::DType;
 use shardstream::{Array, Value};
+use std::collections::HashSet;
 use std::ops::Range;
+
+/// Values with more bytes may be shared by rows, and are counted once.
+const LARGE: usize = 4 << 10;
+/// The most bytes of texts that are copied together. Beyond it, large ones are slices of their pages.
+const COPIED: u64 = 16 << 20;
+/// Why a row has no value of a field.
+const NULL_IN_LIST: &str = "a list with a null in it, which an array cannot hold: choose other columns by \
+                            `Parquet::columns`, or write another value";
 
 /// Reads a column of a row group from its first row on.
 pub(crate) struct ColumnValues {
@@ -17,10 +30,39 @@ pub(crate) struct ColumnValues {
     values: Values,
     /// The definition level of a value that is there.
     max_definition: i16,
+    /// The most bytes that the rows of a batch may be decoded to.
+    limit: u64,
 }
 
-/// A value of each row; none where it is a null.
-pub(crate) type RowValues = Vec<Option<Value>>;
+/// The value of a row, none where it is a null, or why no field can hold it.
+pub(crate) type RowValue = Result<Option<Value>, &'static str>;
+
+/// The values of rows.
+type RowValues = Result<Vec<RowValue>, ValuesError>;
+
+/// Why the rows of a column cannot be read.
+pub(crate) enum ValuesError {
+    /// They are damaged.
+    Damaged(String),
+    /// They may be valid, and are not supported, or larger than a limit.
+    Refused(String),
+}
+
+impl From<&str> for ValuesError {
+    fn from(what: &str) -> Self {
+        ValuesError::Damaged(what.into())
+    }
+}
+
+impl From<ParquetError> for ValuesError {
+    fn from(error: ParquetError) -> Self {
+        match error {
+            ParquetError::NYI(what) => ValuesError::Refused(what),
+            ParquetError::General(what) => ValuesError::Damaged(what),
+            other => ValuesError::Damaged(other.to_string()),
+        }
+    }
+}
 
 /// Definition and repetition levels, in the order of the rows.
 #[derive(Default)]
@@ -29,12 +71,14 @@ struct Levels {
     repetition: Vec<i16>,
 }
 
-/// The text of an error.
-pub(crate) fn shown(error: ParquetError) -> String {
-    match error {
-        ParquetError::General(what) => what,
-        other => other.to_string(),
-    }
+/// How a column is read.
+#[derive(Clone, Copy)]
+struct ColumnKind {
+    values: Values,
+    /// The definition level of a value that is there.
+    max: i16,
+    /// The most bytes that the rows of a batch may be decoded to.
+    limit: u64,
 }
 
 /// Calls the reader of any type.
@@ -54,20 +98,29 @@ macro_rules! with_reader {
 }
 
 impl ColumnValues {
-    pub(crate) fn new(column: ColumnDescPtr, values: Values, pages: Box<dyn PageReader>) -> Self {
+    /// `limit` is the number of bytes that the rows of a [`read`](Self::read) may be decoded to.
+    pub(crate) fn new(column: ColumnDescPtr, values: Values, pages: Box<dyn PageReader>, limit: u64) -> Self {
         let max_definition = column.max_def_level();
-        ColumnValues { reader: get_column_reader(column, pages), values, max_definition }
+        ColumnValues { reader: get_column_reader(column, pages), values, max_definition, limit }
     }
 
     /// Skips rows. Pages of skipped rows are not decompressed where their headers say the number of rows.
-    pub(crate) fn skip(&mut self, rows: usize) -> Result<(), String> {
-        let skipped = with_reader!(&mut self.reader, reader => reader.skip_records(rows)).map_err(shown)?;
+    pub(crate) fn skip(&mut self, rows: usize) -> Result<(), ValuesError> {
+        let skipped = with_reader!(&mut self.reader, reader => reader.skip_records(rows))?;
         if skipped == rows { Ok(()) } else { Err("it ends before its rows do".into()) }
     }
 
+    /// Checks that no row follows.
+    pub(crate) fn check_end(&mut self) -> Result<(), ValuesError> {
+        match with_reader!(&mut self.reader, reader => reader.skip_records(1))? {
+            0 => Ok(()),
+            _ => Err("it has more rows than its row group".into()),
+        }
+    }
+
     /// The values of the next rows.
-    pub(crate) fn read(&mut self, rows: usize) -> Result<RowValues, String> {
-        let column = (self.values, self.max_definition);
+    pub(crate) fn read(&mut self, rows: usize) -> RowValues {
+        let column = ColumnKind { values: self.values, max: self.max_definition, limit: self.limit };
         match &mut self.reader {
             ColumnReader::BoolColumnReader(reader) => ints(reader, rows, column, |value| i64::from(*value)),
             ColumnReader::Int32ColumnReader(reader) => {
@@ -84,68 +137,87 @@ impl ColumnValues {
             ColumnReader::DoubleColumnReader(reader) => {
                 floats(reader, rows, column, |value, bytes| bytes.extend(value.to_le_bytes()))
             }
-            ColumnReader::ByteArrayColumnReader(reader) => bytes(reader, rows, column, |value| value.data()),
+            ColumnReader::ByteArrayColumnReader(reader) => bytes(reader, rows, column, |value| value),
             ColumnReader::FixedLenByteArrayColumnReader(reader) => match self.values.kind {
                 ValueKind::Float(_) => {
                     floats(reader, rows, column, |value, bytes| bytes.extend_from_slice(value.data()))
                 }
-                _ => bytes(reader, rows, column, |value| value.data()),
+                _ => bytes(reader, rows, column, |value| value),
             },
             ColumnReader::Int96ColumnReader(_) => Err("timestamps of 96 bits are not read".into()),
         }
     }
 }
 
-/// Reads the values of the next rows, without nulls, and their levels.
-fn read<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<(Vec<T::T>, Levels), String> {
+/// Reads the values of the next rows, without nulls, and their levels. `size` is the number of bytes of a value
+/// that are not shared with others.
+fn read<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
+    column: ColumnKind,
+    mut size: impl FnMut(&T::T) -> usize,
+) -> Result<(Vec<T::T>, Levels), ValuesError> {
     let (mut values, mut levels) = (Vec::new(), Levels::default());
-    let (definition, repetition) = (&mut levels.definition, &mut levels.repetition);
-    let read = reader.read_records(rows, Some(definition), Some(repetition), &mut values);
-    let (found, ..) = read.map_err(shown)?;
-    if found == rows { Ok((values, levels)) } else { Err("it ends before its rows do".into()) }
+    // Rows without texts and lists have a few bytes each.
+    let is_small = column.values.kind != ValueKind::Bytes && column.values.list.is_none();
+    let step = if is_small { rows } else { 1 };
+    let (mut found, mut bytes) = (0, 0_u64);
+    while found < rows {
+        let (first, levels_before) = (values.len(), levels.definition.len());
+        let (definition, repetition) = (&mut levels.definition, &mut levels.repetition);
+        let count = step.min(rows - found);
+        let (read, ..) = reader.read_records(count, Some(definition), Some(repetition), &mut values)?;
+        if read == 0 {
+            return Err("it ends before its rows do".into());
+        }
+        found += read;
+        let of_levels = 4 * (levels.definition.len() - levels_before) as u64;
+        let of_values = values.iter().skip(first).map(|value| size(value) as u64).sum::<u64>();
+        bytes = bytes.saturating_add(of_levels).saturating_add(of_values);
+        if bytes > column.limit {
+            let limit = column.limit;
+            return Err(ValuesError::Refused(format!(
+                "{found} rows that are decoded together have {bytes} bytes, where `Limits::sample` allows \
+                 {limit}: write smaller rows or row groups, or set another limit"
+            )));
+        }
+    }
+    Ok((values, levels))
 }
 
 fn ints<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
-    (column, max): (Values, i16),
+    column: ColumnKind,
     int: impl Fn(&T::T) -> i64,
-) -> Result<RowValues, String> {
-    let (values, levels) = read(reader, rows)?;
-    let ValueKind::Int(dtype) = column.kind else { return Err("it has integers".into()) };
-    let Some(element) = column.list else {
-        let values = values.iter().map(|value| match (int(value), dtype) {
-            (value, DType::U64) if value < 0 => {
-                Err(format!("the number {} is too large for a field", value as u64))
-            }
-            (value, _) => Ok(Value::Int(value)),
-        });
-        return flat(values, levels, max);
+) -> RowValues {
+    let ValueKind::Int(dtype) = column.values.kind else { return Err("it has integers".into()) };
+    let (values, levels) = read(reader, rows, column, |_| size_of::<T::T>())?;
+    let append = |value: &T::T, bytes: &mut Vec<u8>| {
+        bytes.extend_from_slice(int(value).to_le_bytes().get(..dtype.size()).unwrap_or_default());
     };
-    let (size, mut bytes) = (dtype.size(), Vec::new());
-    for value in &values {
-        bytes.extend_from_slice(int(value).to_le_bytes().get(..size).unwrap_or_default());
+    match (column.values.list, dtype) {
+        (Some(element), _) => arrays(&values, dtype, lists(&levels, column.max, element)?, append),
+        // Not all of them are an `i64`, and the type of a field does not depend on its value.
+        (None, DType::U64) => scalars(&values, dtype, &levels, column.max, append),
+        (None, _) => flat(values.iter().map(|value| Ok(Value::Int(int(value)))), &levels, column.max),
     }
-    arrays(bytes.into(), dtype, &lists(&levels, max, element)?)
 }
 
 fn floats<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
-    (column, max): (Values, i16),
+    column: ColumnKind,
     append: impl Fn(&T::T, &mut Vec<u8>),
-) -> Result<RowValues, String> {
-    let (values, levels) = read(reader, rows)?;
-    let ValueKind::Float(dtype) = column.kind else { return Err("it has numbers with fractions".into()) };
-    let mut bytes = Vec::new();
-    values.iter().for_each(|value| append(value, &mut bytes));
-    let bytes = Bytes::from(bytes);
-    if let Some(element) = column.list {
-        return arrays(bytes, dtype, &lists(&levels, max, element)?);
+) -> RowValues {
+    let ValueKind::Float(dtype) = column.values.kind else {
+        return Err("it has numbers with fractions".into());
+    };
+    let (values, levels) = read(reader, rows, column, |_| size_of::<T::T>())?;
+    match column.values.list {
+        Some(element) => arrays(&values, dtype, lists(&levels, column.max, element)?, append),
+        None => scalars(&values, dtype, &levels, column.max, append),
     }
-    let starts = (0..bytes.len()).step_by(dtype.size());
-    let number = |start: usize| array(dtype, Vec::new(), bytes.slice(start..start + dtype.size()));
-    flat(starts.map(number), levels, max)
 }
 
 /// Texts and bytes. They share one allocation, of this column in these rows alone: a page may have many more
@@ -153,87 +225,152 @@ fn floats<T: DataType>(
 fn bytes<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
-    (_, max): (Values, i16),
-    data: impl Fn(&T::T) -> &[u8],
-) -> Result<RowValues, String> {
-    let (values, levels) = read(reader, rows)?;
-    let mut all = BytesMut::with_capacity(values.iter().map(|value| data(value).len()).sum());
-    values.iter().for_each(|value| all.extend_from_slice(data(value)));
+    column: ColumnKind,
+    value: impl Fn(&T::T) -> &ByteArray,
+) -> RowValues {
+    let mut large = HashSet::new();
+    let (values, levels) = read(reader, rows, column, |found| {
+        let data = value(found).data();
+        let is_repeated = data.len() > LARGE && !large.insert(data.as_ptr());
+        if is_repeated { 0 } else { data.len() }
+    })?;
+    let size = values.iter().map(|found| value(found).len() as u64).fold(0, u64::saturating_add);
+    if size > COPIED {
+        let values = values.iter().map(|found| Ok(Value::Bytes(shared(value(found)))));
+        return flat(values, &levels, column.max);
+    }
+    let mut all = BytesMut::with_capacity(size as usize);
+    values.iter().for_each(|found| all.extend_from_slice(value(found).data()));
     let mut all = all.freeze();
-    flat(values.iter().map(|value| Ok(Value::Bytes(all.split_to(data(value).len())))), levels, max)
+    let values = values.iter().map(|found| Ok(Value::Bytes(all.split_to(value(found).len()))));
+    flat(values, &levels, column.max)
+}
+
+/// The bytes of a value, not copied if they are many.
+fn shared(value: &ByteArray) -> Bytes {
+    struct Owner(ByteArray);
+
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            self.0.data()
+        }
+    }
+
+    if value.len() > LARGE {
+        Bytes::from_owner(Owner(value.clone()))
+    } else {
+        Bytes::copy_from_slice(value.data())
+    }
 }
 
 /// Puts values into their rows. `max` is the definition level of a row that has one.
 fn flat(
-    mut values: impl Iterator<Item = Result<Value, String>>,
-    levels: Levels,
+    mut values: impl Iterator<Item = Result<Value, ValuesError>>,
+    levels: &Levels,
     max: i16,
-) -> Result<RowValues, String> {
+) -> RowValues {
     if max == 0 {
-        return values.map(|value| value.map(Some)).collect();
+        return values.map(|value| value.map(|value| Ok(Some(value)))).collect();
     }
-    let missing = || "it has fewer values than rows that have one".to_owned();
     let value = |level: &i16| match *level == max {
-        true => values.next().ok_or_else(missing)?.map(Some),
-        false => Ok(None),
+        true => {
+            let value = values.next().ok_or("it has fewer values than rows that have one")?;
+            value.map(|value| Ok(Some(value)))
+        }
+        false => Ok(Ok(None)),
     };
     levels.definition.iter().map(value).collect()
 }
 
+/// Arrays without axes, which share one allocation.
+fn scalars<V>(
+    values: &[V],
+    dtype: DType,
+    levels: &Levels,
+    max: i16,
+    append: impl Fn(&V, &mut Vec<u8>),
+) -> RowValues {
+    let mut bytes = Vec::with_capacity(values.len() * dtype.size());
+    values.iter().for_each(|value| append(value, &mut bytes));
+    let bytes = Bytes::from(bytes);
+    let starts = (0..bytes.len()).step_by(dtype.size());
+    let number = |start: usize| array(dtype, Vec::new(), bytes.slice(start..start + dtype.size()));
+    flat(starts.map(number), levels, max)
+}
+
+/// The numbers of the values of a row, none where it is a null, or why no field can hold it.
+type ListValues = Result<Option<Range<usize>>, &'static str>;
+
 /// The values of each row that is a list, by their numbers. `element` is the definition level of an element.
-fn lists(levels: &Levels, max: i16, element: i16) -> Result<Vec<Option<Range<usize>>>, String> {
-    let mut rows: Vec<Option<Range<usize>>> = Vec::new();
+fn lists(levels: &Levels, max: i16, element: i16) -> Result<Vec<ListValues>, ValuesError> {
+    let mut rows: Vec<ListValues> = Vec::new();
     let mut at = 0;
     for (definition, repetition) in levels.definition.iter().zip(&levels.repetition) {
         let is_element = *definition >= element;
-        if is_element && *definition < max {
-            return Err("a list with a null in it, which an array cannot hold".into());
+        let is_null = is_element && *definition < max;
+        if *repetition > 0 {
+            match rows.last_mut() {
+                Some(Err(_)) => {}
+                Some(row) if is_null => *row = Err(NULL_IN_LIST),
+                Some(Ok(Some(list))) if is_element => list.end += 1,
+                _ => return Err("a list that has no beginning".into()),
+            }
+        } else if is_null {
+            rows.push(Err(NULL_IN_LIST));
+        } else if is_element {
+            rows.push(Ok(Some(at..at + 1)));
+        } else {
+            rows.push(Ok((*definition + 1 == element).then_some(at..at)));
         }
-        match rows.last_mut() {
-            Some(Some(list)) if *repetition > 0 && is_element => list.end += 1,
-            _ if *repetition > 0 => return Err("a list that has no beginning".into()),
-            _ if is_element => rows.push(Some(at..at + 1)),
-            _ if *definition + 1 == element => rows.push(Some(at..at)),
-            _ => rows.push(None),
-        }
-        at += usize::from(is_element);
+        at += usize::from(is_element && !is_null);
     }
     Ok(rows)
 }
 
-fn arrays(bytes: Bytes, dtype: DType, rows: &[Option<Range<usize>>]) -> Result<RowValues, String> {
-    let list = |row: &Option<Range<usize>>| {
-        let Some(row) = row else { return Ok(None) };
-        let size = dtype.size();
-        let (start, end) = (row.start * size, row.end * size);
-        if end > bytes.len() {
-            return Err("it has fewer values than its lists".into());
-        }
-        array(dtype, vec![row.len()], bytes.slice(start..end)).map(Some)
+/// An array of each row that is a list. Each has an allocation of its own, since a row may be kept for long.
+fn arrays<V>(
+    values: &[V],
+    dtype: DType,
+    rows: Vec<ListValues>,
+    append: impl Fn(&V, &mut Vec<u8>),
+) -> RowValues {
+    let list = |row: ListValues| {
+        let row = match row {
+            Ok(Some(row)) => row,
+            Ok(None) => return Ok(Ok(None)),
+            Err(why) => return Ok(Err(why)),
+        };
+        let values = values.get(row).ok_or("it has fewer values than its lists")?;
+        let mut bytes = Vec::with_capacity(values.len() * dtype.size());
+        values.iter().for_each(|value| append(value, &mut bytes));
+        array(dtype, vec![values.len()], bytes.into()).map(|array| Ok(Some(array)))
     };
-    rows.iter().map(list).collect()
+    rows.into_iter().map(list).collect()
 }
 
-fn array(dtype: DType, shape: Vec<usize>, bytes: Bytes) -> Result<Value, String> {
-    Array::new(dtype, shape, bytes).map(Value::Array).map_err(|error| error.to_string())
+fn array(dtype: DType, shape: Vec<usize>, bytes: Bytes) -> Result<Value, ValuesError> {
+    let array = Array::new(dtype, shape, bytes).map(Value::Array);
+    array.map_err(|error| ValuesError::Damaged(error.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn lists_may_be_empty_and_null() {
-        let levels = Levels { definition: vec![3, 3, 1, 0, 3], repetition: vec![0, 1, 0, 0, 0] };
-        let rows = lists(&levels, 3, 2).unwrap();
-        assert_eq!(rows, [Some(0..2), Some(2..2), None, Some(2..3)]);
+    fn levels(definition: &[i16], repetition: &[i16]) -> Levels {
+        Levels { definition: definition.into(), repetition: repetition.into() }
     }
 
     #[test]
-    fn a_null_in_a_list_is_an_error() {
-        let levels = Levels { definition: vec![3, 2], repetition: vec![0, 1] };
-        assert!(lists(&levels, 3, 2).is_err());
-        let levels = Levels { definition: vec![3, 3], repetition: vec![1, 1] };
-        assert!(lists(&levels, 3, 2).is_err(), "the first row has no beginning");
+    fn lists_may_be_empty_and_null() {
+        let rows = lists(&levels(&[3, 3, 1, 0, 3], &[0, 1, 0, 0, 0]), 3, 2).ok().unwrap();
+        assert_eq!(rows, [Ok(Some(0..2)), Ok(Some(2..2)), Ok(None), Ok(Some(2..3))]);
+    }
+
+    #[test]
+    fn a_null_in_a_list_fails_its_row_alone() {
+        let rows = lists(&levels(&[3, 3, 2, 3, 2, 3, 3], &[0, 0, 1, 1, 0, 1, 0]), 3, 2).ok().unwrap();
+        assert_eq!(rows, [Ok(Some(0..1)), Err(NULL_IN_LIST), Err(NULL_IN_LIST), Ok(Some(4..5))]);
+        assert!(lists(&levels(&[3, 3], &[1, 1]), 3, 2).is_err(), "the first row has no beginning");
     }
 }

@@ -1,11 +1,13 @@
 //! Files that pyarrow wrote are read as it reads them, in any order that a dataset reads tar shards in.
 
 mod damage;
+mod hostile;
 mod memory_source;
 mod order;
 mod peer;
 mod ranges;
 mod reading;
+mod refused;
 
 use shardstream::{Sample, Value};
 use std::path::PathBuf;

@@ -75,3 +75,9 @@ nested = pa.table({"text": ["a", "b"], "words": [["a"], ["b", "c"]], "map": pa.a
 write("nested.parquet", nested, compression="none")
 write("brotli.parquet", pa.table({"text": ["a", "b"]}), compression="brotli")
 write("empty.parquet", texts(0, 0))
+gap = texts(0, 5)
+with pq.ParquetWriter(os.path.join(HERE, "gap.parquet"), gap.schema, compression="none") as writer:
+    for part in (gap, gap.slice(0, 0), gap):
+        writer.write_table(part)
+lists = pa.array([[1], [2, 3], [4, None], [5], [None]], pa.list_(pa.int32()))
+write("nulls.parquet", pa.table({"tokens": lists, "text": ["a", "b", "c", "d", "e"]}), compression="none")
