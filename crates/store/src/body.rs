@@ -113,8 +113,8 @@ impl Body {
         self
     }
 
-    /// Begins to request the bytes, as far as the budget allows, ahead of reading them. Returns the number of
-    /// following objects that should begin too.
+    /// Begins to request the bytes before they are read, as far as the budget allows. Returns the number of
+    /// later objects that should begin to request their bytes too.
     #[doc(hidden)]
     pub fn begin(&mut self) -> usize {
         match &mut self.state {
@@ -133,7 +133,7 @@ impl Body {
     }
 
     /// Sets the version that the reader accepts. Call it before the body [begins](Body::begin). If the cache
-    /// has this version, it needs no request for the current one.
+    /// has this version, it sends no request for the object's current version.
     #[doc(hidden)]
     pub fn set_known_version(&mut self, object: ObjectVersion) {
         if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
@@ -150,8 +150,8 @@ impl Body {
         }
     }
 
-    /// Declares that each epoch reads the same bytes: a cache without room for all of them keeps those that
-    /// it has. Call it before the body [begins](Body::begin).
+    /// Declares that each epoch reads the same bytes: a cache without room for all of these bytes keeps the
+    /// ones that it already has. Call it before the body [begins](Body::begin).
     #[doc(hidden)]
     pub fn set_repeated(&mut self) {
         if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
@@ -167,8 +167,8 @@ impl Body {
         self
     }
 
-    /// Requires that the object is not [different](ObjectVersion::compare) from this one: for an object that
-    /// was looked up or partly read before.
+    /// Requires that the body's object is not [different](ObjectVersion::compare) from `object`. Use this for
+    /// an object that was looked up or partly read before.
     ///
     /// If it is different, the body's first item is [`ErrorKind::Changed`], which names both versions, and no
     /// bytes are returned. An object of unknown version is accepted.

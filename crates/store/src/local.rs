@@ -159,7 +159,7 @@ fn version(metadata: &Metadata) -> ObjectVersion {
     ObjectVersion { size: Some(metadata.len()), version: modified(metadata) }
 }
 
-/// Deletes the file at `path`. Of a symbolic link, deletes the link.
+/// Deletes the file at `path`. If it is a symbolic link, deletes the link and not its target.
 pub(super) fn delete(path: &Path) -> Result<()> {
     fs::remove_file(path).map_err(store_error)?;
     sync_directory(path);

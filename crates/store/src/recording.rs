@@ -54,7 +54,7 @@ pub(crate) struct RecordedRequest {
     /// The time at which it was sent, since the start of the recording.
     #[serde(rename = "start_us", with = "microseconds")]
     pub(crate) start: Duration,
-    /// Offset in the object of the first requested byte.
+    /// Offset of the first requested byte in the object.
     pub(crate) offset: u64,
     /// Number of requested bytes; `None` for the whole object.
     pub(crate) size: Option<u64>,

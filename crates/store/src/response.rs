@@ -59,7 +59,7 @@ pub(super) async fn read(
 }
 
 /// Returns an error for a body with a content coding, because such a body does not have the stored bytes that
-/// every request asks for. Allowed is only the compression that the object's name says.
+/// every request asks for. Only the compression that the object's name says is allowed.
 fn refuse_coding(headers: &HeaderMap, url: &str, sent: impl Fn() -> SentSecrets) -> Result<()> {
     let codings = headers.get_all(header::CONTENT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let codings: Vec<_> =
@@ -119,7 +119,7 @@ fn content_range(headers: &HeaderMap) -> Option<(Range<u64>, Option<u64>)> {
 }
 
 /// Reads an error response to a request for `url`. The response's text may repeat secrets that were sent, so
-/// they are hidden before own text is added.
+/// the secrets are hidden before this crate adds its own text.
 pub(super) async fn refused(response: Response, url: &str) -> Refusal {
     let Response { status, headers, mut body, target } = response;
     let mut text = Vec::new();
@@ -211,8 +211,8 @@ fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> St
     }
 }
 
-/// Names the variables of a proxy that may have sent the response instead of the server, as the end of a
-/// message. Only without TLS can a proxy do that.
+/// Returns the end of a message that names the environment variables of the proxy, if the proxy may have sent
+/// the response instead of the server. A proxy can do that only if the request was sent without TLS.
 fn proxy_advice(status: StatusCode, url: &str) -> String {
     let is_of_proxy = matches!(status.as_u16(), 403 | 407 | 502..=504) && url.starts_with("http://");
     match status {

@@ -73,7 +73,8 @@ impl Store {
         self.open_in(&self.queue(&Gauge::default()), url)
     }
 
-    /// [`open`](Store::open) in a queue: the object is read after all objects that were opened in it before.
+    /// As [`open`](Store::open), but in a queue: the object is read after all objects that were opened in the
+    /// queue before.
     #[doc(hidden)]
     pub fn open_in(&self, queue: &ReadQueue, url: &str) -> Result<Body> {
         let open = || {
@@ -107,8 +108,8 @@ impl Store {
         Ok(self.open_range_in(&queue, url, range)?.of_version(version))
     }
 
-    /// [`open_range`](Store::open_range) of any version, in a queue: the range is read after everything that
-    /// was opened in it before.
+    /// As [`open_range`](Store::open_range), but for any version and in a queue: the range is read after
+    /// everything that was opened in the queue before.
     #[doc(hidden)]
     pub fn open_range_in(&self, queue: &ReadQueue, url: &str, range: Range<u64>) -> Result<Body> {
         let open = || match Decompressor::of(url)? {
@@ -141,7 +142,7 @@ impl Store {
         open().map_err(|error: Error| error.in_shard(url))
     }
 
-    /// [`open`](Store::open), but bypasses the cache: for objects that are rewritten often.
+    /// As [`open`](Store::open), but bypasses the cache: for objects that are rewritten often.
     #[doc(hidden)]
     pub fn open_uncached(&self, url: &str) -> Result<Body> {
         let open = || {
@@ -218,7 +219,7 @@ impl Store {
         self.stored_from(self.0.cache.as_ref(), queue, url, range)
     }
 
-    /// As [`stored`](Store::stored), through `cache`; directly from the source if that is `None`.
+    /// As [`stored`](Store::stored), but through `cache`; directly from the source if `cache` is `None`.
     fn stored_from(
         &self,
         cache: Option<&Cache>,
@@ -266,7 +267,8 @@ impl Store {
         self.stat_in(self.0.cache.as_ref(), url).map(|(object, _)| object)
     }
 
-    /// [`stat`](Store::stat) bypassing the cache, with the checksums that the source stores for the object.
+    /// As [`stat`](Store::stat), but bypasses the cache, and also returns the checksums that the source
+    /// stores for the object.
     #[doc(hidden)]
     pub fn stat_sums(&self, url: &str) -> Result<(ObjectVersion, ObjectSums)> {
         self.stat_in(None, url)
@@ -300,7 +302,7 @@ impl Store {
         self.list_within(prefix, usize::MAX)
     }
 
-    /// [`list`](Store::list), but may leave out directories deeper than `depth` below `prefix`. A bucket
+    /// As [`list`](Store::list), but may leave out directories deeper than `depth` below `prefix`. A bucket
     /// lists them anyway.
     #[doc(hidden)]
     pub fn list_within(&self, prefix: &str, depth: usize) -> Result<Vec<ObjectInfo>> {

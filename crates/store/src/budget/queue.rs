@@ -30,13 +30,13 @@ impl Budget {
 #[derive(Clone)]
 pub struct ReadQueue {
     inner: Arc<ReadQueueInner>,
-    /// The number of the next object, if this queue is a [reserved position](ReadQueue::place) of several
+    /// The number of the next object, if this queue is a [reserved position](ReadQueue::place) for several
     /// objects.
     place: Option<Arc<AtomicU64>>,
 }
 
-/// Difference between the numbers of two appended objects. Objects in a reserved position get the numbers in
-/// between.
+/// Difference between the numbers of two appended objects. Objects in a reserved position get the numbers
+/// between these two.
 const PLACE: u64 = 1 << 20;
 
 struct ReadQueueInner {
@@ -78,7 +78,7 @@ impl ReadQueue {
         &self.inner.budget
     }
 
-    /// A queue with the same owner, of the [budget for prefetching](Budget::for_prefetch).
+    /// Makes a queue with the same owner in the [budget for prefetching](Budget::for_prefetch).
     pub(crate) fn for_prefetch(&self) -> ReadQueue {
         self.inner.budget.for_prefetch().queue(&self.inner.owner)
     }
@@ -124,7 +124,7 @@ impl QueuedObject {
         grants
     }
 
-    /// Replaces the range of bytes that have not been requested by `ahead`, and sets the maximum number of
+    /// Sets the range of bytes that have not been requested to `ahead`, and sets the maximum number of
     /// ranges.
     pub(crate) fn extend(&self, ahead: Range<u64>, max_ranges: usize) {
         self.budget.change(|state| state.schedule.extend(self.id, ahead, max_ranges));

@@ -210,8 +210,8 @@ impl ObjectPrefetch {
         }
         match held {
             Some(block) => self.keep(block).await,
-            // Without a single byte, the object ends before these blocks. Returning true would request them
-            // forever.
+            // If not a single byte was received, the object ends before these blocks. If this function
+            // returned true, the blocks would be requested again and again.
             None => Ok(cutter.is_some()),
         }
     }

@@ -404,8 +404,8 @@ impl CacheReader {
     }
 
     /// Continues after the error of a fetch if the blocks in the directory belong to an earlier version, and
-    /// none of them has been returned. Removes the blocks if the error shows that they do not belong to the
-    /// current object.
+    /// none of their bytes has been returned. Removes the blocks if the error shows that they do not belong
+    /// to the current object.
     fn recover(&mut self, error: Error) -> Result<()> {
         let is_changed = matches!(error.kind(), ErrorKind::Changed { .. });
         let is_wrong = match error.kind() {

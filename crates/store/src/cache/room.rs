@@ -6,10 +6,10 @@
 //! block replaces only [unused](Eviction::Unused) blocks; if there are none, it is not kept. The blocks in
 //! the cache stay, and each epoch finds all of them.
 //!
-//! A block is in use if it was used since this process opened the cache, or more recently than another block
-//! that this process has found there: such blocks are from the same job, before it was restarted. If the
-//! process finds no block while it reads many times the size of the cache, the job reads other data than the
-//! cache has. Then no block is in use.
+//! A block is in use if it was used since this process opened the cache. It is also in use if it was used
+//! earlier, but after the earlier use of a block that this process has found in the cache: such blocks are
+//! from the same job, before it was restarted. If the process finds no block while it reads many times the
+//! size of the cache, the job reads other data than the cache has. Then no block is in use.
 
 use std::time::SystemTime;
 
@@ -37,9 +37,9 @@ pub(super) struct Room {
     max_bytes: u64,
     /// Number of bytes that can be written before the next listing.
     left: u64,
-    /// Number of bytes that are refused for lack of room before the next listing.
+    /// Number of bytes that are refused for lack of unused blocks before the next listing.
     full: u64,
-    /// As `full`, if no block may be evicted.
+    /// The same number for blocks for which nothing may be evicted ([`Eviction::Never`]).
     full_without_eviction: u64,
     /// Blocks that were used since this time are in use.
     in_use_since: SystemTime,

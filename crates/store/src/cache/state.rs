@@ -123,8 +123,9 @@ impl CacheState {
     /// The key of an object, which is also the name of its directory: a hash of its source's place, its URL,
     /// and the size of blocks. All processes that share the directory compute the same key.
     ///
-    /// A URL with secrets is hashed with a salt that only the owner of the directory can read. More people
-    /// may see the names of files, and could guess a password from an unsalted hash of the URL. May block.
+    /// A URL with secrets is hashed with a salt that only the owner of the directory can read. Other users
+    /// may be able to see the names of files, and could guess a password from an unsalted hash of the URL.
+    /// May block.
     pub(super) fn key(&self, source: &dyn Source, url: &str) -> String {
         let place = source.place();
         let (mut hash, parts) = (Sha256::new(), [&*place, url]);

@@ -81,7 +81,8 @@ fn time_until_renewal(life: Duration) -> Duration {
     life.saturating_sub(MARGIN).max(life / 2)
 }
 
-/// After a failed request for the next credential: the last one if it is still valid, else the error.
+/// Called after a request for the next credential has failed. Returns the last credential if it is still
+/// valid, or else the error.
 fn still_valid<T>(kept: Option<&mut Kept<T>>, error: Error) -> Result<Arc<T>> {
     let now = Instant::now();
     match kept.filter(|kept| kept.end.is_some_and(|end| now < end)) {

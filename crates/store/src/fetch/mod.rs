@@ -1,8 +1,8 @@
 //! Reads one object, or a range of it, by ranged requests whose bytes are returned in order.
 //!
 //! The first request is for the first bytes; its response has the size and version of the object. If the
-//! version is unknown before it, it is sent over a new connection, which is slow at first, so it asks for few
-//! bytes. The rest is requested in ranges of the same version, as many at a time as the
+//! version is not known yet, the first request is sent over a new connection, which is slow at first. So this
+//! request asks for few bytes. The rest is requested in ranges of the same version, as many at a time as the
 //! [budget](super::budget) grants. A task for each range receives it as fast as the network allows, so that a
 //! slow reader never keeps a connection open.
 
@@ -43,7 +43,7 @@ const MAX_UNREAD_CHUNKS: usize = 16;
 const ASSUMED_CHUNK: usize = 512 << 10;
 
 impl QueuedTarget {
-    /// Sends the first request. The reader has no bytes yet, so it can be repeated in any way.
+    /// Sends the first request. The reader has no bytes yet, so the request can be repeated in any way.
     async fn get_first(&self, range: Option<Range<u64>>) -> Result<GetResponse> {
         let mut retries = Retries::new(&self.limits);
         retries.wait_for_host(self.context(range.clone())).await;

@@ -41,8 +41,8 @@ impl StallWatch {
     ///
     /// # Errors
     ///
-    /// Those of the body, and a timeout if it sends fewer than [`MIN_RATE`] bytes per second for the time of
-    /// a stall.
+    /// The errors of the body, and a timeout if the body sends fewer than [`MIN_RATE`] bytes per second for
+    /// the time of a stall.
     pub(crate) async fn next(
         &mut self,
         body: &mut BoxStream<'static, Result<Bytes>>,

@@ -115,7 +115,7 @@ impl Endpoint {
     }
 
     /// Sends a GET with the token. If the token is refused and there is another one by now, sends the GET
-    /// again with that.
+    /// again with the other token.
     pub(super) async fn get(&self, uri: &Uri, headers: HeaderMap) -> Result<HubResponse> {
         let mut token = match &self.token {
             Some(token) => token.header().await?,

@@ -162,7 +162,7 @@ mod tests {
     use crate::local::list;
     use crate::local::partial::is_partial;
 
-    /// An example is a disk that was full for a moment.
+    /// A write may fail because the disk is full for a moment, and later writes succeed.
     #[test]
     #[cfg(unix)]
     fn a_file_with_a_failed_write_does_not_appear() {
@@ -180,7 +180,7 @@ mod tests {
         assert!(error.to_string().contains("input/output") && !target.exists(), "{error}");
     }
 
-    /// Such as a killed process with the same ID, or one in another container.
+    /// The other process may be a killed one that had the same ID, or one in another container.
     #[test]
     fn partial_files_of_other_processes_do_not_prevent_writing() {
         let directory = tempfile::tempdir().unwrap();
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(fs::read(&target).unwrap(), b"");
     }
 
-    /// Most file systems allow 255 bytes.
+    /// Most file systems allow names of up to 255 bytes.
     #[test]
     fn the_longest_names_can_be_written() {
         let directory = tempfile::tempdir().unwrap();

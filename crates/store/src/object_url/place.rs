@@ -129,7 +129,8 @@ fn bucket_place(url: &Url) -> Option<String> {
     Some(format!("{scheme}://{bucket}{account}/{key}"))
 }
 
-/// For an object of this endpoint: the bucket, if it is part of the host, and the rest of the path.
+/// If `url` is of an object at this endpoint, returns the bucket, if it is part of the host, and the rest of
+/// the path.
 fn at_endpoint<'a>(url: &'a Url, endpoint: &Url) -> Option<(Option<&'a str>, &'a str)> {
     if url.port_or_known_default() != endpoint.port_or_known_default() {
         return None;
