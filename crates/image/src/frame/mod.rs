@@ -251,7 +251,8 @@ impl<'a> Frame<'a> {
         self.redraw_as(Some(GeometryStep::Unknown), size.into(), draw)
     }
 
-    /// As [`redraw`](Frame::redraw), for a change that moves pixels by a known step, or moves none (`None`).
+    /// As [`redraw`](Frame::redraw), for a change that moves pixels by a known step; `None` if it moves no
+    /// pixels.
     pub(super) fn redraw_as(
         &mut self,
         step: Option<GeometryStep>,

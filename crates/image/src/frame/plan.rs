@@ -89,7 +89,8 @@ impl FramePlan {
         raster.shrink == 1 && self.resize.is_none() && self.window == raster.part
     }
 
-    /// The factor by which the resize reduces the picture: the smaller one of its two axes, at least 1.
+    /// The factor by which the resize reduces the picture: the smaller one of the factors of the two axes, at
+    /// least 1.
     pub(super) fn reduction(self) -> f64 {
         // Nearest pixels are chosen from the file's pixels, so that a picture must not be reduced while it is
         // decoded.

@@ -81,7 +81,7 @@ impl Resampler {
     }
 }
 
-/// One direction of a resize, in pixels in memory.
+/// The resize of one axis. All numbers are in pixels of the picture in memory.
 struct Axis {
     /// The pixels that the filter may use: those of the window, as if the picture had been cropped to it.
     view: Range<u32>,

@@ -54,7 +54,7 @@ pub(super) struct Scan {
     pub(super) data: usize,
     /// The end of the entropy-coded data: the offset of the fill bytes and the marker that follow it.
     pub(super) end: usize,
-    /// The number of MCUs; 0 if its header names no component of the picture.
+    /// The number of MCUs; 0 if the scan's header names no component of the picture.
     pub(super) units: u64,
     /// The number of MCUs between two restart markers; 0 without restart markers.
     pub(super) interval: u16,
@@ -238,7 +238,7 @@ impl JpegHeaders {
         all.fold((1, 1), |max, one| (max.0.max(one.horizontal), max.1.max(one.vertical)))
     }
 
-    /// The number of MCUs of a scan with this header; 0 if it names no component of the picture.
+    /// The number of MCUs of a scan with this header; 0 if the header names no component of the picture.
     pub(super) fn units(&self, scan: &[u8]) -> u64 {
         let (horizontal, vertical) = self.factors();
         let along = |pixels: u16, factor: u8, max: u8| {

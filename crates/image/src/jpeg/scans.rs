@@ -29,8 +29,8 @@ const MAX_VISITS: u64 = 16;
 /// Number of samples that the scans of any file may visit, however small the file.
 const SMALL_VISITS: u64 = 1 << 28;
 
-/// Minimum number of samples that a scan counts for. It bounds the number of scans, and thereby the length of
-/// their list.
+/// Each scan counts as a visit to at least this many samples. This bounds the number of scans, and thereby
+/// the length of the list of scans.
 const MIN_VISITS: u64 = SMALL_VISITS >> 16;
 
 /// Reads the scans of a file, from its first one to its end marker.
@@ -93,7 +93,7 @@ struct CheckedRuns {
     count: u64,
     /// The end of the last run: the offset of the fill bytes and the marker that follow it.
     end: usize,
-    /// The offset of that marker.
+    /// The offset of the marker after the last run.
     marker: usize,
 }
 
