@@ -190,12 +190,13 @@ impl ReadBuffer {
         }
     }
 
-    /// The number of bytes for which it has room.
+    /// The number of bytes for which the buffer has room.
     pub fn capacity(&self) -> usize {
         self.0.capacity()
     }
 
-    /// Turns the buffer into shared bytes. It returns to the pool when the last of them is dropped.
+    /// Turns the buffer into shared bytes. The buffer returns to the pool when the last slice of these bytes
+    /// is dropped.
     pub fn freeze(self) -> Bytes {
         let length = self.len();
         self.freeze_first(length)
@@ -209,7 +210,7 @@ impl ReadBuffer {
     /// [Freezes](Self::freeze) only a range of the bytes.
     pub fn freeze_range(mut self, range: Range<usize>) -> Bytes {
         if range.len() < self.capacity() / 2 {
-            // Unread bytes should not keep much more memory than they are counted as.
+            // Unread bytes should not keep much more memory than is counted for them.
             return Bytes::copy_from_slice(&self[range]);
         }
         if self.capacity() < MIN_COUNTED {
@@ -274,7 +275,7 @@ fn uncount_idle(memory: BufferMemory) -> BufferMemory {
 /// Returns a buffer to the pool, if its capacity is kept.
 fn give_back(memory: BufferMemory) {
     let capacity = memory.capacity();
-    // One that grew may have moved within its memory.
+    // The content of a buffer that grew may have moved within its memory.
     if pool(capacity).is_none() || !aligned::is_aligned(&memory.bytes) {
         return;
     }

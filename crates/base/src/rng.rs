@@ -26,7 +26,7 @@ pub enum Purpose {
     Batch = 6,
     /// The shapes of the steps of a job.
     Buckets = 7,
-    /// The number that the [`salt`] of a name combines with a seed.
+    /// The [`salt`] of a name, which a caller combines with a seed.
     Name = 8,
     /// The permutation of the shards that a stream keeps in all epochs.
     KeptShards = 9,
@@ -38,8 +38,8 @@ pub enum Purpose {
 
 /// A random number generator that gives the same numbers on every platform and in every release.
 ///
-/// It implements [`rand::Rng`], so that it works with everything that takes one. But the distributions of
-/// `rand` may change between its releases; [`below`](Rng::below), [`unit`](Rng::unit) and
+/// It implements [`rand::Rng`], so that it works with everything that takes a generator. But the
+/// distributions of `rand` may change between its releases; [`below`](Rng::below), [`unit`](Rng::unit) and
 /// [`shuffle`](Rng::shuffle) never change.
 ///
 /// ```
@@ -54,7 +54,7 @@ pub struct Rng(ChaCha8Rng);
 
 impl Rng {
     /// Makes the generator of `(seed, epoch, stream)`. Different triples give unrelated sequences, and all of
-    /// them are unrelated to those of the crate: a loader with the same seed draws other numbers.
+    /// these are unrelated to the crate's own sequences: a loader with the same seed draws other numbers.
     #[must_use]
     pub fn new(seed: u64, epoch: u64, stream: u64) -> Self {
         Self::keyed(Purpose::Caller, seed, epoch, stream)

@@ -49,7 +49,8 @@ pub(super) fn secrets(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The secrets of one URL, or of a pattern without `::`: the one before the path, and the one after it.
+/// The secrets of one URL, or of a pattern without `::`: the secret before the path, and the secret after the
+/// path.
 fn secrets_of_one(url: &str) -> impl Iterator<Item = Range<usize>> {
     let [user, query] = if is_command(url) {
         [None, Some(PIPE.len()..url.len())]
