@@ -21,12 +21,12 @@ pub struct AudioResampler {
     /// The two rates, divided by their greatest common divisor.
     from: u64,
     to: u64,
-    /// The lower of the two, multiplied by the roll-off.
+    /// The lower of the two rates, multiplied by the roll-off.
     base: f64,
     /// The number of weights for one output sample.
     taps: usize,
     /// The weights for each of the `to` positions that an output sample can have between two input samples;
-    /// `None` if there are too many.
+    /// `None` if there are more than [`MAX_WEIGHTS`].
     weights: Option<Vec<f32>>,
 }
 
