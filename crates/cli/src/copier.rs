@@ -58,7 +58,7 @@ pub(crate) struct CopyRecord {
     /// The version of the copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     copy: Option<String>,
-    /// `None` if the store made the copy and keeps a checksum of another kind.
+    /// The CRC-32C of both objects. `None` if the store made the copy and keeps a checksum of another kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     crc32c: Option<u32>,
 }
@@ -236,7 +236,7 @@ impl Copier {
     }
 
     /// Compares the object at the target with the checksums and size that were written. `version` is the
-    /// version that the store returned for the written object, if it did.
+    /// version that the store returned for the written object, if it returned one.
     fn check_written(
         &self,
         copy: &CopyJob,

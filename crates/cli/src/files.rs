@@ -28,8 +28,8 @@ pub(crate) fn is_empty(place: &str) -> Result<bool> {
     Ok(metadata.is_some_and(|file| file.is_file() && file.len() == 0))
 }
 
-/// Writes a file or object whole. An existing one is replaced if `replace` is set, and kept otherwise.
-/// Returns whether it was written.
+/// Writes a file or object whole. An existing file or object is replaced if `replace` is set, and kept
+/// otherwise. Returns whether the bytes were written.
 ///
 /// A local file is not synced to the disk: [`sync_file_system`] syncs all of them.
 pub(crate) fn write(store: &Store, place: &str, bytes: &[u8], replace: bool) -> Result<bool> {

@@ -85,7 +85,7 @@ impl Input {
         Ok(input)
     }
 
-    /// Reads the headers of the shards, and so the keys of their samples. The shards must be in the index.
+    /// Reads the headers of the shards, to learn the keys of their samples. The shards must be in the index.
     ///
     /// # Errors
     /// For a shard that is not in the index, or that has changed since it was indexed.
@@ -150,8 +150,8 @@ impl Input {
         Ok(self)
     }
 
-    /// Reads the headers of the shards. With `damage`, sends the error of each damaged sample there and
-    /// continues; without it, damage is an error.
+    /// Reads the headers of the shards. If `damage` is given, sends the error of each damaged sample to it
+    /// and continues; otherwise damage is an error.
     fn scan(
         list: &ShardList,
         threads: usize,

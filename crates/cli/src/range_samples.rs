@@ -310,7 +310,8 @@ impl RangeReader {
                 return Err(interrupted());
             }
             let sample = match sample {
-                // Damage is left out. If it has destroyed a sample of the run, that sample is missing below.
+                // Damaged samples are left out. If a sample of the run is damaged, that sample is missing
+                // below.
                 Err(error) if self.input.damaged.is_some() && is_damage(&error) => continue,
                 sample => sample?,
             };

@@ -98,8 +98,8 @@ fn the_log_of_a_verification_does_not_depend_on_secrets() {
     // With other credentials, the shards are recognized.
     let again = verify(&urls("hunter2", "0123"));
     assert!(again.contains(", 2 of them verified before: no damage found"), "{again}");
-    // A query without names may be a secret, or it may identify a shard. So the log does not contain it, and
-    // the shard is read again.
+    // A query without names may be a secret, or it may identify a shard. So the log does not contain the
+    // query, and the shard is read again.
     let bare = [format!("{}?s3cret", host("s3cret"))];
     for _ in 0..2 {
         let again = verify(&bare);

@@ -16,7 +16,8 @@ fn all_commands_compare_versions_by_one_rule() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("%d.tar"), 3, 3);
     let content = fs::read(dir.path().join("0.tar")).unwrap();
-    // Whether both are the same, and whether they are different.
+    // `is_same` and `is_different`: whether the versions `then` and `now` are the same, and whether they are
+    // different.
     for (then, now, is_same, is_different) in [
         (Strong("a"), Strong("a"), true, false),
         (Strong("a"), Strong("b"), false, true),

@@ -2,8 +2,9 @@
 //!
 //! Let a global batch have `b` of the dataset's `n` samples. After a uniform shuffle, two samples of one
 //! global batch share a global batch of the next epoch with the probability `(b - 1) / (n - 1)`. The figure
-//! `repeated pairs` is the probability under the given order, divided by this one. 1 is as good as a uniform
-//! shuffle; 100 means that samples of one batch are a hundred times as likely to share a batch again.
+//! `repeated pairs` is the probability under the given order, divided by that of a uniform shuffle. 1 is as
+//! good as a uniform shuffle; 100 means that samples of one batch are a hundred times as likely to share a
+//! batch again.
 //!
 //! The figure is estimated from random samples. The position at which a sample is read follows from the plan;
 //! the step at which it leaves its shuffle buffer is drawn at random, from the distribution of a shuffle

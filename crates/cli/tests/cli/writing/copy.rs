@@ -77,7 +77,7 @@ fn the_documents_of_a_directory_are_synced_with_its_shards() {
         output(dir.path(), &["sync", "data/train-0.tar", "one"]).split(',').next(),
         Some("1 object copied")
     );
-    // The same in a bucket.
+    // The same commands with a bucket.
     let server = bucket::start();
     let sync = |from: &str, to: &str| -> Ran {
         let mut command = program(dir.path());

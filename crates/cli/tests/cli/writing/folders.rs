@@ -256,7 +256,7 @@ fn the_rank_is_read_from_the_metadata_of_a_tpu_vm() {
 #[test]
 fn an_image_is_stored_under_its_real_format() {
     let dir = photos();
-    // One of ImageNet's training images is such a PNG.
+    // A PNG with the extension `.JPEG`, as one of ImageNet's training images is.
     let path = dir.path().join("photos/cat/0.JPEG");
     fs::rename(dir.path().join("photos/cat/0.png"), &path).unwrap();
     // A CMYK image, which would change if it were decoded and encoded again.

@@ -27,7 +27,7 @@ fn shards_of_other_sizes_have_the_same_samples() {
     output(dir.path(), &["reshard", "gz", "--to", "back/x-%03d.tar", "--size", "20480"]);
     assert!(samples(&dir.path().join("back"), "x") == before);
     assert!(files(&dir.path().join("back")).values().every(|file| file.len() <= 20_480));
-    // The same with an index.
+    // Resharding with an index writes the same samples.
     output(dir.path(), &["reshard", "out", "--index", "i.json", "--to", "by/x-%03d.tar", "--count", "5"]);
     assert!(samples(&dir.path().join("by"), "x") == before);
     let error = failure(dir.path(), &["reshard", "data", "--index", "i.json", "--to", "z/%d.tar"], 1);
