@@ -62,8 +62,8 @@ fn read(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
         // An MPEG frame: the synchronization word, and a valid layer.
         [0xff, second, ..] if second & 0xe0 == 0xe0 && second & 0x06 != 0 => {
             // With a seekable stream, the reader estimates the number of frames from the first few frames,
-            // and treats the estimate as exact: it would truncate some files and reject others. So the stream
-            // is not seekable.
+            // and treats the estimate as exact: it would truncate some files and reject other files. So the
+            // stream is not seekable.
             let stream = MediaSourceStream::new(Box::new(ReadOnlySource::new(file)), Default::default());
             Box::new(MpaReader::try_new(stream, options).map_err(decode_error)?)
         }

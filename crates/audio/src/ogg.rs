@@ -5,7 +5,8 @@ use symphonia::core::checksum::Crc32;
 use symphonia::core::errors::Result;
 use symphonia::core::io::{BitReaderRtl, Monitor, ReadBitsRtl};
 
-/// Limit of the memory of a file's codebooks, in bytes: many times what encoders write.
+/// Limit of the memory of a file's codebooks, in bytes: many times the memory of the codebooks that encoders
+/// write.
 const MAX_CODEBOOKS: u64 = 16 << 20;
 
 /// Checks that the last page of an Ogg file is complete, matches its checksum, and is marked as the end of

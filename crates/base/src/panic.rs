@@ -45,8 +45,8 @@ pub fn message(payload: Box<dyn Any + Send>) -> String {
     message
 }
 
-/// Shows an error whose causes may be of the caller's types. If one of them panics, the message of the panic
-/// is shown instead.
+/// Shows an error whose causes may be of the caller's types. If a cause panics while it is shown, the message
+/// of the panic is shown instead.
 pub struct Shown<'a>(pub &'a dyn fmt::Display);
 
 impl fmt::Debug for Shown<'_> {

@@ -72,7 +72,7 @@ static IN_USE: AtomicU64 = AtomicU64::new(0);
 /// Buffers with a smaller capacity in bytes are neither counted nor aligned.
 const MIN_COUNTED: usize = 16 << 10;
 
-/// Number of bytes in this process's read buffers: in those in use, and in idle ones.
+/// Number of bytes in this process's read buffers that are in use, and number of bytes in idle ones.
 pub fn read_buffers() -> (u64, u64) {
     (IN_USE.load(Relaxed), IDLE.load(Relaxed) as u64)
 }

@@ -2,7 +2,8 @@
 //!
 //! The generator is ChaCha8. Its key consists of the seed, the epoch, the number of the stream or sample, the
 //! purpose of the numbers and, in a mixture, the number of the dataset. The bounded draw and the shuffle are
-//! the crate's own, because those of `rand` have changed between releases; golden tests pin all of them.
+//! the crate's own, because the ones of `rand` have changed between releases. Golden tests pin the results of
+//! the generator, the bounded draw and the shuffle.
 
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng as _, SeedableRng, TryRng};

@@ -92,7 +92,7 @@ pub(crate) struct Copied {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExistingCopies {
     Refuse,
-    /// Keep objects that are the same as the source, and replace others.
+    /// Keep objects that are the same as the source, and replace all other objects.
     KeepSame,
     Replace,
 }
@@ -325,8 +325,8 @@ impl Copier {
     }
 
     /// Compares a copy with its source if their stores do not keep the same kind of checksum. Reads one of
-    /// them, and also the other one if its stored checksum cannot be compared. Returns the CRC-32C, if it is
-    /// known, of objects that are the same; `None` if they differ.
+    /// the two objects, and also the other object if its stored checksum cannot be compared. Returns the
+    /// CRC-32C, if it is known, of objects that are the same; `None` if they differ.
     fn read_same(&self, copy: &CopyJob, existing: &StoredObject, size: u64) -> Result<Option<Option<u32>>> {
         let (from, to) = (copy.from.expose_secret(), copy.to.expose_secret());
         // Read the object whose counterpart has a stored checksum.
@@ -371,7 +371,8 @@ impl Copier {
     }
 }
 
-/// Makes the record of a copy. `version` is that of the source, `copied` that of the copy.
+/// Makes the record of a copy. `version` is the version of the source, and `copied` is the version of the
+/// copy.
 fn record(
     copy: &CopyJob,
     size: u64,

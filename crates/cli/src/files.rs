@@ -31,7 +31,7 @@ pub(crate) fn is_empty(place: &str) -> Result<bool> {
 /// Writes a file or object whole. An existing file or object is replaced if `replace` is set, and kept
 /// otherwise. Returns whether the bytes were written.
 ///
-/// A local file is not synced to the disk: [`sync_file_system`] syncs all of them.
+/// A local file is not synced to the disk: [`sync_file_system`] syncs all written files at once.
 pub(crate) fn write(store: &Store, place: &str, bytes: &[u8], replace: bool) -> Result<bool> {
     let condition = if replace { PutCondition::Any } else { PutCondition::Absent };
     let options = WriteOptions { sync: false, condition, ..WriteOptions::default() };

@@ -9,7 +9,7 @@ use shardstream::tar::split_name;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
-/// Columns that name a file, unless `--file` names others.
+/// Columns that name a file, unless `--file` names other columns.
 const FILE_COLUMNS: [&str; 5] = ["file", "file_name", "filename", "path", "image"];
 
 /// Options that say what the columns of a list mean.

@@ -32,7 +32,7 @@ impl Patterns {
         Patterns { patterns, list: None }
     }
 
-    /// The patterns of the command line, followed by those of the list.
+    /// The patterns of the command line, followed by the patterns of the list.
     pub(crate) fn given(&self, context: &Context) -> Result<Vec<SecretUrl>, Failure> {
         let mut patterns: Vec<SecretUrl> = self.patterns.iter().map(SecretUrl::from).collect();
         if let Some(file) = &self.list {
@@ -133,7 +133,7 @@ pub(crate) struct IndexOption {
     versions: VersionsOption,
 }
 
-/// Whether the versions of shards are compared with those in an index.
+/// Whether the versions of shards are compared with the versions in an index.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct VersionsOption {
     /// Compare only the sizes and samples of shards with the index, not the versions: for shards that were

@@ -35,7 +35,7 @@ impl Orientation {
         }
     }
 
-    /// Orients pixels of `pixel_size` bytes. `width` and `height` are those of the stored picture.
+    /// Orients pixels of `pixel_size` bytes. `width` and `height` are the sides of the stored picture.
     pub(crate) fn apply(self, from: &[u8], (width, height): (u32, u32), pixel_size: usize, to: &mut [u8]) {
         let (width, height) = (width as usize, height as usize);
         let (across, down) = if self.transpose { (height, width) } else { (width, height) };

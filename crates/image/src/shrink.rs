@@ -79,7 +79,7 @@ pub enum Shrunk {
 pub enum KeptReason {
     /// The side of the picture is within the limit.
     Small,
-    /// It is neither a JPEG nor a PNG: there is no encoder for lossy WebP, for GIF and others.
+    /// It is neither a JPEG nor a PNG: there is no encoder for lossy WebP, GIF and other formats.
     Format,
     /// It is an animated PNG.
     Animated,

@@ -68,7 +68,7 @@ impl Store {
 
 impl StoreBuilder {
     /// Serves all URLs that begin with `prefix` from `source`. The prefix is a scheme (`ais` or `ais://`), or
-    /// a scheme with the beginning of the rest of a URL (`gs://bucket`).
+    /// a longer beginning of a URL (`gs://bucket`).
     ///
     /// The longest prefix wins, and any prefix wins over the built-in clients.
     pub fn with_source(mut self, prefix: &str, source: Arc<dyn Source>) -> Self {
@@ -87,7 +87,7 @@ impl StoreBuilder {
     /// sent.
     ///
     /// The values are [secrets](HttpHeaders). They are sent only over https (or to this machine), and to no
-    /// other server: a request that is redirected to another host or port has none of them.
+    /// other server: a request that is redirected to another host or port has none of these headers.
     #[cfg(feature = "http")]
     #[cfg_attr(docsrs, doc(cfg(feature = "http")))]
     pub fn headers(mut self, prefix: &str, headers: HttpHeaders) -> Self {

@@ -28,7 +28,7 @@ use object_store::{BackoffConfig, ClientConfigKey, RetryConfig};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Makes a client for the bucket that `base` names (`gs://bucket`); `None` if its scheme is not that of a
+/// Makes a client for the bucket that `base` names (`gs://bucket`); `None` if its scheme does not belong to a
 /// cloud.
 ///
 /// Makes no request.

@@ -192,8 +192,8 @@ impl CredentialClient {
     }
 }
 
-/// The options of a client for credential servers, from those of the bucket. The machine's own credential
-/// server has no TLS.
+/// The options of a client for credential servers, made from the options of the bucket's client. The
+/// machine's own credential server has no TLS.
 #[cfg(any(feature = "gcs", feature = "s3"))]
 pub(super) fn client_options(value: impl Fn(ClientConfigKey) -> Option<String>) -> ClientOptions {
     let keys = [

@@ -267,7 +267,8 @@ fn limit_reset(limit: &str) -> Option<Duration> {
 }
 
 /// The checksum of the whole object, if the response has one. `is_whole` says whether the body is the whole
-/// object: some headers have the checksum of the sent bytes, others of the stored object.
+/// object: some headers have the checksum of the sent bytes, and other headers have the checksum of the
+/// stored object.
 fn checksum(headers: &HeaderMap, is_whole: bool) -> Option<Checksum> {
     let values = |name: &str| -> Vec<&str> {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());

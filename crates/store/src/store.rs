@@ -119,8 +119,8 @@ impl Store {
         open().map_err(|error: Error| error.in_shard(url))
     }
 
-    /// Opens the stored bytes of the object at `url`: they are never decompressed, even if its name is that
-    /// of a compressed object. For copying.
+    /// Opens the stored bytes of the object at `url`: they are never decompressed, even if its name says that
+    /// it is compressed. For copying.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }

@@ -1,5 +1,5 @@
-//! Commands that compare the version of a shard with that in an index or a log. The server gives strong and
-//! weak ETags, times in whole seconds, and sometimes an ETag and sometimes a time.
+//! Commands that compare the version of a shard with the version in an index or a log. The server gives
+//! strong and weak ETags, times in whole seconds, and sometimes an ETag and sometimes a time.
 
 use crate::program::{demo, output, run, write};
 use crate::support::server::Naming::{Old, Strong, Unversioned, Weak, Young};

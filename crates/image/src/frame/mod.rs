@@ -154,7 +154,7 @@ impl<'a> Frame<'a> {
         if filter == Filter::Nearest
             && (self.plan.flip_x || self.plan.flip_y || !self.orientation.is_identity())
         {
-            // The plan resizes before it flips, and would choose the other one of two equally near pixels.
+            // The plan resizes before it flips, and, of two equally near pixels, would choose the other one.
             self.draw()?;
         }
         let resize = PlannedResize { width, height, filter };

@@ -83,7 +83,8 @@ impl Resampler {
 
 /// The resize of one axis. All numbers are in pixels of the picture in memory.
 struct Axis {
-    /// The pixels that the filter may use: those of the window, as if the picture had been cropped to it.
+    /// The pixels that the filter may use: the pixels of the window, as if the picture had been cropped to
+    /// the window.
     view: Range<u32>,
     /// The start of the kept part, relative to `view`.
     start: f64,
@@ -132,7 +133,7 @@ fn nearest(start: u32, length: u32, resized: u32, kept: Range<u32>) -> Vec<usize
     all.skip(kept.start as usize).take(kept.len()).collect()
 }
 
-/// Copies the pixels of these columns and rows. `width` is that of the source.
+/// Copies the pixels of these columns and rows. `width` is the width of the source.
 fn gather(
     from: &[u8],
     width: usize,

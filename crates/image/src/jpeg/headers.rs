@@ -1,4 +1,4 @@
-//! Reads the headers of a JPEG, and detects those that the decoders would silently misread.
+//! Reads the headers of a JPEG, and detects headers that the decoders would silently misread.
 
 use std::ops::Range;
 
@@ -24,7 +24,8 @@ pub(crate) struct JpegHeaders {
     /// Whether libjpeg warns about a value in the headers, although no decoder needs that value.
     odd: bool,
     /// Ranges before the first scan that libjpeg ignores: bytes between segments, and Adobe segments that are
-    /// too short. libjpeg warns about the former, and the decoder in Rust fails for both.
+    /// too short. libjpeg warns about bytes between segments, and the decoder in Rust fails for both kinds of
+    /// ranges.
     ignored: Vec<Range<usize>>,
     /// The number of MCUs between two restart markers, by the headers before the first scan; 0 without
     /// restart markers.
@@ -63,7 +64,7 @@ pub(super) struct Scan {
 #[derive(Debug, Clone)]
 pub(super) struct Component {
     pub(super) id: u8,
-    /// Sampling factors: samples in a row and in a column, relative to those of the other components.
+    /// Sampling factors: samples in a row and in a column, relative to the samples of the other components.
     horizontal: u8,
     vertical: u8,
 }
@@ -168,7 +169,7 @@ impl JpegHeaders {
         if self.is_one_pass() { 0 } else { self.samples().saturating_mul(4) }
     }
 
-    /// The number of samples of all components, including those that pad blocks.
+    /// The number of samples of all components, including samples that pad blocks.
     pub(super) fn samples(&self) -> u64 {
         self.components.iter().map(|one| 64 * self.units(&[1, one.id])).fold(0, u64::saturating_add)
     }
@@ -245,7 +246,8 @@ impl JpegHeaders {
             (u64::from(pixels) * u64::from(factor)).div_ceil(8 * u64::from(max))
         };
         match scan {
-            // A scan of one component consists of its blocks alone, without those that pad MCUs.
+            // A scan of one component consists only of the blocks of the component, without blocks that pad
+            // MCUs.
             [1, id, ..] => self.components.iter().find(|component| component.id == *id).map_or(0, |one| {
                 along(self.width, one.horizontal, horizontal) * along(self.height, one.vertical, vertical)
             }),

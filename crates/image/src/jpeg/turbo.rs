@@ -116,7 +116,7 @@ impl Handle {
         let all = Rect::all(width.div_ceil(shrink), height.div_ceil(shrink));
         let mut region = region(request.window, shrink, headers.unit_width(), all);
         // In a file of one scan, libjpeg does not read the data below the region. In a file of several scans,
-        // libjpeg reads all of them first.
+        // libjpeg reads all scans first.
         if request.verify && headers.is_one_pass() {
             region.height = all.height - region.y;
         }

@@ -7,9 +7,9 @@
 //!
 //! - A code that consists only of 1-bits is reserved (T.81, annex C), so a symbol that begins after the end
 //!   of its run is an error.
-//! - Other bits, such as those that refine coefficients or the last bits of a symbol, may be ones. The
-//!   decoder reads 32 bits when it has fewer than 32. So if it reads more after it has already read four
-//!   bytes of 1-bits, it has used some of them.
+//! - Other bits, such as bits that refine coefficients or the last bits of a symbol, may be ones. The decoder
+//!   reads 32 bits when it has fewer than 32. So if the decoder reads more after it has already read four
+//!   bytes of 1-bits, it has used some of these 1-bits.
 //! - After a run, the decoder searches for the marker byte by byte, which it does nowhere else. The bytes
 //!   that it skips are left-over data.
 //!

@@ -40,7 +40,7 @@ pub trait Transform: Send + Sync {
     /// sample.
     ///
     /// # Errors
-    /// Any reason why the picture cannot be used. The error becomes that of the sample.
+    /// Any reason why the picture cannot be used. The error becomes the error of the sample.
     fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()>;
 
     /// Checks the options, once, before the first picture. The owner of the transform, such as

@@ -351,7 +351,8 @@ impl RangeMemory {
         self.set(self.bytes - bytes);
     }
 
-    /// Increases the memory to that of an ordinary range, but at most to `most` bytes, if there is room now.
+    /// Increases the memory to the size of an ordinary range, but at most to `most` bytes, if there is room
+    /// now.
     pub(super) fn grow(&mut self, most: u64) {
         let Some(budget) = &self.budget else { return };
         let mut state = budget.state();

@@ -103,7 +103,7 @@ const MIN_SHARED: u64 = 256 << 10;
 /// Size in bytes of a range that a reader waits for, if no memory is left. Each queue may exceed the memory
 /// limit by one such range.
 const MIN_WITHOUT_ROOM: u64 = 64 << 10;
-/// A reader is idle if it has read nothing while the others read this many ranges on average.
+/// A reader is idle if it has read nothing while the other readers read this many ranges on average.
 const IDLE_AFTER: u64 = 4;
 
 /// Smallest range in bytes when few bytes are left to request.
@@ -112,7 +112,7 @@ const MIN_AT_END: u64 = 2 << 20;
 /// because a second round trip would take longer.
 const MAX_WHOLE: u64 = 4 << 20;
 
-/// Sizes in bytes of the ranges of an object, if they differ from those of the budget.
+/// Sizes in bytes of the ranges of an object, if they differ from the budget's sizes of ranges.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ObjectRangeSizes {
     /// Size of each range.

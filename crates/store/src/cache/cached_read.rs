@@ -79,7 +79,8 @@ impl CachedRead {
     }
 
     fn reader(&self) -> CacheReader {
-        // Reserves the object's position in the queue, so that its requests precede those of later objects.
+        // Reserves the object's position in the queue, so that its requests precede the requests for later
+        // objects.
         let target = FetchTarget { queue: self.target.queue.place(), ..self.target.clone() };
         CacheReader::new(Arc::clone(&self.cache), target).evicting(self.eviction)
     }

@@ -203,7 +203,8 @@ mod tests {
         blocks.epoch(0, 250, 0, Eviction::Unused);
         blocks.now += Duration::from_secs(3600);
         blocks.room = Room { in_use_since: blocks.now, ..Room::new(MAX) };
-        // Some blocks were replaced before the restarted job had found blocks that protect the others.
+        // Some blocks were replaced before the restarted job had found blocks by which it knew that the other
+        // blocks are in use.
         assert!(blocks.epoch(0, 250, 1, Eviction::Unused) > MAX * 3 / 4);
         assert!(blocks.epoch(0, 250, 2, Eviction::Unused) > MAX * 3 / 4);
         blocks.now += Duration::from_secs(3600);

@@ -64,7 +64,8 @@ pub(super) enum CacheChange {
         chunks: Vec<Bytes>,
         eviction: Eviction,
     },
-    /// Removes the blocks of the version with this name; with `others`, those of all other versions.
+    /// Removes the blocks of the version with this name; if `others` is true, removes the blocks of all other
+    /// versions instead.
     Forget {
         key: String,
         version: String,

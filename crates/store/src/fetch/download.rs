@@ -113,7 +113,7 @@ impl Download {
         }
     }
 
-    /// Receives one response. Returns whether it is the last one.
+    /// Receives one response. Returns whether it is the last response that is needed.
     async fn receive(&mut self, mut response: GetResponse, chunks: &Sender<Bytes>) -> Result<bool> {
         self.check(&response)?;
         let held = self.held(&response)?;

@@ -34,7 +34,7 @@ pub(super) async fn get(target: &QueuedTarget, options: GetOptions, attempt: u32
     let second = pin!(request(target, options, attempt));
     match future::select(first, second).await {
         Either::Left((Ok(response), _)) | Either::Right((Ok(response), _)) => Ok(response),
-        // If one request fails, the result is that of the other request.
+        // If one request fails, the result of the other request is returned.
         Either::Left((Err(_), other)) => other.await,
         Either::Right((Err(_), other)) => other.await,
     }

@@ -98,7 +98,7 @@ impl Stream for Fetch {
     }
 }
 
-/// A range that has been requested. Its task receives the bytes, and fails if it cannot receive all of them.
+/// A range that has been requested. Its task receives the bytes, and fails if it cannot receive all bytes.
 struct IncomingRange {
     chunks: Receiver<Bytes>,
     task: Task<()>,
@@ -233,7 +233,7 @@ async fn send_requests(
     let end = end.min(first.size.unwrap_or(u64::MAX)).max(start);
     let object = first.object();
     // If the size is unknown, or there is no strong version, two ranges could be of different objects. So the
-    // bytes are read in one response, unless this range is all of them.
+    // bytes are read in one response, unless this range has all wanted bytes.
     if held.end < end && (object.size.is_none() || !object.is_strong()) {
         drop(first);
         let range = object.size.filter(|size| (start, end) != (0, *size)).map(|_| start..end);

@@ -169,7 +169,7 @@ impl Retries {
         }
     }
 
-    /// The pause before the next try; `None` if `limit` has elapsed since the first one, or there were too
+    /// The pause before the next try; `None` if `limit` has elapsed since the first try, or there were too
     /// many tries. It is at least `requested_pause`, but the last try is made when the limit ends.
     fn pause_within(
         &mut self,

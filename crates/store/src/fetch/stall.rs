@@ -22,7 +22,8 @@ fn stalled(stall: Duration, what: &str) -> Error {
 /// A connection with fewer bytes per second than this counts as stalled.
 const MIN_RATE: u64 = 1 << 10;
 
-/// Watches a body for stalls. Only the time spent waiting for the body counts, not that of its reader.
+/// Watches a body for stalls. Only the time spent waiting for the body counts, not the time in which the
+/// body's reader does other work.
 #[derive(Debug)]
 pub(crate) struct StallWatch {
     stall: Duration,

@@ -67,7 +67,7 @@ impl fmt::Debug for Endpoint {
 
 impl Endpoint {
     /// The server that the caller or `HF_ENDPOINT` names, or else the public Hub. `rules` has the caller's
-    /// headers; a token among them is used instead of that of the environment.
+    /// headers; a token among these headers is used instead of the token of the environment.
     ///
     /// # Errors
     ///
@@ -121,8 +121,8 @@ impl Endpoint {
             Some(token) => token.header().await?,
             None => None,
         };
-        // At most once: a provider may return another token for each call, and the Hub may refuse all of
-        // them.
+        // The token is renewed at most once: a provider may return another token for each call, and the Hub
+        // may refuse all of these tokens.
         let mut is_renewed = false;
         loop {
             let mut sent = self.headers.clone();

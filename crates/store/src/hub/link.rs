@@ -50,7 +50,7 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// `headers` are those of the redirect to `uri`.
+    /// `headers` are the headers of the redirect to `uri`.
     pub(super) fn new(uri: Uri, headers: &HeaderMap) -> Self {
         let text = |name| headers.get(name)?.to_str().ok();
         // The time by the clock of the server that signed the link.
@@ -161,7 +161,7 @@ pub(super) struct Links(Mutex<Hosts>);
 #[derive(Debug, Default)]
 struct Hosts {
     by_path: HashMap<String, SharedHost>,
-    /// When there are this many entries, those that are not worth keeping are removed.
+    /// When there are this many entries, the entries that are not worth keeping are removed.
     sweep_at: usize,
 }
 

@@ -16,7 +16,8 @@
 //! 3. to 5. the link's server: the ranges.
 //!
 //! Data flows one way: `endpoint` sends requests to the Hub with the token, `tree` parses listings, `link`
-//! finds how long links are valid, and `refused` explains refusals of the Hub. This file uses all of them.
+//! finds how long links are valid, and `refused` explains refusals of the Hub. This file uses all four
+//! modules.
 
 mod endpoint;
 mod link;

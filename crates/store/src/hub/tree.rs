@@ -44,8 +44,8 @@ impl TreeEntry {
     }
 }
 
-/// The request for a page of all files below a directory. `query` is that of a [next page](next_page), or
-/// empty for the first one.
+/// The request for a page of all files below a directory. `query` is the query of a [next page](next_page),
+/// or empty for the first page.
 pub(super) fn request(repository: &str, commit: &str, directory: &str, query: &str) -> String {
     let below = if directory.is_empty() { String::new() } else { format!("/{}", encoded(directory)) };
     let query = if query.is_empty() { "recursive=true&expand=false" } else { query };

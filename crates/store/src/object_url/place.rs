@@ -166,7 +166,7 @@ fn bucket_of_host(host: &str) -> Option<(&'static str, Option<&str>)> {
         },
     };
     let region = region.strip_prefix("dualstack.").unwrap_or(region);
-    // Buckets in these regions may have the same names as buckets in others.
+    // Buckets in these regions may have the same names as buckets in other regions.
     let is_separate = region.starts_with("us-gov-") || region.starts_with("us-iso");
     (!is_separate && !region.contains('.')).then_some(("s3", bucket))
 }

@@ -146,8 +146,8 @@ fn refused(why: String) -> Error {
     ErrorKind::Store(why.into()).into()
 }
 
-/// Whether a header may be sent to another server: those that say which bytes are requested, and in which
-/// form. All others may contain credentials.
+/// Whether a header may be sent to another server: only headers that say which bytes are requested, and in
+/// which form. All other headers may contain credentials.
 pub(crate) fn is_public(name: &HeaderName) -> bool {
     let public = [
         header::RANGE,

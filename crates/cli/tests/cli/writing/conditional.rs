@@ -85,7 +85,7 @@ fn of_two_runs_on_one_series_at_most_one_succeeds_in_other_clouds() {
     }
 }
 
-/// The server of these requests ignores the header, like many servers with the API of S3.
+/// This server ignores the header with the condition, as many servers with the API of S3 do.
 #[test]
 fn a_multipart_upload_to_s3_is_completed_only_if_no_object_exists() {
     let dir = tempfile::tempdir().unwrap();

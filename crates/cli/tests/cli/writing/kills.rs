@@ -1,5 +1,5 @@
 //! Kills and interrupts `create`, `reshard` and `cp`, and resumes them. Existing files are always complete,
-//! and the final result equals that of an undisturbed run.
+//! and the final result equals the result of an undisturbed run.
 
 use super::{files, partial};
 use crate::program::{output, program, run, sample};
