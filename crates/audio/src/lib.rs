@@ -45,7 +45,7 @@ pub enum AudioError {
     Truncated {
         /// The number of frames in the file.
         found: u64,
-        /// The number of frames that it should have.
+        /// The number of frames that the file should have.
         wanted: u64,
     },
     /// The last page of an Ogg file is missing.
@@ -61,7 +61,7 @@ pub enum AudioError {
     TooLarge {
         /// The number of channels.
         channels: usize,
-        /// The number of frames, as far as it is known.
+        /// The number of frames, as far as the file gives it.
         frames: u64,
         /// The limit in bytes.
         limit: usize,

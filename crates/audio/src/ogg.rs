@@ -24,7 +24,7 @@ pub(super) fn check_last_page(file: &[u8]) -> std::result::Result<(), AudioError
     };
     let mut page = page().ok_or(AudioError::Unfinished)?.to_vec();
     let wanted = u32::from_le_bytes([page[22], page[23], page[24], page[25]]);
-    // The checksum is computed with zeros in its own bytes.
+    // The checksum is computed over the page with zeros in the four bytes of the checksum.
     page[22..26].fill(0);
     let mut checksum = Crc32::new(0);
     checksum.process_buf_bytes(&page);

@@ -142,7 +142,7 @@ impl ThreadMark {
 
     /// Sets the activity, and returns the previous one.
     fn set(&self, activity: Activity) -> u8 {
-        // Only this thread writes, so that no read-modify-write operation is needed.
+        // Only the thread itself writes its mark, so no read-modify-write operation is needed.
         self.changes.store(self.changes.load(Relaxed).wrapping_add(1), Relaxed);
         let before = self.activity.load(Relaxed);
         self.activity.store(activity as u8, Relaxed);

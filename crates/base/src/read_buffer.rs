@@ -132,7 +132,8 @@ impl Drop for InUse {
 /// A buffer from the pool. Its capacity is [`size`], or less if fewer bytes were requested. It should not
 /// grow, since the pool does not keep other capacities. The default buffer has no memory.
 ///
-/// Unless it is small, it begins at an [aligned](crate::aligned) address, where the kernel's copies are fast.
+/// Unless the buffer is small, it begins at an [aligned](crate::aligned) address, where the kernel's copies
+/// are fast.
 #[derive(Debug, Default)]
 pub struct ReadBuffer(BufferMemory, InUse);
 

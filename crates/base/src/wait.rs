@@ -212,7 +212,7 @@ mod tests {
         let guard = Arc::new(());
         let clone = Arc::clone(&guard);
         let mut waiting = Box::pin(until_woken(receiver, move || Arc::clone(&clone)));
-        // Without `guard` itself and the clone in the closure.
+        // Does not count `guard` itself and the clone in the closure.
         let guards = || Arc::strong_count(&guard) - 2;
         assert_eq!(guards(), 0);
         let mut context = Context::from_waker(Waker::noop());

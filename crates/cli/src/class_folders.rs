@@ -172,7 +172,7 @@ struct ClassWalk {
 }
 
 impl ClassWalk {
-    /// Lists a folder, and the folders below it.
+    /// Lists the images in a folder and in the folders below it.
     fn list(&mut self, directory: &str) -> Result<(), Failure> {
         self.interrupt.check()?;
         let here = self.root.join(directory);

@@ -141,7 +141,7 @@ impl FieldSource {
     }
 }
 
-/// Samples in the order in which they are written.
+/// The samples, in the order in which they are written into shards.
 #[derive(Debug)]
 pub(crate) struct FileSamples {
     root: PathBuf,

@@ -180,7 +180,8 @@ impl RangeSamples {
             hash.number(shard.bytes().unwrap_or(0));
             hash.text(ObjectVersion::unmarked(object.version.as_deref().unwrap_or_default()));
         }
-        // Without keys, this hashes nothing, so runs with and without keys have different plans.
+        // If the keys are not known, this loop hashes nothing. So a run with keys and a run without keys have
+        // different plans.
         for keys in input.keys.iter().flatten() {
             hash.number(keys.len() as u64);
             keys.iter().for_each(|key| hash.text(key));

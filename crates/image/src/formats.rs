@@ -61,7 +61,7 @@ fn check_gif(file: &[u8]) -> Result<(), ImageError> {
                     is_covered.get_or_insert(is_at_origin && width >= canvas.0 && height >= canvas.1);
                     11 + palette(*file.get(at + 9)?)
                 }
-                // An extension: its kind.
+                // An extension: the byte 0x21, and a byte with the extension's kind.
                 0x21 => 2,
                 _ => return None,
             };

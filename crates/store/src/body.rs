@@ -225,8 +225,8 @@ impl Body {
 
     /// Turns the body into an asynchronous stream of the same chunks.
     ///
-    /// Any executor can poll it. Work that takes CPU time or blocks, such as decompression and reading local
-    /// files, runs on a separate thread, a few chunks ahead.
+    /// Any executor can poll the stream. Work that takes CPU time or blocks, such as decompression and
+    /// reading local files, runs on a separate thread, a few chunks ahead.
     pub fn into_stream(mut self) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + 'static {
         self.start(ReadOn::OwnThread)
     }

@@ -29,13 +29,13 @@ pub enum VersionComparison {
 }
 
 impl VersionComparison {
-    /// Whether it is [`Same`](VersionComparison::Same).
+    /// Whether the result is [`Same`](VersionComparison::Same).
     #[must_use]
     pub fn is_same(self) -> bool {
         self == VersionComparison::Same
     }
 
-    /// Whether it is [`Different`](VersionComparison::Different).
+    /// Whether the result is [`Different`](VersionComparison::Different).
     #[must_use]
     pub fn is_different(self) -> bool {
         self == VersionComparison::Different

@@ -68,7 +68,7 @@ pub(crate) struct RecordedRequest {
     pub(crate) duration: Duration,
     /// Number of bytes of the body that were received.
     pub(crate) bytes: u64,
-    /// How it ended.
+    /// How the request ended.
     pub(crate) outcome: RequestOutcome,
 }
 

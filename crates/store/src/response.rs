@@ -175,7 +175,7 @@ pub(super) async fn refused(response: Response, url: &str) -> Refusal {
 /// not name the variables that users of this crate can set.
 fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> String {
     match code {
-        // From Google Cloud Storage.
+        // This code is from Google Cloud Storage.
         "UserProjectMissing" if has_user_project() => {
             "; the requester pays, and GOOGLE_USER_PROJECT is sent for gs:// URLs alone: read this object by \
              its \
@@ -190,7 +190,7 @@ fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> St
         "UserProjectMissing" => {
             "; the requester pays: set GOOGLE_USER_PROJECT to the project that is billed".into()
         }
-        // From S3, whose response does not mention that the requester pays.
+        // This code is from S3. The response of S3 does not mention that the requester pays.
         "AccessDenied" if headers.contains_key("x-amz-request-id") => {
             "; if the requester pays for this bucket, set AWS_REQUEST_PAYER=requester".into()
         }

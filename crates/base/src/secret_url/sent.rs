@@ -49,7 +49,7 @@ pub struct SentSecrets {
     values: Vec<String>,
 }
 
-/// Shows no field, since all of them are secret.
+/// Shows no field, since all fields are secret.
 impl fmt::Debug for SentSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SentSecrets").finish_non_exhaustive()

@@ -103,7 +103,7 @@ struct BenchReport {
     stages: Vec<StageRate>,
     slowest: String,
     advice: String,
-    /// The loader's own report, which says what limits it.
+    /// The loader's own report, which says what limits the loader.
     loader: serde_json::Value,
 }
 
@@ -332,7 +332,7 @@ mod tests {
         );
         assert_eq!(slowest_of(&[("read", 1e8), ("parse", 9.9e7), ("loader", 9.5e7)]).unwrap(), "read");
         assert_eq!(slowest_of(&[("read", 9e8), ("parse", 8e8), ("loader", 1e8)]).unwrap(), "loader");
-        // Noise: `parse` was faster than `read`, which it includes.
+        // A case of noise: `parse` was measured as faster than `read`, although `parse` includes `read`.
         assert_eq!(slowest_of(&[("read", 1e8), ("parse", 2e8), ("loader", 9.9e7)]).unwrap(), "read");
         assert_eq!(slowest_of(&[]), None);
     }

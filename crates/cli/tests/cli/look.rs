@@ -246,7 +246,7 @@ fn samples_of_an_index_are_read_by_their_bytes() {
         let error = failure(dir.path(), &["cat", "--field", "txt", "--nth", "12", "--index", "i.json"], 1);
         assert!(error.contains("there is no sample 12 in the index"), "{error}");
     }
-    // From a web server, only the bytes of the one sample are read.
+    // On a web server, only the bytes of the one sample are requested.
     output(dir.path(), &["index", "build", "data", "--to", "data/i.json"]);
     let shard = fs::read(dir.path().join("data/train-000001.tar")).unwrap();
     let content = shard.clone();

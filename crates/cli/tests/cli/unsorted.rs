@@ -103,7 +103,7 @@ fn errors_name_the_shard_the_member_and_what_to_do() {
     let (dir, expected) = tree();
     let dir = dir.path();
     tar_by_field(dir, &expected);
-    // Without the limit, the error advises the command that writes sorted shards.
+    // Without the option for the limit, the error advises to run the command that writes sorted shards.
     let said = run(dir, &["verify", "x.tar"]);
     assert_eq!(said.code, Some(3), "{said:?}");
     assert!(

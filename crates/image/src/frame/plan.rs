@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Pixels that hold their own coordinates.
+    /// A picture in which the value of each pixel is the pixel's coordinates.
     fn picture(width: u32, height: u32) -> Vec<Vec<(u32, u32)>> {
         (0..height).map(|y| (0..width).map(|x| (x, y)).collect()).collect()
     }

@@ -44,7 +44,7 @@ impl Resampler {
         });
         let pixel = format.channels * if format.wide { 2 } else { 1 };
         let Some(kernel) = kernel(filter) else {
-            // With this filter, no picture is reduced while it is decoded: `raster.shrink` is 1.
+            // With the nearest filter, no picture is reduced while it is decoded: `raster.shrink` is 1.
             let across = nearest(window.x - raster.part.x, window.width, resized.0, kept.x..kept.right());
             let down = nearest(window.y - raster.part.y, window.height, resized.1, kept.y..kept.bottom());
             return gather(from, width as usize, pixel, (&across, &down), to);

@@ -49,9 +49,9 @@ pub(super) struct Scans {
 /// A scan in the image data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Scan {
-    /// The offset of the marker in front of its header.
+    /// The offset of the marker in front of the scan's header.
     pub(super) at: usize,
-    /// The offset of its entropy-coded data.
+    /// The offset of the scan's entropy-coded data.
     pub(super) data: usize,
     /// The end of the entropy-coded data: the offset of the fill bytes and the marker that follow it.
     pub(super) end: usize,

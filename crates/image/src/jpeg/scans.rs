@@ -167,7 +167,7 @@ mod tests {
         [b"\xff\xd8", &frame[..], &restarts, &scan, data].concat()
     }
 
-    /// The scan, and the ends of its runs.
+    /// Returns the scan, and the ends of the scan's runs.
     fn runs(interval: u8, data: &[u8]) -> Result<(Scan, Vec<usize>), ScanError> {
         let file = file(interval, data);
         let scans = read(&file, &JpegHeaders::read(&file).unwrap())?;

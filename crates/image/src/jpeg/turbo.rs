@@ -69,7 +69,7 @@ impl Handle {
         );
         handle.set(tj::TJPARAM_TJPARAM_STOPONWARNING, 1)?;
         handle.set(tj::TJPARAM_TJPARAM_SCANLIMIT, SCANS)?;
-        // Otherwise colour profiles would be copied.
+        // By default, libjpeg-turbo would copy colour profiles.
         handle.set(tj::TJPARAM_TJPARAM_SAVEMARKERS, 0)?;
         Ok(handle)
     }

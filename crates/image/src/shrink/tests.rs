@@ -215,7 +215,7 @@ fn damaged_files_are_errors_and_are_never_resized() {
     for file in [jpeg((40, 60)), png((40, 60))] {
         for end in 0..file.len() {
             match to(30).apply(&file[..end]) {
-                // Too short for its format to be recognised.
+                // The cut file is too short for its format to be recognised.
                 Ok(Shrunk::Kept(KeptReason::Format)) => assert!(end < 8),
                 Ok(other) => panic!("{end}: {other:?}"),
                 Err(_) => {}

@@ -260,7 +260,7 @@ impl BudgetState {
     }
 
     /// Tunes the limit on requests in flight. `received` is the number of bytes received by `now` in all, and
-    /// `waiting` says whether any reader waits. Returns the old and the new limit, if it changed.
+    /// `waiting` says whether any reader waits. Returns the old and the new limit, if the limit changed.
     fn observe(&mut self, now: Instant, received: u64, waiting: bool) -> Option<(usize, usize)> {
         if self.schedule.is_ending() {
             self.tuner.discard_round();

@@ -36,7 +36,7 @@ const PIECE: u64 = 64 << 10;
 pub(super) struct CachedObject {
     /// The hash of the object's source and URL. It differs for a copy with another name.
     pub(super) key: String,
-    /// Only for people who look at the file. Secrets are redacted.
+    /// The object's URL, only for people who look at the file. Secrets are redacted.
     url: String,
     pub(super) version: String,
     pub(super) size: u64,

@@ -39,7 +39,7 @@ pub(super) struct Room {
     left: u64,
     /// Number of bytes that are refused for lack of unused blocks before the next listing.
     full: u64,
-    /// The same number for blocks for which nothing may be evicted ([`Eviction::Never`]).
+    /// As `full`, but for blocks that are written with [`Eviction::Never`].
     full_without_eviction: u64,
     /// Blocks that were used since this time are in use.
     in_use_since: SystemTime,

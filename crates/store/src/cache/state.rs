@@ -41,7 +41,7 @@ pub(super) struct CacheState {
     /// The files in which damage was found.
     damaged: Mutex<HashSet<PathBuf>>,
     pub(super) warning: Mutex<Option<String>>,
-    /// Read from the directory when it is first needed.
+    /// The salt, which is read from the directory when it is first needed.
     salt: OnceLock<Salt>,
 }
 

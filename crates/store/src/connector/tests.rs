@@ -106,7 +106,7 @@ fn request_bytes(build: Build, skip_signature: bool) -> (crate::Error, [Vec<Reco
     (error, recorders.map(|recorder| std::mem::take(&mut *recorder.0.lock().unwrap())))
 }
 
-/// `object_store` does not document this, so `Cargo.toml` pins its version.
+/// `object_store` does not document the following, so `Cargo.toml` pins its version.
 ///
 /// - The extensions of `GetOptions` are in the request.
 /// - A request that fails with `HttpErrorKind::Unknown` is not retried, and the client's error is a cause of

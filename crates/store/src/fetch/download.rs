@@ -38,7 +38,7 @@ pub(super) struct Download {
 }
 
 impl Download {
-    /// With `unranged`, the whole object is requested, whatever `range` is.
+    /// If `unranged` is set, the whole object is requested, whatever `range` is.
     pub(super) fn new(
         target: Arc<QueuedTarget>,
         pinned: Arc<ObjectVersion>,

@@ -128,7 +128,7 @@ struct OrderedRanges {
 impl OrderedRanges {
     fn begin(target: FetchTarget) -> Result<Self> {
         let target = Arc::new(QueuedTarget { queued: target.queue.next_object(), target });
-        // Only one range at first: the size of the object is unknown before the first response.
+        // Requests only one range at first: the size of the object is unknown before the first response.
         let grants = target.queued.request(target.wanted.clone(), target.range_sizes(), 1);
         let (sender, ranges) = async_channel::unbounded();
         let requests = runtime::spawn(send_requests(Arc::clone(&target), grants, sender))?;
@@ -202,7 +202,7 @@ async fn receive<T: Send>(
     until_woken(receiver.recv(), guards).await.ok()
 }
 
-/// A guard that adds its lifetime to `nanoseconds`.
+/// A guard that adds the time for which it lives to `nanoseconds`.
 struct WaitTimer {
     start: Instant,
     nanoseconds: Arc<AtomicU64>,

@@ -37,7 +37,7 @@ pub(super) fn encoded(text: &str) -> String {
 
 /// The server of the Hub, and the token that is sent to it.
 pub(crate) struct Endpoint {
-    /// Without a slash at the end.
+    /// The URL of the Hub, without a slash at the end.
     url: String,
     client: BodyClient,
     /// The headers that the caller sends.

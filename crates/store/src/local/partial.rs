@@ -55,7 +55,7 @@ impl PartialDirectory {
     /// Creates a partial directory in the directory of `target`, and missing parents.
     ///
     /// # Errors
-    /// If it cannot be created.
+    /// If the directory cannot be created.
     pub fn create(target: &Path) -> io::Result<Self> {
         fs::create_dir_all(directory(target))?;
         loop {

@@ -171,7 +171,7 @@ mod tests {
         ] {
             let text = fault.to_string();
             let of_native = io::Error::new(io::ErrorKind::InvalidData, fault.clone());
-            // As `reqwest` wraps it.
+            // The error is nested in the way in which `reqwest` wraps errors.
             let nested = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, fault));
             for fault in [of_native, nested] {
                 let error = network_fault(&fault, None);

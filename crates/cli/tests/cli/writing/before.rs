@@ -33,7 +33,7 @@ fn duplicate_keys_in_a_shard_are_refused() {
     }
     // A key may occur again in another shard.
     output(dir.path(), &["reshard", "in", "--to", "out/%d.tar", "--count", "3"]);
-    // With an index, keys are not known until they are written.
+    // With an index, the keys are not known until the samples are written.
     output(dir.path(), &["index", "build", "in", "--to", "in.json"]);
     let error = failure(dir.path(), &["reshard", "in", "--index", "in.json", "--to", "by/%d.tar"], 1);
     assert!(error.contains("in the archive already"), "{error}");
@@ -264,7 +264,8 @@ fn long_names_are_counted_in_the_planned_sizes() {
         assert!(sizes.iter().every(|size| *size <= limit), "{more:?}: {sizes:?}");
         counts.push(sizes.len());
     }
-    // With an index, the shards are the same unless fields get longer names: then all names count as long.
+    // With an index, the shards are the same unless fields get longer names: then all names are assumed to
+    // need the headers of long names.
     assert!(counts[0] == counts[1] && counts[2] <= counts[3], "{counts:?}");
 }
 

@@ -130,7 +130,7 @@ fn a_shard_is_kept_only_if_all_its_bytes_are_as_written() {
         assert!(said.ends_with("1 not as planned and written again\n"), "byte {at}: {said}");
         assert!(files(&out) == expected, "byte {at}");
     }
-    // With a plan without checksums, as a run leaves that was killed early, no shard is kept.
+    // If the plan has no checksums, as after a run that was killed early, no shard is kept.
     let plan = String::from_utf8(expected["train.plan.json"].clone()).unwrap();
     let (before, _) = plan.split_once(",\n  \"checksums\"").unwrap();
     fs::write(out.join("train.plan.json"), format!("{before}\n}}\n")).unwrap();
@@ -313,7 +313,7 @@ fn verify_finds_images_that_do_not_decode() {
         error.contains("photos/cat/cut.jpg: the image is truncated") && error.lines().count() == 1,
         "{error}"
     );
-    // Without damaged images, a resumed run does not need --verify.
+    // When no images are damaged any more, a resumed run does not need --verify.
     for name in ["cat/cut.jpg", "dog/cut.webp", "owl/damaged.png"] {
         fs::remove_file(photo(name)).unwrap();
     }

@@ -319,7 +319,7 @@ fn an_idle_queue_keeps_its_ranges_and_gets_no_more() {
     }
     assert_eq!(idle_ranges(&held), before, "returned memory goes to the queue that reads");
     assert!(held.len() > before);
-    // When the idle queue reads again, it gets more again.
+    // When the idle queue reads again, it gets more ranges again.
     let at = held.iter().position(|id| id.queue == 1).unwrap();
     let at = held.remove(at);
     schedule.received();
