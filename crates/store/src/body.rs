@@ -133,7 +133,7 @@ impl Body {
     }
 
     /// Sets the version that the reader accepts. Call it before the body [begins](Body::begin). If the cache
-    /// has this version, it sends no request for the object's current version.
+    /// has this version, the cache sends no request for the object's current version.
     #[doc(hidden)]
     pub fn set_known_version(&mut self, object: ObjectVersion) {
         if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {

@@ -83,8 +83,8 @@ impl StoreBuilder {
     }
 
     /// Sends headers with each request for a URL that begins with `prefix`, such as
-    /// `https://data.example.com/private`. If several prefixes match, only the headers of the longest are
-    /// sent.
+    /// `https://data.example.com/private`. If several prefixes match, only the headers of the longest prefix
+    /// are sent.
     ///
     /// The values are [secrets](HttpHeaders). They are sent only over https (or to this machine), and to no
     /// other server: a request that is redirected to another host or port has none of these headers.

@@ -74,8 +74,8 @@ tokio::task_local! {
     static COMPLETION: (header::HeaderName, header::HeaderValue);
 }
 
-/// Adds a header to the request that completes an upload in parts, which `object_store` cannot do. The header
-/// is not signed; S3 does not require that.
+/// Adds a header to the request that completes an upload in parts. `object_store` has no option for this. The
+/// header is not signed; S3 does not require that.
 pub(super) async fn completing<T>(
     condition: Option<(header::HeaderName, header::HeaderValue)>,
     request: impl Future<Output = T>,
@@ -95,7 +95,7 @@ pub(super) fn mark_bytes_request(options: &mut GetOptions) {
     options.extensions.insert(BytesRequest);
 }
 
-/// Makes the clients of one bucket, or those of its credential servers.
+/// Makes the clients of one bucket, or the clients of the bucket's credential servers.
 #[derive(Debug)]
 pub(super) struct Connector {
     is_for_bucket: bool,

@@ -51,7 +51,7 @@ struct Recorded {
 /// One request for bytes of an object, from a [`RequestRecording`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RecordedRequest {
-    /// The time at which it was sent, since the start of the recording.
+    /// The time from the start of the recording until the request was sent.
     #[serde(rename = "start_us", with = "microseconds")]
     pub(crate) start: Duration,
     /// Offset of the first requested byte in the object.

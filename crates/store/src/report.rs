@@ -86,7 +86,8 @@ impl SourceReport {
         }
     }
 
-    /// Combines each number with that of `other`, by `count` and `time`: addition or subtraction.
+    /// Combines each number with the same number of `other`: counts by `count`, and times by `time`. Both
+    /// functions add, or both subtract.
     fn combine(
         &mut self,
         other: &SourceReport,

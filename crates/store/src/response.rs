@@ -244,7 +244,7 @@ pub(super) fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// The pause that the server asks for: `Retry-After` in seconds or as a date (RFC 9110, 10.2.3), or the time
-/// until a used-up rate limit resets. The longest one counts.
+/// until a used-up rate limit resets. The longest of these pauses counts.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let retry_after = || {
         let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();

@@ -159,8 +159,8 @@ impl Store {
         &self.0.budget
     }
 
-    /// Makes a queue. Objects that are opened in it are requested and read in the order of opening. `owner`
-    /// counts their memory.
+    /// Makes a queue. Objects that are opened in it are requested and read in the order of opening. The gauge
+    /// `owner` counts the memory of these objects.
     #[doc(hidden)]
     pub fn queue(&self, owner: &Gauge) -> ReadQueue {
         self.0.budget.queue(owner)
@@ -258,7 +258,7 @@ impl Store {
 
     /// Returns the stored size and the version of the object at `url`. Blocks.
     ///
-    /// A local file is not opened. Of any other object, one byte is read.
+    /// A local file is not opened. For any other object, one byte of it is read.
     ///
     /// # Errors
     ///

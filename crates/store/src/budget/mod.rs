@@ -98,7 +98,7 @@ struct BudgetInner {
 struct BudgetState {
     schedule: RangeSchedule,
     tuner: ConcurrencyTuner,
-    /// For each object, the sender of its grants, and the gauge that counts their memory.
+    /// For each object, the sender of its grants, and the gauge that counts the memory of these grants.
     recipients: HashMap<ObjectId, (Sender<Grant>, Gauge)>,
     /// Moving average of the time to the first byte; zero before the first response.
     first_byte: Duration,
@@ -208,7 +208,8 @@ impl Budget {
                 }
                 None => Some(grant),
             };
-            // The receiver has been dropped: the reader is about to be dropped too, which removes the object.
+            // The receiver has been dropped: the reader is about to be dropped too, and that removes the
+            // object.
             if let Some(Grant { mut connection, mut memory, .. }) = refused {
                 // Prevents their `drop` from waiting for the lock that is held here.
                 (connection.budget, memory.budget) = (None, None);

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 impl Budget {
-    /// Makes a queue for objects that one reader reads in order. `owner` counts their memory.
+    /// Makes a queue for objects that one reader reads in order. The gauge `owner` counts the memory of these
+    /// objects.
     pub(crate) fn queue(&self, owner: &Gauge) -> ReadQueue {
         let inner = ReadQueueInner {
             budget: self.clone(),
@@ -137,7 +138,8 @@ impl QueuedObject {
         WaitingReader(self.budget.clone())
     }
 
-    /// Records that the reader waits for the next range. It is requested now, if it has not been.
+    /// Records that the reader waits for the next range. The range is requested now, if it has not been
+    /// requested yet.
     pub(crate) fn wait_for_next(&self) -> WaitingReader {
         let waiting = self.wait();
         self.budget.change(|state| state.schedule.await_next(self.id));
@@ -152,7 +154,7 @@ impl Drop for QueuedObject {
             state.recipients.remove(&self.id)
         });
         // Dropped after the lock is released: grants that have not been received give back their connections
-        // and memory, which takes the lock again.
+        // and memory, and that takes the lock again.
         drop(grants);
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct CachedRead {
     is_scattered: bool,
     eviction: Eviction,
     opening: Option<Task<CacheReader>>,
-    /// Dropped when the reader reaches this object, which ends the prefetch.
+    /// Dropping this ends the prefetch. It is dropped when the reader reaches this object.
     prefetching: Option<oneshot::Sender<()>>,
 }
 

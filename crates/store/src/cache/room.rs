@@ -59,8 +59,8 @@ impl Room {
         self.not_kept = 0;
     }
 
-    /// Whether there is room for `bytes`, which is then reserved; `None` if the directory must be listed to
-    /// know.
+    /// Whether there is room for `bytes`; if there is, the room is reserved. `None` if the directory must be
+    /// listed to know this.
     pub(super) fn known(&mut self, bytes: u64, eviction: Eviction) -> Option<bool> {
         if bytes == 0 {
             return None;
@@ -98,7 +98,7 @@ impl Room {
     }
 
     /// Records that a listing found `total` bytes in the directory. Returns whether there is room for
-    /// `bytes`, which is then reserved.
+    /// `bytes`; if there is, the room is reserved.
     pub(super) fn record_listing(&mut self, total: u64, bytes: u64, eviction: Eviction) -> bool {
         let free = self.max_bytes.saturating_sub(total);
         let has_room = bytes <= free;

@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Maximum size in bytes of a range whose bytes are copied. Ranges are short if many readers share little
-/// memory. As slices, their bytes would keep the client's buffers alive, up to 408 KiB each.
+/// memory. If their bytes were not copied, they would keep the client's buffers of up to 408 KiB each
+/// allocated.
 const MAX_COPIED_RANGE: u64 = 256 << 10;
-/// Maximum size in bytes of one copy. The parser of each stream keeps the chunk that it is reading, which is
-/// not counted as memory.
+/// Maximum size in bytes of one copy. The parser of each stream keeps the chunk that it is reading, and the
+/// memory of this chunk is not counted.
 const MAX_COPY: usize = 64 << 10;
 
 /// The download of one range.

@@ -39,7 +39,8 @@ use target::QueuedTarget;
 
 /// Maximum number of unread chunks of a response that holds the whole object.
 const MAX_UNREAD_CHUNKS: usize = 16;
-/// Assumed size of such a chunk in bytes. It is large, so that the number of chunks limits the memory.
+/// Assumed size in bytes of a chunk of such a response. The assumption is large, so that the number of chunks
+/// limits the memory.
 const ASSUMED_CHUNK: usize = 512 << 10;
 
 impl QueuedTarget {

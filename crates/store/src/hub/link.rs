@@ -28,7 +28,7 @@ const MAX_LINKS: usize = 4096;
 
 /// The location of a file on another server than the Hub.
 pub(super) struct Link {
-    /// Contains a signature, which is a secret.
+    /// The URI of the file. It contains a signature, which is a secret.
     pub(super) uri: Uri,
     /// The hash of the content.
     pub(super) version: Option<String>,

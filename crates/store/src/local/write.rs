@@ -103,9 +103,9 @@ fn publish(partial: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// [`publish`] for file systems without hard links. If the process is killed at any moment, there is either
-/// no file with the name, or the complete file. The lock on the directory makes the check and the rename one
-/// step among processes of this crate.
+/// As [`publish`], for file systems without hard links. If the process is killed at any moment, there is
+/// either no file with the name, or the complete file. The lock on the directory makes the check and the
+/// rename one step among processes of this crate.
 fn publish_without_link(partial: &Path, path: &Path) -> io::Result<()> {
     let directory = File::open(directory(path));
     if let Ok(directory) = &directory {
@@ -149,8 +149,8 @@ impl ObjectWriter for LocalWriter {
         if options.sync {
             sync_directory(&target);
         }
-        // Reads the metadata from the open file, since the name may belong to another file by now, and after
-        // the rename, since a rename may change times.
+        // Reads the metadata from the open file, since the name may belong to another file by now. Reads it
+        // after the rename, since a rename may change times.
         let metadata = file.metadata()?;
         Ok(info(url.expose_secret().to_owned(), &metadata))
     }

@@ -12,7 +12,7 @@ const ENDPOINT_VARIABLES: [(&str, &[&str]); 3] = [
     ("s3", &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]),
     ("az", &["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"]),
 ];
-/// The environment variable with the account of containers whose URLs have none.
+/// The environment variable with the account of containers whose URLs have no account.
 const ACCOUNT_VARIABLE: &str = "AZURE_STORAGE_ACCOUNT_NAME";
 /// The query parameters that select an earlier version of an object.
 const VERSION_PARAMETERS: [&str; 3] = ["generation", "versionid", "snapshot"];
