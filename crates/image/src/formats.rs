@@ -9,7 +9,8 @@ use image::codecs::{bmp::BmpDecoder, gif::GifDecoder, qoi::QoiDecoder, tiff::Tif
 use image::{ImageDecoder, ImageFormat};
 use std::io::Cursor;
 
-/// Returns a decoder that has read the header of the file. It returns an error for damaged and missing data.
+/// Returns a decoder that has read the header of the file. The decoder returns an error for damaged and
+/// missing data.
 pub(super) fn decoder(file: &[u8], format: ImageFormat) -> Result<Box<dyn ImageDecoder + '_>, ImageError> {
     let reader = Cursor::new(file);
     Ok(match format {

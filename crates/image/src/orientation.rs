@@ -23,8 +23,8 @@ impl Orientation {
         if self.transpose { (height, width) } else { (width, height) }
     }
 
-    /// The part of the stored picture that corresponds to `part` of the oriented picture, which has this
-    /// width and height.
+    /// The part of the stored picture that corresponds to `part` of the oriented picture. `width` and
+    /// `height` are the sides of the oriented picture.
     pub(crate) fn stored_part(self, part: Rect, (width, height): (u32, u32)) -> Rect {
         let x = if self.flip_x { width - part.right() } else { part.x };
         let y = if self.flip_y { height - part.bottom() } else { part.y };

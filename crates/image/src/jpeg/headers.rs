@@ -199,8 +199,8 @@ impl JpegHeaders {
                 "sequential JPEG files with subsampled components in separate scans are not supported",
             );
         }
-        // A JFIF segment means YCbCr for libjpeg. Without one it takes the colour space from the Adobe
-        // segment, else from the ids of the components.
+        // A JFIF segment means YCbCr for libjpeg. Without a JFIF segment, libjpeg takes the colour space from
+        // the Adobe segment, else from the ids of the components.
         let ids: Vec<u8> = self.components.iter().map(|component| component.id).collect();
         let contradiction = match (ids.len(), self.jfif, self.adobe) {
             (3, true, Some(0)) => true,

@@ -140,8 +140,8 @@ fn segment(file: &[u8], at: usize) -> Result<&[u8], ScanError> {
     file.get(at + 4..at + 2 + length).ok_or(ScanError::Truncated)
 }
 
-/// Finds the next marker from an offset on. Returns the offset of the fill bytes before it, and the offset of
-/// the marker itself.
+/// Finds the next marker from an offset on. Returns the offset of the fill bytes before the marker, and the
+/// offset of the marker itself.
 fn marker(file: &[u8], mut from: usize) -> Option<(usize, usize)> {
     loop {
         let start = from + memchr::memchr(0xff, file.get(from..)?)?;

@@ -22,7 +22,8 @@ use turbojpeg_sys as tj;
 /// Maximum number of scans of a progressive file, the same as in the decoder in Rust.
 const SCANS: c_int = 100;
 
-// The bindings assume this. It does not hold on 64-bit Windows, where the calls would be wrong.
+// The bindings assume that `size_t` has the size of `usize`. On 64-bit Windows it does not, and the calls
+// would be wrong.
 const _: () = assert!(size_of::<tj::size_t>() == size_of::<usize>(), "turbojpeg is not for this platform");
 
 /// Decodes files one after the other with the same TurboJPEG instance.

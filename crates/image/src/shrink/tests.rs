@@ -119,7 +119,8 @@ fn a_higher_quality_takes_more_bytes() {
 #[test]
 fn the_orientation_is_applied_once() {
     let file = jpeg((40, 60));
-    // Where the stored picture's upper left corner is after the orientation: (at the bottom, at the right).
+    // Where the stored picture's upper left corner is after the orientation: (whether it is at the bottom,
+    // whether it is at the right).
     let table = [(false, false), (false, true), (true, true), (true, false)];
     for exif in 1..=8_u8 {
         let (bottom, right) = table[usize::from((exif - 1) % 4)];
