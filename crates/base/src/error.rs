@@ -94,7 +94,7 @@ pub enum ErrorKind {
     /// The topology (ranks, workers) is contradictory or cannot be detected.
     #[error("bad topology: {0}")]
     Topology(String),
-    /// There are fewer shards than readers that each need at least one.
+    /// There are fewer shards than readers, each of which needs at least one shard.
     #[error(
         "{shards} shards cannot feed {readers} {what}: a reader without a shard would leave the others \
          waiting; use an index, which cuts shards into slices (`DatasetBuilder::auto_index`, or `--index` of \
@@ -257,7 +257,7 @@ pub enum ErrorKind {
     NotAnArchive {
         /// What the file seems to be, such as "a Git LFS pointer".
         found: &'static str,
-        /// What it should be: "tar archive", "JSON lines", "gzip data" or "zstd data".
+        /// What the file should be: "tar archive", "JSON lines", "gzip data" or "zstd data".
         expected: &'static str,
         /// What to do, beginning with a colon; may be empty.
         remedy: &'static str,

@@ -36,9 +36,8 @@ pub(super) fn secrets(text: &str) -> Vec<Range<usize>> {
     let mut start = 0;
     for (at, colons) in text.match_indices("::") {
         let next = at + colons.len();
-        // Before a scheme or a command, `::` separates two URLs of a pattern. Elsewhere it is part of an
-        // address or a
-        // name.
+        // Before a scheme or a command, `::` separates two URLs of a pattern. Elsewhere, `::` is part of an
+        // address or a name.
         if at >= start && (scheme(&text[next..]).is_some() || is_command(&text[next..])) {
             found
                 .extend(secrets_of_one(&text[start..at]).map(|range| range.start + start..range.end + start));
