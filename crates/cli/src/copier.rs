@@ -130,7 +130,8 @@ impl Copier {
         Ok(self.copied(copy, record, action, true))
     }
 
-    /// The condition for writing the target: it still has the object that was found there, or none.
+    /// The condition for writing the target: the target still has the object that was found there, or still
+    /// has no object.
     fn condition(copy: &CopyJob) -> PutCondition {
         PutCondition::unchanged(copy.existing.as_ref().map(|existing| existing.version.clone()))
     }

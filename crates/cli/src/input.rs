@@ -22,7 +22,7 @@ const MAX_DAMAGED: u64 = 100;
 #[derive(Debug)]
 pub(crate) struct Input {
     pub(crate) shards: Vec<ShardIndex>,
-    /// The URL of each shard. The index may have another URL, of a copy of the shard.
+    /// The URL of each shard. The index may have the URL of a copy of the shard instead.
     pub(crate) urls: Vec<SecretUrl>,
     /// The version of each shard's object when it was looked up. Only samples of this version are read.
     pub(crate) objects: Vec<ObjectVersion>,

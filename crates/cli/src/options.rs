@@ -260,7 +260,7 @@ fn read_stdin(interrupt: &Interrupt) -> Result<String, Failure> {
     // Another thread reads, because a signal does not end a read of stdin.
     thread::spawn(move || {
         let mut text = String::new();
-        // After an interrupt, the receiver is dropped and this fails.
+        // After an interrupt, the receiver is dropped and sending fails.
         drop(sender.send(io::stdin().read_to_string(&mut text).map(|_| text)));
     });
     loop {

@@ -295,7 +295,8 @@ impl RangeReader {
         self.take_samples(run, shard, url, &mut samples, take)
     }
 
-    /// Edits the samples of a run and passes them to `take`. Drops the samples between them.
+    /// Edits the samples of a run and passes them to `take`. Drops other samples that are between these
+    /// samples.
     fn take_samples(
         &self,
         run: &SampleRun,

@@ -148,7 +148,7 @@ impl<'a> RecordingFile<'a> {
     ///
     /// # Errors
     /// If the file cannot be written, or if it exists and is not a recording: in `bench --record data/*.tar`,
-    /// the shell gives the first shard as its name.
+    /// the shell gives the first shard as the name of the recording.
     fn begin(path: &'a str, context: &Context) -> Result<Self, Failure> {
         let recording = RecordingFile { path, recording: RequestRecording::new() };
         if files::exists(&context.store, path)? {
@@ -232,7 +232,7 @@ fn table(title: &str, stages: &[StageRate]) -> Table {
 }
 
 /// The stage that takes the longest for a sample of this size. The time of a stage includes the stages before
-/// it; its own time is the difference.
+/// it, so the stage's own time is the difference from the stage before.
 fn slowest(stages: &[StageRate], bytes_per_sample: f64) -> Option<&StageRate> {
     let mut before = 0.0;
     let mut slowest: Option<(&StageRate, f64)> = None;

@@ -207,7 +207,7 @@ mod tests {
     const SHARDS: usize = 24;
     const STREAMS: usize = 4;
 
-    /// The number of each sample's batch in an epoch, by real shuffle buffers.
+    /// The number of each sample's batch in an epoch, computed with real shuffle buffers.
     fn batches(plan: &Plan, counts: &[u64], epoch: u64, buffer: usize, batch: u64) -> Vec<Vec<u64>> {
         let mut batches: Vec<Vec<u64>> = counts.iter().map(|count| vec![0; *count as usize]).collect();
         for stream in 0..STREAMS {

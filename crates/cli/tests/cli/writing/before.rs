@@ -115,7 +115,7 @@ fn an_existing_index_is_not_replaced() {
     let before = fs::read(dir.path().join("p.json")).unwrap();
     output(dir.path(), &[&create[..], &["--resume"]].concat());
     assert!(fs::read(dir.path().join("p.json")).unwrap() == before);
-    // The index of another series.
+    // `p.json` is the index of another series.
     let reshard = ["reshard", "out/p-0.tar", "--to", "re/x-%d.tar", "--to-index", "p.json"];
     for resume in [&[][..], &["--resume"]] {
         let error = failure(dir.path(), &[&reshard[..], resume].concat(), 1);

@@ -121,7 +121,8 @@ fn a_shard_is_kept_only_if_all_its_bytes_are_as_written() {
     let out = dir.path().join("out");
     let expected = files(&out);
     let length = expected["train-0000.tar"].len();
-    // In the body of a file, in the padding after it, and in the padding of the archive.
+    // The damaged byte is in the body of a file, in the padding after the file, or in the padding of the
+    // archive.
     for at in [600, 1023, length - 1] {
         let mut damaged = expected["train-0000.tar"].clone();
         damaged[at] ^= 1;
