@@ -133,7 +133,7 @@ pub(crate) struct IndexOption {
     versions: VersionsOption,
 }
 
-/// Whether the versions of shards are compared with the versions in an index.
+/// Whether the versions of shards are compared with those in an index.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct VersionsOption {
     /// Compare only the sizes and samples of shards with the index, not the versions: for shards that were
