@@ -32,8 +32,9 @@ impl Audio {
     ///
     /// # Errors
     /// See [`AudioError`]. A truncated file is an error: WAV and FLAC must have the number of frames that
-    /// their header gives, Ogg its last page, and MP3 the number of frames that its first frame announces, if
-    /// it announces one. Checksums are verified: that of the sound in FLAC, that of each page in Ogg.
+    /// their header gives, Ogg must have its last page, and MP3 must have the number of frames that its first
+    /// frame announces, if it announces one. The checksum of the sound in FLAC and the checksum of each page
+    /// in Ogg are verified.
     ///
     /// A WAV that was written to a pipe is an error: its header has the placeholder 4 GiB - 1 for the length.
     /// A FLAC that was written to a pipe has neither a number of frames nor a checksum of the sound. In such
@@ -61,8 +62,8 @@ fn read(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
         // An MPEG frame: the synchronization word, and a valid layer.
         [0xff, second, ..] if second & 0xe0 == 0xe0 && second & 0x06 != 0 => {
             // With a seekable stream, the reader estimates the number of frames from the first few frames,
-            // and treats the estimate as exact: it would truncate some files and reject others. So the stream
-            // is not seekable.
+            // and treats the estimate as exact: it would truncate some files and reject other files. So the
+            // stream is not seekable.
             let stream = MediaSourceStream::new(Box::new(ReadOnlySource::new(file)), Default::default());
             Box::new(MpaReader::try_new(stream, options).map_err(decode_error)?)
         }

@@ -14,7 +14,7 @@ use std::fmt;
 #[doc(hidden)]
 pub const EXTENSIONS: &str = "wav flac mp3 ogg oga";
 
-/// Decoded sound: the samples of the first channel, then those of the next one.
+/// Decoded sound: all samples of the first channel, then all samples of the next channel.
 ///
 /// ```
 /// # mod shardstream { pub mod audio { pub use shardstream_audio::*; } }
@@ -45,7 +45,7 @@ pub enum AudioError {
     Truncated {
         /// The number of frames in the file.
         found: u64,
-        /// The number of frames that it should have.
+        /// The number of frames that the file should have.
         wanted: u64,
     },
     /// The last page of an Ogg file is missing.
@@ -61,7 +61,7 @@ pub enum AudioError {
     TooLarge {
         /// The number of channels.
         channels: usize,
-        /// The number of frames, as far as it is known.
+        /// The number of frames, as far as the file gives it.
         frames: u64,
         /// The limit in bytes.
         limit: usize,
@@ -108,7 +108,7 @@ fn within_limit(channels: usize, frames: u64, limit: usize) -> Result<(), AudioE
 
 impl Audio {
     /// Makes sound from its sample rate in samples per second, the number of its channels, and its samples:
-    /// all samples of the first channel, then those of the next one.
+    /// all samples of the first channel, then all samples of the next channel.
     ///
     /// # Errors
     /// [`AudioError::Rate`] for an unsupported rate, and [`AudioError::Samples`] if `channels` is 0 or does
@@ -148,7 +148,7 @@ impl Audio {
         self.samples.get(start..start.saturating_add(frames)).unwrap_or_default()
     }
 
-    /// The samples: those of the first channel, then those of the next one.
+    /// The samples: all samples of the first channel, then all samples of the next channel.
     #[must_use]
     pub fn samples(&self) -> &[f32] {
         &self.samples

@@ -5,7 +5,8 @@ use symphonia::core::checksum::Crc32;
 use symphonia::core::errors::Result;
 use symphonia::core::io::{BitReaderRtl, Monitor, ReadBitsRtl};
 
-/// Limit of the memory of a file's codebooks, in bytes: many times what encoders write.
+/// Limit of the memory of a file's codebooks, in bytes: many times the memory of the codebooks that encoders
+/// write.
 const MAX_CODEBOOKS: u64 = 16 << 20;
 
 /// Checks that the last page of an Ogg file is complete, matches its checksum, and is marked as the end of
@@ -23,7 +24,7 @@ pub(super) fn check_last_page(file: &[u8]) -> std::result::Result<(), AudioError
     };
     let mut page = page().ok_or(AudioError::Unfinished)?.to_vec();
     let wanted = u32::from_le_bytes([page[22], page[23], page[24], page[25]]);
-    // The checksum is computed with zeros in its own bytes.
+    // The checksum is computed over the page with zeros in the four bytes of the checksum.
     page[22..26].fill(0);
     let mut checksum = Crc32::new(0);
     checksum.process_buf_bytes(&page);

@@ -21,12 +21,12 @@ pub struct AudioResampler {
     /// The two rates, divided by their greatest common divisor.
     from: u64,
     to: u64,
-    /// The lower of the two, multiplied by the roll-off.
+    /// The lower of the two rates, multiplied by the roll-off.
     base: f64,
     /// The number of weights for one output sample.
     taps: usize,
     /// The weights for each of the `to` positions that an output sample can have between two input samples;
-    /// `None` if there are too many.
+    /// `None` if there are more than [`MAX_WEIGHTS`].
     weights: Option<Vec<f32>>,
 }
 
@@ -113,7 +113,7 @@ impl AudioResampler {
 }
 
 impl Audio {
-    /// The same sound with another sample rate: see [`AudioResampler`].
+    /// Returns the same sound with another sample rate: see [`AudioResampler`].
     ///
     /// # Errors
     /// [`AudioError::Rate`], and [`AudioError::TooLarge`] if the result exceeds 512 MiB, as a small file with
@@ -169,7 +169,7 @@ mod tests {
             let mut part = vec![0.0; frames];
             resampler.resample(&channel, 0, &mut part);
             let wanted = tone(to, frames, f64::from(from.min(to)) / 20.0);
-            // The ends differ, because the sound is silent beyond them.
+            // The samples at both ends differ, because the sound counts as silent beyond its ends.
             let margin = frames / 10;
             let inside = part.iter().zip(&wanted).enumerate().take(frames - margin).skip(margin);
             for (at, (ours, wanted)) in inside {

@@ -16,34 +16,35 @@ use std::thread;
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Activity {
-    /// It does no work of a pipeline.
+    /// The thread does no work of a pipeline.
     #[default]
     Other,
-    /// It reads a local file.
+    /// The thread reads a local file.
     ReadFile,
-    /// It turns bytes into samples.
+    /// The thread turns bytes into samples.
     Parse,
-    /// It runs the functions before the shuffle buffer.
+    /// The thread runs the functions before the shuffle buffer.
     Filter,
-    /// It puts samples into a shuffle buffer.
+    /// The thread puts samples into a shuffle buffer.
     Shuffle,
-    /// It runs the stages of a pipeline, and writes samples into tensors.
+    /// The thread runs the stages of a pipeline, and writes samples into tensors.
     Map,
-    /// It runs a stream stage, which sees the items one by one in order, or a function behind such a stage.
+    /// The thread runs a stream stage, which sees the items one by one in order, or a function behind such a
+    /// stage.
     Stage,
-    /// It collects items and makes batches.
+    /// The thread collects items and makes batches.
     Collect,
-    /// It has nothing to do.
+    /// The thread has nothing to do.
     Idle,
-    /// It waits for bytes of one stream or of any stream.
+    /// The thread waits for bytes of one stream or of any stream.
     AwaitBytes,
-    /// It waits for a stream that no other thread reads.
+    /// The thread waits for a stream that no other thread reads.
     AwaitStream,
-    /// It waits until the collecting thread takes ready items.
+    /// The thread waits until the collecting thread takes ready items.
     AwaitRoom,
-    /// It waits for the next items of one stream.
+    /// The thread waits for the next items of one stream.
     AwaitItems,
-    /// It waits until the trainer takes a batch.
+    /// The thread waits until the trainer takes a batch.
     AwaitTrainer,
 }
 
@@ -141,7 +142,7 @@ impl ThreadMark {
 
     /// Sets the activity, and returns the previous one.
     fn set(&self, activity: Activity) -> u8 {
-        // Only this thread writes, so that no read-modify-write operation is needed.
+        // Only the thread itself writes its mark, so no read-modify-write operation is needed.
         self.changes.store(self.changes.load(Relaxed).wrapping_add(1), Relaxed);
         let before = self.activity.load(Relaxed);
         self.activity.store(activity as u8, Relaxed);

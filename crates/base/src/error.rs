@@ -54,7 +54,8 @@ struct ErrorDetails {
     kind: ErrorKind,
     location: Location,
     attempts: Option<Attempts>,
-    /// For an error of a custom source: the secrets that were sent to it, which its text may repeat.
+    /// The secrets that were sent to a custom source, if this is an error of that source. The error's text
+    /// may repeat these secrets.
     repeats: Option<SentSecrets>,
 }
 
@@ -73,7 +74,7 @@ pub enum ErrorKind {
         pattern: SecretUrl,
         /// The byte position of the character at fault in the whole pattern.
         position: usize,
-        /// What is wrong with it.
+        /// What is wrong with the pattern.
         message: String,
     },
     /// A `${NAME}` in a shard pattern has no value.
@@ -93,7 +94,7 @@ pub enum ErrorKind {
     /// The topology (ranks, workers) is contradictory or cannot be detected.
     #[error("bad topology: {0}")]
     Topology(String),
-    /// There are fewer shards than readers that each need at least one.
+    /// There are fewer shards than readers, each of which needs at least one shard.
     #[error(
         "{shards} shards cannot feed {readers} {what}: a reader without a shard would leave the others \
          waiting; use an index, which cuts shards into slices (`DatasetBuilder::auto_index`, or `--index` of \
@@ -172,9 +173,10 @@ pub enum ErrorKind {
          `--without-versions`)"
     )]
     Stale {
-        /// Its size and version, or its number of samples, when it was indexed or the state was taken.
+        /// The shard's size and version, or its number of samples, when it was indexed or the state was
+        /// taken.
         then: String,
-        /// The current ones.
+        /// The shard's current size and version, or its current number of samples.
         now: String,
     },
     /// The operating system or the network reported an error.
@@ -239,7 +241,7 @@ pub enum ErrorKind {
     },
     /// The end-of-archive marker of a tar archive is in the wrong place, or data or too many zeros follow it:
     /// a region of the shard was probably overwritten with zeros, and samples are missing.
-    /// [`Location::offset`] is that of the first wrong byte.
+    /// [`Location::offset`] is the offset of the first wrong byte.
     #[error("bad end of the tar archive: {0}")]
     ArchiveEnd(String),
     /// A tar header's checksum does not match its bytes.
@@ -255,7 +257,7 @@ pub enum ErrorKind {
     NotAnArchive {
         /// What the file seems to be, such as "a Git LFS pointer".
         found: &'static str,
-        /// What it should be: "tar archive", "JSON lines", "gzip data" or "zstd data".
+        /// What the file should be: "tar archive", "JSON lines", "gzip data" or "zstd data".
         expected: &'static str,
         /// What to do, beginning with a colon; may be empty.
         remedy: &'static str,
@@ -270,7 +272,7 @@ pub enum ErrorKind {
     TooLarge {
         /// What is too large.
         what: SizeLimit,
-        /// Its size in bytes.
+        /// The size of what is too large, in bytes.
         size: u64,
         /// The limit in bytes.
         limit: u64,
@@ -319,7 +321,7 @@ pub enum ErrorKind {
     RepeatedKey {
         /// The first sample with the key.
         first: String,
-        /// The next one.
+        /// The next sample with the key.
         second: String,
     },
     /// A sample and the joined sample of a `dataset::Side` have a field of the same name.
@@ -341,7 +343,7 @@ pub enum ErrorKind {
     MissingTensor {
         /// The tensor asked for.
         name: String,
-        /// The tensors that the batch has now; those that were taken out of it are gone.
+        /// The tensors that the batch has now, without those that were taken out of the batch.
         available: String,
     },
     /// The value of a field has another type than the requested one.
@@ -406,7 +408,8 @@ pub enum ErrorKind {
     TooManySkipped {
         /// The limit that was reached.
         limit: String,
-        /// Number of failures that were skipped before the last one, as counted by that limit.
+        /// Number of failures that were skipped before the last one, counted in the way in which the limit
+        /// counts failures.
         skipped: u64,
         /// The failure that was not skipped.
         #[source]

@@ -101,8 +101,8 @@ pub fn not_compressed(head: &[u8], compression: &'static str) -> Option<Error> {
     Some(no(found, expected, remedy, head))
 }
 
-/// The error of a file whose name says that it has JSON lines, if `line`, the first line that is not empty or
-/// its beginning, is that of another known kind of file.
+/// The error of a file whose name says that it has JSON lines, if `line` shows that it is another known kind
+/// of file. `line` is the first line that is not empty, or the beginning of that line.
 pub fn not_json_lines(line: &[u8]) -> Option<Error> {
     let head = &line[..line.len().min(HEAD)];
     // A text may have `ustar` at the same offset, but no zeros.

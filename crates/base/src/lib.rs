@@ -2,7 +2,8 @@
 //! URLs that show no secret, one portable random generator, numeric element types, blocking waits that
 //! another thread can interrupt, counters of memory and of threads' activities, and read buffers.
 //!
-//! Its API is not stable, and most of it is hidden: use `shardstream`, which exports what is for users.
+//! Its API is not stable, and most of it is hidden: use `shardstream`, which exports the items that are meant
+//! for users.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[doc(hidden)]

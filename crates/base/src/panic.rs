@@ -2,8 +2,8 @@
 //!
 //! Each call of foreign code (the caller's functions, stages and columns; `Clone`, `Drop` and `Display` of
 //! the caller's types; drivers that pin memory) goes through [`catch`], and holds no lock that other threads
-//! need. The loop of each thread is also wrapped in [`catch`] as a whole: if a call was forgotten, its panic
-//! ends the run with an error instead of leaving other threads waiting.
+//! need. The loop of each thread is also wrapped in [`catch`] as a whole: if a call of foreign code is not
+//! wrapped by mistake, its panic ends the run with an error instead of leaving other threads waiting.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::secret_url::redact_urls;
@@ -45,8 +45,8 @@ pub fn message(payload: Box<dyn Any + Send>) -> String {
     message
 }
 
-/// Shows an error whose causes may be of the caller's types. If one of them panics, the message of the panic
-/// is shown instead.
+/// Shows an error whose causes may be of the caller's types. If a cause panics while it is shown, the message
+/// of the panic is shown instead.
 pub struct Shown<'a>(pub &'a dyn fmt::Display);
 
 impl fmt::Debug for Shown<'_> {

@@ -72,7 +72,7 @@ static IN_USE: AtomicU64 = AtomicU64::new(0);
 /// Buffers with a smaller capacity in bytes are neither counted nor aligned.
 const MIN_COUNTED: usize = 16 << 10;
 
-/// Number of bytes in this process's read buffers: in those in use, and in idle ones.
+/// Number of bytes in this process's read buffers that are in use, and number of bytes in idle ones.
 pub fn read_buffers() -> (u64, u64) {
     (IN_USE.load(Relaxed), IDLE.load(Relaxed) as u64)
 }
@@ -132,7 +132,8 @@ impl Drop for InUse {
 /// A buffer from the pool. Its capacity is [`size`], or less if fewer bytes were requested. It should not
 /// grow, since the pool does not keep other capacities. The default buffer has no memory.
 ///
-/// Unless it is small, it begins at an [aligned](crate::aligned) address, where the kernel's copies are fast.
+/// Unless the buffer is small, it begins at an [aligned](crate::aligned) address, where the kernel's copies
+/// are fast.
 #[derive(Debug, Default)]
 pub struct ReadBuffer(BufferMemory, InUse);
 
@@ -190,12 +191,13 @@ impl ReadBuffer {
         }
     }
 
-    /// The number of bytes for which it has room.
+    /// The number of bytes for which the buffer has room.
     pub fn capacity(&self) -> usize {
         self.0.capacity()
     }
 
-    /// Turns the buffer into shared bytes. It returns to the pool when the last of them is dropped.
+    /// Turns the buffer into shared bytes. The buffer returns to the pool when the last slice of these bytes
+    /// is dropped.
     pub fn freeze(self) -> Bytes {
         let length = self.len();
         self.freeze_first(length)
@@ -209,7 +211,7 @@ impl ReadBuffer {
     /// [Freezes](Self::freeze) only a range of the bytes.
     pub fn freeze_range(mut self, range: Range<usize>) -> Bytes {
         if range.len() < self.capacity() / 2 {
-            // Unread bytes should not keep much more memory than they are counted as.
+            // Unread bytes should not keep much more memory than is counted for them.
             return Bytes::copy_from_slice(&self[range]);
         }
         if self.capacity() < MIN_COUNTED {
@@ -274,7 +276,7 @@ fn uncount_idle(memory: BufferMemory) -> BufferMemory {
 /// Returns a buffer to the pool, if its capacity is kept.
 fn give_back(memory: BufferMemory) {
     let capacity = memory.capacity();
-    // One that grew may have moved within its memory.
+    // The content of a buffer that grew may have moved within its memory.
     if pool(capacity).is_none() || !aligned::is_aligned(&memory.bytes) {
         return;
     }

@@ -2,7 +2,8 @@
 //!
 //! The generator is ChaCha8. Its key consists of the seed, the epoch, the number of the stream or sample, the
 //! purpose of the numbers and, in a mixture, the number of the dataset. The bounded draw and the shuffle are
-//! the crate's own, because those of `rand` have changed between releases; golden tests pin all of them.
+//! the crate's own, because the ones of `rand` have changed between releases. Golden tests pin the results of
+//! the generator, the bounded draw and the shuffle.
 
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng as _, SeedableRng, TryRng};
@@ -26,7 +27,7 @@ pub enum Purpose {
     Batch = 6,
     /// The shapes of the steps of a job.
     Buckets = 7,
-    /// The number that the [`salt`] of a name combines with a seed.
+    /// The [`salt`] of a name, which a caller combines with a seed.
     Name = 8,
     /// The permutation of the shards that a stream keeps in all epochs.
     KeptShards = 9,
@@ -38,8 +39,8 @@ pub enum Purpose {
 
 /// A random number generator that gives the same numbers on every platform and in every release.
 ///
-/// It implements [`rand::Rng`], so that it works with everything that takes one. But the distributions of
-/// `rand` may change between its releases; [`below`](Rng::below), [`unit`](Rng::unit) and
+/// It implements [`rand::Rng`], so that it works with everything that takes a generator. But the
+/// distributions of `rand` may change between its releases; [`below`](Rng::below), [`unit`](Rng::unit) and
 /// [`shuffle`](Rng::shuffle) never change.
 ///
 /// ```
@@ -54,7 +55,7 @@ pub struct Rng(ChaCha8Rng);
 
 impl Rng {
     /// Makes the generator of `(seed, epoch, stream)`. Different triples give unrelated sequences, and all of
-    /// them are unrelated to those of the crate: a loader with the same seed draws other numbers.
+    /// these are unrelated to the crate's own sequences: a loader with the same seed draws other numbers.
     #[must_use]
     pub fn new(seed: u64, epoch: u64, stream: u64) -> Self {
         Self::keyed(Purpose::Caller, seed, epoch, stream)

@@ -16,7 +16,7 @@ thread_local! {
     static INTERRUPT: OnceCell<Interrupt> = const { OnceCell::new() };
     /// Wakes the current wait of this thread when the process is interrupted.
     static PROCESS_WAKER: OnceCell<Arc<AtomicWaker>> = const { OnceCell::new() };
-    /// Whether this thread runs I/O tasks. Then it must not block on one of them.
+    /// Whether this thread runs I/O tasks. Such a thread must not block on an I/O task.
     static RUNS_IO: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -57,7 +57,7 @@ pub fn interrupt_process() {
     wakers.iter().filter_map(Weak::upgrade).for_each(|waker| waker.wake());
 }
 
-/// Whether the process has been interrupted. If not, the interrupt will wake the task of `cx`.
+/// Whether the process has been interrupted. If not, a later interrupt wakes the task of `cx`.
 fn poll_process_interrupted(cx: &Context<'_>) -> bool {
     // A thread that is exiting has lost its waker, and no longer waits.
     let _ = PROCESS_WAKER.try_with(|waker| waker.get_or_init(new_process_waker).register(cx.waker()));
@@ -79,8 +79,8 @@ pub fn is_interrupted() -> bool {
         || with_interrupt(|interrupt| interrupt.interrupted.load(Ordering::Acquire))
 }
 
-/// Whether this thread or the process has been interrupted. If not, the interrupt will wake the task of `cx`,
-/// whatever executor polls it on this thread.
+/// Whether this thread or the process has been interrupted. If not, a later interrupt wakes the task of `cx`,
+/// whatever executor polls that task on this thread.
 pub fn poll_interrupted(cx: &Context<'_>) -> bool {
     let thread = with_interrupt(|interrupt| {
         interrupt.waker.register(cx.waker());
@@ -212,7 +212,7 @@ mod tests {
         let guard = Arc::new(());
         let clone = Arc::clone(&guard);
         let mut waiting = Box::pin(until_woken(receiver, move || Arc::clone(&clone)));
-        // Without `guard` itself and the clone in the closure.
+        // Does not count `guard` itself and the clone in the closure.
         let guards = || Arc::strong_count(&guard) - 2;
         assert_eq!(guards(), 0);
         let mut context = Context::from_waker(Waker::noop());

@@ -27,14 +27,14 @@ pub(crate) struct ClassFolders {
 impl ClassFolders {
     /// Lists `ROOT/CLASS/…/*.{jpg,jpeg,png,webp}`, `threads` classes at a time.
     ///
-    /// The number of a class is the position of its name in `given`, or among the sorted names without
-    /// `given`. Folders and files whose names begin with a dot are left out, because readers of shards skip
+    /// The number of a class is the position of its name in `given`, or among the sorted names if `given` is
+    /// `None`. Folders and files whose names begin with a dot are left out, because readers of shards skip
     /// such members; so are files that operating systems add. Symbolic links are followed. `with_names` adds
     /// a field `json` with the path of the image.
     ///
     /// # Errors
-    /// With `given`, if a folder with images is not in it. Without `given`, if a folder has no images: it
-    /// would be a class in this data set and might be missing in another, whose classes would have other
+    /// With `given`, if a folder with images is not in that list. Without `given`, if a folder has no images:
+    /// it would be a class in this data set and might be missing in another, whose classes would have other
     /// numbers.
     pub(crate) fn read(
         root: &Path,
@@ -172,7 +172,7 @@ struct ClassWalk {
 }
 
 impl ClassWalk {
-    /// Lists a folder, and the folders below it.
+    /// Lists the images in a folder and in the folders below it.
     fn list(&mut self, directory: &str) -> Result<(), Failure> {
         self.interrupt.check()?;
         let here = self.root.join(directory);

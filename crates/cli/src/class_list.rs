@@ -93,8 +93,8 @@ pub(crate) fn check_neighbours(
         let other_classes = match load_classes(&place, context) {
             Ok(Some(classes)) => classes,
             Err(Failure::Crate(error)) => return Err(error.into()),
-            // Another document with such a name; or `None`, because the listing of a bucket has the objects
-            // of deeper directories too, and their last name alone is not an object of this directory.
+            // `Err`: another kind of document has such a name. `None`: the listing of a bucket has objects of
+            // deeper directories too, and this directory may have no object with the same file name.
             Ok(None) | Err(_) => continue,
         };
         for (other_number, class) in other_classes.iter().enumerate() {

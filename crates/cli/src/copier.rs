@@ -58,7 +58,7 @@ pub(crate) struct CopyRecord {
     /// The version of the copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     copy: Option<String>,
-    /// `None` if the store made the copy and keeps a checksum of another kind.
+    /// The CRC-32C of both objects. `None` if the store made the copy and keeps a checksum of another kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     crc32c: Option<u32>,
 }
@@ -92,7 +92,7 @@ pub(crate) struct Copied {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExistingCopies {
     Refuse,
-    /// Keep objects that are the same as the source, and replace others.
+    /// Keep objects that are the same as the source, and replace all other objects.
     KeepSame,
     Replace,
 }
@@ -130,7 +130,8 @@ impl Copier {
         Ok(self.copied(copy, record, action, true))
     }
 
-    /// The condition for writing the target: it still has the object that was found there, or none.
+    /// The condition for writing the target: the target still has the object that was found there, or still
+    /// has no object.
     fn condition(copy: &CopyJob) -> PutCondition {
         PutCondition::unchanged(copy.existing.as_ref().map(|existing| existing.version.clone()))
     }
@@ -236,7 +237,7 @@ impl Copier {
     }
 
     /// Compares the object at the target with the checksums and size that were written. `version` is the
-    /// version that the store returned for the written object, if it did.
+    /// version that the store returned for the written object, if it returned one.
     fn check_written(
         &self,
         copy: &CopyJob,
@@ -325,8 +326,8 @@ impl Copier {
     }
 
     /// Compares a copy with its source if their stores do not keep the same kind of checksum. Reads one of
-    /// them, and also the other one if its stored checksum cannot be compared. Returns the CRC-32C, if it is
-    /// known, of objects that are the same; `None` if they differ.
+    /// the two objects, and also the other object if its stored checksum cannot be compared. Returns the
+    /// CRC-32C, if it is known, of objects that are the same; `None` if they differ.
     fn read_same(&self, copy: &CopyJob, existing: &StoredObject, size: u64) -> Result<Option<Option<u32>>> {
         let (from, to) = (copy.from.expose_secret(), copy.to.expose_secret());
         // Read the object whose counterpart has a stored checksum.
@@ -371,7 +372,8 @@ impl Copier {
     }
 }
 
-/// Makes the record of a copy. `version` is that of the source, `copied` that of the copy.
+/// Makes the record of a copy. `version` is the version of the source, and `copied` is the version of the
+/// copy.
 fn record(
     copy: &CopyJob,
     size: u64,

@@ -32,7 +32,7 @@ impl PlannedSample {
     /// Adds a field.
     ///
     /// # Errors
-    /// If a field has this name already: the number of that field.
+    /// If the sample has a field of this name already. The error is the number of that field.
     pub(crate) fn push(&mut self, field: Arc<str>, source: FieldSource) -> Result<(), usize> {
         match self.fields.iter().position(|(other, _)| *other == field) {
             Some(first) => Err(first),
@@ -141,7 +141,7 @@ impl FieldSource {
     }
 }
 
-/// Samples in the order in which they are written.
+/// The samples, in the order in which they are written into shards.
 #[derive(Debug)]
 pub(crate) struct FileSamples {
     root: PathBuf,

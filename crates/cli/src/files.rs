@@ -28,10 +28,10 @@ pub(crate) fn is_empty(place: &str) -> Result<bool> {
     Ok(metadata.is_some_and(|file| file.is_file() && file.len() == 0))
 }
 
-/// Writes a file or object whole. An existing one is replaced if `replace` is set, and kept otherwise.
-/// Returns whether it was written.
+/// Writes a file or object whole. An existing file or object is replaced if `replace` is set, and kept
+/// otherwise. Returns whether the bytes were written.
 ///
-/// A local file is not synced to the disk: [`sync_file_system`] syncs all of them.
+/// A local file is not synced to the disk: [`sync_file_system`] syncs all written files at once.
 pub(crate) fn write(store: &Store, place: &str, bytes: &[u8], replace: bool) -> Result<bool> {
     let condition = if replace { PutCondition::Any } else { PutCondition::Absent };
     let options = WriteOptions { sync: false, condition, ..WriteOptions::default() };
@@ -64,12 +64,13 @@ pub(crate) fn sync_file_system(directory: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether an object could not be written because another process has written there since it was looked up.
+/// Whether an object could not be written because another process has written to its URL since the object was
+/// looked up.
 pub(crate) fn is_overtaken(error: &shardstream::Error) -> bool {
     is_taken(error) || matches!(error.kind(), ErrorKind::Changed { .. })
 }
 
-/// Whether an object could not be written because an object exists there.
+/// Whether an object could not be written because an object exists at its URL.
 pub(crate) fn is_taken(error: &shardstream::Error) -> bool {
     matches!(error.kind(), ErrorKind::Io(why) if why.kind() == io::ErrorKind::AlreadyExists)
 }

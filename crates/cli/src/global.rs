@@ -70,7 +70,7 @@ fn limit(text: &str) -> Result<(LimitName, u64), String> {
 }
 
 impl GlobalOptions {
-    /// A store with these cache and retry settings.
+    /// A builder of a store with the cache and retry settings of these options.
     pub(crate) fn store_builder(&self) -> Result<StoreBuilder, Failure> {
         let mut store = Store::builder();
         if let Some(directory) = &self.cache {

@@ -22,7 +22,7 @@ const MAX_DAMAGED: u64 = 100;
 #[derive(Debug)]
 pub(crate) struct Input {
     pub(crate) shards: Vec<ShardIndex>,
-    /// The URL of each shard. The index may have another URL, of a copy of the shard.
+    /// The URL of each shard. The index may have the URL of a copy of the shard instead.
     pub(crate) urls: Vec<SecretUrl>,
     /// The version of each shard's object when it was looked up. Only samples of this version are read.
     pub(crate) objects: Vec<ObjectVersion>,
@@ -85,7 +85,7 @@ impl Input {
         Ok(input)
     }
 
-    /// Reads the headers of the shards, and so the keys of their samples. The shards must be in the index.
+    /// Reads the headers of the shards, to learn the keys of their samples. The shards must be in the index.
     ///
     /// # Errors
     /// For a shard that is not in the index, or that has changed since it was indexed.
@@ -150,8 +150,8 @@ impl Input {
         Ok(self)
     }
 
-    /// Reads the headers of the shards. With `damage`, sends the error of each damaged sample there and
-    /// continues; without it, damage is an error.
+    /// Reads the headers of the shards. If `damage` is given, sends the error of each damaged sample to it
+    /// and continues; otherwise damage is an error.
     fn scan(
         list: &ShardList,
         threads: usize,

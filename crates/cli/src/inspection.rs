@@ -77,8 +77,8 @@ impl Inspection {
     /// image whose extension is wrong gets the field of its real format.
     ///
     /// # Errors
-    /// If files are bad: one error that lists them. With `skip_bad`, only if more are bad than it allows.
-    /// Also if a file cannot be read because of the disk or the system.
+    /// If files are bad, one error that lists them; with `skip_bad`, only if more samples are bad than
+    /// `skip_bad` allows. Also if a file cannot be read because of the disk or the system.
     pub(crate) fn run(self, samples: Vec<PlannedSample>, context: &Context) -> Result<Inspected, Failure> {
         let what = if self.decode { "decoding images" } else { "looking at files" };
         let total = samples.len() as u64;

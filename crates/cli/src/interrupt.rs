@@ -75,7 +75,7 @@ impl Stop {
         self.interrupt.is_set() || self.has_failed.load(Ordering::SeqCst)
     }
 
-    /// Returns an error if the threads should stop. A thread ends its work with it.
+    /// Returns an error if the threads should stop. A thread ends its work with this error.
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_set() { Err(interrupted()) } else { Ok(()) }
     }

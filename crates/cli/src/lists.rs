@@ -9,7 +9,7 @@ use shardstream::tar::split_name;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
-/// Columns that name a file, unless `--file` names others.
+/// Columns that name a file, unless `--file` names other columns.
 const FILE_COLUMNS: [&str; 5] = ["file", "file_name", "filename", "path", "image"];
 
 /// Options that say what the columns of a list mean.
@@ -119,7 +119,7 @@ impl ListColumns {
         Ok(sample)
     }
 
-    /// The number, among the columns with paths of files, of this column; `None` for other columns.
+    /// The number that this column has among the columns with paths of files; `None` for other columns.
     fn file_column(&self, column: &str) -> Option<usize> {
         if self.no_files {
             return None;
@@ -193,8 +193,8 @@ pub(crate) fn jsonl(
     Ok(samples)
 }
 
-/// Parses a list of files, one per line, or with `null` each ended by a NUL. Files whose paths are equal up
-/// to the first dot of the file name form one sample; the rest of the name is the field.
+/// Parses a list of files, one per line; if `null` is set, each path ends with a NUL instead. Files whose
+/// paths are equal up to the first dot of the file name form one sample; the rest of the name is the field.
 pub(crate) fn files(document: &str, null: bool, place: &str) -> Result<Vec<PlannedSample>, Failure> {
     let lines: Vec<&str> = match null {
         true => document.split('\0').collect(),

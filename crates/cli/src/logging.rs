@@ -121,7 +121,7 @@ impl Write for PrintableStderr {
 }
 
 /// Checks that the timeline does not replace a file that is not a timeline. In `bench --trace data/*.tar`,
-/// the shell gives the first shard as its name.
+/// the shell gives the first shard as the name of the timeline.
 fn check_timeline(path: &Path) -> Result<(), Failure> {
     let mut first = Vec::new();
     let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());

@@ -1,4 +1,4 @@
-//! The rank of this machine among those that write a series together.
+//! The rank of this machine among the machines that write a series together.
 
 use crate::failure::Failure;
 use shardstream::topology::{Launcher, Topology};

@@ -32,7 +32,7 @@ pub(crate) struct OpenReaders {
 #[derive(Debug, Default)]
 struct ReaderState {
     idle: Vec<IdleReader>,
-    /// The position of each reader in use after its use.
+    /// For each reader in use, its position after this use.
     busy: Vec<ReaderPosition>,
     /// The positions at which waiting threads want to read.
     waiting: Vec<ReaderPosition>,

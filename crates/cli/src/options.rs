@@ -32,7 +32,7 @@ impl Patterns {
         Patterns { patterns, list: None }
     }
 
-    /// The patterns of the command line, followed by those of the list.
+    /// The patterns of the command line, followed by the patterns of the list.
     pub(crate) fn given(&self, context: &Context) -> Result<Vec<SecretUrl>, Failure> {
         let mut patterns: Vec<SecretUrl> = self.patterns.iter().map(SecretUrl::from).collect();
         if let Some(file) = &self.list {
@@ -46,7 +46,7 @@ impl Patterns {
     /// The shards, in the order of the patterns. Lists directories and buckets for wildcards.
     ///
     /// # Errors
-    /// Also if a pattern is `-`: see [`Patterns::shards_or_stdin`].
+    /// If a pattern cannot be resolved, or is `-`: see [`Patterns::shards_or_stdin`].
     pub(crate) fn shards(&self, context: &Context) -> Result<ShardList, Failure> {
         shards_of(&self.given(context)?, &context.store)
     }
@@ -60,7 +60,7 @@ impl Patterns {
             true => Err(Failure::Usage("stdin can be read only once: give - only once".into())),
             false => Ok(()),
         };
-        // Also checked before the list is read, because stdin may be an archive.
+        // The uses of stdin are checked before the list is read too, because stdin may be an archive.
         check(lists + self.patterns.iter().filter(|pattern| *pattern == STDIN).count())?;
         let patterns = self.given(context)?;
         let uses = patterns.iter().filter(|pattern| is_stdin(pattern)).count();
@@ -82,7 +82,7 @@ impl Patterns {
 /// The shards that match patterns, in the order of the patterns.
 ///
 /// # Errors
-/// Also if a pattern is `-`.
+/// If a pattern cannot be resolved, or is `-`.
 pub(crate) fn shards_of(patterns: &[SecretUrl], store: &Store) -> Result<ShardList, Failure> {
     let mut shards: Vec<SecretUrl> = Vec::new();
     for pattern in patterns {
@@ -180,8 +180,8 @@ impl IndexedPatterns {
         self.index.index.as_deref()
     }
 
-    /// The shards, in the order of the patterns (of the index if there are no patterns), and the index if one
-    /// was given.
+    /// The shards, in the order of the patterns (or in the order of the index if there are no patterns), and
+    /// the index if one was given.
     pub(crate) fn shards(&self, context: &Context) -> Result<(ShardList, Option<Index>), Failure> {
         let index = self.index.load(context)?;
         let shards = match &index {
@@ -260,7 +260,7 @@ fn read_stdin(interrupt: &Interrupt) -> Result<String, Failure> {
     // Another thread reads, because a signal does not end a read of stdin.
     thread::spawn(move || {
         let mut text = String::new();
-        // After an interrupt, the receiver is dropped and this fails.
+        // After an interrupt, the receiver is dropped and sending fails.
         drop(sender.send(io::stdin().read_to_string(&mut text).map(|_| text)));
     });
     loop {

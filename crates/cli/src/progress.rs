@@ -130,7 +130,7 @@ fn style(template: &str, what: &str, unit: Unit) -> ProgressStyle {
         .with_key("what", move |_: &ProgressState, out: &mut dyn std::fmt::Write| write(out, &what))
         .with_key("done", move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
             let done = match (unit, state.len()) {
-                // The total shows the unit.
+                // The text of the total already names the unit.
                 (Unit::Shards | Unit::Samples, Some(_)) => text::number(state.pos()),
                 _ => amount(unit, state.pos()),
             };

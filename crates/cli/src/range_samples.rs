@@ -180,7 +180,8 @@ impl RangeSamples {
             hash.number(shard.bytes().unwrap_or(0));
             hash.text(ObjectVersion::unmarked(object.version.as_deref().unwrap_or_default()));
         }
-        // Without keys, this hashes nothing, so runs with and without keys have different plans.
+        // If the keys are not known, this loop hashes nothing. So a run with keys and a run without keys have
+        // different plans.
         for keys in input.keys.iter().flatten() {
             hash.number(keys.len() as u64);
             keys.iter().for_each(|key| hash.text(key));
@@ -294,7 +295,8 @@ impl RangeReader {
         self.take_samples(run, shard, url, &mut samples, take)
     }
 
-    /// Edits the samples of a run and passes them to `take`. Drops the samples between them.
+    /// Edits the samples of a run and passes them to `take`. Drops other samples that are between these
+    /// samples.
     fn take_samples(
         &self,
         run: &SampleRun,
@@ -310,7 +312,8 @@ impl RangeReader {
                 return Err(interrupted());
             }
             let sample = match sample {
-                // Damage is left out. If it has destroyed a sample of the run, that sample is missing below.
+                // Damaged samples are left out. If a sample of the run is damaged, that sample is missing
+                // below.
                 Err(error) if self.input.damaged.is_some() && is_damage(&error) => continue,
                 sample => sample?,
             };

@@ -7,8 +7,8 @@
 //!
 //! Objects in a bucket cannot be renamed: each new shard replaces the old shard with its number as soon as it
 //! is complete. The saved plan names the run that replaces the series. Each run reads the plan before it
-//! writes a shard: if two runs replace the series at the same time, the one that began last continues, and
-//! the other one fails.
+//! writes a shard: if two runs replace the series at the same time, the run that began last continues, and
+//! the other run fails.
 
 use crate::failure::Failure;
 use crate::saved_plan::{

@@ -1,6 +1,7 @@
 //! Lists of samples, which `verify --to-list` writes and `reshard` reads.
 //!
-//! A list has one line of JSON per sample, with its `shard` and `key`, and with `why` it is in the list.
+//! A list has one line of JSON per sample, with the sample's `shard` and `key`, and with the reason why the
+//! sample is in the list (`why`).
 
 use crate::context::Context;
 use crate::failure::Failure;

@@ -97,9 +97,9 @@ pub(crate) struct SampleShrinker {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ShrunkPictures {
     resized: u64,
-    /// Size of the resized pictures before, in bytes.
+    /// Size of the resized pictures in bytes, before they were resized.
     bytes_before: u64,
-    /// Size of the resized pictures after, in bytes.
+    /// Size of the resized pictures in bytes, after they were resized.
     bytes_after: u64,
     /// Number of pictures that were stored unchanged.
     kept: u64,

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::Duration;
 
-/// Increased whenever a new version of the program makes different shards of the same options and input.
+/// Increased whenever a new version of the program makes different shards from the same options and input.
 const VERSION: u32 = 3;
 
 /// What the hash of a plan covers, for messages.
@@ -241,8 +241,8 @@ pub(crate) fn check(
     Ok(ExistingSeries { named, planned, replaced })
 }
 
-/// Number of shards that the saved plan of the series names; 0 if there is no plan, or if it is the plan of
-/// other names.
+/// Number of shards that the saved plan of the series names; 0 if there is no plan, or if it is the plan of a
+/// series with other names.
 pub(crate) fn named_shards(place: &str, series: &Series, store: &Store) -> Result<u64, Failure> {
     let saved = match read(place, store) {
         // The file is not a plan.

@@ -57,7 +57,7 @@ impl ShardReader {
     /// read and counted.
     ///
     /// # Errors
-    /// The errors of [`Store::stat`], and those of stdin.
+    /// The errors of [`Store::stat`], and the errors of reading stdin.
     pub(crate) fn size(&self, url: &SecretUrl) -> Result<u64> {
         if url.expose_secret() == STDIN {
             io::copy(&mut CountedStdin(Arc::clone(&self.stdin_bytes)), &mut io::sink())?;

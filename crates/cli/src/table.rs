@@ -6,7 +6,7 @@ use std::fmt;
 /// A table with aligned columns.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// For each column, whether it is aligned to the right.
+    /// For each column, whether the column is aligned to the right.
     right: Vec<bool>,
     rows: Vec<Vec<String>>,
 }

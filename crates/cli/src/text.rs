@@ -48,7 +48,7 @@ pub(crate) fn counted(count: u64, what: &str) -> String {
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     let share = if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 };
     match share {
-        // Rounding must not show 100 % unless it is all, or 0 % unless it is none.
+        // Rounding must not show 100 % unless the part is the whole, or 0 % unless the part is empty.
         _ if part == whole && whole > 0 => "100 %".to_owned(),
         share if share > 99.9 => "99.9 %".to_owned(),
         share if part > 0 && share < 0.1 => "< 0.1 %".to_owned(),

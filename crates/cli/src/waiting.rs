@@ -12,7 +12,7 @@ const TICK: Duration = Duration::from_millis(250);
 const MIN_WAIT: Duration = Duration::from_secs(1);
 
 /// Watches the requests of `store` on a separate thread, until the program ends. While nothing arrives,
-/// prints a line at the interval of the progress that says what the command waits for.
+/// prints a line that says what the command waits for, at the interval at which progress is printed.
 pub(crate) fn report(store: &Store, settings: ProgressSettings, screen: &Screen) {
     if settings.quiet {
         return;

@@ -54,7 +54,7 @@ impl<S: SampleSource> WriteJob<S> {
         self.write(write_options, context)?.publish(context)
     }
 
-    /// Writes the missing shards of this rank. Shards that they replace stay until the new ones are
+    /// Writes the missing shards of this rank. Old shards that are to be replaced stay until the new ones are
     /// published.
     pub(crate) fn write(
         self,
@@ -118,7 +118,8 @@ impl<S: SampleSource> WriteJob<S> {
                 break;
             }
         }
-        // Also after a failure: a resumed run need not read finished shards whose versions are saved.
+        // The checksums are saved after a failure too: a resumed run need not read finished shards whose
+        // versions are saved.
         let saved = checksums.save();
         stop.finish()?;
         saved?;
@@ -175,8 +176,8 @@ struct ShardChecksums {
     /// Whether the plan is saved while shards are written.
     is_saved: bool,
     plan: Mutex<SavedPlan>,
-    /// The plan as it was saved last. While one thread holds this lock and saves, others wait; the next of
-    /// them then saves the checksums of all.
+    /// The plan in the form in which it was last saved. While one thread holds this lock and saves, other
+    /// threads wait; the next of these threads then saves the checksums of all of them.
     saved: Mutex<Option<SavedPlan>>,
 }
 
@@ -223,7 +224,7 @@ impl ShardChecksums {
         Ok(())
     }
 
-    /// If this run replaces an older series, checks that no other run does so too.
+    /// If this run replaces an older series, checks that no other run replaces it at the same time.
     fn check_run(&self) -> Result<()> {
         if self.plan().replaced.is_none() {
             return Ok(());

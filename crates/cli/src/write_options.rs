@@ -46,7 +46,7 @@ pub(crate) struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// Checks the options before anything is read. `index` is whether an index is written too.
+    /// Checks the options before anything is read. `index` says whether an index is written too.
     ///
     /// # Errors
     /// [`Failure::Usage`] if several machines would write an index or use `--force`.

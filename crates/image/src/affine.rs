@@ -37,7 +37,7 @@ pub(super) fn rotate(degrees: f64, (x, y): (f64, f64)) -> Affine {
 }
 
 /// A counter-clockwise rotation about the centre of the picture, and the size of the smallest picture that
-/// shows all of the rotated one.
+/// shows all of the rotated picture.
 pub(super) fn rotate_expanded(degrees: f64, size: Size) -> (Affine, Size) {
     let [a, b, _, d, e, _] = rotate(degrees, (0.0, 0.0));
     let (x, y) = centre(size);
@@ -78,8 +78,8 @@ impl AffineParameters {
     }
 }
 
-/// The projection that maps four points (x, y) of a picture to four others; `None` if there is none, such as
-/// for three points on a line.
+/// The projection that maps four points (x, y) of a picture to four other points; `None` if there is no such
+/// projection, such as for three points on a line.
 pub(super) fn perspective(start: [(f64, f64); 4], end: [(f64, f64); 4]) -> Option<Projection> {
     let mut rows = [[0.0; 9]; 8];
     for (at, ((x, y), (u, v))) in start.into_iter().zip(end).enumerate() {
@@ -142,7 +142,8 @@ impl<'a, P: Copy> Picture<'a, P> {
         Picture { pixels, width: size.width as usize, height: size.height as usize, fill }
     }
 
-    /// Draws each pixel: `pixel` gets the point of this picture to which the matrix maps the pixel's centre.
+    /// Draws each pixel: `pixel` gets the point of the old picture to which the matrix maps the pixel's
+    /// centre.
     fn draw(&self, warp: Warp, to: &mut [P], pixel: impl Fn(f64, f64) -> P) {
         let [a, b, c, d, e, f, g, h] = warp.matrix;
         let width = warp.after.width as usize;

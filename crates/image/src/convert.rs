@@ -1,4 +1,4 @@
-//! Conversion of the channels of a file to those of a mode, as in Pillow.
+//! Conversion of the channels of a file to the channels of a mode, as in Pillow.
 
 use super::{ImageMode, Pixels};
 use crate::dtype::DType;

@@ -29,7 +29,7 @@ pub struct FrameOptions {
     pub limit: usize,
 }
 
-/// The decoded pixels of a file, with the channels and the depth that it has.
+/// The decoded pixels of a file, with the channels and the depth of the file.
 pub(super) struct RawImage {
     pub(super) width: u32,
     pub(super) height: u32,

@@ -19,7 +19,7 @@ pub enum Filter {
     Lanczos,
 }
 
-/// For each of `to` pixels of an axis, the nearest of `from` pixels; 0 if there is none.
+/// For each of `to` pixels of an axis, the nearest of `from` pixels; 0 if `from` is 0.
 ///
 /// As in Pillow, positions are added up in `f64`: its rounding errors decide the cases in which a centre is
 /// between two pixels.

@@ -9,7 +9,8 @@ use image::codecs::{bmp::BmpDecoder, gif::GifDecoder, qoi::QoiDecoder, tiff::Tif
 use image::{ImageDecoder, ImageFormat};
 use std::io::Cursor;
 
-/// Returns a decoder that has read the header of the file. It returns an error for damaged and missing data.
+/// Returns a decoder that has read the header of the file. The decoder returns an error for damaged and
+/// missing data.
 pub(super) fn decoder(file: &[u8], format: ImageFormat) -> Result<Box<dyn ImageDecoder + '_>, ImageError> {
     let reader = Cursor::new(file);
     Ok(match format {
@@ -61,7 +62,7 @@ fn check_gif(file: &[u8]) -> Result<(), ImageError> {
                     is_covered.get_or_insert(is_at_origin && width >= canvas.0 && height >= canvas.1);
                     11 + palette(*file.get(at + 9)?)
                 }
-                // An extension: its kind.
+                // An extension: the byte 0x21, and a byte with the extension's kind.
                 0x21 => 2,
                 _ => return None,
             };

@@ -28,11 +28,11 @@ pub(crate) enum GeometryStep {
     FlipHorizontal,
     /// Top becomes bottom.
     FlipVertical,
-    /// The picture is drawn into one of this size. Its upper left corner is placed at that of `part`, and
-    /// what exceeds `part` is cut off. `mode` says what the border shows.
+    /// The picture is drawn into a new picture of the size `size`. The upper left corner of the old picture
+    /// is placed at that of `part`, and pixels beyond `part` are cut off. `mode` says what the border shows.
     Pad { part: Rect, size: Size, mode: PaddingMode },
-    /// The new picture has this size. The matrix maps the centre of each of its pixels to a point of the old
-    /// one.
+    /// The new picture has this size. The matrix maps the centre of each pixel of the new picture to a point
+    /// of the old picture.
     Warp { matrix: Projection, size: Size },
     /// A transform has redrawn the picture in an unknown way.
     Unknown,
@@ -49,7 +49,7 @@ pub struct VisiblePart {
     /// The part of the rectangle that is inside of the picture.
     pub corners: Corners,
     /// The area of that part divided by the area that the rectangle would have if nothing had been cut off; 0
-    /// if a perspective maps some of the rectangle to infinity.
+    /// if a perspective maps a part of the rectangle to infinity.
     pub share: f64,
 }
 
@@ -74,7 +74,8 @@ impl Geometry {
         self.known
     }
 
-    /// The size of the picture before the first step, and after the EXIF orientation if that is applied.
+    /// The size of the picture before the first step. If the EXIF orientation is applied, this is the size of
+    /// the oriented picture.
     pub fn before(&self) -> Size {
         self.before
     }
@@ -89,7 +90,8 @@ impl Geometry {
     pub fn visible(&self, corners: Corners) -> Option<VisiblePart> {
         let mut size = self.before;
         let mut visible_corners = clipped(corners, Rect::all(size.width, size.height));
-        // The same rectangle as if nothing were cut off; `None` if a perspective maps some of it to infinity.
+        // The moved rectangle as if nothing were cut off; `None` if a perspective maps a part of it to
+        // infinity.
         let mut whole = Some(visible_corners);
         for step in &self.steps {
             let next = step.size(size);
@@ -140,8 +142,8 @@ impl GeometryStep {
         }
     }
 
-    /// Moves a rectangle by the step, even to outside of the picture; `None` if the step is unknown or maps
-    /// some of it to infinity.
+    /// Moves a rectangle by the step, even to outside of the picture; `None` if the step is unknown or maps a
+    /// part of the rectangle to infinity.
     fn moved(self, [left, top, right, bottom]: Corners, size: Size) -> Option<Corners> {
         let shifted = |x: f64, y: f64| [left + x, top + y, right + x, bottom + y];
         Some(match self {
@@ -207,8 +209,8 @@ fn area([left, top, right, bottom]: Corners) -> f64 {
     (right - left).max(0.0) * (bottom - top).max(0.0)
 }
 
-/// For each column of the new picture the column of the old one, and likewise for rows. This suffices for
-/// crops, flips, borders and resizes to the nearest pixel, which act on each axis separately.
+/// Has the number of the old column for each column of the new picture, and likewise for rows. This suffices
+/// for crops, flips, borders and resizes to the nearest pixel, which act on each axis separately.
 struct AxisLookup {
     across: Vec<usize>,
     down: Vec<usize>,

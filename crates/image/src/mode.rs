@@ -74,7 +74,7 @@ impl ImageMode {
         }
     }
 
-    /// The name of the mode: webdataset's, where it has the mode.
+    /// The name of the mode. If webdataset has the mode, the name is the same as in webdataset.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -23,8 +23,8 @@ impl Orientation {
         if self.transpose { (height, width) } else { (width, height) }
     }
 
-    /// The part of the stored picture that corresponds to `part` of the oriented picture, which has this
-    /// width and height.
+    /// The part of the stored picture that corresponds to `part` of the oriented picture. `width` and
+    /// `height` are the sides of the oriented picture.
     pub(crate) fn stored_part(self, part: Rect, (width, height): (u32, u32)) -> Rect {
         let x = if self.flip_x { width - part.right() } else { part.x };
         let y = if self.flip_y { height - part.bottom() } else { part.y };
@@ -35,7 +35,7 @@ impl Orientation {
         }
     }
 
-    /// Orients pixels of `pixel_size` bytes. `width` and `height` are those of the stored picture.
+    /// Orients pixels of `pixel_size` bytes. `width` and `height` are the sides of the stored picture.
     pub(crate) fn apply(self, from: &[u8], (width, height): (u32, u32), pixel_size: usize, to: &mut [u8]) {
         let (width, height) = (width as usize, height as usize);
         let (across, down) = if self.transpose { (height, width) } else { (width, height) };

@@ -31,7 +31,7 @@ const LIMIT: usize = 512 << 20;
 /// - The EXIF orientation is applied. EXIF and other metadata are not in the result.
 /// - An ICC profile is kept, byte by byte, and so are the colour space and the curve that a PNG names. The
 ///   averaging ignores them: with a curve other than sRGB, light is averaged slightly wrongly, but areas of
-///   one colour keep it exactly. A JPEG whose profile lacks a part loses the profile.
+///   one colour keep their colour exactly. A JPEG whose profile lacks a part loses the profile.
 /// - Colours are weighted by their opacity, which is resized as well.
 /// - A JPEG is written in one sequential scan, with chroma of half the width and height (4:2:0).
 ///
@@ -79,7 +79,7 @@ pub enum Shrunk {
 pub enum KeptReason {
     /// The side of the picture is within the limit.
     Small,
-    /// It is neither a JPEG nor a PNG: there is no encoder for lossy WebP, for GIF and others.
+    /// It is neither a JPEG nor a PNG: there is no encoder for lossy WebP, GIF and other formats.
     Format,
     /// It is an animated PNG.
     Animated,
@@ -259,7 +259,7 @@ impl SideLimit {
         };
         let scaled = |pixels: u32| {
             let (pixels, limit, side) = (u64::from(pixels), u64::from(limit), u64::from(side));
-            // Fits, because it is less than `pixels`.
+            // The result fits, because it is less than `pixels`.
             ((2 * pixels * limit + side) / (2 * side)).max(1) as u32
         };
         (side > limit).then(|| Size { height: scaled(size.height), width: scaled(size.width) })

@@ -12,7 +12,7 @@ type RequestToken = dyn Fn() -> BoxFuture<'static, Result<Option<String>>> + Sen
 /// Caches a token, as the value of the header in which it is sent.
 pub(super) struct BearerToken {
     request: Box<RequestToken>,
-    /// The last token; the outer `None` before the first request.
+    /// The last token. The outer option is `None` before the first request.
     cached: Mutex<Option<Option<HeaderValue>>>,
 }
 
@@ -33,8 +33,8 @@ impl BearerToken {
         }
     }
 
-    /// A new value of the header after a server refused the value `refused`; `None` if there is no other
-    /// token.
+    /// Returns a new value of the header after a server has refused the value `refused`; `None` if there is
+    /// no other token.
     pub(super) async fn renewed(&self, refused: Option<&HeaderValue>) -> Result<Option<HeaderValue>> {
         let mut cached = self.cached.lock().await;
         // Another request may have renewed the token meanwhile.

@@ -113,8 +113,8 @@ impl Body {
         self
     }
 
-    /// Begins to request the bytes, as far as the budget allows, ahead of reading them. Returns the number of
-    /// following objects that should begin too.
+    /// Begins to request the bytes before they are read, as far as the budget allows. Returns the number of
+    /// later objects that should begin to request their bytes too.
     #[doc(hidden)]
     pub fn begin(&mut self) -> usize {
         match &mut self.state {
@@ -133,7 +133,7 @@ impl Body {
     }
 
     /// Sets the version that the reader accepts. Call it before the body [begins](Body::begin). If the cache
-    /// has this version, it needs no request for the current one.
+    /// has this version, the cache sends no request for the object's current version.
     #[doc(hidden)]
     pub fn set_known_version(&mut self, object: ObjectVersion) {
         if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
@@ -150,8 +150,8 @@ impl Body {
         }
     }
 
-    /// Declares that each epoch reads the same bytes: a cache without room for all of them keeps those that
-    /// it has. Call it before the body [begins](Body::begin).
+    /// Declares that each epoch reads the same bytes: a cache without room for all of these bytes keeps the
+    /// ones that it already has. Call it before the body [begins](Body::begin).
     #[doc(hidden)]
     pub fn set_repeated(&mut self) {
         if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
@@ -167,8 +167,8 @@ impl Body {
         self
     }
 
-    /// Requires that the object is not [different](ObjectVersion::compare) from this one: for an object that
-    /// was looked up or partly read before.
+    /// Requires that the body's object is not [different](ObjectVersion::compare) from `object`. Use this for
+    /// an object that was looked up or partly read before.
     ///
     /// If it is different, the body's first item is [`ErrorKind::Changed`], which names both versions, and no
     /// bytes are returned. An object of unknown version is accepted.
@@ -225,8 +225,8 @@ impl Body {
 
     /// Turns the body into an asynchronous stream of the same chunks.
     ///
-    /// Any executor can poll it. Work that takes CPU time or blocks, such as decompression and reading local
-    /// files, runs on a separate thread, a few chunks ahead.
+    /// Any executor can poll the stream. Work that takes CPU time or blocks, such as decompression and
+    /// reading local files, runs on a separate thread, a few chunks ahead.
     pub fn into_stream(mut self) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + 'static {
         self.start(ReadOn::OwnThread)
     }

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 /// Time limit for comparing the stored object with the sent bytes after an upload whose result is unknown.
 const COMPARE_TIME: Duration = Duration::from_secs(60);
-/// Each this many bytes of the object extend that limit by a second.
+/// Number of bytes of the object for which [`COMPARE_TIME`] is extended by one second.
 const MIN_COMPARE_RATE: u64 = 4 << 20;
 /// Minimum time between two reads of the credentials.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
@@ -156,9 +156,10 @@ impl Bucket {
 }
 
 impl Bucket {
-    /// After the last request of an upload has failed: the version of the stored object, if it has the `sent`
-    /// bytes. If the response to that request was lost, the request was repeated, and the second response
-    /// says that there is no such upload, although the first request has created the object.
+    /// Returns the version of the stored object after the last request of an upload has failed; `None` if the
+    /// object does not have the `sent` bytes. The object may exist in spite of the failure: if the response
+    /// to the last request was lost, the request was repeated, and the second response says that there is no
+    /// such upload.
     ///
     /// The bytes are compared, by a checksum of the store if it has one, because an earlier object with this
     /// name may have the same size.
@@ -274,8 +275,10 @@ impl Bucket {
         self.stored_or_refused(&*client, url, path, sent, condition, error).await
     }
 
-    /// After the condition was not met: the version of the stored object, if it has the `sent` bytes. If the
-    /// response to a request was lost, the repeated request finds the object that the first one has created.
+    /// Returns the version of the stored object after the store has reported that the condition is not met.
+    /// If the object does not have the `sent` bytes, returns an error. If the response to a request was lost,
+    /// the repeated request finds the object that the first request has created, so that the condition is not
+    /// met any more.
     pub(super) async fn stored_or_refused(
         &self,
         client: &dyn ObjectStore,
@@ -292,8 +295,8 @@ impl Bucket {
         Err(error)
     }
 
-    /// Completes an upload in parts, if the condition is met. S3 checks the condition in the same step; for
-    /// other stores it is checked only before.
+    /// Completes an upload in parts, if the condition is met. S3 checks the condition in the same step. For
+    /// other stores, a separate request checks it before.
     pub(super) async fn complete(
         &self,
         url: &str,
@@ -309,7 +312,7 @@ impl Bucket {
         completing.await.map(|result| result.e_tag)
     }
 
-    /// The header with the condition for S3 to complete an upload in parts.
+    /// The header with the condition on which S3 completes an upload in parts.
     #[cfg(feature = "cloud")]
     fn completion(&self, condition: &PutCondition) -> Result<Option<(HeaderName, HeaderValue)>> {
         let is_s3 = ObjectUrl::parse(self.base.expose_secret()).scheme() == Some("s3");
@@ -362,7 +365,7 @@ fn is_refused(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. })
 }
 
-/// The number and the CRC-32C of bytes.
+/// The number of sent bytes, and their CRC-32C.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct SentBytes {
     pub(super) size: u64,

@@ -67,8 +67,8 @@ impl Store {
 }
 
 impl StoreBuilder {
-    /// Serves all URLs that begin with `prefix` from `source`. The prefix is a scheme (`ais` or `ais://`) or
-    /// more (`gs://bucket`).
+    /// Serves all URLs that begin with `prefix` from `source`. The prefix is a scheme (`ais` or `ais://`), or
+    /// a longer beginning of a URL (`gs://bucket`).
     ///
     /// The longest prefix wins, and any prefix wins over the built-in clients.
     pub fn with_source(mut self, prefix: &str, source: Arc<dyn Source>) -> Self {
@@ -83,11 +83,11 @@ impl StoreBuilder {
     }
 
     /// Sends headers with each request for a URL that begins with `prefix`, such as
-    /// `https://data.example.com/private`. If several prefixes match, only the headers of the longest are
-    /// sent.
+    /// `https://data.example.com/private`. If several prefixes match, only the headers of the longest prefix
+    /// are sent.
     ///
     /// The values are [secrets](HttpHeaders). They are sent only over https (or to this machine), and to no
-    /// other server: a request that is redirected to another host or port has none of them.
+    /// other server: a request that is redirected to another host or port has none of these headers.
     #[cfg(feature = "http")]
     #[cfg_attr(docsrs, doc(cfg(feature = "http")))]
     pub fn headers(mut self, prefix: &str, headers: HttpHeaders) -> Self {
@@ -119,7 +119,7 @@ impl StoreBuilder {
     }
 
     /// Number of bytes of one request. Default: 8 to 32 MiB, so that the time until a response begins is
-    /// short compared with the time to receive it; less if many objects share little memory. If the
+    /// short compared with the time to receive the response; less if many objects share little memory. If the
     /// [budget](StoreBuilder::budget) has little memory left, a waiting reader requests fewer bytes than
     /// this, but at least 64 KiB.
     pub fn range_size(mut self, bytes: u64) -> Self {
@@ -158,9 +158,9 @@ impl StoreBuilder {
     }
 
     /// Pause before the first retry. Default: 100 ms. The pause doubles with each retry, up to 30 s, and is
-    /// shortened at random by up to half. If a store asks for a longer pause (`Retry-After`), it gets that
-    /// pause. If that exceeds the [time](StoreBuilder::retry_timeout) for all tries, the request is sent once
-    /// more at the end of that time.
+    /// shortened at random by up to half. If a store asks for a longer pause (`Retry-After`), the pause is
+    /// that long. If it would end after the [time](StoreBuilder::retry_timeout) for all tries, the request is
+    /// sent once more at the end of that time.
     pub fn retry_pause(mut self, pause: Duration) -> Self {
         self.limits.pause = pause;
         self
@@ -174,9 +174,9 @@ impl StoreBuilder {
         self
     }
 
-    /// Sends a second request for a range of up to 8 MiB if the response to the first takes longer than
-    /// nearly all others did, and uses the response that arrives first. `share` is the maximum fraction of
-    /// all bytes that may be requested twice, such as 0.05. Default: 0, no second requests.
+    /// Sends a second request for a range of up to 8 MiB if the response to the first request takes longer
+    /// than nearly all other responses did, and uses the response that arrives first. `share` is the maximum
+    /// fraction of all bytes that may be requested twice, such as 0.05. Default: 0, no second requests.
     pub fn hedge(mut self, share: f64) -> Self {
         self.limits.hedge = share;
         self

@@ -66,7 +66,7 @@ impl ChecksumVerifier {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Damaged`] if they differ.
+    /// [`ErrorKind::Damaged`] if the checksums differ.
     pub(super) fn finish(self) -> Result<()> {
         let received = match self.sum {
             RunningSum::Crc32c(sum) => Checksum::Crc32c(sum),

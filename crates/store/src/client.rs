@@ -22,7 +22,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// # Errors
 ///
-/// [`ErrorKind::Config`] if a variable of the environment does not have the URL of a proxy.
+/// [`ErrorKind::Config`] if an environment variable that names a proxy (such as `HTTPS_PROXY`) does not
+/// contain a valid URL.
 fn builder() -> Result<ClientBuilder> {
     check_proxies()?;
     Ok(Client::builder()

@@ -28,7 +28,7 @@ use object_store::{BackoffConfig, ClientConfigKey, RetryConfig};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Makes a client for the bucket that `base` names (`gs://bucket`); `None` if its scheme is not that of a
+/// Makes a client for the bucket that `base` names (`gs://bucket`); `None` if its scheme does not belong to a
 /// cloud.
 ///
 /// Makes no request.
@@ -69,8 +69,8 @@ fn gcs(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
         builder = builder
             .with_base_url(server_url(&emulator).trim_end_matches('/'))
             .with_skip_signature(true)
-            // Writes need a token anyway; without this one they would request one from the machine's metadata
-            // server.
+            // `object_store` sends a token with writes all the same. Without this token, it would request one
+            // from the machine's metadata server.
             .with_bearer_token("emulator")
             .with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
     }
@@ -189,8 +189,8 @@ const MICROSOFT: &str = "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOU
                          AZURE_STORAGE_SAS_KEY; for a public container, set AZURE_SKIP_SIGNATURE=true";
 
 /// The options that differ from the defaults of `object_store`, unless the environment sets them: a long
-/// timeout for a whole body, since a slow network needs long, and a short one for a time without bytes; and
-/// HTTP without TLS for endpoints whose URL says so.
+/// timeout for a whole body, since a slow network takes long to transfer it; a short timeout for a time
+/// without bytes; and HTTP without TLS for endpoints with an `http://` URL.
 #[cfg(feature = "cloud")]
 fn client_options<K: FromStr>(
     prefix: &str,

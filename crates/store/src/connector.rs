@@ -18,10 +18,10 @@
 //! - To a request for bytes: `CloudClient` returns the response in an error to `object_store`, which does not
 //!   retry. `object.rs` takes the response out of that error and makes it [`ErrorKind::Busy`]; the reader of
 //!   ranges waits for 2.0 to 2.5 s and sends the request again.
-//! - To a listing: `AttemptPolicy` makes the same error of it, which is retried for up to 300 s by default.
-//!   `execute` waits for 2.0 to 2.5 s and sends the request again, at most 16 times. `object_store` only
-//!   waits. In the page that it receives, [`PageRequest`] has marked the keys that `object_store` cannot
-//!   read.
+//! - To a listing: `AttemptPolicy` turns it into the same error, and the request is retried for up to 300 s
+//!   by default. `execute` waits for 2.0 to 2.5 s and sends the request again, at most 16 times.
+//!   `object_store` only waits. In the page that it receives, [`PageRequest`] has marked the keys that
+//!   `object_store` cannot read.
 //!
 //! **Two kinds of servers.** A [`Connector`] makes clients for servers of one kind. `cloud.rs` builds each
 //! store twice. The first one has the connector [for credentials](Connector::for_credentials), and only its
@@ -74,8 +74,8 @@ tokio::task_local! {
     static COMPLETION: (header::HeaderName, header::HeaderValue);
 }
 
-/// Adds a header to the request that completes an upload in parts, which `object_store` cannot do. The header
-/// is not signed; S3 does not require that.
+/// Adds a header to the request that completes an upload in parts. `object_store` has no option for this. The
+/// header is not signed; S3 does not require that.
 pub(super) async fn completing<T>(
     condition: Option<(header::HeaderName, header::HeaderValue)>,
     request: impl Future<Output = T>,
@@ -95,7 +95,7 @@ pub(super) fn mark_bytes_request(options: &mut GetOptions) {
     options.extensions.insert(BytesRequest);
 }
 
-/// Makes the clients of one bucket, or those of its credential servers.
+/// Makes the clients of one bucket, or the clients of the bucket's credential servers.
 #[derive(Debug)]
 pub(super) struct Connector {
     is_for_bucket: bool,
@@ -115,7 +115,7 @@ impl Connector {
         Connector { is_for_bucket: false, ..Connector::for_bucket(hint, limits) }
     }
 
-    /// Sends a header with each signed request, if it has a value.
+    /// Sends the header `name` with each signed request, if `value` is not `None`.
     #[cfg(feature = "gcs")]
     pub(super) fn with_header(mut self, name: &'static str, value: Option<String>) -> Result<Self> {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
@@ -192,8 +192,8 @@ impl CredentialClient {
     }
 }
 
-/// The options of a client for credential servers, from those of the bucket. The machine's own credential
-/// server has no TLS.
+/// The options of a client for credential servers, made from the options of the bucket's client. The
+/// machine's own credential server has no TLS.
 #[cfg(any(feature = "gcs", feature = "s3"))]
 pub(super) fn client_options(value: impl Fn(ClientConfigKey) -> Option<String>) -> ClientOptions {
     let keys = [

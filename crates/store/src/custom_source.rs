@@ -9,7 +9,8 @@ use futures::future::{BoxFuture, FutureExt, TryFutureExt};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use std::sync::Arc;
 
-/// A source of the caller's own. The texts of its errors may repeat the URL, whose secrets must not be shown.
+/// A source of the caller's own. The texts of its errors may repeat the URL, and the secrets of the URL must
+/// not be shown.
 #[derive(Debug)]
 pub(super) struct CustomSource(pub(super) Arc<dyn Source>);
 

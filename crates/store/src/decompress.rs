@@ -114,7 +114,8 @@ impl Decompressor {
     }
 }
 
-/// Returns the same chunks, or an error if their first bytes are not those of data with this compression.
+/// Returns the same chunks, or an error if their first bytes are not the beginning of data with this
+/// compression.
 #[cfg(any(feature = "gzip", feature = "zstd"))]
 fn checked_beginning(
     mut chunks: BoxStream<'static, Result<Bytes>>,

@@ -4,8 +4,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The time until which no request should be sent to a bucket or host, because one of its responses asked for
-/// a pause (`Retry-After`). The pause applies to all requests: the server would refuse others too, and they
-/// would make it busier.
+/// a pause (`Retry-After`). The pause applies to all requests: the server would refuse other requests too,
+/// and these requests would make it busier.
 #[derive(Debug, Default)]
 pub(super) struct HostPause(Mutex<Option<Instant>>);
 

@@ -1,7 +1,7 @@
 //! Web servers: `http://` and `https://`, signed URLs included.
 //!
-//! [`object_store`] has a client for them too, but that drops the query of a URL, and requires that the
-//! server sends the length.
+//! [`object_store`] has a client for web servers too, but that client drops the query of a URL, and requires
+//! that the server sends the length.
 
 use super::http_headers::{HeaderRule, HeaderRules};
 use super::http_time::parse_date;
@@ -125,7 +125,7 @@ pub(super) fn version(headers: &HeaderMap) -> Option<String> {
 }
 
 /// The modification time, as the server sent it. It is marked as weak unless the object is much older than
-/// the response, since the object could have been written twice in that second (RFC 9110, 8.8.2.2).
+/// the response, since the object could have been written twice within one second (RFC 9110, 8.8.2.2).
 fn modification_time(headers: &HeaderMap, now: SystemTime) -> Option<String> {
     let text = |name| headers.get(name)?.to_str().ok();
     let modified = text(header::LAST_MODIFIED)?;

@@ -46,11 +46,12 @@ impl HttpHeaders {
         self
     }
 
-    /// Sends `Authorization: Bearer TOKEN` with the token that `token` returns. It is called before the first
-    /// request, and again when the server answers 401; if it then returns another token, the request is sent
-    /// once more. Its errors are those of the request: [`ErrorKind::Io`] and [`ErrorKind::Busy`] are retried.
+    /// Sends `Authorization: Bearer TOKEN` with the token that `token` returns. `token` is called before the
+    /// first request, and again when the server answers 401; if it then returns another token, the request is
+    /// sent once more. If `token` returns an error, the request fails with that error: [`ErrorKind::Io`] and
+    /// [`ErrorKind::Busy`] are retried.
     ///
-    /// For a URL with a user and password, these are sent instead.
+    /// For a URL with a user and password, these are sent instead of the token.
     pub fn bearer<F, T>(mut self, token: F) -> Self
     where
         F: Fn() -> T + Send + Sync + 'static,

@@ -113,7 +113,7 @@ fn open(path: &Path, at: u64) -> Result<(File, Option<Metadata>)> {
     Ok((file, before))
 }
 
-/// Returns an error for a named pipe whose name is that of a shard: opening it would wait for a writer,
+/// Returns an error for a named pipe that has the name of a shard: opening it would wait for a writer,
 /// perhaps forever, and it could be read only once. A pipe with another name, such as `/dev/stdin`, is
 /// accepted.
 #[cfg(unix)]
@@ -159,7 +159,7 @@ fn version(metadata: &Metadata) -> ObjectVersion {
     ObjectVersion { size: Some(metadata.len()), version: modified(metadata) }
 }
 
-/// Deletes the file at `path`. Of a symbolic link, deletes the link.
+/// Deletes the file at `path`. If it is a symbolic link, deletes the link and not its target.
 pub(super) fn delete(path: &Path) -> Result<()> {
     fs::remove_file(path).map_err(store_error)?;
     sync_directory(path);

@@ -101,7 +101,7 @@ impl ObjectWaits {
         self.usual = match self.usual {
             _ if self.seen == 1 => pace,
             usual if pace < usual => (usual + pace) / 2.0,
-            // Limits the influence of a slow object, which says little about the others.
+            // Limits the influence of a slow object, which says little about other objects.
             usual => usual + (pace.min(2.0 * usual.max(MIN_PACE)) - usual) / 16.0,
         };
         is_slow
@@ -110,7 +110,7 @@ impl ObjectWaits {
 
 /// Number of responses after which the latency counts as known.
 const MIN_RESPONSES: u32 = 16;
-/// Minimum time after which a response counts as late, even if all others were faster.
+/// Minimum time after which a response counts as late, even if all other responses began earlier.
 const MIN_LATE: Duration = Duration::from_millis(20);
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -195,8 +195,8 @@ impl SourceMeter {
         count!("shardstream_throttled_total", 1);
     }
 
-    /// The time after which a response counts as late: nearly all others were faster. `None` until enough
-    /// responses are known.
+    /// The time after which a response counts as late: nearly all other responses began earlier. `None` until
+    /// enough responses are known.
     pub(super) fn late(&self) -> Option<Duration> {
         let latency = self.latency();
         let late = Duration::from_secs_f64(latency.mean + 4.0 * latency.deviation);

@@ -177,7 +177,8 @@ async fn put_parts(
     Ok(())
 }
 
-/// Takes chunks until they have at least [`PART_SIZE`] bytes. Returns them, and whether more may follow.
+/// Takes chunks until these have at least [`PART_SIZE`] bytes together. Returns them, and whether more may
+/// follow.
 async fn next_part(body: &mut BoxStream<'static, Result<Bytes>>) -> Result<(PutPayload, bool)> {
     let mut part = Vec::new();
     let mut size = 0;

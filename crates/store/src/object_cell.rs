@@ -23,8 +23,8 @@ impl ObjectCell {
         self.0.object.get().cloned()
     }
 
-    /// Whether the source returns the whole object for any range: reading another range then means to receive
-    /// all bytes before it.
+    /// Whether the source returns the whole object for any range: to read another range, a reader must then
+    /// receive all bytes before that range.
     pub fn is_unranged(&self) -> bool {
         self.0.is_unranged.load(Ordering::Acquire)
     }

@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(s3.compare(&azure), Same);
     }
 
-    /// Such as the ETag of an encrypted object, an ETag of another server, and a weak ETag.
+    /// Examples: the ETag of an encrypted object, an ETag of another server, and a weak ETag.
     #[test]
     fn an_etag_that_is_no_checksum_is_ignored() {
         for (url, etag) in [

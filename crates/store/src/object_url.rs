@@ -98,7 +98,7 @@ impl<'a> ObjectUrl<'a> {
         }
     }
 
-    /// The path. That of a URL is not decoded, and begins with `/` unless it is empty. The query and the
+    /// The path. The path of a URL is not decoded, and begins with `/` unless it is empty. The query and the
     /// fragment of a web URL are not part of it.
     #[must_use]
     pub fn path(&self) -> &'a str {
@@ -214,8 +214,8 @@ impl<'a> ObjectUrl<'a> {
         whole.split_at(whole.rfind('/').map_or(0, |slash| slash + 1))
     }
 
-    /// The last part, percent-decoded if its scheme uses this encoding. Each `%2F` becomes a slash, so to
-    /// create a file with this name, use [`join`](ObjectUrl::join) on its directory.
+    /// The last part of the URL or path, percent-decoded if the URL's scheme uses this encoding. Each `%2F`
+    /// becomes a slash, so to create a file with this name, use [`join`](ObjectUrl::join) on its directory.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -235,12 +235,13 @@ impl<'a> ObjectUrl<'a> {
 
     /// Whether both URLs name the same object.
     ///
-    /// Aliases of a scheme are equal to it. Secrets are ignored, since signatures change, and an index is
-    /// saved without them. A URL of a web server of Google Cloud Storage, S3 or Azure is the same as that of
-    /// the object in its bucket; if a variable such as `AWS_ENDPOINT_URL` names another server, this is true
-    /// for that server's URLs instead. `AZURE_STORAGE_ACCOUNT_NAME` is the account of a container without
-    /// one. Paths of a local file through symbolic links to its directory, or through several mounts of it,
-    /// are the same. A link to the file itself is another place, since writing to it replaces the link.
+    /// An alias of a scheme counts as the scheme. Secrets are ignored, since signatures change, and an index
+    /// is saved without them. A web URL (`https://`) of an object in Google Cloud Storage, S3 or Azure names
+    /// the same object as the URL with its bucket (such as `gs://`). If a variable such as `AWS_ENDPOINT_URL`
+    /// names another server, this is true for the web URLs of that server instead.
+    /// `AZURE_STORAGE_ACCOUNT_NAME` is the account of a container whose URL names no account. Paths of a
+    /// local file through symbolic links to its directory, or through several mounts of it, are the same. A
+    /// link to the file itself is another place, since writing to it replaces the link.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }

@@ -29,13 +29,13 @@ pub enum VersionComparison {
 }
 
 impl VersionComparison {
-    /// Whether it is [`Same`](VersionComparison::Same).
+    /// Whether the result is [`Same`](VersionComparison::Same).
     #[must_use]
     pub fn is_same(self) -> bool {
         self == VersionComparison::Same
     }
 
-    /// Whether it is [`Different`](VersionComparison::Different).
+    /// Whether the result is [`Different`](VersionComparison::Different).
     #[must_use]
     pub fn is_different(self) -> bool {
         self == VersionComparison::Different
@@ -49,8 +49,8 @@ impl ObjectVersion {
         ObjectVersion { size, version: version.map(Into::into) }
     }
 
-    /// An unknown size and version, as which any object is accepted: for
-    /// [`Store::open_range`](super::Store::open_range).
+    /// An unknown size and version. [`Store::open_range`](super::Store::open_range) then accepts an object of
+    /// any size and version.
     #[must_use]
     pub fn any() -> Self {
         ObjectVersion::default()
@@ -70,23 +70,24 @@ impl ObjectVersion {
     /// | an ETag or generation, and a time; a time of a server, and one of a file | `Unknown` |
     ///
     /// By RFC 9110, objects with equal strong ETags have equal bytes (8.8.1). Objects with equal weak ETags
-    /// need not (8.8.3.2), and neither need those with the same `Last-Modified`, which has whole seconds,
-    /// unless that time is well before the response (8.8.2.2). Many tools that copy files keep only whole
-    /// seconds of their times.
+    /// may have different bytes (8.8.3.2). So may objects with the same `Last-Modified`, which is a time in
+    /// whole seconds, unless that time is well before the time of the response (8.8.2.2). Many tools that
+    /// copy files keep only whole seconds of their times.
     ///
     /// How this crate treats `Unknown`:
     ///
-    /// - Combined only if the result is `Same` (RFC 9110, 15.3.7.3): the ranges of a [`Body`](super::Body),
-    ///   the bytes before and after a fault, and blocks of the [cache](super::Cache). An object without a
-    ///   strong version is read in one response. If that breaks off, the object is requested again, and the
-    ///   bytes that were received before must have the same checksum.
-    /// - Reused only if the result is `Same`, and otherwise made again: a block of the cache, an index that
-    ///   was saved next to a shard or by an earlier job, and earlier results that `index build --update`,
-    ///   `verify --resume`, `cp --resume` and `sync` find.
-    /// - Accepted unless the result is `Different`: a shard for its index, for a saved state, for slices that
-    ///   were read earlier in the epoch, and for a [range](super::Store::open_range) that was chosen for a
-    ///   version of the object; likewise in `index check`, `verify`, `reshard`, `split` and `plan`. An index
-    ///   may have no versions; its samples are compared as well.
+    /// - These are combined only if the result is `Same` (RFC 9110, 15.3.7.3): the ranges of a
+    ///   [`Body`](super::Body), the bytes before and after a fault, and blocks of the [cache](super::Cache).
+    ///   An object without a strong version is read in one response. If that response breaks off, the object
+    ///   is requested again, and the bytes that were received before must have the same checksum.
+    /// - These are reused only if the result is `Same`, and made again otherwise: a block of the cache, an
+    ///   index that was saved next to a shard or by an earlier job, and earlier results that `index build
+    ///   --update`, `verify --resume`, `cp --resume` and `sync` find.
+    /// - An object is accepted unless the result is `Different` when it is compared with the version in an
+    ///   index or a saved state, the version of slices that were read earlier in the epoch, or the version
+    ///   for which a [range](super::Store::open_range) was chosen. The same rule holds in `index check`,
+    ///   `verify`, `reshard`, `split` and `plan`. An index may have no versions, so its samples are compared
+    ///   as well.
     #[must_use]
     pub fn compare(&self, other: &ObjectVersion) -> VersionComparison {
         use VersionComparison::{Different, Same, Unknown};

@@ -143,7 +143,7 @@ mod tests {
             let found = block_on_stream(offload_when_slow(Box::new(chunks)));
             let found: Vec<u8> = found.map(|chunk| chunk.unwrap()[0]).collect();
             assert_eq!(found, (0..40).collect::<Vec<u8>>());
-            // Without a pause nothing is asserted: on a busy machine, any chunk may be slow.
+            // If the chunks have no pause, nothing is asserted: on a busy machine, any chunk may be slow.
             if moves {
                 assert_eq!(threads.iter().filter(|id| *id == here).count(), MAX_SLOW as usize);
             }

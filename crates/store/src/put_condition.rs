@@ -6,7 +6,8 @@ use std::io;
 
 /// The condition on which an object is written: the object that must be at the URL before.
 ///
-/// With it, two processes that write the same object notice that, instead of overwriting each other's object.
+/// With a condition, two processes that write the same object notice this, instead of overwriting each
+/// other's object.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub enum PutCondition {

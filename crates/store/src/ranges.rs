@@ -1,4 +1,4 @@
-//! Ranges of one object, each of which may be chosen by what the ranges before it hold.
+//! Reads ranges of one object. The content of the earlier ranges may decide which ranges follow.
 
 use super::body::Body;
 use super::budget::ReadQueue;
@@ -17,12 +17,12 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
-/// The ranges of an object that a parser wants, in the order in which it gets their bytes. Clones are the
-/// same requests.
+/// The ranges of an object that a parser requests, in the order in which it receives their bytes. Clones
+/// share one list of ranges.
 ///
-/// A parser appends ranges while it reads: a table of contents at the end of a file says which ones. All of
-/// them are fetched from the moment in which the next bytes are read, so a range that is requested before the
-/// bytes in front of it have been parsed arrives meanwhile.
+/// A parser appends ranges while it reads; for example, a table of contents at the end of a file says which
+/// ranges to read. When the parser reads the next bytes, requests for all appended ranges begin. So a range
+/// can arrive while the parser still works on the bytes of the range before.
 #[derive(Debug, Clone, Default)]
 pub struct RangeRequests(Arc<Mutex<VecDeque<Range<u64>>>>);
 
@@ -34,7 +34,7 @@ impl RangeRequests {
         }
     }
 
-    /// Takes the first range, for whoever reads its bytes.
+    /// Removes and returns the first range. The caller reads its bytes.
     #[must_use]
     pub fn take(&self) -> Option<Range<u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
@@ -43,10 +43,10 @@ impl RangeRequests {
 
 impl Store {
     /// Opens the requested ranges of the object at `url`: their bytes, one range after the other. The body
-    /// ends when all ranges that were requested have been read. All of them are of this version.
+    /// ends when all ranges that were requested have been read. All ranges are of the version `version`.
     ///
     /// # Errors
-    /// As for [`open_range`](Store::open_range), and [`ErrorKind::Length`] of the body if the object ends
+    /// As for [`open_range`](Store::open_range). The body returns [`ErrorKind::Length`] if the object ends
     /// within a range.
     #[doc(hidden)]
     pub fn open_ranges(&self, url: &str, requests: &RangeRequests, version: &ObjectVersion) -> Result<Body> {
@@ -56,10 +56,10 @@ impl Store {
         Ok(body.of_version(version))
     }
 
-    /// [`open_ranges`](Store::open_ranges) of any version, for reading after everything that was opened in
-    /// this queue before. Calls `prepare` with the body of each range before it begins. Begins with the
-    /// ranges that are requested already, and returns the number of objects behind this one that should begin
-    /// too.
+    /// As [`open_ranges`](Store::open_ranges), but accepts any version, and reads the ranges after everything
+    /// that was opened in this queue before. Calls `prepare` with the body of each range before that body
+    /// begins. Begins to fetch the ranges that are requested already, and returns the number of later objects
+    /// that should begin too.
     #[doc(hidden)]
     pub fn open_ranges_in(
         &self,
@@ -86,14 +86,15 @@ impl Store {
 /// The bytes of the ranges, in order.
 struct RangeChunks {
     store: Store,
-    /// A place in the reader's queue: what is requested later than other objects is still read before them.
+    /// A reserved position in the reader's queue: even ranges that are requested after later objects were
+    /// opened are read before those objects.
     queue: ReadQueue,
     url: SecretUrl,
     requests: RangeRequests,
     prepare: Box<dyn Fn(&mut Body) + Send>,
     /// The ranges that have begun, the first of which is being read.
     opened: VecDeque<OpenedRange>,
-    /// The object of the first range. The others must be of the same one.
+    /// The object of the first range. The other ranges must be of the same object.
     object: ObjectCell,
 }
 
@@ -105,7 +106,8 @@ struct OpenedRange {
 }
 
 impl RangeChunks {
-    /// Begins with all ranges that were requested. Returns the number of objects that should begin behind.
+    /// Begins to fetch all ranges that were requested. Returns the number of later objects that should begin
+    /// too.
     fn open_requested(&mut self) -> Result<usize> {
         let mut behind = 0;
         while let Some(range) = self.requests.take() {

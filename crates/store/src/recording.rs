@@ -51,10 +51,10 @@ struct Recorded {
 /// One request for bytes of an object, from a [`RequestRecording`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RecordedRequest {
-    /// The time at which it was sent, since the start of the recording.
+    /// The time from the start of the recording until the request was sent.
     #[serde(rename = "start_us", with = "microseconds")]
     pub(crate) start: Duration,
-    /// Offset in the object of the first requested byte.
+    /// Offset of the first requested byte in the object.
     pub(crate) offset: u64,
     /// Number of requested bytes; `None` for the whole object.
     pub(crate) size: Option<u64>,
@@ -68,7 +68,7 @@ pub(crate) struct RecordedRequest {
     pub(crate) duration: Duration,
     /// Number of bytes of the body that were received.
     pub(crate) bytes: u64,
-    /// How it ended.
+    /// How the request ended.
     pub(crate) outcome: RequestOutcome,
 }
 

@@ -35,7 +35,7 @@ pub struct FileReport {
 pub struct SourceReport {
     /// The bucket, registered prefix, or scheme and host.
     pub source: String,
-    /// Number of requests for bytes of objects, including those that failed.
+    /// Number of requests for bytes of objects, including failed requests.
     pub requests: u64,
     /// Number of responses that were not errors.
     pub responses: u64,
@@ -86,7 +86,8 @@ impl SourceReport {
         }
     }
 
-    /// Combines each number with that of `other`, by `count` and `time`: addition or subtraction.
+    /// Combines each number with the same number of `other`: counts by `count`, and times by `time`. Both
+    /// functions add, or both subtract.
     fn combine(
         &mut self,
         other: &SourceReport,

@@ -59,7 +59,7 @@ pub(super) async fn read(
 }
 
 /// Returns an error for a body with a content coding, because such a body does not have the stored bytes that
-/// every request asks for. Allowed is only the compression that the object's name says.
+/// every request asks for. Only the compression that the object's name says is allowed.
 fn refuse_coding(headers: &HeaderMap, url: &str, sent: impl Fn() -> SentSecrets) -> Result<()> {
     let codings = headers.get_all(header::CONTENT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let codings: Vec<_> =
@@ -119,7 +119,7 @@ fn content_range(headers: &HeaderMap) -> Option<(Range<u64>, Option<u64>)> {
 }
 
 /// Reads an error response to a request for `url`. The response's text may repeat secrets that were sent, so
-/// they are hidden before own text is added.
+/// the secrets are hidden before this crate adds its own text.
 pub(super) async fn refused(response: Response, url: &str) -> Refusal {
     let Response { status, headers, mut body, target } = response;
     let mut text = Vec::new();
@@ -175,7 +175,7 @@ pub(super) async fn refused(response: Response, url: &str) -> Refusal {
 /// not name the variables that users of this crate can set.
 fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> String {
     match code {
-        // From Google Cloud Storage.
+        // This code is from Google Cloud Storage.
         "UserProjectMissing" if has_user_project() => {
             "; the requester pays, and GOOGLE_USER_PROJECT is sent for gs:// URLs alone: read this object by \
              its \
@@ -190,7 +190,7 @@ fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> St
         "UserProjectMissing" => {
             "; the requester pays: set GOOGLE_USER_PROJECT to the project that is billed".into()
         }
-        // From S3, whose response does not mention that the requester pays.
+        // This code is from S3. The response of S3 does not mention that the requester pays.
         "AccessDenied" if headers.contains_key("x-amz-request-id") => {
             "; if the requester pays for this bucket, set AWS_REQUEST_PAYER=requester".into()
         }
@@ -211,8 +211,8 @@ fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> St
     }
 }
 
-/// Names the variables of a proxy that may have sent the response instead of the server, as the end of a
-/// message. Only without TLS can a proxy do that.
+/// Returns the end of a message that names the environment variables of the proxy, if the proxy may have sent
+/// the response instead of the server. A proxy can do that only if the request was sent without TLS.
 fn proxy_advice(status: StatusCode, url: &str) -> String {
     let is_of_proxy = matches!(status.as_u16(), 403 | 407 | 502..=504) && url.starts_with("http://");
     match status {
@@ -244,7 +244,7 @@ pub(super) fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// The pause that the server asks for: `Retry-After` in seconds or as a date (RFC 9110, 10.2.3), or the time
-/// until a used-up rate limit resets. The longest one counts.
+/// until a used-up rate limit resets. The longest of these pauses counts.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let retry_after = || {
         let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
@@ -267,7 +267,8 @@ fn limit_reset(limit: &str) -> Option<Duration> {
 }
 
 /// The checksum of the whole object, if the response has one. `is_whole` says whether the body is the whole
-/// object: some headers have the checksum of the sent bytes, others of the stored object.
+/// object: some headers have the checksum of the sent bytes, and other headers have the checksum of the
+/// stored object.
 fn checksum(headers: &HeaderMap, is_whole: bool) -> Option<Checksum> {
     let values = |name: &str| -> Vec<&str> {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());

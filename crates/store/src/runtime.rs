@@ -43,8 +43,8 @@ fn start() -> io::Result<Runtime> {
         .max_blocking_threads(1 << 16)
         .thread_name("shardstream-io")
         .on_thread_park(move || {
-            // Marks the threads that run tasks: only these park. When a thread starts, it is not known yet
-            // whether it will run tasks or blocking work, which may wait.
+            // Marks the threads that run tasks, since only such threads park. When a thread starts, it is not
+            // known yet whether it will run tasks or blocking work, which may wait.
             if wait::mark_io_thread() {
                 counter.fetch_add(1, Ordering::Relaxed);
             }
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(tokio.block_on(async { nested() }).unwrap(), 7);
     }
 
-    /// Tokio limits the operations of a task before it yields, and a blocking wait never yields.
+    /// Tokio limits the number of operations of a task until the task yields. A blocking wait never yields.
     #[test]
     fn one_task_may_call_run_any_number_of_times() {
         let (done, waited) = std::sync::mpsc::channel();

@@ -108,7 +108,7 @@ impl SourceRegistry {
         Ok(client)
     }
 
-    /// The client of web servers, or that of a repository of the Hugging Face Hub.
+    /// The client of web servers, or the client of a repository of the Hugging Face Hub.
     #[cfg(feature = "http")]
     fn web(&self, parsed: ObjectUrl<'_>) -> Result<Arc<dyn Source>> {
         let Some(repository) = parsed.repository()? else {

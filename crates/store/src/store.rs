@@ -73,7 +73,8 @@ impl Store {
         self.open_in(&self.queue(&Gauge::default()), url)
     }
 
-    /// [`open`](Store::open) in a queue: the object is read after all objects that were opened in it before.
+    /// As [`open`](Store::open), but in a queue: the object is read after all objects that were opened in the
+    /// queue before.
     #[doc(hidden)]
     pub fn open_in(&self, queue: &ReadQueue, url: &str) -> Result<Body> {
         let open = || {
@@ -107,8 +108,8 @@ impl Store {
         Ok(self.open_range_in(&queue, url, range)?.of_version(version))
     }
 
-    /// [`open_range`](Store::open_range) of any version, in a queue: the range is read after everything that
-    /// was opened in it before.
+    /// As [`open_range`](Store::open_range), but for any version and in a queue: the range is read after
+    /// everything that was opened in the queue before.
     #[doc(hidden)]
     pub fn open_range_in(&self, queue: &ReadQueue, url: &str, range: Range<u64>) -> Result<Body> {
         let open = || match Decompressor::of(url)? {
@@ -118,8 +119,8 @@ impl Store {
         open().map_err(|error: Error| error.in_shard(url))
     }
 
-    /// Opens the stored bytes of the object at `url`: they are never decompressed, even if its name is that
-    /// of a compressed object. For copying.
+    /// Opens the stored bytes of the object at `url`: they are never decompressed, even if its name says that
+    /// it is compressed. For copying.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -141,7 +142,7 @@ impl Store {
         open().map_err(|error: Error| error.in_shard(url))
     }
 
-    /// [`open`](Store::open), but bypasses the cache: for objects that are rewritten often.
+    /// As [`open`](Store::open), but bypasses the cache: for objects that are rewritten often.
     #[doc(hidden)]
     pub fn open_uncached(&self, url: &str) -> Result<Body> {
         let open = || {
@@ -158,8 +159,8 @@ impl Store {
         &self.0.budget
     }
 
-    /// Makes a queue. Objects that are opened in it are requested and read in the order of opening. `owner`
-    /// counts their memory.
+    /// Makes a queue. Objects that are opened in it are requested and read in the order of opening. The gauge
+    /// `owner` counts the memory of these objects.
     #[doc(hidden)]
     pub fn queue(&self, owner: &Gauge) -> ReadQueue {
         self.0.budget.queue(owner)
@@ -218,7 +219,7 @@ impl Store {
         self.stored_from(self.0.cache.as_ref(), queue, url, range)
     }
 
-    /// As [`stored`](Store::stored), through `cache`; directly from the source if that is `None`.
+    /// As [`stored`](Store::stored), but through `cache`; directly from the source if `cache` is `None`.
     fn stored_from(
         &self,
         cache: Option<&Cache>,
@@ -257,7 +258,7 @@ impl Store {
 
     /// Returns the stored size and the version of the object at `url`. Blocks.
     ///
-    /// A local file is not opened. Of any other object, one byte is read.
+    /// A local file is not opened. For any other object, one byte of it is read.
     ///
     /// # Errors
     ///
@@ -266,7 +267,8 @@ impl Store {
         self.stat_in(self.0.cache.as_ref(), url).map(|(object, _)| object)
     }
 
-    /// [`stat`](Store::stat) bypassing the cache, with the checksums that the source stores for the object.
+    /// As [`stat`](Store::stat), but bypasses the cache, and also returns the checksums that the source
+    /// stores for the object.
     #[doc(hidden)]
     pub fn stat_sums(&self, url: &str) -> Result<(ObjectVersion, ObjectSums)> {
         self.stat_in(None, url)
@@ -300,7 +302,7 @@ impl Store {
         self.list_within(prefix, usize::MAX)
     }
 
-    /// [`list`](Store::list), but may leave out directories deeper than `depth` below `prefix`. A bucket
+    /// As [`list`](Store::list), but may leave out directories deeper than `depth` below `prefix`. A bucket
     /// lists them anyway.
     #[doc(hidden)]
     pub fn list_within(&self, prefix: &str, depth: usize) -> Result<Vec<ObjectInfo>> {

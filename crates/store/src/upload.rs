@@ -56,8 +56,8 @@ pub fn write_to(object: &mut dyn ObjectWriter, bytes: &[u8]) -> Result<()> {
 
 /// Number of bytes that are passed to the upload at once.
 const CHUNK_SIZE: usize = 1 << 20;
-/// Time for an upload to end by itself after its writer was dropped, because its body breaks off. After that
-/// it is cancelled.
+/// Time for an upload to end by itself after its writer was dropped: the upload's body then breaks off. After
+/// this time, the upload is cancelled.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for which a dropped writer then waits for the abort of the upload.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(9);
@@ -65,7 +65,7 @@ const CLEANUP_TIMEOUT: Duration = Duration::from_secs(9);
 /// A message from a writer to its upload.
 enum UploadMessage {
     Data(Bytes),
-    /// The end of the object. A writer that is dropped without it abandons the object.
+    /// The end of the object. A writer that is dropped without sending this message abandons the object.
     End,
 }
 

@@ -32,7 +32,7 @@ impl Error {
         &self.0.kind
     }
 
-    /// Where it went wrong.
+    /// Where the error happened.
     #[must_use]
     pub fn location(&self) -> &Location {
         &self.0.location

@@ -45,7 +45,7 @@ impl ErrorKind {
             | ErrorKind::MissingField { .. }
             | ErrorKind::MissingTensor { .. }
             | ErrorKind::Pickle { .. } => Some(FailureClass::Decode),
-            // Reading never fails to encode or write: these come from a step of the caller's that writes.
+            // Reading never encodes or writes: these errors come from a step of the caller that writes.
             ErrorKind::Step(_) | ErrorKind::Encode { .. } | ErrorKind::Unwritable(_) => {
                 Some(FailureClass::Step)
             }

@@ -31,7 +31,8 @@ impl Location {
         self.shard.as_deref()
     }
 
-    /// The byte offset in the uncompressed shard: that of the wrong tar header, or of the first missing byte.
+    /// The byte offset in the uncompressed shard: the offset of the wrong tar header, or of the first missing
+    /// byte.
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
         self.offset

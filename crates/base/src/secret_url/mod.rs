@@ -142,7 +142,8 @@ pub fn shown(url: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// A URL without its secrets and their delimiters. It names the same object, and can be saved to a file.
+/// A URL without its secrets, and without the delimiters of the secrets. It names the same object, and can be
+/// saved to a file.
 pub fn without_secrets(url: &str) -> Cow<'_, str> {
     let secrets = secrets(url);
     if secrets.is_empty() {

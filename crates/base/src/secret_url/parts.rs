@@ -36,9 +36,8 @@ pub(super) fn secrets(text: &str) -> Vec<Range<usize>> {
     let mut start = 0;
     for (at, colons) in text.match_indices("::") {
         let next = at + colons.len();
-        // Before a scheme or a command, `::` separates two URLs of a pattern. Elsewhere it is part of an
-        // address or a
-        // name.
+        // Before a scheme or a command, `::` separates two URLs of a pattern. Elsewhere, `::` is part of an
+        // address or a name.
         if at >= start && (scheme(&text[next..]).is_some() || is_command(&text[next..])) {
             found
                 .extend(secrets_of_one(&text[start..at]).map(|range| range.start + start..range.end + start));
@@ -49,7 +48,8 @@ pub(super) fn secrets(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The secrets of one URL, or of a pattern without `::`: the one before the path, and the one after it.
+/// The secrets of one URL, or of a pattern without `::`: the secret before the path, and the secret after the
+/// path.
 fn secrets_of_one(url: &str) -> impl Iterator<Item = Range<usize>> {
     let [user, query] = if is_command(url) {
         [None, Some(PIPE.len()..url.len())]

@@ -18,7 +18,7 @@ const MIN_PART: usize = 8;
 /// Minimum length of a user name for it to be hidden although a password follows it.
 const MIN_USER: usize = 6;
 
-/// A parameter whose name ends in one of these has a secret value, however short.
+/// A parameter whose name ends in one of these names has a secret value, however short the value is.
 const SECRET_NAMES: [&str; 9] =
     ["sig", "signature", "token", "secret", "password", "credential", "key", "assertion", "code"];
 
@@ -49,7 +49,7 @@ pub struct SentSecrets {
     values: Vec<String>,
 }
 
-/// Shows no field, since all of them are secret.
+/// Shows no field, since all fields are secret.
 impl fmt::Debug for SentSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SentSecrets").finish_non_exhaustive()

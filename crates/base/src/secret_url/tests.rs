@@ -9,7 +9,7 @@ fn the_shown_url_has_no_secrets() {
         ("https://host/a.tar?sig=s3cret&x=1", "https://host/a.tar?[redacted]"),
         ("https://me:s3cret@host:80/a@b.tar?sig=s3cret", "https://[redacted]@host:80/a@b.tar?[redacted]"),
         ("https://s3cret@host/a.tar", "https://[redacted]@host/a.tar"),
-        // Without a path, and with an `@` in the query or several of them.
+        // URLs without a path, and URLs with an `@` in the query or with several `@`.
         ("https://host?sig=s3cret/", "https://host?[redacted]"),
         ("https://me:s3cret@host?sig=s3cret", "https://[redacted]@host?[redacted]"),
         ("https://me:s3cret@host", "https://[redacted]@host"),

@@ -103,7 +103,7 @@ struct BenchReport {
     stages: Vec<StageRate>,
     slowest: String,
     advice: String,
-    /// The loader's own report, which says what limits it.
+    /// The loader's own report, which says what limits the loader.
     loader: serde_json::Value,
 }
 
@@ -148,7 +148,7 @@ impl<'a> RecordingFile<'a> {
     ///
     /// # Errors
     /// If the file cannot be written, or if it exists and is not a recording: in `bench --record data/*.tar`,
-    /// the shell gives the first shard as its name.
+    /// the shell gives the first shard as the name of the recording.
     fn begin(path: &'a str, context: &Context) -> Result<Self, Failure> {
         let recording = RecordingFile { path, recording: RequestRecording::new() };
         if files::exists(&context.store, path)? {
@@ -232,7 +232,7 @@ fn table(title: &str, stages: &[StageRate]) -> Table {
 }
 
 /// The stage that takes the longest for a sample of this size. The time of a stage includes the stages before
-/// it; its own time is the difference.
+/// it, so the stage's own time is the difference from the stage before.
 fn slowest(stages: &[StageRate], bytes_per_sample: f64) -> Option<&StageRate> {
     let mut before = 0.0;
     let mut slowest: Option<(&StageRate, f64)> = None;
@@ -251,7 +251,7 @@ fn slowest(stages: &[StageRate], bytes_per_sample: f64) -> Option<&StageRate> {
 fn verdict(stages: &[StageRate], settings: LoaderSettings, bench: &Bench<'_>) -> (String, String) {
     let parsed = stages.iter().find(|stage| stage.samples > 0);
     let bytes_per_sample = parsed.map_or(1.0, |parse| parse.bytes as f64 / parse.samples as f64).max(1.0);
-    // Of compressed shards, the stored bytes per sample are not known. So `read` is left out; `decompress`
+    // For compressed shards, the stored bytes per sample are not known. So `read` is left out; `decompress`
     // includes its time.
     let counted = if bench.is_compressed() { &stages[1..] } else { stages };
     let Some(slowest) = slowest(counted, bytes_per_sample) else { return ("read".into(), String::new()) };
@@ -332,7 +332,7 @@ mod tests {
         );
         assert_eq!(slowest_of(&[("read", 1e8), ("parse", 9.9e7), ("loader", 9.5e7)]).unwrap(), "read");
         assert_eq!(slowest_of(&[("read", 9e8), ("parse", 8e8), ("loader", 1e8)]).unwrap(), "loader");
-        // Noise: `parse` was faster than `read`, which it includes.
+        // A case of noise: `parse` was measured as faster than `read`, although `parse` includes `read`.
         assert_eq!(slowest_of(&[("read", 1e8), ("parse", 2e8), ("loader", 9.9e7)]).unwrap(), "read");
         assert_eq!(slowest_of(&[]), None);
     }

@@ -192,7 +192,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let place = series.beside("classes");
     let job = WriteJob { series, plan, shards, samples: Arc::new(samples) };
     if let Some(classes) = &classes {
-        // The plan is checked first: if it differs too, its error says more.
+        // The plan is checked before the other documents: if the plan differs too, its error says more.
         job.check(write_options, context)?;
         check_classes(&place, classes, write_options, context)?;
         match &shared {

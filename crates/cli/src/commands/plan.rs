@@ -18,7 +18,7 @@ use serde::Serialize;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
 
-/// Maximum number of ranks in the table; `--json` has all.
+/// Maximum number of ranks in the table; `--json` has all ranks.
 const MAX_LISTED: usize = 16;
 /// The numbers of streams per rank that the report suggests.
 const STREAMS_PER_RANK: [usize; 4] = [1, 2, 4, 8];
@@ -104,7 +104,7 @@ struct PlanReport {
     batch: u32,
     #[serde(flatten)]
     balance: Balance,
-    /// The balance of a dataset with an index, if this one has none.
+    /// The balance that the dataset would have with an index, if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     with_index: Option<Balance>,
     /// Numbers of ranks by which the number of streams is divisible.

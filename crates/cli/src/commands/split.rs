@@ -63,8 +63,8 @@ fn target(text: &str) -> Result<SplitTarget, String> {
     }
 }
 
-/// The number of the series that a key belongs to; `None` if it belongs to none. `ends` divides the interval
-/// from 0 to 1 into the series' parts.
+/// The number of the series that a key belongs to; `None` if it belongs to no series. `ends` divides the
+/// interval from 0 to 1 into the series' parts.
 fn part(key: &str, seed: u64, ends: &[f64]) -> Option<usize> {
     let mut hash = InputHash::default();
     hash.number(seed);

@@ -104,7 +104,7 @@ fn check_damage_is_found(
     let (data, index) = (url("data/"), url("index.json"));
     let cut = &shards["train-000001.tar"][..5000];
     let mut flipped = shards["train-000002.tar"].clone();
-    // The bit is in the bytes of the first field, for which tar has no checksum: the index has one.
+    // The bit is in the bytes of the first field, for which tar has no checksum, but the index has one.
     flipped[512] ^= 1;
     emulator.put("data/train-000001.tar", cut);
     emulator.put("data/train-000002.tar", &flipped);

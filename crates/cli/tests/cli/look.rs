@@ -17,7 +17,7 @@ fn head_shows_the_fields_of_the_first_samples() {
     let second = "000001  data/train-000000.tar\n  cls   1\n  json  \
                   {\"from\":{\"site\":\"right\"},\"width\":8}\n  txt   a dog on a lawn\n";
     assert!(shown.contains(second), "{shown}");
-    // Continues in the second shard.
+    // The output continues in the second shard.
     assert!(shown.contains("000004  data/train-000001.tar") && !shown.contains("000005"), "{shown}");
     assert!(output(dir.path(), &["head", "-n1", "data"]).contains("  png   png, height 6, width 8, "));
 }
@@ -154,7 +154,7 @@ fn keys_that_are_older_than_a_shard_or_not_unique_are_reported() {
     let build = ["index", "build", "data", "--to", "i.json", "--force"];
     let cat = |key| ["cat", "--field", "txt", "--key", key, "--index", "i.json"];
     output(dir.path(), &[&build[..], &["--keys"]].concat());
-    // The same samples twice.
+    // Two shards have the same samples.
     fs::copy(dir.path().join("data/train-000000.tar"), dir.path().join("data/train-000001.tar")).unwrap();
     let stale = failure(dir.path(), &cat("000004"), 1);
     assert!(stale.contains("build the index again"), "{stale}");
@@ -246,7 +246,7 @@ fn samples_of_an_index_are_read_by_their_bytes() {
         let error = failure(dir.path(), &["cat", "--field", "txt", "--nth", "12", "--index", "i.json"], 1);
         assert!(error.contains("there is no sample 12 in the index"), "{error}");
     }
-    // From a web server, only the bytes of the one sample are read.
+    // On a web server, only the bytes of the one sample are requested.
     output(dir.path(), &["index", "build", "data", "--to", "data/i.json"]);
     let shard = fs::read(dir.path().join("data/train-000001.tar")).unwrap();
     let content = shard.clone();

@@ -56,7 +56,7 @@ fn picture(shape: usize, (height, width): (u32, u32), ground: [u8; 3], paint: [u
     Image::new(ImageMode::Rgb8, (height, width), pixels).unwrap()
 }
 
-/// Returns the page with the current outputs of its commands.
+/// Returns the page with the current outputs of the page's commands.
 fn with_outputs(page: &str, directory: &Path, show: fn(&str) -> String) -> String {
     let mut written = String::new();
     let (mut in_block, mut commands, mut status) = (false, 0, 0);

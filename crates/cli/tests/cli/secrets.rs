@@ -95,17 +95,17 @@ fn the_log_of_a_verification_does_not_depend_on_secrets() {
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(fs::metadata(&log).unwrap().permissions().mode() & 0o777, 0o600);
     }
-    // With other credentials, the shards are recognized.
+    // If the URLs have other credentials, the shards are still recognized in the log.
     let again = verify(&urls("hunter2", "0123"));
     assert!(again.contains(", 2 of them verified before: no damage found"), "{again}");
-    // A query without names may be a secret, or it may identify a shard. So the log does not contain it, and
-    // the shard is read again.
+    // A query without names may be a secret, or it may identify a shard. So the log does not contain the
+    // query, and the shard is read again.
     let bare = [format!("{}?s3cret", host("s3cret"))];
     for _ in 0..2 {
         let again = verify(&bare);
         assert!(!again.contains("verified before"), "{again}");
     }
-    // The same shard has another hash in another log.
+    // The hash of a shard differs from log to log.
     let one = [server.url("/a.tar")];
     verify(&one);
     let place = |name: &str| {

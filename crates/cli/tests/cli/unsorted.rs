@@ -56,7 +56,7 @@ fn reshard_makes_shards_of_any_archive_of_files() {
     let (dir, expected) = tree();
     let dir = dir.path();
     tar_by_field(dir, &expected);
-    // Common ways to make an archive. The second one has the order of the directory.
+    // Common ways to make an archive. The second way keeps the order of the directory.
     tar(dir, &["-czf", "../y.tar.gz", "-T", "../list"]);
     tar(dir, &["-cf", "../z.tar", "."]);
     for shard in ["x.tar", "y.tar.gz", "z.tar"] {
@@ -103,7 +103,7 @@ fn errors_name_the_shard_the_member_and_what_to_do() {
     let (dir, expected) = tree();
     let dir = dir.path();
     tar_by_field(dir, &expected);
-    // Without the limit, the error advises the command that writes sorted shards.
+    // Without the option for the limit, the error advises to run the command that writes sorted shards.
     let said = run(dir, &["verify", "x.tar"]);
     assert_eq!(said.code, Some(3), "{said:?}");
     assert!(

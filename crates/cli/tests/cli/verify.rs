@@ -30,7 +30,7 @@ fn one(kind: &str, key: &str) -> Vec<(String, String)> {
     vec![(kind.into(), key.into())]
 }
 
-/// A temporary directory with a shard `a.tar` of these bytes.
+/// A temporary directory with a shard `a.tar`, whose content is `bytes`.
 fn shard(bytes: &[u8]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a.tar"), bytes).unwrap();

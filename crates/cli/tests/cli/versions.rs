@@ -1,5 +1,5 @@
-//! Commands that compare the version of a shard with that in an index or a log. The server gives strong and
-//! weak ETags, times in whole seconds, and sometimes an ETag and sometimes a time.
+//! Commands that compare the version of a shard with the version in an index or a log. The server gives
+//! strong and weak ETags, times in whole seconds, and sometimes an ETag and sometimes a time.
 
 use crate::program::{demo, output, run, write};
 use crate::support::server::Naming::{Old, Strong, Unversioned, Weak, Young};
@@ -16,7 +16,8 @@ fn all_commands_compare_versions_by_one_rule() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("%d.tar"), 3, 3);
     let content = fs::read(dir.path().join("0.tar")).unwrap();
-    // Whether both are the same, and whether they are different.
+    // `is_same` and `is_different`: whether the versions `then` and `now` are the same, and whether they are
+    // different.
     for (then, now, is_same, is_different) in [
         (Strong("a"), Strong("a"), true, false),
         (Strong("a"), Strong("b"), false, true),
@@ -111,7 +112,7 @@ fn an_index_copied_with_its_shards_is_accepted_by_checksums_or_an_option() {
         let accepted = if checksums.is_empty() { FOUND } else { [0; 5] };
         assert_eq!(exit_codes(dir.path(), &[]), accepted, "{checksums:?}");
         assert_eq!(exit_codes(dir.path(), &["--without-versions"]), [0; 5], "{checksums:?}");
-        // Neither the option nor checksums accept a shard with other samples.
+        // A shard with other samples is an error, even with the option and with checksums.
         let shard = data.join("train-000001.tar");
         let mut bytes = fs::read(&shard).unwrap();
         let at = bytes.windows(5).position(|bytes| bytes == b"a dog" || bytes == b"a cat").unwrap();

@@ -154,7 +154,7 @@ impl<'a> Frame<'a> {
         if filter == Filter::Nearest
             && (self.plan.flip_x || self.plan.flip_y || !self.orientation.is_identity())
         {
-            // The plan resizes before it flips, and would choose the other one of two equally near pixels.
+            // The plan resizes before it flips, and, of two equally near pixels, would choose the other one.
             self.draw()?;
         }
         let resize = PlannedResize { width, height, filter };
@@ -251,7 +251,8 @@ impl<'a> Frame<'a> {
         self.redraw_as(Some(GeometryStep::Unknown), size.into(), draw)
     }
 
-    /// As [`redraw`](Frame::redraw), for a change that moves pixels by a known step, or moves none (`None`).
+    /// As [`redraw`](Frame::redraw), for a change that moves pixels by a known step; `None` if it moves no
+    /// pixels.
     pub(super) fn redraw_as(
         &mut self,
         step: Option<GeometryStep>,

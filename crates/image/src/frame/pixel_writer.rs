@@ -20,9 +20,9 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// [`Chw`](Layout::Chw), by the name for batches.
+    /// Another name of [`Chw`](Layout::Chw): the usual one for batches of pictures.
     pub const NCHW: Layout = Layout::Chw;
-    /// [`Hwc`](Layout::Hwc), by the name for batches.
+    /// Another name of [`Hwc`](Layout::Hwc): the usual one for batches of pictures.
     pub const NHWC: Layout = Layout::Hwc;
 
     /// The shape of a picture.
@@ -62,7 +62,8 @@ pub struct PixelWriter {
 }
 
 /// The element type of the slots. For floats, each channel has a lookup table with the normalised result for
-/// each of its 256 values. A table is as fast as arithmetic, and gives exactly the results of torchvision's.
+/// each of its 256 values. A table is as fast as arithmetic, and gives exactly the same results as
+/// torchvision's arithmetic.
 #[derive(Debug, Clone)]
 enum PixelTables {
     U8,

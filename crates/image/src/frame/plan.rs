@@ -89,7 +89,8 @@ impl FramePlan {
         raster.shrink == 1 && self.resize.is_none() && self.window == raster.part
     }
 
-    /// The factor by which the resize reduces the picture: the smaller one of its two axes, at least 1.
+    /// The factor by which the resize reduces the picture: the smaller one of the factors of the two axes, at
+    /// least 1.
     pub(super) fn reduction(self) -> f64 {
         // Nearest pixels are chosen from the file's pixels, so that a picture must not be reduced while it is
         // decoded.
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Pixels that hold their own coordinates.
+    /// A picture in which the value of each pixel is the pixel's coordinates.
     fn picture(width: u32, height: u32) -> Vec<Vec<(u32, u32)>> {
         (0..height).map(|y| (0..width).map(|x| (x, y)).collect()).collect()
     }

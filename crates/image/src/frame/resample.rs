@@ -44,7 +44,7 @@ impl Resampler {
         });
         let pixel = format.channels * if format.wide { 2 } else { 1 };
         let Some(kernel) = kernel(filter) else {
-            // With this filter, no picture is reduced while it is decoded: `raster.shrink` is 1.
+            // With the nearest filter, no picture is reduced while it is decoded: `raster.shrink` is 1.
             let across = nearest(window.x - raster.part.x, window.width, resized.0, kept.x..kept.right());
             let down = nearest(window.y - raster.part.y, window.height, resized.1, kept.y..kept.bottom());
             return gather(from, width as usize, pixel, (&across, &down), to);
@@ -81,9 +81,10 @@ impl Resampler {
     }
 }
 
-/// One direction of a resize, in pixels in memory.
+/// The resize of one axis. All numbers are in pixels of the picture in memory.
 struct Axis {
-    /// The pixels that the filter may use: those of the window, as if the picture had been cropped to it.
+    /// The pixels that the filter may use: the pixels of the window, as if the picture had been cropped to
+    /// the window.
     view: Range<u32>,
     /// The start of the kept part, relative to `view`.
     start: f64,
@@ -132,7 +133,7 @@ fn nearest(start: u32, length: u32, resized: u32, kept: Range<u32>) -> Vec<usize
     all.skip(kept.start as usize).take(kept.len()).collect()
 }
 
-/// Copies the pixels of these columns and rows. `width` is that of the source.
+/// Copies the pixels of these columns and rows. `width` is the width of the source.
 fn gather(
     from: &[u8],
     width: usize,

@@ -16,7 +16,7 @@ fn file(orientation: u8) -> Vec<u8> {
     [&jpeg[..2], &exif, &jpeg[2..]].concat()
 }
 
-/// The size and pixels of the picture, or of a part of it, which is mirrored.
+/// Draws the picture, or its part `part` mirrored. Returns the size and the pixels of the result.
 fn drawn(file: &[u8], oriented: bool, part: Option<Rect>) -> ((u32, u32), Vec<u8>) {
     let options = FrameOptions {
         keep_wide: false,

@@ -21,7 +21,7 @@ pub fn gaussian_blur(
     frame.redraw_as(None, size, |from, to| blur(from, size, channels, (&down, &across), to))
 }
 
-/// The weights of a kernel's central pixel and of those to one side of it.
+/// The weights of a kernel's central pixel and of the pixels to one side of it.
 fn half_kernel(side: u32, sigma: f64) -> Vec<f32> {
     let reach = if sigma > 0.0 { (side.clamp(1, 65_535) - 1) / 2 } else { 0 };
     // Weights beyond 15 standard deviations are 0 in `f32`, so that a larger kernel costs no more time.

@@ -1,6 +1,7 @@
 //! Colour adjustments of pixels, in place.
 //!
-//! Most functions use a lookup table with 256 entries, computed like the values of single pixels would be.
+//! Most functions use a lookup table with 256 entries. Each entry is computed in the same way as the value of
+//! a single pixel would be.
 
 use crate::convert::luma;
 

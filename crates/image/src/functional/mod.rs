@@ -1,9 +1,10 @@
 //! The deterministic operations behind the [transforms](crate::Transform), for transforms of your own.
 //!
-//! Names and results are those of torchvision's `transforms.v2.functional`, on values from 0 to 255. For
-//! factors from 0 to 2, the values of colour adjustments differ by at most 1 from both of torchvision's
-//! implementations (for `uint8` tensors and for Pillow images). [`adjust_hue`] differs more from the latter,
-//! because Pillow rounds hue and saturation to 8 bits. Grey is computed with Pillow's weights.
+//! Names and results are the same as in torchvision's `transforms.v2.functional`, on values from 0 to 255.
+//! For factors from 0 to 2, the values of colour adjustments differ by at most 1 from both of torchvision's
+//! implementations (for `uint8` tensors and for Pillow images). [`adjust_hue`] differs more from the
+//! implementation for Pillow images, because Pillow rounds hue and saturation to 8 bits. Grey is computed
+//! with Pillow's weights.
 //!
 //! On a grey picture, operations on colours do nothing, and fill colours are converted to grey.
 //!
@@ -214,7 +215,7 @@ struct Overlap {
 }
 
 impl Overlap {
-    /// `at` and `length` are those of the crop, `picture` is the length of the picture.
+    /// `at` and `length` are the start and the length of the crop; `picture` is the length of the picture.
     fn new(at: i64, length: u32, picture: u32) -> Self {
         let start = at.clamp(0, i64::from(picture));
         let end = at.saturating_add(i64::from(length)).clamp(start, i64::from(picture));

@@ -17,7 +17,7 @@ pub fn rotate(frame: &mut Frame<'_>, degrees: f64, filter: Filter, fill: [u8; 3]
     affine(frame, matrix, filter, fill)
 }
 
-/// As [`rotate`], but the new picture is large enough to show all of the old one.
+/// As [`rotate`], but the new picture is large enough to show all of the old picture.
 pub(crate) fn rotate_expanded(
     frame: &mut Frame<'_>,
     degrees: f64,

@@ -3,8 +3,8 @@
 //! If chroma has half the columns, libjpeg interpolates the columns in between. But if there are only one or
 //! two columns of chroma, libjpeg repeats samples, in both directions. `zune-jpeg` always interpolates. So
 //! this module recovers the file's chroma samples from the output of `zune-jpeg`, and repeats them. It
-//! recovers a sample from a pixel in which three quarters of it are mixed with a quarter of the previous
-//! sample.
+//! recovers a sample from a pixel that consists of three quarters of this sample and one quarter of the
+//! previous sample.
 
 /// Repeats the chroma samples of YCbCr pixels in rows of `width`. The file has half the columns of chroma
 /// and, if `both` is set, half the rows.
@@ -28,8 +28,8 @@ pub(super) fn repeat_chroma(pixels: &mut [u8], width: usize, both: bool) {
     }
 }
 
-/// Recovers a sample from `mixed`, which is three quarters of it and a quarter of `before`. Because of
-/// rounding, the error is less than one.
+/// Recovers a sample from `mixed`, which consists of three quarters of the sample and one quarter of
+/// `before`. Because of rounding, the error is less than one.
 fn unmixed(before: u8, mixed: u8) -> u8 {
     let number = (8 * i32::from(mixed) - 2 * i32::from(before) + 2).div_euclid(6);
     number.clamp(0, 255) as u8

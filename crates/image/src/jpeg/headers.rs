@@ -1,4 +1,4 @@
-//! Reads the headers of a JPEG, and detects those that the decoders would silently misread.
+//! Reads the headers of a JPEG, and detects headers that the decoders would silently misread.
 
 use std::ops::Range;
 
@@ -24,7 +24,8 @@ pub(crate) struct JpegHeaders {
     /// Whether libjpeg warns about a value in the headers, although no decoder needs that value.
     odd: bool,
     /// Ranges before the first scan that libjpeg ignores: bytes between segments, and Adobe segments that are
-    /// too short. libjpeg warns about the former, and the decoder in Rust fails for both.
+    /// too short. libjpeg warns about bytes between segments, and the decoder in Rust fails for both kinds of
+    /// ranges.
     ignored: Vec<Range<usize>>,
     /// The number of MCUs between two restart markers, by the headers before the first scan; 0 without
     /// restart markers.
@@ -48,13 +49,13 @@ pub(super) struct Scans {
 /// A scan in the image data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Scan {
-    /// The offset of the marker in front of its header.
+    /// The offset of the marker in front of the scan's header.
     pub(super) at: usize,
-    /// The offset of its entropy-coded data.
+    /// The offset of the scan's entropy-coded data.
     pub(super) data: usize,
     /// The end of the entropy-coded data: the offset of the fill bytes and the marker that follow it.
     pub(super) end: usize,
-    /// The number of MCUs; 0 if its header names no component of the picture.
+    /// The number of MCUs; 0 if the scan's header names no component of the picture.
     pub(super) units: u64,
     /// The number of MCUs between two restart markers; 0 without restart markers.
     pub(super) interval: u16,
@@ -63,7 +64,7 @@ pub(super) struct Scan {
 #[derive(Debug, Clone)]
 pub(super) struct Component {
     pub(super) id: u8,
-    /// Sampling factors: samples in a row and in a column, relative to those of the other components.
+    /// Sampling factors: samples in a row and in a column, relative to the samples of the other components.
     horizontal: u8,
     vertical: u8,
 }
@@ -168,7 +169,7 @@ impl JpegHeaders {
         if self.is_one_pass() { 0 } else { self.samples().saturating_mul(4) }
     }
 
-    /// The number of samples of all components, including those that pad blocks.
+    /// The number of samples of all components, including samples that pad blocks.
     pub(super) fn samples(&self) -> u64 {
         self.components.iter().map(|one| 64 * self.units(&[1, one.id])).fold(0, u64::saturating_add)
     }
@@ -198,8 +199,8 @@ impl JpegHeaders {
                 "sequential JPEG files with subsampled components in separate scans are not supported",
             );
         }
-        // A JFIF segment means YCbCr for libjpeg. Without one it takes the colour space from the Adobe
-        // segment, else from the ids of the components.
+        // A JFIF segment means YCbCr for libjpeg. Without a JFIF segment, libjpeg takes the colour space from
+        // the Adobe segment, else from the ids of the components.
         let ids: Vec<u8> = self.components.iter().map(|component| component.id).collect();
         let contradiction = match (ids.len(), self.jfif, self.adobe) {
             (3, true, Some(0)) => true,
@@ -238,14 +239,15 @@ impl JpegHeaders {
         all.fold((1, 1), |max, one| (max.0.max(one.horizontal), max.1.max(one.vertical)))
     }
 
-    /// The number of MCUs of a scan with this header; 0 if it names no component of the picture.
+    /// The number of MCUs of a scan with this header; 0 if the header names no component of the picture.
     pub(super) fn units(&self, scan: &[u8]) -> u64 {
         let (horizontal, vertical) = self.factors();
         let along = |pixels: u16, factor: u8, max: u8| {
             (u64::from(pixels) * u64::from(factor)).div_ceil(8 * u64::from(max))
         };
         match scan {
-            // A scan of one component consists of its blocks alone, without those that pad MCUs.
+            // A scan of one component consists only of the blocks of the component, without blocks that pad
+            // MCUs.
             [1, id, ..] => self.components.iter().find(|component| component.id == *id).map_or(0, |one| {
                 along(self.width, one.horizontal, horizontal) * along(self.height, one.vertical, vertical)
             }),

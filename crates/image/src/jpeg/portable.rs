@@ -1,9 +1,9 @@
 //! The decoder in pure Rust.
 //!
-//! This module calls `zune-jpeg` directly. Through the crate `image`, it would continue after damaged or
-//! missing data and fill the rest with grey. `zune-jpeg` can decode neither a region nor a smaller scale. If
-//! the rows below the window need not be verified, this module patches the height in the header to stop the
-//! decoder early. Image data that ends in or above the window is always an error.
+//! This module calls `zune-jpeg` directly. Through the crate `image`, the decoder would continue after
+//! damaged or missing data and fill the rest with grey. `zune-jpeg` can decode neither a region nor a smaller
+//! scale. If the rows below the window need not be verified, this module patches the height in the header to
+//! stop the decoder early. Image data that ends in or above the window is always an error.
 
 use super::JpegHeaders;
 use super::chroma;

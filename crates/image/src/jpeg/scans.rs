@@ -29,8 +29,8 @@ const MAX_VISITS: u64 = 16;
 /// Number of samples that the scans of any file may visit, however small the file.
 const SMALL_VISITS: u64 = 1 << 28;
 
-/// Minimum number of samples that a scan counts for. It bounds the number of scans, and thereby the length of
-/// their list.
+/// Each scan counts as a visit to at least this many samples. This bounds the number of scans, and thereby
+/// the length of the list of scans.
 const MIN_VISITS: u64 = SMALL_VISITS >> 16;
 
 /// Reads the scans of a file, from its first one to its end marker.
@@ -93,7 +93,7 @@ struct CheckedRuns {
     count: u64,
     /// The end of the last run: the offset of the fill bytes and the marker that follow it.
     end: usize,
-    /// The offset of that marker.
+    /// The offset of the marker after the last run.
     marker: usize,
 }
 
@@ -140,8 +140,8 @@ fn segment(file: &[u8], at: usize) -> Result<&[u8], ScanError> {
     file.get(at + 4..at + 2 + length).ok_or(ScanError::Truncated)
 }
 
-/// Finds the next marker from an offset on. Returns the offset of the fill bytes before it, and the offset of
-/// the marker itself.
+/// Finds the next marker from an offset on. Returns the offset of the fill bytes before the marker, and the
+/// offset of the marker itself.
 fn marker(file: &[u8], mut from: usize) -> Option<(usize, usize)> {
     loop {
         let start = from + memchr::memchr(0xff, file.get(from..)?)?;
@@ -167,7 +167,7 @@ mod tests {
         [b"\xff\xd8", &frame[..], &restarts, &scan, data].concat()
     }
 
-    /// The scan, and the ends of its runs.
+    /// Returns the scan, and the ends of the scan's runs.
     fn runs(interval: u8, data: &[u8]) -> Result<(Scan, Vec<usize>), ScanError> {
         let file = file(interval, data);
         let scans = read(&file, &JpegHeaders::read(&file).unwrap())?;

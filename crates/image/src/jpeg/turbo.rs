@@ -5,7 +5,7 @@
 //! whole picture decoded at the same scale.
 //!
 //! libjpeg warns about damage and continues. Here every warning is an error, with one exception: zeros after
-//! the last pixel are allowed, and any bytes there if nothing has to be verified.
+//! the last pixel are allowed. If nothing has to be verified, any bytes are allowed there.
 #![allow(unsafe_code)]
 
 use super::JpegHeaders;
@@ -22,7 +22,8 @@ use turbojpeg_sys as tj;
 /// Maximum number of scans of a progressive file, the same as in the decoder in Rust.
 const SCANS: c_int = 100;
 
-// The bindings assume this. It does not hold on 64-bit Windows, where the calls would be wrong.
+// The bindings assume that `size_t` has the size of `usize`. On 64-bit Windows it does not, and the calls
+// would be wrong.
 const _: () = assert!(size_of::<tj::size_t>() == size_of::<usize>(), "turbojpeg is not for this platform");
 
 /// Decodes files one after the other with the same TurboJPEG instance.
@@ -69,7 +70,7 @@ impl Handle {
         );
         handle.set(tj::TJPARAM_TJPARAM_STOPONWARNING, 1)?;
         handle.set(tj::TJPARAM_TJPARAM_SCANLIMIT, SCANS)?;
-        // Otherwise colour profiles would be copied.
+        // By default, libjpeg-turbo would copy colour profiles.
         handle.set(tj::TJPARAM_TJPARAM_SAVEMARKERS, 0)?;
         Ok(handle)
     }
@@ -83,7 +84,7 @@ impl Handle {
         to: &mut Vec<u8>,
     ) -> Result<Raster, ImageError> {
         let length = file.len() as tj::size_t;
-        // SAFETY: the instance is alive, and the file is as long as it says.
+        // SAFETY: the instance is alive, and `length` is the length of `file`.
         let done = unsafe { tj::tj3DecompressHeader(self.0.as_ptr(), file.as_ptr(), length) };
         self.checked(done)?;
         let of = |number: c_int| u32::try_from(number).unwrap_or_default();
@@ -115,8 +116,8 @@ impl Handle {
         self.checked(done)?;
         let all = Rect::all(width.div_ceil(shrink), height.div_ceil(shrink));
         let mut region = region(request.window, shrink, headers.unit_width(), all);
-        // libjpeg does not read the data below the region, except in files of several scans, all of which it
-        // reads first.
+        // In a file of one scan, libjpeg does not read the data below the region. In a file of several scans,
+        // libjpeg reads all scans first.
         if request.verify && headers.is_one_pass() {
             region.height = all.height - region.y;
         }
@@ -131,9 +132,9 @@ impl Handle {
         let pixels = region.width as usize * region.height as usize;
         let to = first_bytes(to, size);
         let size = pixels * channels;
-        // SAFETY: the instance is alive, and the file is as long as it says, and has not changed since its
-        // header was read. `to` has room for the region of pixels of `format`, without gaps between the rows:
-        // the region is in the picture at that scale, or is all of it.
+        // SAFETY: the instance is alive, `length` is the length of `file`, and the file has not changed since
+        // its header was read. `to` has room for the region of pixels of `format`, without gaps between the
+        // rows: the region is in the picture at that scale, or is all of it.
         let done =
             unsafe { tj::tj3Decompress8(self.0.as_ptr(), file.as_ptr(), length, to.as_mut_ptr(), 0, format) };
         if done != 0 {
@@ -186,8 +187,8 @@ impl Handle {
     }
 
     /// The number of bytes between the last pixel and the end marker, if the error is only a warning about
-    /// them. Decoding stops at the first warning, so that there was no earlier one, and all pixels have been
-    /// written.
+    /// these bytes. Decoding stops at the first warning, so that there was no earlier one, and all pixels
+    /// have been written.
     fn surplus(&self) -> Option<usize> {
         // SAFETY: the instance is alive.
         let code = unsafe { tj::tj3GetErrorCode(self.0.as_ptr()) };

@@ -1,14 +1,15 @@
 //! Detects image data that ends early or is left over, which `zune-jpeg` itself accepts.
 //!
-//! When its bits run out, the decoder continues with zeros, which are valid codes. Data that is left over
-//! after the last pixel it skips. So it gets a copy of the file in which 1-bits follow each run of
-//! entropy-coded data, through a [`WatchedReader`] that watches how many of these bits the decoder reads:
+//! When its bits run out, the decoder continues with zeros, which are valid codes. The decoder skips data
+//! that is left over after the last pixel. So the decoder gets a copy of the file in which 1-bits follow each
+//! run of entropy-coded data, through a [`WatchedReader`] that watches how many of these bits the decoder
+//! reads:
 //!
 //! - A code that consists only of 1-bits is reserved (T.81, annex C), so a symbol that begins after the end
 //!   of its run is an error.
-//! - Other bits, such as those that refine coefficients or the last bits of a symbol, may be ones. The
-//!   decoder reads 32 bits when it has fewer than 32. So if it reads more after it has already read four
-//!   bytes of 1-bits, it has used some of them.
+//! - Other bits, such as bits that refine coefficients or the last bits of a symbol, may be ones. The decoder
+//!   reads 32 bits when it has fewer than 32. So if the decoder reads more after it has already read four
+//!   bytes of 1-bits, it has used some of these 1-bits.
 //! - After a run, the decoder searches for the marker byte by byte, which it does nowhere else. The bytes
 //!   that it skips are left-over data.
 //!
@@ -24,7 +25,7 @@ use std::cell::Cell;
 use zune_jpeg::zune_core::bytestream::{ZByteIoError, ZByteReaderTrait, ZSeekFrom};
 
 /// 64 1-bits, as encoded in image data. One symbol takes up to 32 of them, and the next symbol is then
-/// invalid. So the decoder reads too many of them before it reaches the next marker.
+/// invalid. So a decoder whose data has ended reads too many of these bits before it reaches the next marker.
 const ONES: [u8; 16] = [0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0];
 /// A fill byte before the marker, in place of the 1-bits.
 const OPEN: &[u8] = b"\xff";
@@ -64,10 +65,10 @@ pub(super) fn copy(file: &[u8], headers: &JpegHeaders, to: &mut Vec<u8>) {
 }
 
 /// The restart interval that [`copy`] writes before a scan of a file of several scans. Where a restart
-/// interval ends with the scan, the decoder searches for the next marker, and accepts any. Otherwise, after
-/// the first scan of a progressive file and after every scan of a sequential one, it expects the marker at
-/// once. So a scan without restart intervals gets one interval as long as itself. A scan that is too long for
-/// that gets no 1-bits.
+/// interval ends with the scan, the decoder searches for the next marker, and accepts any marker. Otherwise,
+/// after the first scan of a progressive file and after every scan of a sequential one, it expects the marker
+/// at once. So a scan without restart intervals gets one interval as long as itself. A scan that is too long
+/// for one interval gets no 1-bits.
 fn closing_interval(units: u64, interval: u16) -> u16 {
     if interval > 0 { interval } else { u16::try_from(units).unwrap_or(0) }
 }

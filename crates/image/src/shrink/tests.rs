@@ -87,8 +87,8 @@ fn the_format_and_the_channels_stay_the_same() {
     let file = resized(to(30), &jpeg((40, 60)));
     let image = Image::decode(&file, ImageMode::Rgb8).unwrap();
     assert!(file.starts_with(b"\xff\xd8") && (image.height(), image.width()) == (20, 30));
-    // A single scan: the default decoder does not support several here, and others decode such a file only as
-    // a whole.
+    // A single scan: the default decoder does not support several scans here, and other decoders decode such
+    // a file only as a whole.
     assert_eq!(file.windows(2).filter(|bytes| *bytes == [0xff, 0xda]).count(), 1);
     let file = resized(to(30), &grey(60).to_jpeg(90).unwrap());
     assert_eq!(JpegHeaders::open(&file).unwrap().channels(), 1);
@@ -119,7 +119,8 @@ fn a_higher_quality_takes_more_bytes() {
 #[test]
 fn the_orientation_is_applied_once() {
     let file = jpeg((40, 60));
-    // Where the stored picture's upper left corner is after the orientation: (at the bottom, at the right).
+    // Where the stored picture's upper left corner is after the orientation: (whether it is at the bottom,
+    // whether it is at the right).
     let table = [(false, false), (false, true), (true, true), (true, false)];
     for exif in 1..=8_u8 {
         let (bottom, right) = table[usize::from((exif - 1) % 4)];
@@ -215,7 +216,7 @@ fn damaged_files_are_errors_and_are_never_resized() {
     for file in [jpeg((40, 60)), png((40, 60))] {
         for end in 0..file.len() {
             match to(30).apply(&file[..end]) {
-                // Too short for its format to be recognised.
+                // The cut file is too short for its format to be recognised.
                 Ok(Shrunk::Kept(KeptReason::Format)) => assert!(end < 8),
                 Ok(other) => panic!("{end}: {other:?}"),
                 Err(_) => {}

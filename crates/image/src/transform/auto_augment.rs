@@ -202,7 +202,7 @@ pub struct TrivialAugmentWide {
 }
 
 impl TrivialAugmentWide {
-    /// With 31 magnitude bins, [`Filter::Nearest`], and black as the fill colour.
+    /// Makes the transform with 31 magnitude bins, [`Filter::Nearest`], and black as the fill colour.
     #[must_use]
     pub fn new() -> Self {
         TrivialAugmentWide { bins: 31, drawing: DrawOptions::default() }

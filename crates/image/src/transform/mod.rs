@@ -40,11 +40,11 @@ pub trait Transform: Send + Sync {
     /// sample.
     ///
     /// # Errors
-    /// Any reason why the picture cannot be used. The error becomes that of the sample.
+    /// Any reason why the picture cannot be used. The error becomes the error of the sample.
     fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()>;
 
-    /// Checks the options, once, before the first picture. The owner of the transform calls it, such as
-    /// `Columns::check`.
+    /// Checks the options, once, before the first picture. The owner of the transform, such as
+    /// `Columns::check`, calls this function.
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config), which names the option and says what to do about it.
@@ -53,8 +53,8 @@ pub trait Transform: Send + Sync {
     }
 
     /// The size of every picture after this transform, given `before`, the size of every picture before it;
-    /// `None` if the size is unknown or differs from picture to picture. Knowing the size, a column of
-    /// another size fails once at the start, and not for every picture.
+    /// `None` if the size is unknown or differs from picture to picture. If the size is known, a column with
+    /// slots of another size fails once at the start, and not for every picture.
     fn size_after(&self, before: Option<Size>) -> Option<Size> {
         let _ = before;
         None
@@ -108,7 +108,8 @@ impl Transforms {
 }
 
 impl Transforms {
-    /// The size after each transform, leaving out transforms after which it differs from picture to picture.
+    /// The size after each transform, without the transforms after which the size differs from picture to
+    /// picture.
     #[doc(hidden)]
     pub fn sizes(&self) -> impl Iterator<Item = Size> {
         let mut size = None;

@@ -19,7 +19,7 @@ pub(super) enum Op {
     Solarize,
     AutoContrast,
     Equalize,
-    /// Only in AutoAugment.
+    /// Used only in AutoAugment.
     Invert,
 }
 

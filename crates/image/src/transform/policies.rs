@@ -42,7 +42,7 @@ pub struct AutoAugment {
 }
 
 impl AutoAugment {
-    /// With [`Filter::Nearest`], and black as the fill colour.
+    /// Makes the transform with [`Filter::Nearest`], and black as the fill colour.
     #[must_use]
     pub fn new(policy: AutoAugmentPolicy) -> Self {
         AutoAugment { policy, drawing: DrawOptions::default() }

@@ -214,8 +214,8 @@ pub struct RandomPerspective {
 type Quadrilateral = [(f64, f64); 4];
 
 impl RandomPerspective {
-    /// With the probability `p` (torchvision's default is 0.5), a `distortion_scale` of 0.5, and
-    /// [`Filter::Bilinear`].
+    /// Makes the transform with the probability `p` (torchvision's default is 0.5), a `distortion_scale` of
+    /// 0.5, and [`Filter::Bilinear`].
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) for a probability that is not from 0 to 1.

@@ -134,8 +134,8 @@ fn bodies_and_stoppers_cross_threads() {
     crosses::<Stopper>();
 }
 
-/// Tokio limits the operations of a task before it yields, and another executor inside of the task never
-/// yields.
+/// Tokio limits the number of operations of a task until the task yields. Another executor that runs inside
+/// of the task never yields.
 #[test]
 fn another_executor_in_a_tokio_task_reads_bodies_of_any_length() {
     let (done, read) = std::sync::mpsc::channel();

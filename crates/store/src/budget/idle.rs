@@ -33,8 +33,8 @@ impl Budget {
 
     async fn wait_until(&self, is_true: impl Fn() -> bool) {
         let mut changes = self.0.changes.subscribe();
-        // Pairs with the fence in `note_change`: either that function sees this receiver, or this one sees
-        // the new state.
+        // Pairs with the fence in `note_change`: either `note_change` sees this receiver, or this function
+        // sees the new state.
         fence(SeqCst);
         // Never fails, since the sender is part of the budget.
         while !is_true() && changes.changed().await.is_ok() {}

@@ -29,16 +29,17 @@ use tokio::sync::watch;
 use tuner::ConcurrencyTuner;
 
 /// The number of connections and the amount of memory that reading objects may use. All stores that have a
-/// clone share them.
+/// clone of one budget share its connections and memory.
 ///
-/// All stores of a process share one budget, [`Budget::process`], unless they are given another. The number
-/// of requests in flight is tuned while reading: it grows as long as more requests increase the throughput,
-/// up to the number of connections.
+/// All stores of a process share one budget, [`Budget::process`], unless they are given another budget. The
+/// number of requests in flight is tuned while reading: it grows as long as more requests increase the
+/// throughput, up to the number of connections.
 ///
 /// A range that a reader waits for is requested even if the budget is used up, one range for each reader, so
-/// that readers never wait for each other. If little memory is left, such a range has an eighth of the rest,
-/// but at least 64 KiB. So at most `bytes`, and 64 KiB for each reader, are requested and not read. A reader
-/// that reads nothing while others do keeps its ranges, but no more are requested ahead for it. Requests
+/// that readers never wait for each other. If little memory is free, such a range is shortened to an eighth
+/// of the free memory, but to no less than 64 KiB. So the bytes that have been requested and not read are at
+/// most `bytes`, plus 64 KiB for each reader. A reader that reads nothing while other readers do keeps the
+/// ranges that were requested for it, but no more ranges are requested ahead of it. Ranges that are requested
 /// ahead of readers leave an eighth of the memory to readers that begin later.
 ///
 /// `Report::memory` says how much of the budget each loader uses.
@@ -48,11 +49,11 @@ use tuner::ConcurrencyTuner;
 ///
 /// Samples that the threads of loaders have read ahead, from files or from the network, take up to a quarter
 /// of the memory, which is reserved for them once a loader has such threads. In addition, each stream may
-/// hold two small chunks of samples (64 KiB and the last sample), and each thread one. Local files that turn
-/// out to be slow are read ahead on separate threads, up to 64 files with 512 KiB each, which are not
-/// counted. Samples are slices of the buffers into which they were read, of up to 512 KiB each; even a small
-/// chunk keeps its buffer allocated. Finished batches, shuffle buffers and the outputs of `map` are not
-/// counted: the loader's own options bound them.
+/// hold two small chunks of samples (64 KiB and the last sample each), and each thread may hold one such
+/// chunk. Local files that turn out to be slow are read ahead on separate threads, up to 64 files with 512
+/// KiB each, which are not counted. Samples are slices of the buffers into which they were read. A buffer has
+/// up to 512 KiB, and stays allocated as long as any sample in it exists. Finished batches, shuffle buffers
+/// and the outputs of `map` are not counted: the loader's own options bound them.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -97,7 +98,7 @@ struct BudgetInner {
 struct BudgetState {
     schedule: RangeSchedule,
     tuner: ConcurrencyTuner,
-    /// For each object, the sender of its grants, and the gauge that counts their memory.
+    /// For each object, the sender of its grants, and the gauge that counts the memory of these grants.
     recipients: HashMap<ObjectId, (Sender<Grant>, Gauge)>,
     /// Moving average of the time to the first byte; zero before the first response.
     first_byte: Duration,
@@ -163,8 +164,8 @@ impl Budget {
         self.state().first_byte.is_zero().then_some(tuner::NEAR)
     }
 
-    /// Records that the first response does not come from nearby. Many requests are then sent at once,
-    /// without waiting for it.
+    /// Records that the first response is late, so that the store is not nearby. Many requests are then sent
+    /// at once, without waiting for the first response.
     pub(super) fn first_response_is_late(&self) {
         self.change(|state| state.tuner.record_first_byte(tuner::NEAR));
     }
@@ -207,7 +208,8 @@ impl Budget {
                 }
                 None => Some(grant),
             };
-            // The receiver has been dropped: the reader is about to be dropped too, which removes the object.
+            // The receiver has been dropped: the reader is about to be dropped too, and that removes the
+            // object.
             if let Some(Grant { mut connection, mut memory, .. }) = refused {
                 // Prevents their `drop` from waiting for the lock that is held here.
                 (connection.budget, memory.budget) = (None, None);
@@ -258,8 +260,8 @@ impl BudgetState {
         self.range_size = (self.range_size * 7 + wanted) / 8;
     }
 
-    /// Tunes the limit on requests in flight. `received` is the number of bytes received by `now` in all,
-    /// `waiting` whether any reader waits. Returns the old and the new limit, if it changed.
+    /// Tunes the limit on requests in flight. `received` is the number of bytes received by `now` in all, and
+    /// `waiting` says whether any reader waits. Returns the old and the new limit, if the limit changed.
     fn observe(&mut self, now: Instant, received: u64, waiting: bool) -> Option<(usize, usize)> {
         if self.schedule.is_ending() {
             self.tuner.discard_round();
@@ -271,7 +273,7 @@ impl BudgetState {
         self.tuner.observe(now, received, starved, self.first_byte, in_flight)
     }
 
-    /// The limits, if ranges may use `bytes` bytes.
+    /// The limits for ranges that together may use `bytes` bytes of memory.
     fn limits(&self, bytes: u64, max_connections: usize) -> ScheduleLimits {
         let connections = self.tuner.limit();
         // Rounded to whole MiB, since sizes that differ by a few bytes would look odd in a server's log.
@@ -331,7 +333,7 @@ pub(super) struct RangeMemory {
     budget: Option<Budget>,
     object: ObjectId,
     bytes: u64,
-    /// The same bytes in the gauge of their owner.
+    /// Counts these bytes in the gauge of their owner.
     share: Option<MemoryShare>,
 }
 
@@ -344,13 +346,14 @@ impl RangeMemory {
     pub(super) fn read(&mut self, bytes: usize) {
         let Some(budget) = &self.budget else { return };
         let bytes = (bytes as u64).min(self.bytes);
-        // Grants no new range here: that happens at the end of the range. With many queues, searching for the
-        // next range after each chunk would take long.
+        // Grants no new range here: new ranges are granted when this range has been read to its end. With
+        // many queues, searching for the next range after each chunk would take long.
         budget.state().schedule.released(self.object, bytes);
         self.set(self.bytes - bytes);
     }
 
-    /// Increases the memory to that of an ordinary range, but at most to `most` bytes, if there is room now.
+    /// Increases the memory to the size of an ordinary range, but at most to `most` bytes, if there is room
+    /// now.
     pub(super) fn grow(&mut self, most: u64) {
         let Some(budget) = &self.budget else { return };
         let mut state = budget.state();

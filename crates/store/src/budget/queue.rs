@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 impl Budget {
-    /// Makes a queue for objects that one reader reads in order. `owner` counts their memory.
+    /// Makes a queue for objects that one reader reads in order. The gauge `owner` counts the memory of these
+    /// objects.
     pub(crate) fn queue(&self, owner: &Gauge) -> ReadQueue {
         let inner = ReadQueueInner {
             budget: self.clone(),
@@ -30,13 +31,13 @@ impl Budget {
 #[derive(Clone)]
 pub struct ReadQueue {
     inner: Arc<ReadQueueInner>,
-    /// The number of the next object, if this queue is a [reserved position](ReadQueue::place) of several
+    /// The number of the next object, if this queue is a [reserved position](ReadQueue::place) for several
     /// objects.
     place: Option<Arc<AtomicU64>>,
 }
 
-/// Difference between the numbers of two appended objects. Objects in a reserved position get the numbers in
-/// between.
+/// Difference between the numbers of two appended objects. Objects in a reserved position get the numbers
+/// between these two.
 const PLACE: u64 = 1 << 20;
 
 struct ReadQueueInner {
@@ -78,7 +79,7 @@ impl ReadQueue {
         &self.inner.budget
     }
 
-    /// A queue with the same owner, of the [budget for prefetching](Budget::for_prefetch).
+    /// Makes a queue with the same owner in the [budget for prefetching](Budget::for_prefetch).
     pub(crate) fn for_prefetch(&self) -> ReadQueue {
         self.inner.budget.for_prefetch().queue(&self.inner.owner)
     }
@@ -124,7 +125,7 @@ impl QueuedObject {
         grants
     }
 
-    /// Replaces the range of bytes that have not been requested by `ahead`, and sets the maximum number of
+    /// Sets the range of bytes that have not been requested to `ahead`, and sets the maximum number of
     /// ranges.
     pub(crate) fn extend(&self, ahead: Range<u64>, max_ranges: usize) {
         self.budget.change(|state| state.schedule.extend(self.id, ahead, max_ranges));
@@ -137,7 +138,8 @@ impl QueuedObject {
         WaitingReader(self.budget.clone())
     }
 
-    /// Records that the reader waits for the next range. It is requested now, if it has not been.
+    /// Records that the reader waits for the next range. The range is requested now, if it has not been
+    /// requested yet.
     pub(crate) fn wait_for_next(&self) -> WaitingReader {
         let waiting = self.wait();
         self.budget.change(|state| state.schedule.await_next(self.id));
@@ -152,7 +154,7 @@ impl Drop for QueuedObject {
             state.recipients.remove(&self.id)
         });
         // Dropped after the lock is released: grants that have not been received give back their connections
-        // and memory, which takes the lock again.
+        // and memory, and that takes the lock again.
         drop(grants);
     }
 }

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 const READ_AHEAD_DIVISOR: u64 = 4;
 
 impl Budget {
-    /// Reserves `bytes` for samples that are read ahead, if there is room for them. `owner` counts them.
+    /// Reserves `bytes` for samples that are read ahead, if there is room for them. The gauge `owner` counts
+    /// these bytes.
     #[doc(hidden)]
     pub fn try_reserve(&self, bytes: u64, owner: &Gauge) -> Option<ReadAheadMemory> {
         self.0.has_read_ahead.store(true, Relaxed);
@@ -41,7 +42,7 @@ impl Budget {
 pub struct ReadAheadMemory {
     budget: Budget,
     bytes: u64,
-    /// The same bytes in the gauge of their owner.
+    /// Counts these bytes in the gauge of their owner.
     share: MemoryShare,
 }
 

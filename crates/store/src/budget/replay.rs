@@ -4,8 +4,8 @@
 //! the next recorded request did, or fails as that one did. Its bytes then arrive at the rate of one
 //! connection, or at an equal share of the link's rate if that is less. The rate of a connection is the 90th
 //! percentile of the recorded responses. The rate of the link is the highest rate in the recording over a
-//! quarter of a second. So a replay estimates the throughput with another number of requests, up to the rate
-//! at which the recording was made. Readers take bytes as soon as they arrive.
+//! quarter of a second. So a replay can estimate the throughput with another number of requests, but none
+//! above the highest rate in the recording. Readers take bytes as soon as they arrive.
 
 use super::schedule::ObjectId;
 use super::tuner::ConcurrencyTuner;
@@ -87,7 +87,7 @@ struct Flight {
     left: f64,
 }
 
-/// A reader. `unread` are the ranges that were granted and not read, in order, and whether they have been
+/// A reader. `unread` has the ranges that were granted and not read, in order, each with whether it has been
 /// received.
 #[derive(Default)]
 struct Reader {
@@ -121,12 +121,12 @@ impl<'a> Replay<'a> {
         Replay { link, state, readers, flights, start, now: 0.0, received: 0.0, sent: 0 }
     }
 
-    /// Throughput in bytes per second over `seconds`; with `fixed`, the number of requests in flight is
-    /// fixed.
+    /// Returns the throughput in bytes per second over `seconds`. If `fixed` is not `None`, it is the limit
+    /// on requests in flight for the whole time.
     fn throughput(mut self, seconds: f64, fixed: Option<usize>) -> f64 {
         while self.now < seconds {
             if let Some(limit) = fixed {
-                // Undoes the effect of measurements.
+                // The last measurement may have changed the limit.
                 self.state.tuner = ConcurrencyTuner::fixed(limit);
             }
             self.grant();

@@ -1,25 +1,26 @@
 //! Decides which range of which object is requested next: a state machine without a clock or a socket.
 //!
-//! **The invariant.** A range that a reader waits for is granted at once; all other ranges keep the limits.
-//! If such a range had to wait for memory, its reader could wait forever: the memory may be full of bytes of
-//! another object, which it will read only after this one. If the range would take more than half of the free
-//! memory, it is shortened to an eighth of that, but at least to [`MIN_WITHOUT_ROOM`]. A queue has one
-//! reader, which waits for one range at a time. So at most `bytes`, and [`MIN_WITHOUT_ROOM`] for each queue,
-//! are in use.
+//! **The invariant.** A range that a reader waits for is granted at once; all other ranges are granted only
+//! within the limits. If such a range had to wait for memory, its reader could wait forever: the memory may
+//! be full of bytes of another object, which it will read only after this one. If the range would take more
+//! than half of the free memory, it is shortened to an eighth of that, but at least to [`MIN_WITHOUT_ROOM`].
+//! A queue has one reader, which waits for one range at a time. So at most `bytes`, and [`MIN_WITHOUT_ROOM`]
+//! for each queue, are in use.
 //!
 //! Ranges that no reader waits for are granted fairly:
-//! - The queue with the fewest bytes is first, and in it the object that will be read first.
+//! - The next range is for the queue with the fewest bytes in use, and for the object of that queue that will
+//!   be read first.
 //! - An eighth of the memory is reserved for queues that are added later. A queue may use the reserve only
-//!   for its first object, since later objects wait for that one, and only up to an equal share of the other
-//!   memory.
-//! - A queue that has bytes and reads none of them, while the others read four ranges each on average, gets
-//!   no more. So memory goes to the loaders that read, even if many are open.
-//! - Ranges become smaller when few bytes are left in all. Otherwise the last ranges would be large, and the
-//!   last bytes would arrive over a single connection.
+//!   for its first object, since later objects wait for that one, and only up to an equal share of the rest
+//!   of the memory.
+//! - A queue that has bytes and reads none of them, while the other queues read four ranges each on average,
+//!   gets no more ranges. So memory goes to the loaders that read, even if many are open.
+//! - Ranges become smaller when few bytes are left to request in all queues together. Otherwise the last
+//!   ranges would be large, and the last bytes would arrive over a single connection.
 //!
-//! Each granted range counts until two calls: [`received`](RangeSchedule::received) frees its connection, and
-//! [`read`](RangeSchedule::read) its memory. [`released`](RangeSchedule::released) frees parts of the memory
-//! earlier.
+//! Each granted range uses a connection and memory until two calls: [`received`](RangeSchedule::received)
+//! frees its connection, and [`read`](RangeSchedule::read) its memory. [`released`](RangeSchedule::released)
+//! frees parts of the memory earlier.
 //!
 //! Example, with 4 connections, 40 bytes and ranges of 10 bytes (`tests.rs`): queue 0 has two objects of 25
 //! and 100 bytes. The schedule grants 0..10, 10..20 and 20..25 of the first and 0..10 of the second: four
@@ -41,9 +42,10 @@ pub(super) struct ObjectId {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ScheduleLimits {
     pub(super) connections: usize,
-    /// The first object of a queue may use an eighth more than `connections`, but never more than this.
+    /// Maximum number of connections. The first object of a queue may use an eighth more than `connections`,
+    /// but never more than this maximum.
     pub(super) max_connections: usize,
-    /// Number of bytes in flight or unread beyond which more would not help at present.
+    /// Number of bytes in flight or unread that suffices at present: more would not increase the throughput.
     pub(super) useful_bytes: u64,
     /// Maximum number of bytes in flight or unread.
     pub(super) bytes: u64,
@@ -98,19 +100,19 @@ struct ScheduledObject {
 
 /// Smallest range in bytes when many queues share the memory.
 const MIN_SHARED: u64 = 256 << 10;
-/// Size in bytes of a range that a reader waits for, if no memory is left. Each queue may exceed the limit by
-/// this.
+/// Size in bytes of a range that a reader waits for, if no memory is left. Each queue may exceed the memory
+/// limit by one such range.
 const MIN_WITHOUT_ROOM: u64 = 64 << 10;
-/// A reader is idle if it has read nothing while the others read this many ranges on average.
+/// A reader is idle if it has read nothing while the other readers read this many ranges on average.
 const IDLE_AFTER: u64 = 4;
 
 /// Smallest range in bytes when few bytes are left to request.
 const MIN_AT_END: u64 = 2 << 20;
-/// An object of at most this size in bytes is requested whole even then, because a second round trip would
-/// take longer.
+/// An object of at most this size in bytes is requested whole even when few bytes are left to request,
+/// because a second round trip would take longer.
 const MAX_WHOLE: u64 = 4 << 20;
 
-/// Sizes in bytes of the ranges of an object, if they differ from those of the budget.
+/// Sizes in bytes of the ranges of an object, if they differ from the budget's sizes of ranges.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ObjectRangeSizes {
     /// Size of each range.
@@ -125,7 +127,7 @@ impl From<Option<u64>> for ObjectRangeSizes {
     }
 }
 
-/// Length of the next range in bytes, unless the object sets its own.
+/// Possible lengths of the next range in bytes, unless the object sets its own length.
 #[derive(Debug, Clone, Copy)]
 struct RangeSizes {
     usual: u64,
@@ -196,7 +198,7 @@ impl RangeSchedule {
             Some(ObjectId { queue: *queue, number: *number })
         });
         let range_size = self.range_size(limits);
-        // Rounded to whole MiB, as other sizes.
+        // Rounded to whole MiB, as other sizes are.
         let connections = limits.connections.max(1) as u64;
         let left = self.left_below(range_size.saturating_mul(connections));
         let last_size = left.map(|left| (left / connections) >> 20 << 20);
@@ -323,7 +325,7 @@ impl RangeSchedule {
         Some((id, range))
     }
 
-    /// Frees the connection of a range that has been received, or never will be.
+    /// Frees the connection of a range that has been received, or will never be received.
     pub(super) fn received(&mut self) {
         self.connections -= 1;
     }
@@ -341,7 +343,7 @@ impl RangeSchedule {
         object.is_some_and(|object| object.is_short_first(range.end - range.start))
     }
 
-    /// Frees a part of the memory of a range, whose bytes have been read.
+    /// Frees `length` bytes of the memory of a range, after the reader has read these bytes.
     pub(super) fn released(&mut self, id: ObjectId, length: u64) {
         self.bytes -= length;
         if let Some(queue) = self.queues.get_mut(&id.queue) {
@@ -352,7 +354,7 @@ impl RangeSchedule {
         }
     }
 
-    /// Frees the remaining memory of a range that has been read, or never will be.
+    /// Frees the remaining memory of a range that has been read, or will never be read.
     pub(super) fn read(&mut self, id: ObjectId, length: u64) {
         self.released(id, length);
         self.note_read(id.queue);

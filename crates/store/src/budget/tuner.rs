@@ -113,7 +113,7 @@ impl ConcurrencyTuner {
     /// they wait although more could be requested. `first_byte` is the average time to the first byte, and
     /// `in_flight` the number of requests in flight.
     ///
-    /// Returns the old and the new limit, if it changed.
+    /// Returns the old and the new limit, if the limit changed.
     pub(super) fn observe(
         &mut self,
         now: Instant,

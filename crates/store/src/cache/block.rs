@@ -36,7 +36,7 @@ const PIECE: u64 = 64 << 10;
 pub(super) struct CachedObject {
     /// The hash of the object's source and URL. It differs for a copy with another name.
     pub(super) key: String,
-    /// Only for people who look at the file. Secrets are redacted.
+    /// The object's URL, only for people who look at the file. Secrets are redacted.
     url: String,
     pub(super) version: String,
     pub(super) size: u64,
@@ -55,8 +55,8 @@ struct BlockHeader {
 }
 
 impl CachedObject {
-    /// The object of this size and version; `None` if it cannot be cached, because either is unknown or the
-    /// version is weak.
+    /// The object of this size and version; `None` if it cannot be cached, because its size or version is
+    /// unknown or its version is weak.
     pub(super) fn new(key: &str, url: String, object: &ObjectVersion, block_size: u64) -> Option<Self> {
         let (size, version) = (object.size?, object.strong()?.to_owned());
         Some(CachedObject { key: key.into(), url, version, size, block_size })
@@ -96,7 +96,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 #[derive(Debug)]
 pub(super) enum BlockError {
     Io(io::Error),
-    /// A checksum should be `expected`.
+    /// A checksum or another part of the header is `received`, and should be `expected`.
     Damaged {
         expected: String,
         received: String,
@@ -196,7 +196,7 @@ fn read_header(file: &mut File) -> Result<(BlockHeader, u64), BlockError> {
     }
 }
 
-/// Reads from the header of a file which object it has a block of.
+/// Reads the header of a file. Returns the object to which the block in the file belongs.
 pub(super) fn read_object(file: &mut File) -> Result<CachedObject, BlockError> {
     read_header(file).map(|(header, _)| header.object)
 }

@@ -22,7 +22,7 @@ pub(crate) struct CachedRead {
     is_scattered: bool,
     eviction: Eviction,
     opening: Option<Task<CacheReader>>,
-    /// Dropped when the reader reaches this object, which ends the prefetch.
+    /// Dropping this ends the prefetch. It is dropped when the reader reaches this object.
     prefetching: Option<oneshot::Sender<()>>,
 }
 
@@ -79,7 +79,8 @@ impl CachedRead {
     }
 
     fn reader(&self) -> CacheReader {
-        // Reserves the object's position in the queue, so that its requests precede those of later objects.
+        // Reserves the object's position in the queue, so that its requests precede the requests for later
+        // objects.
         let target = FetchTarget { queue: self.target.queue.place(), ..self.target.clone() };
         CacheReader::new(Arc::clone(&self.cache), target).evicting(self.eviction)
     }

@@ -92,8 +92,9 @@ impl CacheDirectory {
         Ok(blocks)
     }
 
-    /// Finds the blocks of `version`, or without a version those that were used last. Returns the object, as
-    /// the header of one of these blocks describes it, and their numbers.
+    /// Finds the blocks of `version`. If `version` is `None`, finds the blocks of the version that was used
+    /// last. Returns the object, as the header of one of these blocks describes it, and the numbers of the
+    /// blocks.
     pub(super) fn find(
         &self,
         key: &str,
@@ -121,8 +122,8 @@ impl CacheDirectory {
                 Ok(object) if object.key == key && object.name() == name => {
                     let differs = version.is_some_and(|version| !version.compare(&object.object()).is_same());
                     if !differs {
-                        // Counts as use now: blocks that are fetched before this one is read must not replace
-                        // it.
+                        // The block counts as used now: blocks that are fetched before this one is read must
+                        // not replace it.
                         self.note_found(file.metadata()?.modified()?);
                     }
                     return Ok((!differs).then_some((object, numbers)));
@@ -231,8 +232,8 @@ impl CacheDirectory {
         }
     }
 
-    /// Removes the blocks of an object whose version has the name `version`; with `others`, those of all
-    /// other versions.
+    /// Removes the blocks of an object whose version has the name `version`; if `others` is true, removes the
+    /// blocks of all other versions instead.
     pub(super) fn forget(&self, key: &str, version: &str, others: bool) -> io::Result<()> {
         for path in entries(&self.path.join(key))? {
             if parse_name(&path).is_some_and(|(found, _)| (found == version) != others) {
@@ -274,7 +275,7 @@ impl CacheDirectory {
     }
 
     /// Removes blocks that `eviction` permits, the least recently used first, until there is room for
-    /// `bytes`. Returns whether there is.
+    /// `bytes`. Returns whether there is that much room.
     fn make_room(&self, bytes: u64, eviction: Eviction) -> io::Result<bool> {
         let mut room = self.room();
         if let Some(has_room) = room.known(bytes, eviction) {
@@ -293,7 +294,7 @@ impl CacheDirectory {
                 // instead.
                 if remove(&file.path).is_ok() {
                     total = total.saturating_sub(file.length);
-                    // Succeeds only after the last file of an object.
+                    // Succeeds only if the directory is empty, after the last file of an object was removed.
                     let _ = file.path.parent().map(fs::remove_dir);
                 }
             }

@@ -27,10 +27,10 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
-/// Default size of a block in bytes. Ranges are read in whole blocks: on average, a slice of a shard reads
-/// one block more than its own bytes, which its neighbours need too. With blocks as large as requests (8 MiB
-/// or more), a slice of a few MiB would read twice its bytes. Smaller blocks mean more files: with blocks of
-/// 1 MiB, 500 GB are half a million files.
+/// Default size of a block in bytes. Ranges are read in whole blocks: on average, a read of a slice of a
+/// shard fetches one block more than the slice has. The neighbouring slices need the bytes of that block too.
+/// With blocks as large as requests (8 MiB or more), a slice of a few MiB would read twice its bytes. Smaller
+/// blocks mean more files: with blocks of 1 MiB, 500 GB are half a million files.
 const BLOCK_SIZE: u64 = 1 << 20;
 /// Smallest and largest size of a block in bytes. The maximum length of the header limits the number of
 /// checksums, and thereby the size.
@@ -102,14 +102,15 @@ impl Cache {
         }
     }
 
-    /// The reason for the last failure to use the directory, if there was one. Reading did not fail because
-    /// of it.
+    /// The reason for the last failure to use the directory, if there was one. Such a failure does not make
+    /// reading fail.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         self.0.warning.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until all blocks that have been read are written, except those that are not kept. Blocks.
+    /// Waits until all blocks that have been read are written, except the blocks that are not kept. This call
+    /// blocks.
     ///
     /// Readers do not wait for these writes. If a process exits without calling `flush`, some blocks may be
     /// missing, and are fetched again.
@@ -150,14 +151,16 @@ impl CacheBuilder {
     /// Maximum size of all blocks in bytes. Default: 16 GiB.
     ///
     /// To stay below it, the blocks that were read least recently, by any process, are evicted first. Each
-    /// additional process that writes at the same time may exceed it by a thirty-second.
+    /// additional process that writes at the same time may exceed it by a thirty-second of it.
     ///
     /// With `DatasetBuilder::keep_shards`, or without `shuffle_shards`, each epoch reads the same blocks. If
     /// these exceed the maximum, the block that was read least recently is the one that is needed next. So
-    /// blocks of such a dataset replace only blocks that are not in use: those that were last read before
-    /// this cache was opened, and before the last read of any block that it has found since then. If all
-    /// blocks are in use, new blocks are not kept, so that each epoch finds all blocks that are in the cache.
-    /// If eight times `max_bytes` are read without finding a block, no block counts as in use any more.
+    /// blocks of such a dataset replace only blocks that are not in use. A block is in use if it was read
+    /// after this cache was opened. It is also in use if it was read earlier, but after the earlier read of a
+    /// block that this cache has found since it was opened: such blocks are from the same job, before it was
+    /// restarted. If all blocks are in use, new blocks are not kept, so that each epoch finds all blocks that
+    /// are in the cache. If eight times `max_bytes` are read without finding a block, no block counts as in
+    /// use any more.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self
@@ -169,9 +172,9 @@ impl CacheBuilder {
     /// A loader requests the next shards of each stream as far as the memory of the [budget](super::Budget)
     /// allows. The shards for which there is no memory are fetched into the cache, in the order in which they
     /// will be read, while the link is idle: no reader waits for bytes, and no request for a reader is in
-    /// flight. When a reader begins to wait, the requests of the prefetch are dropped. Prefetching stops
-    /// while `bytes` prefetched bytes are in the cache and have not been read, and if `max_bytes` has no
-    /// room, since it evicts no blocks. When a loader is dropped, its prefetch ends.
+    /// flight. When a reader begins to wait, the requests of the prefetch are dropped. Prefetching pauses
+    /// while `bytes` prefetched bytes are in the cache and have not been read. Prefetching evicts no blocks,
+    /// so it also stops if `max_bytes` leaves no room. When a loader is dropped, its prefetch ends.
     ///
     /// Prefetching does not affect the samples or their order. If a shard cannot be prefetched, there is only
     /// a [`warning`](Cache::warning): the shard is requested again when it is read.

@@ -14,8 +14,8 @@
 //! When the reader reaches the object, it fetches the blocks that are still missing.
 //!
 //! Example: the memory has room for the shard A and the beginning of B; C is open too. While the trainer
-//! computes, the other blocks of B are fetched into the directory, and then those of C. After A, the reader
-//! takes B from memory and from the directory, without a request.
+//! computes, the other blocks of B are fetched into the directory, and then the blocks of C. After A, the
+//! reader takes B from memory and from the directory, without a request.
 
 use super::directory::CacheDirectory;
 use super::prefetch_queue::PrefetchTurn;
@@ -210,8 +210,8 @@ impl ObjectPrefetch {
         }
         match held {
             Some(block) => self.keep(block).await,
-            // Without a single byte, the object ends before these blocks. Returning true would request them
-            // forever.
+            // If not a single byte was received, the object ends before these blocks. If this function
+            // returned true, the blocks would be requested again and again.
             None => Ok(cutter.is_some()),
         }
     }

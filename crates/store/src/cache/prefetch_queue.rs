@@ -26,8 +26,8 @@ struct QueueState {
 type Turn = (u64, u64);
 
 impl PrefetchQueue {
-    /// A queue that keeps at most `max_bytes` prefetched bytes in the directory before they are read; with 0,
-    /// nothing is prefetched.
+    /// A queue that keeps at most `max_bytes` prefetched bytes in the directory before these bytes are read.
+    /// If `max_bytes` is 0, nothing is prefetched.
     pub(super) fn new(max_bytes: u64) -> Self {
         PrefetchQueue { max_bytes, state: watch::Sender::default(), objects: AtomicU64::new(0) }
     }

@@ -42,9 +42,9 @@ pub(super) struct CacheReader {
     /// Whether `object` comes from the directory or an extra request, rather than from the response with the
     /// bytes.
     from_directory: bool,
-    /// The numbers of its blocks in the directory.
+    /// The numbers of the object's blocks in the directory.
     pub(super) present: HashSet<u64>,
-    /// The numbers of those blocks that were prefetched.
+    /// The numbers of the blocks in `present` that were prefetched.
     pub(super) prefetched: HashSet<u64>,
     /// The blocks that may be removed for new ones.
     eviction: Eviction,
@@ -324,7 +324,7 @@ impl CacheReader {
     /// [`ErrorKind::Changed`] if it is not the version of the bytes before.
     pub(super) fn set_version(&mut self, version: ObjectVersion) -> Result<()> {
         match &self.version {
-            // The same response, or another response with the same strong version.
+            // The bytes are from the same response, or from another response with the same strong version.
             Some(before) if before.is_identical(&version) => return Ok(()),
             Some(before) if !before.compare(&version).is_same() => return Err(before.changed_to(&version)),
             _ => {}
@@ -404,8 +404,8 @@ impl CacheReader {
     }
 
     /// Continues after the error of a fetch if the blocks in the directory belong to an earlier version, and
-    /// none of them has been returned. Removes the blocks if the error shows that they do not belong to the
-    /// current object.
+    /// none of their bytes has been returned. Removes the blocks if the error shows that they do not belong
+    /// to the current object.
     fn recover(&mut self, error: Error) -> Result<()> {
         let is_changed = matches!(error.kind(), ErrorKind::Changed { .. });
         let is_wrong = match error.kind() {

@@ -6,10 +6,10 @@
 //! block replaces only [unused](Eviction::Unused) blocks; if there are none, it is not kept. The blocks in
 //! the cache stay, and each epoch finds all of them.
 //!
-//! A block is in use if it was used since this process opened the cache, or more recently than another block
-//! that this process has found there: such blocks are from the same job, before it was restarted. If the
-//! process finds no block while it reads many times the size of the cache, the job reads other data than the
-//! cache has. Then no block is in use.
+//! A block is in use if it was used since this process opened the cache. It is also in use if it was used
+//! earlier, but after the earlier use of a block that this process has found in the cache: such blocks are
+//! from the same job, before it was restarted. If the process finds no block while it reads many times the
+//! size of the cache, the job reads other data than the cache has. Then no block is in use.
 
 use std::time::SystemTime;
 
@@ -37,9 +37,9 @@ pub(super) struct Room {
     max_bytes: u64,
     /// Number of bytes that can be written before the next listing.
     left: u64,
-    /// Number of bytes that are refused for lack of room before the next listing.
+    /// Number of bytes that are refused for lack of unused blocks before the next listing.
     full: u64,
-    /// As `full`, if no block may be evicted.
+    /// As `full`, but for blocks that are written with [`Eviction::Never`].
     full_without_eviction: u64,
     /// Blocks that were used since this time are in use.
     in_use_since: SystemTime,
@@ -59,8 +59,8 @@ impl Room {
         self.not_kept = 0;
     }
 
-    /// Whether there is room for `bytes`, which is then reserved; `None` if the directory must be listed to
-    /// know.
+    /// Whether there is room for `bytes`; if there is, the room is reserved. `None` if the directory must be
+    /// listed to know this.
     pub(super) fn known(&mut self, bytes: u64, eviction: Eviction) -> Option<bool> {
         if bytes == 0 {
             return None;
@@ -98,7 +98,7 @@ impl Room {
     }
 
     /// Records that a listing found `total` bytes in the directory. Returns whether there is room for
-    /// `bytes`, which is then reserved.
+    /// `bytes`; if there is, the room is reserved.
     pub(super) fn record_listing(&mut self, total: u64, bytes: u64, eviction: Eviction) -> bool {
         let free = self.max_bytes.saturating_sub(total);
         let has_room = bytes <= free;
@@ -203,7 +203,8 @@ mod tests {
         blocks.epoch(0, 250, 0, Eviction::Unused);
         blocks.now += Duration::from_secs(3600);
         blocks.room = Room { in_use_since: blocks.now, ..Room::new(MAX) };
-        // Some blocks were replaced before the restarted job had found blocks that protect the others.
+        // Some blocks were replaced before the restarted job had found blocks by which it knew that the other
+        // blocks are in use.
         assert!(blocks.epoch(0, 250, 1, Eviction::Unused) > MAX * 3 / 4);
         assert!(blocks.epoch(0, 250, 2, Eviction::Unused) > MAX * 3 / 4);
         blocks.now += Duration::from_secs(3600);

@@ -41,7 +41,7 @@ pub(super) struct CacheState {
     /// The files in which damage was found.
     damaged: Mutex<HashSet<PathBuf>>,
     pub(super) warning: Mutex<Option<String>>,
-    /// Read from the directory when it is first needed.
+    /// The salt, which is read from the directory when it is first needed.
     salt: OnceLock<Salt>,
 }
 
@@ -64,7 +64,8 @@ pub(super) enum CacheChange {
         chunks: Vec<Bytes>,
         eviction: Eviction,
     },
-    /// Removes the blocks of the version with this name; with `others`, those of all other versions.
+    /// Removes the blocks of the version with this name; if `others` is true, removes the blocks of all other
+    /// versions instead.
     Forget {
         key: String,
         version: String,
@@ -123,8 +124,9 @@ impl CacheState {
     /// The key of an object, which is also the name of its directory: a hash of its source's place, its URL,
     /// and the size of blocks. All processes that share the directory compute the same key.
     ///
-    /// A URL with secrets is hashed with a salt that only the owner of the directory can read. More people
-    /// may see the names of files, and could guess a password from an unsalted hash of the URL. May block.
+    /// A URL with secrets is hashed with a salt that only the owner of the directory can read. Other users
+    /// may be able to see the names of files, and could guess a password from an unsalted hash of the URL.
+    /// May block.
     pub(super) fn key(&self, source: &dyn Source, url: &str) -> String {
         let place = source.place();
         let (mut hash, parts) = (Sha256::new(), [&*place, url]);

@@ -107,8 +107,8 @@ impl AttemptPolicy {
         ErrorKind::Denied(format!("there are no credentials ({cause:#}): {}", self.hint).into()).into()
     }
 
-    /// Returns the response, or the error that it means. It is retried if the status means a temporary
-    /// failure.
+    /// Returns the response, or the error that it means. The request is retried if the status means a
+    /// temporary failure.
     pub(super) async fn checked(
         &self,
         method: &Method,
@@ -120,7 +120,7 @@ impl AttemptPolicy {
             || matches!(status, StatusCode::CONFLICT | StatusCode::NOT_MODIFIED)
             // A conditional write.
             || (is_for_bucket && status == StatusCode::PRECONDITION_FAILED)
-            // A credential server of a machine that knows only the first version of its protocol.
+            // The machine's credential server, if it supports only the first version of its protocol.
             || (!is_for_bucket && *method == Method::PUT && status == StatusCode::FORBIDDEN);
         let (parts, body) = response.into_parts();
         let body = body.bytes_stream().map_err(|error| body_fault(&error)).boxed();
@@ -178,8 +178,8 @@ impl AttemptPolicy {
     }
 }
 
-/// A body that `object_store` reads. If it is an error, which `object_store` shows, the secrets that were
-/// sent are removed.
+/// Returns a body for `object_store`. If the body is an error message, which `object_store` would show, the
+/// secrets that were sent are removed from it.
 fn without_secrets(page: Bytes, status: StatusCode, target: &RequestTarget) -> Bytes {
     // S3 reports some errors with a success status.
     let is_error = !status.is_success() || page.windows(7).take(1 << 10).any(|start| start == b"<Error>");

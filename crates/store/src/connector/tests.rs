@@ -9,7 +9,8 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Mutex;
 
-/// Listings and uploads of such a bucket are retried as long as those of any bucket that has sent a response.
+/// After a response to a read, listings and uploads of the bucket are retried for as long as after a response
+/// to any other request.
 #[test]
 fn a_response_to_a_read_counts_as_contact() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -105,10 +106,11 @@ fn request_bytes(build: Build, skip_signature: bool) -> (crate::Error, [Vec<Reco
     (error, recorders.map(|recorder| std::mem::take(&mut *recorder.0.lock().unwrap())))
 }
 
-/// `object_store` does not document this, so `Cargo.toml` pins its version.
+/// `object_store` does not document the following, so `Cargo.toml` pins its version.
 ///
 /// - The extensions of `GetOptions` are in the request.
-/// - A request that fails with `HttpErrorKind::Unknown` is not retried, and the error is a cause of its own.
+/// - A request that fails with `HttpErrorKind::Unknown` is not retried, and the client's error is a cause of
+///   `object_store`'s error.
 #[test]
 fn object_store_returns_errors_and_options_unchanged() {
     for build in CLOUDS {

@@ -98,7 +98,7 @@ enum AwsAccount {
     Sso(Sso),
     /// The credential servers of the container or the machine.
     Environment(AwsCredentialProvider),
-    /// A role that the source account assumes; without one, a web identity does.
+    /// A role. The source account assumes it; if there is no source account, a web identity does.
     Role {
         source: Option<Box<AwsAccount>>,
         role: AssumedRole,
@@ -207,7 +207,8 @@ impl AwsAccount {
                 AwsAccount::Sso(sso) => sso.keys(client).await,
                 AwsAccount::Environment(provider) => {
                     let keys = provider.get_credential().await.map_err(own_error)?;
-                    // Without an end: the provider caches keys itself, so it is asked each time.
+                    // `end` is `None`: the provider caches and renews the keys itself, and is asked for them
+                    // each time.
                     let (key_id, secret_key, token) =
                         (keys.key_id.clone(), keys.secret_key.clone(), keys.token.clone());
                     Ok(Expiring { credential: AwsCredential { key_id, secret_key, token }, end: None })

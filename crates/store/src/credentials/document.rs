@@ -111,7 +111,7 @@ impl Document {
         }
     }
 
-    /// The names and values of this object, whose values must be strings.
+    /// The names and values of this object. All values must be strings.
     pub(super) fn pairs(&self) -> Result<Vec<(String, String)>> {
         let fields = self.value.as_object().into_iter().flatten();
         fields.map(|(name, _)| Ok((name.clone(), self.text(name)?))).collect()

@@ -46,8 +46,8 @@ pub(crate) fn configure(
     }
     let named = value(GoogleConfigKey::ApplicationCredentials).map(PathBuf::from);
     let Some(path) = named.or_else(gcloud_file) else { return Ok(builder) };
-    // Without a signature, the file is not needed. `object_store` reads it all the same, unless there is a
-    // bearer token.
+    // If requests are not signed, the file is not needed. `object_store` reads it all the same, unless there
+    // is a bearer token.
     let without_file = |builder: GoogleCloudStorageBuilder| Ok(builder.with_bearer_token("none"));
     let (kind, file) = match Document::read(&path).and_then(|file| Ok((file.text("type")?, file))) {
         Err(_) if skips => return without_file(builder),
@@ -96,7 +96,7 @@ struct RefreshToken {
     client: (String, String),
     /// Whether the client's id and secret are sent in a header instead of the form.
     in_header: bool,
-    /// Each response may replace it.
+    /// The refresh token, which each response may replace.
     token: Mutex<String>,
 }
 

@@ -4,7 +4,7 @@
 //! `google::configure` and `aws::configure` check whether there are such credentials, without a request, and
 //! give the builder of the bucket a provider for them. The provider, `Renewed`, requests a credential when it
 //! is first needed and again before it expires. Its requests go through the client of a `Connector`: they are
-//! retried and redirected as all others are, and their errors never show secrets that were sent.
+//! retried and redirected as all other requests are, and their errors never show secrets that were sent.
 
 #[cfg(feature = "s3")]
 pub(super) mod aws;

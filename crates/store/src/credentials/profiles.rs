@@ -69,7 +69,7 @@ impl Profiles {
         Some(Profile { name: name.to_owned(), files: self, values })
     }
 
-    /// The error for a profile that must exist. `why` says what refers to it.
+    /// The error for a profile that must exist. `why` says what refers to the profile.
     pub(super) fn missing(&self, name: &str, why: &str) -> Error {
         let (config, credentials) = (&self.config, &self.credentials);
         unusable(format!("there is no profile `{name}` in {config} or {credentials}: {why}"))

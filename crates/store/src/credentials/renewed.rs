@@ -29,8 +29,8 @@ pub(super) trait CredentialSource: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied), which names the file and what to do, or the error of
-    /// the network.
+    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied), which names the file and says what to do, or the
+    /// error of the network.
     fn request(&self) -> BoxFuture<'_, Result<Expiring<Self::Credential>>>;
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Renewed<S: CredentialSource> {
 
 struct Kept<T> {
     credential: Arc<T>,
-    /// The time to request the next one.
+    /// The time at which the next credential is requested.
     renewal: Option<Instant>,
     end: Option<Instant>,
 }
@@ -81,7 +81,8 @@ fn time_until_renewal(life: Duration) -> Duration {
     life.saturating_sub(MARGIN).max(life / 2)
 }
 
-/// After a failed request for the next credential: the last one if it is still valid, else the error.
+/// Called after a request for the next credential has failed. Returns the last credential if it is still
+/// valid, or else the error.
 fn still_valid<T>(kept: Option<&mut Kept<T>>, error: Error) -> Result<Arc<T>> {
     let now = Instant::now();
     match kept.filter(|kept| kept.end.is_some_and(|end| now < end)) {
@@ -165,7 +166,7 @@ mod tests {
         assert_eq!(next(), Some(1));
         block_on(renewed.kept.lock()).as_mut().unwrap().renewal = Some(Instant::now());
         assert_eq!((next(), next()), (Some(1), Some(1)));
-        // The failed request was made once; the next one is made only after a pause.
+        // The failed request was made once; the next request is made only after a pause.
         assert_eq!(renewed.source.0.load(Ordering::SeqCst), 3);
         let end = Some(Instant::now());
         *block_on(renewed.kept.lock()) = Some(Kept { credential: Arc::new(1), renewal: end, end });

@@ -1,10 +1,10 @@
-//! Helpers for all credentials: errors, variables, times, and a check of what can be sent.
+//! Helpers for all credentials: errors, variables, times, and a check whether a secret can be sent.
 
 use crate::{Error, ErrorKind};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// The error for credentials that cannot be used. `what` names the file and what to do.
+/// The error for credentials that cannot be used. `what` names the file and says what to do.
 pub(super) fn unusable(what: impl Into<String>) -> Error {
     ErrorKind::Denied(what.into().into()).into()
 }

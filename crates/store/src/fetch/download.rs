@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Maximum size in bytes of a range whose bytes are copied. Ranges are short if many readers share little
-/// memory. As slices, their bytes would keep the client's buffers alive, up to 408 KiB each.
+/// memory. If their bytes were not copied, they would keep the client's buffers of up to 408 KiB each
+/// allocated.
 const MAX_COPIED_RANGE: u64 = 256 << 10;
-/// Maximum size in bytes of one copy. The parser of each stream keeps the chunk that it is reading, which is
-/// not counted as memory.
+/// Maximum size in bytes of one copy. The parser of each stream keeps the chunk that it is reading, and the
+/// memory of this chunk is not counted.
 const MAX_COPY: usize = 64 << 10;
 
 /// The download of one range.
@@ -38,7 +39,7 @@ pub(super) struct Download {
 }
 
 impl Download {
-    /// With `unranged`, the whole object is requested, whatever `range` is.
+    /// If `unranged` is set, the whole object is requested, whatever `range` is.
     pub(super) fn new(
         target: Arc<QueuedTarget>,
         pinned: Arc<ObjectVersion>,
@@ -113,7 +114,7 @@ impl Download {
         }
     }
 
-    /// Receives one response. Returns whether it is the last one.
+    /// Receives one response. Returns whether it is the last response that is needed.
     async fn receive(&mut self, mut response: GetResponse, chunks: &Sender<Bytes>) -> Result<bool> {
         self.check(&response)?;
         let held = self.held(&response)?;

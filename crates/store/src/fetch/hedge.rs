@@ -34,7 +34,7 @@ pub(super) async fn get(target: &QueuedTarget, options: GetOptions, attempt: u32
     let second = pin!(request(target, options, attempt));
     match future::select(first, second).await {
         Either::Left((Ok(response), _)) | Either::Right((Ok(response), _)) => Ok(response),
-        // If one fails, the result is that of the other.
+        // If one request fails, the result of the other request is returned.
         Either::Left((Err(_), other)) => other.await,
         Either::Right((Err(_), other)) => other.await,
     }
@@ -73,7 +73,7 @@ async fn request(target: &QueuedTarget, options: GetOptions, attempt: u32) -> Re
     Ok(GetResponse { body: CountedBody { timer, body: response.body }.boxed(), ..response })
 }
 
-/// A body that counts its bytes. Its request is in progress until this is dropped.
+/// A body whose bytes are counted. Its request is in progress until this is dropped.
 struct CountedBody {
     timer: RequestTimer,
     body: BoxStream<'static, Result<Bytes>>,

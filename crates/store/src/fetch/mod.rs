@@ -1,8 +1,8 @@
 //! Reads one object, or a range of it, by ranged requests whose bytes are returned in order.
 //!
 //! The first request is for the first bytes; its response has the size and version of the object. If the
-//! version is unknown before it, it is sent over a new connection, which is slow at first, so it asks for few
-//! bytes. The rest is requested in ranges of the same version, as many at a time as the
+//! version is not known yet, the first request is sent over a new connection, which is slow at first. So this
+//! request asks for few bytes. The rest is requested in ranges of the same version, as many at a time as the
 //! [budget](super::budget) grants. A task for each range receives it as fast as the network allows, so that a
 //! slow reader never keeps a connection open.
 
@@ -39,11 +39,12 @@ use target::QueuedTarget;
 
 /// Maximum number of unread chunks of a response that holds the whole object.
 const MAX_UNREAD_CHUNKS: usize = 16;
-/// Assumed size of such a chunk in bytes. It is large, so that the number of chunks limits the memory.
+/// Assumed size in bytes of a chunk of such a response. The assumption is large, so that the number of chunks
+/// limits the memory.
 const ASSUMED_CHUNK: usize = 512 << 10;
 
 impl QueuedTarget {
-    /// Sends the first request. The reader has no bytes yet, so it can be repeated in any way.
+    /// Sends the first request. The reader has no bytes yet, so the request can be repeated in any way.
     async fn get_first(&self, range: Option<Range<u64>>) -> Result<GetResponse> {
         let mut retries = Retries::new(&self.limits);
         retries.wait_for_host(self.context(range.clone())).await;
@@ -98,7 +99,7 @@ impl Stream for Fetch {
     }
 }
 
-/// A range that has been requested. Its task receives the bytes, and fails if it cannot receive all of them.
+/// A range that has been requested. Its task receives the bytes, and fails if it cannot receive all bytes.
 struct IncomingRange {
     chunks: Receiver<Bytes>,
     task: Task<()>,
@@ -128,7 +129,7 @@ struct OrderedRanges {
 impl OrderedRanges {
     fn begin(target: FetchTarget) -> Result<Self> {
         let target = Arc::new(QueuedTarget { queued: target.queue.next_object(), target });
-        // Only one range at first: the size of the object is unknown before the first response.
+        // Requests only one range at first: the size of the object is unknown before the first response.
         let grants = target.queued.request(target.wanted.clone(), target.range_sizes(), 1);
         let (sender, ranges) = async_channel::unbounded();
         let requests = runtime::spawn(send_requests(Arc::clone(&target), grants, sender))?;
@@ -202,7 +203,7 @@ async fn receive<T: Send>(
     until_woken(receiver.recv(), guards).await.ok()
 }
 
-/// A guard that adds its lifetime to `nanoseconds`.
+/// A guard that adds the time for which it lives to `nanoseconds`.
 struct WaitTimer {
     start: Instant,
     nanoseconds: Arc<AtomicU64>,
@@ -233,7 +234,7 @@ async fn send_requests(
     let end = end.min(first.size.unwrap_or(u64::MAX)).max(start);
     let object = first.object();
     // If the size is unknown, or there is no strong version, two ranges could be of different objects. So the
-    // bytes are read in one response, unless this range is all of them.
+    // bytes are read in one response, unless this range has all wanted bytes.
     if held.end < end && (object.size.is_none() || !object.is_strong()) {
         drop(first);
         let range = object.size.filter(|size| (start, end) != (0, *size)).map(|_| start..end);

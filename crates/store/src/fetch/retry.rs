@@ -23,9 +23,11 @@ const SILENT: Duration = Duration::from_secs(60);
 /// counted from 0 again.
 const MIN_PROGRESS: u64 = 256 << 10;
 
-/// A response that is shorter than its request is acceptable if it has this many bytes…
+/// A complete response with fewer bytes than requested does not count as a failed try if it has at least this
+/// many bytes.
 const MIN_SHORT: u64 = 16 << 10;
-/// … or this fraction of the requested bytes.
+/// A complete response with fewer bytes than requested does not count as a failed try either if it has at
+/// least this fraction of the requested bytes.
 const MIN_SHORT_DIVISOR: u64 = 16;
 
 /// The object and the range of a request, and the counters of its source.
@@ -41,7 +43,7 @@ pub(super) struct RequestContext<'a> {
 #[derive(Debug)]
 pub(crate) struct Retries {
     tries: u32,
-    /// Start of the first try, moved forward by the time that the reader took.
+    /// Start of the first try, moved forward by the time in which responses waited for the reader.
     since: Instant,
     pause: Duration,
     limits: FetchLimits,
@@ -116,7 +118,8 @@ impl Retries {
         Ok(())
     }
 
-    /// If the server asked for a pause of all requests, waits for its end before the first try.
+    /// If the server has asked for a pause of all requests, waits for the end of the pause before the first
+    /// try.
     pub(super) async fn wait_for_host(
         &mut self,
         RequestContext { url, range, meter, .. }: RequestContext<'_>,
@@ -166,7 +169,7 @@ impl Retries {
         }
     }
 
-    /// The pause before the next try; `None` if `limit` has elapsed since the first one, or there were too
+    /// The pause before the next try; `None` if `limit` has elapsed since the first try, or there were too
     /// many tries. It is at least `requested_pause`, but the last try is made when the limit ends.
     fn pause_within(
         &mut self,
@@ -214,8 +217,8 @@ pub(crate) fn is_transient(fault: &Error) -> bool {
     matches!(fault.kind(), ErrorKind::Io(_) | ErrorKind::Length { .. } | ErrorKind::Busy { .. })
 }
 
-/// If the fault is that a server cannot be reached: how long to retry a server that has never sent a
-/// response.
+/// How long to retry a server that has never sent a response, if the fault means that the server cannot be
+/// reached; `None` for other faults.
 pub(crate) fn unreachable_limit(fault: &Error) -> Option<Duration> {
     let ErrorKind::Io(error) = fault.kind() else { return None };
     match error.kind() {
@@ -302,7 +305,7 @@ mod tests {
         let requested_pause = Duration::from_secs(30);
         let busy = |time| ErrorKind::Busy { retry_after: Some(time), source: "503".into() }.into();
         assert!(one.next_pause(busy(requested_pause), limit, &host).unwrap() >= Duration::from_secs(29));
-        // Neither another fault nor a shorter pause ends it.
+        // Neither another fault nor a shorter requested pause ends the pause.
         for fault in [broken().into(), busy(Duration::from_secs(1))] {
             assert!(other.next_pause(fault, limit, &host).unwrap() >= Duration::from_secs(29));
         }

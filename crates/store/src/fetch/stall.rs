@@ -22,7 +22,8 @@ fn stalled(stall: Duration, what: &str) -> Error {
 /// A connection with fewer bytes per second than this counts as stalled.
 const MIN_RATE: u64 = 1 << 10;
 
-/// Watches a body for stalls. Only the time spent waiting for the body counts, not that of its reader.
+/// Watches a body for stalls. Only the time spent waiting for the body counts, not the time in which the
+/// body's reader does other work.
 #[derive(Debug)]
 pub(crate) struct StallWatch {
     stall: Duration,
@@ -41,8 +42,8 @@ impl StallWatch {
     ///
     /// # Errors
     ///
-    /// Those of the body, and a timeout if it sends fewer than [`MIN_RATE`] bytes per second for the time of
-    /// a stall.
+    /// The errors of the body, and a timeout if the body sends fewer than [`MIN_RATE`] bytes per second for
+    /// the time of a stall.
     pub(crate) async fn next(
         &mut self,
         body: &mut BoxStream<'static, Result<Bytes>>,

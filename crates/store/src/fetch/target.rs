@@ -29,7 +29,7 @@ pub(crate) struct FetchTarget {
     /// The queue that orders this object among the objects of its reader.
     pub(crate) queue: ReadQueue,
     /// Whether a cache requests the version, or prefetches. Then no waiting time is counted here: the reader
-    /// that opens the object counts its own.
+    /// that opens the object counts its own waiting time.
     pub(crate) for_cache: bool,
     /// Whether a request without a version is sent over a new connection (see `transport`).
     pub(crate) opens_connections: bool,

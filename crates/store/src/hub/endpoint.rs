@@ -37,7 +37,7 @@ pub(super) fn encoded(text: &str) -> String {
 
 /// The server of the Hub, and the token that is sent to it.
 pub(crate) struct Endpoint {
-    /// Without a slash at the end.
+    /// The URL of the Hub, without a slash at the end.
     url: String,
     client: BodyClient,
     /// The headers that the caller sends.
@@ -67,7 +67,7 @@ impl fmt::Debug for Endpoint {
 
 impl Endpoint {
     /// The server that the caller or `HF_ENDPOINT` names, or else the public Hub. `rules` has the caller's
-    /// headers; a token among them is used instead of that of the environment.
+    /// headers; a token among these headers is used instead of the token of the environment.
     ///
     /// # Errors
     ///
@@ -115,14 +115,14 @@ impl Endpoint {
     }
 
     /// Sends a GET with the token. If the token is refused and there is another one by now, sends the GET
-    /// again with that.
+    /// again with the other token.
     pub(super) async fn get(&self, uri: &Uri, headers: HeaderMap) -> Result<HubResponse> {
         let mut token = match &self.token {
             Some(token) => token.header().await?,
             None => None,
         };
-        // At most once: a provider may return another token for each call, and the Hub may refuse all of
-        // them.
+        // The token is renewed at most once: a provider may return another token for each call, and the Hub
+        // may refuse all of these tokens.
         let mut is_renewed = false;
         loop {
             let mut sent = self.headers.clone();

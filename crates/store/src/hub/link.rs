@@ -17,7 +17,8 @@ use std::time::{Duration, Instant, SystemTime};
 /// The hash of the content of a file, and its size, in a redirect to a link.
 const LINKED_ETAG: &str = "x-linked-etag";
 const LINKED_SIZE: &str = "x-linked-size";
-/// A link is not used for this long before its end, since requests take time to arrive.
+/// A link is no longer used when less than this time is left until its end, since requests take time to
+/// arrive.
 const MARGIN: Duration = Duration::from_secs(5 * 60);
 /// How long a link is used if its end is unknown, and the maximum for any link.
 const UNKNOWN_LIFE: Duration = Duration::from_secs(5 * 60);
@@ -27,14 +28,14 @@ const MAX_LINKS: usize = 4096;
 
 /// The location of a file on another server than the Hub.
 pub(super) struct Link {
-    /// Contains a signature, which is a secret.
+    /// The URI of the file. It contains a signature, which is a secret.
     pub(super) uri: Uri,
     /// The hash of the content.
     pub(super) version: Option<String>,
     pub(super) size: Option<u64>,
     /// The time until which the link is used.
     end: Instant,
-    /// The version that the other server names, once it is known.
+    /// The version that the link's server names, once it is known.
     served_version: Mutex<Option<String>>,
 }
 
@@ -49,10 +50,10 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// `headers` are those of the redirect to `uri`.
+    /// `headers` are the headers of the redirect to `uri`.
     pub(super) fn new(uri: Uri, headers: &HeaderMap) -> Self {
         let text = |name| headers.get(name)?.to_str().ok();
-        // By the clock of the server that signed it.
+        // The time by the clock of the server that signed the link.
         let now = text(header::DATE.as_str()).and_then(parse_date).unwrap_or_else(SystemTime::now);
         let life = life(uri.query().unwrap_or_default(), now).unwrap_or(UNKNOWN_LIFE).min(MAX_LIFE);
         Link {
@@ -68,7 +69,7 @@ impl Link {
         Instant::now() < self.end
     }
 
-    /// The version that the other server names.
+    /// The version that the link's server names.
     pub(super) fn served_version(&self) -> Option<String> {
         self.served_version.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -116,10 +117,10 @@ fn life(query: &str, now: SystemTime) -> Option<Duration> {
         find(date).and_then(|date| parse_iso_time(&date)).unwrap_or(now).checked_add(life)
     };
     let ends = [
-        // Of S3 and Google Cloud Storage.
+        // Signatures of S3 and Google Cloud Storage.
         signed("x-amz-date", "x-amz-expires"),
         signed("x-goog-date", "x-goog-expires"),
-        // Of CloudFront, and the older signatures of S3 and Google.
+        // Signatures of CloudFront, and the older ones of S3 and Google.
         find("expires").and_then(|end| epoch(end.parse().ok()?)),
         find("policy").and_then(|policy| epoch(policy_end(&policy)?)),
         // Of Azure.
@@ -160,7 +161,7 @@ pub(super) struct Links(Mutex<Hosts>);
 #[derive(Debug, Default)]
 struct Hosts {
     by_path: HashMap<String, SharedHost>,
-    /// When there are this many entries, those that are not worth keeping are removed.
+    /// When there are this many entries, the entries that are not worth keeping are removed.
     sweep_at: usize,
 }
 

@@ -16,7 +16,8 @@
 //! 3. to 5. the link's server: the ranges.
 //!
 //! Data flows one way: `endpoint` sends requests to the Hub with the token, `tree` parses listings, `link`
-//! finds how long links are valid, and `refused` explains refusals of the Hub. This file uses all of them.
+//! finds how long links are valid, and `refused` explains refusals of the Hub. This file uses all four
+//! modules.
 
 mod endpoint;
 mod link;
@@ -182,7 +183,8 @@ impl HubDataset {
         }
     }
 
-    /// Requests a file from the Hub, which sends small files, and links to large ones.
+    /// Requests a file from the Hub. The Hub sends a small file itself, and redirects to a link for a large
+    /// one.
     async fn resolve(&self, url: &str, path: &str, options: &GetOptions) -> Result<Resolved, Refusal> {
         let commit = self.commit().await.map_err(Refusal::Other)?;
         let encoded_path: Vec<_> = path.split('/').map(encoded).collect();
@@ -226,7 +228,7 @@ impl HubDataset {
         {
             return Err(Refusal::changed(options, link.version.clone()));
         }
-        // The other server has its own versions. Its first response names the version.
+        // The link's server has its own versions of files. Its first response names the version.
         let if_version = options.if_version.as_ref().and_then(|_| link.served_version());
         let other_options = GetOptions { range: options.range.clone(), if_version };
         let request_future =

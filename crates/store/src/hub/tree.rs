@@ -38,14 +38,14 @@ impl TreeEntry {
             None => (self.size, self.oid),
         };
         let mut info = ObjectInfo::new(format!("{base}/{}", self.path), size);
-        // The same version as when it is read.
+        // The same version as in the response when the file is read.
         info.version = hash.map(|hash| format!("\"{hash}\""));
         Some(info)
     }
 }
 
-/// The request for a page of all files below a directory. `query` is that of a [next page](next_page), or
-/// empty for the first one.
+/// The request for a page of all files below a directory. `query` is the query of a [next page](next_page),
+/// or empty for the first page.
 pub(super) fn request(repository: &str, commit: &str, directory: &str, query: &str) -> String {
     let below = if directory.is_empty() { String::new() } else { format!("/{}", encoded(directory)) };
     let query = if query.is_empty() { "recursive=true&expand=false" } else { query };
@@ -53,8 +53,8 @@ pub(super) fn request(repository: &str, commit: &str, directory: &str, query: &s
 }
 
 /// The query of the next page (RFC 8288: `Link: <URL>; rel="next"`). Only the query is used, since it is all
-/// that differs between pages: a mirror may name the Hub's own server in the URL, which must not get the
-/// request.
+/// that differs between pages: a mirror may name the Hub's own server in the URL, and that server must not
+/// get the request.
 pub(super) fn next_page(headers: &HeaderMap) -> Option<String> {
     let links = headers.get_all(header::LINK).iter().filter_map(|value| value.to_str().ok());
     links.flat_map(|value| value.split('<').skip(1)).find_map(|link| {

@@ -55,7 +55,7 @@ impl PartialDirectory {
     /// Creates a partial directory in the directory of `target`, and missing parents.
     ///
     /// # Errors
-    /// If it cannot be created.
+    /// If the directory cannot be created.
     pub fn create(target: &Path) -> io::Result<Self> {
         fs::create_dir_all(directory(target))?;
         loop {
@@ -108,8 +108,8 @@ pub(super) fn is_partial(path: &Path) -> bool {
 }
 
 /// Removes partial files and directories that killed processes left in a local directory, if `is_ours`
-/// accepts the name of their target. Those of a running process are kept. Leftovers do no harm, so one that
-/// cannot be removed is not an error.
+/// accepts the name of their target. Partial files of a running process are kept. Leftovers do no harm, so
+/// one that cannot be removed is not an error.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }

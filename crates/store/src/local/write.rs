@@ -103,9 +103,9 @@ fn publish(partial: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// [`publish`] for file systems without hard links. If the process is killed at any moment, there is either
-/// no file with the name, or the complete file. The lock on the directory makes the check and the rename one
-/// step among processes of this crate.
+/// As [`publish`], for file systems without hard links. If the process is killed at any moment, there is
+/// either no file with the name, or the complete file. The lock on the directory makes the check and the
+/// rename one step among processes of this crate.
 fn publish_without_link(partial: &Path, path: &Path) -> io::Result<()> {
     let directory = File::open(directory(path));
     if let Ok(directory) = &directory {
@@ -149,8 +149,8 @@ impl ObjectWriter for LocalWriter {
         if options.sync {
             sync_directory(&target);
         }
-        // Reads the metadata from the open file, since the name may belong to another file by now, and after
-        // the rename, since a rename may change times.
+        // Reads the metadata from the open file, since the name may belong to another file by now. Reads it
+        // after the rename, since a rename may change times.
         let metadata = file.metadata()?;
         Ok(info(url.expose_secret().to_owned(), &metadata))
     }
@@ -162,7 +162,7 @@ mod tests {
     use crate::local::list;
     use crate::local::partial::is_partial;
 
-    /// An example is a disk that was full for a moment.
+    /// A write may fail because the disk is full for a moment, and later writes succeed.
     #[test]
     #[cfg(unix)]
     fn a_file_with_a_failed_write_does_not_appear() {
@@ -180,7 +180,7 @@ mod tests {
         assert!(error.to_string().contains("input/output") && !target.exists(), "{error}");
     }
 
-    /// Such as a killed process with the same ID, or one in another container.
+    /// The other process may be a killed one that had the same ID, or one in another container.
     #[test]
     fn partial_files_of_other_processes_do_not_prevent_writing() {
         let directory = tempfile::tempdir().unwrap();
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(fs::read(&target).unwrap(), b"");
     }
 
-    /// Most file systems allow 255 bytes.
+    /// Most file systems allow names of up to 255 bytes.
     #[test]
     fn the_longest_names_can_be_written() {
         let directory = tempfile::tempdir().unwrap();

@@ -85,7 +85,7 @@ impl ObjectUrl<'_> {
     }
 }
 
-/// Why a name cannot be that of a file or object below a directory; `None` if it can.
+/// Why a file or object below a directory cannot have this name; `None` if it can.
 fn invalid(name: &str, is_file_name: bool) -> Option<&'static str> {
     // Separators and drives of other operating systems are refused as well.
     let is_drive = name.as_bytes().first().is_some_and(u8::is_ascii_alphabetic) && name[1..].starts_with(':');

@@ -12,7 +12,7 @@ const ENDPOINT_VARIABLES: [(&str, &[&str]); 3] = [
     ("s3", &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]),
     ("az", &["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"]),
 ];
-/// The environment variable with the account of containers whose URLs have none.
+/// The environment variable with the account of containers whose URLs have no account.
 const ACCOUNT_VARIABLE: &str = "AZURE_STORAGE_ACCOUNT_NAME";
 /// The query parameters that select an earlier version of an object.
 const VERSION_PARAMETERS: [&str; 3] = ["generation", "versionid", "snapshot"];
@@ -129,7 +129,8 @@ fn bucket_place(url: &Url) -> Option<String> {
     Some(format!("{scheme}://{bucket}{account}/{key}"))
 }
 
-/// For an object of this endpoint: the bucket, if it is part of the host, and the rest of the path.
+/// If `url` is of an object at this endpoint, returns the bucket, if it is part of the host, and the rest of
+/// the path.
 fn at_endpoint<'a>(url: &'a Url, endpoint: &Url) -> Option<(Option<&'a str>, &'a str)> {
     if url.port_or_known_default() != endpoint.port_or_known_default() {
         return None;
@@ -165,7 +166,7 @@ fn bucket_of_host(host: &str) -> Option<(&'static str, Option<&str>)> {
         },
     };
     let region = region.strip_prefix("dualstack.").unwrap_or(region);
-    // Buckets in these regions may have the same names as buckets in others.
+    // Buckets in these regions may have the same names as buckets in other regions.
     let is_separate = region.starts_with("us-gov-") || region.starts_with("us-iso");
     (!is_separate && !region.contains('.')).then_some(("s3", bucket))
 }

@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 
 /// The revision if a URL has none.
 const DEFAULT_REVISION: &str = "main";
-/// The kinds of repositories, which a URL has before the owner; that of a model may be missing.
+/// The kinds of repositories. A URL has the kind before the owner; the URL of a model may omit it.
 const KINDS: [&str; 5] = ["datasets", "models", "spaces", "kernels", "buckets"];
 /// The beginnings of revisions in which a slash needs no encoding, as in `NAME@refs/pr/7`. One more part
 /// follows.

@@ -25,7 +25,7 @@ impl Store {
         self.create_with(url, WriteOptions::default(), WRITE_BUFFER)
     }
 
-    /// [`create`](Store::create) that writes the object only if a condition is met when the writer is
+    /// As [`create`](Store::create), but writes the object only if a condition is met when the writer is
     /// finished.
     ///
     /// The store checks the condition and writes the object in one step, if it can: of two processes that
@@ -131,7 +131,7 @@ impl Store {
     /// # Errors
     ///
     /// If the server cannot be reached or refuses; [`ErrorKind::Unsupported`] if it cannot delete, such as a
-    /// web server; and for local directories.
+    /// web server; and an error for a local directory.
     pub fn delete(&self, url: &str) -> Result<()> {
         let delete = || match self.0.sources.location(url)? {
             ObjectLocation::Local(path) => local::delete(&path),

@@ -22,8 +22,8 @@ fn malformed(why: &str) -> Error {
 }
 
 /// Refuses a body that two HTTP clients could read differently (RFC 9112, 6.3). `hyper` decodes only the
-/// transfer coding `chunked`: it returns other encoded bytes as the bytes of the object. It also accepts the
-/// length `5, 5`.
+/// transfer coding `chunked`: it returns other encoded bytes as the bytes of the object. `hyper` also accepts
+/// the length `5, 5`.
 pub(super) fn check_framing(headers: &HeaderMap) -> Result<()> {
     let is_list = |value: &HeaderValue| value.as_bytes().contains(&b',');
     if headers.get_all(header::CONTENT_LENGTH).iter().any(is_list) {
@@ -171,7 +171,7 @@ mod tests {
         ] {
             let text = fault.to_string();
             let of_native = io::Error::new(io::ErrorKind::InvalidData, fault.clone());
-            // As `reqwest` wraps it.
+            // The error is nested in the way in which `reqwest` wraps errors.
             let nested = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, fault));
             for fault in [of_native, nested] {
                 let error = network_fault(&fault, None);

@@ -46,7 +46,7 @@ const DISCARD_TIME: Duration = Duration::from_millis(100);
 pub(super) struct Response {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    /// The decoded body (RFC 9112, 7). If it is dropped before its end, the rest is not received.
+    /// The decoded body (RFC 9112, 7). If the body is dropped before its end, the rest of it is not received.
     pub(super) body: BoxStream<'static, Result<Bytes>>,
     /// The request that was sent, whose secrets a server may repeat in an error.
     pub(super) target: RequestTarget,
@@ -79,8 +79,8 @@ pub(super) struct HttpClients {
 /// In HTTP/1.1, only the order of the responses on a connection tells to which request each one belongs. If a
 /// server or proxy sends one response too many, all later responses are assigned to the wrong requests, and
 /// `hyper` cannot detect this if the extra response arrives just after the next request was sent. So a
-/// connection is only reused for requests whose response shows that it belongs to them: those that name the
-/// version of the object.
+/// connection is only reused for requests that name the version of the object: the response to such a request
+/// shows that it belongs to the request.
 #[derive(Debug, Clone)]
 pub(super) struct BodyClient {
     clients: HttpClients,
@@ -90,7 +90,7 @@ pub(super) struct BodyClient {
 
 impl BodyClient {
     /// `clients` have the settings of [`client`](crate::client): no redirects, no decompression.
-    /// `proxy_secrets` are those of [`proxy_secrets`](proxy_secrets()).
+    /// `proxy_secrets` is the result of [`proxy_secrets`](proxy_secrets()).
     pub(super) fn new(clients: HttpClients, proxy_secrets: Arc<SentSecrets>) -> Self {
         BodyClient { clients, proxy_secrets }
     }

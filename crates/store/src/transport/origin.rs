@@ -27,7 +27,7 @@ pub(crate) fn may_get_secrets(url: &url::Url) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct HttpOrigin {
     pub(super) tls: bool,
-    /// Without the brackets of an IPv6 address.
+    /// The host, without the brackets of an IPv6 address.
     pub(super) host: String,
     pub(super) port: u16,
 }

@@ -89,7 +89,7 @@ impl RequestTarget {
         headers: &HeaderMap,
     ) -> Result<bool> {
         let safe = matches!(*method, Method::GET | Method::HEAD);
-        // Only these repeat an unsafe method unchanged (RFC 9110, 15.4).
+        // Only the statuses 307 and 308 repeat an unsafe method unchanged (RFC 9110, 15.4).
         if !safe && !matches!(status.as_u16(), 307 | 308) {
             return Ok(false);
         }
@@ -146,8 +146,8 @@ fn refused(why: String) -> Error {
     ErrorKind::Store(why.into()).into()
 }
 
-/// Whether a header may be sent to another server: those that say which bytes are requested, and in which
-/// form. All others may contain credentials.
+/// Whether a header may be sent to another server: only headers that say which bytes are requested, and in
+/// which form. All other headers may contain credentials.
 pub(crate) fn is_public(name: &HeaderName) -> bool {
     let public = [
         header::RANGE,
@@ -163,8 +163,8 @@ pub(crate) fn is_public(name: &HeaderName) -> bool {
     public.contains(name)
 }
 
-/// Whether the value of a header that is not sent to other servers is not secret either, since it describes
-/// the request. Such a value may be part of any message, so it is not removed from them.
+/// Whether a header that is not sent to other servers has a value that is not secret, since the value
+/// describes the request. Such a value may be part of any message, so it is not removed from them.
 fn is_technical(name: &HeaderName) -> bool {
     let technical = [
         "content-encoding",

@@ -87,7 +87,7 @@ fn has_same_shards(old: &Index, new: &Index) -> bool {
     old.iter().map(identity).eq(new.iter().map(identity))
 }
 
-/// Removes the key index beside an index that was updated, because its keys are those of the older shards.
+/// Removes the key index beside an index that was updated, because it has the keys of the older shards.
 fn remove_keys(index: &str, context: &Context) -> Result<(), Failure> {
     let Some(place) = KeyIndex::beside(index) else { return Ok(()) };
     if !exists(&context.store, &place)? {

@@ -113,8 +113,8 @@ struct BlockCache {
     reads: u64,
     /// For each block in the cache, its size and the number of its last read.
     blocks: HashMap<BlockNumber, (u64, u64)>,
-    /// Reads in their order, each with its block and number. Older reads of a block are removed when they
-    /// reach the front.
+    /// The reads in their order, each with the block and the number of the read. Older reads of a block are
+    /// removed when they reach the front.
     order: VecDeque<(BlockNumber, u64)>,
 }
 

@@ -26,7 +26,8 @@ pub(super) struct OrderComparison {
 #[derive(Debug, Serialize)]
 struct OrderReport {
     keep_shards: bool,
-    /// For each epoch, the share of the bytes that the caches have. They are empty before the first epoch.
+    /// For each epoch, the share of the bytes that the caches have. The caches are empty before the first
+    /// epoch.
     hit_rates: Vec<f64>,
     /// See [`Shuffling::repeated_pairs`].
     repeated_pairs: f64,

@@ -2,8 +2,9 @@
 //!
 //! Let a global batch have `b` of the dataset's `n` samples. After a uniform shuffle, two samples of one
 //! global batch share a global batch of the next epoch with the probability `(b - 1) / (n - 1)`. The figure
-//! `repeated pairs` is the probability under the given order, divided by this one. 1 is as good as a uniform
-//! shuffle; 100 means that samples of one batch are a hundred times as likely to share a batch again.
+//! `repeated pairs` is the probability under the given order, divided by that of a uniform shuffle. 1 is as
+//! good as a uniform shuffle; 100 means that samples of one batch are a hundred times as likely to share a
+//! batch again.
 //!
 //! The figure is estimated from random samples. The position at which a sample is read follows from the plan;
 //! the step at which it leaves its shuffle buffer is drawn at random, from the distribution of a shuffle
@@ -206,7 +207,7 @@ mod tests {
     const SHARDS: usize = 24;
     const STREAMS: usize = 4;
 
-    /// The number of each sample's batch in an epoch, by real shuffle buffers.
+    /// The number of each sample's batch in an epoch, computed with real shuffle buffers.
     fn batches(plan: &Plan, counts: &[u64], epoch: u64, buffer: usize, batch: u64) -> Vec<Vec<u64>> {
         let mut batches: Vec<Vec<u64>> = counts.iter().map(|count| vec![0; *count as usize]).collect();
         for stream in 0..STREAMS {

@@ -29,7 +29,7 @@ pub(super) struct Verifier {
     /// Minimum length of the shorter side of an image, in pixels.
     pub(super) min_side: u32,
     pub(super) empty: EmptyFields,
-    /// Whether reports include the keys and their hashes (`--unique-keys`).
+    /// Whether reports include the keys of samples and the hashes of these keys (`--unique-keys`).
     pub(super) keys: bool,
     /// Whether reports include the keys of each set of fields (`--to-list`).
     pub(super) lists: bool,

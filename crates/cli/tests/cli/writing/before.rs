@@ -33,7 +33,7 @@ fn duplicate_keys_in_a_shard_are_refused() {
     }
     // A key may occur again in another shard.
     output(dir.path(), &["reshard", "in", "--to", "out/%d.tar", "--count", "3"]);
-    // With an index, keys are not known until they are written.
+    // With an index, the keys are not known until the samples are written.
     output(dir.path(), &["index", "build", "in", "--to", "in.json"]);
     let error = failure(dir.path(), &["reshard", "in", "--index", "in.json", "--to", "by/%d.tar"], 1);
     assert!(error.contains("in the archive already"), "{error}");
@@ -115,7 +115,7 @@ fn an_existing_index_is_not_replaced() {
     let before = fs::read(dir.path().join("p.json")).unwrap();
     output(dir.path(), &[&create[..], &["--resume"]].concat());
     assert!(fs::read(dir.path().join("p.json")).unwrap() == before);
-    // The index of another series.
+    // `p.json` is the index of another series.
     let reshard = ["reshard", "out/p-0.tar", "--to", "re/x-%d.tar", "--to-index", "p.json"];
     for resume in [&[][..], &["--resume"]] {
         let error = failure(dir.path(), &[&reshard[..], resume].concat(), 1);
@@ -155,7 +155,7 @@ fn a_list_of_other_classes_is_not_replaced() {
     output(dir.path(), &create);
 }
 
-/// Otherwise, the old index and classes could be mistaken for those of the new shards.
+/// If the old index and classes stayed, they could be mistaken for those of the new shards.
 #[test]
 fn force_removes_the_index_and_classes_of_old_shards() {
     let dir = photos();
@@ -264,7 +264,8 @@ fn long_names_are_counted_in_the_planned_sizes() {
         assert!(sizes.iter().every(|size| *size <= limit), "{more:?}: {sizes:?}");
         counts.push(sizes.len());
     }
-    // With an index, the shards are the same unless fields get longer names: then all names count as long.
+    // With an index, the shards are the same unless fields get longer names: then all names are assumed to
+    // need the headers of long names.
     assert!(counts[0] == counts[1] && counts[2] <= counts[3], "{counts:?}");
 }
 

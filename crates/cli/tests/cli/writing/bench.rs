@@ -66,7 +66,7 @@ fn a_recording_has_the_times_of_requests_but_no_names() {
     assert_eq!(fs::read(&shard).unwrap(), before);
 }
 
-/// The file is opened before the measurement.
+/// The file of the recording is opened before the measurement.
 #[test]
 fn a_recording_that_cannot_be_written_fails_the_command() {
     let dir = demo();

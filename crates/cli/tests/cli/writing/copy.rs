@@ -77,7 +77,7 @@ fn the_documents_of_a_directory_are_synced_with_its_shards() {
         output(dir.path(), &["sync", "data/train-0.tar", "one"]).split(',').next(),
         Some("1 object copied")
     );
-    // The same in a bucket.
+    // The same commands with a bucket.
     let server = bucket::start();
     let sync = |from: &str, to: &str| -> Ran {
         let mut command = program(dir.path());
@@ -155,7 +155,8 @@ fn a_parameter_of_a_query_selects_another_object() {
     }
     let records = fs::read_to_string(dir.path().join("out/.shardstream-copies.json")).unwrap();
     assert!(!records.contains("id=") && !records.contains("S3CRET"), "{records}");
-    // A URL with another signature is the same object, and the record says so without reading it.
+    // A URL with another signature is the same object, and the record shows this without a read of the
+    // object.
     let before = server.requests().len();
     let signed = server.url("/x.tar?id=A&X-Amz-Signature=another");
     let kept = output(dir.path(), &["sync", &signed, "out/"]);

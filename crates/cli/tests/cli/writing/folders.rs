@@ -121,7 +121,8 @@ fn a_shard_is_kept_only_if_all_its_bytes_are_as_written() {
     let out = dir.path().join("out");
     let expected = files(&out);
     let length = expected["train-0000.tar"].len();
-    // In the body of a file, in the padding after it, and in the padding of the archive.
+    // The damaged byte is in the body of a file, in the padding after the file, or in the padding of the
+    // archive.
     for at in [600, 1023, length - 1] {
         let mut damaged = expected["train-0000.tar"].clone();
         damaged[at] ^= 1;
@@ -130,7 +131,7 @@ fn a_shard_is_kept_only_if_all_its_bytes_are_as_written() {
         assert!(said.ends_with("1 not as planned and written again\n"), "byte {at}: {said}");
         assert!(files(&out) == expected, "byte {at}");
     }
-    // With a plan without checksums, as a run leaves that was killed early, no shard is kept.
+    // If the plan has no checksums, as after a run that was killed early, no shard is kept.
     let plan = String::from_utf8(expected["train.plan.json"].clone()).unwrap();
     let (before, _) = plan.split_once(",\n  \"checksums\"").unwrap();
     fs::write(out.join("train.plan.json"), format!("{before}\n}}\n")).unwrap();
@@ -256,7 +257,7 @@ fn the_rank_is_read_from_the_metadata_of_a_tpu_vm() {
 #[test]
 fn an_image_is_stored_under_its_real_format() {
     let dir = photos();
-    // One of ImageNet's training images is such a PNG.
+    // A PNG with the extension `.JPEG`, as one of ImageNet's training images is.
     let path = dir.path().join("photos/cat/0.JPEG");
     fs::rename(dir.path().join("photos/cat/0.png"), &path).unwrap();
     // A CMYK image, which would change if it were decoded and encoded again.
@@ -313,7 +314,7 @@ fn verify_finds_images_that_do_not_decode() {
         error.contains("photos/cat/cut.jpg: the image is truncated") && error.lines().count() == 1,
         "{error}"
     );
-    // Without damaged images, a resumed run does not need --verify.
+    // When no images are damaged any more, a resumed run does not need --verify.
     for name in ["cat/cut.jpg", "dog/cut.webp", "owl/damaged.png"] {
         fs::remove_file(photo(name)).unwrap();
     }

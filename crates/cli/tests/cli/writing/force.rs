@@ -44,7 +44,7 @@ fn a_file_that_is_not_of_the_series_is_kept() {
     let names: Vec<String> = files(&dir.path().join("out")).into_keys().collect();
     assert_eq!(names, ["0.tar", "20240101.tar", "shards.plan.json"], "three old shards are gone");
     assert_eq!(fs::read(dir.path().join("out/20240101.tar")).unwrap(), b"mine");
-    // The file is kept without a plan as well.
+    // The foreign file is kept even if there is no plan.
     fs::remove_file(dir.path().join("out/shards.plan.json")).unwrap();
     output(dir.path(), &reshard(&["--count", "6", "--force"]));
     assert_eq!(files(&dir.path().join("out")).len(), 4);

@@ -1,5 +1,5 @@
 //! Kills and interrupts `create`, `reshard` and `cp`, and resumes them. Existing files are always complete,
-//! and the final result equals that of an undisturbed run.
+//! and the final result equals the result of an undisturbed run.
 
 use super::{files, partial};
 use crate::program::{output, program, run, sample};
@@ -152,7 +152,8 @@ fn create_resumes_in_a_bucket_after_kills() {
         last.status.success() && said.ends_with("\nindex: gs://bucket/deep/train.index.json\n"),
         "{said}"
     );
-    // Of the killed run's shards, at most one is written again: its one thread writes one shard at a time.
+    // At most one of the killed run's shards is written again: that run has one thread, which writes one
+    // shard at a time.
     let mut puts: BTreeMap<String, usize> = BTreeMap::new();
     stored().for_each(|(key, _)| *puts.entry(key).or_default() += 1);
     let again: Vec<_> = puts.iter().filter(|(_, count)| **count > 1).collect();

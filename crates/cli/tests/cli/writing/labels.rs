@@ -40,7 +40,8 @@ fn a_validation_folder_without_one_class_keeps_the_numbers_of_the_training() {
     let expected = [("dog/9", "1"), ("owl/8", "2")].map(|(key, class)| (key.to_owned(), class.to_owned()));
     assert_eq!(classes(&dir.path().join("val-shards")), expected.into());
     assert_eq!(fs::read(dir.path().join("val-shards/shards.classes.json")).unwrap(), list);
-    // Without the option, the training's list beside the new shards shows that the numbers would differ.
+    // Without `--classes`, the list of classes of the training shards in the same directory shows that the
+    // numbers would differ.
     let to = "train/val-%03d.tar";
     let error = failure(dir.path(), &create("val", to, &[]), 1);
     assert!(error.contains("the class \"dog\" would have the number 0, but has the number 1"), "{error}");

@@ -27,7 +27,7 @@ fn shards_of_other_sizes_have_the_same_samples() {
     output(dir.path(), &["reshard", "gz", "--to", "back/x-%03d.tar", "--size", "20480"]);
     assert!(samples(&dir.path().join("back"), "x") == before);
     assert!(files(&dir.path().join("back")).values().every(|file| file.len() <= 20_480));
-    // The same with an index.
+    // Resharding with an index writes the same samples.
     output(dir.path(), &["reshard", "out", "--index", "i.json", "--to", "by/x-%03d.tar", "--count", "5"]);
     assert!(samples(&dir.path().join("by"), "x") == before);
     let error = failure(dir.path(), &["reshard", "data", "--index", "i.json", "--to", "z/%d.tar"], 1);
@@ -136,8 +136,8 @@ fn check_through_a_bucket(directory: &Path, scheme: &str) {
     assert!(back == samples(&directory.join("data"), "train"));
 }
 
-/// The number of output shards does not matter: the reader of a compressed shard continues from one to the
-/// next. Each thread may need a reader, since threads may not begin in the order of the samples.
+/// The number of output shards does not matter: the reader of a compressed shard continues from one output
+/// shard to the next. Each thread may need a reader, since threads may not begin in the order of the samples.
 #[test]
 fn a_compressed_shard_is_read_once_by_each_thread_after_its_headers() {
     let dir = tempfile::tempdir().unwrap();

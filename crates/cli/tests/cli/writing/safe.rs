@@ -16,12 +16,12 @@ fn the_listed_shards_are_read_with_the_index_of_a_copy() {
     let dir = demo();
     index(dir.path(), "data", "data.json");
     fs::rename(dir.path().join("data"), dir.path().join("moved")).unwrap();
-    // The URLs in the index have other shards.
+    // At the URLs in the index, there are now other shards.
     write(&dir.path().join("data/train-%06d.tar"), 3, 1);
     let reshard = ["reshard", "moved", "--index", "data.json", "--to"];
     output(dir.path(), &[&reshard[..], &["out/%d.tar"]].concat());
     assert!(samples(&dir.path().join("out"), "0") == samples(&dir.path().join("moved"), "train"));
-    // Their sizes differ from the index.
+    // The sizes of these other shards differ from those in the index.
     let error = failure(dir.path(), &["reshard", "data", "--index", "data.json", "--to", "no/%d.tar"], 1);
     assert!(error.contains("the shard has changed") && !dir.path().join("no").exists(), "{error}");
 }

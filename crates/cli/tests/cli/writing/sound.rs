@@ -129,7 +129,7 @@ fn damaged_samples_are_left_out_up_to_a_limit() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("in")).unwrap();
     let whole = damaged();
-    // The archive as it is; truncated in sample 20; with a damaged header in sample 20.
+    // Three forms of the archive: as it is, truncated in sample 20, and with a damaged header in sample 20.
     let at = (0..whole.len()).step_by(512).find(|at| whole[*at..].starts_with(b"20.cls")).unwrap();
     let mut broken = whole.clone();
     broken[at + 3] ^= 1;

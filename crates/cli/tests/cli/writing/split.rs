@@ -24,7 +24,7 @@ fn a_sample_is_assigned_by_the_hash_of_its_key() {
     assert!(
         dir.path().join("one/train.index.json").exists() && dir.path().join("one/val.index.json").exists()
     );
-    // With more samples in other shards and another order, samples of train stay in train.
+    // If there are more samples, in other shards and in another order, the samples of train stay in train.
     let [more, _] = split("b", "two", &["--shuffle", "1", "--count", "9"]);
     assert!(train.is_subset(&more) && more.is_disjoint(&val));
     let [other, _] = split("a", "three", &["--seed", "1"]);

@@ -330,7 +330,8 @@ fn layouts_that_the_rust_decoder_does_not_support_are_decoded() {
     // The image data was encoded with other blocks, so that it would not pass verification.
     check_windows(&file, kind.all(), window, 1, 3, &[false]);
 
-    // The Adobe segment of a CMYK file with a transform of 0, which is read, and of 1, which contradicts it.
+    // A CMYK file is decoded if its Adobe segment has the transform 0, and refused if the segment has the
+    // transform 1, which contradicts CMYK.
     let mut file = Kind { colors: tj::TJPF_TJPF_CMYK, ..Kind::RGB }.file();
     let adobe = file.windows(5).position(|name| name == b"Adobe").unwrap() + 11;
     assert_eq!(file[adobe], 2);

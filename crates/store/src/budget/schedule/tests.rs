@@ -223,7 +223,7 @@ fn an_awaited_range_takes_an_eighth_of_little_free_memory() {
     };
     let lengths = [0, 4 * MIB, 8 * MIB - 100_000, 8 * MIB, 80 * MIB].map(&mut awaited);
     assert_eq!(lengths, [4 * MIB, MIB / 2, MIN_WITHOUT_ROOM, MIN_WITHOUT_ROOM, MIN_WITHOUT_ROOM]);
-    // A range size that the user has set does not change that.
+    // If the user has set a range size, a range without room is shortened all the same.
     let mut schedule = RangeSchedule { bytes: 8 * MIB, ..RangeSchedule::default() };
     schedule.add(id(0, 0), 0..1 << 40, Some(MIB), usize::MAX);
     schedule.await_next(id(0, 0));
@@ -319,7 +319,7 @@ fn an_idle_queue_keeps_its_ranges_and_gets_no_more() {
     }
     assert_eq!(idle_ranges(&held), before, "returned memory goes to the queue that reads");
     assert!(held.len() > before);
-    // When the idle queue reads again, it gets more again.
+    // When the idle queue reads again, it gets more ranges again.
     let at = held.iter().position(|id| id.queue == 1).unwrap();
     let at = held.remove(at);
     schedule.received();
