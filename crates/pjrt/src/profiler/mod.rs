@@ -270,7 +270,7 @@ fn options() -> Vec<u8> {
 
 /// Removes the zero byte after the message in XLA's buffer, since strict readers of protocol buffers refuse
 /// it. The fields of an `XSpace` are all length-delimited: skipping from field to field finds the end of the
-/// message. Bytes of another form are returned unchanged.
+/// message. Bytes that are not such a message are returned unchanged.
 fn without_padding(mut bytes: Vec<u8>) -> Vec<u8> {
     fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
         let mut value = 0;
