@@ -47,7 +47,8 @@ pub fn serve_metrics(address: std::net::SocketAddr) -> crate::Result<()> {
         let failed = |error: &dyn std::fmt::Display| {
             crate::Error::Usage(format!("cannot serve metrics at {address}: {error}"))
         };
-        // Tried here first: the exporter binds on a thread of its own, and would only log a failure.
+        // The address is tried here first, because the exporter binds it on a thread of its own, and would
+        // only log a failure.
         std::net::TcpListener::bind(address).map_err(|error| failed(&error))?;
         let exporter = metrics_exporter_prometheus::PrometheusBuilder::new().with_http_listener(address);
         exporter.install().map_err(|error| failed(&error))?;

@@ -9,7 +9,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// Checkpoints cannot be listed at or written to the URL.
+    /// The URL cannot hold checkpoints: it does not support listing or writing.
     #[error("cannot keep checkpoints in {url:?}: {reason}")]
     Place {
         /// The URL.
