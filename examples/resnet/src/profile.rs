@@ -118,7 +118,8 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// [`ProfileError::NoProfiler`] if the plugin has no profiler. So that is an error before the training.
+    /// [`ProfileError::NoProfiler`] if the plugin has no profiler. The error is returned here, before the
+    /// training starts.
     pub fn new(dir: &str, steps: Steps, client: &Client, topology: Topology) -> Result<Self, ProfileError> {
         if !client.plugin().has_profiler() {
             return Err(ProfileError::NoProfiler { platform: client.platform()? });

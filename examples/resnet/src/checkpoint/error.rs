@@ -9,12 +9,12 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The URL cannot hold checkpoints: it does not support listing or writing.
+    /// The URL cannot be used as the directory of checkpoints.
     #[error("cannot keep checkpoints in {url:?}: {reason}")]
     Place {
         /// The URL.
         url: SecretUrl,
-        /// What is wrong with it.
+        /// What is wrong with the URL.
         reason: &'static str,
     },
     /// The checkpoints cannot be listed.
@@ -57,7 +57,7 @@ pub enum CheckpointError {
     Damaged {
         /// The object.
         url: SecretUrl,
-        /// What is wrong with it.
+        /// What is wrong with the checkpoint.
         reason: String,
     },
     /// The part of a rank is missing, because the rank ended before it had written its part.

@@ -102,8 +102,8 @@ impl Drop for Saver {
     }
 }
 
-/// Writes a checkpoint, and retries after an error of the store. If the last retry fails too, the outcome
-/// says so, and no error is returned, since the training can continue without this checkpoint.
+/// Writes a checkpoint, and retries after an error of the store. If no attempt succeeds, the outcome says so,
+/// and no error is returned, since the training can continue without this checkpoint.
 fn write(
     checkpoints: &Checkpoints,
     checkpoint: Checkpoint,

@@ -28,7 +28,7 @@ impl Address {
         }
         if let (Some(host), Some(port)) = (variable("MASTER_ADDR"), variable("MASTER_PORT")) {
             let address: Self = format!("{}:{port}", bracketed(&host)).parse()?;
-            // torchrun's own store may use the port; then ours is the next one.
+            // If torchrun's own store uses the port, the server of this program uses the next port.
             let is_used = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|store| store == "True");
             let port = address
                 .port
@@ -42,7 +42,7 @@ impl Address {
         };
         let hosts = variable("SLURM_STEP_NODELIST").or_else(|| variable("SLURM_JOB_NODELIST"));
         let Some(host) = hosts.and_then(|hosts| first_host(&hosts)) else { return Ok(None) };
-        // Includes the step, since several steps of a job may run at the same time.
+        // The offset depends on the step too, since several steps of a job may run at the same time.
         let offset = job.wrapping_add(step) % (SLURM_PORTS.end - SLURM_PORTS.start);
         Ok(u16::try_from(SLURM_PORTS.start + offset).ok().map(|port| Self { host, port }))
     }

@@ -118,7 +118,7 @@ impl Drop for Server {
 }
 
 /// The address at which a host reaches its own socket that listens on all devices. Some hosts let sockets
-/// listen on IPv6 without having an IPv6 address; on those it is an IPv4 address.
+/// listen on IPv6 without having an IPv6 address; on such hosts, this is an IPv4 address.
 fn own_address(listens_for_ipv6: bool) -> IpAddr {
     let has_ipv6 = || TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
     if listens_for_ipv6 && has_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() }
@@ -131,7 +131,8 @@ fn accept(listener: &TcpListener, shared: &Arc<SharedStore>) {
             return;
         }
         let Ok(stream) = stream else {
-            // For example because of too many open files, until other connections end.
+            // Accepting fails, for example, while too many files are open; it succeeds again when other
+            // connections have ended.
             drop(state);
             thread::sleep(Duration::from_millis(100));
             continue;
@@ -143,7 +144,7 @@ fn accept(listener: &TcpListener, shared: &Arc<SharedStore>) {
         drop(state);
         let for_thread = Arc::clone(shared);
         let serve = move || {
-            // An error has closed the connection, and the rank is lost if that was its last one.
+            // An error has closed the connection. If it was the rank's last connection, the rank is lost.
             let _ = serve(stream, &for_thread);
             for_thread.state().connections -= 1;
         };
@@ -165,7 +166,7 @@ fn serve(mut stream: TcpStream, shared: &SharedStore) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(FRAME_TIME))?;
     stream.set_read_timeout(Some(FRAME_TIME))?;
-    // Detects a host that has lost power or network.
+    // Keepalive detects a host that has lost power or network.
     socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
     let from = stream.peer_addr()?;
     let hello = match protocol::read_greeting(&mut stream)? {
@@ -220,7 +221,7 @@ impl SharedStore {
             Presence::Left | Presence::Lost => return Err(Refusal::Left),
             presence @ Presence::Absent => {
                 *presence = Presence::Here { process: hello.process, connections: 1, from };
-                // Stored, since a rank may leave before another one sends its request to join.
+                // The result is stored, since a rank may leave before another rank sends its request to join.
                 let is_here = |rank: &Rank| matches!(rank.presence, Presence::Here { .. });
                 state.complete |= state.ranks.iter().all(is_here);
                 drop(state);

@@ -78,7 +78,7 @@ fn the_error_of_a_job_that_is_not_complete_names_the_absent_ranks() {
     let error = thread::scope(|scope| {
         let other = scope.spawn(|| join(&server, 2, LATE));
         let error = join(&server, 0, SOON).unwrap_err();
-        // A rank that stops waiting is lost, and the others get that error.
+        // A rank that stops waiting counts as lost, and the other ranks get an error that names it.
         let other = other.join().unwrap().unwrap_err();
         assert!(matches!(&other, RendezvousError::Lost { lost, .. } if *lost == [0]), "{other}");
         error

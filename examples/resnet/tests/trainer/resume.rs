@@ -24,7 +24,8 @@ struct FailingSource {
 enum Failure {
     /// Reading the data fails.
     Data,
-    /// The trainer refuses the batch, as it is not full. It then saves nothing, as if it was killed.
+    /// The trainer refuses the batch, since it is not full. The trainer then saves nothing, as if it had been
+    /// killed.
     Batch,
 }
 
