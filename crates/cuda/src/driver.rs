@@ -195,8 +195,8 @@ impl Context {
 
     /// Records an event after all work that is in the stream now.
     ///
-    /// If the event cannot be recorded, this waits until the work has ended and returns an error. The error
-    /// says whether that wait succeeded.
+    /// If the event cannot be recorded, this function waits until the work has ended and returns an error.
+    /// The error says whether that wait succeeded.
     ///
     /// # Safety
     /// `stream` must be null, for the default stream, or an existing stream of this context.

@@ -35,7 +35,7 @@ struct ClientInner {
 struct OpenClient {
     plugin: Plugin,
     client: NonNull<sys::PJRT_Client>,
-    /// The argument of the plugin's callbacks, which may be called as long as the client lives.
+    /// The argument of the plugin's callbacks. The plugin may call them as long as the client lives.
     _store: Option<Box<CallbackStore>>,
 }
 

@@ -72,8 +72,8 @@ impl CallbackStore {
     ///
     /// # Safety
     ///
-    /// `user_arg` is the one that [`set_callbacks`](Self::set_callbacks) has set, and `callback_error` is
-    /// null or a function of the plugin.
+    /// `user_arg` is the argument that [`set_callbacks`](Self::set_callbacks) has set, and `callback_error`
+    /// is null or a function of the plugin.
     unsafe fn answer(
         user_arg: *mut c_void,
         callback_error: *mut sys::PJRT_CallbackError,

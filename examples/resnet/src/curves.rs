@@ -23,7 +23,8 @@ impl Curves<'_> {
         }
     }
 
-    /// Counts a training step with `samples` samples of this process, which waited `waited` for its batch.
+    /// Counts a training step. This process waited for the time `waited` for its batch, which has `samples`
+    /// samples.
     pub fn step(&self, samples: u64, waited: Duration) {
         #[cfg(feature = "metrics")]
         {

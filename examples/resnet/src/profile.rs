@@ -166,8 +166,8 @@ impl Profile {
         Ok(())
     }
 
-    /// Whether the newest step is the last one to record. The caller must wait until it has ended before it
-    /// calls [`finish`](Self::finish).
+    /// Whether the newest step is the last one to record. The caller must wait until that step has ended
+    /// before it calls [`finish`](Self::finish).
     pub fn ends_now(&self) -> bool {
         self.recording.is_some() && self.begun >= self.steps.last
     }

@@ -2,9 +2,9 @@
 //!
 //! If a rank stopped alone, the others would wait forever in the collective operation of the next step. So
 //! the ranks agree on a step. After a request, each rank starts no further step, writes the number of steps
-//! that it has started, and reads the numbers of the other ranks. Then all ranks continue to the highest
-//! number. A rank that waits in a collective operation does not hang, since the slower ranks reach the same
-//! step.
+//! that it has started, and reads the numbers of the other ranks. Then each rank continues until it has run
+//! the highest of these numbers of steps. A rank that waits in a collective operation does not hang, since
+//! the slower ranks reach the same step.
 
 use crate::causes::with_causes;
 use crate::exit_code::EXIT_STOPPED;
@@ -177,8 +177,8 @@ impl Stop {
     }
 }
 
-/// Ends the process at once, without exit handlers. Exit handlers destroy objects of the plugin that its
-/// threads still use, which sometimes causes a SIGSEGV.
+/// Ends the process at once, without exit handlers. Exit handlers destroy objects that threads of the plugin
+/// still use, which sometimes causes a SIGSEGV.
 pub fn end(why: &str, code: i32) -> ! {
     removed_at_end::remove_all();
     let _ = writeln!(std::io::stderr(), "stopped at once: {why}");

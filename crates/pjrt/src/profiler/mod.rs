@@ -166,8 +166,8 @@ impl Profiler {
             unsafe { self.api.call("PLUGIN_Profiler_CollectData", self.api.collect_data, &mut data) }?;
             bytes
         } else {
-            // XLA sets `buffer` to one of its own, and never writes into a buffer of the caller. SAFETY: the
-            // buffer lives as long as the profiler.
+            // XLA sets `buffer` to a buffer of its own, and never writes into the caller's buffer. SAFETY:
+            // the buffer lives as long as the profiler.
             unsafe { slice(data.buffer, data.buffer_size) }.to_vec()
         };
         Ok(without_padding(recording))

@@ -283,8 +283,8 @@ mod tests {
         assert!(step(&["--dry-run=-1"]).is_err());
     }
 
-    /// The arguments of the trainer's command lines in the pages, which cannot be run without a TPU or a
-    /// bucket.
+    /// The pages show command lines of the trainer, which cannot be run without a TPU or a bucket. Returns
+    /// the arguments of each.
     fn documented() -> Vec<Vec<String>> {
         let pages = [
             "README.md",

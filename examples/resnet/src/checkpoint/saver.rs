@@ -25,7 +25,7 @@ pub struct Saver {
 #[derive(Debug)]
 struct Writing {
     thread: JoinHandle<Result<SavedCheckpoint, CheckpointError>>,
-    /// Set when a newer checkpoint is due, so that this one is not retried.
+    /// Set when a newer checkpoint is due, so that this write is not retried.
     superseded: Arc<AtomicBool>,
 }
 

@@ -120,8 +120,8 @@ fn build_index(shards: &ShardList, options: &DataOptions) -> Result<Index> {
     Ok(index)
 }
 
-/// Converts a batch of tensors to a batch of the trainer. The first `valid` rows are samples, and the others
-/// are padding; If `valid` is `None`, the batch says how many rows are samples.
+/// Converts a batch of tensors to a batch of the trainer. The first `valid` rows are samples, and the other
+/// rows are padding. If `valid` is `None`, the batch says how many rows are samples.
 pub(super) fn host_batch(mut batch: TensorBatch, valid: Option<usize>) -> shardstream::Result<HostBatch> {
     let valid = valid.unwrap_or(batch.valid());
     let mut labels = batch.tensor("label")?.as_slice::<i32>()?.to_vec();

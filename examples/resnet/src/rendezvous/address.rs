@@ -18,9 +18,9 @@ pub struct Address {
 const SLURM_PORTS: std::ops::Range<u64> = 61_440..65_536;
 
 impl Address {
-    /// Reads the address from the first of these that is set in the environment: `SHARDSTREAM_COORDINATOR`;
-    /// torchrun's `MASTER_ADDR` and `MASTER_PORT`; the first host of the Slurm step, with a port that follows
-    /// from the numbers of job and step.
+    /// Reads the address from the first of these sources that is set in the environment:
+    /// `SHARDSTREAM_COORDINATOR`; torchrun's `MASTER_ADDR` and `MASTER_PORT`; the first host of the Slurm
+    /// step, with a port that follows from the numbers of job and step.
     pub fn detect(lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, RendezvousError> {
         let variable = |name: &str| lookup(name).filter(|value| !value.trim().is_empty());
         if let Some(coordinator) = variable("SHARDSTREAM_COORDINATOR") {
@@ -48,8 +48,8 @@ impl Address {
     }
 }
 
-/// A token that identifies a job: a hash of the first of these that is set: `SHARDSTREAM_JOB_TOKEN`; Slurm's
-/// numbers of job, step and restart; torchrun's run id and restart count.
+/// A token that identifies a job: a hash of the first of these variables that is set:
+/// `SHARDSTREAM_JOB_TOKEN`; Slurm's numbers of job, step and restart; torchrun's run id and restart count.
 pub fn token(lookup: impl Fn(&str) -> Option<String>) -> String {
     let sources = [
         ["SHARDSTREAM_JOB_TOKEN"].as_slice(),

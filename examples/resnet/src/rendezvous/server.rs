@@ -154,7 +154,8 @@ fn accept(listener: &TcpListener, shared: &Arc<SharedStore>) {
     }
 }
 
-/// Keepalive settings that detect a dead host after a minute; with the defaults that takes 12 minutes.
+/// Keepalive settings that detect a dead host after a minute; with the default settings, detection takes 12
+/// minutes.
 fn keepalive() -> socket2::TcpKeepalive {
     let alive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(30));
     #[cfg(any(target_os = "linux", target_os = "macos"))]
@@ -185,7 +186,8 @@ fn serve(mut stream: TcpStream, shared: &SharedStore) -> io::Result<()> {
     error
 }
 
-/// Serves the requests of an admitted member until its connection ends, which is an error.
+/// Serves the requests of an admitted member until its connection ends. Returns the error that ended the
+/// connection.
 fn serve_requests(stream: &mut TcpStream, shared: &SharedStore, rank: usize) -> io::Result<()> {
     protocol::write(stream, &Response::Done)?;
     // A member may send no request for days.

@@ -69,8 +69,8 @@ impl fmt::Display for Activity {
 
 /// The settings of a watchdog.
 pub struct WatchdogSettings {
-    /// The wait after which the first warning comes; `None` for no warnings. Each further warning comes after
-    /// a wait that is twice as long as before the previous warning.
+    /// The wait after which the first warning comes; `None` for no warnings. The wait doubles before each
+    /// further warning.
     pub warn_after: Option<Duration>,
     /// The wait after which the process ends with [`EXIT_HUNG`]; `None` for never.
     pub end_after: Option<Duration>,
