@@ -35,8 +35,7 @@ impl CompileOptions {
     }
 
     /// Encodes `xla.CompileOptionsProto`. `device_ids` is empty if the compiler is to choose the devices;
-    /// otherwise it has the id of each device, replica by replica: first the ids for all partitions of the
-    /// first replica.
+    /// otherwise it has the id of each device, ordered by replica and then by partition.
     pub(super) fn encode(&self, device_ids: &[i64]) -> Vec<u8> {
         // xla.ExecutableBuildOptionsProto
         let mut build = Message::default();

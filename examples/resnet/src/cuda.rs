@@ -5,8 +5,8 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// The plugin that is downloaded if python3 has none, with NVIDIA's libraries. The versions are those that
-/// `pip install jax-cuda12-plugin[with-cuda]` chose on the day they were pinned. The plugin finds the
+/// The plugin and NVIDIA's libraries, which are downloaded if python3 has no plugin. The versions are those
+/// that `pip install jax-cuda12-plugin[with-cuda]` chose on the day they were pinned. The plugin finds the
 /// libraries, `ptxas` and `libdevice` relative to its own path, at `../../nvidia`.
 pub const WHEELS: WheelSet<'_> = WheelSet {
     name: "jax-cuda12-pjrt-0.10.2",

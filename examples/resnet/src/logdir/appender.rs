@@ -227,7 +227,8 @@ fn run(
         if closing && (flushed.is_err() || queue.records.is_empty()) {
             return flushed;
         }
-        // A file is written to at once; an object only when the interval is over, or when it is full.
+        // Records are written to a file at once. An object is written only when the interval is over, or when
+        // it is full.
         let writes_at_once = flushed.is_ok() && (sink.is_file() || queue.bytes >= settings.rotate);
         if !writes_at_once {
             drop(shared.changed.wait_timeout_while(queue, settings.interval, |queue| !queue.closing));

@@ -248,7 +248,7 @@ fn open(address: &str, hello: &Hello, timeout: Duration) -> io::Result<Result<Tc
     }
 }
 
-/// Connects to the first address of a name that accepts a connection.
+/// Resolves a name, and connects to the first of its addresses that accepts a connection.
 fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for candidate in address.to_socket_addrs()? {
