@@ -82,7 +82,7 @@ pub(super) fn second_process(api: &mut sys::PJRT_Api) {
     api.PJRT_LoadedExecutable_Destroy = Some(succeed);
     api.PJRT_LoadedExecutable_AddressableDevices =
         function!(PJRT_LoadedExecutable_AddressableDevices_Args, |args| {
-            // In the order of the ids, 2 and 3.
+            // The devices are in the order of their ids, 2 and 3.
             let here = list(&[3, 0]);
             (args.addressable_devices, args.num_addressable_devices) = (here.as_ptr(), here.len());
         });
