@@ -153,7 +153,7 @@ import logging, os, shardstream, sys, time
 logging.basicConfig(format="%(message)s", level=logging.DEBUG)
 batches = iter(shardstream.Loader(sys.argv[1], {"label": "cls"}, 8, threads=1))
 next(batches)
-# During the sleep the loader reads shards in advance; the next call logs the events of this reading.
+# Meanwhile the loader reads shards in advance; the next call logs these events.
 time.sleep(0.5)
 if os.fork() == 0:
     batches.close()
