@@ -5,7 +5,7 @@
 //! SHARDSTREAM_BENCH_URL='gs://bucket/train-{000000..000015}.tar' cargo bench --bench gcs --features gcs
 //! ```
 //!
-//! The group `loopback, TLS` reads from nginx with a certificate of its own, and is skipped if `nginx` or
+//! The group `loopback, TLS` reads from nginx with a self-made certificate, and is skipped if `nginx` or
 //! `openssl` is not installed. The throughput is in bytes of the shards per second of wall time. The server
 //! and the link run in another process than the reader, and share the machine's cores with it.
 //! `benches/compare/network.py` compares with other readers, over links that the kernel simulates.
@@ -24,12 +24,12 @@ use support::link::{self, LinkSettings};
 use support::server;
 use support::tls::TlsServer;
 
-/// Environment variable: the group that a child process measures. The address of its server is in
+/// Environment variable: the group that a child process measures. The address of that group's server is in
 /// `STORAGE_EMULATOR_HOST`.
 const GROUP: &str = "SHARDSTREAM_BENCH_GROUP";
 const URL: &str = "SHARDSTREAM_BENCH_URL";
 
-/// Samples per shard: shards of 13 MB and 106 MB.
+/// Samples per shard. The shards have 13 MB and 106 MB.
 const SMALL: usize = 128;
 const LARGE: usize = 1070;
 const SHARDS: usize = 16;
@@ -88,7 +88,8 @@ fn measure(c: &mut Criterion, group: &str, shards: &str, pattern: &str) {
     group.finish();
 }
 
-/// Measures each group in a process of its own, as each has another server address in its environment.
+/// Measures each group in a process of its own, since the groups need different server addresses in the
+/// environment.
 fn measure_all() -> io::Result<()> {
     let (small, large) = (shard(SMALL), shard(LARGE));
     let numbered = |name: &'static str, content: Arc<Vec<u8>>| {

@@ -1,9 +1,10 @@
 //! Memory of a process with many open loaders over HTTP, as a table in Markdown.
 //!
-//! `cargo bench --bench memory --features http [-- LOADERSxSTREAMS...]`: by default, 1x1, 10x10 and 50x16
-//! loaders and streams of each, with no thread and with one thread each. Four batches are consumed of each
-//! loader, which then stays idle. The server and each row have a process of their own. Linux only: resident
-//! memory is read from `/proc`.
+//! `cargo bench --bench memory --features http [-- LOADERSxSTREAMS...]`: the default is 1x1, 10x10 and 50x16,
+//! where 50x16 means 50 loaders with 16 streams each. Each case is measured with no thread and with one
+//! thread per loader. The benchmark reads four batches from each loader, which then stays idle. The server
+//! runs in a process of its own, and so does the measurement of each row. Linux only: resident memory is read
+//! from `/proc`.
 
 #[path = "support/server.rs"]
 mod server;

@@ -3,8 +3,8 @@
 //! limit, and bytes that leave the second-level cache between `read` and their use cost most.
 //!
 //! `cargo bench --bench neighbour`. The throughput is in bytes of the files. The lines `read into …` call the
-//! system's `read` with one buffer of that size, and access each cache line once: the limit of any reader of
-//! files with that buffer size. The crate chooses its buffer size by the machine.
+//! system's `read` with one buffer of that size, and access each cache line once: no reader of files with
+//! that buffer size can be faster. The crate chooses its buffer size depending on the machine.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use shardstream::prelude::*;

@@ -193,7 +193,7 @@ impl Source for Bucket {
     }
 }
 
-/// The cost of the batches up to one of them.
+/// The cost of reading batches, from the start or the restore up to a given batch.
 #[derive(Clone, Copy)]
 struct Cost {
     seconds: f64,
@@ -271,7 +271,7 @@ fn restore(shards: &Shards) {
     }
 }
 
-/// A stage that passes items on, and claims to hold no state only every `period` items.
+/// A stage that passes items on unchanged, and that claims to hold no state only after every `period` items.
 struct FreshEvery {
     period: usize,
     items: usize,
@@ -456,7 +456,7 @@ fn mixing_row(name: &str, shards: &Shards, order: impl Fn(u64) -> Vec<usize>) {
     );
 }
 
-/// Percentages of the numbers below each bound and not below the bound before it.
+/// For each bound, the percentage of the numbers that are below it but not below the previous bound.
 fn histogram(numbers: &[usize], bounds: &[usize]) -> String {
     let mut counts = vec![0_u32; bounds.len()];
     for number in numbers {

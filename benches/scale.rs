@@ -2,8 +2,8 @@
 //!
 //! `cargo bench --bench scale [-- SHARDS...]`: by default, 10^4, 10^5 and 10^6 shards of 1,000 samples each,
 //! on 4,096 ranks with 1 and with 8 streams. No shard is stored: a source serves the same archive under every
-//! name. Each size runs in a process of its own, as peak memory is that of a process. The allocations that
-//! are counted are those of the measuring thread.
+//! name. Each size runs in a process of its own, since peak memory is measured per process. Only the
+//! allocations of the measuring thread are counted.
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _, ready};

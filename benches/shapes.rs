@@ -49,8 +49,8 @@ fn main() -> Result<()> {
     restores()
 }
 
-/// Compares scheduled buckets with batches of whichever bucket is full first, as each rank has them with
-/// `tf.data.Dataset.bucket_by_sequence_length`.
+/// Compares scheduled buckets with unscheduled ones: there, each rank returns a batch of the bucket that is
+/// full first, as `tf.data.Dataset.bucket_by_sequence_length` does.
 fn bucket_fill(lengths: &[usize], total: usize) -> Result<()> {
     let budget = 8 * ROW;
     println!(

@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench single -- DIRECTORY [COUNT]` reads the shards of a directory by its `index.json` and
 //! `index.json.shkeys`, which `shardstream index build --keys` writes, and prints a line for each way of
-//! access: its name, the microseconds of the first sample (opening everything before it included), and the
+//! access: its name, the microseconds of the first sample (including the time to open the dataset), and the
 //! microseconds of each of COUNT random samples. `benches/compare/single.py` writes such a directory, and
 //! compares with Python's `wids`.
 
@@ -38,7 +38,7 @@ fn main() -> Result<()> {
     }
     report("by number", first, start, count);
 
-    // As many samples in memory at once as `get_many` returns.
+    // Keeps all samples in memory at once, as `get_many` does.
     let start = Instant::now();
     let kept: Vec<_> = numbers.iter().map(|number| samples.get(*number)).collect::<Result<_>>()?;
     report("by number, all kept", first, start, count);

@@ -1,9 +1,9 @@
 //! The numbers of threads and of prefetched batches that a loader chooses, compared with fixed numbers.
 //!
 //! `cargo bench --bench tuning`. Each loader runs for 24 seconds, and the loaders of a table run in turn,
-//! twice. The rates are those of the last 6 seconds, and of all 24, which include the tuning. CPU time is
-//! that of the process. The benchmark takes 22 minutes. `cargo bench --bench tuning -- --quick waits` runs
-//! only the cases with this word in their names, and each once.
+//! twice. The rates are those of the last 6 seconds, and of all 24 seconds, which include the tuning. CPU
+//! time is that of the process. The benchmark takes 22 minutes. `cargo bench --bench tuning -- --quick waits`
+//! runs only the cases with `waits` in their names, and runs each case once.
 
 use rustix::time::{ClockId, clock_gettime};
 use shardstream::collate::{Columns, Scalar};
@@ -68,12 +68,12 @@ impl Choice {
 struct Measured {
     /// Items per second of the whole run.
     all: f64,
-    /// Items per second of its last seconds.
+    /// Items per second in the last seconds of the run.
     last: f64,
     /// CPU microseconds per item.
     cpu: f64,
     report: Report,
-    /// Data readiness in the last seconds.
+    /// Data readiness in the last seconds of the run.
     readiness: f64,
 }
 

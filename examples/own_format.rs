@@ -1,4 +1,4 @@
-//! Implements a custom shard format and reads shards of it. A record is the length of a text, in 4
+//! Implements a custom shard format and reads shards in this format. A record is the length of a text, in 4
 //! little-endian bytes, and the text.
 //!
 //! ```text

@@ -113,7 +113,8 @@ fn read<B: Send + 'static>(
             while start.elapsed().as_secs_f64() < seconds {
                 batches.next().map_or(Ok(()), &mut add)?;
             }
-            // Before `batches` is dropped, which ends the threads and frees the batches that are ready.
+            // The times are taken before `batches` is dropped, since dropping it ends the threads and frees
+            // the batches that are ready.
             totals.wall = start.elapsed();
             totals.cpu = cpu_time() - cpu;
             totals.report = Some(batches.report());

@@ -14,9 +14,9 @@ in interleaved rounds.
 
 `--shaped` is as in network.py. Steps are those of a dry run, which waits for the duration of a step and
 computes nothing (0 ms: as fast as the data arrives), or real steps of ResNet-8 on the CPU. As root, A and B
-are also measured with a cold page cache. Rates are those of the second epoch, its start included, or of the
+are also measured with a cold page cache. Rates are those of the second epoch, including its start, or of the
 only epoch if steps have a duration or the page cache is cold. A long epoch reads the same shards several
-times. Memory is the peak of the process, and CPU time that of its whole life.
+times. Memory is the peak of the process, and CPU time is that of the whole run.
 """
 
 import argparse
@@ -96,8 +96,8 @@ def write_shards(bucket, name, files, per_shard):
                     archive.addfile(member, BytesIO(value))
 
 
-# Number of repetitions of the shards in a long epoch. An epoch of the article takes minutes; in one of a few
-# seconds, the start would have a large share.
+# Number of repetitions of the shards in a long epoch. An epoch of the article takes minutes; in an epoch of a
+# few seconds, the start would take a large share of the time.
 LONG = {"cifar": 8, "imagenet": 4}
 
 
@@ -139,7 +139,8 @@ def program_of(task, batch, directory):
 
 
 def drop_caches():
-    """Drops the page cache, so that files are read from the disk. False without permission."""
+    """Drops the page cache, so that files are read from the disk. Returns False if this process may not do
+    that."""
     os.sync()
     try:
         Path("/proc/sys/vm/drop_caches").write_text("3")

@@ -26,8 +26,8 @@ KINDS = {
     "png 2 KB + cls": (5_000, lambda i: {"cls": b"%d" % (i % 10), "png": random.randbytes(2_200)}),
     "jpg 100 KB + cls": (500, lambda i: {"cls": b"%d" % (i % 1000), "jpg": random.randbytes(100_000)}),
 }
-# Name: modification time. A fractional one, as Python's webdataset has by default, needs a pax header before
-# every member.
+# Name: modification time. A fractional time, which Python's webdataset writes by default, needs a pax header
+# before every member.
 HEADERS = {"pax": None, "ustar": 1_700_000_000}
 # Number of passes of the Rust readers, so that they run long enough to be measured.
 PASSES = 10
@@ -48,7 +48,7 @@ def read_with_webdataset(pattern):
 
 
 def write_with_webdataset(directory):
-    """Writes missing shards. Runs in a process of its own, too, as it leaves a lot in memory."""
+    """Writes missing shards. Runs in a process of its own, too, since it leaves a lot of data in memory."""
     import webdataset
 
     for kind, (count, fields) in KINDS.items():

@@ -18,9 +18,9 @@ The tasks, from local shards in the page cache, with 1 and 2 threads:
     raw       the files of the first task, not decoded, in batches of 64
 
 Peers that are not installed are skipped. Each peer runs in a process of its own. Its imports, its compilation
-and its first epoch (or its first seconds) are not counted, whereas the whole run of this crate's programs is.
-CPU time and memory are those of a process and its children, with shared pages counted once. With `--seconds`,
-all readers run for that time, instead of a number of passes.
+and its first epoch (or its first seconds) are not counted. For this crate's programs, the whole run is
+counted. CPU time and memory are those of a process and its children, with shared pages counted once. With
+`--seconds`, all readers run for that time, instead of a number of passes.
 """
 
 import argparse
@@ -48,11 +48,11 @@ PEERS = {
     "datago": (peers.datago, ["imagenet", "cifar"]),
 }
 UNVERIFIED = ", unverified"
-# Name: additional arguments of cargo. An unverified variant uses the program of its verified one.
+# Name: additional arguments of cargo. An unverified variant uses the program of the verified variant.
 OURS = {"shardstream": [], "shardstream, turbojpeg": ["--features", "turbojpeg"]}
 OURS |= {f"{name}{UNVERIFIED}": arguments for name, arguments in OURS.items()}
-# Number of passes over the shards: the fastest reader takes seconds for them. Peers stop after SECONDS if
-# that is earlier.
+# Number of passes over the shards: even the fastest reader takes seconds for all passes. A peer stops earlier
+# if it has run for SECONDS.
 PASSES = {"imagenet": 4, "cifar": 4, "json": 20, "tokens": 40, "raw": 100}
 SECONDS = 10
 WARMUP_SECONDS = 3
@@ -77,8 +77,8 @@ def cpu_seconds():
 
 
 def peak_megabytes():
-    """Current memory of this process and its children, with shared pages counted once, plus the difference of
-    each to its peak."""
+    """Current memory of this process and its children, with shared pages counted once, plus, for each
+    process, the difference between its peak and its current memory."""
     field = lambda pid, file, name: int(Path(f"/proc/{pid}/{file}").read_text().split(f"\n{name}:")[1].split()[0])
     kilobytes = 0
     for pid in ["self", *children()]:
@@ -372,7 +372,7 @@ def main():
         return show({tuple(key): run for key, run in json.loads(Path(options.load).read_text())})
     with tempfile.TemporaryDirectory() as temporary:
         options.data = os.path.abspath(options.data or temporary)
-        # The writer runs in a process of its own, as it leaves a lot in memory.
+        # The writer runs in a process of its own, since it leaves a lot of data in memory.
         subprocess.run([options.python, __file__, "--write", options.data], check=True)
         if options.limits:
             return limits()

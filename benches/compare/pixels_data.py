@@ -173,7 +173,7 @@ def read(directory, task):
 
 
 def write_records(path, directory, task):
-    """Writes a copy for tf.data: the bytes of the field, and the class. Tokens have no header of an array."""
+    """Writes a copy for tf.data: the bytes of the field, and the class. Tokens lack the npy header."""
     import tensorflow
 
     feature = lambda content: tensorflow.train.Feature(bytes_list=tensorflow.train.BytesList(value=[content]))

@@ -23,7 +23,7 @@ SHAPE = {"imagenet": (64, 3, 224, 224), "cifar": (128, 3, 32, 32), "json": (256,
 MEAN = [0.485, 0.456, 0.406]
 STD = [0.229, 0.224, 0.225]
 AREA, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
-# The same, for pixels from 0 to 255.
+# The same normalisation, for pixels from 0 to 255.
 SHIFT, FACTOR = [255 * mean for mean in MEAN], [1 / (255 * std) for std in STD]
 # Ids of processes whose CPU time and memory are not counted as the peer's.
 SERVERS = set()
@@ -213,7 +213,7 @@ def spdl(task, directory, threads):
         side = min(width, height)
         return f"{side}:{side}:{(width - side) // 2}:{(height - side) // 2}"
 
-    # With a given format, FFmpeg does not guess it.
+    # FFmpeg does not have to guess the format if it is given.
     demuxing = spdl.io.demux_config(format={"imagenet": "jpeg_pipe", "cifar": "png_pipe"}[task])
 
     def decode(content):

@@ -82,7 +82,7 @@ def litdata_sample(size):
 
 
 def write_litdata(directory, shards, samples, size):
-    """Chunks of as many samples as a shard has; whether LitData is installed."""
+    """Writes chunks of as many samples as a shard has. Returns whether LitData is installed."""
     try:
         import litdata
     except ImportError:
@@ -94,7 +94,7 @@ def write_litdata(directory, shards, samples, size):
 
 
 def read_litdata(directory, count):
-    """Microseconds of the first sample, and of each random one, in a process of its own."""
+    """Prints the microseconds of the first sample and of each random one. Runs in a process of its own."""
     import litdata
 
     start = time.perf_counter()

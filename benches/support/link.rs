@@ -1,7 +1,8 @@
 //! A TCP proxy with the delay and the rate limits of a network link.
 //!
-//! It forwards bytes in chunks of up to 64 KiB. Each waits for the rate limits, then for the delay. Times are
-//! accurate to about a millisecond. Opening a connection takes a round trip. TCP slow start is not simulated.
+//! It forwards bytes in chunks of up to 64 KiB. Each chunk waits for the rate limits, then for the delay.
+//! Times are accurate to about a millisecond. Opening a connection takes a round trip. TCP slow start is not
+//! simulated.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -84,7 +85,8 @@ struct Queue {
 }
 
 impl InFlight {
-    /// Appends a chunk, as soon as there is room in the window. False if the receiver has disconnected.
+    /// Appends a chunk as soon as there is room in the window. Returns false if the receiver has
+    /// disconnected.
     fn push(&self, due: Instant, chunk: Vec<u8>) -> bool {
         let full = |queue: &mut Queue| queue.bytes >= WINDOW && !queue.closed;
         let mut queue = self.changed.wait_while(self.queue.lock().unwrap(), full).unwrap();

@@ -1,4 +1,4 @@
-//! nginx that serves a directory of objects over TLS, with a certificate of its own.
+//! nginx that serves a directory of objects over TLS, with a self-made certificate.
 
 use std::fs;
 use std::io;
@@ -34,7 +34,8 @@ impl TlsServer {
             fs::write(root.join(BUCKET).join(name), &content[..])?;
         }
         create_certificates(root)?;
-        // The port is free again when nginx binds it, unless another process takes it in between.
+        // The listener is dropped at once, so the port is free when nginx binds it, unless another process
+        // takes it in between.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let root_path = root.display();
         let configuration = format!(
@@ -68,7 +69,7 @@ impl TlsServer {
 
 impl Drop for TlsServer {
     fn drop(&mut self) {
-        // On SIGTERM, nginx ends its workers. Killed, it would leave them running.
+        // On SIGTERM, nginx ends its workers. If nginx were killed, the workers would keep running.
         let terminated = Command::new("kill").arg(self.nginx.id().to_string()).status();
         if !terminated.is_ok_and(|status| status.success()) {
             let _ = self.nginx.kill();
@@ -84,7 +85,7 @@ fn user_line() -> String {
     if is_root { "user root;\n".into() } else { String::new() }
 }
 
-/// Creates a certificate authority, and a certificate signed by it for the server's address.
+/// Creates a certificate authority, and a certificate for the server's address that the authority has signed.
 fn create_certificates(directory: &Path) -> io::Result<()> {
     fs::write(directory.join("names"), "subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")?;
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";

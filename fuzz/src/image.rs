@@ -1,5 +1,5 @@
 //! Decoding any bytes with transforms returns an image of the requested size or an error. Shrinking any bytes
-//! returns a smaller file, keeps the file, or returns an error.
+//! returns a smaller file, returns the file unchanged, or returns an error.
 
 use shardstream::Rng;
 use shardstream::image::{Filter, Frame, Image, ImageMode, Shrink, Shrunk, Transforms};

@@ -1,4 +1,5 @@
-//! Any bytes are rows and an error, the same ones wherever the ranges are cut, and from any row on.
+//! Parsing any bytes as Parquet returns the same rows and errors however the bytes are cut into chunks, and
+//! also if the parser starts at any row.
 
 use crate::memory;
 use bytes::Bytes;
@@ -6,10 +7,11 @@ use shardstream::formats::{Parsed, ParserStart, ShardFormat};
 use shardstream::tar::Limits;
 use shardstream_parquet::Parquet;
 
-/// Rows that are read of a file, which may claim any number of them.
+/// Maximum number of rows that are read from a file. The file may claim any number of rows.
 const MAX_ROWS: usize = 200;
 
-/// The rows from this one on, and the error that ended them.
+/// Parses the rows from number `first` on, from chunks of at most `most` bytes. Returns each row and error as
+/// text.
 fn parse(file: &[u8], first: u64, most: usize) -> Vec<String> {
     let mut start = ParserStart::new(Limits::default());
     (start.size, start.sample) = (Some(file.len() as u64), first);
@@ -32,14 +34,14 @@ fn parse(file: &[u8], first: u64, most: usize) -> Vec<String> {
     found
 }
 
-/// The first byte says how; the rest is the file.
+/// The first byte chooses the length of chunks and the first row; the rest is the file.
 pub fn run(data: &[u8]) {
     let [how, file @ ..] = data else { return };
     memory::within(64 << 20, || {
         let whole = parse(file, 0, file.len().max(1));
         assert_eq!(parse(file, 0, 1 + usize::from(*how)), whole);
         let first = usize::from(*how) % (whole.len() + 1);
-        // An error is no row, and a file without rows behind the first one has an end in its place.
+        // The last element of `whole` may be an error and not a row, so the parser does not start there.
         if whole.len() < MAX_ROWS && first + 1 < whole.len() {
             assert_eq!(parse(file, first as u64, 999), whole[first..]);
         }

@@ -58,7 +58,8 @@ impl Job {
             return keys.build();
         }
         // The loader without the index has two more stages: `flat_map` makes two items of a sample, so a
-        // state may be between them, and `GroupBy` keeps items, so a state has numbers for this stage.
+        // state may be between them, and `GroupBy` keeps items, so a state includes numbers for the stage
+        // `GroupBy`.
         let group = |key: &String| Ok(key.bytes().last().unwrap_or_default() % 3);
         let pairs =
             keys.flat_map(|key| Ok([key.clone(), key])).stage("pairs", move || GroupBy::new(2, group));

@@ -1,5 +1,5 @@
 //! Parsing any bytes as tar returns the same samples and errors however the bytes are cut into chunks. The
-//! parser that reads only headers returns the same ones.
+//! parser that reads only headers returns the same samples and errors.
 
 use bytes::Bytes;
 use shardstream::tar::{Limits, Outline, Parsed, SampleParser};

@@ -26,9 +26,9 @@ class Column:
 class Boxes:
     """The boxes of a picture, which are cropped, flipped and resized with it.
 
-    The tensor `.boxes`, and `.labels` if there are labels, have the boxes of all samples one after the
-    other; `.boxes.offsets` says where the boxes of each sample begin. With `fixed`, they have room for that
-    number of boxes per sample instead, and `.boxes.present` says which of them are boxes."""
+    The tensor `.boxes`, and `.labels` if there are labels, have the boxes of all samples one after the other;
+    `.boxes.offsets` says where the boxes of each sample begin. With `fixed`, the tensors have room for that
+    number of boxes per sample instead, and `.boxes.present` says which entries are boxes."""
 
     field: str
     raw: DType | None = None
@@ -59,9 +59,9 @@ class Image(Column):
     """Pictures: JPEG, PNG, WebP or PNM files, decoded, transformed and written into the batch.
 
     `size` is the size after the `transforms`; a picture of another size is an error. `dtype` is `uint8`
-    (values 0 to 255), or `float32`, `bfloat16` or `float16` (values 0 to 1). For the latter three,
-    `normalize=(mean, std)` subtracts the mean of each channel and divides by its deviation. `layout` is
-    `hwc` or `chw`. `mode` is `rgb8` or `l8`, or `l16` or `rgb16` for files with 16 bits per channel. The
+    (values 0 to 255), or `float32`, `bfloat16` or `float16` (values 0 to 1). For the three types of floats,
+    `normalize=(mean, std)` subtracts the mean of each channel and divides by its standard deviation. `layout`
+    is `hwc` or `chw`. `mode` is `rgb8` or `l8`, or `l16` or `rgb16` for files with 16 bits per channel. The
     random numbers of the transforms depend on the seed, the epoch, the sample and the name of the column;
     `same_as="other"` uses the random numbers of the column `other`."""
 
@@ -93,8 +93,8 @@ class RaggedImages(Column):
 
 @dataclass(frozen=True)
 class Scalar(Column):
-    """One number per sample, such as a class label or an age. The field is a number as text. With `at`, it
-    is a JSON document, and `at` is the JSON pointer to the number, such as `/person/age`."""
+    """One number per sample, such as a class label or an age. The field is a number as text. With `at`, the
+    field is a JSON document, and `at` is the JSON pointer to the number, such as `/person/age`."""
 
     field: str
     dtype: DType = "int64"
@@ -118,9 +118,9 @@ class Array(Column):
 @dataclass(frozen=True)
 class Tokens(Column):
     """Sequences of whole numbers, padded to `length`. The tensor `.lengths` has their lengths; with `mask`,
-    `.mask` is true where a number is not padding. The field is an npy file or a JSON list; with `raw`, bytes
-    of that type; with `named`, a safetensors file with a tensor of that name; with `at`, a JSON document
-    with a list at that pointer. A longer sequence is an error; with `truncate`, it is cut."""
+    `.mask` is true where a number is not padding. The field is an npy file or a JSON list; with `raw`, the
+    bytes of numbers of that type; with `named`, a safetensors file with a tensor of that name; with `at`, a
+    JSON document with a list at that pointer. A longer sequence is an error; with `truncate`, it is cut."""
 
     field: str
     length: int

@@ -10,7 +10,7 @@ class Error(Exception):
 
     `kind` is the name of the reason in snake case, such as `checksum`; it does not change between
     releases. `shard`, `offset` (in bytes, in the uncompressed shard), `member` and `key` (of the sample)
-    say where the error happened; those that are not known are `None`."""
+    say where the error happened; an attribute that is not known is `None`."""
 
     kind: str
     shard: str | None

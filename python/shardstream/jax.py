@@ -70,7 +70,7 @@ class DeviceBatches(Iterator[dict[str, jax.Array]]):
         return self._state
 
     def set_state(self, state: Any) -> None:
-        """Restores a state: the next batch is the one after it."""
+        """Restores a state: the next batch is the first one after the state."""
         self._batches.set_state(state)
         self._begin()
 

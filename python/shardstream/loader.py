@@ -104,9 +104,9 @@ class Loader:
     of the launcher (torchrun, Slurm, Open MPI, Cloud TPU and others). `last_batch` is `"keep"`, `"drop"`,
     `"pad"` (with a tensor `"mask"` that says which rows are samples) or `"repeat"`.
 
-    An iteration returns the batches of `epochs` epochs. The next iteration begins with the epoch after them,
-    even if a loop ended early. With `epochs=None` there is only one iteration, without an end, and each
-    `iter` continues it.
+    An iteration returns the batches of `epochs` epochs. The next iteration begins with the epoch after these
+    epochs, even if a loop ended early. With `epochs=None` there is only one iteration, without an end, and
+    each `iter` continues it.
 
     The loader tunes `threads` and `prefetch` (the number of batches made in advance) while it runs, unless
     they are set. `cores` limits the cores that it uses on a host which several ranks share. `cache` is a
@@ -174,13 +174,13 @@ class Loader:
         self._resume: str | None = None
 
     def __reduce__(self) -> Any:
-        # A spawned process gets the options alone: neither the threads nor the position.
+        # A spawned process gets only the options, and neither the threads nor the position.
         return _unpickled, (self._options, self._epochs)
 
     @property
     def epoch(self) -> int:
         """The epoch of the current iteration's last batch; before the first iteration, the epoch with which
-        it begins."""
+        the first iteration begins."""
         return self._current.epoch if self._current is not None else self._next_epoch
 
     def set_epoch(self, epoch: int) -> None:
@@ -188,7 +188,8 @@ class Loader:
 
         Trainers call this before each iteration, also after they have loaded a state. If the loaded state,
         or the position at which an outage ended the iteration, is in that iteration, the next iteration
-        still continues there. With `epochs=None` it always does."""
+        still continues there. With `epochs=None`, the next iteration
+        always continues the previous one."""
         if self._epochs is not None and epoch % self._epochs != 0:
             raise ConfigError(
                 f"set_epoch({epoch}) with epochs={self._epochs}: iterations begin at epochs that are "
@@ -205,7 +206,8 @@ class Loader:
 
     @property
     def steps(self) -> int | None:
-        """Number of batches of an epoch on this rank; `None` if it is not known, such as without an index."""
+        """Number of batches of an epoch on this rank; `None` if it is not known, for example because there is
+        no index."""
         return self._runs.loader.steps()
 
     def __len__(self) -> int:
@@ -226,7 +228,7 @@ class Loader:
         else:
             epoch = self._next_epoch
             if before is not None and self._epochs is not None:
-                # If the iteration before ended early, the rest of its epochs is left out.
+                # If the previous iteration ended early, the rest of its epochs is left out.
                 epoch = before.epoch - before.epoch % self._epochs + self._epochs
             core = self._runs.started(epoch)
         current = Batches(self._runs, core, epoch)
@@ -255,8 +257,8 @@ class Loader:
         return self._current.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Restores a state: the next iteration continues after it. If the number of ranks has changed, or
-        this rank's own state is missing, give the list of the states of all ranks."""
+        """Restores a state: the next iteration continues after the state. If the number of ranks has changed,
+        or this rank's own state is missing, give the list of the states of all ranks."""
         self._resume = _text(state)
 
     def get_state(self) -> bytes:
@@ -370,7 +372,7 @@ class Batches(Iterator[Batch]):
         return {_STATE: self._core.state()}
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Restores a state: the next batch is the one after it."""
+        """Restores a state: the next batch is the first one after the state."""
         run = self._runs.restored(_text(state))
         with self._lock:
             before, self._run, self._closed = self._core, run, False
@@ -396,13 +398,13 @@ class Batches(Iterator[Batch]):
 
 
 def merge_states(states: Sequence[Any]) -> dict[str, Any]:
-    """Merges the states of all ranks after the same step into the state of the job, which loaders of any
-    number of ranks can restore."""
+    """Merges the states of all ranks after the same step into the state of the job. Loaders of any number of
+    ranks can restore that state."""
     return {_STATE: _core.merge_states([_text(state) for state in states])}
 
 
 def _text(state: Any) -> str:
-    """The JSON document of a state, which is given in any of the forms that the package accepts."""
+    """The JSON document of a state. The state may have any of the forms that the package accepts."""
     if isinstance(state, (bytes, bytearray)):
         return bytes(state).decode()
     if isinstance(state, str):

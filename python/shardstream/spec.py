@@ -12,8 +12,8 @@ from .errors import ConfigError
 
 
 def dtype_name(dtype: Any) -> str:
-    """The name of a type of numbers, `"float32"`, which is given as `"float32"`, `numpy.float32`,
-    `torch.float32` or `jax.numpy.float32`."""
+    """The name of a type of numbers, such as `"float32"`. The type may be given as `"float32"`,
+    `numpy.float32`, `torch.float32` or `jax.numpy.float32`."""
     if isinstance(dtype, str):
         return dtype
     if isinstance(dtype, type) and dtype.__module__ in ("numpy", "ml_dtypes"):
@@ -39,8 +39,8 @@ def document_of(options: Mapping[str, Any]) -> str:
 
 
 def document(value: Any) -> Any:
-    """The value as JSON. An object of options, such as `Image`, becomes an object with its class as
-    `type`."""
+    """The value as JSON. An object of options, such as an `Image`, becomes a JSON object with the name of its
+    class as `type`."""
     if dataclasses.is_dataclass(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         for name in ("dtype", "raw"):

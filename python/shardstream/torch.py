@@ -25,7 +25,8 @@ class StreamDataset(IterableDataset[dict[str, torch.Tensor]]):
 
     Use it with `DataLoader(dataset, batch_size=None, num_workers=0)`: the loader has threads of its own and
     returns batches. `state_dict` returns the state after the last batch that the `DataLoader` has returned.
-    Trainers that fetch a batch in advance, such as Lightning and accelerate, train on the batch before it.
+    Trainers that fetch one batch in advance, such as Lightning and accelerate, still train on the batch
+    before that one.
     """
 
     def __init__(self, loader: Any, *args: Any, **options: Any) -> None:
@@ -74,5 +75,5 @@ class TorchBatches(Iterator[dict[str, torch.Tensor]]):
         return self.batches.state_dict()
 
     def load_state_dict(self, state: Any) -> None:
-        """Restores a state: the next batch is the one after it."""
+        """Restores a state: the next batch is the first one after the state."""
         self.batches.load_state_dict(state)

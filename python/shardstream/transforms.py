@@ -18,8 +18,8 @@ class Transform:
 
 @dataclass(frozen=True)
 class Resize(Transform):
-    """Resizes the picture. With a number, the shorter side gets this many pixels, and the longer one at most
-    `max_size`; the ratio is kept. With a pair, the picture gets exactly this size."""
+    """Resizes the picture. With a number, the shorter side gets this number of pixels, and the longer side at
+    most `max_size`; the ratio is kept. With a pair, the picture gets exactly this size."""
 
     size: Size
     max_size: int | None = None
@@ -128,8 +128,8 @@ class RandomPerspective(Transform):
 
 @dataclass(frozen=True)
 class GaussianBlur(Transform):
-    """Blurs the picture by a kernel of this size, which must be odd. The standard deviation, in pixels, is
-    random in the range `sigma`, or is this number."""
+    """Blurs the picture by a kernel of this size, which must be odd. `sigma` is the standard deviation in
+    pixels: a number, or a range from which a random number is drawn."""
 
     kernel_size: Size
     sigma: float | tuple[float, float] = (0.1, 2.0)

@@ -213,7 +213,7 @@ impl Column for AnyColumn {
 }
 
 /// Compiles `$work` for each type of whole numbers, and for further types that are listed after `whole`.
-/// `$number` names the type inside it.
+/// Inside `$work`, `$number` names the type.
 macro_rules! for_dtype {
     ($dtype:expr, $number:ident => $work:expr, whole $(, $variant:ident: $type:ty)*) => {
         for_dtype!(@ $dtype, $number => $work, I8: i8, I16: i16, I32: i32, I64: i64, U8: u8, U16: u16,
@@ -417,7 +417,7 @@ fn padding<T: TryFrom<i64>>(pad: i64) -> Result<T> {
     pad.try_into().map_err(|_| config(format!("`pad` of {pad} does not fit into the column's dtype")))
 }
 
-/// Converts an option `default` to the value that a field could have.
+/// Converts the option `default`, a JSON value, to the value that a field would have.
 fn value(json: Json) -> Value {
     match json {
         Json::String(text) => text.into(),

@@ -27,7 +27,7 @@ pub(crate) struct Loader {
     pads: bool,
 }
 
-/// The batches of one epoch, or of all epochs from a first one, without end.
+/// The batches of one epoch, or of all epochs from a given epoch on, without end.
 #[pyclass(frozen, module = "shardstream._core")]
 pub(crate) struct Batches {
     stream: Mutex<Slot>,
@@ -162,8 +162,8 @@ impl Batches {
         Ok((report.to_json(), report.to_string()))
     }
 
-    /// Ends the threads, and the wait of another thread for a batch. Does nothing in a forked child, which
-    /// has no threads, and whose locks may be held for ever.
+    /// Ends the loader's threads, and wakes a thread that waits for a batch. Does nothing in a forked child:
+    /// the loader's threads do not exist there, and locks that they held are never released.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if process::is_forked() {
             return Ok(());
@@ -217,7 +217,7 @@ impl Batches {
     }
 }
 
-/// A tensor that is true for the rows that are samples, and false for padding.
+/// A tensor of Booleans, one for each row: true if the row is a sample, false if it is padding.
 fn mask(batch: &TensorBatch) -> shardstream::Result<BatchTensor> {
     let mut mask = BatchTensor::zeros(DType::Bool, [batch.len()])?;
     mask.as_mut_slice::<bool>()?[..batch.valid()].fill(true);
@@ -241,7 +241,7 @@ pub(crate) fn merge_states(states: Vec<String>) -> PyResult<String> {
     Ok(merged.to_string())
 }
 
-/// Returns the epoch of a state; whether its run is one over all epochs without end; and whether the run has
+/// Returns the epoch of a state; whether its run reads all epochs without end; and whether the run has
 /// `ended`, has `failed`, or is `open`.
 #[pyfunction]
 pub(crate) fn inspect_state(state: &str) -> PyResult<(u64, bool, &'static str)> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Interval at which a wait checks for signals, so that Ctrl-C is noticed within a tenth of a second.
 const SIGNAL_PERIOD: Duration = Duration::from_millis(25);
 
-/// The number of the process that first used the library; 0 before.
+/// The number of the process that first used the library; 0 before the first use.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
 /// Returns an error if this process is a forked child of the process that uses the library.
@@ -73,8 +73,8 @@ pub(crate) fn wait<T: Send>(
 ) -> PyResult<T> {
     let waker = Arc::new(Unpark(thread::current())).into();
     loop {
-        // Logging runs Python code, in which a signal may raise an exception. So this is before the poll:
-        // after it, the exception would lose the result.
+        // Logging runs Python code, in which a signal may raise an exception. So the events are logged before
+        // the poll: after the poll, the exception would lose the result.
         log::flush(py)?;
         let polled = py.detach(|| {
             let polled = poll(&mut Context::from_waker(&waker));

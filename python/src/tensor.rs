@@ -46,15 +46,15 @@ pub(crate) struct Tensor {
     dtype: DType,
     size: usize,
     shape: Vec<isize>,
-    /// In bytes, as the buffer protocol wants them.
+    /// The strides in bytes, as the buffer protocol expects them.
     strides: Vec<isize>,
 }
 
 impl Tensor {
     pub(crate) fn new(mut tensor: shardstream::tensor::Tensor) -> Self {
         let (dtype, size) = (tensor.dtype(), tensor.size());
-        // The length of an axis is at most `isize::MAX`, as the tensor's memory is, unless another axis has
-        // the length 0.
+        // The length of an axis is at most `isize::MAX`, since the tensor's memory has no more bytes than
+        // that. The exception is a tensor of which another axis has the length 0.
         let shape: Vec<isize> =
             tensor.shape().iter().map(|axis| isize::try_from(*axis).unwrap_or(isize::MAX)).collect();
         let mut strides = vec![0; shape.len()];
@@ -90,7 +90,8 @@ fn data_type(dtype: DType) -> DLDataType {
     DLDataType { code, bits: 8 * dtype.size() as u8, lanes: 1 }
 }
 
-/// The type in the notation of Python's module `struct`, which has none for bfloat16.
+/// The type in the notation of Python's module `struct`; `None` for bfloat16, for which `struct` has no
+/// notation.
 fn format(dtype: DType) -> Option<&'static CStr> {
     // Where C's `long` has 64 bits, NumPy's int64 is `l` and not `q`.
     let long = size_of::<c_long>() == 8;
@@ -143,7 +144,7 @@ impl Tensor {
         self.dtype.name()
     }
 
-    /// The length of each axis; the first is that of the batch.
+    /// The length of each axis; the first axis is the batch.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.shape)

@@ -37,7 +37,7 @@ pub(crate) enum Amount {
 }
 
 impl Amount {
-    /// The range; a number is the range from its negative to itself.
+    /// The range. A number `x` means the range from `-x` to `x`.
     fn around_zero(self) -> RangeInclusive<f64> {
         match self {
             Amount::Number(number) => -number..=number,
@@ -46,7 +46,7 @@ impl Amount {
     }
 }
 
-/// A shear along the rows, as a number or a range of degrees, or two ranges: along the rows and the columns.
+/// A shear in degrees: a number or a range for the rows, or two ranges, for the rows and for the columns.
 #[derive(Deserialize, Clone, Copy)]
 #[serde(untagged)]
 pub(crate) enum Shear {

@@ -2,7 +2,8 @@
 
 /// A slice that cannot be read. Its iterators return this error as their first item.
 ///
-/// The slices take turns at the batches, so a slice can only be read as one of a set that covers all items.
+/// The slices take turns at the batches, so a slice can be read only as one of a set of slices that together
+/// cover all items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "items {start}..{end} of {items} are not one of the slices into which burn divides all items among \
@@ -10,9 +11,9 @@
 )]
 #[non_exhaustive]
 pub struct SliceError {
-    /// The first item of the slice.
+    /// Number of the slice's first item.
     pub start: usize,
-    /// The item after the last one of the slice.
+    /// Number of the item after the slice's last item.
     pub end: usize,
     /// Number of items of the sliced loader.
     pub items: usize,

@@ -32,7 +32,7 @@ pub const UNKNOWN_ITEMS: usize = usize::MAX >> 24;
 pub struct ShardLoader<O> {
     shared: Arc<Shared<O>>,
     split: Arc<Split<O>>,
-    /// The split that `slice` made or extended last, for all copies of this loader.
+    /// The split that the method `slice` made or extended last. All copies of this loader share it.
     last_split: Arc<Mutex<Option<Arc<Split<O>>>>>,
     /// The number of this slice in `split`.
     slice: usize,
@@ -42,7 +42,7 @@ pub struct ShardLoader<O> {
 impl<O: Send + 'static> ShardLoader<O> {
     /// Reads the epochs of `loader`, from epoch 0, in batches of `batch` rows.
     ///
-    /// `upload` turns a batch into the input of a step, on the given device. A thread of its own calls it,
+    /// `upload` turns a batch into the input of a step, on the given device. A separate thread calls `upload`
     /// ahead of the step: see [`Feed`](shardstream::feed::Feed).
     pub fn new(
         loader: Loader<TensorBatch>,
@@ -63,16 +63,18 @@ impl<O: Send + 'static> ShardLoader<O> {
         self
     }
 
-    /// Resumes from `state`: the first iteration reads the rest of its epoch, the next iterations the epochs
-    /// after it. If `state` was taken after the last batch of an epoch, the first iteration has no batches.
+    /// Resumes from `state`: the first iteration reads the rest of the state's epoch, and the next iterations
+    /// read the epochs after that one. If `state` was taken after the last batch of an epoch, the first
+    /// iteration has no batches.
     ///
     /// A new `Learner` counts the rest of the epoch as its epoch 1, also in the names of its checkpoints. If
     /// the `Learner` starts from a checkpoint of a [`checkpointer`](Self::checkpointer), the data continues
     /// after the epoch of that checkpoint, and `state` is not used.
     ///
     /// # Errors
-    /// As [`Loader::restore`]: if the state is of other shards, another seed or another pipeline. Also
-    /// [`ErrorKind::State`](shardstream::ErrorKind::State) if the state is of [`Loader::epochs`].
+    /// As [`Loader::restore`]: if the state belongs to other shards, another seed or another pipeline. Also
+    /// [`ErrorKind::State`](shardstream::ErrorKind::State) if the state comes from a run of
+    /// [`Loader::epochs`].
     pub fn resume(self, state: State) -> Result<Self> {
         self.shared.check(&state)?;
         let (epoch, resume) = (state.epoch(), Some(state.clone()));
@@ -91,7 +93,7 @@ impl<O: Send + 'static> ShardLoader<O> {
         self.shared.position().state.clone()
     }
 
-    /// Whether batches were ready in time, summed over all epochs that have ended.
+    /// Reports whether batches were ready in time. The counts are sums over all epochs that have ended.
     #[must_use]
     pub fn report(&self) -> FeedReport {
         self.shared.position().report
@@ -108,7 +110,7 @@ impl<O: Send + 'static> ShardLoader<O> {
         Some(self.shared.loader.steps()? / self.split.slices() as u64)
     }
 
-    /// Notes that a new `Learner` starts, which calls the next iteration epoch 1.
+    /// Notes that a new `Learner` starts: it counts the next iteration as its epoch 1.
     #[cfg(feature = "train")]
     pub(crate) fn begin_learner(&self) {
         let mut position = self.shared.position();
@@ -116,15 +118,15 @@ impl<O: Send + 'static> ShardLoader<O> {
         position.ended.clear();
     }
 
-    /// The state at the end of an epoch, by the `Learner`'s number; `None` if the epoch has not ended or is
-    /// older than the last two.
+    /// The state at the end of the epoch that has this number in the `Learner`; `None` if that epoch has not
+    /// ended, or is not one of the last two that ended.
     #[cfg(feature = "train")]
     pub(crate) fn ended(&self, learner_epoch: usize) -> Option<State> {
         self.shared.position().ended.get(&learner_epoch).cloned()
     }
 
-    /// Continues with the epoch after that of `state`. `learner_epoch` is the `Learner`'s number of the epoch
-    /// of `state`.
+    /// Continues with the epoch after the epoch of `state`. `learner_epoch` is the number of the state's
+    /// epoch in the `Learner`.
     #[cfg(feature = "train")]
     pub(crate) fn continue_after(&self, state: State, learner_epoch: usize) -> Result<()> {
         self.shared.check(&state)?;
@@ -189,9 +191,10 @@ impl<O: Send + 'static> DataLoader<O> for ShardLoader<O> {
         Arc::new(moved)
     }
 
-    /// A slice for one device of burn's multi-device strategies, which call this for one device after the
-    /// other. Slice `i` of `n` takes every `n`-th batch, from batch `i`, of an epoch that all slices read
-    /// together. If the slices do not cover all items in order, their iterators return a [`SliceError`].
+    /// A slice for one device of a multi-device strategy of burn. Strategies call this method for one device
+    /// after the other. Slice `i` of `n` takes every `n`-th batch, from batch `i`, of an epoch that all
+    /// slices read together. If the slices do not cover all items in order, their iterators return a
+    /// [`SliceError`].
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<O>> {
         let slice = SliceError { start, end, items: self.num_items() };
         let (split, number) = if self.split.is_whole() {
@@ -215,9 +218,9 @@ struct Epoch<'a, O: Send + 'static> {
     loader: &'a ShardLoader<O>,
     /// `None` if the run could not be started.
     run: Option<NumberedRun<O>>,
-    /// Why the run could not be started: the first item of the iterator.
+    /// Why the run could not be started. The iterator returns this error as its first item.
     failure: Option<DatasetError>,
-    /// Number of batches of this epoch that this device has received, in an earlier process as well.
+    /// Number of batches of this epoch that this device has received, including those before a resume.
     rounds: u64,
 }
 
@@ -240,7 +243,8 @@ impl<O: Send + 'static> Iterator for Epoch<'_, O> {
         let batch = match next {
             Ok((batch, state)) => {
                 self.rounds += 1;
-                // A state is after a batch of each device, so the batch of the last device has it.
+                // A training resumes only after a whole round, so only the state after the last device's
+                // batch is kept.
                 if self.loader.slice + 1 == self.loader.split.slices() {
                     self.loader.shared.position().state = state;
                 }

@@ -30,7 +30,7 @@ pub(crate) struct Run<O> {
     total: Option<u64>,
     /// The next round. It is read in advance only if `total` is unknown, to find out which round is the last.
     ahead: Option<Vec<Uploaded<O>>>,
-    /// An error from reading `ahead`, returned when that round is asked for.
+    /// An error from reading `ahead`, returned when a device asks for a batch of that round.
     failure: Option<Error>,
     has_ended: bool,
     /// The state after the last round that was put into `ready`.
@@ -43,7 +43,8 @@ impl<O: Send + 'static> Run<O> {
         let count = devices.len();
         let StartedEpoch { learner_epoch, resumed, batches } = shared.next_epoch()?;
         let rounds = |batches| batches / count as u64;
-        // Counted from the end: the job that saved the state may have had another batch size or world size.
+        // The skipped rounds are computed from the rounds that are left, since the job that saved the state
+        // may have had another batch size or world size.
         let rounds_left = batches.steps_left().map(rounds);
         let skipped = match (shared.loader.steps().map(rounds), rounds_left) {
             (Some(all), Some(left)) => all.saturating_sub(left),
@@ -58,7 +59,7 @@ impl<O: Send + 'static> Run<O> {
         };
         Ok(Run {
             learner_epoch,
-            // The round of the current step, and one more.
+            // The feed holds the batches of two rounds: that of the current step, and the next one.
             feed: Feed::new(batches, upload_to_next).depth(2 * count),
             ready: (0..count).map(|_| VecDeque::new()).collect(),
             skipped,

@@ -30,16 +30,16 @@ pub(crate) struct Position {
     pub(crate) learner_epoch: usize,
     /// The state that the next iteration resumes from; `None` to begin at the start of `epoch`.
     pub(crate) resume: Option<State>,
-    /// The state after the last round of all devices.
+    /// The state after the last round whose batches all devices have received.
     pub(crate) state: Option<State>,
-    /// The states at the end of the last epochs, by the `Learner`'s number.
+    /// The states at the end of the last epochs, by the epoch's number in the `Learner`.
     pub(crate) ended: BTreeMap<usize, State>,
     pub(crate) report: FeedReport,
     pub(crate) skipped: Ledger,
 }
 
-/// Number of end states kept. burn saves the checkpoint of an epoch while it reads the next epoch, and waits
-/// for that checkpoint before it starts another.
+/// Number of states kept in `ended`. burn saves the checkpoint of an epoch while it reads the next epoch, and
+/// waits for that checkpoint before it starts another checkpoint.
 const ENDED_EPOCHS: usize = 2;
 
 /// An epoch that was started.
@@ -84,7 +84,7 @@ impl<O> Shared<O> {
 }
 
 impl Position {
-    /// Adds the feed's report and the skipped samples of a run that all devices have left.
+    /// Adds the feed's report and the skipped samples of a run that all devices have ended.
     pub(crate) fn add_totals(&mut self, report: FeedReport, state: Option<&State>) {
         self.report += report;
         let ledger = state.map(State::ledger).unwrap_or_default();

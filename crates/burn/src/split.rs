@@ -19,10 +19,11 @@ pub(crate) struct Split<O> {
 struct SplitState<O> {
     /// The item after the last item of the last slice.
     end: usize,
-    /// The error that the slices return while they do not cover all items; `None` once they do.
+    /// The error that the slices return as long as they do not cover all items; `None` if they cover all
+    /// items.
     incomplete: Option<SliceError>,
     slices: Vec<Slice>,
-    /// By number, from 0: the runs that were started, until all slices have ended them.
+    /// The runs that were started and that not all slices have ended, by the run's number, from 0.
     runs: BTreeMap<u64, SharedRun<O>>,
 }
 
@@ -38,7 +39,7 @@ struct SharedRun<O> {
     ended: usize,
 }
 
-/// A run after its number.
+/// The number of a run, and the run.
 pub(crate) type NumberedRun<O> = (u64, Arc<Mutex<Run<O>>>);
 
 /// Why a slice cannot start a run.

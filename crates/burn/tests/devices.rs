@@ -234,7 +234,7 @@ fn slices_that_no_strategy_makes_are_refused() {
     assert!(error.to_string().contains("items 0..16 of 96"), "{error}");
     assert_eq!(refused(loader.slice(20, items)).start, 20);
     assert_eq!(refused(loader.slice(40, 50)).start, 40);
-    // A slice of a slice.
+    // The slices of a slice do not cover all items, so they cannot be read.
     let half = loader.slice(0, items / 2);
     let other = loader.slice(items / 2, items);
     assert_eq!(refused(half.slice(0, 8)).items, items / 2);

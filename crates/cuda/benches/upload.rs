@@ -5,8 +5,8 @@
 //!
 //! - copies of batches of 256 pictures of 224 x 224 x 3, as `u8` and as `bf16`;
 //! - the time to pin and unpin a batch's memory;
-//! - loaders that copy their batches to the device, from shards of raw pixels, which the benchmark writes,
-//!   and from the shards of `--jpeg`, whose samples have the fields `jpg` and `cls`.
+//! - loaders that copy their batches to the device. They read shards of raw pixels, which the benchmark
+//!   writes, and the shards of `--jpeg`. The samples in the latter have the fields `jpg` and `cls`.
 
 use clap::Parser;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
@@ -55,7 +55,7 @@ struct Options {
     bench: bool,
 }
 
-/// The CPU time of the process or of the thread, in seconds.
+/// The CPU time of this process or thread, depending on the clock, in seconds.
 fn cpu(clock: ClockId) -> f64 {
     let time = clock_gettime(clock);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32).as_secs_f64()
@@ -97,7 +97,8 @@ impl Gpu {
         for source in sources.iter().cycle().take(COPIES) {
             self.stream.memcpy_htod(*source, to)?;
         }
-        // Measured before `synchronize`, which may spin: a trainer waits for an event instead.
+        // The CPU time is measured before `synchronize`, which may spin; a trainer does not spin, but waits
+        // for an event.
         let used = cpu(ClockId::ThreadCPUTime) - used;
         self.stream.synchronize()?;
         let gigabytes = (COPIES * sources[0].len()) as f64 / 1e9;
@@ -146,7 +147,7 @@ fn copies(gpu: &Gpu) -> Outcome<()> {
         };
         let (ordinary, pinned) = (batches(&ordinary)?, batches(&pinned)?);
         let bytes = ordinary[0]["image"].size();
-        // A large `Vec` is not aligned to a page: the allocator puts its header before it.
+        // A large `Vec` is not aligned to a page, because the allocator puts a header before it.
         let vectors: Vec<Vec<u8>> = ordinary.iter().map(|batch| batch["image"].as_bytes().to_vec()).collect();
         let vectors: Vec<&[u8]> = vectors.iter().map(Vec::as_slice).collect();
         let ordinary: Vec<&[u8]> = ordinary.iter().map(|batch| batch["image"].as_bytes()).collect();
@@ -167,7 +168,8 @@ fn copies(gpu: &Gpu) -> Outcome<()> {
     Ok(())
 }
 
-/// Measures how long it takes to collate a batch into new memory, ordinary and pinned, and to unpin it.
+/// Measures how long it takes to collate a batch into new ordinary memory, to collate it into new pinned
+/// memory, and to unpin the memory.
 fn pinning(gpu: &Gpu) -> Outcome<()> {
     let sample = Sample::new("0").with("bin", noise(1));
     let samples = || (0..BATCH).map(|_| sample.clone());
@@ -315,7 +317,7 @@ fn loaders(gpu: &Gpu, options: &Options) -> Outcome<()> {
 
 fn main() -> Outcome<()> {
     let options = Options::parse();
-    // `cargo test` runs this program too, without the flag.
+    // `cargo test` runs this program too, without the flag `--bench`.
     if !options.bench {
         return Ok(());
     }

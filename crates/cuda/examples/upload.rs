@@ -33,13 +33,13 @@ fn upload(
     batch: TensorBatch,
 ) -> Result<OnDevice, Box<dyn Error>> {
     let image = &batch["image"];
-    // SAFETY: the copy below writes all of the memory, before any later work in the stream reads it.
+    // SAFETY: the copy below writes all of the memory before later work in the stream reads it.
     #[allow(unsafe_code, reason = "memory that is not initialised")]
     let mut pixels = unsafe { stream.alloc::<u8>(image.size())? };
-    // From pinned memory, this returns before the device has read it.
+    // If the source is pinned memory, this call returns before the device has read the memory.
     stream.memcpy_htod(image.as_bytes(), &mut pixels)?;
-    // SAFETY: the stream exists and belongs to the device's primary context: `CudaContext::new` uses that
-    // one.
+    // SAFETY: the stream exists and belongs to the device's primary context: `CudaContext::new` uses the
+    // primary context.
     #[allow(unsafe_code, reason = "a stream of another library")]
     let source = unsafe { device.in_flight(stream.cu_stream().cast(), batch)? };
     Ok(OnDevice { pixels, source })

@@ -5,8 +5,8 @@ use crate::error::CudaError;
 use std::fmt;
 use std::path::Path;
 
-/// A GPU, used through its primary context, which CUDA's runtime, PyTorch, `cudarc` and candle share in a
-/// process.
+/// A GPU, used through its primary context. In a process, CUDA's runtime, PyTorch, `cudarc` and candle share
+/// the primary context.
 ///
 /// Clones are handles of the same device and can be sent to other threads. The context is released when the
 /// last clone and the last pinned batch are dropped.
@@ -18,8 +18,8 @@ pub struct CudaDevice {
 
 impl CudaDevice {
     /// Opens a device by its ordinal, from 0, among the devices that the process sees
-    /// (`CUDA_VISIBLE_DEVICES`). A process that feeds several GPUs opens only one of them: memory is pinned
-    /// for all devices.
+    /// (`CUDA_VISIBLE_DEVICES`). A process that feeds several GPUs opens only one of them: memory that is
+    /// pinned through one device is pinned for all devices.
     ///
     /// # Errors
     /// [`CudaError::NoDriver`] and [`CudaError::NoDevice`], which say what to do; [`CudaError::Call`] if the
@@ -35,8 +35,8 @@ impl CudaDevice {
     /// The errors of [`open`](CudaDevice::open), and [`CudaError::NotADriver`].
     ///
     /// # Safety
-    /// The library must be NVIDIA's driver, or one whose functions of the same names do the same. Loading the
-    /// library runs its code.
+    /// The library must be NVIDIA's driver, or a library with functions of the same names that do the same.
+    /// Loading the library runs its code.
     #[allow(unsafe_code, reason = "only the caller knows what the library is")]
     pub unsafe fn open_with(library: impl AsRef<Path>, ordinal: usize) -> Result<Self, CudaError> {
         // SAFETY: the caller promises the same.

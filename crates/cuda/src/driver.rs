@@ -2,7 +2,8 @@
 //! can be used from any thread.
 //!
 //! A call that needs a context pushes the device's primary context on the thread's stack of contexts, and
-//! pops it afterwards. Other users of CUDA on the thread find their own context current again.
+//! pops it afterwards. So after the call, the context that another user of CUDA has made current on the
+//! thread is current again.
 
 use crate::error::CudaError;
 use libloading::Library;
@@ -99,8 +100,8 @@ impl Functions {
     }
 }
 
-/// The primary context of a device, which all users of CUDA's runtime share in a process. The context is
-/// retained until the last clone is dropped.
+/// The primary context of a device. All users of CUDA's runtime in a process share this context. The context
+/// is retained until the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct Context(Arc<Retained>);
 
@@ -127,7 +128,7 @@ impl Context {
     /// The driver stays loaded until the process ends, because it starts threads that run its code.
     ///
     /// # Safety
-    /// The library must be the driver, or one whose functions do the same.
+    /// The library must be the driver, or a library whose functions do the same.
     pub(crate) unsafe fn open_with(library: &Path, ordinal: usize) -> Result<Self, CudaError> {
         // SAFETY: loading runs the library's initialisers; the caller names the driver.
         let loaded = unsafe { Library::new(library) }
@@ -169,7 +170,8 @@ impl Context {
         functions.check("cuCtxPopCurrent", popped)
     }
 
-    /// Pins memory for all devices. An error reports `pinned`, the number of bytes that are pinned already.
+    /// Pins memory for all devices. `pinned` is the number of bytes that are pinned already; an error reports
+    /// it.
     ///
     /// The caller must keep the memory allocated until the [`Registration`] is dropped. Otherwise the driver
     /// would copy from pages that the process has given back.
@@ -193,8 +195,8 @@ impl Context {
 
     /// Records an event after all work that is in the stream now.
     ///
-    /// If the event cannot be recorded, this waits until the work has ended and returns an error. The error
-    /// says whether that wait succeeded.
+    /// If the event cannot be recorded, this function waits until the work has ended and returns an error.
+    /// The error says whether that wait succeeded.
     ///
     /// # Safety
     /// `stream` must be null, for the default stream, or an existing stream of this context.
@@ -229,7 +231,7 @@ impl Drop for Retained {
     }
 }
 
-/// A range of pinned memory. Dropping this value unpins it.
+/// A range of pinned memory. Dropping this value unpins the memory.
 pub(crate) struct Registration {
     context: Context,
     begin: *mut c_void,
@@ -259,7 +261,8 @@ pub(crate) struct Unrecorded {
     pub(crate) is_done: bool,
 }
 
-/// A CUDA event. It is done when the work that was in the stream before [`Context::record`] has ended.
+/// A CUDA event, made by [`Context::record`]. It is done when all work has ended that was in the stream at
+/// the time of that call.
 pub(crate) struct Event {
     context: Context,
     event: *mut c_void,

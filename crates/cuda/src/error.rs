@@ -40,8 +40,8 @@ pub enum CudaError {
         /// The number of devices that the process sees.
         present: usize,
     },
-    /// The system refuses to pin more memory. After this error a loader does not try to pin again: make a new
-    /// loader.
+    /// The system refuses to pin more memory. After this error a loader does not try to pin memory again. To
+    /// try again, make a new loader.
     #[error(
         "cannot pin {bytes} bytes for batches; {pinned} bytes are pinned already ({name}): hold fewer \
          or smaller batches, raise the limit of locked memory (`ulimit -l`, `docker run --ulimit \

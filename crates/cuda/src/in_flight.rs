@@ -10,7 +10,7 @@ use std::fmt;
 ///
 /// A call that copies from pinned memory returns before the device has read the memory. If the batch were
 /// dropped at that moment, the loader would write the next batch into the same memory, and the device would
-/// get a mixture of both.
+/// get a mixture of the two batches.
 ///
 /// Dropping an `InFlight` waits until the copies have ended.
 #[must_use = "dropping it waits for the device"]
@@ -26,7 +26,7 @@ impl CudaDevice {
     ///
     /// # Errors
     /// An error of the driver. The value is then dropped after the stream's work has ended. If the driver
-    /// cannot wait for that end, the value is never dropped (its memory leaks).
+    /// cannot wait for the stream's work, the value is never dropped (its memory leaks).
     ///
     /// # Safety
     /// `stream` must be null, for the default stream, or an existing stream (`CUstream`) of this device's
@@ -58,8 +58,8 @@ impl<T> InFlight<T> {
     /// Waits until the stream's work has ended, and returns the value.
     ///
     /// # Errors
-    /// An error of the driver. It may also come from earlier work of the device. The value is then never
-    /// dropped (its memory leaks), since the device might still read its memory.
+    /// An error of the driver, which may also come from earlier work of the device. After an error the value
+    /// is never dropped (its memory leaks), since the device might still read its memory.
     pub fn wait(mut self) -> Result<T, CudaError> {
         let waited = self.event.wait();
         match (waited, self.value.take()) {

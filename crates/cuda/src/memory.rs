@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// Pins the memory of batches (`cuMemHostRegister`), for
 /// [`Columns::memory`](shardstream::collate::Columns::memory).
 ///
-/// Memory is pinned when it is allocated. Batches reuse memory, so this happens only a few times in a run.
-/// Memory is unpinned when neither the loader nor a view of a batch holds it any more, on any thread.
+/// Memory is pinned when it is allocated. Batches reuse memory, so memory is allocated and pinned only a few
+/// times in a run. Memory is unpinned when neither the loader nor a view of a batch holds it any more; any
+/// thread may unpin it.
 ///
 /// If memory cannot be pinned, the loader returns an error in place of the batch. With
 /// [`optional`](PinnedMemory::optional), it logs a warning instead, and batches are in ordinary memory.
@@ -24,13 +25,14 @@ pub struct PinnedMemory {
 }
 
 impl PinnedMemory {
-    /// Pins memory for copies to this device and to all others of the process.
+    /// Pins memory for copies to this device and to all other devices of the process.
     #[must_use]
     pub fn new(device: &CudaDevice) -> Self {
         PinnedMemory { device: device.clone(), is_required: true, pinned: Arc::default() }
     }
 
-    /// Uses ordinary memory where memory cannot be pinned. Copies to the device are then slower.
+    /// Uses ordinary memory where memory cannot be pinned. Copies from ordinary memory to the device are
+    /// slower.
     #[must_use]
     pub fn optional(mut self) -> Self {
         self.is_required = false;
@@ -65,7 +67,7 @@ struct Slab {
     _counted: Counted,
 }
 
-/// Bytes of [`PinnedMemory::bytes`]; subtracted on drop.
+/// Bytes that were added to the count of [`PinnedMemory::bytes`]. Dropping this value subtracts them.
 struct Counted {
     bytes: usize,
     pinned: Arc<AtomicUsize>,

@@ -6,7 +6,7 @@ use std::ffi::c_char;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// A C struct of the API that is passed by pointer, with its size in the field `struct_size`.
+/// A C struct that is passed to the API by pointer, and that holds its own size in the field `struct_size`.
 ///
 /// # Safety
 ///
@@ -36,7 +36,7 @@ impl<T: CStruct> Padded<T> {
         zero
     }
 
-    /// The pointer to pass to the plugin. It may be used to read the padding too, as newer plugins do.
+    /// The pointer to pass to the plugin. Newer plugins read the padding through it as well.
     pub(super) fn as_mut_ptr(&mut self) -> *mut T {
         std::ptr::from_mut(self).cast()
     }
@@ -140,7 +140,7 @@ macro_rules! call {
     };
 }
 
-/// Checks the result of a successful `call`, which must not be null.
+/// Checks that the pointer that a successful `call` returned is not null.
 pub(super) fn non_null<T>(pointer: *mut T, call: &'static str) -> Result<NonNull<T>, PjrtError> {
     NonNull::new(pointer).ok_or(PjrtError::Nothing { call })
 }
@@ -166,7 +166,7 @@ impl ProgramCode {
     }
 }
 
-/// Copies a text of the plugin.
+/// Copies a text that the plugin returned.
 ///
 /// # Safety
 ///
@@ -185,7 +185,7 @@ pub(super) unsafe fn slice<'a, T>(start: *const T, len: usize) -> &'a [T] {
     if start.is_null() || len == 0 {
         return &[];
     }
-    // SAFETY: not null, and the caller's promise.
+    // SAFETY: `start` is not null; the rest is the caller's promise.
     unsafe { std::slice::from_raw_parts(start, len) }
 }
 
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_null_array_is_an_empty_slice() {
-        // SAFETY: null is allowed.
+        // SAFETY: `slice` allows a null pointer.
         assert!(unsafe { slice::<u8>(std::ptr::null(), 3) }.is_empty());
     }
 }

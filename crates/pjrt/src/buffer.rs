@@ -33,7 +33,8 @@ pub enum ElementType {
     F32,
     /// `f64`
     F64,
-    /// Another type, by its number in the C API. A buffer of it can be passed to a program but not read.
+    /// Another type: the value is its number in the C API. A buffer with such elements can be passed to a
+    /// program, but cannot be copied to the host.
     Other(u32),
 }
 
@@ -41,8 +42,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type of the elements of a device array. Sealed: every bit pattern must be a valid value of the
-/// type.
+/// A Rust type that the elements of a device array can have. Sealed: every bit pattern must be a valid value
+/// of the type.
 pub trait Element: Copy + Default + sealed::Sealed {
     /// The element type of the API.
     const TYPE: ElementType;
@@ -133,17 +134,17 @@ pub(super) struct Handle {
     buffer: NonNull<sys::PJRT_Buffer>,
 }
 
-// SAFETY: buffers may be used from any thread (the API's contract); the pointer is constant and lives
+// SAFETY: buffers may be used from any thread (the API's contract); the pointer does not change, and is valid
 // until `drop`.
 unsafe impl Send for Handle {}
-// SAFETY: as above; nothing changes the array.
+// SAFETY: as above; no method changes the array.
 unsafe impl Sync for Handle {}
 
 impl Drop for Handle {
     fn drop(&mut self) {
         let mut args = args!(PJRT_Buffer_Destroy_Args { buffer: self.buffer.as_ptr() });
-        // SAFETY: ours, and not used again; the client is still alive. The plugin keeps the array as long as
-        // work in flight reads it.
+        // SAFETY: the buffer is ours and is not used again; the client is still alive. The plugin keeps the
+        // array as long as work in flight reads it.
         let _ = unsafe { call!(self.client.plugin(), PJRT_Buffer_Destroy, args) };
     }
 }
@@ -167,7 +168,7 @@ impl Handle {
     pub(super) fn keep_client(&self) {
         let plugin = self.client.plugin();
         let mut args = args!(PJRT_Buffer_ReadyEvent_Args { buffer: self.buffer.as_ptr() });
-        // SAFETY: the buffer is alive; the event is handed over.
+        // SAFETY: the buffer is alive; the plugin hands the event over to us.
         let event = unsafe {
             match call!(plugin, PJRT_Buffer_ReadyEvent, args) {
                 Ok(()) => Event::from_raw(plugin, args.event),
@@ -176,7 +177,7 @@ impl Handle {
             }
         };
         if let Some(event) = event {
-            // If the plugin has no callbacks, `keep` waits for the transfer; if it cannot wait either, it
+            // If the plugin has no callbacks, `keep` waits for the transfer; if waiting fails too, `keep`
             // leaks the client, which then stays open.
             let _ = event.keep(self.client.clone());
         }
@@ -209,7 +210,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// `device` is the number of a device of this process, of the handle's client.
+    /// `device` is the number of a local device of the handle's client.
     pub(super) fn new(handle: Handle, spec: Arc<Spec>, device: usize) -> Self {
         Self { handle, spec, device }
     }
@@ -272,11 +273,11 @@ impl Buffer {
         }
     }
 
-    /// Address of the array in its device's memory. A result that has the address of an argument reuses the
-    /// argument's memory.
+    /// Address of the array in its device's memory. If a result has the same address as an argument, the
+    /// program has reused the argument's memory for the result.
     pub fn address(&self) -> Result<usize, PjrtError> {
         let mut args = args!(PJRT_Buffer_UnsafePointer_Args { buffer: self.as_ptr() });
-        // SAFETY: the buffer is alive; the address is not followed.
+        // SAFETY: the buffer is alive; the address is not dereferenced.
         unsafe { call!(self.client().plugin(), PJRT_Buffer_UnsafePointer, args) }?;
         Ok(args.buffer_pointer)
     }

@@ -17,8 +17,9 @@ use std::thread;
 /// are closed as soon as no transfer to them is under way.
 ///
 /// In a job of several processes, as on a TPU slice of several hosts, each process sees the devices of the
-/// whole job, and uploads data to its own, the *local* devices. The devices of the job and the local devices
-/// are each numbered from 0, in the order of their ids.
+/// whole job, but uploads data only to its own devices, the *local* devices. The devices of the job are
+/// numbered from 0 in the order of their ids. The local devices have a second numbering, also from 0 in the
+/// order of their ids.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<ClientInner>);
 
@@ -34,7 +35,7 @@ struct ClientInner {
 struct OpenClient {
     plugin: Plugin,
     client: NonNull<sys::PJRT_Client>,
-    /// The argument of the plugin's callbacks, which may be called as long as the client lives.
+    /// The argument of the plugin's callbacks. The plugin may call them as long as the client lives.
     _store: Option<Box<CallbackStore>>,
 }
 
@@ -79,8 +80,9 @@ impl Drop for ClientInner {
         if !in_callback() {
             return drop(open);
         }
-        // A transfer held the last reference, and this is the plugin's thread that ended the transfer.
-        // Closing a client waits for the plugin's threads to end, which this thread cannot do for itself.
+        // A transfer held the last reference, and the current thread is the plugin's thread that ended the
+        // transfer. Closing a client waits until the plugin's threads have ended: here, this thread would
+        // wait for itself.
         let open = ManuallyDrop::new(open);
         let close = move || drop(ManuallyDrop::into_inner(open));
         // If no thread can be started, the client stays open.
@@ -94,8 +96,8 @@ impl Plugin {
         Client::create(*self, options, None)
     }
 
-    /// Like [`client`](Self::client), for one of several processes, which exchange addresses through
-    /// `values`. Waits until all processes have opened their devices.
+    /// Like [`client`](Self::client), but for one process of a job of several. The processes exchange
+    /// addresses through `values`. Waits until all processes have opened their devices.
     pub fn client_of_job(
         &self,
         options: &[PluginOption],
@@ -135,7 +137,7 @@ impl Client {
                 });
             }
         };
-        // Owned from here on, so that an error below closes the client.
+        // From here on `inner` owns the client, so an error below closes it.
         let open = ManuallyDrop::new(OpenClient { plugin, client, _store: store });
         let mut inner = ClientInner { open, devices: vec![], local: vec![] };
         let mut local = args!(PJRT_Client_AddressableDevices_Args { client: client.as_ptr() });
@@ -184,8 +186,8 @@ impl Client {
         Ok(usize::try_from(args.process_index).unwrap_or(0))
     }
 
-    /// The encoded compile options with the ids of a program's devices, and the number of those devices that
-    /// are local.
+    /// Encodes the compile options with the ids of the program's devices. Also returns how many of these
+    /// devices are local.
     pub(super) fn encode(&self, span: Span, options: &CompileOptions) -> Result<(Vec<u8>, usize), PjrtError> {
         let devices = match span {
             Span::Job => &self.0.devices,
@@ -214,7 +216,7 @@ impl Client {
         self.0.open.client.as_ptr()
     }
 
-    /// The local device of a number.
+    /// The local device with this number.
     pub(super) fn local_device(&self, number: usize) -> Result<*mut sys::PJRT_Device, PjrtError> {
         let device = self.0.local.get(number).map(|d| d.device);
         device.ok_or_else(|| {

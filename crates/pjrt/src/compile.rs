@@ -9,8 +9,8 @@ use super::executable::{Executable, Signature};
 impl Client {
     /// Compiles StableHLO (text, bytecode or portable artifact) for the first
     /// [`devices()`](CompileOptions::devices) devices of the job. Each process of the job must compile the
-    /// program and run it at the same time as the others. In this process the executable runs on those of the
-    /// devices that are local: device `i` of the executable is local device `i` of the client.
+    /// program and run it at the same time as the others. In this process the executable runs on the local
+    /// devices among them: device `i` of the executable is local device `i` of the client.
     ///
     /// `signature` lists the program's parameters, since the C API does not report them.
     pub fn compile(
@@ -52,7 +52,7 @@ impl Client {
         // SAFETY: the client is alive; program, code and options live during the call.
         unsafe { call!(self.plugin(), PJRT_Client_Compile, args) }?;
         let executable = non_null(args.executable, "PJRT_Client_Compile")?;
-        // SAFETY: a new executable, handed over.
+        // SAFETY: the executable is new, and the plugin hands it over to us.
         unsafe { Executable::from_raw(self.clone(), executable, signature, here) }
     }
 }

@@ -11,7 +11,7 @@ pub enum Span {
     Process,
 }
 
-/// The number of devices that a program runs on, as replicas and partitions.
+/// The number of devices that a program runs on: replicas times partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompileOptions {
     /// Number of copies that run the same program independently.
@@ -35,7 +35,7 @@ impl CompileOptions {
     }
 
     /// Encodes `xla.CompileOptionsProto`. `device_ids` is empty if the compiler is to choose the devices;
-    /// otherwise it has the id of each device, those of the partitions of the first replica first.
+    /// otherwise it has the id of each device, ordered by replica and then by partition.
     pub(super) fn encode(&self, device_ids: &[i64]) -> Vec<u8> {
         // xla.ExecutableBuildOptionsProto
         let mut build = Message::default();
@@ -56,7 +56,8 @@ impl CompileOptions {
         options.into_bytes()
     }
 
-    /// Encodes `xla.DeviceAssignmentProto`: for each partition ("computation"), the devices of its replicas.
+    /// Encodes `xla.DeviceAssignmentProto`: it lists, for each partition ("computation"), the device of each
+    /// replica.
     fn assignment(&self, device_ids: &[i64]) -> Message {
         let mut assignment = Message::default();
         assignment.int(1, self.replicas as i64); // replica_count

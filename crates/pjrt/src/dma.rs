@@ -16,7 +16,7 @@ pub struct DmaMapping {
 
 // SAFETY: the pointer is only handed to the plugin, whose clients may be used from any thread at once.
 unsafe impl Send for DmaMapping {}
-// SAFETY: as above; nothing is done through a shared reference.
+// SAFETY: as above; no method uses the pointer through a shared reference.
 unsafe impl Sync for DmaMapping {}
 
 impl Client {
@@ -48,8 +48,8 @@ impl Drop for DmaMapping {
             client: self.client.as_ptr(),
             data: self.start.as_ptr().cast(),
         });
-        // SAFETY: mapped by this client, which is alive, and not unmapped before; no transfer from it is
-        // under way, by the promise of the caller of `dma_map`.
+        // SAFETY: this client, which is alive, mapped the memory, and it was not unmapped before; no transfer
+        // from it is under way, by the promise of the caller of `dma_map`.
         let _ = unsafe { call!(self.client.plugin(), PJRT_Client_DmaUnmap, args) };
     }
 }

@@ -20,7 +20,7 @@ pub enum PjrtError {
     NotAPlugin {
         /// The library.
         path: PathBuf,
-        /// Why it is unusable.
+        /// Why the library is unusable.
         reason: String,
     },
     /// The plugin lacks a function of the C API.
@@ -80,11 +80,11 @@ impl PjrtError {
 pub struct Code(pub u32);
 
 impl Code {
-    /// There is no value of this key.
+    /// The key has no value.
     pub const NOT_FOUND: Self = Self(5);
     /// Memory or another resource is exhausted.
     pub const RESOURCE_EXHAUSTED: Self = Self(8);
-    /// The plugin has the function, but not for its devices.
+    /// The plugin has the function, but its devices do not support it.
     pub const UNIMPLEMENTED: Self = Self(12);
     /// An internal error.
     pub const INTERNAL: Self = Self(13);

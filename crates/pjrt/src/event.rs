@@ -36,8 +36,8 @@ impl Event {
         unsafe { call!(self.plugin, PJRT_Event_Await, args) }
     }
 
-    /// Keeps a value until the event has happened, also if its operation fails. A thread of the plugin then
-    /// drops the value; if the event has happened already, the value is dropped at once.
+    /// Keeps a value until the event has happened, also if the event's operation fails. A thread of the
+    /// plugin then drops the value; if the event has happened already, the value is dropped at once.
     ///
     /// Returns an error if the plugin refuses the callback. This function then waits for the event and drops
     /// the value, or leaks the value if waiting fails too.
@@ -48,8 +48,8 @@ impl Event {
             callback: Some(drop_kept::<T>),
             user_arg: kept.cast(),
         });
-        // SAFETY: the event is alive during the call, after which it may be destroyed; the callback has the
-        // type of its argument, which it owns, and is called once.
+        // SAFETY: the event is alive during the call, and may be destroyed after it. The callback expects an
+        // argument of the type of `kept`, takes ownership of it, and is called once.
         let Err(error) = (unsafe { call!(self.plugin, PJRT_Event_OnReady, args) }) else { return Ok(()) };
         // SAFETY: after an error the plugin does not call the callback, so the box is still ours.
         let kept = unsafe { Box::from_raw(kept) };
@@ -65,12 +65,12 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this is a thread of the plugin that drops a [kept](Event::keep) value.
+/// Whether the current thread is a thread of the plugin that is dropping a [kept](Event::keep) value.
 pub(super) fn in_callback() -> bool {
     IN_CALLBACK.get()
 }
 
-/// Drops a [kept](Event::keep) value. The plugin calls it when the event has happened.
+/// Drops a [kept](Event::keep) value. The plugin calls this function when the event has happened.
 ///
 /// # Safety
 ///
@@ -81,7 +81,8 @@ unsafe extern "C" fn drop_kept<T>(error: *mut sys::PJRT_Error, kept: *mut c_void
         // SAFETY: the caller's promise.
         let kept = unsafe { Box::from_raw(kept.cast::<KeptValue<T>>()) };
         if let Some(error) = NonNull::new(error) {
-            // Reading the array returns the error; here it is only freed. SAFETY: the caller's promise.
+            // The caller gets the error when it reads the array; here the error is only freed. SAFETY: the
+            // caller's promise.
             drop(unsafe { kept.plugin.take_error("PJRT_Event_OnReady", error) });
         }
         drop(kept.value);
@@ -97,7 +98,7 @@ unsafe extern "C" fn drop_kept<T>(error: *mut sys::PJRT_Error, kept: *mut c_void
 impl Drop for Event {
     fn drop(&mut self) {
         let mut args = args!(PJRT_Event_Destroy_Args { event: self.event.as_ptr() });
-        // SAFETY: ours, and not used again. There is nobody to return an error to.
+        // SAFETY: the event is ours and is not used again. `drop` cannot return an error.
         let _ = unsafe { call!(self.plugin, PJRT_Event_Destroy, args) };
     }
 }

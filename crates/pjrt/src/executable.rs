@@ -31,13 +31,13 @@ pub struct Executable {
 
 // SAFETY: executables may be run from any thread at once (the API's contract).
 unsafe impl Send for Executable {}
-// SAFETY: as above; only `output_specs` changes, and it is a lock.
+// SAFETY: as above; only `output_specs` changes, and it is a `OnceLock`.
 unsafe impl Sync for Executable {}
 
 impl Drop for Executable {
     fn drop(&mut self) {
         let mut args = args!(PJRT_LoadedExecutable_Destroy_Args { executable: self.executable.as_ptr() });
-        // SAFETY: ours, and not used again; the client is still alive.
+        // SAFETY: the executable is ours and is not used again; the client is still alive.
         let _ = unsafe { call!(self.client.plugin(), PJRT_LoadedExecutable_Destroy, args) };
     }
 }
@@ -56,7 +56,7 @@ impl Executable {
         devices: usize,
     ) -> Result<Self, PjrtError> {
         let output_specs = OnceLock::new();
-        // Owned from here on, so that an error below frees the executable.
+        // From here on `loaded` owns the executable, so an error below frees it.
         let mut loaded = Self { client, executable, signature, devices, outputs: 0, output_specs };
         loaded.outputs = loaded.with_unloaded(|plugin, plain| {
             let mut outputs = args!(PJRT_Executable_NumOutputs_Args { executable: plain });
@@ -68,8 +68,9 @@ impl Executable {
         Ok(loaded)
     }
 
-    /// Calls `read` with the plugin's handle of the executable that is not bound to devices, which some
-    /// functions of the API need. The handle is alive during the call.
+    /// Calls `read` with the plugin and a `PJRT_Executable`: the compiled program, not bound to devices. Some
+    /// functions of the API take this handle and not that of the loaded executable. The handle is valid until
+    /// `read` returns.
     pub(super) fn with_unloaded<T>(
         &self,
         read: impl FnOnce(Plugin, *mut sys::PJRT_Executable) -> Result<T, PjrtError>,
@@ -77,18 +78,19 @@ impl Executable {
         let plugin = self.client.plugin();
         let mut of =
             args!(PJRT_LoadedExecutable_GetExecutable_Args { loaded_executable: self.executable.as_ptr() });
-        // SAFETY: the loaded executable is alive; the plain one is a handle of its own that we destroy.
+        // SAFETY: the loaded executable is alive; the plain executable is a separate handle, which we destroy
+        // below.
         unsafe { call!(plugin, PJRT_LoadedExecutable_GetExecutable, of) }?;
         let plain = non_null(of.executable, "PJRT_LoadedExecutable_GetExecutable")?.as_ptr();
         let result = read(plugin, plain);
         let mut destroy = args!(PJRT_Executable_Destroy_Args { executable: plain });
-        // SAFETY: ours, and not used again.
+        // SAFETY: the plain executable is ours and is not used again.
         unsafe { call!(plugin, PJRT_Executable_Destroy, destroy) }?;
         result
     }
 
-    /// Checks that device `i` of the executable is local device `i`: list `i` of the arguments of a run has
-    /// buffers on local device `i`.
+    /// Checks that device `i` of the executable is local device `i` of the client. A run relies on this: list
+    /// `i` of its arguments has buffers on local device `i`.
     fn check_devices(&self) -> Result<(), PjrtError> {
         let mut args =
             args!(PJRT_LoadedExecutable_AddressableDevices_Args { executable: self.executable.as_ptr() });
@@ -142,7 +144,8 @@ impl Executable {
         self.execute(&state, inputs, &self.not_donated(0))
     }
 
-    /// Indices of the parameters from `first` on, as the list of those that the program must not reuse.
+    /// The indices of all parameters from number `first` on. The plugin takes them as the list of parameters
+    /// whose memory the program must not reuse.
     fn not_donated(&self, first: usize) -> Vec<i64> {
         let all = self.signature.state.len() + self.signature.inputs.len();
         (first as i64..all as i64).collect()
@@ -236,7 +239,8 @@ impl Executable {
         Ok(buffers)
     }
 
-    /// The specs of the results, read once: shapes are static, so all runs have results of the same specs.
+    /// The specs of the results. They are read only once: shapes are static, so the results of all runs have
+    /// the same specs.
     fn output_specs(&self, results: &[Handle]) -> Result<&[Arc<Spec>], PjrtError> {
         if let Some(specs) = self.output_specs.get() {
             return Ok(specs);

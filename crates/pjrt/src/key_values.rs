@@ -9,8 +9,8 @@ use std::ptr::{self, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A key-value store that the processes of a job share. The plugin calls it from any thread and as long as
-/// the client lives: it creates communicators when a program first runs.
+/// A key-value store that the processes of a job share. The plugin calls the store from any thread, and as
+/// long as the client lives, since the plugin creates communicators only when a program first runs.
 pub trait KeyValues: Send + Sync {
     /// Stores a value.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), KeyValueError>;
@@ -72,8 +72,8 @@ impl CallbackStore {
     ///
     /// # Safety
     ///
-    /// `user_arg` is the one that [`set_callbacks`](Self::set_callbacks) has set, and `callback_error` is
-    /// null or a function of the plugin.
+    /// `user_arg` is the argument that [`set_callbacks`](Self::set_callbacks) has set, and `callback_error`
+    /// is null or a function of the plugin.
     unsafe fn answer(
         user_arg: *mut c_void,
         callback_error: *mut sys::PJRT_CallbackError,
@@ -105,8 +105,8 @@ impl CallbackStore {
     }
 }
 
-/// Size of the header before each value: the length of the value, since the plugin passes only the pointer to
-/// [`delete`].
+/// Size of the header before each value. The header holds the length of the value, since the plugin passes
+/// only the pointer to [`delete`].
 const HEADER: usize = size_of::<usize>();
 
 fn layout(length: usize) -> Option<Layout> {
@@ -158,7 +158,7 @@ unsafe fn bytes<'a>(start: *const c_char, length: usize) -> &'a [u8] {
 }
 
 unsafe extern "C" fn put(args: *mut sys::PJRT_KeyValuePutCallback_Args) -> *mut sys::PJRT_Error {
-    // SAFETY: the plugin's arguments; key and value live during the call.
+    // SAFETY: `args` are the plugin's arguments; their key and value live during the call.
     unsafe {
         let args = &*args;
         let (key, value) = (bytes(args.key, args.key_size), bytes(args.value, args.value_size));
@@ -167,7 +167,8 @@ unsafe extern "C" fn put(args: *mut sys::PJRT_KeyValuePutCallback_Args) -> *mut 
 }
 
 unsafe extern "C" fn get(args: *mut sys::PJRT_KeyValueGetCallback_Args) -> *mut sys::PJRT_Error {
-    // SAFETY: the plugin's arguments, which nobody else uses during the call; the key lives during the call.
+    // SAFETY: `args` are the plugin's arguments, which nobody else uses during the call; their key lives
+    // during the call.
     unsafe {
         let args = &mut *args;
         let key = bytes(args.key, args.key_size);
@@ -187,7 +188,7 @@ unsafe extern "C" fn try_get(args: *mut sys::PJRT_KeyValueTryGetCallback_Args) -
     unsafe {
         let args = &mut *args;
         let key = bytes(args.key, args.key_size);
-        // A missing value is no failure of the store.
+        // A missing value is not a failure of the store.
         CallbackStore::answer(args.user_arg, args.callback_error, true, |values| {
             let value = values.try_get(key)?.ok_or_else(|| not_found(key))?;
             args.value = hand_over(&value)?;

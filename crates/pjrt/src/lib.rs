@@ -4,7 +4,7 @@
     doc = "A small safe layer over the PJRT C API. The example needs the feature `fetch`."
 )]
 
-// First, because its macros are in scope only in the modules that are declared after it.
+// `abi` comes first, because its macros are in scope only in the modules that are declared after it.
 #[macro_use]
 mod abi;
 mod buffer;

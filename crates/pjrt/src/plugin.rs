@@ -67,9 +67,9 @@ impl Plugin {
         unsafe { ((*v).major_version, (*v).minor_version) }
     }
 
-    /// Size of the table in bytes. The table of an older plugin is shorter than that of our bindings.
+    /// Size of the table in bytes. The table of an older plugin is shorter than the table in our bindings.
     fn table_size(&self) -> usize {
-        // SAFETY: the first field of the table in all versions.
+        // SAFETY: `struct_size` is the first field of the table in all versions.
         unsafe { (*self.api.as_ptr()).struct_size }
     }
 
@@ -78,7 +78,7 @@ impl Plugin {
         &self,
         wanted: sys::PJRT_Extension_Type,
     ) -> Option<NonNull<sys::PJRT_Extension_Base>> {
-        // SAFETY: the field is before the version, and so in all tables.
+        // SAFETY: all tables have this field, since it is before the version.
         let mut next = unsafe { (*self.api.as_ptr()).extension_start };
         loop {
             let extension = NonNull::new(next)?;
@@ -101,8 +101,9 @@ impl Plugin {
         if offset + size_of::<Option<F>>() > self.table_size() {
             return None;
         }
-        // SAFETY: inside the table, and the caller's promise. Read by offset, since a reference to the whole
-        // table would cover more memory than the table of an older plugin has.
+        // SAFETY: the field is inside the table, and it has this type by the caller's promise. It is read by
+        // its offset, since a reference to the whole table would cover more memory than the table of an older
+        // plugin has.
         unsafe { self.api.as_ptr().cast::<u8>().add(offset).cast::<Option<F>>().read() }
     }
 
@@ -125,7 +126,7 @@ impl Plugin {
         let error = unsafe { function(args.as_mut_ptr()) };
         match NonNull::new(error) {
             None => Ok(()),
-            // SAFETY: a non-null result is an error that is ours to destroy.
+            // SAFETY: a non-null result is an error, which we must destroy.
             Some(error) => Err(unsafe { self.take_error(call, error) }),
         }
     }

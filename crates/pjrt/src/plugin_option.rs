@@ -176,13 +176,13 @@ mod tests {
         use super::super::abi::text;
         let count = PluginOption::from(("cpu_device_count", 8));
         let raw = count.to_raw();
-        // SAFETY: a name that lives, of this length, and an integer.
+        // SAFETY: the name is alive and has this length, and the value is an integer.
         let (name, value) = unsafe { (text(raw.name, raw.name_size), raw.__bindgen_anon_1.int64_value) };
         assert_eq!((name.as_str(), value, raw.value_size), ("cpu_device_count", 8, 1));
         let allocator: PluginOption = "allocator=bfc".parse().unwrap();
         let raw = allocator.to_raw();
         assert_eq!(raw.type_, sys::PJRT_NamedValue_Type::PJRT_NamedValue_kString);
-        // SAFETY: a text that lives, of this length.
+        // SAFETY: the value is a text, which is alive and has this length.
         assert_eq!(unsafe { text(raw.__bindgen_anon_1.string_value, raw.value_size) }, "bfc");
     }
 }

@@ -46,7 +46,7 @@ impl Executable {
 
 impl Client {
     /// Loads an executable that [`Executable::serialize`] wrote in this or another process. `signature`,
-    /// `options` and `span` must be those of its compilation.
+    /// `options` and `span` must be those with which the executable was compiled.
     ///
     /// The plugin runs the machine code in the bytes, so they must come from a source that the user trusts.
     pub fn load(
@@ -67,7 +67,8 @@ impl Client {
         // SAFETY: the client is alive; executable and options live during the call.
         unsafe { call!(self.plugin(), PJRT_Executable_DeserializeAndLoad, args) }?;
         let executable = non_null(args.loaded_executable, "PJRT_Executable_DeserializeAndLoad")?;
-        // SAFETY: a new executable, handed over; its devices are checked against `here`.
+        // SAFETY: the executable is new, and the plugin hands it over to us; its devices are checked against
+        // `here`.
         unsafe { Executable::from_raw(self.clone(), executable, signature, here) }
     }
 
@@ -105,7 +106,7 @@ impl Client {
                     non_null(of.device_description, "PJRT_Device_GetDescription")?.as_ptr();
                 let mut kind = args!(PJRT_DeviceDescription_Kind_Args { device_description: at });
                 let mut debug = args!(PJRT_DeviceDescription_DebugString_Args { device_description: at });
-                // A plugin that reports no text leaves it null.
+                // A plugin that reports no text leaves the pointer null.
                 let _ = call!(plugin, PJRT_DeviceDescription_Kind, kind);
                 let _ = call!(plugin, PJRT_DeviceDescription_DebugString, debug);
                 Ok(DeviceIdentity {

@@ -13,7 +13,7 @@ use std::thread::ThreadId;
 
 type ErrorPtr = *mut sys::PJRT_Error;
 
-/// Id and process of each device, in an order other than that of the ids.
+/// Id and process of each device, not sorted by id.
 static DEVICES: [(i32, i32); 4] = [(3, 1), (1, 0), (0, 0), (2, 1)];
 /// Code and options of each compilation. The code is a name that a test gives.
 static COMPILED: Mutex<Vec<(Vec<u8>, Vec<u8>)>> = Mutex::new(Vec::new());
@@ -41,7 +41,7 @@ macro_rules! function {
     }};
 }
 
-/// Fills the table of a plugin in the second of two processes.
+/// Fills the table of a plugin that runs in the second of two processes.
 pub(super) fn second_process(api: &mut sys::PJRT_Api) {
     api.PJRT_Client_Create = function!(PJRT_Client_Create_Args, |args| {
         args.client = NonNull::dangling().as_ptr();
@@ -62,11 +62,11 @@ pub(super) fn second_process(api: &mut sys::PJRT_Api) {
         args.device_description = args.device.cast();
     });
     api.PJRT_DeviceDescription_Id = function!(PJRT_DeviceDescription_Id_Args, |args| {
-        // SAFETY: one of `DEVICES`.
+        // SAFETY: the description points to one of `DEVICES`.
         args.id = unsafe { (*args.device_description.cast::<(i32, i32)>()).0 };
     });
     api.PJRT_DeviceDescription_ProcessIndex = function!(PJRT_DeviceDescription_ProcessIndex_Args, |args| {
-        // SAFETY: one of `DEVICES`.
+        // SAFETY: the description points to one of `DEVICES`.
         args.process_index = unsafe { (*args.device_description.cast::<(i32, i32)>()).1 };
     });
     api.PJRT_Client_Compile = function!(PJRT_Client_Compile_Args, |args| {
@@ -82,7 +82,7 @@ pub(super) fn second_process(api: &mut sys::PJRT_Api) {
     api.PJRT_LoadedExecutable_Destroy = Some(succeed);
     api.PJRT_LoadedExecutable_AddressableDevices =
         function!(PJRT_LoadedExecutable_AddressableDevices_Args, |args| {
-            // In the order of the ids, 2 and 3.
+            // The devices are in the order of their ids, 2 and 3.
             let here = list(&[3, 0]);
             (args.addressable_devices, args.num_addressable_devices) = (here.as_ptr(), here.len());
         });
@@ -100,7 +100,7 @@ pub(super) fn second_process(api: &mut sys::PJRT_Api) {
         }
     });
     api.PJRT_Client_BufferFromHostBuffer = function!(PJRT_Client_BufferFromHostBuffer_Args, |args| {
-        // The pointer to the buffer is that of its device, so that a test can check the device.
+        // The buffer's pointer is equal to its device's pointer, so that a test can check the device.
         args.buffer = args.device.cast();
         args.done_with_host_buffer = NonNull::dangling().as_ptr();
     });
@@ -207,8 +207,8 @@ impl AsRef<[u8]> for DropReporter {
     }
 }
 
-/// Keeps a value until an event of this plugin. Also returns whether the value was dropped before `keep`
-/// returned.
+/// Keeps a value until an event of this plugin has happened. Also returns whether the value was dropped
+/// before `keep` returned.
 fn keep(plugin: Plugin, panics: bool) -> (Result<(), PjrtError>, bool) {
     let (dropped, receiver) = channel();
     // SAFETY: nobody else has the event, and the fake functions do not read it.
@@ -311,7 +311,7 @@ fn a_client_is_closed_after_its_transfers_on_a_thread_that_is_not_the_plugin_s()
     assert_eq!(late.len(), 2, "one for the memory and one for the array");
     for (callback, kept) in late {
         assert!(closed.try_recv().is_err(), "the transfer is under way");
-        // SAFETY: the callback's own argument, once.
+        // SAFETY: the callback gets its own argument, and is called once.
         unsafe { callback(null_mut(), std::ptr::with_exposed_provenance_mut(kept)) };
     }
     assert_ne!(closed.recv().unwrap(), std::thread::current().id());
@@ -339,7 +339,7 @@ fn memory_is_mapped_until_the_mapping_is_dropped() {
     drop(client);
     drop(mapping);
     assert!(MAPPED.lock().unwrap().is_empty());
-    // A plugin without the function is an error. SAFETY: as above.
+    // If the plugin lacks the function, `dma_map` returns an error. SAFETY: as above.
     let refused = unsafe { open(|_| {}).dma_map(NonNull::from(&slab[..])) };
     assert!(matches!(refused, Err(PjrtError::Missing { call: "PJRT_Client_DmaMap" })));
 }

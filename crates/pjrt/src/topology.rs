@@ -28,8 +28,8 @@ impl Drop for CompiledHandle<'_> {
 }
 
 impl Plugin {
-    /// Compiles StableHLO ahead of time for a topology by name, for example `v3:2x2` (a TPU v3-8), and
-    /// returns the size of the machine code in bytes. The devices need not be attached.
+    /// Compiles StableHLO ahead of time for the topology with a given name, for example `v3:2x2` (a TPU
+    /// v3-8), and returns the size of the machine code in bytes. The devices need not be attached.
     ///
     /// Outside a TPU VM, set `TPU_SKIP_MDS_QUERY=1` in the environment before libtpu is loaded. Otherwise
     /// libtpu waits minutes for the metadata server of a TPU VM.

@@ -11,8 +11,8 @@ use std::ffi::c_void;
 const CALL: &str = "PJRT_Client_BufferFromHostBuffer";
 
 impl Client {
-    /// Copies a dense array in row-major order to device `device` of this process. The array is copied when
-    /// the function returns.
+    /// Copies a dense array in row-major order to device `device` of this process. When the function returns,
+    /// the plugin no longer reads `data`.
     pub fn upload<T: Element>(&self, data: &[T], dims: &[i64], device: usize) -> Result<Buffer, PjrtError> {
         let spec = Spec::of::<T>(dims);
         check(&spec, data.len())?;
@@ -33,12 +33,13 @@ impl Client {
         check(&spec, bytes.len())?;
         let semantics =
             sys::PJRT_HostBufferSemantics::PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
-        // SAFETY: `bytes` has as many bytes as the dimensions say. Nobody can change them, and moving `bytes`
-        // does not move them. `bytes` is kept until the event says that the plugin does not need them any
-        // more. A call that fails keeps no reference.
+        // SAFETY: `bytes` has as many bytes as the dimensions say. Nobody can change these bytes, and moving
+        // the value `bytes` does not move its memory. `bytes` is kept until the event says that the plugin no
+        // longer reads its memory. A call that fails keeps no reference.
         let (handle, done) = unsafe { self.start(bytes.as_ptr().cast(), &spec, device, semantics) }?;
         match done {
-            // The bytes are dropped before the client, for which their memory may be mapped.
+            // The bytes are dropped before the client, since their memory may be mapped for the client's
+            // devices.
             Some(done) => done.keep((bytes, self.clone()))?,
             None => {
                 // Without an event the end of the transfer is unknown, so the bytes must never be freed.
@@ -49,7 +50,7 @@ impl Client {
         Ok(Buffer::new(handle?, spec.into(), device))
     }
 
-    /// Starts a transfer. Returns the array, and the event after which `data` is not needed any more.
+    /// Starts a transfer. Returns the array, and the event after which the plugin no longer reads `data`.
     ///
     /// # Safety
     ///
@@ -72,7 +73,7 @@ impl Client {
             device: self.local_device(device)?,
         });
         // SAFETY: client and device are alive, the dimensions live during the call, and `data` lives as long
-        // as needed by the caller's promise. Array and event are handed over.
+        // as needed, by the caller's promise. The plugin hands array and event over to us.
         unsafe {
             call!(self.plugin(), PJRT_Client_BufferFromHostBuffer, args)?;
             let done = Event::from_raw(self.plugin(), args.done_with_host_buffer);

@@ -13,7 +13,7 @@ const LINE_INTERVAL: Duration = Duration::from_secs(10);
 const SPINNER: &str = "{spinner} {msg}: {pos}, {elapsed}";
 const COUNT: &str = "{spinner} {msg} {bar:30} {pos}/{len}, {per_sec:0}, {eta} left";
 
-/// The progress of a long task, which several threads may report. Dropping it removes the bar.
+/// The progress of a long task. Several threads may report progress. Dropping the task removes the bar.
 #[derive(Debug)]
 pub struct Task {
     bar: ProgressBar,

@@ -23,8 +23,9 @@ pub struct Series {
 impl Series {
     /// The series of a pattern such as `gs://bucket/train-%06d.tar`.
     ///
-    /// # Errors The errors of [`ShardPattern`]. [`Error::Usage`] if the pattern does not end in `.tar`, or if
-    /// the number is in the name of a folder.
+    /// # Errors
+    /// The errors of [`ShardPattern`]. [`Error::Usage`] if the pattern does not end in `.tar`, or if the
+    /// number is in the name of a folder.
     pub fn new(pattern: &str) -> Result<Self> {
         let text = pattern.strip_prefix("./").unwrap_or(pattern).to_owned();
         let pattern = ShardPattern::new(&text)?;

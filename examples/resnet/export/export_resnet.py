@@ -240,7 +240,7 @@ def programs(cfg):
 
     def within(k, logits, y):
         # Number of samples whose class is among the k highest logits. Of equal logits, the first counts as
-        # higher. It compares logits, as StableHLO has no operation for top_k.
+        # higher. The code compares logits, since StableHLO has no operation for top_k.
         own = jnp.take_along_axis(logits, jnp.maximum(y, 0)[:, None], axis=-1)
         first = jnp.arange(cfg.classes) < y[:, None]
         above = ((logits > own) | (logits == own) & first).sum(-1)
@@ -312,7 +312,7 @@ def parameters(state):
 
 
 def check_parameters():
-    """Exports the models that are not checked in. True if all models have as many parameters as
+    """Exports the models that are not checked in. Returns True if all models have as many parameters as
     torchvision's."""
     same = True
     with tempfile.TemporaryDirectory() as tmp:
@@ -329,7 +329,7 @@ def check_parameters():
 
 
 def check():
-    """Exports the checked-in artifacts again. True if every byte is the same."""
+    """Exports the checked-in artifacts again. Returns True if every byte is the same."""
     same = check_parameters()
     with tempfile.TemporaryDirectory() as tmp:
         for path in export_all(Path(tmp)):

@@ -5,8 +5,8 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// The plugin that is downloaded if python3 has none, with NVIDIA's libraries. The versions are those that
-/// `pip install jax-cuda12-plugin[with-cuda]` chose on the day they were pinned. The plugin finds the
+/// The plugin and NVIDIA's libraries, which are downloaded if python3 has no plugin. The versions are those
+/// that `pip install jax-cuda12-plugin[with-cuda]` chose on the day they were pinned. The plugin finds the
 /// libraries, `ptxas` and `libdevice` relative to its own path, at `../../nvidia`.
 pub const WHEELS: WheelSet<'_> = WheelSet {
     name: "jax-cuda12-pjrt-0.10.2",
@@ -104,8 +104,8 @@ const fn pin(
     Pinned { package, version, sha256, download_mb }
 }
 
-/// Whether a file of a wheel is needed. Needed are shared libraries, code that they load at run time, and the
-/// tools that XLA runs, but not headers, static libraries and Python files.
+/// Whether a file of a wheel is needed. The needed files are shared libraries, code that these load at run
+/// time, and the tools that XLA runs. Headers, static libraries and Python files are not needed.
 fn is_wanted(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let is_library = path.contains("/lib/") && (name.contains(".so") || name.ends_with(".bc"));
@@ -134,7 +134,7 @@ pub struct PythonPackage {
     pub oldest_driver: Driver,
 }
 
-/// The packages, that of the newest version of CUDA first.
+/// The packages, from the newest version of CUDA to the oldest.
 pub const PYTHON_PACKAGES: [PythonPackage; 2] = [
     PythonPackage { name: "jax-cuda13-pjrt", module: "xla_cuda13", oldest_driver: Driver([580, 65, 6]) },
     PythonPackage { name: "jax-cuda12-pjrt", module: "xla_cuda12", oldest_driver: OLDEST_DRIVER },

@@ -23,7 +23,8 @@ impl Curves<'_> {
         }
     }
 
-    /// Counts a training step with `samples` samples of this process, which waited `waited` for its batch.
+    /// Counts a training step. This process waited for the time `waited` for its batch, which has `samples`
+    /// samples.
     pub fn step(&self, samples: u64, waited: Duration) {
         #[cfg(feature = "metrics")]
         {
@@ -47,7 +48,8 @@ pub fn serve_metrics(address: std::net::SocketAddr) -> crate::Result<()> {
         let failed = |error: &dyn std::fmt::Display| {
             crate::Error::Usage(format!("cannot serve metrics at {address}: {error}"))
         };
-        // Tried here first: the exporter binds on a thread of its own, and would only log a failure.
+        // The address is tried here first, because the exporter binds it on a thread of its own, and would
+        // only log a failure.
         std::net::TcpListener::bind(address).map_err(|error| failed(&error))?;
         let exporter = metrics_exporter_prometheus::PrometheusBuilder::new().with_http_listener(address);
         exporter.install().map_err(|error| failed(&error))?;

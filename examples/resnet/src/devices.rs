@@ -1,4 +1,4 @@
-//! Opens the devices of a process, which may be one of several in a job.
+//! Opens the devices of a process. The process may be one of several in a job.
 
 use crate::artifact::Artifact;
 use crate::error::{Error, Result};
@@ -21,8 +21,8 @@ pub struct Join {
 }
 
 /// Opens the devices. The user's `options` override the options that this function sets. GPU processes wait
-/// for each other; other plugins do not join processes through this program. `run` describes what must be the
-/// same in all processes: the first step and the options.
+/// for each other; with other plugins, this program does not join processes to a job. `run` describes what
+/// must be the same in all processes: the first step and the options.
 pub fn open(
     found: &FoundPlugin,
     artifact: &Artifact,
@@ -45,8 +45,8 @@ pub fn open(
     }
     let env = |name: &str| std::env::var(name).ok();
     let address = match &join.coordinator {
-        // A spawned process has the command line of its parent, whose server is at the address in the
-        // environment.
+        // A spawned process has the command line of its parent, but the parent's server is at the address in
+        // the environment.
         Some(given) if !spawn::is_spawned() => Some(given.clone()),
         _ => Address::detect(env)?,
     };
@@ -62,7 +62,8 @@ pub fn open(
     if rank == 0 && !spawn::is_spawned() {
         let server = Server::start(&address.host, address.port, job.clone())?;
         server_address = server.address().to_string();
-        // Never dropped: the plugin of another rank may request a key for as long as this process runs.
+        // The server is never dropped: the plugin of another rank may request a key for as long as this
+        // process runs.
         std::mem::forget(server);
     }
     let member = Member::join(&server_address, job, rank, join.timeout)?;
@@ -70,10 +71,10 @@ pub fn open(
     Ok(plugin.client_of_job(&all, Arc::new(member))?)
 }
 
-/// Starts a server for the processes that this one spawns. Also returns the environment variables with which
-/// they find the server.
+/// Starts a server for the processes that the current process spawns. Also returns the environment variables
+/// with which the spawned processes find the server.
 pub fn serve(artifact: &Artifact, processes: usize) -> Result<(Server, Vec<(&'static str, String)>)> {
-    // A random token, so that no process joins another job of this host by mistake.
+    // The token is random, so that no process joins another job of this host by mistake.
     let random = tempfile::Builder::new().rand_bytes(32).tempfile()?.path().display().to_string();
     let mut job = job(artifact, processes);
     job.token = token(|name| match name {

@@ -160,7 +160,7 @@ impl Error {
 
 /// The exit code for an error of the data or of a store.
 fn data_exit_code(kind: &ErrorKind) -> u8 {
-    // A retry cannot succeed.
+    // After one of these errors, a retry cannot succeed.
     let permanent = [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied, io::ErrorKind::NotADirectory];
     match kind {
         ErrorKind::Config(_) | ErrorKind::UnsupportedScheme { .. } | ErrorKind::NotFound(_) => EXIT_USAGE,

@@ -11,10 +11,10 @@ pub const EXIT_TARGET: u8 = 3;
 /// command resumes the training.
 pub const EXIT_HUNG: u8 = 4;
 
-/// Exit code of a training that failed because the network, a store or a disk failed. When that works again,
-/// the same command resumes the training. EX_IOERR of sysexits.h.
+/// Exit code of a training that failed because the network, a store or a disk failed. When the network, store
+/// or disk works again, the same command resumes the training. The number is EX_IOERR of sysexits.h.
 pub const EXIT_OUTAGE: u8 = 74;
 
-/// Exit code of a training that a signal stopped. The same command resumes the training. EX_TEMPFAIL of
-/// sysexits.h.
+/// Exit code of a training that a signal stopped. The same command resumes the training. The number is
+/// EX_TEMPFAIL of sysexits.h.
 pub const EXIT_STOPPED: u8 = 75;

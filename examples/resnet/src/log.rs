@@ -31,7 +31,8 @@ impl<'a> Log<'a> {
     pub fn line(&mut self, line: Arguments<'_>) -> Result<()> {
         let (out, prefix) = (&mut self.out, &self.prefix);
         let mut write = || {
-            // In one write, so that the output of another process does not split the line.
+            // Prefix and line are written in one call, so that the output of another process does not split
+            // the line.
             out.write_all(format!("{prefix}{line}\n").as_bytes())?;
             out.flush()
         };

@@ -49,7 +49,7 @@ fn run(args: &Args) -> Result<()> {
     if !args.network.compile_only.is_empty() {
         return compile_only(args);
     }
-    // Before any other thread starts, so that the signals are blocked in all threads.
+    // This call comes before any other thread starts, so that the signals are blocked in all threads.
     let signals = Signals::block()?;
     match args.processes.spawn {
         Some(processes) if !spawn::is_spawned() => start_processes(args, processes, signals),
@@ -76,8 +76,8 @@ fn listen(signals: Signals, stop: Stop) -> Result<()> {
     Ok(())
 }
 
-/// Starts several processes. First downloads the plugin and writes the synthetic shards, which all of them
-/// need.
+/// Starts several processes. First downloads the plugin and writes the synthetic shards, since all processes
+/// need both.
 fn start_processes(args: &Args, processes: usize, signals: Signals) -> Result<()> {
     let found = plugin::find(args.network.plugin.as_ref())?;
     if args.data.shards.is_none() && args.data.folder.is_none() {
@@ -97,7 +97,7 @@ fn train(args: &Args, stop: Stop) -> Result<()> {
     if let Some(address) = args.metrics(&topology)? {
         serve_metrics(address)?;
     }
-    // Not println!, which panics if the standard output is closed.
+    // `println!` would panic if the standard output is closed.
     let mut out = std::io::stdout();
     let Some(url) = &args.output.log_dir else { return train_to(args, topology, None, stop, &mut out) };
     let dir = LogDir::new(url, topology.rank())?;
@@ -264,8 +264,8 @@ fn save(weights: &Destination, network: &dyn Network, out: &mut dyn Write) -> Re
     Ok(())
 }
 
-/// The settings of the watchdog. It writes warnings to the log directory, and to the standard error, since
-/// the thread that hangs may hold the log.
+/// The settings of the watchdog. It writes warnings to the log directory and to the standard error. It does
+/// not use the log itself, since the thread that hangs may hold the log.
 fn watchdog_settings(
     args: &Args,
     waiting: Waiting,
@@ -275,7 +275,7 @@ fn watchdog_settings(
     let WaitLimits { warn_after, end_after } = args.wait_limits();
     let print = move |line: &str| {
         let line = format!("{}{line}\n", log::prefix(&topology));
-        // Not eprintln!, which panics if the standard error is closed.
+        // `eprintln!` would panic if the standard error is closed.
         let _ = std::io::stderr().write_all(line.as_bytes());
         if let Some(records) = &records {
             records.write(line.into_bytes());
@@ -297,8 +297,8 @@ fn conclude(args: &Args, summary: &Summary) -> Result<()> {
     }
 }
 
-/// Opens the devices, and checks that they are those of the whole job. Also returns the plugin. The CPU
-/// plugin, for example, has any number of devices, but does not join processes to a job.
+/// Opens the devices, and checks that they are the devices of the whole job: the CPU plugin, for example, has
+/// any number of devices, but does not join processes to a job. Also returns the plugin.
 fn open_devices(
     args: &Args,
     artifact: &Artifact,
@@ -350,7 +350,7 @@ fn compile(
         args.compile_cache().and_then(|dir| Cache::open(dir, client, found, &args.network.plugin_options));
     let mut compiler = Compiler::with_cache(client, cache);
     let model = Model::compile(&mut compiler, artifact, args.training.seed)?;
-    // Dropped and not marked as done, since the log gets a line with more details.
+    // The task is dropped and not marked as done, since the log gets a line with more details.
     drop(task);
     writeln!(out, "{}", compiler.report())?;
     Ok(model)

@@ -35,8 +35,8 @@ impl Default for Hyper {
 /// The compiled programs and the state of a training.
 ///
 /// In a job of several processes, each process has the model on its own devices, feeds its own part of each
-/// batch, and must start each step together with the others. Weights, loss and counts are over the batch of
-/// the whole job, so they are the same in all processes.
+/// batch, and must start each step together with the others. Weights, loss and counts are computed from the
+/// batch of the whole job, so they are the same in all processes.
 #[derive(Debug)]
 pub struct Model {
     client: Client,
@@ -90,7 +90,7 @@ impl EvalResult {
     }
 }
 
-/// Copies batches to the devices of this process. Called on the feeder thread.
+/// Copies batches to the devices of this process. The feeder thread uses it.
 #[derive(Debug, Clone)]
 pub struct Uploader {
     client: Client,
@@ -105,7 +105,7 @@ impl Uploader {
     }
 
     /// Checks a batch and starts its transfer to the devices. The images are not copied on the host: the
-    /// transfers keep their memory until the last one has ended.
+    /// images' memory is kept until the last transfer has ended.
     pub fn upload(&self, batch: &HostBatch) -> Result<DeviceBatch> {
         let m = &self.manifest;
         check(batch, m, self.devices)?;
@@ -228,7 +228,7 @@ impl Model {
 
     /// Starts a training step. After an error the state is lost, and every further step fails.
     pub fn step(&mut self, batch: &DeviceBatch, hyper: Hyper) -> Result<StepResult> {
-        // In the order of the program's argument.
+        // The values are in the order of the program's argument.
         let values = [hyper.rate, hyper.weight_decay, hyper.label_smoothing, hyper.momentum];
         let hyper = on_each(&self.client, &values, &[values.len() as i64])?;
         let arguments = batch.images.iter().zip(&batch.labels).zip(&hyper);
@@ -240,8 +240,8 @@ impl Model {
         Ok(StepResult { loss, correct })
     }
 
-    /// Starts to evaluate a batch: counts its samples, those that are classified correctly, and those whose
-    /// class is among the five most likely.
+    /// Starts to evaluate a batch: counts its samples, the samples that are classified correctly, and the
+    /// samples whose class is among the five that the network finds most likely.
     pub fn evaluate(&self, batch: &DeviceBatch) -> Result<EvalResult> {
         let inputs: Vec<_> = batch.images.iter().zip(&batch.labels).map(|(i, l)| vec![i, l]).collect();
         let last = take_last(&mut self.eval.read(&self.state, &inputs)?);
@@ -278,8 +278,8 @@ fn count(buffer: &Buffer) -> Result<u64> {
     Ok(u64::try_from(buffer.scalar::<i32>()?).unwrap_or(0))
 }
 
-/// Removes the last `N` results from the list of each device. Returns those of one device, since they are the
-/// same on all devices.
+/// Removes the last `N` results from the list of each device. Returns the results of one device, since the
+/// results are the same on all devices.
 fn take_last<const N: usize>(results: &mut [Vec<Buffer>]) -> Option<[Buffer; N]> {
     let last = results.iter_mut().map(|list| list.split_off(list.len().saturating_sub(N)));
     last.last()?.try_into().ok()

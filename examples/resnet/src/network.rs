@@ -11,10 +11,10 @@ pub type Pending<T> = Box<dyn FnOnce() -> Result<T>>;
 
 /// A network that is trained on batches.
 pub trait Network {
-    /// The manifest of its programs.
+    /// The manifest of the network's programs.
     fn manifest(&self) -> &Manifest;
 
-    /// Copies batches to its devices.
+    /// An uploader, which copies batches to the network's devices.
     fn uploader(&self) -> Uploader;
 
     /// Number of devices of this process.

@@ -118,7 +118,8 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// [`ProfileError::NoProfiler`] if the plugin has no profiler. So that is an error before the training.
+    /// [`ProfileError::NoProfiler`] if the plugin has no profiler. The error is returned here, before the
+    /// training starts.
     pub fn new(dir: &str, steps: Steps, client: &Client, topology: Topology) -> Result<Self, ProfileError> {
         if !client.plugin().has_profiler() {
             return Err(ProfileError::NoProfiler { platform: client.platform()? });
@@ -165,8 +166,8 @@ impl Profile {
         Ok(())
     }
 
-    /// Whether the newest step is the last one to record. The caller must wait until it has ended before it
-    /// calls [`finish`](Self::finish).
+    /// Whether the newest step is the last one to record. The caller must wait until that step has ended
+    /// before it calls [`finish`](Self::finish).
     pub fn ends_now(&self) -> bool {
         self.recording.is_some() && self.begun >= self.steps.last
     }

@@ -8,7 +8,7 @@ const STEPS: &str = "{msg} {bar:30} {pos}/{len} {per_sec}, {eta} left";
 const STEPS_WITHOUT_END: &str = "{msg} {pos} {per_sec}";
 
 /// The progress of a long task. [`done`](Self::done) leaves a line on the terminal; a task that is dropped
-/// before leaves none.
+/// without `done` leaves no line.
 #[derive(Debug)]
 pub struct Task {
     bar: ProgressBar,
@@ -92,7 +92,8 @@ impl Drop for Task {
     }
 }
 
-/// Calls `work`, and shows each line that it reports as a task, which is done at the next line.
+/// Calls `work`. Each line that `work` reports is shown as a task, which is done when the next line is
+/// reported.
 pub fn tasks<T, E>(work: impl FnOnce(&dyn Fn(&str)) -> Result<T, E>) -> Result<T, E> {
     let current = RefCell::new(None);
     let done = |task: Option<Task>| task.map_or((), Task::done);

@@ -11,7 +11,8 @@ pub(crate) struct RankNotes {
     store: Store,
     url: String,
     topology: Topology,
-    /// The first step of the run. It is a part of the names, so that notes of an earlier run are ignored.
+    /// The first step of the run. It is a part of the notes' names, so that notes of an earlier run are
+    /// ignored.
     first_step: u64,
 }
 
@@ -62,7 +63,7 @@ impl RankNotes {
     fn delete(&self, includes: impl Fn(usize) -> bool) {
         for url in self.objects().unwrap_or_default() {
             if parse(&url).is_some_and(|(_, note)| includes(note.rank)) {
-                // Another rank may have deleted it already.
+                // Another rank may have deleted the note already.
                 let _ = self.store.delete(&url);
             }
         }

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A learning rate with a linear warm-up over steps and a decay over epochs, multiplied with each other.
+/// A learning rate with a linear warm-up over steps and a decay over epochs. The factors of warm-up and decay
+/// are multiplied.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Schedule {
     /// The highest rate.
@@ -28,8 +29,8 @@ pub enum Decay {
         /// The divisor, at least 1.
         divisor: f64,
     },
-    /// The rate falls exponentially, by `divisor` over `every` epochs. After each `every` epochs it equals
-    /// that of [`Step`](Self::Step).
+    /// The rate falls exponentially, by `divisor` over `every` epochs. After each `every` epochs the rate
+    /// equals that of [`Step`](Self::Step).
     Exponential {
         /// Number of epochs, above zero; may be a fraction.
         every: f64,

@@ -35,7 +35,7 @@ struct StopRequests {
 }
 
 impl StopRequests {
-    /// Adds a process, and sends it the requests from before its start.
+    /// Adds a process, and sends it the requests that were received before its start.
     fn add(&mut self, input: Option<ChildStdin>) {
         let Some(mut input) = input else { return };
         (0..self.received).for_each(|_| request_stop(&mut input));
@@ -102,7 +102,7 @@ pub fn run(
         for rank in ended_ranks {
             let status = children[rank].wait()?;
             let ended_well = |status: ExitStatus| status.success() || deliberate_exit_code(status).is_some();
-            // A failure is reported instead of a deliberate end before it.
+            // If one process has ended on purpose and a later one has failed, the failure is reported.
             if !ended_well(status) && failed.is_none_or(|(_, before)| ended_well(before)) {
                 failed = Some((rank, status));
                 kill_all(&mut children);
@@ -115,7 +115,8 @@ pub fn run(
     match failed {
         None => Ok(()),
         Some((rank, status)) => {
-            // The parent ends with these codes of a process, which tell a launcher what to do.
+            // If the process has ended with one of these codes, the parent ends with the same code, since
+            // they tell a launcher what to do.
             let codes = [EXIT_STOPPED, EXIT_TARGET, EXIT_HUNG, EXIT_OUTAGE, EXIT_USAGE];
             let code = codes.into_iter().find(|code| status.code() == Some((*code).into()));
             Err(Error::Process { rank, processes, status: status.to_string(), code })
@@ -183,8 +184,8 @@ fn relay(from: Option<impl Read>, to: &mut dyn Write, rank: Option<usize>) {
     }
 }
 
-/// The environment variables of a process: its rank, and on a TPU host those of libtpu, which give each
-/// process one chip.
+/// The environment variables of a process: its rank, and on a TPU host the variables of libtpu, which give
+/// each process one chip.
 fn environment(rank: usize, processes: usize, tpu: bool) -> Vec<(&'static str, String)> {
     let mut variables = vec![
         (SPAWNED, "1".to_owned()),

@@ -2,9 +2,9 @@
 //!
 //! If a rank stopped alone, the others would wait forever in the collective operation of the next step. So
 //! the ranks agree on a step. After a request, each rank starts no further step, writes the number of steps
-//! that it has started, and reads the numbers of the other ranks. Then all ranks continue to the highest
-//! number. A rank that waits in a collective operation does not hang, since the slower ranks reach the same
-//! step.
+//! that it has started, and reads the numbers of the other ranks. Then each rank continues until it has run
+//! the highest of these numbers of steps. A rank that waits in a collective operation does not hang, since
+//! the slower ranks reach the same step.
 
 use crate::causes::with_causes;
 use crate::exit_code::EXIT_STOPPED;
@@ -21,7 +21,8 @@ use std::time::Duration;
 const REQUEST_POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval between checks for the numbers of the other ranks.
 const COUNT_POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Time for the current step to end if the ranks have no shared URL, and so cannot agree on a step.
+/// The time within which the current step must end, if the ranks have no shared URL and so cannot agree on a
+/// step.
 const UNAGREED_TIMEOUT: Duration = Duration::from_secs(10);
 /// After this number of started steps, the result of a step has been read. All ranks together have computed
 /// that result, so all ranks are running, and have deleted the notes of earlier runs.
@@ -44,7 +45,8 @@ struct Gate {
     idle: bool,
     /// Whether no step may start until `last` is set.
     frozen: bool,
-    /// Whether a thread of this process waits for requests of all ranks, to agree on a step.
+    /// Whether a thread of this process waits for a request on any rank, and then agrees with the other ranks
+    /// on a step.
     agreeing: bool,
     /// Whether the training has ended without a request.
     finished: bool,
@@ -175,15 +177,15 @@ impl Stop {
     }
 }
 
-/// Ends the process at once, without exit handlers. Exit handlers destroy objects of the plugin that its
-/// threads still use, which sometimes causes a SIGSEGV.
+/// Ends the process at once, without exit handlers. Exit handlers destroy objects that threads of the plugin
+/// still use, which sometimes causes a SIGSEGV.
 pub fn end(why: &str, code: i32) -> ! {
     removed_at_end::remove_all();
     let _ = writeln!(std::io::stderr(), "stopped at once: {why}");
     signal_hook::low_level::exit(code)
 }
 
-/// The number of steps that a rank has started, as in its note.
+/// The content of a rank's note: the number of steps that the rank has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct StepCount {
     started: u64,
@@ -207,12 +209,12 @@ impl StepCount {
     }
 }
 
-/// The numbers of the ranks that have written a note.
+/// The step counts of the ranks that have written a note, by rank.
 fn step_counts(notes: &RankNotes) -> shardstream::Result<BTreeMap<usize, StepCount>> {
     Ok(notes.read()?.iter().filter_map(|note| Some((note.rank, StepCount::from_note(note)?))).collect())
 }
 
-/// Waits until all ranks have written their numbers, and returns the highest.
+/// Waits until all ranks have written their step counts, and returns the highest count.
 fn wait_for_agreed_step(notes: &RankNotes) -> u64 {
     loop {
         if let Some(step) = agreed_step(notes) {
@@ -222,7 +224,7 @@ fn wait_for_agreed_step(notes: &RankNotes) -> u64 {
     }
 }
 
-/// The highest number, if all ranks have written theirs.
+/// The highest step count, if all ranks have written their counts.
 fn agreed_step(notes: &RankNotes) -> Option<u64> {
     let counts = step_counts(notes).ok()?;
     if !(0..notes.topology().world_size()).all(|rank| counts.contains_key(&rank)) {
@@ -231,13 +233,13 @@ fn agreed_step(notes: &RankNotes) -> Option<u64> {
     counts.values().map(|count| count.started).max()
 }
 
-/// Writes the number of this rank. Retries after errors, since the other ranks wait for the number; a second
-/// signal ends the process.
+/// Writes the step count of this rank. Retries after errors, since the other ranks wait for the count; a
+/// second signal ends the process.
 fn write(notes: &RankNotes, number: StepCount) {
     for attempt in 1.. {
         match notes.write(number.word(), number.started) {
             Ok(()) => return,
-            // The other ranks have most likely finished too, and then none waits for the number.
+            // Most likely the other ranks have finished too, so that no rank waits for this count.
             Err(_) if !number.is_request && attempt == 3 => return,
             Err(e) if attempt == 1 => {
                 let _ = writeln!(

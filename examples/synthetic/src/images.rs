@@ -114,7 +114,7 @@ impl Figure {
         // still in the image.
         let mut coordinate = || uniform(rng, radius, SIZE as f32 - radius);
         let center = (coordinate(), coordinate());
-        // Cosine and sine from the tangent of half the angle, which is between about -14 and 14 degrees.
+        // Cosine and sine from the tangent of half the angle. The angle is between about -14 and 14 degrees.
         let t = uniform(rng, -0.12, 0.12);
         let rotation = ((1.0 - t * t) / (1.0 + t * t), 2.0 * t / (1.0 + t * t));
         let period = uniform(rng, 4.0, 9.0);

@@ -60,8 +60,8 @@ pub fn shards(dir: &Path, counts: Counts) -> Result<Shards> {
         );
         let failed = |path: &Path, error| Error::from(error).in_shard(&*path.to_string_lossy());
         fs::create_dir_all(dir).map_err(|error| failed(dir, error))?;
-        // The directory appears with all its shards or not at all. If several processes write it, that of the
-        // first one to finish stays.
+        // The directory appears with all its shards or not at all. If several processes write the directory,
+        // the directory of the process that finishes first is kept.
         let partial = tempfile::tempdir_in(dir).map_err(|error| failed(dir, error))?;
         for (part, range) in &parts {
             write(partial.path(), part, range.clone())?;

@@ -125,7 +125,7 @@ fn open_loader(shards: &str) -> Result<Loader<TensorBatch>> {
     let columns = Columns::new()
         .with("image", ImageColumn::new("png", SIZE as u32))
         .with("label", Scalar::<i32>::new("cls"));
-    // Only full batches, since the program is compiled for one shape.
+    // The loader returns only full batches, since the program is compiled for one shape.
     Ok(Loader::builder(dataset)
         .shuffle(200)
         .collate(columns)
@@ -136,8 +136,8 @@ fn open_loader(shards: &str) -> Result<Loader<TensorBatch>> {
 
 // ---- device ----
 
-/// Opens the devices of the plugin in `PJRT_PLUGIN`, such as `libtpu.so`. Without that variable, opens those
-/// of XLA's plugin for the CPU, which is downloaded the first time.
+/// Opens the devices of the plugin in `PJRT_PLUGIN`, such as `libtpu.so`. Without that variable, opens the
+/// devices of XLA's plugin for the CPU, which is downloaded the first time.
 fn open_device() -> Result<Client> {
     let plugin = match std::env::var_os("PJRT_PLUGIN") {
         Some(path) => PathBuf::from(path),
@@ -162,8 +162,8 @@ fn dims(shape: &[usize]) -> Vec<i64> {
     shape.iter().map(|length| *length as i64).collect()
 }
 
-/// The initial weights: random numbers, whose limit decreases with the number of inputs of a layer. Biases
-/// are zero.
+/// The initial weights: random numbers, from a range that is smaller for layers with more inputs. Biases are
+/// zero.
 fn initial_weights() -> Vec<Vec<f32>> {
     let draw = |(number, (_, shape)): (usize, &(&str, &[usize]))| {
         let mut rng = Rng::new(SEED, 0, number as u64);
@@ -276,7 +276,7 @@ impl Checkpoint {
 
 // ---- resume ----
 
-/// The checkpoint of the highest step in a directory, if there is one.
+/// The checkpoint with the highest step in a directory, if there is one.
 fn newest_checkpoint(dir: &Path) -> Result<Option<PathBuf>> {
     let mut newest = None;
     for entry in std::fs::read_dir(dir)? {

@@ -25,7 +25,7 @@ struct Driver {
     pinned: BTreeMap<usize, usize>,
     /// Whether the work of all streams has ended.
     is_done: bool,
-    /// The error code that each of these functions returns.
+    /// Error codes by function name: each of these functions fails with its code.
     failures: BTreeMap<String, c_int>,
 }
 

@@ -1,4 +1,5 @@
-//! Pinned batches with a fake driver, which records what is pinned and refuses what the real driver refuses.
+//! Pinned batches with a fake driver, which records the pinned memory and refuses the calls that the real
+//! driver refuses.
 #![allow(unsafe_code, reason = "calls the fake driver")]
 
 #[path = "../../../pjrt/tests/made_up/build.rs"]
@@ -115,7 +116,7 @@ fn a_batch_is_pinned_until_its_last_view_is_dropped_on_any_thread() {
     assert!(driver.is_pinned(&view));
     thread::spawn(move || drop(view)).join().unwrap();
     assert_eq!((driver.report().registered, memory.bytes()), (0, 0));
-    // The context is released last.
+    // Only the last clone releases the context.
     assert_eq!(driver.report().contexts, 1);
     drop(memory);
     assert_eq!(driver.report().contexts, 0);
@@ -167,7 +168,7 @@ fn a_loader_gives_the_same_batches_in_pinned_memory_and_unpins_all_of_it() {
         }
         assert_eq!(driver.report().registered, 0);
     }
-    // `labels` holds 60 batches at a time, so none of them could reuse another's memory.
+    // `labels` holds 60 batches at a time, so none of these batches could reuse another's memory.
     assert!(driver.report().registrations > 60);
 }
 

@@ -4,16 +4,16 @@
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub(crate) struct Report {
-    /// Ranges that are pinned now.
+    /// Number of ranges that are pinned now.
     pub(crate) registered: usize,
     /// Number of times that memory was pinned.
     pub(crate) registrations: usize,
-    /// Retained contexts that are not released yet.
+    /// Number of retained contexts that are not released yet.
     pub(crate) contexts: i64,
     /// Events that exist.
     pub(crate) events: i64,
-    /// Contexts on the calling thread's stack of contexts.
+    /// Number of contexts on the calling thread's stack of contexts.
     pub(crate) depth: usize,
-    /// Calls without a current context, or with an object that does not exist.
+    /// Number of calls without a current context, or with an object that does not exist.
     pub(crate) misuses: usize,
 }

@@ -13,8 +13,8 @@ use std::path::PathBuf;
 ///
 /// # Errors
 ///
-/// [`FetchError::Platform`] except on Linux on x86-64 and aarch64, where the plugin is published. The other
-/// [`FetchError`]s if the download fails.
+/// [`FetchError::Platform`] if the plugin is not published for this platform; it is published for Linux on
+/// x86-64 and aarch64. Other [`FetchError`]s if the download fails.
 pub fn cpu_plugin(report: &dyn Fn(&str)) -> Result<PathBuf, FetchError> {
     let wheel = cpu_wheel().ok_or_else(|| FetchError::Platform {
         platform: format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH),

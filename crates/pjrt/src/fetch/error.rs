@@ -54,19 +54,19 @@ pub enum FetchError {
     Full {
         /// The directory.
         path: PathBuf,
-        /// The wheel that was to be unpacked there.
+        /// The wheel that was to be unpacked into the cache.
         wheel: String,
         /// The free space in MB that downloading and unpacking need.
         needed_mb: u64,
         /// What to do.
         also: &'static str,
     },
-    /// The wheel cannot be read, or lacks the file.
+    /// The wheel cannot be read, or lacks the wanted file.
     #[error("cannot unpack {member} of {wheel}: {cause}")]
     Unpack {
         /// The wheel.
         wheel: String,
-        /// The file in it.
+        /// The wanted file in the wheel.
         member: String,
         /// The cause.
         cause: zip::result::ZipError,

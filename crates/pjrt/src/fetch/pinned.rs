@@ -31,7 +31,8 @@ impl Pinned<'_> {
         format!("{} {}", self.package, self.version)
     }
 
-    /// Checks the hash of a downloaded wheel. The outer error is one of reading the file.
+    /// Checks the hash of a downloaded wheel. The outer error means that the file cannot be read, the inner
+    /// one that its hash is wrong.
     pub(super) fn check(&self, wheel: &Path) -> io::Result<Result<(), FetchError>> {
         let got = sha256(wheel)?;
         Ok(match got == self.sha256 {
@@ -50,8 +51,8 @@ impl Pinned<'_> {
         report(&format!("downloading {} with pip ({} MB)", self.name(), self.download_mb));
         let output = Command::new("python3")
             .args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"])
-            // Some wheels have hundreds of megabytes, which a small /tmp cannot hold. Pip's own cache would
-            // be no use: no wheel is downloaded twice.
+            // `TMPDIR` is set below because some wheels have hundreds of megabytes, more than a small /tmp
+            // can hold. Pip's own cache would be no use: no wheel is downloaded twice.
             .args(["--disable-pip-version-check", "--no-cache-dir", "--progress-bar=off", "-d"])
             .arg(dir)
             .arg(format!("{}=={}", self.package, self.version))
@@ -69,7 +70,7 @@ impl Pinned<'_> {
     }
 }
 
-/// Deletes the scratch directories of killed processes, which have hundreds of megabytes each.
+/// Deletes the scratch directories that killed processes have left. Each may hold hundreds of megabytes.
 pub(super) fn remove_abandoned(cache: &Path) {
     for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
         let is_scratch = entry.file_name().to_string_lossy().starts_with(SCRATCH);
@@ -81,7 +82,7 @@ pub(super) fn remove_abandoned(cache: &Path) {
     }
 }
 
-/// The last four lines of pip's error output: they say why it failed.
+/// The last four lines of pip's error output: these lines say why pip failed.
 fn last_lines(text: &str) -> String {
     let lines: Vec<_> = text.lines().filter(|l| !l.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(4)..].join("\n")

@@ -23,7 +23,8 @@ pub struct WheelSet<'a> {
     pub wheels: &'a [Pinned<'a>],
     /// Returns whether to unpack the file at a path in a wheel.
     pub wanted: fn(&str) -> bool,
-    /// The path in its wheel of the main file, whose path in the cache [`ensure`](Self::ensure) returns.
+    /// The main file, named by its path in its wheel. [`ensure`](Self::ensure) returns this file's path in
+    /// the cache.
     pub member: &'a str,
     /// Size of all unpacked files in MB.
     pub unpacked_mb: u64,
@@ -107,7 +108,8 @@ impl WheelSet<'_> {
         download: &mut impl FnMut(&Pinned<'_>, &Path) -> Result<PathBuf, FetchError>,
     ) -> Result<(), FetchError> {
         let failed = |cause| self.failed(cache, &wheel.name(), cause);
-        // In the cache, since files can be renamed only within a file system. Deleted when it is dropped.
+        // The scratch directory is in the cache, since files can be renamed only within one file system.
+        // Dropping `scratch` deletes the directory.
         let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(cache).map_err(failed)?;
         let archive = download(wheel, scratch.path())?;
         wheel.check(&archive).map_err(failed)??;
@@ -131,7 +133,7 @@ impl WheelSet<'_> {
     }
 
     /// Unpacks the wanted files of a wheel below `to`. Returns the size of each file. An error has the name
-    /// of the file that cannot be unpacked, or an empty name for the wheel itself.
+    /// of the file that cannot be unpacked; the name is empty if the wheel itself cannot be read.
     fn unpack(&self, archive: &Path, to: &Path) -> Result<BTreeMap<String, u64>, (String, ZipError)> {
         let in_member = |member: &str| {
             let member = member.to_owned();
@@ -210,7 +212,7 @@ mod tests {
 
     const PLUGIN: &str = "plugins/gpu/plugin.so";
 
-    /// A wheel of these files and its hash. The content of each file is its path.
+    /// A wheel with these files, and the wheel's hash. The content of each file is its path.
     fn fake(files: &[&str]) -> (Vec<u8>, String) {
         let mut zip = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
         for file in files {

@@ -1,4 +1,4 @@
-//! Downloads a wheel and unpacks one file of it.
+//! Downloads a wheel and unpacks one file from it.
 
 use super::error::FetchError;
 use super::pinned::{Pinned, SCRATCH, remove_abandoned};
@@ -42,7 +42,8 @@ impl Wheel<'_> {
         report: &dyn Fn(&str),
         download: impl FnOnce(&Path) -> Result<PathBuf, FetchError>,
     ) -> Result<PathBuf, FetchError> {
-        // The hash in the name separates the wheels of platforms that share a home directory.
+        // The directory's name includes the wheel's hash: machines of several platforms may share this cache
+        // in a user's home directory, and each platform has its own wheel.
         let Pinned { package, version, sha256, .. } = self.pinned;
         let short = sha256.get(..12).unwrap_or(sha256);
         let home = cache.join(format!("{package}-{version}-{short}"));
@@ -52,7 +53,8 @@ impl Wheel<'_> {
         let in_cache = |cause| FetchError::Cache { path: cache.into(), cause };
         fs::create_dir_all(cache).map_err(in_cache)?;
         remove_abandoned(cache);
-        // In the cache, since files can be renamed only within a file system. Deleted when it is dropped.
+        // The scratch directory is in the cache, since files can be renamed only within one file system.
+        // Dropping `scratch` deletes the directory.
         let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(cache).map_err(in_cache)?;
 
         let wheel = download(scratch.path())?;
@@ -122,7 +124,7 @@ mod tests {
     /// Long enough to be compressed.
     const CONTENT: &[u8] = b"not really a library, but long enough to be deflated deflated deflated";
 
-    /// A wheel in memory and its hash.
+    /// A wheel in memory, and the wheel's hash.
     fn fake(member: &str) -> (Vec<u8>, String) {
         let mut zip = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
         zip.start_file("plugins/fake/__init__.py", SimpleFileOptions::default()).unwrap();

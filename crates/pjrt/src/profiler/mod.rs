@@ -166,8 +166,8 @@ impl Profiler {
             unsafe { self.api.call("PLUGIN_Profiler_CollectData", self.api.collect_data, &mut data) }?;
             bytes
         } else {
-            // XLA sets `buffer` to one of its own, and never writes into a buffer of the caller. SAFETY: the
-            // buffer lives as long as the profiler.
+            // XLA sets `buffer` to a buffer of its own, and never writes into the caller's buffer. SAFETY:
+            // the buffer lives as long as the profiler.
             unsafe { slice(data.buffer, data.buffer_size) }.to_vec()
         };
         Ok(without_padding(recording))
@@ -270,7 +270,7 @@ fn options() -> Vec<u8> {
 
 /// Removes the zero byte after the message in XLA's buffer, since strict readers of protocol buffers refuse
 /// it. The fields of an `XSpace` are all length-delimited: skipping from field to field finds the end of the
-/// message. Bytes of another form are returned unchanged.
+/// message. Bytes that are not such a message are returned unchanged.
 fn without_padding(mut bytes: Vec<u8>) -> Vec<u8> {
     fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
         let mut value = 0;

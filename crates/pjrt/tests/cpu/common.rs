@@ -1,4 +1,4 @@
-//! Loads the CPU plugin, which is downloaded on the first run. So the tests are ignored by default.
+//! Loads the CPU plugin. The first run downloads it, so these tests are ignored by default.
 
 use shardstream_pjrt::fetch::cpu_plugin;
 use shardstream_pjrt::{Client, Plugin};

@@ -34,7 +34,7 @@ fn another_client() -> Client {
     plugin().client(&options).expect("there is a GPU")
 }
 
-/// The client of the first GPU that tests share.
+/// A client of the first GPU, shared by several tests.
 fn client() -> Client {
     static CLIENT: OnceLock<Client> = OnceLock::new();
     CLIENT.get_or_init(another_client).clone()
@@ -48,9 +48,9 @@ fn add(client: &Client) -> Executable {
     client.compile(ADD.as_bytes(), signature(), &CompileOptions::default()).unwrap()
 }
 
-/// Pages of memory, which may be mapped for the GPU. Sends a message when it is released.
+/// Pages of memory, which may be mapped for the GPU. The slab sends a message when it is released.
 struct Slab {
-    /// Dropped before the memory.
+    /// The mapping of the memory, dropped before the memory is freed.
     mapping: Option<DmaMapping>,
     start: NonNull<u8>,
     size: usize,
@@ -87,7 +87,7 @@ impl Slab {
         self
     }
 
-    /// The memory, and a receiver that gets a message when it is released.
+    /// The memory, and a receiver that gets a message when the memory is released.
     fn into_bytes(mut self) -> (Bytes, Receiver<()>) {
         let (freed, receiver) = channel();
         self.freed = Some(freed);
@@ -105,9 +105,10 @@ impl AsRef<[u8]> for Slab {
 impl Drop for Slab {
     fn drop(&mut self) {
         drop(self.mapping.take());
-        // A transfer that still read the memory would copy these bytes. SAFETY: nobody else has the memory.
+        // If a transfer were still reading the memory, it would copy these bytes. SAFETY: nobody else has the
+        // memory.
         unsafe { self.memory().as_mut() }.fill(0xee);
-        // SAFETY: allocated with this layout, and not freed before.
+        // SAFETY: the memory was allocated with this layout, and was not freed before.
         unsafe { dealloc(self.start.as_ptr(), Layout::from_size_align(self.size, PAGE).unwrap()) };
         if let Some(freed) = &self.freed {
             let _ = freed.send(());
@@ -225,7 +226,7 @@ fn uploads_in_flight_keep_their_contents() {
 fn mapped_memory_cannot_be_mapped_again_until_it_is_unmapped() {
     let client = client();
     let slab = Slab::filled(1 << 20, 1).mapped(&client);
-    // SAFETY: the memory is that of the first mapping and outlives this one too.
+    // SAFETY: this is the memory of the first mapping, and it outlives the second mapping too.
     let again = unsafe { client.dma_map(slab.memory()) };
     assert!(again.is_err(), "{again:?}");
     for number in 0..3 {
@@ -233,7 +234,7 @@ fn mapped_memory_cannot_be_mapped_again_until_it_is_unmapped() {
         let (bytes, freed) = slab.into_bytes();
         let parts: Vec<Bytes> = (0..4).map(|part| bytes.slice(part << 18..(part + 1) << 18)).collect();
         drop(bytes);
-        // Several devices of a trainer get parts of a slab.
+        // As in a trainer, several uploads read parts of one slab.
         let arrays: Vec<_> =
             parts.into_iter().map(|part| client.upload_bytes(part, &[1 << 18], 0).unwrap()).collect();
         let all: Vec<u8> = arrays.iter().flat_map(|array| array.to_host::<u8>().unwrap()).collect();

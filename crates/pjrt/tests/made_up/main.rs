@@ -23,7 +23,7 @@ fn plugin() -> Plugin {
     PLUGIN.get_or_init(build).1
 }
 
-/// The behaviour of the store when the plugin reads the key of the other process.
+/// What the store does when the plugin reads the key that the other process sets.
 #[derive(Clone, Copy)]
 enum OtherProcess {
     HasStored,
@@ -68,7 +68,7 @@ fn join(other: OtherProcess) -> (Result<Client, PjrtError>, Arc<Store>) {
     (plugin().client_of_job(&options, store.clone()), store)
 }
 
-// One test, since the plugin checks that all values are deleted, over all clients of this process.
+// This is one test, since the plugin counts deleted values over all clients of this process.
 #[test]
 fn the_plugin_uses_the_store_of_the_job() {
     let (client, store) = join(OtherProcess::HasStored);

@@ -1,6 +1,6 @@
 //! A fake PJRT plugin, which the tests build. It exchanges the processes' devices through the key-value
-//! store, as the CUDA plugin does, and checks that it deletes each value that it reads. Uploads are released
-//! at once; programs can be compiled and loaded, but not run.
+//! store, as the CUDA plugin does, and checks that it deletes each value that it reads. The memory of an
+//! upload is released at once; programs can be compiled and loaded, but not run.
 #![allow(unsafe_code)]
 
 #[allow(non_camel_case_types, non_snake_case, non_upper_case_globals, dead_code, clippy::all)]
@@ -249,7 +249,7 @@ unsafe extern "C" fn compile(args: *mut PJRT_Client_Compile_Args) -> ErrorPtr {
     null_mut()
 }
 
-/// Loads that executable. Crashes if `MADE_UP_CRASH` is set.
+/// Loads the plugin's only executable. Crashes if `MADE_UP_CRASH` is set.
 unsafe extern "C" fn load(args: *mut PJRT_Executable_DeserializeAndLoad_Args) -> ErrorPtr {
     if std::env::var_os("MADE_UP_CRASH").is_some() {
         std::process::abort();

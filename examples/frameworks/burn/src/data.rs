@@ -44,8 +44,8 @@ pub fn loader(shards: &str, batch: usize, seed: u64) -> Result<Loader<TensorBatc
         .build()
 }
 
-/// Turns a batch into burn tensors. On the CPU the tensors share the loader's memory, which the loader reuses
-/// after they are dropped.
+/// Turns a batch into burn tensors. On the CPU the tensors share the loader's memory. The loader reuses this
+/// memory after the tensors are dropped.
 ///
 /// # Errors
 /// Fails if the batch lacks the column `image` or `label`.

@@ -50,7 +50,8 @@ pub struct Options {
     pub per_shard: u64,
     /// Format of the images.
     pub format: Format,
-    /// Seed of the order, which is another one in each repetition; `None` keeps the order of the source.
+    /// Seed of the order of the images. Each repetition has another order. `None` keeps the order of the
+    /// source.
     pub shuffle_seed: Option<u64>,
     /// Whether to remove existing shards.
     pub overwrite: bool,

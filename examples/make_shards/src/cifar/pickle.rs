@@ -182,7 +182,8 @@ struct Machine<'a> {
     stack: Vec<Id>,
     marks: Vec<usize>,
     memo: HashMap<u64, Id>,
-    /// Total length of the strings from the function `encode`, which are copies and not parts of the input.
+    /// Total length of the strings that the function `encode` has returned. These strings are copies, not
+    /// parts of the input.
     encoded: usize,
 }
 
@@ -196,7 +197,7 @@ impl<'a> Machine<'a> {
                     2..=5 => {}
                     _ => return Err(self.malformed("a protocol other than 2 to 5")),
                 },
-                // The length of a frame, which only helps readers of files.
+                // This operation has the length of a frame. The length only helps readers of files.
                 0x95 => drop(self.number::<8>()?),
                 b'(' => self.marks.push(self.stack.len()),
                 b'N' => self.push(Node::None)?,
@@ -410,7 +411,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Pushes the result of calling a known function, which is on the stack below its arguments.
+    /// Calls a known function, which is on the stack below its arguments, and pushes the result.
     fn reduce(&mut self) -> Result<(), PickleError> {
         let (arguments, function) = (self.pop()?, self.pop()?);
         let (Node::Tuple(arguments), Node::Function(function)) = (self.node(arguments), self.node(function))
@@ -439,7 +440,8 @@ impl<'a> Machine<'a> {
             (Function::Encode, [Node::Text(text), Node::Text("latin1" | "latin-1")]) => {
                 let bytes = text.chars().map(u8::try_from).collect::<Result<Vec<u8>, _>>();
                 let bytes = bytes.map_err(|_| self.malformed("a string that is not Latin-1"))?;
-                // A pickle can encode the same string many times: limits the copies to the size of the input.
+                // A pickle can encode the same string many times, so the total size of the copies is limited
+                // to the size of the input.
                 self.encoded += bytes.len();
                 if self.encoded > self.input.len() {
                     return Err(PickleError::TooLarge { at: self.operation });

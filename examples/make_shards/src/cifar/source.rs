@@ -80,8 +80,9 @@ pub struct Sets {
 /// Reads both sets from a folder, or from the downloaded archive, compressed or not. If the source has the
 /// files of both forms, reads the binary form.
 ///
-/// # Errors [`Error::NoBatches`] if there is no batch, [`Error::Batch`] if a batch is missing or damaged, and
-/// the errors of reading files.
+/// # Errors
+/// [`Error::NoBatches`] if there is no batch, [`Error::Batch`] if a batch is missing or damaged, and the
+/// errors of reading files.
 pub fn read(source: &Path) -> Result<Sets> {
     let in_source = |error| Error::file(source, error);
     let files = match std::fs::metadata(source).map_err(in_source)?.is_dir() {

@@ -1,7 +1,8 @@
 //! Tests of the shards of CIFAR-10, from both forms of the downloaded files.
 //!
-//! The test with the Python form has `SHARDSTREAM_TEST_PYTHON` or `python3`, with numpy, write the pickles,
-//! and is ignored by default. A pickle as Python 2 wrote it is in `tests/data`.
+//! The test of the Python form is ignored by default: it needs a Python with numpy, which writes the pickles.
+//! That Python is `SHARDSTREAM_TEST_PYTHON`, or `python3` if the variable is not set. A pickle that Python 2
+//! wrote is in `tests/data`.
 
 use flate2::write::GzEncoder;
 use make_shards::Error;

@@ -1,4 +1,4 @@
-//! Runs the commands of the pages as they are written there, with a test server as the bucket for `gs://`.
+//! Runs the commands exactly as the pages show them, with a test server as the bucket for `gs://`.
 
 use crate::{bucket, cifar};
 use std::fs;

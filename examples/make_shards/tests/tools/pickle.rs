@@ -129,7 +129,7 @@ fn shapes_that_do_not_match_their_bytes_are_errors() {
 fn pickles_with_too_many_or_too_large_values_are_errors() {
     let many = [&b"("[..], &b"N".repeat(2 << 20), b"t."].concat();
     assert!(matches!(Pickle::read(&many), Err(PickleError::TooLarge { .. })));
-    // The same string is encoded 1000 times, which would need memory each time.
+    // The pickle encodes the same string 1000 times, and each result would need memory.
     let text = [&b"X\x40\0\0\0"[..], &[b'a'; 64], b"q\0"].concat();
     let encode = b"c_codecs\nencode\nq\x02X\x06\0\0\0latin1q\x01";
     let again = b"h\x02h\0h\x01\x86R".repeat(1000);
@@ -137,7 +137,7 @@ fn pickles_with_too_many_or_too_large_values_are_errors() {
         Pickle::read(&[&text[..], encode, &again, b"."].concat()),
         Err(PickleError::TooLarge { .. })
     ));
-    // A list that contains itself is not followed.
+    // `integers` does not recurse into a list that contains itself.
     let pickle = Pickle::read(b"]q\0h\0a.").unwrap();
     assert!(pickle.root().integers().is_none());
 }

@@ -138,7 +138,7 @@ impl Args {
         Ok(self.data.work_dir.clone().map_or_else(crate::plugin::cache_dir, Ok)?)
     }
 
-    /// The waits after which the watchdog warns and after which it ends the process.
+    /// The length of a wait after which the watchdog warns, and that after which it ends the process.
     pub fn wait_limits(&self) -> WaitLimits {
         let limit = |seconds: f64| match seconds > 0.0 {
             true => Some(Duration::from_secs_f64(seconds)),
@@ -200,7 +200,7 @@ impl Args {
         }
     }
 
-    /// The duration of a step of a dry run; `None` if this is no dry run.
+    /// The duration of a step in a dry run; `None` if this is not a dry run.
     pub fn dry_step(&self) -> Result<Option<Duration>> {
         let duration = |ms: f64| {
             Duration::try_from_secs_f64(ms / 1000.0)
@@ -210,7 +210,7 @@ impl Args {
     }
 }
 
-/// The waits after which the watchdog acts; `None` for never.
+/// The lengths of a wait after which the watchdog acts; `None` if it never does.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WaitLimits {
     /// The wait after which a warning is due.
@@ -283,8 +283,8 @@ mod tests {
         assert!(step(&["--dry-run=-1"]).is_err());
     }
 
-    /// The arguments of the trainer's command lines in the pages, which cannot be run without a TPU or a
-    /// bucket.
+    /// The pages show command lines of the trainer, which cannot be run without a TPU or a bucket. Returns
+    /// the arguments of each.
     fn documented() -> Vec<Vec<String>> {
         let pages = [
             "README.md",

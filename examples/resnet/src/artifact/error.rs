@@ -26,7 +26,7 @@ pub enum ArtifactError {
         /// The cause.
         source: std::io::Error,
     },
-    /// The manifest is not what the exporter writes.
+    /// The manifest does not have the form that the exporter writes.
     #[error("bad manifest of artifact {name}: {reason}")]
     Manifest {
         /// The artifact.
@@ -46,7 +46,7 @@ pub enum ArtifactError {
         /// The manifest's version; 0 if it has none.
         format: u64,
     },
-    /// A program does not have the digest of its manifest.
+    /// A program does not have the digest that the manifest records for it.
     #[error("{program} of artifact {name} does not have the sha256 of its manifest: export it again")]
     Damaged {
         /// The artifact.

@@ -4,7 +4,7 @@ use super::built_in::{BUILT_IN, BuiltIn};
 use super::{Artifact, ArtifactError, DType, Manifest};
 use std::fmt;
 
-/// The properties that an artifact should have; `None` matches any value.
+/// The properties that an artifact should have. A property that is `None` matches any value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The network.
@@ -96,7 +96,7 @@ impl Artifact {
     }
 }
 
-/// The built-in artifacts with their manifests. None fails to parse, which a test checks.
+/// The built-in artifacts with their manifests. A test checks that all manifests can be parsed.
 fn all() -> Vec<(&'static str, Manifest)> {
     let parse = |b: &BuiltIn| Some((b.name, Manifest::parse(b.name, b.manifest).ok()?));
     BUILT_IN.iter().filter_map(parse).collect()

@@ -21,16 +21,17 @@ const DIGEST: &str = "sha256.txt";
 pub struct Checkpoint {
     /// Sums and times of the whole job.
     pub progress: Progress,
-    /// State of the training data after the last batch that was trained on. A checkpoint that is written has
-    /// the state of one rank's streams; one that is read has the merged state of all streams.
+    /// State of the training data after the last batch that was trained on. In a checkpoint that a rank
+    /// writes, this is the state of the rank's own streams. In a checkpoint that was read, it is the merged
+    /// state of all streams.
     pub data: State,
     /// Values of the network's buffers, in the order of the manifest. Only the first rank writes them.
     pub tensors: Vec<Vec<f32>>,
 }
 
-/// The properties of a training that must match those of a checkpoint to resume from it. They are of the
-/// whole job and do not depend on the number of processes. The options of the data are not among them:
-/// restoring the state of the data checks those.
+/// The properties of a training that must match those of a checkpoint to resume from it. They describe the
+/// whole job and do not depend on the number of processes. The options of the data are not included:
+/// restoring the state of the data checks these options.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     model: String,
@@ -63,9 +64,9 @@ impl Identity {
         Self { model: format!("dry run of {}", self.model), ..self }
     }
 
-    /// Whether a training with the identity `other` may resume from a checkpoint with this one. The number of
-    /// devices may differ, and then the program as well, since the programs of a network are exported for a
-    /// number of devices.
+    /// Whether a training with the identity `other` may resume from a checkpoint with this identity. The
+    /// number of devices may differ. Then the program may differ as well, since each program is exported for
+    /// one number of devices.
     fn allows(&self, other: &Self) -> bool {
         let Self { program, devices, .. } = other;
         *self == *other
@@ -140,7 +141,7 @@ impl Checkpoint {
     }
 }
 
-/// The name of a buffer's field, in lower case as all names of fields.
+/// The name of a buffer's field. It is in lower case, like all names of fields.
 fn field(buffer: &StateBuffer) -> String {
     format!("{}.npy", buffer.name.to_lowercase())
 }
@@ -205,7 +206,7 @@ pub(super) struct FirstPart {
     /// The checkpoint, with the state of the first rank's data only.
     pub(super) checkpoint: Checkpoint,
     pub(super) ranks: usize,
-    /// Descriptions of the options that have changed since.
+    /// Descriptions of the options that have changed since the checkpoint was written.
     pub(super) changed: Vec<String>,
 }
 
@@ -220,7 +221,7 @@ pub(super) fn decode(
     let damaged = |reason: String| CheckpointError::Damaged { url: url.into(), reason };
     let [sample] = <[Sample; 1]>::try_from(samples)
         .map_err(|samples| damaged(format!("it has {} samples instead of one", samples.len())))?;
-    // Before other checks, so that a damaged checkpoint is reported as damaged.
+    // This check comes before the others, so that a damaged checkpoint is reported as damaged.
     if content(&sample, DIGEST).map_err(damaged)? != digest(&sample).as_bytes() {
         return Err(damaged(format!("its {DIGEST} does not match its contents")));
     }
@@ -244,7 +245,7 @@ pub(super) fn decode(
 }
 
 impl Checkpoint {
-    /// Describes the positions of data and network if they differ.
+    /// Describes the positions of the data and of the network if the two positions differ.
     pub(super) fn divergence(&self) -> Option<String> {
         let Self { progress, data, .. } = self;
         let of_data = (data.epoch(), data.samples());

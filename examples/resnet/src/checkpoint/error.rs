@@ -9,12 +9,12 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// Checkpoints cannot be listed at or written to the URL.
+    /// The URL cannot be used as the directory of checkpoints.
     #[error("cannot keep checkpoints in {url:?}: {reason}")]
     Place {
         /// The URL.
         url: SecretUrl,
-        /// What is wrong with it.
+        /// What is wrong with the URL.
         reason: &'static str,
     },
     /// The checkpoints cannot be listed.
@@ -57,7 +57,7 @@ pub enum CheckpointError {
     Damaged {
         /// The object.
         url: SecretUrl,
-        /// What is wrong with it.
+        /// What is wrong with the checkpoint.
         reason: String,
     },
     /// The part of a rank is missing, because the rank ended before it had written its part.
@@ -116,7 +116,7 @@ impl CheckpointError {
     pub(super) fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. } | Self::Incomplete { .. } => true,
-            // Here an object that is not an archive is a damaged archive.
+            // If the object of a checkpoint is not an archive, it is a damaged archive.
             Self::Read { source, .. } => {
                 let is_not_an_archive = matches!(source.kind(), ErrorKind::NotAnArchive { .. });
                 is_not_an_archive || Failures::damage().contains(source.kind())

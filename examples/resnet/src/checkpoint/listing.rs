@@ -49,8 +49,8 @@ impl ObjectName {
     }
 }
 
-/// The URL of the part that `rank` writes of a checkpoint of `ranks` ranks. `url` is that of rank 0's object;
-/// returns `None` if its name is not that of rank 0 of `ranks` ranks.
+/// The URL of the part that `rank` writes, in a checkpoint of `ranks` ranks. `url` is the URL of rank 0's
+/// object. Returns `None` if `url` does not have the name of such an object.
 pub(super) fn part_url(url: &str, rank: usize, ranks: usize) -> Option<String> {
     let suffix = |rank| ObjectName { step: 0, ranks, rank }.suffix();
     Some(format!("{}{}", url.strip_suffix(&suffix(0))?, suffix(rank)))
@@ -84,7 +84,7 @@ type Parts = BTreeMap<usize, String>;
 pub(super) struct Listing(BTreeMap<(u64, usize), Parts>);
 
 impl Listing {
-    /// Groups the checkpoint objects in the directory `base`. Ignores other URLs, and those in directories
+    /// Groups the checkpoint objects in the directory `base`. Ignores other URLs, and objects in directories
     /// below `base`.
     pub(super) fn new(base: &str, urls: impl IntoIterator<Item = String>) -> Self {
         let mut listing = Self::default();
@@ -114,7 +114,7 @@ impl Listing {
     }
 
     /// The URLs of rank 0's objects of the complete checkpoints, newest first, and the incomplete checkpoints
-    /// of later steps than the newest complete one.
+    /// with a later step than the newest complete checkpoint.
     pub(super) fn newest(&self) -> (Vec<&str>, Vec<Incomplete>) {
         let mut complete = Vec::new();
         let mut incomplete = Vec::new();
@@ -133,9 +133,10 @@ impl Listing {
     /// The objects to delete after `ranks` processes have written the checkpoint at `step`, in order of
     /// deletion. Keeps the last `keep` complete checkpoints (0: all), and the checkpoint at the step `best`.
     ///
-    /// Checkpoints of later steps are kept: another training wrote them, and this one resumed from an earlier
-    /// checkpoint. An incomplete checkpoint is deleted if there is a complete one at a later step: ranks
-    /// write in order, so no rank still writes the incomplete one.
+    /// Checkpoints of later steps are kept: another training wrote them, and the current training resumed
+    /// from an earlier checkpoint. An incomplete checkpoint is deleted if there is a complete one at a later
+    /// step: each rank writes its parts in the order of their steps, so no rank is still writing to the
+    /// incomplete checkpoint.
     pub(super) fn obsolete(&self, step: u64, ranks: usize, keep: usize, best: Option<u64>) -> Vec<&str> {
         let is_complete = |ranks: usize, parts: &Parts| Self::missing(ranks, parts).is_none();
         let mut steps: Vec<u64> = self.complete_steps().filter(|complete| *complete <= step).collect();
@@ -155,8 +156,8 @@ impl Listing {
         };
         let checkpoints = self.0.range(..=(step, usize::MAX));
         let obsolete = checkpoints.filter(|((step, ranks), parts)| is_obsolete(*step, *ranks, parts));
-        // The objects are in the order of their ranks: rank 0's goes first, and without it the others are
-        // never taken for a checkpoint.
+        // The objects are in the order of their ranks, so rank 0's object is deleted first. Without it, the
+        // objects of the other ranks are never taken for a checkpoint.
         obsolete.flat_map(|(_, parts)| parts.values().map(String::as_str)).collect()
     }
 }

@@ -77,7 +77,7 @@ impl Checkpoints {
             return Err(bad("give a directory, or a bucket with a prefix"));
         }
         if ObjectUrl::parse(url).is_file_url() {
-            // Listings return paths for such URLs, so objects would not begin with `url`.
+            // For such a URL, listings return paths, so the listed names would not begin with `url`.
             return Err(bad("give the path without file:"));
         }
         Ok(Self {
@@ -109,12 +109,13 @@ impl Checkpoints {
         Self { topology, ..self }
     }
 
-    /// Records one more option that future steps depend on, and that may change.
+    /// Records one more option that future steps depend on, and that may change between a checkpoint and its
+    /// resume.
     pub fn input(self, name: &str, value: impl ToString) -> Self {
         Self { inputs: self.inputs.with(name, value), ..self }
     }
 
-    /// Loads the checkpoint that a training resumes from, which is the newest; `None` if there is none, or if
+    /// Loads the newest checkpoint, from which a training resumes; `None` if there is no checkpoint, or if
     /// `resume` is [`Resume::No`].
     ///
     /// Incomplete checkpoints are skipped, with a line in the log; with [`Resume::Auto`] damaged checkpoints
@@ -154,8 +155,8 @@ impl Checkpoints {
         Ok(None)
     }
 
-    /// Loads the checkpoint at `url`, in any directory, and logs the changes since. With several ranks, `url`
-    /// is that of the first rank's object.
+    /// Loads the checkpoint at `url`, in any directory, and logs which options have changed since it was
+    /// written. With several ranks, `url` is that of the first rank's object.
     pub fn begin_at(&self, url: &str, out: &mut dyn Write) -> Result<Checkpoint, CheckpointError> {
         let (checkpoint, changed) = self.load(url)?;
         for change in changed {
@@ -174,7 +175,7 @@ impl Checkpoints {
     /// Writes an empty object and deletes it. If no checkpoint can be written to this directory, the training
     /// fails at its start, and not when the first checkpoint is due.
     pub fn try_place(&self) -> Result<(), CheckpointError> {
-        // Not a name of a checkpoint, in case the object is not deleted.
+        // The object does not have the name of a checkpoint, in case it is not deleted.
         let url = format!("{}/writable.rank-{}", self.url, self.topology.rank());
         let written = self.store.put(&url, b"").and_then(|_| self.store.delete(&url));
         written.map_err(|source| CheckpointError::Write { url: SecretUrl::from(&url), source })
@@ -212,8 +213,8 @@ impl Checkpoints {
         Ok(Listing::new(&self.url, objects.into_iter().map(|object| object.url)))
     }
 
-    /// Reads a checkpoint with the parts of all ranks. Also describes the options that have changed since;
-    /// other options must not change.
+    /// Reads a checkpoint with the parts of all ranks. Also describes the options that have changed since it
+    /// was written; other options must not change.
     pub fn load(&self, url: &str) -> Result<(Checkpoint, Vec<String>), CheckpointError> {
         let damaged = |reason| CheckpointError::Damaged { url: url.into(), reason };
         let samples =
@@ -291,8 +292,9 @@ impl Checkpoints {
         Ok(self.store.put(url, &part.encode()?)?.size)
     }
 
-    /// Deletes obsolete checkpoints after the checkpoint at `step` has been written. Returns messages about
-    /// failures, which do not end the training: a checkpoint that is left only takes space.
+    /// Deletes obsolete checkpoints after the checkpoint at `step` has been written. Failures do not end the
+    /// training, since a checkpoint that was not deleted only takes space. Returns messages about the
+    /// failures.
     fn delete_obsolete(&self, step: u64, best: Option<u64>) -> Vec<String> {
         let listing = match self.listing() {
             Ok(listing) => listing,

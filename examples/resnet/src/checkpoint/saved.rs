@@ -12,7 +12,7 @@ pub struct SavedCheckpoint {
     pub(super) bytes: u64,
     pub(super) time: Duration,
     pub(super) url: String,
-    /// Why the checkpoint could not be written; `None` if it was.
+    /// Why the checkpoint could not be written; `None` if it was written.
     pub(super) unwritten: Option<String>,
     /// Messages about old checkpoints that could not be deleted.
     pub(super) failed: Vec<String>,

@@ -25,7 +25,7 @@ pub struct Saver {
 #[derive(Debug)]
 struct Writing {
     thread: JoinHandle<Result<SavedCheckpoint, CheckpointError>>,
-    /// Set when a newer checkpoint is due, so that this one is not retried.
+    /// Set when a newer checkpoint is due, so that this write is not retried.
     superseded: Arc<AtomicBool>,
 }
 
@@ -46,7 +46,8 @@ impl Saver {
     }
 
     /// Waits until the previous checkpoint is written, and starts to write the next one. Returns the outcome
-    /// of the previous one. `tensors` are needed only if [`wants_tensors`](Saver::wants_tensors) is true.
+    /// of writing the previous checkpoint. `tensors` are needed only if
+    /// [`wants_tensors`](Saver::wants_tensors) is true.
     pub fn save(
         &mut self,
         progress: Progress,
@@ -74,7 +75,8 @@ impl Saver {
         }
     }
 
-    /// The outcome of the current write if it has finished, once. Does not wait.
+    /// Returns the outcome of the current write if it has finished. Each outcome is returned once. Does not
+    /// wait.
     pub fn poll(&mut self) -> Result<Option<SavedCheckpoint>, CheckpointError> {
         if self.writing.as_ref().is_some_and(|writing| writing.thread.is_finished()) {
             self.finish()
@@ -95,13 +97,13 @@ impl Saver {
 impl Drop for Saver {
     fn drop(&mut self) {
         self.supersede();
-        // The training has failed already; an error of the checkpoint is not reported.
+        // The training has failed already, so an error of writing the checkpoint is not reported.
         let _ = self.finish();
     }
 }
 
-/// Writes a checkpoint, and retries after an error of the store. If the store fails in the end, that is not
-/// an error but part of the outcome, since the training can continue without this checkpoint.
+/// Writes a checkpoint, and retries after an error of the store. If no attempt succeeds, the outcome says so,
+/// and no error is returned, since the training can continue without this checkpoint.
 fn write(
     checkpoints: &Checkpoints,
     checkpoint: Checkpoint,

@@ -64,8 +64,8 @@ pub(super) struct StoreOutcome {
 }
 
 impl Cache {
-    /// Opens the cache for the devices of this client. `None` if [`Target::new`] does not know all that their
-    /// programs depend on.
+    /// Opens the cache for the devices of this client. `None` if [`Target::new`] cannot determine everything
+    /// that programs for these devices depend on.
     pub fn open(
         dir: impl Into<PathBuf>,
         client: &Client,
@@ -123,8 +123,8 @@ impl Cache {
         if sha256(header.outputs, &executable) != header.sha256 {
             return Err("its bytes do not match the sha256 in its header".into());
         }
-        // The modification time is that of the last use, which decides which programs are removed. The
-        // directory may be read-only, so a failure is ignored.
+        // The modification time records the last use: the programs with the oldest times are removed first.
+        // The directory may be read-only, so a failure is ignored.
         let _ = File::options().write(true).open(&path).and_then(|f| f.set_modified(SystemTime::now()));
         Ok(Some(CacheEntry { outputs: header.outputs, executable }))
     }
@@ -144,7 +144,7 @@ impl Cache {
         Some(marker)
     }
 
-    /// Adds or replaces a program. If the cache is then larger than its limit, removes others.
+    /// Adds or replaces a program. If the cache is then larger than its limit, removes other programs.
     pub(super) fn put(&self, key: &Key, entry: &CacheEntry) -> Result<StoreOutcome, String> {
         self.write(key, entry).map_err(|error| error.to_string())
     }

@@ -1,4 +1,4 @@
-//! The key of a compiled program: everything that it depends on.
+//! The key of a compiled program: everything that the executable depends on.
 
 use super::program::Program;
 use serde::{Deserialize, Serialize};
@@ -57,8 +57,8 @@ pub struct Target {
     processor: Option<Processor>,
 }
 
-/// The identity of a shared library. It has the name of the file and not its path: containers have the same
-/// file at other paths, and updates put other files at the same path.
+/// The identity of a shared library. It includes the name of the file and not its path: containers have the
+/// same file at other paths, and updates put other files at the same path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Library {
@@ -142,7 +142,7 @@ impl Target {
         }))
     }
 
-    /// Whether programs of this span are cached. Programs that span several GPU processes are not: the
+    /// Whether programs of this span are cached. Programs that span several GPU processes are not cached: the
     /// compilers of all processes share the work of tuning, so a process that compiles would wait for those
     /// that load.
     pub(super) fn keeps(&self, span: Span) -> bool {
@@ -218,7 +218,7 @@ impl Processor {
 
     /// Reads the text of `/proc/cpuinfo`. `None` if it does not list the features.
     fn from_cpuinfo(text: &str, threads: usize) -> Option<Self> {
-        // Without the frequency and the number of a core, which do not affect the code.
+        // The list lacks a core's frequency and number, since these do not affect the code.
         const NAMES: [&str; 11] = [
             "vendor_id",
             "cpu family",

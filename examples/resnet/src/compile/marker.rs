@@ -1,5 +1,5 @@
-//! Markers of loads in progress. They detect a plugin that crashes while it loads a program, which would
-//! otherwise crash at each start.
+//! Markers of loads in progress. They detect that a plugin crashed while it loaded a program. Without
+//! markers, the plugin would crash again at each start.
 //!
 //! While a process loads the entry `HASH.executable`, the file `HASH.loading-RANDOM` is beside it, and the
 //! process holds a lock on that file. A marker without a lock is from a process that died during the load.
@@ -20,7 +20,8 @@ const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 /// ends the process.
 #[derive(Debug)]
 pub(super) struct LoadMarker {
-    /// The first field, so that the file is removed before the lock is released, as `is_left_over` expects.
+    /// This is the first field, so that the file is removed before the lock is released, as `is_left_over`
+    /// expects.
     _removed: RemovedAtEnd,
     /// The file, which holds the lock.
     _file: File,
@@ -32,7 +33,8 @@ impl LoadMarker {
         let dir = entry.parent().unwrap_or(Path::new("."));
         let file = tempfile::Builder::new().prefix(SCRATCH).tempfile_in(dir)?;
         file.as_file().try_lock()?;
-        // Renamed only after it is locked: without a lock it would look like the marker of a dead process.
+        // The file is renamed only after it is locked: without a lock it would look like the marker of a dead
+        // process.
         let name = file.path().file_name().unwrap_or_default().to_string_lossy();
         let path = entry.with_extension(format!("{LOADING}{}", name.trim_start_matches(SCRATCH)));
         let removed = RemovedAtEnd::new(path.clone());
@@ -63,7 +65,7 @@ fn is_marker(path: &Path) -> bool {
 /// Whether the process of the marker is dead.
 fn is_left_over(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
-    // A shared lock, so that two processes that check at the same time both get it.
+    // The lock is shared, so that two processes that check at the same time both get it.
     file.try_lock_shared().is_ok() && path.exists()
 }
 

@@ -48,7 +48,7 @@ impl<'a> Compiler<'a> {
         Self { client, cache: None, report: CompileReport::default() }
     }
 
-    /// A compiler that loads programs from `cache` and adds those that it compiles.
+    /// A compiler that loads programs from `cache`, and adds the programs that it compiles.
     pub fn with_cache(client: &'a Client, cache: Option<Cache>) -> Self {
         Self { cache, ..Self::new(client) }
     }
@@ -86,7 +86,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Whether a process died while it loaded this program. If one did, turns the cache off for this program
-    /// and those after it, since the plugin is likely to crash on other programs as well.
+    /// and for later programs, since the plugin is likely to crash on other programs as well.
     fn crashed_before(&mut self, key: &Key) -> bool {
         let Some(cache) = &self.cache else { return false };
         let Some(marker) = cache.discard_crashed(key) else { return false };

@@ -4,8 +4,8 @@ use super::cache::LIMIT;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// The programs that a [`Compiler`](super::Compiler) has compiled, loaded and cached. Its `Display` is the
-/// lines of the log.
+/// The programs that a [`Compiler`](super::Compiler) has compiled, loaded and cached. Its `Display` writes
+/// the lines for the log.
 #[derive(Debug, Default)]
 pub struct CompileReport {
     pub(super) compiled: TimedPrograms,

@@ -40,7 +40,7 @@ pub struct DataOptions {
     pub index_cache: Option<PathBuf>,
     /// Pins the memory of the images.
     pub memory: Option<Arc<dyn BatchMemory>>,
-    /// Gets a reporter of the batches, which later says what they wait for.
+    /// Receives a reporter of the batches. The reporter says later what the batches wait for.
     pub waiting: Waiting,
 }
 

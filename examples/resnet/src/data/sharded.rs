@@ -62,7 +62,7 @@ impl ShardData {
                 .shuffle(options.shuffle)
                 .last_batch(LastBatch::Drop)
                 .on_error(damage_policy(options.skip_bad)),
-            // Padded, so that the accuracy is measured over all samples.
+            // The last batch is padded and not dropped, so that the accuracy is measured over all samples.
             Split::Validation => builder.last_batch(LastBatch::Pad),
         };
         Ok(ShardData { loader: builder.build()?, samples, waiting: options.waiting.clone() })
@@ -96,7 +96,7 @@ impl ShardData {
 
 /// The policy for damaged training images. At most `max_skipped` images may be skipped in an epoch; with
 /// `None`, at most one in a thousand, but up to ten among the first 10,000. An image whose size or class does
-/// not fit the program is not damaged, and ends the training.
+/// not fit the program does not count as damaged: it ends the training.
 fn damage_policy(max_skipped: Option<u64>) -> OnError {
     let skip = OnError::skip(Failures::damage() | Failures::decode());
     match max_skipped {
@@ -120,8 +120,8 @@ fn build_index(shards: &ShardList, options: &DataOptions) -> Result<Index> {
     Ok(index)
 }
 
-/// Converts a batch of tensors to a batch of the trainer. The first `valid` rows are samples, and the others
-/// are padding; `None` for the number of valid rows that the batch has.
+/// Converts a batch of tensors to a batch of the trainer. The first `valid` rows are samples, and the other
+/// rows are padding. If `valid` is `None`, the batch says how many rows are samples.
 pub(super) fn host_batch(mut batch: TensorBatch, valid: Option<usize>) -> shardstream::Result<HostBatch> {
     let valid = valid.unwrap_or(batch.valid());
     let mut labels = batch.tensor("label")?.as_slice::<i32>()?.to_vec();

@@ -68,7 +68,7 @@ fn the_rest_of_an_epoch_begins_after_the_state() {
         let state = whole[consumed - 1].state.as_ref().unwrap();
         assert_eq!(contents(&rest(state)), contents(&whole[consumed..]), "{consumed}");
     }
-    // The states of the rest equal those of the whole epoch.
+    // After a resume, each batch has the same state as in the whole epoch.
     let rest = rest(whole[3].state.as_ref().unwrap());
     let text = |b: &HostBatch| b.state.as_ref().unwrap().to_string();
     assert_eq!(rest.iter().map(text).collect::<Vec<_>>(), whole[4..].iter().map(text).collect::<Vec<_>>());

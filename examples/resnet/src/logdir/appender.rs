@@ -16,7 +16,8 @@ use std::time::Duration;
 pub struct AppenderSettings {
     /// Interval between two writes of an object, and wait before a failed write is retried.
     pub interval: Duration,
-    /// Size in bytes at which a new object is begun, since each write of an object writes all of it again.
+    /// Size in bytes at which an object is full and the next one is begun. The size is limited because each
+    /// write of an object writes the whole object again.
     pub rotate: usize,
     /// Maximum number of bytes that wait to be written. If there are more, the oldest records are dropped.
     pub max_pending: usize,
@@ -33,7 +34,7 @@ impl Default for AppenderSettings {
             rotate: 1 << 20,
             max_pending: 16 << 20,
             finish_timeout: Duration::from_secs(30),
-            // Not eprintln!, which panics if the standard error is closed.
+            // `eprintln!` would panic if the standard error is closed.
             on_error: |what| drop(writeln!(std::io::stderr(), "{what}")),
         }
     }
@@ -41,13 +42,14 @@ impl Default for AppenderSettings {
 
 /// Writes records, in order, to a file or to objects, on a thread of its own.
 ///
-/// A file is appended to. Objects cannot be, so they form a series, `URL`, `URL.00001` and so on, whose last
-/// object is rewritten as it grows. The series continues after the objects of an earlier process. Each object
-/// begins with the same header, and no record is split between objects.
+/// A file is appended to. Objects cannot be appended to, so the records are in a series of objects, `URL`,
+/// `URL.00001` and so on, and the last object is rewritten as it grows. The series continues after the
+/// objects of an earlier process. Each object begins with the same header, and no record is split between
+/// objects.
 #[derive(Debug)]
 pub struct Appender {
     records: Records,
-    /// Receives the result of the thread; `None` after it was received.
+    /// Receives the result of the thread; `None` after the result was received.
     end: Option<Receiver<Option<shardstream::Error>>>,
 }
 
@@ -81,7 +83,7 @@ struct DroppedRecords {
 }
 
 impl SharedQueue {
-    // Never poisoned: no code panics while it holds the lock.
+    // The lock is never poisoned: no code panics while it holds the lock.
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -131,7 +133,8 @@ impl Appender {
         self.records.write(record);
     }
 
-    /// A handle for other threads. Records that are added after the appender has finished are lost.
+    /// A handle with which other threads add records. Records that are added after the appender has finished
+    /// are lost.
     pub fn records(&self) -> Records {
         self.records.clone()
     }
@@ -224,7 +227,8 @@ fn run(
         if closing && (flushed.is_err() || queue.records.is_empty()) {
             return flushed;
         }
-        // A file is written to at once; an object only when the interval is over, or when it is full.
+        // Records are written to a file at once. An object is written only when the interval is over, or when
+        // it is full.
         let writes_at_once = flushed.is_ok() && (sink.is_file() || queue.bytes >= settings.rotate);
         if !writes_at_once {
             drop(shared.changed.wait_timeout_while(queue, settings.interval, |queue| !queue.closing));

@@ -13,7 +13,7 @@ pub enum LogDirError {
     Place {
         /// The URL.
         url: SecretUrl,
-        /// What is wrong with it.
+        /// What is wrong with the URL.
         reason: &'static str,
     },
     /// The end of the log could not be written.

@@ -14,8 +14,8 @@ const STRING: i64 = 7;
 const CLASS_TENSOR: i64 = 2;
 
 impl Events {
-    /// Starts an event file. `start` starts an appender with the given header, which each file of a series
-    /// needs.
+    /// Starts an event file. `start` starts an appender with the given header; each file of a series begins
+    /// with this header.
     pub(super) fn start(
         start: impl FnOnce(Vec<u8>) -> Result<Appender, LogDirError>,
     ) -> Result<Self, LogDirError> {
@@ -64,7 +64,7 @@ impl Events {
     }
 }
 
-/// A `tensorflow.Event` with the current time and a step, if there is one.
+/// A `tensorflow.Event` with the current time, and with the step if there is one.
 fn event(step: Option<u64>) -> Message {
     let mut event = Message::default();
     event.double(1, SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs_f64()); // wall_time

@@ -1,4 +1,5 @@
-//! The log directory of a training, which has the text log and the curves, in a directory or a bucket.
+//! The log directory of a training, which is a directory or a prefix in a bucket. It has the text log and the
+//! curves.
 //!
 //! A slow or failing store neither stops nor slows a training: records are kept for a while, failed writes
 //! are retried, and the last error is reported at the end.

@@ -15,8 +15,8 @@ pub(super) enum Sink {
 }
 
 impl Sink {
-    /// The sink at `url`, a file if that is a path. Each file or object begins with `header`. An object of
-    /// `rotate` bytes is full.
+    /// The sink at `url`: a file if `url` is a path, otherwise a series of objects. Each file or object
+    /// begins with `header`. An object of `rotate` bytes is full.
     pub(super) fn new(store: &Store, url: &str, header: Vec<u8>, rotate: usize) -> Self {
         if !ObjectUrl::parse(url).is_path() {
             let (store, url) = (store.clone(), url.to_owned());
@@ -108,7 +108,7 @@ impl FileSink {
         }
         let Some((file, length)) = &mut self.file else { return Ok(()) };
         if let Err(error) = file.write_all(&self.pending).and_then(|()| file.flush()) {
-            // Removes what was written of the records, since the next try writes all of them again.
+            // Removes the part of the records that was written, since the next try writes all records again.
             let _ = file.set_len(*length);
             return Err(error.into());
         }
@@ -122,8 +122,8 @@ impl FileSink {
 #[derive(Debug)]
 pub(super) struct ObjectSink {
     store: Store,
-    /// The URL of the first object. The URLs of the others end in `.00001` and so on, so objects sort by
-    /// name.
+    /// The URL of the first object. The URLs of the later objects end in `.00001` and so on, so the objects
+    /// sort by name.
     url: String,
     header: Vec<u8>,
     rotate: usize,

@@ -39,7 +39,7 @@ pub enum PluginError {
     /// A plugin outside the cache cannot be loaded.
     #[error(transparent)]
     Load(PjrtError),
-    /// No libtpu was found, which a TPU needs.
+    /// No libtpu was found; a TPU needs it.
     #[error(
         "no libtpu found: install it (pip install libtpu) in the environment of python3, or set \
          TPU_LIBRARY_PATH, or give --plugin"

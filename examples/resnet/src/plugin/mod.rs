@@ -73,13 +73,13 @@ impl FoundPlugin {
         })
     }
 
-    /// Whether the plugin drives TPUs, by its file name.
+    /// Whether the plugin drives TPUs, according to its file name.
     pub fn is_tpu(&self) -> bool {
         self.name().contains("tpu")
     }
 
-    /// Whether the plugin drives GPUs, by its file name. Such a plugin joins the processes of a job through a
-    /// key-value store.
+    /// Whether the plugin drives GPUs, according to its file name. Such a plugin joins the processes of a job
+    /// through a key-value store.
     pub fn is_gpu(&self) -> bool {
         ["cuda", "gpu", "rocm"].iter().any(|kind| self.name().contains(kind))
     }
@@ -95,8 +95,9 @@ impl FoundPlugin {
     }
 }
 
-/// Finds the plugin to train with: the given one; without it that of this machine's TPU or GPU; and if there
-/// is none, that of the CPU. The plugins for GPU and CPU are downloaded the first time.
+/// Finds the plugin to train with: the given plugin; if none is given, the plugin for this machine's TPU or
+/// GPU; if the machine has neither, the plugin for the CPU. The plugins for GPU and CPU are downloaded the
+/// first time.
 pub fn find(given: Option<&PluginChoice>) -> Result<FoundPlugin, PluginError> {
     if let Some(found) = by_option(given)? {
         return Ok(found);
@@ -160,8 +161,8 @@ fn has_numbered_file(dir: &Path, prefix: &str) -> bool {
     })
 }
 
-/// Finds the CUDA plugin of python3, or else the one in the cache, to which it is downloaded the first time.
-/// `proc` is `/proc`.
+/// Finds the CUDA plugin of python3. If python3 has none, finds the plugin in the cache, and downloads it the
+/// first time. `proc` is the folder `/proc`.
 fn cuda_plugin(proc: &Path) -> Result<FoundPlugin, PluginError> {
     if !cuda::is_supported() {
         return Err(PluginError::CudaPlatform { platform: platform() });
@@ -182,7 +183,7 @@ fn platform() -> String {
     format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH)
 }
 
-/// Finds the CPU plugin in the cache, to which it is downloaded the first time.
+/// Finds the CPU plugin in the cache. Downloads it the first time.
 pub fn cpu() -> Result<FoundPlugin, PluginError> {
     let wheel = fetch::cpu_wheel().ok_or_else(|| PluginError::Platform { platform: platform() })?;
     let advice = "The download needs python3 with pip 20.3 or newer (on Debian: apt install python3-pip), \
@@ -216,7 +217,8 @@ fn libtpu() -> Result<Option<FoundPlugin>, PluginError> {
 }
 
 fn plugin_file(path: PathBuf, from: &'static str) -> Result<FoundPlugin, PluginError> {
-    // Absolute, because the dynamic linker searches only its own folders for a name without a slash.
+    // The path is made absolute, because the dynamic linker searches only its own folders for a name without
+    // a slash.
     match std::path::absolute(&path) {
         Ok(whole) if whole.is_file() => Ok(FoundPlugin { path: whole, how: from.into() }),
         _ => Err(PluginError::NoFile { from, path }),
@@ -253,7 +255,7 @@ fn python_cuda(python: impl Fn(&str) -> Option<String>, driver: Option<cuda::Dri
     })
 }
 
-/// The path of a file in the folder that a line of Python prints; `None` if it does not exist.
+/// The path of a file in the folder that a line of Python prints; `None` if the file does not exist.
 fn python_file(look_up: &str, name: &str) -> Option<PathBuf> {
     let folder = run_python(look_up)?;
     let path = Path::new(folder.trim()).join(name);
@@ -263,7 +265,7 @@ fn python_file(look_up: &str, name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Runs a line of Python, which cannot import from the current directory, and returns its output.
+/// Runs a line of Python, and returns its output. The line cannot import modules from the current directory.
 fn run_python(line: &str) -> Option<String> {
     let line = format!("import sys; sys.path[:] = [path for path in sys.path if path]; {line}");
     let output = Command::new("python3").args(["-c", &line]).output().ok()?;

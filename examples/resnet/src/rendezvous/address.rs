@@ -18,9 +18,9 @@ pub struct Address {
 const SLURM_PORTS: std::ops::Range<u64> = 61_440..65_536;
 
 impl Address {
-    /// Reads the address from the first of these that is set in the environment: `SHARDSTREAM_COORDINATOR`;
-    /// torchrun's `MASTER_ADDR` and `MASTER_PORT`; the first host of the Slurm step, with a port that follows
-    /// from the numbers of job and step.
+    /// Reads the address from the first of these sources that is set in the environment:
+    /// `SHARDSTREAM_COORDINATOR`; torchrun's `MASTER_ADDR` and `MASTER_PORT`; the first host of the Slurm
+    /// step, with a port that follows from the numbers of job and step.
     pub fn detect(lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, RendezvousError> {
         let variable = |name: &str| lookup(name).filter(|value| !value.trim().is_empty());
         if let Some(coordinator) = variable("SHARDSTREAM_COORDINATOR") {
@@ -28,7 +28,7 @@ impl Address {
         }
         if let (Some(host), Some(port)) = (variable("MASTER_ADDR"), variable("MASTER_PORT")) {
             let address: Self = format!("{}:{port}", bracketed(&host)).parse()?;
-            // torchrun's own store may use the port; then ours is the next one.
+            // If torchrun's own store uses the port, the server of this program uses the next port.
             let is_used = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|store| store == "True");
             let port = address
                 .port
@@ -42,14 +42,14 @@ impl Address {
         };
         let hosts = variable("SLURM_STEP_NODELIST").or_else(|| variable("SLURM_JOB_NODELIST"));
         let Some(host) = hosts.and_then(|hosts| first_host(&hosts)) else { return Ok(None) };
-        // Includes the step, since several steps of a job may run at the same time.
+        // The offset depends on the step too, since several steps of a job may run at the same time.
         let offset = job.wrapping_add(step) % (SLURM_PORTS.end - SLURM_PORTS.start);
         Ok(u16::try_from(SLURM_PORTS.start + offset).ok().map(|port| Self { host, port }))
     }
 }
 
-/// A token that identifies a job: a hash of the first of these that is set: `SHARDSTREAM_JOB_TOKEN`; Slurm's
-/// numbers of job, step and restart; torchrun's run id and restart count.
+/// A token that identifies a job: a hash of the first of these variables that is set:
+/// `SHARDSTREAM_JOB_TOKEN`; Slurm's numbers of job, step and restart; torchrun's run id and restart count.
 pub fn token(lookup: impl Fn(&str) -> Option<String>) -> String {
     let sources = [
         ["SHARDSTREAM_JOB_TOKEN"].as_slice(),

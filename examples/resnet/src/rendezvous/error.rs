@@ -34,7 +34,7 @@ pub enum RendezvousError {
         address: String,
         /// Duration of the wait.
         waited: Duration,
-        /// The last error of an attempt.
+        /// The error of the last attempt.
         cause: io::Error,
     },
     /// The server refused this process or its request.
@@ -90,7 +90,7 @@ pub enum RendezvousError {
     Lost {
         /// This rank.
         rank: usize,
-        /// The key or event that it waited for.
+        /// The key or event that this rank waited for.
         what: String,
         /// The ranks that ended.
         lost: Vec<u32>,

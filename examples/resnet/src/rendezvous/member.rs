@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Time for a response to arrive, in addition to the time that the server waits.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Time in which a refused process tries again: after a restart, the server of the previous run may still be
+/// A refused process tries again for this time: after a restart, the server of the previous run may still be
 /// running, with a process of this rank.
 const RESTART: Duration = Duration::from_secs(60);
 
@@ -248,7 +248,7 @@ fn open(address: &str, hello: &Hello, timeout: Duration) -> io::Result<Result<Tc
     }
 }
 
-/// Connects to the first address of a name that accepts a connection.
+/// Resolves a name, and connects to the first of its addresses that accepts a connection.
 fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for candidate in address.to_socket_addrs()? {

@@ -107,7 +107,7 @@ pub(super) fn write<T: Serialize>(stream: &mut TcpStream, message: &T) -> io::Re
     if body.len() > MAX_FRAME_BYTES {
         return Err(invalid("a message is too long"));
     }
-    // In one write, since the system could delay a second one.
+    // Length and body are written in one call, since the system could delay a second write.
     stream.write_all(&[&(body.len() as u32).to_le_bytes(), body.as_slice()].concat())
 }
 
@@ -123,7 +123,8 @@ fn read_at_most<T: DeserializeOwned>(stream: &mut TcpStream, max: usize) -> io::
     if length > max {
         return Err(invalid("a message is too long"));
     }
-    // Grows with the received bytes, so that a client cannot reserve memory by announcing a large length.
+    // The buffer grows with the received bytes, so that a client cannot reserve memory by announcing a large
+    // length.
     let mut frame = Vec::new();
     Read::by_ref(stream).take(length as u64).read_to_end(&mut frame)?;
     if frame.len() < length {

@@ -118,7 +118,7 @@ impl Drop for Server {
 }
 
 /// The address at which a host reaches its own socket that listens on all devices. Some hosts let sockets
-/// listen on IPv6 without having an IPv6 address; on those it is an IPv4 address.
+/// listen on IPv6 without having an IPv6 address; on such hosts, this is an IPv4 address.
 fn own_address(listens_for_ipv6: bool) -> IpAddr {
     let has_ipv6 = || TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
     if listens_for_ipv6 && has_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() }
@@ -131,7 +131,8 @@ fn accept(listener: &TcpListener, shared: &Arc<SharedStore>) {
             return;
         }
         let Ok(stream) = stream else {
-            // For example because of too many open files, until other connections end.
+            // Accepting fails, for example, while too many files are open; it succeeds again when other
+            // connections have ended.
             drop(state);
             thread::sleep(Duration::from_millis(100));
             continue;
@@ -143,7 +144,7 @@ fn accept(listener: &TcpListener, shared: &Arc<SharedStore>) {
         drop(state);
         let for_thread = Arc::clone(shared);
         let serve = move || {
-            // An error has closed the connection, and the rank is lost if that was its last one.
+            // An error has closed the connection. If it was the rank's last connection, the rank is lost.
             let _ = serve(stream, &for_thread);
             for_thread.state().connections -= 1;
         };
@@ -153,7 +154,8 @@ fn accept(listener: &TcpListener, shared: &Arc<SharedStore>) {
     }
 }
 
-/// Keepalive settings that detect a dead host after a minute; with the defaults that takes 12 minutes.
+/// Keepalive settings that detect a dead host after a minute; with the default settings, detection takes 12
+/// minutes.
 fn keepalive() -> socket2::TcpKeepalive {
     let alive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(30));
     #[cfg(any(target_os = "linux", target_os = "macos"))]
@@ -165,7 +167,7 @@ fn serve(mut stream: TcpStream, shared: &SharedStore) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(FRAME_TIME))?;
     stream.set_read_timeout(Some(FRAME_TIME))?;
-    // Detects a host that has lost power or network.
+    // Keepalive detects a host that has lost power or network.
     socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
     let from = stream.peer_addr()?;
     let hello = match protocol::read_greeting(&mut stream)? {
@@ -184,7 +186,8 @@ fn serve(mut stream: TcpStream, shared: &SharedStore) -> io::Result<()> {
     error
 }
 
-/// Serves the requests of an admitted member until its connection ends, which is an error.
+/// Serves the requests of an admitted member until its connection ends. Returns the error that ended the
+/// connection.
 fn serve_requests(stream: &mut TcpStream, shared: &SharedStore, rank: usize) -> io::Result<()> {
     protocol::write(stream, &Response::Done)?;
     // A member may send no request for days.
@@ -220,7 +223,7 @@ impl SharedStore {
             Presence::Left | Presence::Lost => return Err(Refusal::Left),
             presence @ Presence::Absent => {
                 *presence = Presence::Here { process: hello.process, connections: 1, from };
-                // Stored, since a rank may leave before another one sends its request to join.
+                // The result is stored, since a rank may leave before another rank sends its request to join.
                 let is_here = |rank: &Rank| matches!(rank.presence, Presence::Here { .. });
                 state.complete |= state.ranks.iter().all(is_here);
                 drop(state);
@@ -330,7 +333,7 @@ mod tests {
     #[test]
     fn a_host_reaches_its_own_server() {
         let shared = Job { token: "t".into(), program: "p".into(), world_size: 1 };
-        // A name that is not that of the loopback device.
+        // The name is not that of the loopback device, so the server listens on all devices.
         let server = Server::start("some-host", 0, shared).unwrap();
         TcpStream::connect(server.address()).unwrap();
         assert!(own_address(false).is_ipv4());

@@ -78,7 +78,7 @@ fn the_error_of_a_job_that_is_not_complete_names_the_absent_ranks() {
     let error = thread::scope(|scope| {
         let other = scope.spawn(|| join(&server, 2, LATE));
         let error = join(&server, 0, SOON).unwrap_err();
-        // A rank that stops waiting is lost, and the others get that error.
+        // A rank that stops waiting counts as lost, and the other ranks get an error that names it.
         let other = other.join().unwrap().unwrap_err();
         assert!(matches!(&other, RendezvousError::Lost { lost, .. } if *lost == [0]), "{other}");
         error
@@ -152,7 +152,7 @@ fn a_value_is_not_changed_and_sizes_are_limited() {
     assert!(matches!(refusal(member.put(b"l", &vec![0; (4 << 20) + 1])), Refusal::Full(_)));
     member.put(b"l", &vec![7; 4 << 20]).unwrap();
     assert_eq!(member.get(b"l", LATE).unwrap().len(), 4 << 20);
-    // All keys and values together may have 64 MiB.
+    // All keys and values together may have at most 64 MiB.
     let full =
         (0..64).map(|n| member.put(format!("m{n}").as_bytes(), &vec![7; 4 << 20])).find(Result::is_err);
     assert!(matches!(refusal(full.unwrap()), Refusal::Full(_)));

@@ -24,7 +24,8 @@ pub(super) struct TrainedEpoch {
     pub(super) data: Option<State>,
 }
 
-/// The numbers of steps that were launched, with their results, which were not read yet.
+/// The steps that were launched and whose results were not read yet: the number and the pending result of
+/// each step.
 type InFlight = VecDeque<(u64, Pending<(f32, u64)>)>;
 
 /// The progress of an epoch.
@@ -125,7 +126,7 @@ impl Training<'_> {
             }
             let mut batch = batch.map_err(Error::Data)??;
             if batch.valid != pass.local_batch {
-                // Padding would be a part of the loss and of the batch statistics.
+                // Rows of padding would count in the loss and in the batch statistics.
                 return Err(Error::Batch(format!(
                     "it has {} samples, and training needs full batches of {}",
                     batch.valid, pass.local_batch
@@ -249,7 +250,7 @@ impl Training<'_> {
             self.log.line(format_args!("epoch {epoch}: digest of the order {}", last.digest()))?;
             let ledger = last.ledger();
             if !ledger.is_empty() {
-                // The samples that were skipped on this rank.
+                // This line reports the samples that were skipped on this rank.
                 self.log.line(format_args!("epoch {epoch}: {ledger}"))?;
             }
         }
@@ -257,8 +258,8 @@ impl Training<'_> {
     }
 }
 
-/// The expected number of steps of the next epoch: the number of the data, or if that is unknown the number
-/// of the last epoch, but at most `limit` (0: no limit). `None` if all are unknown.
+/// The expected number of steps of the next epoch: that of the data if it is known, otherwise that of the
+/// last epoch, but at most `limit` (0: no limit). `None` if all of these numbers are unknown.
 fn expected_steps(limit: u64, known: Option<u64>, last: Option<&Epoch>) -> Option<u64> {
     let steps = known.or(last.map(|epoch| epoch.steps));
     if limit == 0 {
@@ -290,7 +291,8 @@ mod tests {
         assert_eq!(expected_steps(8, None, None), Some(8));
         assert_eq!(expected_steps(0, None, Some(&last)), Some(16));
         assert_eq!(expected_steps(8, Some(20), Some(&last)), Some(8));
-        // The limit is larger than the data: with it, the rate would not decay to zero.
+        // The limit is larger than the number of steps of an epoch. If the limit were expected, the rate
+        // would not decay to zero.
         assert_eq!(expected_steps(1000, None, Some(&last)), Some(16));
         assert_eq!(expected_steps(1000, Some(20), None), Some(20));
     }

@@ -28,13 +28,13 @@ use training::Training;
 pub struct Start {
     progress: Progress,
     data: Option<State>,
-    /// The batches of the first epoch, after [`begin`](Self::begin).
+    /// The batches of the first epoch, if [`begin`](Self::begin) was called.
     batches: Option<HostBatches>,
 }
 
 impl Start {
-    /// Starts to read the first batches of a training of `epochs` epochs. So they are read while the model is
-    /// compiled.
+    /// Starts to read the first batches of a training of `epochs` epochs, so that they are read while the
+    /// model is compiled.
     pub fn begin(&mut self, source: &dyn Source, epochs: u64) -> Result<()> {
         let epoch = self.progress.epochs.len() as u64;
         if epoch < epochs {
@@ -129,7 +129,7 @@ pub fn train(
                 ("epoch/validation_accuracy", report.validation_accuracy),
                 ("epoch/validation_top5_accuracy", report.validation_top5_accuracy),
                 ("epoch/global_rate", report.rate()),
-                // The number of this rank, as in the log.
+                // The number of samples that this rank has skipped, as in the log.
                 ("epoch/skipped", skipped as f64),
             ],
         );

@@ -67,15 +67,15 @@ impl Training<'_> {
         Ok(())
     }
 
-    /// Saves a training with one rank after its last step, if the data failed. With several ranks nothing is
-    /// saved: the other ranks may be at other steps, and a checkpoint needs the parts of all ranks at the
-    /// same step.
+    /// Saves the training after its last step because reading the data has failed. If there are several
+    /// ranks, nothing is saved: the other ranks may be at other steps, and a checkpoint needs the parts of
+    /// all ranks at the same step.
     pub(super) fn save_after_failure(&mut self, running: RunningEpoch, data: Option<State>) -> Result<()> {
         if self.options.topology.world_size() > 1 || self.saver.is_none() {
             return Ok(());
         }
         let step = self.epochs.iter().map(|epoch| epoch.steps).sum::<u64>() + running.steps();
-        // A warning only, since the training ends with the error of the data.
+        // An error of saving is only a warning, since the training ends with the error of the data.
         self.save_here(step, running, data)
             .or_else(|error| self.log.line(format_args!("warning: no checkpoint: {}", with_causes(&error))))
     }

@@ -43,8 +43,8 @@ impl Training<'_> {
         Ok(true)
     }
 
-    /// Counts the samples of all batches, and those that are classified correctly. Returns `None` if the
-    /// training was stopped.
+    /// Counts the samples of all batches, and the samples that are classified correctly. Returns `None` if
+    /// the training was stopped.
     fn evaluate(&self, mut feed: Feed<Result<DeviceBatch>>) -> Result<Option<EvalCounts>> {
         let mut total = EvalCounts::default();
         let mut in_flight: VecDeque<Pending<EvalCounts>> = VecDeque::new();

@@ -1,9 +1,10 @@
 //! Warns when a training hangs. The warning says what the training waits for, and which ranks hold up the
 //! job.
 //!
-//! A rank that hangs blocks all other ranks in a collective operation, and they only know that they wait for
-//! their devices. So ranks that have waited too long write notes (`rank_notes.rs`) that say what they wait
-//! for. Ranks that wait for something other than the devices, or write no note, hold up the job.
+//! A rank that hangs blocks all other ranks in a collective operation, and the blocked ranks only know that
+//! they wait for their devices. So ranks that have waited too long write notes (`rank_notes.rs`) that say
+//! what they wait for. Ranks that wait for something other than the devices, or write no note, hold up the
+//! job.
 
 #[cfg(test)]
 mod tests;
@@ -68,8 +69,8 @@ impl fmt::Display for Activity {
 
 /// The settings of a watchdog.
 pub struct WatchdogSettings {
-    /// The wait after which the first warning comes; `None` for no warnings. Each further warning comes after
-    /// twice the wait of the one before.
+    /// The wait after which the first warning comes; `None` for no warnings. The wait doubles before each
+    /// further warning.
     pub warn_after: Option<Duration>,
     /// The wait after which the process ends with [`EXIT_HUNG`]; `None` for never.
     pub end_after: Option<Duration>,
@@ -79,7 +80,7 @@ pub struct WatchdogSettings {
     pub print: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-/// Watches a training loop, which reports its activities. The default does nothing. Clones are of the same
+/// Watches a training loop, which reports its activities. The default does nothing. Clones watch the same
 /// loop.
 #[derive(Clone, Default)]
 pub struct Watchdog(Option<Arc<WatchedLoop>>);
@@ -90,7 +91,7 @@ struct WatchedLoop {
     notes: Option<RankNotes>,
     status: Mutex<LoopStatus>,
     ended: Condvar,
-    /// Whether a thread is writing a warning, for which it reads the notes of the other ranks.
+    /// Whether a thread is writing a warning. The thread first reads the notes of the other ranks.
     is_warning: AtomicBool,
 }
 
@@ -110,8 +111,8 @@ struct LoopStatus {
 }
 
 impl Watchdog {
-    /// Starts to watch. Ranks write notes below `url`; without a URL, the warnings of a rank are only about
-    /// itself. `first_step` is the step at which the job starts or resumes, the same on all ranks.
+    /// Starts to watch. Ranks write notes below `url`; without a URL, the warnings of a rank only describe
+    /// that rank. `first_step` is the step at which the job starts or resumes, the same on all ranks.
     pub fn start(
         settings: WatchdogSettings,
         topology: Topology,
@@ -195,7 +196,8 @@ impl WatchedLoop {
         if let Some(notes) = &self.notes {
             notes.clear();
         }
-        // The start of the wait that has been warned about, and the wait after which the next warning comes.
+        // The start of the wait that the last warning was about, and the length of the wait after which the
+        // next warning comes.
         let mut warned: Option<(Instant, Duration)> = None;
         loop {
             let (status, _) = self
@@ -224,7 +226,7 @@ impl WatchedLoop {
                     limit.as_secs(),
                     self.describe_wait(&status, activity)
                 ));
-                // Time for the thread that writes the log.
+                // Gives the thread that writes the log the time to do so.
                 thread::sleep(Duration::from_secs(1));
                 stop::end("a step took longer than --step-timeout", i32::from(EXIT_HUNG));
             }
@@ -339,7 +341,7 @@ fn describe_ranks(notes: &[Note], world_size: usize) -> String {
         ));
     }
     if causes.is_empty() {
-        // All ranks wait for the devices. Those that have launched fewer steps are behind.
+        // All ranks wait for the devices. The ranks that have launched fewer steps are behind.
         let steps = notes.iter().map(|note| note.steps);
         let (Some(least), Some(most)) = (steps.clone().min(), steps.max()) else { return String::new() };
         if least == most {

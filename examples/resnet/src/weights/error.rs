@@ -43,7 +43,7 @@ pub enum WeightsError {
     Format {
         /// The file or object.
         url: SecretUrl,
-        /// Whether the file begins like one of `torch.save`.
+        /// Whether the file begins like a file of `torch.save`.
         is_pytorch: bool,
         /// The cause.
         source: SafeTensorError,

@@ -22,7 +22,7 @@ const COUNTER: &str = "num_batches_tracked";
 /// The decoded weights of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decoded {
-    /// The index in the manifest, and the values in the program's order, of each buffer in the file.
+    /// For each buffer in the file, its index in the manifest, and its values in the program's order.
     pub buffers: Vec<(usize, Vec<f32>)>,
     /// Why the file's last layer is not used; `None` if it is used.
     pub head: Option<String>,
@@ -135,7 +135,7 @@ pub fn decode(bytes: &[u8], url: &str, manifest: &Manifest) -> Result<Decoded, W
 }
 
 /// Why the last layer of the file cannot be used: it is missing, or has another number of classes. `None` if
-/// neither is so.
+/// it can be used.
 fn other_head(file: &BTreeMap<&str, TensorView<'_>>, tensors: &[Tensor]) -> Option<String> {
     let ours = tensors.iter().find(|tensor| tensor.name == HEAD[0])?;
     let [classes, features] = ours.shape[..] else { return None };
@@ -153,7 +153,7 @@ fn other_head(file: &BTreeMap<&str, TensorView<'_>>, tensors: &[Tensor]) -> Opti
     }
 }
 
-/// Why a tensor of the file does not fit the network; `None` if it does.
+/// Why a tensor of the file does not fit the network; `None` if it fits.
 fn difference(ours: &Tensor, theirs: Option<&TensorView<'_>>) -> Option<String> {
     let Tensor { name, shape, .. } = ours;
     let Some(theirs) = theirs else { return Some(format!("it has no {name}")) };

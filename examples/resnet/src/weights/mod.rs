@@ -33,7 +33,7 @@ pub struct Initial {
 impl Initial {
     /// Reads weights from `url`, a file or an object, and checks that they fit the network. Blocks.
     pub fn read(url: &str, manifest: &Manifest) -> Result<Self, WeightsError> {
-        // Read as stored, since here an extension does not mean that the object is compressed.
+        // The object is read as stored, since the extension in its name does not mean that it is compressed.
         let body = Store::default().open_stored(url).and_then(|body| body.read_all());
         let bytes = body.map_err(|source| WeightsError::Read { url: url.into(), source })?;
         let decoded = decode(&bytes, url, manifest)?;
@@ -96,8 +96,8 @@ pub struct Destination {
 
 impl Destination {
     /// The destination `url`: a file or an object. If `url` is a directory or ends in a slash, the file is
-    /// `model.safetensors` in it. Fails if the destination cannot be written, so that this is an error before
-    /// the training.
+    /// `model.safetensors` in it. Fails if the destination cannot be written, so that this error is found
+    /// before the training.
     pub fn new(url: &str) -> Result<Self, WeightsError> {
         let url = if url.ends_with('/') || Path::new(url).is_dir() {
             format!("{}/{FILE}", url.trim_end_matches('/'))
@@ -110,7 +110,7 @@ impl Destination {
             return Err(WeightsError::Write { url: url.into(), source });
         }
         let store = Store::default();
-        // Dropped without finishing it, so that no object appears.
+        // The unfinished object is dropped, so that it never appears in the store.
         match store.create(&url) {
             Ok(object) => drop(object),
             Err(source) => return Err(WeightsError::Write { url: url.into(), source }),

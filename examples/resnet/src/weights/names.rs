@@ -20,7 +20,7 @@ pub(super) struct Tensor {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
-    /// A vector, which has the same layout in both.
+    /// A vector, which has the same layout in the program and in the file.
     Same,
     /// A kernel: (positions, inputs, outputs) in the program, (outputs, inputs, positions) in the file.
     Kernel([usize; 3]),
@@ -125,7 +125,7 @@ impl Blocks {
         Self { stages: manifest.stages.clone(), convolutions: if is_bottleneck { 3 } else { 2 } }
     }
 
-    /// Torchvision's name of a module. In ResNet-18, that of `Block_2.Conv_0` is `layer2.0.conv1`.
+    /// Torchvision's name of a module. In ResNet-18, the name of `Block_2.Conv_0` is `layer2.0.conv1`.
     fn module(&self, path: &str) -> Option<String> {
         match path {
             "Conv_0" => return Some("conv1".into()),

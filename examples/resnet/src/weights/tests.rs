@@ -140,7 +140,7 @@ fn kernels_have_the_layout_of_pytorch() {
     }
 }
 
-/// Compares with the names and shapes of torchvision's networks, which are in `tests/trainer/weights/`.
+/// Compares names and shapes with those of torchvision's networks, which are in `tests/trainer/weights/`.
 #[test]
 fn names_and_shapes_are_those_of_torchvision() {
     let golden = include_str!("../../tests/trainer/weights/torchvision.txt");
@@ -179,7 +179,7 @@ fn names_and_shapes_are_those_of_torchvision() {
 #[test]
 fn tensors_of_other_float_types_are_converted() {
     let manifest = manifest("resnet8");
-    // Numbers that all types represent exactly.
+    // The state has only numbers that all types represent exactly.
     let state: Vec<Vec<f32>> = state(&manifest, 4)
         .into_iter()
         .map(|values| {

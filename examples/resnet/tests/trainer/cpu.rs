@@ -202,7 +202,7 @@ fn padding_is_never_counted() {
     assert_eq!(correct(&head(0)), 0);
     let counts: Vec<u64> = (0..=64).step_by(8).map(|n| correct(&head(n))).collect();
     assert!(counts.windows(2).all(|w| (0..=8).contains(&(w[1] - w[0]))), "{counts:?}");
-    // The head and the tail of a batch together are the batch.
+    // The head and the tail of a batch together make up the batch.
     let mut tail = whole.clone();
     tail.labels.rotate_left(24);
     let mut images = Vec::from(tail.images);
@@ -253,7 +253,7 @@ fn counts_of_eight_devices_are_over_all_devices() {
     let spread = &*model(&eight, "resnet8-x8");
     let alone = &*model(&one, "resnet8");
     let mut batch = first_batches(Split::Validation, 1).remove(0);
-    // Three devices have samples, one of them three; the others have padding only.
+    // Two devices have eight samples each, and a third device has three. The other devices have only padding.
     batch.labels[19..].fill(-1);
     batch.valid = 19;
     let count =

@@ -88,7 +88,7 @@ fn compare(name: &str) {
     println!("{name}: losses {} to {}, with differences {differences:?}", ours[0].0, ours[19].0);
     assert!(differences[..5].iter().all(|difference| *difference < TOLERANCE / 20.0), "{differences:?}");
     assert!(differences.iter().all(|difference| *difference < TOLERANCE), "{differences:?}");
-    // A batch has 64 samples; for some, the two largest logits are nearly equal.
+    // A batch has 64 samples. For some of them, the two largest logits are nearly equal.
     for (step, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
         assert!(ours.1.abs_diff(theirs.1) <= 3, "step {step}: {} and {} are correct", ours.1, theirs.1);
     }

@@ -1,7 +1,7 @@
 """Checks JobSet manifests against the types of JobSet's API: python jobset.py MANIFEST...
 
 The types are those of the package kubeflow-trainer-api, generated from JobSet's OpenAPI document. They drop
-fields that they do not know and fill in required ones that are missing, so a manifest is valid if parsing
+fields that they do not know and fill in required fields that are missing, so a manifest is valid if parsing
 leaves it unchanged. Prints the paths of all differences, and exits with 1 if there are any.
 """
 

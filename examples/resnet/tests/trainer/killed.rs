@@ -53,7 +53,7 @@ fn kill_and_resume(url: &str, environment: &[(&str, &str)]) {
         let is_in_second_epoch = line.starts_with("checkpoint at step 12 ");
         before.push(line);
         if is_in_second_epoch {
-            // SIGKILL, so that the program cannot clean up.
+            // `kill` sends SIGKILL, so the program cannot clean up.
             first.kill().unwrap();
             break;
         }

@@ -1,5 +1,5 @@
-//! The log directory: the content and order of what is written, and the effects of a failing store on it
-//! and on the training.
+//! Tests of the log directory: the content and order of the records, and the effects of a failing store on
+//! the log and on the training.
 
 use resnet::logdir::{Appender, AppenderSettings, LogDir};
 use shardstream::store::Store;

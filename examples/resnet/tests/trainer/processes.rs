@@ -1,4 +1,4 @@
-//! Tests of one process with eight devices, and of several processes with a part of the devices each.
+//! Tests of one process with eight devices, and of several processes that each have a part of the devices.
 
 use crate::common::{plugin, synthetic};
 use std::io::{BufRead, BufReader};

@@ -24,7 +24,8 @@ struct FailingSource {
 enum Failure {
     /// Reading the data fails.
     Data,
-    /// The trainer refuses the batch, as it is not full. It then saves nothing, as if it was killed.
+    /// The trainer refuses the batch, since it is not full. The trainer then saves nothing, as if it had been
+    /// killed.
     Batch,
 }
 
@@ -68,7 +69,7 @@ impl Source for FailingSource {
 /// The comparable results of a training.
 #[derive(Debug, PartialEq)]
 struct Outcome {
-    /// Lines of steps with their epochs, without the rates.
+    /// The lines of the log about steps, each with its epoch and without the rates.
     losses: Vec<String>,
     /// Numbers of the summary, without times.
     epochs: Vec<(u64, u64, f64, f64, f64)>,

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
 
-/// Held while libtpu is used, which allows only one process per machine at a time.
+/// This lock is held while libtpu is used, since libtpu allows only one process per machine at a time.
 static LIBTPU_LOCK: Mutex<()> = Mutex::new(());
 
 /// The path of the compiler.

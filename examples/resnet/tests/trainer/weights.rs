@@ -1,9 +1,9 @@
 //! Importing and exporting weights: trainings that start from given weights, and logits compared with
 //! torchvision's.
 //!
-//! `SHARDSTREAM_TEST_JAX` is a Python with the packages of `export/requirements.txt`, and
-//! `SHARDSTREAM_TEST_TORCHVISION` one with torch, torchvision and safetensors. Tests that need one are
-//! ignored by default.
+//! `SHARDSTREAM_TEST_JAX` is a Python interpreter with the packages of `export/requirements.txt`, and
+//! `SHARDSTREAM_TEST_TORCHVISION` is one with torch, torchvision and safetensors. Tests that need one of
+//! these interpreters are ignored by default.
 
 use crate::common::{plugin, synthetic};
 use resnet::artifact::{Artifact, Manifest};
@@ -231,7 +231,8 @@ impl Comparison {
     }
 }
 
-/// Tolerance for sums in another order; the largest observed difference was 2e-6 of the largest logit.
+/// Checks that logits are equal, with a tolerance for sums in another order: the largest difference that was
+/// observed is 2e-6 of the largest logit.
 fn compare(name: &str, ours: &[f32], theirs: &[f32]) {
     let largest = ours.iter().fold(0_f32, |most, logit| most.max(logit.abs()));
     let difference = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0_f32, f32::max);
@@ -266,7 +267,7 @@ fn torchvision_gives_the_exporters_logits() {
         let exported = comparison.logits(&torch, "torchvision");
         let random = comparison.logits(&torch, "random");
         comparison.import();
-        // Both states at once, as compiling takes most of the time.
+        // Both states are computed in one call, since compiling takes most of the time.
         let exporter = comparison.logits(&jax, "exporter");
         let (export, import) = exporter.split_at(2 * 1000);
         compare(&format!("{model} exported"), export, &exported);

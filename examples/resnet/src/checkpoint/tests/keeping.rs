@@ -121,7 +121,8 @@ proptest! {
         history in prop::collection::vec((1u64..4, 1usize..4, 0usize..8, prop::option::of(0u64..30)), 1..20),
     ) {
         let (mut objects, mut step) = (BTreeSet::new(), 0);
-        // The steps of all complete checkpoints that were written, and those that were the best when written.
+        // The steps of all complete checkpoints that were written, and the steps that were the best ones at
+        // the time.
         let mut complete = BTreeSet::new();
         for (more, ranks, killed, best) in history {
             step += more;

@@ -339,7 +339,7 @@ fn a_flipped_bit_is_an_error_or_has_no_effect() {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x10;
         fs::write(&url, bytes).unwrap();
-        // The padding of a tar may have any content.
+        // A changed byte in the padding of the tar does no harm.
         if let Ok((read, _)) = place.load(&url) {
             assert!(same(&read, &checkpoint(3)), "byte {at}");
         }

@@ -198,7 +198,7 @@ fn a_checkpoint_in_another_directory_is_loaded_by_its_url() {
 #[test]
 fn a_job_killed_at_any_point_can_load_the_newest_complete_checkpoint() {
     let ranks = 4;
-    // Every set of ranks that may have written their part of the last checkpoint.
+    // Tries every set of ranks that may have written their part of the last checkpoint.
     for done in 0..1 << ranks {
         let (_dir, url) = written_by(ranks, &[2]);
         (0..ranks).filter(|rank| done >> rank & 1 == 1).for_each(|rank| drop(write(&url, rank, ranks, 4)));
@@ -207,7 +207,8 @@ fn a_job_killed_at_any_point_can_load_the_newest_complete_checkpoint() {
         assert!(same(&begun.unwrap().unwrap(), &checkpoint(expected)), "{done:b}: {log}");
         assert_eq!(log.contains("skipped a checkpoint"), !(done == 0 || expected == 4), "{log}");
     }
-    // Every number of objects that may have been deleted, in the order of deletion.
+    // Tries every number of objects that the job may have deleted before it died. Objects are deleted in
+    // order.
     let listing = |url: &str| Listing::new(url, names(url).into_iter().map(|name| format!("{url}/{name}")));
     for deleted in 0..=2 * ranks {
         let (_dir, url) = written_by(ranks, &[1, 2, 4]);
