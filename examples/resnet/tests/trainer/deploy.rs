@@ -1,7 +1,8 @@
 //! Checks the manifest for GKE against the types of JobSet's API.
 //!
-//! The types are in the Python package `kubeflow-trainer-api`, which the Python `SHARDSTREAM_TEST_PYTHON`, or
-//! `python3`, must have, as well as `pyyaml`. The test is ignored by default.
+//! The types are in the Python package `kubeflow-trainer-api`. The Python interpreter,
+//! `SHARDSTREAM_TEST_PYTHON` or `python3`, must have this package and `pyyaml`. The test is ignored by
+//! default.
 
 use std::path::Path;
 use std::process::Command;
