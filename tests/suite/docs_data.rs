@@ -1,4 +1,4 @@
-//! The files in `docs/data`, which the examples of the documentation read, are what this writes.
+//! The files in `docs/data`, which the examples of the documentation read, are those that this file writes.
 //!
 //! `SHARDSTREAM_BLESS=1 cargo test --test suite docs_data` writes them again. `docs/data/README.md` says what
 //! is in them.
@@ -121,13 +121,13 @@ fn digits() -> Result<Vec<Sample>> {
     (0..40).map(digit).collect()
 }
 
-/// The digits' captions. Each shard lacks that of the 3.
+/// The digits' captions. Each shard lacks the caption of the digit 3.
 fn captions() -> impl Iterator<Item = Sample> {
     let captioned = (0..40).filter(|number| number % 10 != 3);
     captioned.map(|number| Sample::new(key(number)).with("txt", format!("the digit {}", NAMES[number % 10])))
 }
 
-/// Pictures of three shapes, with two digits and their boxes and labels.
+/// Pictures of three sizes. Each has two digits, with their boxes and labels.
 fn scenes() -> Result<Vec<Sample>> {
     let scene = |number: usize| {
         let (height, width) = [(40, 60), (60, 40), (50, 50)][number % 3];
@@ -143,7 +143,7 @@ fn scenes() -> Result<Vec<Sample>> {
     (0..6).map(scene).collect()
 }
 
-/// Tones of 8,000 frames per second, one byte each, as WAV files.
+/// WAV files of tones, with 8,000 frames per second and one byte per frame.
 fn sounds() -> impl Iterator<Item = Sample> {
     (0..4_usize).map(|number| {
         let frames: usize = 1200 + 300 * number;

@@ -98,8 +98,8 @@ fn indexed(store: &Store, urls: &[String]) -> Index {
     Index::builder().store(store.clone()).build(&list(urls)).unwrap()
 }
 
-/// An old and a new archive of the same length. The new one has twice the samples, as its files are empty,
-/// while each old file has a block of content.
+/// An old and a new archive of the same length. The new one has twice as many samples, as its files are
+/// empty, whereas each file of the old one has a block of content.
 fn twice_as_many(samples: usize) -> (Vec<u8>, Vec<u8>) {
     let end = [0; 1024];
     let old = (0..samples).flat_map(|i| member(&format!("a{i:02}.x"), EntryType::Regular, &[1; 512]));
@@ -356,7 +356,7 @@ fn rewriting_a_local_shard_in_place_is_detected() {
     assert_eq!(dataset.samples(0).collect::<Outcome>().whole(), sound);
 }
 
-/// A shard that was rewritten after the stop is refused, even if no stream was reading it then.
+/// A shard that was rewritten after the stop is refused, even if no stream was reading the shard at the stop.
 #[test]
 fn a_restored_job_checks_shards_against_its_index() {
     let dir = tempfile::tempdir().unwrap();

@@ -144,7 +144,7 @@ proptest! {
                 let at: Vec<_> = at.map(|batch| batch.unwrap().into_items()).collect();
                 prop_assert_eq!(&at, &expected, "at {}", steps);
             }
-            // Each rank skips that number of its own steps.
+            // Each rank skips the same number of its own steps.
             let ranks = job.streams;
             let by_rank: Vec<Vec<Vec<Item>>> = (0..ranks)
                 .map(|number| {
@@ -189,7 +189,7 @@ fn steps_can_be_skipped_into_repeated_passes() {
     }
 }
 
-/// Samples that fail leave slots, which are filled from the start of the epoch, also with `LastBatch::Drop`.
+/// Slots of samples that fail are filled from the start of the epoch, also with `LastBatch::Drop`.
 #[test]
 fn steps_can_be_skipped_into_replacements_of_lost_samples() {
     let source = VersionedSource::of(&[10]);

@@ -282,7 +282,7 @@ fn a_row_that_fails_changes_no_batch_that_a_failed_map_would_not() {
             let case = Case { fails, panics: false, behind };
             let mut batches = case.loader(rank(0, 1), 2, skip()).epoch(0);
             let found = good(&run(&mut batches));
-            // An item's position is that of the last sample that its stage received, which differs here
+            // An item's position is that of the last sample that its stage received. That sample differs here
             // between the two runs.
             let digest = batches.state().digest();
             (found, named(&[batches.state()]), Some(digest).filter(|_| behind != Behind::OwnStage))

@@ -76,7 +76,7 @@ fn expected(
     let streams: Vec<_> = streams(source).into_iter().skip(rank).step_by(ranks).collect();
     let first = streams.iter().flatten().find_map(|one| one.clone().ok()).unwrap();
     let mut local_streams: Vec<_> = streams.iter().map(|stream| VecDeque::from(stream.clone())).collect();
-    // By the index, all streams have the same length.
+    // According to the index, all streams have the same length.
     let all = SHARDS * SIZE / ranks;
     let steps = if last == LastBatch::Drop { all / batch } else { all.div_ceil(batch) };
     let refilled = matches!(last, LastBatch::Drop | LastBatch::Repeat);
@@ -113,7 +113,7 @@ fn expected(
     found
 }
 
-/// Number of slots of an epoch for which streams have no sample left, on all ranks together.
+/// For all ranks together, the number of slots of an epoch for which streams have no sample left.
 fn filled(source: &Arc<VersionedSource>, steps: usize, batch: usize) -> u64 {
     let places = |stream_number: usize| {
         (stream_number..steps * batch).step_by(STREAMS).take(SHARDS * SIZE / STREAMS).count()
@@ -183,7 +183,7 @@ fn failures_are_replaced_under_every_last_batch_option() {
 }
 
 /// Streams end with very different lengths: stream 3 has a single sample of shard 7, while stream 0 has lost
-/// few. If a sample fails again while slots are filled, the failure belongs to the last pass.
+/// few samples. If a sample fails again while slots are filled, the failure belongs to the last pass.
 #[test]
 fn the_ledger_lists_skips_in_the_order_of_epochs() {
     let dataset = VersionedSource::of(&[4]).dataset(1).index(counts(&[4])).build().unwrap();
@@ -291,7 +291,7 @@ fn states_of_ranks_with_replaced_failures_merge() {
     }
 }
 
-/// The index claims several times the samples that exist, so that filling an epoch takes several passes.
+/// The index claims several times as many samples as exist, so that filling an epoch takes several passes.
 #[test]
 fn an_epoch_repeats_until_its_batches_are_full() {
     let source = VersionedSource::of(&[12, 12]);
@@ -370,7 +370,7 @@ fn each_dataset_of_a_mix_is_repeated_by_itself() {
         let found = good(&whole);
         assert!(found.len() == 4 && found.iter().all(|items| items.len() == 6), "{found:?}");
         assert_eq!(found.concat()[..22], kept);
-        // The items after these are from the start of each dataset.
+        // The items that follow the first 22 are from the start of each dataset.
         for is_first in [true, false] {
             let of = |items: &[u64]| -> Vec<u64> {
                 items.iter().copied().filter(|number| (*number < 9000) == is_first).collect()

@@ -441,7 +441,8 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
             once(job, &resumed, total, all)?;
         }
     } else {
-        // A batch that only some readers had passed is put together from before and after the stop.
+        // If only some readers had passed a batch, it is put together from their items before the stop and
+        // the others' items after the stop.
         prop_assert_eq!(&resumed, &expected);
         prop_assert_eq!(digest(&last), digest(&ends));
         prop_assert_eq!(ledger(&last), ledger(&ends));
@@ -457,7 +458,7 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
         let (alone, _) = run(job, one, Some(&merged), steps).unwrap();
         let alone = in_order(&alone[0]);
         if (uneven || apart) && !different {
-            // With equal items, it is unknown which of them were read before the stop.
+            // Items may be equal, so it is unknown which of them were read before the stop.
         } else if uneven {
             prop_assert!(left.starts_with(&alone) && left.len() < alone.len() + all as usize);
         } else {
