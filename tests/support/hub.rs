@@ -102,7 +102,7 @@ impl Hub {
         commit
     }
 
-    /// Adds a file to the commit at which `main` is.
+    /// Adds a file to the commit of `main`, without a new commit.
     pub fn put(&self, path: &str, content: &[u8]) {
         let mut state = self.state();
         let commit = state.refs["main"].clone();
