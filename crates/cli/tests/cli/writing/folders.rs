@@ -121,7 +121,7 @@ fn a_shard_is_kept_only_if_all_its_bytes_are_as_written() {
     let out = dir.path().join("out");
     let expected = files(&out);
     let length = expected["train-0000.tar"].len();
-    // In the body of a file, in the padding after it, and in the padding of the archive.
+    // Damages a byte in the body of a file, in the padding after it, and in the padding of the archive.
     for at in [600, 1023, length - 1] {
         let mut damaged = expected["train-0000.tar"].clone();
         damaged[at] ^= 1;
@@ -130,7 +130,7 @@ fn a_shard_is_kept_only_if_all_its_bytes_are_as_written() {
         assert!(said.ends_with("1 not as planned and written again\n"), "byte {at}: {said}");
         assert!(files(&out) == expected, "byte {at}");
     }
-    // With a plan without checksums, as a run leaves that was killed early, no shard is kept.
+    // A run that is killed early leaves a plan without checksums. With such a plan, no shard is kept.
     let plan = String::from_utf8(expected["train.plan.json"].clone()).unwrap();
     let (before, _) = plan.split_once(",\n  \"checksums\"").unwrap();
     fs::write(out.join("train.plan.json"), format!("{before}\n}}\n")).unwrap();

@@ -98,7 +98,7 @@ fn a_killed_run_leaves_the_old_series() {
     assert!(now == alone && partial(&out) == 0, "{:?}", now.keys());
 }
 
-/// The directory is as after a kill while the new shards replace the old ones.
+/// The directory is in the state that a kill leaves while the new shards replace the old ones.
 #[test]
 fn an_interrupted_replacement_is_resumed() {
     let dir = demo();
