@@ -297,7 +297,7 @@ proptest! {
     }
 }
 
-/// The items of all ranks, grouped by step: in each step, a reader takes `per_round` items.
+/// The items of all readers, grouped by step: in each step, a reader takes `per_round` items.
 fn rounds(items: impl Iterator<Item = Vec<String>>, per_round: usize) -> Vec<Vec<String>> {
     let mut rounds = Vec::<Vec<String>>::new();
     for items in items {

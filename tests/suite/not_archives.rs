@@ -1,4 +1,4 @@
-//! Files that are not shards. The error names what each file is, and no policy skips it as damage.
+//! Files that are not shards. The error says what the file is, and no policy skips the file as damage.
 
 use crate::support::shards::{memory, put};
 use crate::support::{archive, read_samples};

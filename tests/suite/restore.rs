@@ -532,7 +532,7 @@ fn the_state_of_a_finished_epoch_lists_no_shard() {
             let state: State = state.to_string().parse().unwrap();
             assert!(loader.restore(&state).unwrap().next().is_none());
         }
-        // The same at the start of the next epoch, in a run without an end.
+        // The same holds at the start of the next epoch, in a run without an end.
         let mut endless = loader.epochs(0);
         let whole: Vec<_> = endless.by_ref().take(40).map(Result::unwrap).collect();
         let over = whole.iter().filter(|batch| open(batch.state().unwrap()) == 0).count();

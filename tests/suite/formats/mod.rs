@@ -453,8 +453,8 @@ fn short_reads_give_short_chunks() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A parser that starts at any line returns that line and those after it, however the bytes are cut into
-    /// chunks.
+    /// A parser that starts at any line returns that line and the lines after it, however the bytes are cut
+    /// into chunks.
     #[test]
     fn lines_are_the_same_from_any_place_and_in_any_chunks(
         text in prop::collection::vec(prop::sample::select(b"\n\r {}1\xef\xbb\xbf".to_vec()), 0..60),

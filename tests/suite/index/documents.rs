@@ -1,4 +1,4 @@
-//! Indexes as documents: this crate's, those of `wids`, and invalid ones.
+//! Documents of indexes: those of this crate, those of `wids`, and invalid documents.
 
 use super::*;
 use crate::support::Every;

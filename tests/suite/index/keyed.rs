@@ -52,7 +52,7 @@ fn shown(sample: &Sample) -> (String, Position, Vec<Vec<u8>>) {
     (sample.key().to_owned(), sample.position(), fields)
 }
 
-/// The document of the key index of these shards.
+/// The bytes of a saved key index.
 fn document(keys: &KeyIndex) -> Vec<u8> {
     let place = tempfile::tempdir().unwrap();
     let place = place.path().join("k.shkeys");
@@ -274,7 +274,7 @@ fn a_key_index_that_is_older_than_a_shard_says_what_to_run() {
     assert!(kind == "index" && text.contains("does not know this shard") && text.contains(advice), "{text}");
 }
 
-/// Two samples are read in one range, with a damaged sample between them. Both are returned.
+/// Reads two samples in one range, with a damaged sample between them. Both undamaged samples are returned.
 #[test]
 fn damage_between_two_samples_loses_neither() {
     let (noted, shards) = shelf(&numbered(&[9]));

@@ -431,8 +431,8 @@ fn the_index_of_the_original_reads_copies() {
     }
     assert_eq!(read(&here, &moved.without_versions()).whole(), expected);
     assert!(outcome.errors[0].to_string().contains("`--without-versions`"), "{}", outcome.errors[0]);
-    // An index made from a bucket holds ETags. Downloaded with its files, it is accepted for them: files have
-    // no ETags.
+    // An index that was made from a bucket contains ETags. If the index is downloaded together with the
+    // shards, it is accepted for the downloaded files, which have no ETags.
     let text = fs::read_to_string(place(1)).unwrap().replace("1000.000000000", "\\\"d41d8cd9\\\"");
     let downloaded = Index::from_json(text.as_bytes(), homes[1].path().to_str().unwrap()).unwrap();
     assert_eq!(downloaded.iter().next().unwrap().version(), Some("\"d41d8cd9\""));

@@ -1,5 +1,5 @@
-//! Skipped steps: the next batches are those after the skipped ones, and the shards of skipped samples are
-//! not read.
+//! Skipped steps: the next batches are those of the steps after the skipped ones, and the shards of skipped
+//! samples are not read.
 
 use super::{all, number, numbers, rank, saved, url};
 use crate::support::versioned_source::{VersionedSource, counts};
@@ -20,7 +20,7 @@ type Item = (u64, u64);
 struct Job {
     /// For each dataset, the sizes of its shards, its weight and its number of passes.
     parts: Vec<(Vec<usize>, u32, u64)>,
-    /// The weight schedule: each item from which new weights apply, and those weights.
+    /// The weight schedule: items from which new weights apply, each with its weights.
     schedule: Vec<(u64, [u32; 2])>,
     places: bool,
     streams: usize,

@@ -18,7 +18,8 @@ struct Part {
     name: Option<&'static str>,
     sizes: Vec<usize>,
     weight: u32,
-    /// Whether it has an index. Without one, each sample becomes three items, so that its length is unknown.
+    /// Whether the dataset has an index. Without an index, each sample becomes three items, so that the
+    /// dataset's length is unknown.
     indexed: bool,
 }
 

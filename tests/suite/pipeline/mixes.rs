@@ -8,7 +8,7 @@ use shardstream::loader::{Batches, LoaderBuilder};
 use shardstream::prelude::*;
 use std::sync::Arc;
 
-/// Items of two datasets, each with stages of its own.
+/// The items of two datasets. Each dataset has stages of its own.
 fn parts(threads: usize, topology: Topology) -> [LoaderBuilder<Vec<u64>>; 2] {
     let of = |sizes: &[usize], seed| {
         let dataset = VersionedSource::of(sizes).dataset(sizes.len()).streams(4).topology(topology);

@@ -1,4 +1,4 @@
-//! Stages outside of the model: they panic, or they skip all or nearly all samples.
+//! Stages that the model does not cover: they panic, or they skip all or nearly all samples.
 
 use super::{VersionedSource, all, cause, errors, good, number, numbers, saved};
 use crate::support::Every;

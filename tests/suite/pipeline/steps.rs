@@ -16,12 +16,13 @@ const SIZE: usize = 12;
 const STREAMS: usize = 4;
 const LAST: [LastBatch; 4] = [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad, LastBatch::Repeat];
 
-/// Sample 3 of shard 1, sample 5 of shard 4 and all samples but one of shard 7 have a duplicate member.
+/// Whether a sample has a duplicate member: sample 3 of shard 1, sample 5 of shard 4 and all samples but one
+/// of shard 7.
 fn is_damaged(number: u64) -> bool {
     matches!(number, 1003 | 4005) || number / 1000 == 7 && number != 7002
 }
 
-/// These samples are read, and then fail in `map`.
+/// Whether a sample fails in `map`, after it was read.
 fn fails(number: u64) -> bool {
     number % 5 == 1 || number / 1000 == 2 && !number.is_multiple_of(3)
 }

@@ -74,7 +74,7 @@ const STAGES: [(Stage, Count); 4] = [
         },
         many,
     ),
-    // The stage builds new samples. They have the same rows.
+    // The stage builds new samples, which have the same rows.
     (
         |items| {
             let items = items.filter_map(|sample| Ok(Some(sample).filter(|s| kept(number(s)))));

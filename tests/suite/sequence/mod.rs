@@ -93,7 +93,7 @@ struct Job {
     seed: u64,
     shuffle: usize,
     weights: Vec<u32>,
-    /// The weight schedule: each item from which new weights apply, and those weights.
+    /// The weight schedule: items from which new weights apply, each with its weights.
     schedule: Vec<(u64, Vec<u32>)>,
     passes: u64,
     rest: LastBatch,
@@ -527,8 +527,8 @@ fn skips(
     Ok(())
 }
 
-/// Fails unless each sample is read once in an epoch, except that less than a batch may be dropped or
-/// repeated.
+/// Fails unless each sample is read once in an epoch, except that fewer samples than a batch has may be
+/// dropped or repeated.
 fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestCaseError> {
     let mut seen: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for (key, text, _) in together.values().flatten() {

@@ -9,7 +9,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Number of bytes under one checksum.
+/// Number of bytes that one checksum covers.
 const PIECE: usize = 64 << 10;
 /// A block has one whole piece and part of another.
 const BLOCK: usize = 100_000;
@@ -273,7 +273,7 @@ fn damage_that_returns_after_a_repair_is_an_error() {
     }
 }
 
-/// Eight readers find the same damage at once. It counts as one, so none of them reports an error.
+/// Eight readers find the same damage at once. The damage is counted once, so no reader reports an error.
 #[test]
 fn damage_met_by_many_readers_is_counted_once() {
     let (fixture, blocks) = large();
