@@ -15,7 +15,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 /// A temporary directory with a folder `root` of 90 files of several sizes and formats in three classes, one
-/// with a subfolder. The files begin like images, followed by noise.
+/// with a subfolder. The files begin like images, and continue with noise.
 pub(super) fn tree() -> TempDir {
     let heads: [(&str, &[u8]); 4] = [
         ("JPEG", b"\xff\xd8\xff\xe0"),
