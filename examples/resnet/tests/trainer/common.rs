@@ -27,7 +27,7 @@ fn library() -> &'static Plugin {
     PLUGIN.get_or_init(|| Plugin::load(plugin()).expect("the plugin loads"))
 }
 
-/// A client of the CPU plugin with this number of devices, which all tests share.
+/// A client of the CPU plugin with this number of devices. All tests share the client.
 pub fn client(devices: i64) -> Client {
     static CLIENTS: Mutex<BTreeMap<i64, Client>> = Mutex::new(BTreeMap::new());
     let mut clients = CLIENTS.lock().unwrap();
