@@ -100,7 +100,7 @@ struct Job {
 /// When to kill a rank.
 #[derive(Debug)]
 struct Kill {
-    /// Kill it after this step; `None`: after its start.
+    /// The step after which the rank is killed; `None`: it is killed after its start.
     step: Option<u64>,
     /// Delay after that step, or after the start.
     pause: Duration,
