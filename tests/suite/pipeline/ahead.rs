@@ -163,7 +163,7 @@ proptest! {
     }
 }
 
-/// To fill slots, each dataset makes one more pass, and then further ones.
+/// To fill slots, each dataset makes one more pass, and then further passes.
 #[test]
 fn steps_can_be_skipped_into_repeated_passes() {
     for (passes, sizes) in [([2, 2], [5, 17]), ([1, 3], [5, 5]), ([4, 1], [5, 19])] {
@@ -210,7 +210,7 @@ fn steps_can_be_skipped_into_replacements_of_lost_samples() {
     assert_eq!(numbers, (3..10).chain(0..10).chain(0..3).collect::<Vec<_>>());
     for (at, (_, state)) in whole.iter().enumerate() {
         for steps in 0..whole.len() - at {
-            // The restored loader does not fail any sample, so it also reads the ones that had failed.
+            // No sample fails in the restored loader, so it also returns the samples that had failed.
             let rest = loader(0).restore(&saved(&state.clone().skip(steps as u64))).unwrap();
             let rest: Vec<u64> = super::good(&all(rest, 100)).concat();
             assert_eq!(rest, numbers[at + 1 + steps..], "{steps} after {at}");

@@ -1,5 +1,5 @@
 //! Panics in the caller's code outside of stages: drivers that pin memory, `Clone`, `Drop`, `Display`, and
-//! functions that make stages. Each becomes an error; no panic hangs a run or reaches the trainer.
+//! functions that make stages. Each panic becomes an error; no panic hangs a run or reaches the trainer.
 
 use super::stages::watched;
 use super::{VersionedSource, all, errors, good, numbers};
@@ -111,8 +111,8 @@ impl Drop for Bomb {
     }
 }
 
-/// A panic while making a stage for a later pass ends the run with an error; one while dropping an item is
-/// that sample's error; an error that panics while it is shown is still counted.
+/// A panic while making a stage for a later pass ends the run with an error; a panic while an item is dropped
+/// is an error of its sample; an error that panics while it is shown is still counted.
 #[test]
 fn panics_of_foreign_code_never_reach_the_trainer_and_never_hang() {
     #[derive(Debug)]

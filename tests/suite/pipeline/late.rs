@@ -84,7 +84,7 @@ struct Job {
     /// The stage before the columns, if any. After a stage, rows are written once their batch is complete.
     behind: Option<Behind>,
     indexed: bool,
-    /// Samples that fail in `map`, before they are assigned to a batch.
+    /// The numbers whose samples fail in `map`, before they are assigned to a batch.
     early: Class,
     column: Fragile,
     /// Whether batches fail in `map_batch`, rather than when the column finishes them.
@@ -339,8 +339,8 @@ fn a_batch_whose_map_fails_is_a_failed_batch() {
     }
 }
 
-/// A batch whose sequences need more packed rows than there are fails by itself: other batches fit, so the
-/// options are not wrong.
+/// If the sequences of a batch need more packed rows than there are, only this batch fails: other batches
+/// fit, so the options are not wrong.
 #[test]
 fn too_few_packed_rows_are_skipped_and_counted() {
     let source = VersionedSource::of(&[80]);
@@ -429,8 +429,8 @@ fn padding_repeats_a_row_that_could_be_written() {
     );
 }
 
-/// The epoch has no sample of the first shape. The search for one is bounded, and the step has an empty
-/// batch.
+/// The epoch has no sample of the first shape. The search for such a sample is bounded, and the step gets an
+/// empty batch.
 #[test]
 fn the_search_for_a_sample_of_a_shape_is_bounded() {
     let source = VersionedSource::of(&[7000]);

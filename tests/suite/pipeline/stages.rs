@@ -318,7 +318,7 @@ fn a_state_of_other_stages_is_refused_with_the_difference() {
             assert!(error.to_string().contains(&why), "{error}");
         }
     }
-    // Functions cannot be compared, so a state is accepted with another `map`.
+    // Functions cannot be compared, so a loader with another `map` accepts the state.
     assert!(build(|items| items.map(|sample| Ok(number(&sample) + 1))).restore(&state(stages[0].1)).is_ok());
 }
 

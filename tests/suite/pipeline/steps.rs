@@ -444,7 +444,7 @@ fn a_filled_mix_resumes_after_any_batch() {
     let whole = all(loader(0).epoch(0), usize::MAX);
     let rows = good(&whole);
     assert_eq!(rows.iter().map(Vec::len).collect::<Vec<_>>(), [3; 12]);
-    // A stream has 2 items of the first and 3 of the second dataset. All of them are returned before any
+    // A stream has 2 items of the first and 3 of the second dataset. All five are returned before any of them
     // repeats.
     for round in rows.concat().chunks_exact(10) {
         let mut round = round.to_vec();

@@ -1,4 +1,4 @@
-//! Servers and proxies that repeat the request in their responses, at every place that the crate shows.
+//! Servers and proxies that repeat the request in every part of a response that the crate may show.
 
 use super::{SECRET, Seen};
 use crate::support::Every;

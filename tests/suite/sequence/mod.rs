@@ -555,8 +555,8 @@ const CASES: u32 = 1000;
 /// The cases are divided among this number of tests.
 const RUNS: u32 = 2;
 
-/// Tries one share of the cases. Each run has another seed; a failure prints it, with the smallest failing
-/// job.
+/// Tries one share of the cases. Each run has another seed; a failure prints the seed and the smallest
+/// failing job.
 fn try_jobs(run: u32) {
     let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
     let seed = number("SHARDSTREAM_SEED").unwrap_or_else(|| RandomState::new().hash_one(run));

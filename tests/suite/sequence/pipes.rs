@@ -181,7 +181,8 @@ impl Pipe {
     }
 }
 
-/// Returns windows of `size` items in reverse order, without the first item of a window of several.
+/// Returns windows of `size` items in reverse order. If a window has several items, its first one is left
+/// out.
 struct Windows {
     size: usize,
     reports_fresh: bool,

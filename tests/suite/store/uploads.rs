@@ -103,7 +103,7 @@ fn dropping_a_writer_aborts_its_upload() {
     let writer = begin(&store, LENGTH);
     events.wait_for(1, "part begins");
     drop(writer);
-    // The drop has waited for the abort, as the process may end right after it.
+    // The drop has waited for the abort, as the process may end right after the drop.
     assert_clean(&events, 1);
     assert!(store.list("gs://bucket/").unwrap().is_empty());
 }

@@ -28,7 +28,7 @@ fn large() -> (CacheFixture, Vec<(PathBuf, Vec<u8>)>) {
     (fixture, blocks)
 }
 
-/// Opens the cache again, as a new process would: it has seen no damage yet.
+/// Opens the cache again, as a new process would: the new cache has seen no damage yet.
 fn as_new_process(fixture: CacheFixture) -> CacheFixture {
     let mut fixture = fixture.again();
     fixture.store = fixture.source.builder(&fixture.cache).range_size(50_000).build().unwrap();

@@ -152,7 +152,7 @@ fn a_slow_consumer_finds_the_next_shards_in_the_cache() -> Result<()> {
     Ok(())
 }
 
-/// A request for an empty object returns no bytes, so prefetching must not wait for some.
+/// A request for an empty object returns no bytes, so prefetching must not wait for any.
 #[test]
 fn an_empty_shard_does_not_stop_prefetching() -> Result<()> {
     let fixture = PrefetchFixture::with_memory(1, |cache| cache);

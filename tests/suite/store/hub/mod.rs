@@ -118,7 +118,7 @@ fn a_store_keeps_the_commit_it_found_when_the_branch_moves() {
     assert_eq!(read(&later, &url("a.tar")).unwrap(), new);
     let error = later.open_range(&url("a.tar"), 0..9, &version).unwrap().read_all().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error}");
-    // A commit hash in the URL never changes, so it takes no request to resolve it.
+    // The commit of a URL with a commit hash never changes, so no request asks for the commit.
     let pinned = at(&hub).build().unwrap();
     let earlier = hub.requests()[0].len();
     let old_url = format!("hf://datasets/o/n@{before}/a.tar");
