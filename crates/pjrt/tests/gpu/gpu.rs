@@ -34,7 +34,7 @@ fn another_client() -> Client {
     plugin().client(&options).expect("there is a GPU")
 }
 
-/// The client of the first GPU that tests share.
+/// The client of the first GPU. The tests share this client.
 fn client() -> Client {
     static CLIENT: OnceLock<Client> = OnceLock::new();
     CLIENT.get_or_init(another_client).clone()

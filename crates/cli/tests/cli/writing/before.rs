@@ -155,7 +155,7 @@ fn a_list_of_other_classes_is_not_replaced() {
     output(dir.path(), &create);
 }
 
-/// If they stayed, the old index and classes could be mistaken for those of the new shards.
+/// If the index and the classes of the old shards stayed, they could be mistaken for those of the new shards.
 #[test]
 fn force_removes_the_index_and_classes_of_old_shards() {
     let dir = photos();

@@ -59,7 +59,7 @@ fn no_byte_of_a_shard_is_moved_within_a_bucket_or_to_compare_it() {
     let said = succeed(&server, dir.path(), &["cp", DATA, "gs://bucket/copy/"]);
     assert_eq!(said, "3 objects copied, 61.4 kB, 3 of them by the store itself\n");
     let requests = server.requests().split_off(begun);
-    // The first byte of each source and of each target is requested, before and after.
+    // The first byte of each source and of each target is requested, before and after the copy.
     assert_eq!(bytes_moved(&requests), [12, 0]);
     assert_eq!(requests.iter().filter(|request| is_copy(request)).count(), 3);
     // Equal objects are not read: the record or the checksums of the stores show that they are equal.

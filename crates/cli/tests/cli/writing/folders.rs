@@ -87,7 +87,8 @@ fn shards_that_are_not_as_planned_are_written_again() {
     assert!(shards(&out) == expected);
     let total = expected.len();
 
-    // A missing, truncated, extended and damaged shard, and another shard of the same size under this name.
+    // One shard is missing, one truncated, one extended, one damaged, and one replaced by another shard of
+    // the same size.
     let shard = |number: usize| out.join(format!("train-{number:04}.tar"));
     fs::remove_file(shard(0)).unwrap();
     let mut cut = fs::read(shard(2)).unwrap();
@@ -240,7 +241,7 @@ fn the_rank_is_read_from_the_metadata_of_a_tpu_vm() {
         assert_eq!(server.requests().len(), 3, "each attribute is requested once");
     }
     assert!(shards(&dir.path().join("out")) == shards(&dir.path().join("alone")));
-    // The environment comes first, and can turn the request off.
+    // The environment takes precedence over the metadata server, and can turn off the request to that server.
     let server = metadata_server(0);
     let launcher = [("SHARDSTREAM_RANK", "1"), ("SHARDSTREAM_WORLD_SIZE", "3")];
     assert_eq!(of_rank(&server, &launcher).code, Some(0));
@@ -256,7 +257,7 @@ fn the_rank_is_read_from_the_metadata_of_a_tpu_vm() {
 #[test]
 fn an_image_is_stored_under_its_real_format() {
     let dir = photos();
-    // One of ImageNet's training images is such a PNG.
+    // One of ImageNet's training images is a PNG with the extension `.JPEG`.
     let path = dir.path().join("photos/cat/0.JPEG");
     fs::rename(dir.path().join("photos/cat/0.png"), &path).unwrap();
     // A CMYK image, which would change if it were decoded and encoded again.

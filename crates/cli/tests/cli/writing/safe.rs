@@ -16,7 +16,7 @@ fn the_listed_shards_are_read_with_the_index_of_a_copy() {
     let dir = demo();
     index(dir.path(), "data", "data.json");
     fs::rename(dir.path().join("data"), dir.path().join("moved")).unwrap();
-    // The URLs in the index have other shards.
+    // Other shards are now at the URLs in the index.
     write(&dir.path().join("data/train-%06d.tar"), 3, 1);
     let reshard = ["reshard", "moved", "--index", "data.json", "--to"];
     output(dir.path(), &[&reshard[..], &["out/%d.tar"]].concat());
