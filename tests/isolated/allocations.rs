@@ -10,8 +10,8 @@ use shardstream::prelude::*;
 use shardstream::tar::{Event, Limits, SampleParser, Walker, read};
 use shardstream::{Index, SecretUrl, Topology};
 
-/// An archive of `count` members of `size` bytes, two members per sample. With `pax`, each has the pax header
-/// that Python's `webdataset` writes.
+/// An archive of `count` members of `size` bytes, two members per sample. With `pax`, each member has the pax
+/// header that Python's `webdataset` writes.
 fn archive(count: usize, size: usize, pax: bool) -> Bytes {
     let mut archive = tar::Builder::new(Vec::new());
     for at in 0..count {
@@ -53,7 +53,8 @@ fn a_sample_costs_one_allocation() {
         let samples = read([Ok(archive)].into_iter(), SampleParser::new("s.tar"));
         assert_eq!(samples.map(|sample| sample.unwrap().len()).sum::<usize>(), 2000);
     });
-    // One list of fields per sample; the other 30 are for the table of keys, which grows.
+    // Each of the 1000 samples has one list of fields. The other 30 allocations are for the table of keys,
+    // which grows.
     assert!(count <= 1000 + 30, "{count} allocations for 1000 samples");
 }
 
@@ -108,11 +109,12 @@ fn an_index_costs_few_bytes_per_shard() {
         assert!(index.get("gs://bucket/none.tar").is_none());
         assert!(index.get(copy).unwrap().url().contains("0000777"));
     });
-    // Two hash tables of 4 bytes per slot, each more than a third full.
+    // The index has two hash tables of 4 bytes per slot. More than a third of their slots are in use.
     assert!(found.bytes_current < 22 * SHARDS as i64, "{found:?}");
 }
 
-/// The parser drops the headers of empty members. Each takes at least 512 bytes, far more than a name.
+/// The parser drops the headers of empty members. Each header takes at least 512 bytes, far more than the
+/// member's name.
 #[test]
 fn a_member_takes_memory_for_its_name_and_content_only() {
     const COUNT: u64 = 100_000;
@@ -233,7 +235,7 @@ fn a_document_in_a_batch_costs_one_allocation() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let columns = Columns::new().with("x", Blob::new("bin"));
-    // No threads: only allocations of this thread are counted.
+    // The loader has no threads, as only allocations of this thread are counted.
     let loader = Loader::builder(dataset(dir.path(), "bin", &[1; 1000])).threads(0).batch(50);
     let mut batches = loader.collate(columns).build().unwrap().epochs(0);
     let mut read = || batches.by_ref().take(BATCHES).map(|batch| batch.unwrap().len()).sum::<usize>();
@@ -248,7 +250,7 @@ fn memory_is_flat_over_a_hundred_thousand_samples() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let columns = Columns::new().with("x", Blob::new("bin")).with("label", Scalar::<i32>::new("cls"));
-    // No threads: only allocations of this thread are counted.
+    // The loader has no threads, as only allocations of this thread are counted.
     let loader = Loader::builder(dataset(dir.path(), "bin", &[1; 1000])).shuffle(100).threads(0).batch(100);
     let mut batches = loader.collate(columns).build().unwrap().epochs(0);
     let mut read =
@@ -287,11 +289,11 @@ fn decoding_allocates_only_what_the_image_decoder_does() {
         |count| batches.by_ref().take(count).for_each(|batch| assert_eq!(batch.unwrap().len(), 100));
     read(10);
     let count = allocation_counter::measure(|| read(10)).count_total;
-    // The decoder's tables and rows, and the resizer's coefficients; none for pixels.
+    // The decoder allocates tables and rows, and the resizer coefficients. Nothing is allocated for pixels.
     assert!(count < 90 * 1000, "{count} allocations for 1000 pictures");
 }
 
-/// Mono samples are decoded in place. Other sound is also held once as separate channels.
+/// Mono sound is decoded in place. Sound of several channels is also held once as separate channels.
 #[cfg(feature = "audio")]
 #[test]
 fn sound_of_a_known_length_takes_at_most_two_copies_in_memory() {

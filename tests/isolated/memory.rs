@@ -21,8 +21,8 @@ use std::time::Duration;
 const LOADERS: usize = 20;
 const THREADS: usize = 2;
 
-/// Waits until a number stops growing, and returns it. If it returns too early, the number is too small, and
-/// the test still passes.
+/// Waits until a number stops growing, and returns it. If this function returns too early, the number is too
+/// small, so a slow machine does not make the test fail.
 fn wait_until_stable(number: impl Fn() -> u64) -> u64 {
     let mut seen = number();
     loop {
@@ -46,7 +46,8 @@ fn open(dataset: &Dataset, batch: usize) -> Vec<Batches<Batch<Sample>>> {
     opened.collect()
 }
 
-/// Fails unless all memory is released within 5 s, also by requests that are still being cancelled.
+/// Fails unless all memory is released within 5 s, including the memory of requests that are still being
+/// cancelled.
 fn assert_nothing_in_use(budget: &Budget) {
     for _ in 0..500 {
         if budget.in_use() == 0 {
@@ -57,11 +58,11 @@ fn assert_nothing_in_use(budget: &Budget) {
     panic!("{} bytes are left", budget.in_use());
 }
 
-/// The most bytes that the queues of all loaders hold while no batch is taken: a quarter of the budget, and
-/// in addition the small chunks that are granted even without room.
+/// The most bytes that the queues of all loaders hold while no batch is taken: a quarter of the budget, plus
+/// the small chunks that the budget grants even if it has no room.
 fn queues(budget: u64, streams: usize, chunk: u64) -> u64 {
-    // Chunks granted without room: per stream the current one and one ahead; per loader the current one and
-    // one for each thread.
+    // Chunks granted without room: for each stream its current chunk and one ahead; for each loader its
+    // current chunk and one for each thread.
     budget / 4 + (LOADERS * (2 * streams + 1 + THREADS)) as u64 * chunk
 }
 
@@ -110,7 +111,7 @@ fn loaders_of_one_process_share_the_budget() {
     assert_nothing_in_use(&budget);
 }
 
-/// For an object that cannot be read in ranges, only one reader's memory is granted at a time.
+/// If objects cannot be read in ranges, the budget grants memory to only one reader at a time.
 #[test]
 fn readers_of_whole_objects_share_the_budget() {
     const READERS: usize = 8;
@@ -122,8 +123,8 @@ fn readers_of_whole_objects_share_the_budget() {
         (0..READERS).map(|at| store.open(&format!("test://{at}.tar")).unwrap()).collect();
     bodies.iter_mut().for_each(|body| assert!(body.next().unwrap().is_ok()));
     let chunks = wait_until_stable(|| produced.load(Ordering::SeqCst) as u64) / (LARGE as u64 + 512);
-    // Most chunks that a reader can hold: one was read, one is held by the sending task, and four wait in the
-    // queue, as the first reader was alone when its memory was granted.
+    // The largest number of chunks that a reader can hold: one was read, one is held by the sending task, and
+    // four are in the queue, because the first reader was alone when its memory was granted.
     assert!(chunks <= (READERS * (2 + 4)) as u64, "{chunks} chunks");
 }
 
@@ -155,8 +156,8 @@ fn loaders_of_local_files_share_the_budget() {
     let (most_held, held) =
         (queues(BUDGET, STREAMS, (64 << 10) + 4 * 4096), wait_until_stable(|| budget.in_use()));
     assert!(held < most_held, "{} MB in queues, at most {} MB may be", held >> 20, most_held >> 20);
-    // Each stream reads its file repeatedly, and may have read up to all of it once more than the queues
-    // show.
+    // Each stream reads its file repeatedly. It may have read up to one whole file more than the samples in
+    // its queues account for.
     let read = wait_until_stable(read) - before;
     let batches = (LOADERS * 3 * 16 * SAMPLE * 2) as u64;
     let most = most_held * 5 / 4 + (LOADERS * STREAMS) as u64 * shard + batches;
@@ -184,8 +185,8 @@ fn most_in_use<T>(budget: &Budget, work: impl FnOnce() -> T) -> (u64, T) {
     (watcher.join().unwrap().max(last), result)
 }
 
-/// Loaders are opened one after the other. Each takes four batches, so that its ranges grow, and then takes
-/// no more. Each stream may exceed the budget by one range of 64 KiB, and with threads by two chunks that
+/// Opens loaders one after the other. Each loader takes four batches, so that its ranges grow, and then takes
+/// no more. Each stream may exceed the budget by one range of 64 KiB; with threads, also by two chunks that
 /// were read ahead.
 #[cfg(feature = "http")]
 #[test]
@@ -226,8 +227,9 @@ fn many_streams_over_http_exceed_the_budget_by_little_each() {
     }
 }
 
-/// The first request of an object of unknown version is for 64 KiB. If the server then sends the rest in a
-/// single response, its memory in the budget is that of an ordinary range, as far as there is room.
+/// The first request of an object of unknown version is for 64 KiB. If the server then sends the rest of the
+/// object in a single response, the budget grants that response the memory of an ordinary range, as far as
+/// there is room.
 #[cfg(feature = "http")]
 #[test]
 fn a_single_response_has_the_memory_of_a_range() {
@@ -304,7 +306,8 @@ fn shuffle_buffers_and_tensors_are_counted() {
     assert_eq!(memory.shuffled, (STREAMS * (SHUFFLE - 1) * SAMPLE) as u64);
     assert_eq!((memory.network, memory.samples), (0, budget.in_use()));
     assert!(memory.samples > 0 && memory.read_buffers > 0);
-    // The batch that was taken, the batches in the queue, and one that waits for room in the queue.
+    // The counted batches: the one that was taken, those in the queue, and one that waits for room in the
+    // queue.
     let (size, most) = ((ROWS * SAMPLE) as u64, (ROWS * SAMPLE + 256) as u64);
     let count = 1 + PREFETCH + 1;
     assert!((count * size..=count * most).contains(&memory.tensors), "{memory:?}");

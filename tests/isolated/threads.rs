@@ -68,7 +68,7 @@ fn assert_no_threads() {
 enum Behaviour {
     /// No response, ever.
     Silent,
-    /// This many samples, then no more bytes and no end.
+    /// The body has this many samples, and then neither bytes nor an end.
     StallsAfter(usize),
     /// Endless samples.
     Endless,
@@ -96,7 +96,7 @@ impl Source for Custom {
         let body = match self.behaviour {
             Behaviour::Silent => return future::pending().boxed(),
             Behaviour::StallsAfter(count) => {
-                // The stalled body holds the counter until it is dropped, as the samples do.
+                // The stalled body holds a reference to the counter until it is dropped, as the samples do.
                 let held = Arc::clone(&self.produced);
                 let stall = stream::pending().inspect(move |_| drop(Arc::clone(&held)));
                 samples.take(count).chain(stall).boxed()
@@ -170,7 +170,7 @@ fn dropping_ends_reads_blocked_forever() {
     watched(|| {
         drop_at_any_point(&custom(Behaviour::Silent).0, &[0]);
         // At most two batches can be taken before the stall: the parser holds the last sample back until it
-        // sees the next member, and the shuffle buffer and the current chunk hold others.
+        // sees the next member, and the shuffle buffer and the current chunk hold other samples.
         drop_at_any_point(&custom(Behaviour::StallsAfter(3 * CHUNK)).0, &[0, 1, 2]);
     });
 }
@@ -202,10 +202,10 @@ fn drop_while_silent<S: Stream + Unpin>(what: &str, make: impl Fn(Dataset, Arc<(
     }
 }
 
-/// Covers every public type that has threads of its own, over every stage that may wait for bytes.
+/// Covers every public type that has threads of its own, each with every stage that may wait for bytes.
 #[test]
 fn dropping_ends_every_stage_waiting_for_a_silent_source() {
-    /// Returns items unchanged, and holds `alive`.
+    /// A function that returns items unchanged, and holds a reference to `alive`.
     fn held<T>(alive: Arc<()>) -> impl Fn(T) -> Result<T> + Send + Sync + 'static {
         move |item| {
             let _ = &alive;
@@ -327,7 +327,7 @@ fn dropping_ends_streams_that_may_start_another_pass() {
     });
 }
 
-/// Drops a feed while it holds samples: the rest of the stream makes no further upload.
+/// Drops a feed while it holds samples. No further sample of the stream is uploaded.
 #[test]
 fn a_dropped_feed_uploads_nothing() {
     watched(|| {
@@ -339,7 +339,8 @@ fn a_dropped_feed_uploads_nothing() {
             Ok(batch)
         });
         assert_eq!(feed.next().unwrap().unwrap().len(), 7);
-        // Each of the two streams of 5 samples has some left, together too few for another batch.
+        // Each of the two streams of 5 samples has samples left, but together they are too few for another
+        // batch.
         let before = wait_until_stable(&uploaded);
         drop(feed);
         assert_eq!(uploaded.load(Ordering::SeqCst), before, "a dropped feed uploads no further batch");
@@ -377,7 +378,7 @@ fn dropping_waits_only_for_calls_in_progress() {
             begins.recv().unwrap();
         }
         let dropping = thread::spawn(move || drop(stream));
-        // Only the source and this test hold the counter once the readers have stopped.
+        // Once the readers have stopped, only the source and this test hold the counter.
         while Arc::strong_count(&produced) > 2 {
             thread::yield_now();
         }
@@ -416,12 +417,14 @@ fn an_idle_consumer_stops_the_readers() {
             assert_eq!(wait_until_stable(&produced), 0, "nothing is read before the first call");
             for taken in 1..=3 {
                 batches.next().unwrap().unwrap();
-                // Batches: those returned, those prefetched, and the one being built.
+                // The samples in batches: those returned, those prefetched, and those in the batch that is
+                // being built.
                 let batched = (taken + prefetch + 1) * batch;
-                // Chunks: the one being batched, those queued, one in each thread.
+                // The samples in chunks: the chunk that is being batched, those in the queue, and one in each
+                // thread.
                 let in_map = batched + (1 + 2 * THREADS + THREADS) * CHUNK;
-                // Per stream: the current chunk, two ahead, the one being filled; the shuffle buffer; and
-                // chunks of bytes in transit from the source, of one sample each.
+                // Per stream: the current chunk, two ahead, the one being filled; the samples of the shuffle
+                // buffer; and chunks of bytes in transit from the source, of one sample each.
                 let in_streams = in_map + STREAMS * (4 * CHUNK + shuffle + 32);
                 let (produced, mapped) = (wait_until_stable(&produced), mapped.load(Ordering::SeqCst));
                 assert!((taken * batch..=in_map).contains(&mapped), "{mapped} mapped, at most {in_map}");

@@ -1,4 +1,5 @@
-//! The number of threads that a loader chooses by itself. It depends on the load of the machine.
+//! The number of threads that a loader chooses by itself. The tests run alone, as this number depends on the
+//! load of the machine.
 
 use crate::alone;
 use crate::support::shards::dataset;
@@ -27,8 +28,8 @@ fn idle() -> Option<u64> {
 }
 
 /// A stage that waits for a service gets more threads than there are cores, and the order of items stays the
-/// same. The next run starts with the number of threads that helped. A fixed number of threads stays as it
-/// is.
+/// same. The next run starts with the number of threads that helped. A number of threads that the caller sets
+/// stays as it is.
 #[test]
 fn the_tuner_adds_threads_while_threads_wait() {
     let _alone = alone();

@@ -25,7 +25,7 @@ page_blocks::pages! {
     "docs/webdataset.md"
 }
 
-/// Crates that blocks use besides this one.
+/// Crates that blocks use besides `shardstream`.
 const OTHER_CRATES: [&str; 10] = [
     "bytes",
     "futures",
@@ -39,7 +39,8 @@ const OTHER_CRATES: [&str; 10] = [
     "tracing_subscriber",
 ];
 
-/// A reader who follows a page has only this crate, so a block that uses another crate must name it.
+/// A reader who follows a page has only added `shardstream`, so a block that uses another crate must name
+/// that crate.
 #[test]
 fn blocks_name_the_other_crates_that_they_need() {
     let mut missing = Vec::new();

@@ -25,8 +25,8 @@ const LENGTH: usize = 950_000;
 const BLOCK: u64 = 30_000;
 const BLOCKS: usize = LENGTH.div_ceil(BLOCK as usize);
 
-/// A source of one object, which all processes read from a file. It logs requests in the file `log`. While
-/// the file `held` exists, it withholds the second half of the object.
+/// A source of one object, whose bytes all processes read from one file. It logs requests in the file `log`.
+/// While the file `held` exists, the source withholds the second half of the object.
 #[derive(Debug)]
 struct HeldSource(PathBuf);
 
@@ -65,7 +65,8 @@ fn store(directory: &Path) -> (Store, Cache) {
     (store, cache)
 }
 
-/// One process: prints a line once it has started to read, and compares the object with the expected bytes.
+/// Runs in a child process: reads the whole object, prints a line once it has started to read, and compares
+/// the object with the expected bytes.
 #[test]
 #[ignore = "started by other tests of this file"]
 fn reader_in_child() {
@@ -82,7 +83,7 @@ fn reader_in_child() {
     assert!(cache.warning().is_none() || std::env::var_os(DAMAGED).is_some(), "{:?}", cache.warning());
 }
 
-/// One process that reads the object in ranges of 70,001 bytes.
+/// Runs in a child process: reads the object in ranges of 70,001 bytes.
 #[test]
 #[ignore = "started by other tests of this file"]
 fn reader_of_parts_in_child() {
@@ -103,7 +104,7 @@ fn reader_of_parts_in_child() {
     assert!(cache.warning().is_some_and(|warning| warning.contains("damaged")));
 }
 
-/// A process that reads the object, and its output. It is killed when the test ends.
+/// A process that reads the object, and the lines of its output. The process is killed when the test ends.
 struct Reader(Child, Lines<BufReader<ChildStdout>>);
 
 impl Drop for Reader {
@@ -232,7 +233,7 @@ fn killed_processes_leave_sound_blocks_only() {
     fixture.assert_sound();
 }
 
-/// A partial file that a killed process left is removed once it is older than any write takes.
+/// A partial file that a killed process left is removed once its age exceeds the time that any write takes.
 #[test]
 fn files_that_nobody_writes_any_more_are_removed() {
     let fixture = CacheFixture::new();
@@ -250,8 +251,8 @@ fn files_that_nobody_writes_any_more_are_removed() {
     fixture.assert_sound();
 }
 
-/// A flipped bit in one block after the other, found in turn by a process that reads ranges and by one that
-/// reads the whole object.
+/// Flips a bit in one block after the other. In turns, a process that reads ranges and a process that reads
+/// the whole object find the damage.
 #[test]
 fn the_process_that_finds_damage_repairs_it() {
     let fixture = CacheFixture::new();
@@ -274,8 +275,8 @@ fn damage_does_not_reach_other_processes() {
     let fixture = CacheFixture::new();
     let mut readers: Vec<_> = (0..4).map(|_| fixture.start_damaged("reader_in_child")).collect();
     readers.iter_mut().for_each(Reader::wait_for_start);
-    // The readers have read some of these blocks, but not others. The source still withholds the blocks after
-    // these.
+    // The readers have read some of the blocks in the cache, but not others. The source still withholds the
+    // object's later blocks.
     let blocks = fixture.blocks();
     blocks.iter().step_by(2).for_each(|path| CacheFixture::flip(path, 5000));
     let more = [fixture.start_damaged("reader_in_child"), fixture.start_damaged("reader_in_child")];

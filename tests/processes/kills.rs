@@ -84,23 +84,23 @@ fn rank_in_child() {
 struct Job {
     pipeline: Pipeline,
     home: tempfile::TempDir,
-    /// The batch of each step of the run that is never killed, with the state after it, and the run's last
+    /// For each step of the run that is never killed, its batch and the state after it; and the run's last
     /// state.
     alone: Vec<(Vec<String>, State)>,
     end: State,
     rng: Rng,
     launches: usize,
-    /// The last step that counts, and the merged state of all ranks after it.
+    /// The last step that all ranks have completed, and the merged state of all ranks after it.
     after: u64,
     state: Option<State>,
-    /// The batch of each rank in each step that counts.
+    /// For each step up to `after`, the batch of each rank.
     taken: Vec<Vec<Vec<String>>>,
 }
 
 /// When to kill a rank.
 #[derive(Debug)]
 struct Kill {
-    /// Kill it after this step; `None`: after its start.
+    /// The step after which the rank is killed; `None`: it is killed after its start.
     step: Option<u64>,
     /// Delay after that step, or after the start.
     pause: Duration,
@@ -160,8 +160,8 @@ impl Job {
         self.alone.len() as u64
     }
 
-    /// Chooses a step for each rank to be killed after; in one launch of five, ranks are killed just after
-    /// they start. Also returns the step that no rank passes, so that there are steps left to resume.
+    /// Chooses a step for each rank to be killed after; in one launch of five, all ranks are killed just
+    /// after they start. Also returns the step that no rank passes, so that there are steps left to resume.
     fn kills(&mut self, ranks: usize) -> (u64, Vec<Kill>) {
         let first = self.after + 1 + self.rng.below(2 * self.steps() / (ROUNDS + 1));
         let most = (first + APART).min(self.steps() - 1);
@@ -237,8 +237,8 @@ impl Job {
         let whole = State::merge((0..ranks).map(state)).unwrap();
         let alone = if over { &self.end } else { &self.alone[step as usize - 1].1 };
         assert_eq!(whole.digest(), alone.digest(), "step {step}");
-        // A finished rank's final state includes samples that it skipped after its last batch. They count
-        // only once all ranks have finished.
+        // A finished rank's final state includes samples that it skipped after its last batch. So if some
+        // ranks have finished, the ledgers are only comparable once all have.
         if over || !(0..ranks).any(is_over) {
             assert_eq!(whole.ledger(), alone.ledger(), "step {step}");
         }
@@ -255,8 +255,8 @@ impl Job {
                 assert_eq!(&(0..GLOBAL_BATCH).map(at).collect::<Vec<_>>(), alone, "step {}", step + 1);
                 continue;
             }
-            // In a shorter last step, ranks have different numbers of items; each has its items in the step's
-            // order.
+            // In a shorter last step, ranks have different numbers of items. The items of each rank are in
+            // the step's order.
             assert_eq!(sorted(all), sorted(alone.clone()), "step {}", step + 1);
             for items in ranks {
                 let these: BTreeSet<&String> = items.iter().collect();
@@ -269,7 +269,7 @@ impl Job {
     }
 }
 
-/// Runs a job in which each launch but the last is killed.
+/// Runs a job. All ranks of each launch but the last are killed.
 fn survives(kind: Kind, steps: Option<u64>) {
     let mut job = Job::new(kind, steps);
     let ledger = job.end.ledger();

@@ -12,7 +12,7 @@ use shardstream::{Error, Result};
 use std::fs;
 use std::path::Path;
 
-/// Fixed, so that it does not depend on the number of ranks.
+/// Number of streams. It is fixed, as the default depends on the number of ranks.
 const STREAMS: usize = 12;
 /// Number of items per step, of all ranks together.
 pub(super) const GLOBAL_BATCH: usize = 24;
@@ -114,7 +114,7 @@ fn rows(loader: LoaderBuilder<Sample>, name: &'static str, separator: Option<u32
         .map(move |row| Ok(format!("{name}:{}", text(&row, ","))))
 }
 
-/// Documents packed into rows, each with the offsets of its documents.
+/// Documents packed into rows. Each row has the offsets of its documents.
 fn packed(loader: LoaderBuilder<Sample>, name: &'static str, fit: Fit) -> LoaderBuilder<String> {
     loader
         .map(move |sample| {

@@ -1,5 +1,6 @@
-//! A job of several processes on one store. Some are killed within an epoch, and more or fewer ranks resume
-//! from the last step that all ranks had saved. Together they train on the same samples as one process alone.
+//! A job of several processes on one store. Some processes are killed within an epoch, and more or fewer
+//! ranks resume from the last step that all ranks had saved. Together, the ranks of all launches train on the
+//! same samples as one process alone.
 //!
 //! A rank runs this test program again with only the ignored test `rank_in_child`.
 
@@ -14,7 +15,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write, stdin};
 use std::path::{Path, PathBuf};
 
-/// Fixed, so that it does not depend on the number of ranks.
+/// Number of streams. It is fixed, as the default depends on the number of ranks.
 const STREAMS: usize = 12;
 /// Number of samples per step, of all ranks together.
 const GLOBAL_BATCH: usize = 24;
@@ -100,7 +101,8 @@ fn rank_in_child() {
 }
 
 impl Rank {
-    /// If `killed`, kills the rank once it waits for that; otherwise waits for it to finish.
+    /// If `killed`, kills the rank once it reports that it waits to be killed; otherwise waits for the rank
+    /// to finish.
     fn end(mut self, killed: bool) {
         let mut said = BufReader::new(self.0.stdout.take().unwrap()).lines();
         if killed {
@@ -118,10 +120,10 @@ struct Job {
     dir: tempfile::TempDir,
     last: Option<u64>,
     launches: usize,
-    /// The last step that counts, and the states of all ranks after it.
+    /// The last step that all ranks have saved, and the states of all ranks after it.
     after: u64,
     states: Vec<PathBuf>,
-    /// The batch of each rank in each step that counts.
+    /// For each step up to `after`, the batch of each rank.
     taken: BTreeMap<u64, Vec<Vec<String>>>,
 }
 
@@ -146,8 +148,8 @@ impl Job {
         self
     }
 
-    /// Launches one rank for each of `kills`, which is the step before which that rank is killed; `None` if
-    /// it isn't. Returns the last step that counts.
+    /// Launches one rank for each element of `kills`: the step before which the rank is killed, or `None` if
+    /// it is not killed. Returns the last step that all ranks have saved.
     fn launch(&mut self, kills: &[Option<u64>]) -> u64 {
         let directory = self.dir.path().join(format!("launch-{}", self.launches));
         fs::create_dir(&directory).unwrap();
@@ -169,7 +171,7 @@ impl Job {
         ranks.into_iter().zip(kills).for_each(|(rank, kill)| rank.end(kill.is_some()));
 
         let logs: Vec<_> = (0..kills.len()).map(|rank| log(&directory.join(format!("log-{rank}")))).collect();
-        // A rank that has finished saves no state for later steps; its final state stands for them.
+        // A rank that has finished saves no state for later steps; its final state is used instead.
         let at = |step: u64, rank: usize| {
             let end = directory.join(format!("end-{rank}.json"));
             let ended = end.exists() && logs[rank].keys().all(|took| *took <= step);

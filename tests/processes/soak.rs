@@ -75,7 +75,7 @@ fn known(sample: &Sample) -> (String, u64) {
     (sample.key().to_owned(), sample.fields().map(field).fold(0, u64::wrapping_add))
 }
 
-/// The reply to a request with a fault: cut, reset, silent, slow or an error status.
+/// Adds a random fault to a reply: a cut, a reset, silence, slow bytes or an error status.
 fn fault(seed: u64, number: u64, reply: Reply) -> Reply {
     let place = (random(seed, number, 2) % (reply.body.len() as u64 + 1)) as usize;
     match random(seed, number, 3) % 12 {
@@ -194,8 +194,8 @@ fn reader_in_child() {
     let mut expected: Vec<_> = clean.map(|sample| known(&sample.unwrap())).collect();
     expected.sort_unstable();
     let (store, loaders) = loaders();
-    // At the end of a short run, all connections of the budget may be idle but open; at its beginning, few
-    // are.
+    // At the end of a short run, all connections of the budget may be open but idle; at its beginning, few
+    // are open.
     let most_files = Usage::now().files + CONNECTIONS;
     let (begun, time) = (Instant::now(), Duration::from_secs(seconds()));
     let (mut epochs, mut told, mut warm, mut last) = (0, Duration::ZERO, Usage::default(), Usage::default());

@@ -1,8 +1,8 @@
 """Writes sound files into a folder, each with the samples that libsndfile reads from it: `audio.py FOLDER SEED COUNT`.
 
 Next to each file is `NAME.npy`, float32[channels, frames]. If the name of that file also has a rate, the sound was
-resampled to it by the formula that torchaudio documents for `resample`. `tests/data/audio` was written with seed 1 and
-count 1. Prints the names of the files.
+resampled to that rate by the formula that torchaudio documents for `resample`. `tests/data/audio` was written with
+seed 1 and count 1. Prints the names of the files.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Prints what webdataset decodes from a shard: [[key, {field: value, ...}], ...].
 
-Numbers, text and JSON are printed as they are; arrays and images as their type, shape and bytes. Left out are fields
-that stay bytes, fields that are not plain values, and fields that correct decoders may decode differently (JPEG).
+Numbers, text and JSON are printed as they are; arrays and images as their type, shape and bytes. Fields are left out if
+they stay bytes, if they are not plain values, or if correct decoders may decode them differently (JPEG).
 """
 
 import json

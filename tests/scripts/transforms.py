@@ -1,7 +1,7 @@
 """Prints Pillow's results for the cases of a request: the size and the pixels of each, or null if Pillow has no such
 function.
 
-torchvision transforms images that are not tensors with Pillow, by the same calls.
+For images that are not tensors, torchvision makes the same calls of Pillow.
 """
 
 import json

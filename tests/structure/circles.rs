@@ -1,5 +1,5 @@
-//! No module imports itself through other modules: there are no circles of files, nor of the folders in a
-//! folder.
+//! No module imports itself through other modules: there are no circles of imports, neither between files nor
+//! between the folders in a folder.
 
 use crate::imports::{Imports, Resolver};
 use crate::modules::Crate;
@@ -8,11 +8,11 @@ use crate::workspace::TARGETS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// For each name, the names that it imports. For each of these, the imports between files that this import
-/// stands for.
+/// For each module, the modules that it imports, each with the imports between files that make up this
+/// import.
 type Graph = BTreeMap<String, BTreeMap<String, Imports>>;
 
-/// The groups of names in which each name imports each other one, directly or through others.
+/// The groups of modules in which each module imports every other one, directly or through further modules.
 fn circles(graph: &Graph) -> Vec<BTreeSet<&str>> {
     let reached = |start: &str| {
         let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
@@ -51,7 +51,7 @@ fn levels(code: &Crate, imports: Imports) -> BTreeMap<Segments, Graph> {
     levels
 }
 
-/// The circles of a crate as text, each with its imports.
+/// The circles of a crate as text, each with the imports that it consists of.
 fn described(code: &Crate, imports: Imports) -> String {
     let mut text = String::new();
     for (level, graph) in levels(code, imports) {
@@ -88,7 +88,7 @@ fn no_crate_has_a_circle_of_modules() {
     assert!(text.is_empty(), "{text}");
 }
 
-/// A crate of files in memory: returns its imports as `from -> to`, and its circles.
+/// The imports of a crate whose files are in memory, as `from -> to`, and its circles.
 fn of_files(files: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
     let read = |path: &Path| {
         let file = files.iter().find(|(name, _)| Path::new(name) == path);

@@ -19,7 +19,7 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The lines of the documentation in a file, with their numbers: all lines of a page.
+/// The lines of documentation in a file, with their numbers. In a page, all lines are documentation.
 fn documentation<'a>(path: &Path, text: &'a str) -> Vec<(usize, &'a str)> {
     let is_page = path.extension().is_some_and(|ending| ending == "md");
     let comment = |line: &'a str| {
@@ -35,7 +35,7 @@ fn documentation<'a>(path: &Path, text: &'a str) -> Vec<(usize, &'a str)> {
     }
 }
 
-/// The hidden lines of the blocks of Rust, with their numbers.
+/// The hidden lines in blocks of Rust code, with their numbers.
 fn hidden<'a>(lines: &[(usize, &'a str)]) -> Vec<(usize, &'a str)> {
     let mut found = Vec::new();
     let mut block: Option<&str> = None;

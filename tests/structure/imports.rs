@@ -18,8 +18,8 @@ enum Found<'a> {
 pub(crate) struct Resolver<'a> {
     /// Finds a library of the workspace by its name; `None` for other crates.
     find_crate: &'a dyn Fn(&str) -> Option<&'a Crate>,
-    /// The names that are being looked up. A name that is looked up again while it is open isn't found: two
-    /// modules may each import everything from the other.
+    /// The names that are being looked up. A second lookup of a name in this set finds nothing: otherwise,
+    /// the search would never end if two modules each import everything from the other.
     open: BTreeSet<(*const Crate, Segments, String, Namespace)>,
 }
 
@@ -52,8 +52,8 @@ impl<'a> Resolver<'a> {
         imports
     }
 
-    /// Finds what a path in the module `here` names. All its parts but the last are modules or, at most, a
-    /// type.
+    /// Finds what a path in the module `here` names. Each part of the path but the last names a module; a
+    /// part that names a type ends the search there.
     fn resolve(
         &mut self,
         code: &'a Crate,

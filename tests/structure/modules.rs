@@ -10,8 +10,8 @@ use syn::{Attribute, Item, ItemMod, Visibility};
 #[derive(Default)]
 pub(crate) struct Module {
     pub(crate) file: String,
-    /// The items that this module defines, without its child modules, and the file of each. The file is
-    /// another one only for exported macros.
+    /// The items that this module defines, each with its file; child modules are left out. Only an exported
+    /// macro may be from another file than the module.
     pub(crate) items: BTreeMap<(Namespace, String), String>,
     pub(crate) uses: Vec<Use>,
     /// All paths in the code of this module, and the namespace of each; `None` for a path that may be in any
@@ -38,7 +38,7 @@ impl Crate {
         new
     }
 
-    /// Adds the module of a file, whose children are in `folder`.
+    /// Adds the module of a file. The files of its child modules are in `folder`.
     fn file(&mut self, module: Segments, file: &Path, folder: &Path, read: Read<'_>) {
         let text = read(file).unwrap_or_else(|| panic!("{} is missing", file.display()));
         let code = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -122,7 +122,7 @@ impl Crate {
         self.file(inside, &file, &inner, read);
     }
 
-    /// For each file, the path of the module that it is.
+    /// For each file, the path of its module.
     pub(crate) fn files(&self) -> BTreeMap<&str, &Segments> {
         let mut found: BTreeMap<&str, &Segments> = BTreeMap::new();
         for (path, module) in &self.modules {

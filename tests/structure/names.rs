@@ -3,7 +3,8 @@
 use crate::workspace::{LIBRARY, TARGETS};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names that code writes with their module, as in `std::io::Error`: in the programs, and in the library.
+/// Names that several types may have, since code writes them with their module, as in `std::io::Error`: in
+/// the programs, and in the library.
 const QUALIFIED: [&str; 4] = ["Error", "Options", "Result", "Sealed"];
 const QUALIFIED_IN_THE_LIBRARY: [&str; 1] = ["Sealed"];
 

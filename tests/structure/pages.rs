@@ -18,7 +18,7 @@ const NOT_PACKAGED: [&str; 8] = [
 ];
 /// Features that are not for users, so that the README doesn't list them.
 const PRIVATE_FEATURES: [&str; 3] = ["cloud", "default", "transport"];
-/// The number of lines of a page that need no contents.
+/// A page with at most this number of lines needs no table of contents.
 const TWO_SCREENS: usize = 120;
 
 fn root() -> &'static Path {
@@ -196,7 +196,7 @@ fn pages_of_the_guide_link_to_each_other_there_too() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A page of more than two screens links to its sections before the first one.
+/// A page of more than two screens links to its sections before the first section.
 #[test]
 fn long_pages_begin_with_their_contents() {
     let is_guide =

@@ -101,8 +101,8 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// The collected paths. A single name that is a variable somewhere is left out, as it may be that
-    /// variable.
+    /// The collected paths. A path of one name is left out if the code has a variable of that name, as the
+    /// path may be that variable.
     pub(crate) fn found(mut self) -> Vec<(Segments, Option<Namespace>)> {
         self.paths.retain(|(path, namespace)| {
             *namespace != Some(Namespace::Values) || path.len() > 1 || !self.variables.contains(&path[0])

@@ -1,5 +1,4 @@
-//! A job whose errors do not end it, and which stops and resumes, returns the same batches as without the
-//! stop.
+//! A job that continues after errors, stops and resumes returns the same batches as without the stop.
 
 use crate::support::Every;
 use crate::support::shards::key;
@@ -317,7 +316,7 @@ fn a_network_fault_during_a_restore_shifts_no_sample() {
                         "{what}: an error says what is missing, and is the last"
                     );
                     let reached = if right == 0 { state } else { &found[right - 1].1 };
-                    // Apart from the flag that an error has ended the run.
+                    // The states are equal apart from the flag that an error has ended the run.
                     let failed = |state: &State| state.to_string().replace("\"failed\":true,", "");
                     assert_eq!(
                         failed(&found[right].1),
@@ -330,7 +329,7 @@ fn a_network_fault_during_a_restore_shifts_no_sample() {
     }
 }
 
-/// A source that hangs while the test says so: then responses have a body without bytes, or never arrive.
+/// A source that a test can make hang: its responses then have a body without bytes, or never arrive.
 #[derive(Debug)]
 struct Hanging {
     source: Arc<VersionedSource>,
@@ -379,7 +378,7 @@ fn dropping_while_a_buffer_is_refilled_does_not_hang() {
 }
 
 /// With an index, the number of a sample is its position in the shard. After a sample that is lost, the rest
-/// of the slice would be numbered wrongly, so it is not returned.
+/// of the slice would be numbered wrongly, so that rest is not returned.
 #[test]
 fn damage_unknown_to_the_index_shifts_no_sample() {
     const SIZE: usize = 40;

@@ -32,8 +32,8 @@ fn sounds() -> Vec<(String, Vec<u8>)> {
     names.into_iter().map(|name| (name.clone(), read(&data().join(name)))).collect()
 }
 
-/// Compares the files in `folder` with the `.npy` files that `tests/scripts/audio.py` wrote next to them: at
-/// least `least`.
+/// Compares the sound files in `folder`, at least `least` of them, with the `.npy` files that
+/// `tests/scripts/audio.py` wrote next to them.
 fn compare(folder: &Path, least: usize) {
     let expected = names(folder, |name| name.ends_with(".npy"));
     assert!(expected.len() >= least, "{}", expected.len());
@@ -251,7 +251,7 @@ fn a_lost_flac_frame_is_an_error_even_without_a_sample_count() {
     assert!(matches!(Audio::decode(&damaged), Err(AudioError::Checksum)));
 }
 
-/// A sample whose sound is a ramp, at position `at`.
+/// A sample at position `at` whose sound is a ramp.
 fn sample(at: u64, frames: usize, channels: usize) -> Sample {
     let ramp = (0..channels * frames).map(|value| value as f32).collect();
     let sound = Audio::new(8_000, channels, ramp).unwrap();

@@ -12,7 +12,7 @@ use shardstream::{ErrorKind, Result};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Writes a shard for each name. Its one sample has the name, without extensions, as its key.
+/// Writes a shard of one sample for each name. The sample's key is the name without extensions.
 fn write_files(dir: &Path, names: &[&str]) {
     for name in names {
         let path = dir.join(name).display().to_string();
@@ -297,7 +297,7 @@ proptest! {
     }
 }
 
-/// The items of all ranks, grouped by step: in each step, a reader takes `per_round` items.
+/// The items of all readers, grouped by step: in each step, a reader takes `per_round` items.
 fn rounds(items: impl Iterator<Item = Vec<String>>, per_round: usize) -> Vec<Vec<String>> {
     let mut rounds = Vec::<Vec<String>>::new();
     for items in items {
@@ -348,7 +348,7 @@ fn a_step_has_the_same_samples_on_any_number_of_ranks() {
     assert_ne!(of_ranks(1, 1, 0), of_ranks(1, 1, 7));
 }
 
-/// A source of one archive, whose first sample is damaged. Its URLs are signed.
+/// A source of one archive under signed URLs. The first sample of the archive is damaged.
 #[derive(Debug)]
 struct Signed;
 

@@ -46,7 +46,8 @@ fn boxes_of(batch: &TensorBatch) -> Vec<[f32; 4]> {
     batch["x.boxes"].as_slice::<f32>().unwrap().as_chunks().0.to_vec()
 }
 
-/// Fails unless exactly the pixels whose centres are in the box are white, in the image and in its mask.
+/// Fails unless, in the image and in its mask, the white pixels are exactly those whose centres are in the
+/// box.
 fn assert_exact(batch: &TensorBatch, width: usize) {
     let boxes = boxes_of(batch);
     assert!(boxes.len() <= 1, "{boxes:?}");
@@ -336,7 +337,7 @@ fn boxes_outside_a_crop_are_dropped_with_their_labels() {
     };
     let kept = |boxes: Boxes| batch(boxes).unwrap()["x.labels"].as_slice::<i64>().unwrap().to_vec();
     let all = || Boxes::new("boxes.npy");
-    // The crop holds a quarter of the second and third boxes, and all of the last.
+    // The crop contains a quarter of the second and third boxes, and all of the last box.
     assert_eq!(kept(all()), [11, 12, 14]);
     assert_eq!(kept(all().min_visible(0.25)), [11, 12, 14]);
     assert_eq!(kept(all().min_visible(0.26)), [14]);
@@ -437,7 +438,7 @@ fn a_transform_that_boxes_cannot_follow_is_an_error() {
         assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");
         assert!(error.to_string().contains("`Frame::redraw`"), "{error}");
     }
-    // Transforms of colour and erasing do not move pixels, and boxes follow transforms that do.
+    // Transforms of colour and erasing do not move pixels. Boxes follow the transforms that move pixels.
     let augmented = column(8)
         .then(RandAugment::new(9, 20).unwrap())
         .then(RandomErasing::new(1.0).unwrap())

@@ -1,5 +1,5 @@
 //! The differences from Python's `webdataset` that `docs/webdataset.md` lists: unusual shards, and what each
-//! library reads from them. `differential.rs` tests the shards that both read alike.
+//! library reads from them. `differential.rs` tests the shards that both libraries read alike.
 
 use crate::support::python::Python;
 use crate::support::read_samples;
@@ -8,7 +8,8 @@ use shardstream::{Error, Result, Sample, Value};
 use std::path::Path;
 
 /// The name of a shard that `differences.py` writes; what `webdataset` reads from it; what this crate reads
-/// from it. Both are written as samples with their fields, or one decoded field, and errors.
+/// from it. Each result is written as samples with their fields, or as one decoded field, and as the error
+/// that ends the reading.
 type Row = (&'static str, &'static str, &'static str);
 
 /// Some rows show agreement where a difference would be expected.

@@ -189,7 +189,8 @@ fn we_read_what_gnu_tar_writes() {
         ("posix", vec!["d".repeat(60); 10].join("/")),
     ] {
         if format == "ustar" {
-            // The ustar and later runs leave out names that only GNU's formats can hold.
+            // The format `ustar` cannot hold the long non-ASCII names of the run before, so this run and
+            // later ones leave them out.
             fs::remove_dir_all(tree.join("猫")).unwrap();
             files.retain(|file| !file.starts_with('猫'));
         }

@@ -1,4 +1,4 @@
-//! The files in `docs/data`, which the examples of the documentation read, are what this writes.
+//! The files in `docs/data`, which the examples of the documentation read, are those that this file writes.
 //!
 //! `SHARDSTREAM_BLESS=1 cargo test --test suite docs_data` writes them again. `docs/data/README.md` says what
 //! is in them.
@@ -45,8 +45,8 @@ const WEB: [&str; 16] = [
     "The capital of Australia is Canberra, and not Sydney",
 ];
 
-/// Two lines each, of Blake, Shakespeare, Frost, Wordsworth, Dickinson, Lear, Carroll, Poe, Whitman,
-/// Coleridge, Byron, Kipling, Sandburg, Keats and Eliot.
+/// Two lines of each of these poets: Blake, Shakespeare, Frost, Wordsworth, Dickinson, Lear, Carroll, Poe,
+/// Whitman, Coleridge, Byron, Kipling, Sandburg, Keats and Eliot.
 const BOOKS: [&str; 16] = [
     "Tyger Tyger, burning bright,\nIn the forests of the night;",
     "Shall I compare thee to a summer's day?\nThou art more lovely and more temperate:",
@@ -110,7 +110,7 @@ fn key(number: usize) -> String {
     format!("{number:06}")
 }
 
-/// Four shards of the ten digits: each shard has them at another place and in another grey.
+/// Four shards of the ten digits: each shard has the digits at another position and in another shade of grey.
 fn digits() -> Result<Vec<Sample>> {
     let digit = |number: usize| {
         let (shard, digit) = (number / 10, number % 10);
@@ -121,13 +121,13 @@ fn digits() -> Result<Vec<Sample>> {
     (0..40).map(digit).collect()
 }
 
-/// The digits' captions. Each shard lacks that of the 3.
+/// The digits' captions. Each shard lacks the caption of the digit 3.
 fn captions() -> impl Iterator<Item = Sample> {
     let captioned = (0..40).filter(|number| number % 10 != 3);
     captioned.map(|number| Sample::new(key(number)).with("txt", format!("the digit {}", NAMES[number % 10])))
 }
 
-/// Pictures of three shapes, with two digits and their boxes and labels.
+/// Pictures of three sizes. Each has two digits, with their boxes and labels.
 fn scenes() -> Result<Vec<Sample>> {
     let scene = |number: usize| {
         let (height, width) = [(40, 60), (60, 40), (50, 50)][number % 3];
@@ -143,7 +143,7 @@ fn scenes() -> Result<Vec<Sample>> {
     (0..6).map(scene).collect()
 }
 
-/// Tones of 8,000 frames per second, one byte each, as WAV files.
+/// WAV files of tones, with 8,000 frames per second and one byte per frame.
 fn sounds() -> impl Iterator<Item = Sample> {
     (0..4_usize).map(|number| {
         let frames: usize = 1200 + 300 * number;

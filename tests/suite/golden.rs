@@ -30,7 +30,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-/// Compares named lists of lines with those in a file.
+/// Compares named lists of lines with the lists of the same names in a file.
 #[derive(Default)]
 struct Golden {
     found: Map<String, Json>,

@@ -1,5 +1,5 @@
-//! 17 programs as somebody writes them who has only read the README. The test is that they compile. Where the
-//! first guess did not compile, a comment has that guess.
+//! 17 programs, as somebody who has only read the README would write them. The test is that they compile.
+//! Where the first guess did not compile, a comment shows that guess.
 
 use serde::Deserialize;
 use shardstream::prelude::*;

@@ -1,4 +1,4 @@
-//! Small files that would take much memory or time to decode are refused before they take it.
+//! Small files that would take much memory or time to decode are refused before they are decoded.
 
 use shardstream::image::{Image, ImageError, ImageMode, Size};
 
@@ -17,7 +17,7 @@ fn scan() -> Vec<u8> {
     segment(0xda, &[1, 1, 0, 0, 63, 0])
 }
 
-/// 2 MB of restart markers. With 134 MB, decoding once took 1.7 GB.
+/// Decodes 2 MB of restart markers. Once, decoding 134 MB of them took 1.7 GB of memory.
 #[test]
 fn restart_markers_take_no_memory() {
     let markers: Vec<u8> = (0..1 << 20).flat_map(|number: u32| [0xff, 0xd0 + (number % 8) as u8]).collect();
@@ -46,7 +46,7 @@ fn other_formats_are_bounded_before_allocation() {
     let picture = [&b"\x2c\0\0\0\0"[..], &side, &side, b"\0\x02\x02\x4c\x01\0\x3b"].concat();
     let gif = [b"GIF89a".to_vec(), [side, side].concat(), b"\x80\0\0\0\0\0\xff\xff\xff".to_vec(), picture];
     let qoi = [b"qoif".to_vec(), [wide.to_be_bytes(), wide.to_be_bytes()].concat(), vec![3, 0, 0xff]];
-    // One strip of all rows, in 8 bits of grey, uncompressed. The file ends before its bytes.
+    // One strip of all rows, in 8 bits of grey, uncompressed. The file ends before the bytes of the strip.
     let entries: [(u16, u32); 8] =
         [(256, wide), (257, wide), (258, 8), (259, 1), (262, 1), (273, 8), (278, wide), (279, wide * 9)];
     let entry = |(tag, value): (u16, u32)| {

@@ -44,7 +44,8 @@ fn filter(name: &str) -> Filter {
     }
 }
 
-/// Applies the steps to a frame, which notes them for later; with `eager`, each step is carried out at once.
+/// Applies the steps to a frame. The frame notes each step for later; with `eager`, it carries out each step
+/// at once.
 fn transformed(file: &[u8], mode: ImageMode, steps: Vec<Step>, eager: bool) -> Result<Image, Error> {
     let apply = move |frame: &mut Frame<'_>, _: &mut Rng| {
         for step in &steps {
@@ -210,8 +211,8 @@ proptest! {
         let noted = transformed(file, ImageMode::Rgb8, steps.clone(), false).unwrap();
         let done = transformed(file, ImageMode::Rgb8, steps.clone(), true).unwrap();
         prop_assert_eq!((noted.width(), noted.height()), (done.width(), done.height()));
-        // The noted steps sum fractions in another order or over fewer pixels, and may decode at a fraction
-        // of the size.
+        // If the steps are noted first, resizes compute their sums in another order or over fewer pixels, and
+        // the file may be decoded at a fraction of its size.
         let (worst, _) = distance(&noted, done.as_u8().unwrap());
         // Bicubic and Lanczos filters have negative weights, so a second resize amplifies a difference of 1.
         let resizes = steps.iter().filter(|step| matches!(step, Step::Resize(..))).count();
@@ -231,7 +232,7 @@ fn corner(file: &[u8]) -> Result<Image, Error> {
 #[test]
 fn a_truncated_file_is_an_error_even_outside_the_crop() {
     for (name, file) in files() {
-        // In text PNM, the digits of a number may be cut and still be a number.
+        // If a text PNM is cut within a number, the remaining digits are still a number.
         if name.starts_with("plain") {
             continue;
         }

@@ -112,7 +112,7 @@ fn photo(seed: u64) -> Vec<u8> {
     Image::new(ImageMode::Rgb8, (120, 160), pixels).unwrap().to_jpeg(85).unwrap()
 }
 
-/// Three damaged files, all with their markers: a splice of two images, a gap, and a repetition.
+/// Three damaged files whose markers are intact: a splice of two images, a gap, and a repetition.
 fn damaged(file: &[u8], other: &[u8], rng: &mut Rng) -> [Vec<u8>; 3] {
     let (start, end) = scans(file)[0];
     let (other_start, other_end) = scans(other)[0];

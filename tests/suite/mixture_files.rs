@@ -164,7 +164,7 @@ fn unsupported_keys_of_a_metadataset_are_named_with_their_line() {
         "train",
         "line 8: `shuffle_over_epochs_multiplier` is not supported",
     );
-    // Without the key, shuffling has a default. `null` disables it, which is refused.
+    // Without the key, shuffling has a default. `null` would disable shuffling, and is refused.
     let why = "line 8: `shuffle_over_epochs_multiplier` is not supported";
     wrong("multiplier: 1", "multiplier: null", "train", why);
     wrong("weight: 1", "weight: 010", "train", "line 7: `weight` is `010`: leave its leading zeros out");
@@ -207,7 +207,7 @@ fn excluded_shards_are_left_out_and_excluded_samples_are_an_error() {
     fs::write(&split, text.replace("exclude: [web-4.tar]", "exclude: [web-4.tar/web024]")).unwrap();
     let why = "excluded.yaml: line 6: excluded samples, such as `web-4.tar/web024`, are not";
     refused(Mixture::load(home.join("few.yaml")), why);
-    // The same with a shard in a subdirectory, whose name contains a `/`.
+    // The same holds for a shard in a subdirectory, whose name then contains a `/`.
     fs::create_dir(home.join("web/part")).unwrap();
     fs::rename(home.join("web/web-4.tar"), home.join("web/part/web-4.tar")).unwrap();
     let info = home.join("web/.nv-meta/.info.json");

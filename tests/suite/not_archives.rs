@@ -1,4 +1,4 @@
-//! Files that are not shards. The error names what each file is, and no policy skips it as damage.
+//! Files that are not shards. The error says what the file is, and no policy skips the file as damage.
 
 use crate::support::shards::{memory, put};
 use crate::support::{archive, read_samples};
@@ -82,7 +82,7 @@ fn no_policy_skips_files_that_are_not_archives() {
     }
 }
 
-/// A name that cannot be a shard is an error before anything is read.
+/// A name that cannot be that of a shard is an error before anything is read.
 #[test]
 fn names_that_cannot_be_shards_are_errors() {
     let dir = tempfile::tempdir().unwrap();

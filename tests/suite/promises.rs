@@ -38,7 +38,8 @@ fn fault(reference: &str) -> Option<String> {
     Some(format!("{file} has no test {test}"))
 }
 
-/// Whether a Rust file has a test of this name: a function after `#[test]`, other attributes and comments.
+/// Whether a Rust file has a test of this name: a function that follows `#[test]`, possibly after other
+/// attributes and comments.
 fn is_test(text: &str, name: &str) -> bool {
     let Some(at) = text.find(&format!("fn {name}(")) else { return false };
     let above = text[..at].trim_end().trim_end_matches("async").lines().rev().map(str::trim);

@@ -35,7 +35,7 @@ fn bytes(shard: usize) -> Vec<u8> {
     archive(&(0..SAMPLES).map(sample).collect::<Vec<_>>())
 }
 
-/// The requests without a response yet, and how many there must be before any is answered.
+/// The requests that have no response yet, and the number of requests that must wait before any is answered.
 #[derive(Default)]
 struct Held {
     /// The current and the largest number of requests without a response.
@@ -146,10 +146,12 @@ fn read(batches: Batches<Batch<Sample>>) -> Vec<ReadBatch> {
     batches.map(batch).collect()
 }
 
-/// Number of batches before the saved state. Its buffer is scattered over many shards.
+/// Number of batches before the saved state. The samples of the state's buffer are scattered over many
+/// shards.
 const TAKEN: usize = 15;
 
-/// Number of shards that were read to their ends before the state and still have samples in its buffer.
+/// Number of shards that were read to their ends before the state was saved and still have samples in its
+/// buffer.
 fn scattered(loader: &Loader<Batch<Sample>>, rest: &[ReadBatch]) -> usize {
     let finished = (TAKEN * 4 + BUFFER - 1) / SAMPLES;
     let plan = loader.datasets().next().unwrap().plan().stream(0, 0);
@@ -162,7 +164,7 @@ fn scattered(loader: &Loader<Batch<Sample>>, rest: &[ReadBatch]) -> usize {
     left
 }
 
-/// Waits until `left` requests have no response, and 200 ms more. Then lets all be answered, and returns the
+/// Waits until `left` requests have no response, and 200 ms more. Then answers all requests, and returns the
 /// requested shards that come after the current one.
 fn requested_behind(loader: &Loader<Batch<Sample>>, shelf: &Shelf, left: usize) -> Vec<String> {
     let plan = loader.datasets().next().unwrap().plan().stream(0, 0);
@@ -206,8 +208,8 @@ fn a_restore_requests_the_samples_of_its_buffers_together() {
     }
 }
 
-/// The buffer has samples of more shards than a restore opens at a time. Each shard is opened once, as others
-/// are finished.
+/// The buffer has samples of more shards than a restore opens at a time. A restore opens further shards as it
+/// finishes others, and opens each shard once.
 #[test]
 fn a_restore_of_more_than_64_open_shards_reads_each_once() {
     let (shelf, buffer, taken) = (Shelf::of(200, |_| None), 150, 75);

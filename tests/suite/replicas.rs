@@ -28,8 +28,8 @@ fn collect(batches: impl Iterator<Item = Result<Batch<Item>>>) -> Vec<Vec<Item>>
     batches.map(|batch| batch.unwrap().into_items()).collect()
 }
 
-/// Two layouts of eight ranks with four data-parallel ranks: in the first, neighbouring ranks read the same;
-/// in the second, ranks at a distance of four do.
+/// Two layouts of eight ranks with four data-parallel ranks: in the first, neighbouring ranks read the same
+/// samples; in the second, ranks at a distance of four read the same samples.
 fn layouts() -> [Vec<Topology>; 2] {
     let rank = |rank, group| Topology::new(rank, 8).unwrap().with_data_parallel(group, 4).unwrap();
     [(0..8).map(|r| rank(r, r / 2)).collect(), (0..8).map(|r| rank(r, r % 4)).collect()]
@@ -89,7 +89,7 @@ fn states_resume_on_other_groups_of_ranks() {
         assert_eq!(State::merge(states.into_iter().rev()).unwrap(), whole);
         let rest = loader(&source, true, Topology::single()).restore(&whole).unwrap();
         assert_eq!(collect(rest), alone[2..]);
-        // Two data-parallel ranks, each on three ranks.
+        // Two data-parallel ranks, each of which three ranks share.
         for rank in 0..6 {
             let topology = Topology::new(rank, 6).unwrap().with_data_parallel(rank / 3, 2).unwrap();
             let rest = collect(loader(&source, true, topology).restore(&whole).unwrap());
@@ -112,8 +112,8 @@ fn streams_must_be_a_multiple_of_the_data_parallel_ranks() {
     assert_eq!(build(1, 2, 4).unwrap().streams(), [1, 3]);
     let error = build(2, 3, 4).unwrap_err().to_string();
     assert!(error.contains("3 readers (3 data-parallel ranks with 1 workers each)"), "{error}");
-    // The default number of streams depends on the number of data-parallel ranks, so that two shards suffice
-    // for two of them, on three ranks each.
+    // The default number of streams depends on the number of data-parallel ranks. So two shards suffice for
+    // two data-parallel ranks, each of which three ranks share.
     let topology = Topology::new(5, 6).unwrap().with_data_parallel(1, 2).unwrap();
     assert_eq!(source.dataset(2).topology(topology).build().unwrap().streams().len(), 1);
     let error = source.dataset(1).topology(topology).build().unwrap_err().to_string();

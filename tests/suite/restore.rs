@@ -46,7 +46,8 @@ fn a_state_of_another_job_is_refused_with_the_difference() {
         (here(list([1, 0, 2, 3, 4, 5, 6, 7])), "names or their order have changed"),
         (here(source.dataset(7).streams(4).seed(42)), "the number of shards is 8 in the state, and 7 here"),
         (here(dataset(&source).shuffle_shards(false)), "shuffled in the state, and listed here"),
-        // With the listed order, the default is one stream: the difference of the order is reported.
+        // For shards in the listed order, the default is one stream. The error reports the difference in the
+        // order.
         (here(dataset(&source).shuffle_shards(false).streams(1)), "shuffled in the state, and listed here"),
         (
             here(dataset(&source).keep_shards(true)),
@@ -224,7 +225,7 @@ fn ranks_with_other_batch_sizes_do_not_merge() {
     assert!(State::merge([state(0, 4), state(1, 4)]).is_ok());
 }
 
-/// Stream 1 ends early, so that rank 1 leaves out batches that would only have had its items.
+/// Stream 1 ends early, so that rank 1 leaves out batches that would only have had items of that stream.
 #[test]
 fn ranks_at_different_steps_resume_in_the_global_order() {
     let source = VersionedSource::of(&[6, 1, 6, 9]);
@@ -285,8 +286,8 @@ fn a_rank_whose_last_item_failed_is_at_its_end() {
     }
 }
 
-/// The state of rank 0 is neither at the other rank's step nor at its end, so merging is refused. After an
-/// error that ended the rank's run, it is accepted.
+/// The state of rank 0 is neither at the other rank's step nor at the end of rank 0's run, so merging is
+/// refused. If an error has ended rank 0's run, the state is accepted.
 #[test]
 fn a_rank_that_stopped_early_is_not_at_its_end() {
     for threads in [0, 2] {
@@ -531,7 +532,7 @@ fn the_state_of_a_finished_epoch_lists_no_shard() {
             let state: State = state.to_string().parse().unwrap();
             assert!(loader.restore(&state).unwrap().next().is_none());
         }
-        // The same at the start of the next epoch, in a run without an end.
+        // The same holds at the start of the next epoch, in a run without an end.
         let mut endless = loader.epochs(0);
         let whole: Vec<_> = endless.by_ref().take(40).map(Result::unwrap).collect();
         let over = whole.iter().filter(|batch| open(batch.state().unwrap()) == 0).count();

@@ -86,7 +86,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     /// A job that is stopped and resumed on other numbers of ranks takes the samples in the order of the
-    /// sequence: in each step, the ranks together take the next ones.
+    /// sequence: in each step, the ranks together take the next samples of the sequence.
     #[test]
     fn resumed_jobs_take_the_same_samples_on_any_number_of_ranks(
         chosen in 0usize..3,

@@ -40,7 +40,8 @@ fn psnr(one: &[u8], other: &[u8]) -> f64 {
     10.0 * (255.0 * 255.0 * one.len() as f64 / squares.sum::<f64>().max(1e-9)).log10()
 }
 
-/// From a PNG, each value is within 1 of Pillow's. From a JPEG, the difference is that of the compression.
+/// If the file is a PNG, each value is within 1 of Pillow's. If it is a JPEG, its compression causes larger
+/// differences.
 #[test]
 #[ignore = "needs Python with webdataset: see CONTRIBUTING.md"]
 fn smaller_pictures_match_pillow_in_linear_light() {

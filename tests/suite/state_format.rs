@@ -72,8 +72,8 @@ fn a_missing_field_is_refused_by_both_if_the_schema_requires_it() {
                 let what = format!("{}{at}/{name}", path.display());
                 let mut other = document.clone();
                 other.pointer_mut(at).unwrap().as_object_mut().unwrap().remove(name);
-                // Without a field that may be missing, a document may contradict itself. The schema doesn't
-                // express that.
+                // A document that lacks an optional field may contradict itself. The schema doesn't express
+                // that.
                 let required = match parse(&other) {
                     Err(error) => error.contains("missing field") || at.ends_with("/read"),
                     Ok(_) => false,

@@ -57,15 +57,15 @@ fn columns_of_one_field_are_different_views() {
 #[test]
 fn a_column_keeps_its_random_numbers_next_to_other_columns() {
     let alone = collate(Columns::new().with("image", view()));
-    // A single column draws the numbers of the sample's generator for the seed, whatever its name.
+    // A single column draws the numbers of the sample's generator for the seed, whatever the column's name.
     let made = |sample: &Sample| {
         let image = transforms().image(&picture(), ImageMode::Rgb8, &mut sample.rng(SEED)).unwrap();
         image.as_u8().unwrap().to_vec()
     };
     assert_eq!(alone["image"].as_bytes(), samples().iter().flat_map(made).collect::<Vec<u8>>());
     assert_eq!(collate(Columns::new().with("x", view()))["x"], alone["image"]);
-    // Next to other columns, it still draws the same numbers. The others draw numbers that depend on their
-    // names, in any order.
+    // Next to other columns, this column still draws the same numbers. The other columns draw numbers that
+    // depend on their names, and not on their order.
     let first = collate(Columns::new().with("image", view()).with("a", view()).with("b", view()));
     let second = collate(Columns::new().with("image", view()).with("b", view()).with("a", view()));
     assert_eq!(first["image"], alone["image"]);

@@ -35,7 +35,7 @@ impl Drop for Emulator {
 }
 
 impl Emulator {
-    /// Starts S3 with `moto_server`, or the program in `SHARDSTREAM_TEST_MOTO`.
+    /// Starts the emulator of S3: `moto_server`, or the program in `SHARDSTREAM_TEST_MOTO`.
     pub fn s3() -> Self {
         let arguments = |port: &str| ["-H", "127.0.0.1", "-p", port].map(String::from).to_vec();
         let (process, port) = start("SHARDSTREAM_TEST_MOTO", "moto_server", &arguments);
@@ -58,7 +58,7 @@ impl Emulator {
         emulator
     }
 
-    /// Starts Azure with `azurite-blob`, or the program in `SHARDSTREAM_TEST_AZURITE`.
+    /// Starts the emulator of Azure: `azurite-blob`, or the program in `SHARDSTREAM_TEST_AZURITE`.
     pub fn azure() -> Self {
         let files = tempfile::tempdir().unwrap();
         let location = files.path().to_str().unwrap().to_owned();

@@ -1,8 +1,8 @@
 //! An imitation of the Hugging Face Hub: revisions, listings in pages, files behind signed links of another
 //! server, private and gated datasets.
 //!
-//! The paths, parameters, headers and errors follow the client `huggingface_hub`, with which
-//! `tests/suite/store/hub` compares them.
+//! The paths, parameters, headers and errors are those that the client `huggingface_hub` expects.
+//! `tests/suite/store/hub` reads this Hub with that client, too.
 
 use super::server::{Reply, Request, Server};
 use percent_encoding::percent_decode_str;
@@ -102,7 +102,7 @@ impl Hub {
         commit
     }
 
-    /// Adds a file to the commit at which `main` is.
+    /// Adds a file to the commit of `main`, without a new commit.
     pub fn put(&self, path: &str, content: &[u8]) {
         let mut state = self.state();
         let commit = state.refs["main"].clone();

@@ -52,7 +52,7 @@ pub(crate) enum Framing {
     Chunked,
     /// By closing the connection.
     Close,
-    /// Not at all: the body is sent alone, and contains the head.
+    /// Nothing marks the end: only the body is sent, and it contains the head.
     Raw,
 }
 

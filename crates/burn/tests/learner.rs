@@ -202,7 +202,8 @@ fn an_interrupted_training_resumes_with_the_next_batch() {
         assert!(first.train(&loader, 0, 2).interrupted.is_some());
         assert_eq!(first.trained(), whole.trained()[..STEPS + 4]);
         let second = Job::new(dir.path(), devices);
-        // The `Learner`'s epoch 1 is the rest of epoch 1 of the data, and its epoch 2 is epoch 2 of the data.
+        // The second job's epoch 1 is the rest of epoch 1 of the data, and its epoch 2 is epoch 2 of the
+        // data.
         let result = second.train(&second.loader().resume(loader.state().unwrap()).unwrap(), 0, 2);
         assert!(result.error.is_none(), "{:?}", result.error);
         assert_eq!(second.trained(), whole.trained()[STEPS + 4..3 * STEPS]);
@@ -214,7 +215,7 @@ fn an_interrupted_training_resumes_with_the_next_batch() {
     }
 }
 
-/// The epoch of the data in the state that was saved with the checkpoint of epoch `epoch`.
+/// The epoch in the state that is saved with the checkpoint of epoch `epoch`.
 fn saved_epoch(dir: &Path, epoch: usize) -> u64 {
     let path = dir.join(format!("checkpoints/data-{epoch}.json"));
     State::load(path).unwrap().unwrap().epoch()

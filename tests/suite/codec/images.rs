@@ -59,7 +59,7 @@ fn float_pixels_are_fractions_of_255() {
 #[test]
 fn a_truncated_image_is_an_error() {
     for path in image_files() {
-        // In text PNM, the digits of a number may be cut and still be a number.
+        // If a text PNM is cut within a number, the remaining digits are still a number.
         if path.file_stem().unwrap() == "plain" {
             continue;
         }

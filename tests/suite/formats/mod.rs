@@ -1,5 +1,5 @@
-//! Shards in other formats than tar have the same order, states and lengths as tar shards; and the JSON lines
-//! that users write are read.
+//! Shards in other formats than tar have the same order, states and lengths as tar shards. JSON lines are
+//! read in the forms in which users write them.
 
 #[path = "../../../examples/own_format.rs"]
 mod own_format;
@@ -326,8 +326,8 @@ fn any_reader_is_read_once_as_a_shard() {
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)) && error.to_string().contains("read again"));
 }
 
-/// A format in which each byte is a sample, and `!` is an error of its sample. Its parser reports places that
-/// are too low by `lie`.
+/// A format in which each byte is a sample, except `!`, which is an error. Its parser reports offsets of
+/// samples that are too low by `lie`.
 #[derive(Debug, Clone, Copy)]
 struct EachByte {
     lie: u64,
@@ -386,7 +386,7 @@ fn a_format_of_ones_own_has_order_states_and_indexes() {
     }
     let pattern = &format!("{}/{{0..4}}.x", dir.path().display());
     let archives = &write(dir.path(), "jsonl")[1];
-    // With `lie`, the reported places do not ascend. The reader distrusts them and reads such shards from
+    // With `lie`, the reported offsets do not ascend. The reader distrusts them and reads such shards from
     // their beginning.
     for lie in [0, 3] {
         for indexed in [false, true] {
@@ -453,8 +453,8 @@ fn short_reads_give_short_chunks() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A parser that starts at any line returns that line and those after it, however the bytes are cut into
-    /// chunks.
+    /// A parser that starts at any line returns that line and the lines after it, however the bytes are cut
+    /// into chunks.
     #[test]
     fn lines_are_the_same_from_any_place_and_in_any_chunks(
         text in prop::collection::vec(prop::sample::select(b"\n\r {}1\xef\xbb\xbf".to_vec()), 0..60),

@@ -1,4 +1,4 @@
-//! Refuses datasets that would be read as other samples than the user meant.
+//! Datasets that would be read as other samples than the user meant are refused.
 
 use super::*;
 
@@ -100,7 +100,8 @@ fn a_directory_with_anything_beside_json_lines_needs_a_pattern() {
     put(dir.path(), "lines/0.jsonl", "{}\n");
     put(dir.path(), "lines/0.jsonl.index.json", "{}");
     assert_eq!(Dataset::builder(at("lines")).build().unwrap().shards().len(), 1);
-    // With a given format, the directory's shards are not searched: their suffix is unknown.
+    // If the format is given, directories are not searched for shards, as the suffix of their names is
+    // unknown.
     for given in ["lines", "nested/000"] {
         let error = Dataset::builder(at(given)).format(JsonLines::new().key("id")).build().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::NoShards(_)), "{error}");

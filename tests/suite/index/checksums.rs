@@ -148,7 +148,7 @@ fn a_damaged_sample_of_a_compressed_shard_is_skipped_once() {
     let mut bytes = noise(600);
     bytes[77] ^= 4;
     other[2].set("bin", bytes);
-    // The damaged object has another size, so the entry is made without one.
+    // The damaged object has another size, so the entry is made without a size.
     let text = serde_json::to_value(index.iter().next().unwrap()).unwrap();
     let entry = serde_json::json!({"url": text["url"], "nsamples": 6, "layout": text["layout"]});
     let index: Index = [serde_json::from_value::<ShardIndex>(entry).unwrap()].into_iter().collect();

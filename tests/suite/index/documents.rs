@@ -1,4 +1,4 @@
-//! Indexes as documents: this crate's, those of `wids`, and invalid ones.
+//! Documents of indexes: those of this crate, those of `wids`, and invalid documents.
 
 use super::*;
 use crate::support::Every;
@@ -66,7 +66,7 @@ fn a_compact_index_loads_like_a_json_index() {
             matches!(error.kind(), ErrorKind::Index(_)) && error.to_string().contains("i.shidx"),
             "{error}"
         );
-        // A load recognises the format by content; only a save goes by the extension.
+        // A load recognises the format by the content. Only a save chooses the format by the extension.
         fs::write(&place, &bytes).unwrap();
         fs::rename(&place, place.with_extension("json")).unwrap();
         assert_eq!(Index::load(&store, place.with_extension("json").to_str().unwrap()).unwrap(), index);
@@ -290,7 +290,7 @@ fn indexes_are_exchanged_with_wids() {
     }
 }
 
-/// An index may claim any number of samples. Only reading them finds that they are missing.
+/// An index may claim any number of samples. Only a read of the shards notices that samples are missing.
 #[test]
 fn absurd_counts_neither_hang_nor_allocate() {
     use shardstream::loader::LastBatch;

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use shardstream::index::{KeyIndex, KeyIndexBuilder};
 use shardstream::{Dataset, Error, Position, Topology};
 
-/// A source and a list of shards with these keys. The bodies of samples have up to some kilobytes.
+/// A source and a list of shards whose samples have these keys. The bodies of samples have up to a few
+/// kilobytes.
 fn shelf(shards: &[Vec<String>]) -> (Arc<CountingSource>, ShardList) {
     let noted = Arc::new(CountingSource::default());
     let urls = ShardList::from_urls((0..shards.len()).map(|shard| format!("noted://d/{shard:02}.tar")));
@@ -51,7 +52,7 @@ fn shown(sample: &Sample) -> (String, Position, Vec<Vec<u8>>) {
     (sample.key().to_owned(), sample.position(), fields)
 }
 
-/// The document of the key index of these shards.
+/// The bytes of a saved key index.
 fn document(keys: &KeyIndex) -> Vec<u8> {
     let place = tempfile::tempdir().unwrap();
     let place = place.path().join("k.shkeys");
@@ -226,7 +227,7 @@ fn two_keys_of_one_hash_are_told_apart() {
     for key in [&one, &other] {
         assert_eq!(dataset.by_key(&keys, key).unwrap().key(), key);
     }
-    // With only one of the two keys in the shards, the other is not found.
+    // If the shards have only one of the two keys, the other key is not found.
     let (noted, shards) = shelf(&[vec![one], vec!["between".into()]]);
     let (store, keys) = (noted.store(), keys_of(&noted.store(), &shards));
     for index in [None, Some(index_of(&store, &shards))] {
@@ -250,7 +251,8 @@ fn a_key_index_that_is_older_than_a_shard_says_what_to_run() {
         let dataset = dataset(&store, &shards, index);
         for key in ["1/000", "new"] {
             let (kind, text) = error(dataset.by_key(&keys, key));
-            // Without an index, a key that the key index lacks is not found, without any request.
+            // Without an index, a key that is missing from the key index is reported as not found, without
+            // any request.
             let is_known = key != "new" || dataset.len().is_some();
             assert_eq!(kind, if is_known { "index" } else { "no_such_key" }, "{text}");
             assert!(!is_known || text.contains(advice) && text.contains("noted://d/01.tar"), "{text}");
@@ -264,7 +266,7 @@ fn a_key_index_that_is_older_than_a_shard_says_what_to_run() {
     noted.put("noted://d/01.tar", bytes);
     let (kind, text) = error(dataset(&store, &shards, None).by_key(&keys, "1/002"));
     assert!(kind == "index" && text.contains(advice), "{kind}: {text}");
-    // The index is as old as the key index: it does not match the shard.
+    // The index is as old as the key index, so it does not match the new shard.
     assert_eq!(error(dataset(&store, &shards, Some(old)).by_key(&keys, "1/000")).0, "stale");
     let less = keys_of(&store, &ShardList::from_urls(["noted://d/00.tar"]));
     let (kind, text) =
@@ -272,7 +274,7 @@ fn a_key_index_that_is_older_than_a_shard_says_what_to_run() {
     assert!(kind == "index" && text.contains("does not know this shard") && text.contains(advice), "{text}");
 }
 
-/// Two samples are read in one range, with a damaged sample between them. Both are returned.
+/// Reads two samples in one range, with a damaged sample between them. Both undamaged samples are returned.
 #[test]
 fn damage_between_two_samples_loses_neither() {
     let (noted, shards) = shelf(&numbered(&[9]));
@@ -294,7 +296,7 @@ fn the_number_of_keys_must_equal_the_number_of_samples() {
     let shard = index_of(&noted.store(), &shards).at(0).clone();
     let (kind, text) = error(KeyIndex::builder().add(shard.clone(), ["only one"]));
     assert!(kind == "index" && text.contains("there are 1 keys for its 2 samples"), "{text}");
-    // Shards whose keys were refused leave nothing in the index.
+    // Shards whose keys were refused leave nothing in the key index.
     let mut keys = KeyIndex::builder();
     keys.add(shard.clone(), ["only one"]).unwrap_err();
     keys.add(shard, ["a", "b"]).unwrap();

@@ -259,8 +259,8 @@ fn damage_to_unselected_samples_is_not_an_error() {
     }
 }
 
-/// A sample that cannot be read may be missing from the count, so that later samples would be taken for those
-/// with the selected numbers.
+/// If an unreadable sample is not counted, all later samples have numbers that are too low, and samples that
+/// were not selected could be taken for selected ones.
 #[test]
 fn no_sample_is_taken_for_another_after_an_unreadable_one() {
     use crate::support::files;
@@ -409,7 +409,7 @@ fn a_panic_of_the_predicate_names_its_sample() {
     assert!(error.to_string().contains("no class"), "{error}");
 }
 
-/// The predicate's error is reported: it isn't taken for a sample that is not selected.
+/// An error of the predicate is reported: its sample does not count as one that is not selected.
 #[test]
 fn an_error_of_the_predicate_names_its_sample_and_field() {
     let (store, urls, _server) = placed(archives(&[vec![1, 2], vec![3, 4, 5]]), false);

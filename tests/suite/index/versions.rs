@@ -98,8 +98,8 @@ fn indexed(store: &Store, urls: &[String]) -> Index {
     Index::builder().store(store.clone()).build(&list(urls)).unwrap()
 }
 
-/// An old and a new archive of the same length. The new one has twice the samples, as its files are empty,
-/// while each old file has a block of content.
+/// An old and a new archive of the same length. The new one has twice as many samples, as its files are
+/// empty, whereas each file of the old one has a block of content.
 fn twice_as_many(samples: usize) -> (Vec<u8>, Vec<u8>) {
     let end = [0; 1024];
     let old = (0..samples).flat_map(|i| member(&format!("a{i:02}.x"), EntryType::Regular, &[1; 512]));
@@ -356,7 +356,7 @@ fn rewriting_a_local_shard_in_place_is_detected() {
     assert_eq!(dataset.samples(0).collect::<Outcome>().whole(), sound);
 }
 
-/// A shard that was rewritten after the stop is refused, even if no stream was reading it then.
+/// A shard that was rewritten after the stop is refused, even if no stream was reading the shard at the stop.
 #[test]
 fn a_restored_job_checks_shards_against_its_index() {
     let dir = tempfile::tempdir().unwrap();
@@ -431,8 +431,8 @@ fn the_index_of_the_original_reads_copies() {
     }
     assert_eq!(read(&here, &moved.without_versions()).whole(), expected);
     assert!(outcome.errors[0].to_string().contains("`--without-versions`"), "{}", outcome.errors[0]);
-    // An index made from a bucket holds ETags. Downloaded with its files, it is accepted for them: files have
-    // no ETags.
+    // An index that was made from a bucket contains ETags. If the index is downloaded together with the
+    // shards, it is accepted for the downloaded files, which have no ETags.
     let text = fs::read_to_string(place(1)).unwrap().replace("1000.000000000", "\\\"d41d8cd9\\\"");
     let downloaded = Index::from_json(text.as_bytes(), homes[1].path().to_str().unwrap()).unwrap();
     assert_eq!(downloaded.iter().next().unwrap().version(), Some("\"d41d8cd9\""));

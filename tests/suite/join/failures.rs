@@ -110,8 +110,8 @@ fn a_missing_shard_of_a_side_is_an_error_of_its_samples() {
     assert_eq!(loader.epoch(0).map(|batch| batch.unwrap().into_items().len()).sum::<usize>(), 12);
 }
 
-/// Unsorted shard: the members of a sample are not next to each other, so that a join would only use the
-/// first of them.
+/// In an unsorted shard, the members of a sample may be apart, so that a join would only use the first of
+/// them.
 #[test]
 fn scattered_samples_of_a_side_are_reported() {
     let pair = pair();
@@ -130,7 +130,7 @@ fn scattered_samples_of_a_side_are_reported() {
     let expected: Vec<String> =
         (0..6).map(|n| format!("scattered_sample {} captions/001.tar", key(1, n))).collect();
     assert_eq!((keys.len(), errors), (18, expected));
-    // The scattered sample is seen while another sample is read, which is still whole.
+    // The second member of sample 01-000 is seen while sample 01-001 is read. Sample 01-001 is still whole.
     let late = ["01-000", "01-001", "01-000", "01-002", "01-003", "01-004", "01-005"];
     pair.put_side(1, &members(&late.map(|key| (key, false))));
     let dataset = pair.primary().join(pair.side().missing(Missing::None)).build().unwrap();
@@ -266,7 +266,7 @@ fn an_endless_side_is_an_error() {
     assert_eq!((keys.len(), errors.len()), (0, 17));
 }
 
-/// A source that fails while the test says so.
+/// A source that a test can make fail.
 #[derive(Debug)]
 struct Failing {
     content: Mutex<BTreeMap<String, Vec<u8>>>,

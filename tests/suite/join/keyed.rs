@@ -162,7 +162,8 @@ fn a_side_that_has_changed_is_an_error() {
     }
 }
 
-/// Otherwise, a sample whose key was added to the side later would be left out without an error.
+/// If older keys were accepted, a sample whose key was added to the side later would be left out without an
+/// error.
 #[test]
 fn keys_that_are_older_than_the_index_of_the_side_are_an_error() {
     let sizes = [4];
@@ -187,8 +188,8 @@ fn keys_that_are_older_than_the_index_of_the_side_are_an_error() {
         let error = refused(side(old.clone()).auto_index(AutoIndex::in_directory(dir.path())));
         assert!(error.contains("is older than this shard or its index"), "{error}");
     }
-    // The key index and the index belong to the same object, but the index selects samples, so they number
-    // them differently.
+    // The key index and the index belong to the same object, but the index selects samples, so the two number
+    // the samples differently.
     let all = index().build_keys(&shards).unwrap();
     let first = keys[0].clone();
     let some = index().select("some", move |sample: &Sample| sample.key() != first).build(&shards).unwrap();

@@ -18,7 +18,7 @@ use shardstream::dataset::{DatasetBuilder, Side};
 use shardstream::prelude::*;
 use std::collections::BTreeMap;
 
-/// A dataset with shards of these sizes and a side with any keys, each in its own store.
+/// A dataset and a side, each in a store of its own.
 struct JoinedPair {
     store: Store,
     others: Store,

@@ -205,7 +205,7 @@ fn transforms_to_another_size_than_the_columns_are_errors() {
     good(image().then(then));
     good(image().then(Resize::new(8).unwrap()));
     good(image().then(exact()).then(CenterCrop::new(8).unwrap()));
-    // The size that a closure's image has is only known when it is decoded.
+    // The size of the image that a closure returns is known only once the image is decoded.
     good(
         image()
             .then(exact())

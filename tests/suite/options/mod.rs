@@ -79,7 +79,7 @@ fn bad_options_of_columns_are_errors() {
     }
     column(PackedTokens::<i32>::new("bin", 0, 4), &["0 rows", "at least 1"]);
     column(PackedTokens::<i32>::new("bin", usize::MAX, 4), &["rows", "fewer `rows`"]);
-    // The tokens fit, but not the tensor of segments, whose numbers are wider.
+    // The tensor of tokens is small enough, but that of segments is not: its numbers are wider.
     column(PackedTokens::<i8>::new("bin", isize::MAX as usize / 16, 4), &["rows", "fewer `rows`"]);
     column(ArrayColumn::new("npy", DType::F32, vec![1; 65]), &["65 axes", "at most 64"]);
 
@@ -129,7 +129,7 @@ fn bad_options_of_custom_columns_are_errors() {
         CustomColumn(|| ErrorKind::Config("`depth` of 7: make it even".into()).into()),
         &["`depth` of 7: make it even"],
     );
-    // The same inside columns that wrap the custom one.
+    // The errors are the same for a custom column inside columns that wrap it.
     let own = || CustomColumn(|| ErrorKind::Config("`depth` of 7: make it even".into()).into());
     column(Optional::new(own()), &["`depth` of 7: make it even"]);
     column(Stack::new(["a", "b"], |_| own()), &["`depth` of 7: make it even"]);

@@ -1,5 +1,5 @@
-//! Skipped steps: the next batches are those after the skipped ones, and the shards of skipped samples are
-//! not read.
+//! Skipped steps: the next batches are those of the steps after the skipped ones, and the shards of skipped
+//! samples are not read.
 
 use super::{all, number, numbers, rank, saved, url};
 use crate::support::versioned_source::{VersionedSource, counts};
@@ -20,7 +20,7 @@ type Item = (u64, u64);
 struct Job {
     /// For each dataset, the sizes of its shards, its weight and its number of passes.
     parts: Vec<(Vec<usize>, u32, u64)>,
-    /// The weight schedule: each item from which new weights apply, and those weights.
+    /// The weight schedule: items from which new weights apply, each with its weights.
     schedule: Vec<(u64, [u32; 2])>,
     places: bool,
     streams: usize,
@@ -144,7 +144,7 @@ proptest! {
                 let at: Vec<_> = at.map(|batch| batch.unwrap().into_items()).collect();
                 prop_assert_eq!(&at, &expected, "at {}", steps);
             }
-            // Each rank skips that number of its own steps.
+            // Each rank skips the same number of its own steps.
             let ranks = job.streams;
             let by_rank: Vec<Vec<Vec<Item>>> = (0..ranks)
                 .map(|number| {
@@ -163,7 +163,7 @@ proptest! {
     }
 }
 
-/// To fill slots, each dataset makes one more pass, and then further ones.
+/// To fill slots, each dataset makes one more pass, and then further passes.
 #[test]
 fn steps_can_be_skipped_into_repeated_passes() {
     for (passes, sizes) in [([2, 2], [5, 17]), ([1, 3], [5, 5]), ([4, 1], [5, 19])] {
@@ -189,7 +189,7 @@ fn steps_can_be_skipped_into_repeated_passes() {
     }
 }
 
-/// Samples that fail leave slots, which are filled from the start of the epoch, also with `LastBatch::Drop`.
+/// Slots of samples that fail are filled from the start of the epoch, also with `LastBatch::Drop`.
 #[test]
 fn steps_can_be_skipped_into_replacements_of_lost_samples() {
     let source = VersionedSource::of(&[10]);
@@ -210,7 +210,7 @@ fn steps_can_be_skipped_into_replacements_of_lost_samples() {
     assert_eq!(numbers, (3..10).chain(0..10).chain(0..3).collect::<Vec<_>>());
     for (at, (_, state)) in whole.iter().enumerate() {
         for steps in 0..whole.len() - at {
-            // The restored loader does not fail any sample, so it also reads the ones that had failed.
+            // No sample fails in the restored loader, so it also returns the samples that had failed.
             let rest = loader(0).restore(&saved(&state.clone().skip(steps as u64))).unwrap();
             let rest: Vec<u64> = super::good(&all(rest, 100)).concat();
             assert_eq!(rest, numbers[at + 1 + steps..], "{steps} after {at}");

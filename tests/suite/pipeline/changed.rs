@@ -18,7 +18,8 @@ struct Part {
     name: Option<&'static str>,
     sizes: Vec<usize>,
     weight: u32,
-    /// Whether it has an index. Without one, each sample becomes three items, so that its length is unknown.
+    /// Whether the dataset has an index. Without an index, each sample becomes three items, so that the
+    /// dataset's length is unknown.
     indexed: bool,
 }
 
@@ -64,7 +65,7 @@ fn loader(parts: &[Part], threads: usize, (number, ranks): (usize, usize)) -> Lo
     mix.threads(threads).batch(BATCH / ranks).build().unwrap()
 }
 
-/// The next batches, each put together from those of all ranks.
+/// The next global batches, each put together from the batches of all ranks.
 fn rows(runs: &mut [Batches<Batch<u64>>], count: usize) -> Vec<Vec<u64>> {
     let ranks = runs.len();
     let row = |_| {
@@ -265,7 +266,7 @@ fn unambiguous_datasets_need_no_names() {
     let grown = [old[0].clone(), nameless(part(2, "", 8, 1))];
     let (_, report) = change(&grown, (0, 1), &state, &Changes::new().restarted("1"));
     assert!(matches!(outcome(&report, "1"), Outcome::Restarted { epoch: 3, .. }), "{report}");
-    // If the caller declares it to be a new dataset, it starts with the job's first epoch.
+    // If the caller declares the changed dataset to be a new one, it starts with the job's first epoch.
     let (_, report) = change(&grown, (0, 1), &state, &Changes::new().added("1").removed("1"));
     assert_eq!(outcome(&report, "1"), Outcome::Added { epoch: 2 });
 }

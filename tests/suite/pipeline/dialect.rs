@@ -147,7 +147,7 @@ fn a_mix_is_the_same_in_a_pipeline() {
     }
 }
 
-/// A dataset with one stream is shuffled with the same random numbers in both.
+/// A loader and a pipeline shuffle a dataset with one stream with the same random numbers.
 #[test]
 fn a_shuffle_is_the_same_in_a_pipeline() {
     let keys = |sample: Sample| Ok(key(&sample));
@@ -182,7 +182,7 @@ fn errors_are_the_same_in_a_pipeline() {
     assert_eq!(found(looped.epoch(EPOCH).collect()), found(pipeline.collect()));
 }
 
-/// In both, the error for a bad option names the stage.
+/// In a loader and in a pipeline, the error for a bad option names the stage.
 #[test]
 fn bad_options_are_the_same_in_a_pipeline() {
     macro_rules! refused {

@@ -72,7 +72,7 @@ fn the_next_epoch_starts_while_the_last_shard_is_read() {
 fn nothing_is_read_after_the_last_epoch() {
     let stuck = Arc::<Stuck>::default();
     let mut batches = stuck.loader(1).epoch(0);
-    // All batches before the shard whose response never ends.
+    // Takes all batches before the shard whose response never ends.
     for _ in 0..2 * (SHARDS - 1) {
         assert!(batches.next().is_some_and(|batch| batch.is_ok()));
     }

@@ -1,5 +1,5 @@
 //! Panics in the caller's code outside of stages: drivers that pin memory, `Clone`, `Drop`, `Display`, and
-//! functions that make stages. Each becomes an error; no panic hangs a run or reaches the trainer.
+//! functions that make stages. Each panic becomes an error; no panic hangs a run or reaches the trainer.
 
 use super::stages::watched;
 use super::{VersionedSource, all, errors, good, numbers};
@@ -111,8 +111,8 @@ impl Drop for Bomb {
     }
 }
 
-/// A panic while making a stage for a later pass ends the run with an error; one while dropping an item is
-/// that sample's error; an error that panics while it is shown is still counted.
+/// A panic while making a stage for a later pass ends the run with an error; a panic while an item is dropped
+/// is an error of its sample; an error that panics while it is shown is still counted.
 #[test]
 fn panics_of_foreign_code_never_reach_the_trainer_and_never_hang() {
     #[derive(Debug)]
@@ -127,7 +127,8 @@ fn panics_of_foreign_code_never_reach_the_trainer_and_never_hang() {
     watched(|| {
         for threads in [0, 1, 3] {
             let items = || numbers(VersionedSource::of(&[30]).dataset(1).build().unwrap()).threads(threads);
-            // The function that makes the stage panics for the second pass, and for the first.
+            // The function that makes the stage panics in the second pass; in another run, already in the
+            // first.
             for fine in [1, 0] {
                 // The builder makes one stage to check its options.
                 let before = 1;

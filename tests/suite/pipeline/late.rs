@@ -25,7 +25,7 @@ fn is_in(class: Class, number: u64) -> bool {
 /// numbers.
 #[derive(Debug, Clone, Copy)]
 struct Fragile {
-    /// The numbers whose rows fail; batches that contain a number of `batches` fail.
+    /// `rows`: the numbers whose rows fail. `batches`: a batch that contains one of these numbers fails.
     rows: Class,
     batches: Class,
     /// Whether these rows and batches panic, instead of returning errors.
@@ -68,9 +68,9 @@ impl Column for Fragile {
 /// A stateful stage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Behind {
-    /// A stage that saves its state.
+    /// A stateful stage that saves its state.
     Saving,
-    /// A restore runs the stage again on earlier samples.
+    /// A stateful stage that a restore runs again on earlier samples.
     RunAgain,
     /// Buckets: batches have two shapes.
     Buckets,
@@ -84,7 +84,7 @@ struct Job {
     /// The stage before the columns, if any. After a stage, rows are written once their batch is complete.
     behind: Option<Behind>,
     indexed: bool,
-    /// Samples that fail in `map`, before they are assigned to a batch.
+    /// The numbers whose samples fail in `map`, before they are assigned to a batch.
     early: Class,
     column: Fragile,
     /// Whether batches fail in `map_batch`, rather than when the column finishes them.
@@ -277,7 +277,8 @@ fn holds(job: &Job) -> Result<(), TestCaseError> {
     if matches!(job.last, LastBatch::Keep | LastBatch::Pad) {
         prop_assert_eq!(merged.digest().samples() + merged.ledger().skipped(), job.total());
     }
-    // The same rows fail on any number of ranks. The batches that fail differ, as ranks have other batches.
+    // The same rows fail on any number of ranks. The batches that fail differ, as a rank's batches depend on
+    // the number of ranks.
     if job.column.batches.is_none() && job.last == LastBatch::Keep {
         prop_assert_eq!((merged.digest(), merged.ledger()), (end.digest(), end.ledger()));
     }
@@ -338,8 +339,8 @@ fn a_batch_whose_map_fails_is_a_failed_batch() {
     }
 }
 
-/// A batch whose sequences need more packed rows than there are fails by itself: other batches fit, so the
-/// options are not wrong.
+/// If the sequences of a batch need more packed rows than there are, only this batch fails: other batches
+/// fit, so the options are not wrong.
 #[test]
 fn too_few_packed_rows_are_skipped_and_counted() {
     let source = VersionedSource::of(&[80]);
@@ -365,7 +366,8 @@ fn too_few_packed_rows_are_skipped_and_counted() {
     assert!(state.ledger().skipped() == 0 && state.ledger().repeated() == 16);
 }
 
-/// An epoch that repeats its samples to fill batches would never end, even if the policy sets no limit.
+/// A hundred failed batches in a row end the run even if the policy sets no limit. Otherwise, an epoch that
+/// repeats its samples to fill batches would never end.
 #[test]
 fn a_hundred_batches_that_fail_in_a_row_end_the_run() {
     let samples = Loader::builder(VersionedSource::of(&[80]).dataset(1).build().unwrap()).threads(0);
@@ -427,8 +429,8 @@ fn padding_repeats_a_row_that_could_be_written() {
     );
 }
 
-/// The epoch has no sample of the first shape. The search for one is bounded, and the step has an empty
-/// batch.
+/// The epoch has no sample of the first shape. The search for such a sample is bounded, and the step gets an
+/// empty batch.
 #[test]
 fn the_search_for_a_sample_of_a_shape_is_bounded() {
     let source = VersionedSource::of(&[7000]);

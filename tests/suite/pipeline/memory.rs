@@ -17,7 +17,7 @@ const SIZES: [usize; 6] = [17, 3, 29, 0, 11, 23];
 #[derive(Debug, Default)]
 struct Turned {
     window: usize,
-    /// Whether it reports that it holds nothing. Stages that count over windows never do.
+    /// Whether the stage reports when it holds nothing. Stages that count across windows never report it.
     reports_fresh: bool,
     counts_across_windows: bool,
     returned: u64,
@@ -70,8 +70,8 @@ impl Stage<u64> for Turned {
     }
 }
 
-/// The size of the window, whether the stage reports that it holds nothing, and whether its count continues
-/// over windows.
+/// For each kind of stage: the size of the window, whether the stage reports when it holds nothing, and
+/// whether its count continues across windows.
 const KINDS: [(usize, bool, bool); 4] =
     [(4, true, false), (4, false, false), (1, true, false), (6, false, true)];
 

@@ -8,7 +8,7 @@ use shardstream::loader::{Batches, LoaderBuilder};
 use shardstream::prelude::*;
 use std::sync::Arc;
 
-/// Items of two datasets, each with stages of its own.
+/// The items of two datasets. Each dataset has stages of its own.
 fn parts(threads: usize, topology: Topology) -> [LoaderBuilder<Vec<u64>>; 2] {
     let of = |sizes: &[usize], seed| {
         let dataset = VersionedSource::of(sizes).dataset(sizes.len()).streams(4).topology(topology);
@@ -78,7 +78,7 @@ fn each_dataset_of_a_mix_has_its_own_stages() {
 }
 
 /// Two datasets with the same shards and the same seed still have different orders, shuffles and random
-/// numbers in a mix. Once, they had the same.
+/// numbers in a mix. Once, both had the same random numbers.
 #[test]
 fn equal_datasets_of_a_mix_share_no_random_numbers() {
     /// The samples of each of two equal datasets: shard, sample, and a random number. `stages` is applied to

@@ -17,9 +17,11 @@ pub(super) enum Op {
     Add(u64),
     /// `map(by, rest)`: fails for the numbers whose remainder modulo `by` is `rest`.
     Fail(u64, u64),
-    /// `filter_map(by, rest)`: skips the same numbers, and adds one to the others.
+    /// `filter_map(by, rest)`: skips the numbers whose remainder modulo `by` is `rest`, and adds one to the
+    /// others.
     Drop(u64, u64),
-    /// `filter_map(by, rest)`: fails for the same numbers, and skips every second one of the others.
+    /// `filter_map(by, rest)`: fails for the numbers whose remainder modulo `by` is `rest`, and skips every
+    /// second one of the others.
     DropOrFail(u64, u64),
     /// `flat_map(by)`: repeats each number as often as its remainder modulo `by`.
     Split(u64),

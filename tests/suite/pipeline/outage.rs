@@ -104,7 +104,8 @@ fn an_outage_ends_the_run_and_its_state_resumes() {
     }
 }
 
-/// A rank that an outage has ended takes no further step, while the other ranks may have taken more steps.
+/// A rank whose run an outage has ended takes no further step, while the other ranks may have taken more
+/// steps.
 #[test]
 fn states_of_ranks_merge_after_an_outage_of_one() {
     let source = Failing::new();

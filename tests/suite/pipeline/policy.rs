@@ -31,7 +31,7 @@ fn dataset(source: &Arc<VersionedSource>, topology: Topology) -> Dataset {
     source.dataset(8).streams(4).shuffle_shards(true).seed(3).topology(topology).build().unwrap()
 }
 
-/// The samples as numbers. Those that end in 4 fail to decode, and those that end in 7 fail in a step.
+/// The samples as numbers. Numbers that end in 4 fail to decode, and numbers that end in 7 fail in a step.
 fn items(dataset: Dataset) -> LoaderBuilder<u64> {
     numbers(dataset).map(|number| match number % 10 {
         4 => Err(Error::decode("cls", "no number")),
@@ -225,8 +225,8 @@ fn exceeding_a_limit_ends_the_run_and_names_the_limit() {
     assert_eq!(good(&found).concat().last(), Some(&29));
     assert_eq!(good(&limited(skip().total(8), rows)).len(), 32);
 
-    // A share is judged after 12 items and failures. With 0.3, the 4th failure is one too many; with 0.1, the
-    // 2nd is one too many whatever follows.
+    // The share of failures is first judged after 12 items and failures. With 0.3, the 4th failure is one too
+    // many; with 0.1, the 2nd is one too many whatever follows.
     for (largest, skipped, last) in [(0.3, 3, "11"), (0.1, 1, "6")] {
         let found = limited(skip().share(largest, 12), rows);
         let error = found.last().unwrap().0.as_ref().unwrap_err();
@@ -240,7 +240,8 @@ fn exceeding_a_limit_ends_the_run_and_names_the_limit() {
     assert!(good(&found).is_empty() && errors(&found).len() <= 1, "{:?}", errors(&found));
 }
 
-/// Failures are in a row if no sample succeeds between them, even if no item is returned for that sample yet.
+/// A sample that succeeds between two failures separates them, even if no item is returned for that sample
+/// yet.
 #[test]
 fn failures_with_sound_samples_between_them_are_not_in_a_row() {
     let source = VersionedSource::of(&[100]);

@@ -9,7 +9,7 @@ use shardstream::loader::LoaderBuilder;
 use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, Result};
 
-/// The batches of two streams of 700 samples. Only `good` samples of the second stream do not fail, far fewer
+/// The batches of two streams of 700 samples. In the second stream, only `good` samples succeed, far fewer
 /// than fit into the queues.
 fn batches(good: u64, threads: usize, last: LastBatch) -> Result<(Vec<Vec<u64>>, State)> {
     const SIZES: [usize; 2] = [700, 700];
@@ -52,7 +52,7 @@ fn a_stream_without_a_sound_sample_ends_the_run() {
     });
 }
 
-/// The stages that leave a stream without items, which is the reason under test.
+/// Stages that leave a stream without items, each for another reason.
 type Empty = fn(LoaderBuilder<Sample>) -> LoaderBuilder<u64>;
 
 /// If a stream never has an item, for whatever reason, a run without an end reports that stream in one error

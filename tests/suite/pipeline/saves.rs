@@ -227,7 +227,7 @@ impl Stage<u64> for Each {
     }
 }
 
-/// Even if groups of documents seldom end where a sample ends.
+/// A restore maps few documents again, even if groups of documents seldom end where a sample ends.
 #[test]
 fn a_restore_maps_only_the_documents_that_are_packed_together() {
     let source = VersionedSource::of(&[400]);

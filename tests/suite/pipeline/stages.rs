@@ -1,4 +1,4 @@
-//! Stages outside of the model: they panic, or they skip all or nearly all samples.
+//! Stages that the model does not cover: they panic, or they skip all or nearly all samples.
 
 use super::{VersionedSource, all, cause, errors, good, number, numbers, saved};
 use crate::support::Every;
@@ -25,7 +25,7 @@ pub(super) fn watched(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// One stream per shard, in the order of the list.
+/// A loader with one stream per shard, in the order of the list.
 fn samples(sizes: &[usize]) -> LoaderBuilder<Sample> {
     Loader::builder(VersionedSource::of(sizes).dataset(sizes.len()).streams(sizes.len()).build().unwrap())
 }
@@ -196,7 +196,7 @@ fn a_map_that_always_fails_eventually_ends_the_run() {
 /// A stage that keeps the numbers for which the predicate is true.
 type Keeping = fn(LoaderBuilder<Sample>, fn(u64) -> bool) -> LoaderBuilder<u64>;
 
-/// One stream skips nearly all of its samples. The others wait for it with short queues.
+/// One stream skips nearly all of its samples. The other streams, whose queues are short, wait for it.
 #[test]
 fn a_selective_stream_does_not_hold_up_others() {
     watched(|| {
@@ -318,7 +318,7 @@ fn a_state_of_other_stages_is_refused_with_the_difference() {
             assert!(error.to_string().contains(&why), "{error}");
         }
     }
-    // Functions cannot be compared, so a state is accepted with another `map`.
+    // Functions cannot be compared, so a loader with another `map` accepts the state.
     assert!(build(|items| items.map(|sample| Ok(number(&sample) + 1))).restore(&state(stages[0].1)).is_ok());
 }
 
@@ -345,8 +345,8 @@ fn stages_after_rows_fail_and_panic_per_row() {
     }
 }
 
-/// The samples that `before_shuffle` returns are shuffled and restored at their positions. Its error is a
-/// failure of that sample.
+/// The samples that `before_shuffle` returns are shuffled and restored at their positions. An error of
+/// `before_shuffle` is a failure of its sample.
 #[test]
 fn outputs_of_stages_before_the_buffer_are_shuffled() {
     let source: Arc<VersionedSource> = VersionedSource::of(&[20, 20]);
@@ -391,8 +391,8 @@ fn outputs_of_stages_before_the_buffer_are_shuffled() {
     assert_eq!(orders[1], (0..20).chain(1000..1020).filter(kept).collect::<Vec<_>>());
 }
 
-/// The error may be of a kind that usually stands for a damaged shard or a network fault: here it is a
-/// failure of one sample.
+/// The error may be of a kind that usually means a damaged shard or a network fault. Here it is the failure
+/// of one sample.
 #[test]
 fn any_failure_before_the_buffer_loses_one_sample() {
     let kinds: [fn() -> Error; 2] =

@@ -16,12 +16,13 @@ const SIZE: usize = 12;
 const STREAMS: usize = 4;
 const LAST: [LastBatch; 4] = [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad, LastBatch::Repeat];
 
-/// Sample 3 of shard 1, sample 5 of shard 4 and all samples but one of shard 7 have a duplicate member.
+/// Whether a sample has a duplicate member: sample 3 of shard 1, sample 5 of shard 4 and all samples but one
+/// of shard 7.
 fn is_damaged(number: u64) -> bool {
     matches!(number, 1003 | 4005) || number / 1000 == 7 && number != 7002
 }
 
-/// These samples are read, and then fail in `map`.
+/// Whether a sample fails in `map`, after it was read.
 fn fails(number: u64) -> bool {
     number % 5 == 1 || number / 1000 == 2 && !number.is_multiple_of(3)
 }
@@ -76,7 +77,7 @@ fn expected(
     let streams: Vec<_> = streams(source).into_iter().skip(rank).step_by(ranks).collect();
     let first = streams.iter().flatten().find_map(|one| one.clone().ok()).unwrap();
     let mut local_streams: Vec<_> = streams.iter().map(|stream| VecDeque::from(stream.clone())).collect();
-    // By the index, all streams have the same length.
+    // According to the index, all streams have the same length.
     let all = SHARDS * SIZE / ranks;
     let steps = if last == LastBatch::Drop { all / batch } else { all.div_ceil(batch) };
     let refilled = matches!(last, LastBatch::Drop | LastBatch::Repeat);
@@ -113,7 +114,7 @@ fn expected(
     found
 }
 
-/// Number of slots of an epoch for which streams have no sample left, on all ranks together.
+/// For all ranks together, the number of slots of an epoch for which streams have no sample left.
 fn filled(source: &Arc<VersionedSource>, steps: usize, batch: usize) -> u64 {
     let places = |stream_number: usize| {
         (stream_number..steps * batch).step_by(STREAMS).take(SHARDS * SIZE / STREAMS).count()
@@ -183,7 +184,7 @@ fn failures_are_replaced_under_every_last_batch_option() {
 }
 
 /// Streams end with very different lengths: stream 3 has a single sample of shard 7, while stream 0 has lost
-/// few. If a sample fails again while slots are filled, the failure belongs to the last pass.
+/// few samples. If a sample fails again while slots are filled, the failure belongs to the last pass.
 #[test]
 fn the_ledger_lists_skips_in_the_order_of_epochs() {
     let dataset = VersionedSource::of(&[4]).dataset(1).index(counts(&[4])).build().unwrap();
@@ -291,7 +292,7 @@ fn states_of_ranks_with_replaced_failures_merge() {
     }
 }
 
-/// The index claims several times the samples that exist, so that filling an epoch takes several passes.
+/// The index claims several times as many samples as exist, so that filling an epoch takes several passes.
 #[test]
 fn an_epoch_repeats_until_its_batches_are_full() {
     let source = VersionedSource::of(&[12, 12]);
@@ -370,7 +371,7 @@ fn each_dataset_of_a_mix_is_repeated_by_itself() {
         let found = good(&whole);
         assert!(found.len() == 4 && found.iter().all(|items| items.len() == 6), "{found:?}");
         assert_eq!(found.concat()[..22], kept);
-        // The items after these are from the start of each dataset.
+        // The items that follow the first 22 are from the start of each dataset.
         for is_first in [true, false] {
             let of = |items: &[u64]| -> Vec<u64> {
                 items.iter().copied().filter(|number| (*number < 9000) == is_first).collect()
@@ -443,7 +444,7 @@ fn a_filled_mix_resumes_after_any_batch() {
     let whole = all(loader(0).epoch(0), usize::MAX);
     let rows = good(&whole);
     assert_eq!(rows.iter().map(Vec::len).collect::<Vec<_>>(), [3; 12]);
-    // A stream has 2 items of the first and 3 of the second dataset. All of them are returned before any
+    // A stream has 2 items of the first and 3 of the second dataset. All five are returned before any of them
     // repeats.
     for round in rows.concat().chunks_exact(10) {
         let mut round = round.to_vec();

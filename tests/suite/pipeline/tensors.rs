@@ -15,8 +15,8 @@ use std::time::Duration;
 
 const SIZES: [usize; 4] = [30, 30, 30, 30];
 
-/// A column that writes an item's number, which output of its sample it is, random numbers, and an image of
-/// 200 bytes.
+/// A column that writes an item's number, the item's index among the outputs of its sample, random numbers,
+/// and an image of 200 bytes.
 struct NumberColumn;
 
 impl Column for NumberColumn {
@@ -74,7 +74,7 @@ const STAGES: [(Stage, Count); 4] = [
         },
         many,
     ),
-    // The stage builds new samples. They have the same rows.
+    // The stage builds new samples, which have the same rows.
     (
         |items| {
             let items = items.filter_map(|sample| Ok(Some(sample).filter(|s| kept(number(s)))));
@@ -93,7 +93,7 @@ fn loader(stage: Stage, threads: usize, last: LastBatch) -> Loader<TensorBatch> 
     items.on_error(OnError::skip(Failures::step())).build().unwrap()
 }
 
-/// The number of each row's sample, the output of the sample, and a random number.
+/// For each row: the number of its sample, its index among the outputs of the sample, and a random number.
 type Rows = Vec<(u64, u64, u64)>;
 
 /// The rows of a batch. Fails if the tensors of a row disagree.

@@ -12,7 +12,7 @@ const STREAMS: usize = 4;
 const CHANGES: [(u64, [u32; 2]); 3] = [(27, [2, 1]), (66, [0, 1]), (93, [1, 1])];
 const SIZES: [usize; 5] = [9; 5];
 
-/// A mix of two datasets of numbers; those of the second start at 100,000.
+/// A mix of two datasets of numbers. The numbers of the second dataset start at 100,000.
 fn mix(
     threads: usize,
     topology: Topology,

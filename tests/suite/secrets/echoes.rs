@@ -1,4 +1,4 @@
-//! Servers and proxies that repeat the request in their responses, at every place that the crate shows.
+//! Servers and proxies that repeat the request in every part of a response that the crate may show.
 
 use super::{SECRET, Seen};
 use crate::support::Every;
@@ -32,7 +32,7 @@ fn sent(request: &Request) -> String {
 fn echo(request: &Request) -> Reply {
     let text = sent(request);
     let in_xml = text.replace('&', "&amp;").replace('<', "&lt;");
-    // The values of secret headers. Each response repeats another one.
+    // The values of secret headers. Each response repeats another one of these values.
     let values: Vec<&str> = request
         .headers
         .iter()

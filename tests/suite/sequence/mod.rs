@@ -93,7 +93,7 @@ struct Job {
     seed: u64,
     shuffle: usize,
     weights: Vec<u32>,
-    /// The weight schedule: each item from which new weights apply, and those weights.
+    /// The weight schedule: items from which new weights apply, each with its weights.
     schedule: Vec<(u64, Vec<u32>)>,
     passes: u64,
     rest: LastBatch,
@@ -441,7 +441,8 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
             once(job, &resumed, total, all)?;
         }
     } else {
-        // A batch that only some readers had passed is put together from before and after the stop.
+        // If only some readers had passed a batch, it is put together from their items before the stop and
+        // the others' items after the stop.
         prop_assert_eq!(&resumed, &expected);
         prop_assert_eq!(digest(&last), digest(&ends));
         prop_assert_eq!(ledger(&last), ledger(&ends));
@@ -457,7 +458,7 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
         let (alone, _) = run(job, one, Some(&merged), steps).unwrap();
         let alone = in_order(&alone[0]);
         if (uneven || apart) && !different {
-            // With equal items, it is unknown which of them were read before the stop.
+            // Items may be equal, so it is unknown which of them were read before the stop.
         } else if uneven {
             prop_assert!(left.starts_with(&alone) && left.len() < alone.len() + all as usize);
         } else {
@@ -526,8 +527,8 @@ fn skips(
     Ok(())
 }
 
-/// Fails unless each sample is read once in an epoch, except that less than a batch may be dropped or
-/// repeated.
+/// Fails unless each sample is read once in an epoch, except that fewer samples than a batch has may be
+/// dropped or repeated.
 fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestCaseError> {
     let mut seen: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for (key, text, _) in together.values().flatten() {
@@ -554,8 +555,8 @@ const CASES: u32 = 1000;
 /// The cases are divided among this number of tests.
 const RUNS: u32 = 2;
 
-/// Tries one share of the cases. Each run has another seed; a failure prints it, with the smallest failing
-/// job.
+/// Tries one share of the cases. Each run has another seed; a failure prints the seed and the smallest
+/// failing job.
 fn try_jobs(run: u32) {
     let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
     let seed = number("SHARDSTREAM_SEED").unwrap_or_else(|| RandomState::new().hash_one(run));

@@ -24,7 +24,7 @@ pub(super) struct Pipe {
     /// `before_shuffle`: truncates texts to this length, drops some samples and fails for others.
     trim: Option<u64>,
     filter: Option<u64>,
-    /// `flat_map`: the largest number of items for a sample. Whether some samples fail is in `fail`.
+    /// `flat_map`: the largest number of items for a sample. `fail` says whether some samples fail.
     split: Option<u64>,
     fail: Option<u64>,
     /// Whether the filter is before `flat_map`.
@@ -181,7 +181,8 @@ impl Pipe {
     }
 }
 
-/// Returns windows of `size` items in reverse order, without the first item of a window of several.
+/// Returns windows of `size` items in reverse order. If a window has several items, its first one is left
+/// out.
 struct Windows {
     size: usize,
     reports_fresh: bool,

@@ -1,4 +1,4 @@
-//! Credentials from files of Google and from profiles of AWS, against token servers that the tests play.
+//! Credentials from files of Google and from profiles of AWS. The tests emulate the token servers.
 //!
 //! The files contain secrets, none of which may appear in a message.
 
@@ -83,8 +83,8 @@ fn external_account(server: &Server, source: &Value) -> Value {
     })
 }
 
-/// Google's token servers: exchange the subject token `s3cret-subject`, impersonate accounts, and refresh
-/// tokens.
+/// Responds as Google's token servers: exchanges the subject token `s3cret-subject`, impersonates accounts,
+/// and refreshes tokens.
 fn google(request: &Request) -> Reply {
     let form = form(request);
     let is = |name: &str, value: &str| form.get(name).is_some_and(|found| found == value);
@@ -310,7 +310,7 @@ fn errors_of_google_files_name_file_and_field_and_no_secret() {
     }
 }
 
-/// The token servers of AWS: they issue keys for a role if the request is allowed to have them.
+/// Responds as the token servers of AWS, which issue keys for a role if the request may have them.
 fn amazon(request: &Request) -> Reply {
     let form = form(request);
     let is = |name: &str, value: &str| form.get(name).is_some_and(|found| found == value);
@@ -513,7 +513,7 @@ fn errors_of_profiles_name_the_setting_and_no_secret() {
             assert!(!text.contains(SECRET), "{profile}: {text}");
         }
     }
-    // The variable has nothing to do with profiles.
+    // The bad variable has nothing to do with profiles.
     for text in s3_says(&server, &home, &[("HTTPS_PROXY", "ftp://proxy")]) {
         assert!(text.contains("failed as Config") && text.contains("HTTPS_PROXY"), "{text}");
     }

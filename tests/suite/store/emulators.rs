@@ -66,7 +66,8 @@ fn listing_in_child() {
     for key in ODD_KEYS {
         let url = format!("{base}/{key}");
         let read = store.open(&url).and_then(|body| body.read_all());
-        // These keys begin with a slash, or a client would normalise their URL to that of another key.
+        // Clients cannot request these keys: they begin with a slash, or their URL would be normalised to
+        // that of another key.
         if key.starts_with('/') || key.split('/').any(|part| [".", ".."].contains(&part)) {
             let error = read.unwrap_err();
             assert!(matches!(error.kind(), shardstream::ErrorKind::Config(_)), "{error:?}");

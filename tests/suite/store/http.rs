@@ -202,7 +202,8 @@ fn ranges_may_be_chunked_or_end_by_closing() {
     for framing in [Framing::Chunked, Framing::Close] {
         let (result, _) = misbehaving(move |request, content| honest(request, content).framed(framing));
         result.unwrap();
-        // A connection that closes early looks like the end of the body. The length of the range reveals it.
+        // A connection that closes early looks like the end of the body. The length of the range reveals the
+        // fault.
         let (result, _) = misbehaving(move |request, content| {
             let reply = honest(request, content).framed(framing);
             if request.number == 1 { reply.cut(100) } else { reply }

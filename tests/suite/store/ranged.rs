@@ -319,7 +319,7 @@ fn stat_of_a_missing_object_is_an_error() {
     assert!(!format!("{error:?}").contains("s3cret"));
 }
 
-/// Ranges count compressed bytes. The position of a decompressed byte in them is unknown.
+/// Ranges count compressed bytes. The position of a decompressed byte among the compressed bytes is unknown.
 #[test]
 #[cfg(feature = "gzip")]
 fn a_compressed_object_has_no_ranges() {

@@ -43,7 +43,7 @@ pub(crate) fn scripted(
 ) -> (Arc<Scripted>, Store) {
     let source =
         Arc::new(Scripted { script: Box::new(script), requests: Mutex::default(), bodies: Arc::default() });
-    // A budget of its own, so that the latencies that other tests measure have no influence.
+    // The store has a budget of its own, so that the latencies that other tests measure have no influence.
     let store = small_ranges()
         .budget(Budget::new(64, 1 << 20))
         .ranges_in_flight(4)

@@ -138,8 +138,8 @@ fn a_short_response_that_breaks_off_is_requested_again() {
     assert!(says[1].contains("input/output error") && says[1].contains("after 2 tries"), "{says:?}");
 }
 
-/// The credential server is unreachable for longer than one series of tries. It has answered before, so
-/// reading retries as after any other fault.
+/// The credential server is unreachable for longer than one series of tries. The server has answered before,
+/// so reading retries as after any other fault.
 #[test]
 fn reading_survives_a_short_outage_of_the_credential_server() {
     let (listed, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));

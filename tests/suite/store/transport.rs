@@ -200,7 +200,8 @@ fn redirects_send_credentials_to_the_same_host_only() {
     assert!(target.requests().iter().every(|request| request.header("authorization").is_none()));
     assert!(front.requests().iter().any(|request| request.path() == "/moved.tar"));
     assert!(target.requests().iter().every(|request| request.range().is_some()));
-    // Per server: one connection that is reused, and one for each first request and each redirected one.
+    // Each server has one connection that is reused, one for each first request, and one for each redirected
+    // request.
     assert_eq!((connections(&front.requests()), connections(&target.requests())), (4, 2));
 }
 
@@ -252,7 +253,7 @@ fn proxies_of_the_environment_are_used() {
     assert_eq!(proxy.requests()[0].target, "http://shards.invalid/a.tar?b=c");
 }
 
-/// Other code sends the requests through a proxy. The same rules apply to it.
+/// Requests through a proxy are sent by other code. The same rules apply to that code.
 #[test]
 fn a_redirect_through_a_proxy_reveals_no_secret() {
     let proxy = Server::start(|request| match request.target.as_str() {
@@ -311,7 +312,8 @@ fn openssl(directory: &std::path::Path, arguments: &str) {
     assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A certificate for this machine; its directory, and the path of a file of trusted certificates with it.
+/// A certificate for this machine, the directory of its files, and the path of a file of trusted certificates
+/// that contains the certificate.
 fn certified() -> (Arc<ServerConfig>, tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
@@ -410,7 +412,8 @@ fn tls_trusts_only_the_certificates_of_the_environment() {
         // Without `SSL_CERT_FILE`, the certificate is not trusted.
         let text = child_says(&url, &[]);
         assert!(text.contains("failed") && text.contains("certificate"), "{text}");
-        // Nor with a file that does not exist, or that has no certificates.
+        // It is not trusted either if `SSL_CERT_FILE` names a file that does not exist or has no
+        // certificates.
         let key = trusted.replace("ca.pem", "names");
         for (file, why) in [("/nowhere.pem", "which cannot be read"), (&*key, "which has no certificate")] {
             let text = child_says(&url, &[("SSL_CERT_FILE", file)]);

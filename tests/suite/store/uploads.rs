@@ -103,7 +103,7 @@ fn dropping_a_writer_aborts_its_upload() {
     let writer = begin(&store, LENGTH);
     events.wait_for(1, "part begins");
     drop(writer);
-    // The drop has waited for the abort, as the process may end right after it.
+    // The drop has waited for the abort, as the process may end right after the drop.
     assert_clean(&events, 1);
     assert!(store.list("gs://bucket/").unwrap().is_empty());
 }
@@ -116,7 +116,7 @@ fn an_upload_about_to_start_is_aborted_too() {
     let server = bucket::start_with(move |request| {
         if request.method == "POST" {
             log.push("begins");
-            // Longer than the time limit for the rest of a body.
+            // Waits longer than the time limit for the rest of a body.
             std::thread::sleep(Duration::from_millis(1300));
         } else if is_abort(request) {
             log.push("called off");
@@ -143,11 +143,11 @@ fn a_waiting_upload_is_aborted_too() {
         }
     });
     let store = store(&server);
-    // As many bytes as the writer accepts while four parts are in flight.
+    // Writes as many bytes as the writer accepts while four parts are in flight.
     let writer = begin(&store, 4 * (16 << 20) + (2 << 20));
     events.wait_for(4, "part begins");
     let dropping = std::thread::spawn(move || drop(writer));
-    // Longer than the time limit for the rest of a body.
+    // Waits longer than the time limit for the rest of a body.
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(events.now().iter().filter(|event| *event == "called off").count(), 0);
     released.store(true, Ordering::SeqCst);
@@ -227,7 +227,7 @@ fn an_upload_is_aborted_before_its_process_ends() {
             .output()
             .unwrap();
         let events = events.now();
-        // A small part may not have started.
+        // The upload of a small part may not have started.
         if events.iter().any(|event| event == "part begins") {
             assert_eq!(events.last().unwrap(), "called off", "{events:?}");
         }

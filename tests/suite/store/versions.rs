@@ -12,8 +12,8 @@ use shardstream::store::{Cache, ObjectVersion, Store};
 use shardstream::{ErrorKind, Index, Result};
 use std::sync::{Arc, Mutex};
 
-/// The version that a server reports first, the version that it reports later, and what they say about the
-/// bytes.
+/// The version that a server reports first, the version that it reports later, and what the two versions say
+/// about whether the bytes are the same.
 const PAIRS: [(Naming, Naming, VersionComparison); 14] = [
     (Strong("a"), Strong("a"), Same),
     (Strong("a"), Strong("b"), Different),

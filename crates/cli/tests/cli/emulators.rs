@@ -306,8 +306,8 @@ fn check_kill_and_resume(emulator: &Emulator) {
         let part = said.trim_end().split("; ").find(|part| part.ends_with(what));
         part.map_or(0, |part| part.split(' ').next().unwrap().parse::<usize>().unwrap())
     };
-    // The checksum of each shard was saved before it appeared, so none is written again. Each of the two
-    // threads may have an upload that the server completes after the copy was made.
+    // The checksum of each shard was saved before the shard appeared, so none is written again. Each of the
+    // two threads may have an upload that the server completes after the copy was made.
     assert!((killed.len()..=killed.len() + 2).contains(&count("already there")), "{said}");
     assert_eq!(count("written again"), 0, "{said}");
     succeed(dir.path(), &[emulator], &["cp", &objects, "back/"]);

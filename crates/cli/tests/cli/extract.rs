@@ -164,7 +164,7 @@ fn keys_make_directories_and_stay_below_the_target() {
     assert!(!Path::new("/tmp/shardstream-x.txt").exists());
 }
 
-/// A power failure can leave an empty file, and so can an older version of the program that is killed.
+/// A power failure leaves an empty file, and so does an older version of the program that is killed.
 #[test]
 fn an_empty_file_that_a_killed_run_left_is_written_again() {
     let dir = tempfile::tempdir().unwrap();

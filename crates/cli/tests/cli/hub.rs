@@ -13,7 +13,8 @@ const TOKEN: &str = "hf_s3cret";
 const VARIABLES: [&str; 6] =
     ["HF_ENDPOINT", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "XDG_CACHE_HOME"];
 
-/// Runs the program with only these variables of [`VARIABLES`]. Its output must not contain the token.
+/// Runs the program. Of [`VARIABLES`], only the given variables are set. The output must not contain the
+/// token.
 fn run(hub: &Hub, directory: &Path, variables: &[(&str, &str)], arguments: &[&str]) -> Ran {
     let mut command = program(directory);
     for name in VARIABLES {

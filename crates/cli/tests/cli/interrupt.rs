@@ -235,7 +235,8 @@ fn one_signal_ends_a_command_wherever_it_computes() {
         &["stats", "0.tar.gz"],
         &["index", "build", "0.tar.gz", "--to", "i.json"],
         &["cat", "0.tar.gz", "--field", "bin", "--key", "030"],
-        // Interrupt it while it reads the headers, and while it skips the samples before the wanted one.
+        // Interrupts `reshard` while it reads the headers, and while it skips the samples before the wanted
+        // one.
         &reshard,
         &reshard,
     ];

@@ -17,7 +17,7 @@ fn head_shows_the_fields_of_the_first_samples() {
     let second = "000001  data/train-000000.tar\n  cls   1\n  json  \
                   {\"from\":{\"site\":\"right\"},\"width\":8}\n  txt   a dog on a lawn\n";
     assert!(shown.contains(second), "{shown}");
-    // The output continues in the second shard.
+    // The output continues with the second shard.
     assert!(shown.contains("000004  data/train-000001.tar") && !shown.contains("000005"), "{shown}");
     assert!(output(dir.path(), &["head", "-n1", "data"]).contains("  png   png, height 6, width 8, "));
 }

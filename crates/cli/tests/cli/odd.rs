@@ -154,7 +154,7 @@ fn errors_name_the_file_that_cannot_be_written() {
     assert_eq!(fs::read(dir.path().join("file")).unwrap(), b"");
 }
 
-/// When the shell expands `--sheet data/*.tar`, a shard becomes the name of the sheet.
+/// The shell may expand `--sheet data/*.tar` to `--sheet` and the name of a shard.
 #[test]
 fn a_sheet_or_timeline_does_not_replace_a_shard() {
     let dir = demo();

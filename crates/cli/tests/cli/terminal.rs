@@ -10,8 +10,8 @@ use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
 
-/// Runs the program with a terminal as stdout. Returns the text that the program writes to the terminal, its
-/// stderr, and its exit code.
+/// Runs the program with a terminal as stdout. Returns the output on the terminal, the stderr, and the exit
+/// code.
 fn on_terminal(directory: &Path, arguments: &[&str]) -> (Vec<u8>, String, Option<i32>) {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A directory with the folder `files`, which has 60 samples of three files, and `expected`.
+/// A directory with the folder `files` of 60 samples with three files each, and the content that is expected
+/// from them.
 fn tree() -> (TempDir, Content) {
     let dir = tempfile::tempdir().unwrap();
     let mut expected = Content::new();

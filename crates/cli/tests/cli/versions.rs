@@ -16,7 +16,7 @@ fn all_commands_compare_versions_by_one_rule() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("%d.tar"), 3, 3);
     let content = fs::read(dir.path().join("0.tar")).unwrap();
-    // `is_same` and `is_different`: whether the versions `then` and `now` are the same, and whether they are
+    // For each pair: whether the versions show that the shard is the same, and whether they show that it is
     // different.
     for (then, now, is_same, is_different) in [
         (Strong("a"), Strong("a"), true, false),
@@ -66,8 +66,8 @@ fn touch(directory: &Path, time: Duration) {
     }
 }
 
-/// The exit codes of the commands that take an index (`index check`, `verify`, `reshard`, `plan`), and 0 or 1
-/// for a dataset. `option` is given to the commands.
+/// The exit codes of the commands that take an index (`index check`, `verify`, `reshard`, `plan`), and 1 if a
+/// dataset with the index returns an error, otherwise 0. `option` is given to the commands.
 fn exit_codes(directory: &Path, option: &[&str]) -> [i32; 5] {
     let code = |arguments: &[&str]| run(directory, &[arguments, option].concat()).code.unwrap();
     let _ = fs::remove_dir_all(directory.join("out"));

@@ -51,7 +51,7 @@ fn misused(driver: &mut Driver, code: c_int) -> c_int {
     code
 }
 
-/// Begins a call that needs a context. Returns the error code that a test has set for the call.
+/// Begins a call that needs a context. Fails with the error code that a test has set for the call, if any.
 fn begin(call: &str) -> Result<MutexGuard<'static, Driver>, c_int> {
     let mut driver = lock();
     if !driver.initialised {

@@ -34,7 +34,7 @@ fn another_client() -> Client {
     plugin().client(&options).expect("there is a GPU")
 }
 
-/// A client of the first GPU, shared by several tests.
+/// The client of the first GPU. The tests share this client.
 fn client() -> Client {
     static CLIENT: OnceLock<Client> = OnceLock::new();
     CLIENT.get_or_init(another_client).clone()

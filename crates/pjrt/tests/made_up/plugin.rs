@@ -249,7 +249,7 @@ unsafe extern "C" fn compile(args: *mut PJRT_Client_Compile_Args) -> ErrorPtr {
     null_mut()
 }
 
-/// Loads the plugin's only executable. Crashes if `MADE_UP_CRASH` is set.
+/// Loads the executable that `compile` returns. Crashes if `MADE_UP_CRASH` is set.
 unsafe extern "C" fn load(args: *mut PJRT_Executable_DeserializeAndLoad_Args) -> ErrorPtr {
     if std::env::var_os("MADE_UP_CRASH").is_some() {
         std::process::abort();

@@ -1,5 +1,5 @@
-//! Helpers of the tests with the CPU plugin. It is downloaded on the first run, so these tests are ignored by
-//! default.
+//! Helpers of the tests with the CPU plugin. The plugin is downloaded on the first run, so these tests are
+//! ignored by default.
 #![allow(dead_code, missing_docs, reason = "some features use only a part of this file")]
 
 use resnet::artifact::Artifact;
@@ -27,7 +27,7 @@ fn library() -> &'static Plugin {
     PLUGIN.get_or_init(|| Plugin::load(plugin()).expect("the plugin loads"))
 }
 
-/// A client of the CPU plugin with this number of devices, which all tests share.
+/// A client of the CPU plugin with this number of devices. All tests share the client.
 pub fn client(devices: i64) -> Client {
     static CLIENTS: Mutex<BTreeMap<i64, Client>> = Mutex::new(BTreeMap::new());
     let mut clients = CLIENTS.lock().unwrap();
@@ -46,7 +46,7 @@ pub fn another_client(devices: i64) -> Client {
 /// the plugin would mix up their collective operations and end the process.
 pub type DevicesLock = MutexGuard<'static, ()>;
 
-/// The lock, if a model on these devices needs it.
+/// Takes the lock. Returns `None` if the client has one device, whose programs need no lock.
 pub fn lock_devices(client: &Client) -> Option<DevicesLock> {
     static LOCK: Mutex<()> = Mutex::new(());
     if client.devices() == 1 {
@@ -157,7 +157,7 @@ pub fn options(epochs: u64, steps: u64, peak: f32) -> train::TrainOptions {
     }
 }
 
-/// The lines of a log about steps, each with its epoch and without the rates.
+/// The lines about steps in a log, each with its epoch and without the rates.
 pub fn losses(log: &str) -> Vec<String> {
     let mut epoch = "";
     let mut lines = Vec::new();

@@ -109,7 +109,7 @@ fn bfloat16_on_eight_devices_stays_near_float32() {
     }
 }
 
-/// The loss and the state after one step. The model's state is then reset.
+/// Trains one step, resets the model, and returns the loss and the state after the step.
 fn one_step(model: &mut Model, hyper: Hyper) -> (f32, Vec<Vec<f32>>) {
     let before = model.state(0).unwrap();
     let batch = model.uploader().upload(&first_batches(Split::Train, 1)[0]).unwrap();
@@ -136,7 +136,7 @@ fn weights_decay_and_biases_do_not() {
     for (i, buffer) in buffers.iter().enumerate() {
         let is_kernel = buffer.shape.len() > 1;
         if !(is_kernel && buffer.name.starts_with("params.")) {
-            // Only the momentum of a kernel also has weight decay.
+            // Weight decay only changes kernels, which are compared below, and the momentum of kernels.
             assert!(is_kernel || plain[i] == decayed[i], "{}", buffer.name);
             continue;
         }
@@ -202,7 +202,7 @@ fn padding_is_never_counted() {
     assert_eq!(correct(&head(0)), 0);
     let counts: Vec<u64> = (0..=64).step_by(8).map(|n| correct(&head(n))).collect();
     assert!(counts.windows(2).all(|w| (0..=8).contains(&(w[1] - w[0]))), "{counts:?}");
-    // The head and the tail of a batch together make up the batch.
+    // The head and the tail of a batch together have the same samples as the whole batch.
     let mut tail = whole.clone();
     tail.labels.rotate_left(24);
     let mut images = Vec::from(tail.images);
@@ -253,7 +253,7 @@ fn counts_of_eight_devices_are_over_all_devices() {
     let spread = &*model(&eight, "resnet8-x8");
     let alone = &*model(&one, "resnet8");
     let mut batch = first_batches(Split::Validation, 1).remove(0);
-    // Two devices have eight samples each, and a third device has three. The other devices have only padding.
+    // Two devices have eight samples each, a third one has three, and the other devices have padding only.
     batch.labels[19..].fill(-1);
     batch.valid = 19;
     let count =

@@ -1,8 +1,8 @@
 //! Checks the manifest for GKE against the types of JobSet's API.
 //!
-//! The types are in the Python package `kubeflow-trainer-api`. The test runs the Python interpreter in
-//! `SHARDSTREAM_TEST_PYTHON`, or `python3` if the variable is not set. This interpreter must have that
-//! package and `pyyaml`. The test is ignored by default.
+//! The types are in the Python package `kubeflow-trainer-api`. The Python interpreter,
+//! `SHARDSTREAM_TEST_PYTHON` or `python3`, must have this package and `pyyaml`. The test is ignored by
+//! default.
 
 use std::path::Path;
 use std::process::Command;

@@ -39,7 +39,7 @@ fn hyper(step: usize) -> Hyper {
     }
 }
 
-/// The loss and the number of correct samples of each step of the exported programs.
+/// Runs the exported programs. Returns the loss and the number of correct samples of each step.
 fn exported(artifact: &Artifact, batches: &[HostBatch]) -> Vec<(f32, u64)> {
     let client = client(artifact.manifest.devices as i64);
     let _lock = lock_devices(&client);
@@ -49,7 +49,7 @@ fn exported(artifact: &Artifact, batches: &[HostBatch]) -> Vec<(f32, u64)> {
     batches.iter().enumerate().map(&mut step).collect()
 }
 
-/// The loss and the number of correct samples of each step in JAX.
+/// Trains with JAX. Returns the loss and the number of correct samples of each step.
 fn jax(python: PathBuf, artifact: &Artifact, batches: &[HostBatch]) -> Vec<(f32, u64)> {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: Vec<u8>| {
@@ -88,14 +88,14 @@ fn compare(name: &str) {
     println!("{name}: losses {} to {}, with differences {differences:?}", ours[0].0, ours[19].0);
     assert!(differences[..5].iter().all(|difference| *difference < TOLERANCE / 20.0), "{differences:?}");
     assert!(differences.iter().all(|difference| *difference < TOLERANCE), "{differences:?}");
-    // A batch has 64 samples. For some of them, the two largest logits are nearly equal.
+    // A few of the 64 samples may be predicted differently: those whose two largest logits are nearly equal.
     for (step, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
         assert!(ours.1.abs_diff(theirs.1) <= 3, "step {step}: {} and {} are correct", ours.1, theirs.1);
     }
     assert!(ours[19].0 < 0.8 * ours[0].0, "the network learns: {ours:?}");
 }
 
-/// The differences of the losses by step.
+/// The difference between the two losses of each step.
 fn differences(ours: &[(f32, u64)], theirs: &[(f32, u64)]) -> Vec<f32> {
     assert_eq!(ours.len(), theirs.len());
     ours.iter().zip(theirs).map(|(a, b)| (a.0 - b.0).abs()).collect()

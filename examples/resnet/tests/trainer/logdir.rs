@@ -93,7 +93,7 @@ fn a_full_object_is_followed_by_another() {
     }
     assert!(all == lines(0..1000));
 
-    // Another process leaves these objects unchanged.
+    // A second process that opens the log leaves these objects unchanged.
     let log = Appender::start(&store, url, vec![], settings).unwrap();
     log.write(line(1000));
     log.finish().unwrap();
@@ -137,7 +137,7 @@ fn text_is_written_to_the_output_and_to_the_log_file() {
     assert_eq!(fs::read(dir.path().join("log-rank-00003.txt")).unwrap(), out);
 }
 
-/// When the pending records exceed the limit, the newest are kept.
+/// When the pending records exceed the limit, the newest records are kept.
 #[test]
 fn the_memory_of_pending_records_is_limited() {
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -1,4 +1,4 @@
-//! Tests of one process with eight devices, and of several processes that each have a part of the devices.
+//! Tests of one process with eight devices, and of several processes that divide the devices among them.
 
 use crate::common::{plugin, synthetic};
 use std::io::{BufRead, BufReader};
@@ -25,7 +25,7 @@ fn log(mut program: Command) -> String {
     String::from_utf8(stdout).unwrap()
 }
 
-/// The digest of an epoch over all processes: number of samples, order, content.
+/// The digest of an epoch over all processes: the number, the order and the content of the samples.
 fn digest(log: &str, epoch: usize, processes: usize) -> [u64; 3] {
     let what = format!("epoch {epoch}: digest of the order ");
     let digests: Vec<&str> =

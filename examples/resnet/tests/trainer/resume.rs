@@ -24,8 +24,8 @@ struct FailingSource {
 enum Failure {
     /// Reading the data fails.
     Data,
-    /// The trainer refuses the batch, since it is not full. The trainer then saves nothing, as if it had been
-    /// killed.
+    /// The trainer refuses the batch, as it is not full. The trainer then saves no checkpoint, as if it had
+    /// been killed.
     Batch,
 }
 
@@ -69,9 +69,9 @@ impl Source for FailingSource {
 /// The comparable results of a training.
 #[derive(Debug, PartialEq)]
 struct Outcome {
-    /// The lines of the log about steps, each with its epoch and without the rates.
+    /// The lines about steps in the log, with their epochs and without the rates.
     losses: Vec<String>,
-    /// Numbers of the summary, without times.
+    /// The numbers in the training's summary, without times.
     epochs: Vec<(u64, u64, f64, f64, f64)>,
     weights: Vec<Vec<u32>>,
 }
@@ -126,14 +126,14 @@ fn a_killed_and_resumed_training_equals_an_uninterrupted_one() {
 
     use Split::{Train, Validation};
     for (split, epoch, after, every, position) in [
-        // In the first epoch, between two lines of the log. The last two steps were not saved, and are
+        // Fails in the first epoch, between two lines of the log. The last two steps were not saved, and are
         // repeated.
         (Train, 0, 7, 5, "epoch 1, step 5; 320 samples of the epoch are done, the next batch is number 6"),
-        // In the second epoch, whose learning rates depend on the number of steps of the first.
+        // Fails in the second epoch, whose learning rates depend on the number of steps of the first.
         (Train, 1, 9, 9, "epoch 2, step 8; 512 samples of the epoch are done, the next batch is number 9"),
-        // Between two epochs.
+        // Fails between two epochs.
         (Train, 1, 3, 0, "epoch 1 is done, epoch 2 is next"),
-        // After the last step of an epoch, before its validation is done.
+        // Fails after the last step of an epoch, before the validation of that epoch is done.
         (
             Validation,
             0,
@@ -146,7 +146,7 @@ fn a_killed_and_resumed_training_equals_an_uninterrupted_one() {
         model.restore(&fresh).unwrap();
         let mut log = Vec::new();
         let mut saver = Saver::new(checkpoints(dir.path(), &options), every);
-        // Validation accepts batches that are not full.
+        // Validation accepts batches that are not full, so there the failure is one of the data.
         let failure = if split == Train { Failure::Batch } else { Failure::Data };
         let source = FailingSource { split, epoch, after, failure };
         let killed = train(model, &options, &source, Start::default(), context(&mut saver), &mut log);
@@ -172,7 +172,7 @@ fn a_killed_and_resumed_training_equals_an_uninterrupted_one() {
     }
 }
 
-/// A failure of the data saves a checkpoint as a signal does.
+/// If reading the data fails, the trainer saves a checkpoint, as it does at a signal.
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn a_failure_of_the_data_saves_a_checkpoint_at_the_last_step() {

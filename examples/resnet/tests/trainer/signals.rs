@@ -48,7 +48,7 @@ fn read_until(child: &mut Child, what: &str) -> String {
     output
 }
 
-/// The lines of the log with the digests of the epochs, without repetitions.
+/// The lines with digests of epochs, from all processes, without duplicates.
 fn digests(log: &str) -> Vec<&str> {
     let mut digests: Vec<&str> = log.lines().filter(|line| line.contains("digest of the order")).collect();
     digests.sort_unstable();
@@ -64,8 +64,8 @@ fn stop_and_resume(arguments: &[&str]) {
         assert!(output.status.success(), "{}", text(&output.stderr));
         (text(&output.stdout), start.elapsed())
     };
-    // The first start compiles, unless another test has done so; later starts load the programs from the
-    // cache.
+    // The first start compiles the programs, unless another test has compiled them. Later starts load them
+    // from the cache.
     let _ = uninterrupted();
     let (uninterrupted, duration) = uninterrupted();
     let runs = std::env::var("RESNET_TEST_SIGNALS").map_or(2, |runs| runs.parse().unwrap());
@@ -134,8 +134,8 @@ fn signal_one_of_two_ranks(checkpoints: &str, environment: &[(&str, &str)]) {
         stderr.lines().find_map(|line| line.split_once("stopped after step ")).expect(&stderr).1.to_owned()
     };
     assert_eq!(stopped_after(&first.stderr), stopped_after(&second.stderr));
-    // The notes that the first run left must not stop a rank of the second run, in whichever order its ranks
-    // start.
+    // The notes that the ranks of the first run left must not stop a rank of the second run, in whichever
+    // order its ranks start.
     let second_resumed = start_rank("1");
     std::thread::sleep(Duration::from_secs(3));
     let resumed = [start_rank("0"), second_resumed].map(|child| child.wait_with_output().unwrap());

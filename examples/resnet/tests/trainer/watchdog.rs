@@ -64,8 +64,8 @@ fn a_rank_names_another_rank_that_hangs() {
     assert!(lines.any(|line| line.unwrap().ends_with(": training")));
     kill(Pid::from_raw(second.id() as i32), Signal::SIGSTOP).unwrap();
     let lines = BufReader::new(first.stderr.take().unwrap()).lines().map_while(Result::ok);
-    // Rank 1 may have written a note before it was stopped. A warning then names rank 1 only after a longer
-    // wait.
+    // Rank 1 may have written a note before it was stopped. In that case, the log names rank 1 only after a
+    // longer wait.
     let named = lines.filter(|line| line.contains("the job waits for: rank 1 left no note")).take(1).count();
     for child in [&mut first, &mut second] {
         child.kill().unwrap();

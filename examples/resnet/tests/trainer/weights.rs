@@ -2,8 +2,8 @@
 //! torchvision's.
 //!
 //! `SHARDSTREAM_TEST_JAX` is a Python interpreter with the packages of `export/requirements.txt`, and
-//! `SHARDSTREAM_TEST_TORCHVISION` is one with torch, torchvision and safetensors. Tests that need one of
-//! these interpreters are ignored by default.
+//! `SHARDSTREAM_TEST_TORCHVISION` is an interpreter with torch, torchvision and safetensors. Tests that need
+//! either of them are ignored by default.
 
 use crate::common::{plugin, synthetic};
 use resnet::artifact::{Artifact, Manifest};
@@ -160,7 +160,8 @@ fn network(model: &str) -> Manifest {
     let mut manifest = Artifact::open(artifact).unwrap().manifest;
     (manifest.size, manifest.classes) = (224, 1000);
     for buffer in &mut manifest.state {
-        // Artifacts for 32 pixels and 10 classes have smaller kernels and outputs here.
+        // In artifacts for 32 pixels and 10 classes, the first kernel and the last layer are smaller than
+        // here.
         if buffer.name.ends_with("s.Conv_0.kernel") || buffer.name.ends_with("trace.Conv_0.kernel") {
             buffer.shape[..2].copy_from_slice(&[7, 7]);
         } else if buffer.name.contains(".Dense_0.") {
@@ -221,7 +222,7 @@ impl Comparison {
         std::fs::write(self.path("weights"), encode(&self.manifest, &state).unwrap()).unwrap();
     }
 
-    /// Appends a state with the weights of the file to the exported state.
+    /// Appends a second state, with the weights of the safetensors file, to the file of the exported state.
     fn import(&self) {
         let mut state = state(&self.manifest);
         let initial = Initial::read(self.path("weights").to_str().unwrap(), &self.manifest).unwrap();
@@ -231,8 +232,8 @@ impl Comparison {
     }
 }
 
-/// Checks that logits are equal, with a tolerance for sums in another order: the largest difference that was
-/// observed is 2e-6 of the largest logit.
+/// Compares logits. The tolerance allows for sums in another order; the largest observed difference was 2e-6
+/// of the largest logit.
 fn compare(name: &str, ours: &[f32], theirs: &[f32]) {
     let largest = ours.iter().fold(0_f32, |most, logit| most.max(logit.abs()));
     let difference = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0_f32, f32::max);
@@ -246,7 +247,8 @@ fn compare(name: &str, ours: &[f32], theirs: &[f32]) {
 #[ignore = "needs Pythons with JAX and with torchvision: see CONTRIBUTING.md"]
 fn a_network_built_from_the_file_gives_the_exporters_logits() {
     if std::env::var_os("SHARDSTREAM_TEST_TORCHVISION").is_some_and(|path| !path.is_empty()) {
-        // The test below compares with torchvision itself, which this network imitates in JAX.
+        // The next test compares with torchvision itself. The network of this test only imitates torchvision
+        // in JAX.
         return;
     }
     let jax = python("JAX");
@@ -267,7 +269,7 @@ fn torchvision_gives_the_exporters_logits() {
         let exported = comparison.logits(&torch, "torchvision");
         let random = comparison.logits(&torch, "random");
         comparison.import();
-        // Both states are computed in one call, since compiling takes most of the time.
+        // Computes the logits of both states in one call, as compiling takes most of the time.
         let exporter = comparison.logits(&jax, "exporter");
         let (export, import) = exporter.split_at(2 * 1000);
         compare(&format!("{model} exported"), export, &exported);

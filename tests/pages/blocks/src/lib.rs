@@ -32,7 +32,7 @@ pub fn pages(names: TokenStream) -> TokenStream {
     modules.parse().expect("these are modules")
 }
 
-/// Leaves a file of the same content untouched: cargo would compile a newer file again.
+/// Writes a file unless it has this content already: cargo would compile a newer file again.
 fn write_if_changed(file: &Path, text: &str) {
     if fs::read_to_string(file).ok().as_deref() != Some(text) {
         fs::write(file, text).expect("the build folder is writable");

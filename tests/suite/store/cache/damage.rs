@@ -9,7 +9,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Number of bytes under one checksum.
+/// Number of bytes that one checksum covers.
 const PIECE: usize = 64 << 10;
 /// A block has one whole piece and part of another.
 const BLOCK: usize = 100_000;
@@ -28,7 +28,7 @@ fn large() -> (CacheFixture, Vec<(PathBuf, Vec<u8>)>) {
     (fixture, blocks)
 }
 
-/// Opens the cache again, as a new process would: it has seen no damage yet.
+/// Opens the cache again, as a new process would: the new cache has seen no damage yet.
 fn as_new_process(fixture: CacheFixture) -> CacheFixture {
     let mut fixture = fixture.again();
     fixture.store = fixture.source.builder(&fixture.cache).range_size(50_000).build().unwrap();
@@ -126,7 +126,8 @@ fn a_flipped_bit_in_any_block_is_repaired() {
     }
 }
 
-/// A bit in the magic, the lengths, the checksums, the document's fields, or the spaces after the document.
+/// Flips a bit in the magic, the lengths, the checksums, the document's fields, or the spaces after the
+/// document.
 #[test]
 fn a_flipped_bit_in_a_header_is_repaired() {
     let (mut fixture, blocks) = large();
@@ -139,7 +140,7 @@ fn a_flipped_bit_in_a_header_is_repaired() {
     }
 }
 
-/// Zeros, as a preallocated file or a power failure leaves them.
+/// Overwrites parts of a block with zeros, as in a preallocated file or after a power failure.
 #[test]
 fn zeroed_parts_of_a_block_are_repaired() {
     let (mut fixture, blocks) = large();
@@ -254,7 +255,8 @@ fn damage_that_returns_after_a_repair_is_an_error() {
                 || fixture.store.open_range(URL, range.clone(), &ObjectVersion::any()).unwrap().read_all();
             damage();
             if !cut && range.start == 10 {
-                // The bit is in the block's first piece; the range may be in another.
+                // The flipped bit is in the block's first piece. The range that is read may be in another
+                // piece.
                 fs::write(path, flipped(sound, sound.len() - BLOCK + 20)).unwrap();
             }
             assert!(read().is_ok());
@@ -271,7 +273,7 @@ fn damage_that_returns_after_a_repair_is_an_error() {
     }
 }
 
-/// Eight readers find the same damage at once. It counts as one, so none of them reports an error.
+/// Eight readers find the same damage at once. The damage is counted once, so no reader reports an error.
 #[test]
 fn damage_met_by_many_readers_is_counted_once() {
     let (fixture, blocks) = large();
@@ -323,7 +325,7 @@ fn a_damaged_block_never_passes_for_the_object() {
     }
 }
 
-/// Files are removed while the object is read, as another process does to make room.
+/// Removes files while the object is read, as another process does to make room.
 #[test]
 fn blocks_that_are_evicted_during_a_read_are_fetched_again() {
     for changed in [false, true] {

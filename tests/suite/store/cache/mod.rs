@@ -177,8 +177,8 @@ fn concurrent_threads_share_the_blocks() {
     assert_eq!(fixture.source.bodies(), 0);
 }
 
-/// Reads two bodies of each of two objects in turns. All are in one thread, so a body that waited for another
-/// would wait for ever.
+/// Reads two bodies of each of two objects in turns. One thread reads all four, so a body that waited for
+/// another would wait for ever.
 #[test]
 fn bodies_can_be_read_alternately() {
     let fixture = CacheFixture::with(|cache| cache.max_bytes(6000));
@@ -250,7 +250,7 @@ fn foreign_files_in_the_directory_do_no_harm() {
     fixture.cache.flush();
     let theirs = fixture.files().into_iter().filter(|path| !blocks.contains(path)).collect::<Vec<_>>();
 
-    // A block under another block's name, files and directories with unknown names, and a partial file.
+    // Adds a block under another block's name, files and directories with unknown names, and a partial file.
     fs::copy(&blocks[0], &theirs[0]).unwrap();
     let home = theirs[0].parent().unwrap();
     fs::write(fixture.directory.path().join("notes.txt"), "mine").unwrap();

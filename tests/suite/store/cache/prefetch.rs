@@ -142,7 +142,8 @@ fn a_slow_consumer_finds_the_next_shards_in_the_cache() -> Result<()> {
         let requested = fixture.requested();
         assert!(requested.iter().all(|requested| *requested == url(0)), "{requested:?}");
         let total = fixture.report().total();
-        // The last block may have been written just before its reader arrived, which doesn't count as a hit.
+        // A block that was written just before its reader arrived does not count as a hit. This may happen to
+        // the last block.
         assert!(total.cached >= fixture.bytes_behind_the_first(), "{total}");
         assert!(total.prefetch_hits + BLOCK >= fixture.bytes_behind_the_first(), "{total}");
         assert!(total.to_string().contains("MB prefetched, of which"), "{total}");
@@ -151,7 +152,7 @@ fn a_slow_consumer_finds_the_next_shards_in_the_cache() -> Result<()> {
     Ok(())
 }
 
-/// A request for an empty object returns no bytes, so prefetching must not wait for some.
+/// A request for an empty object returns no bytes, so prefetching must not wait for any.
 #[test]
 fn an_empty_shard_does_not_stop_prefetching() -> Result<()> {
     let fixture = PrefetchFixture::with_memory(1, |cache| cache);
@@ -314,8 +315,8 @@ fn a_restored_job_reads_the_prefetched_shards() -> Result<()> {
 #[test]
 fn prefetching_ends_when_the_reader_is_dropped() -> Result<()> {
     let fixture = PrefetchFixture::new(|cache| cache);
-    // The reader by itself requests fewer bytes than this. Bytes after this offset are withheld, so that a
-    // prefetch request for them does not end by itself.
+    // Without prefetching, the reader requests no bytes after this offset. These bytes are withheld, so that
+    // a prefetch request for them does not end by itself.
     fixture.source.hold(Some(30_000));
     let mut reader = fixture.dataset().read(0, 0);
     reader.next().unwrap()?;

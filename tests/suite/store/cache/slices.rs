@@ -42,7 +42,7 @@ fn a_range_is_read_and_kept_in_whole_blocks() {
     assert_eq!((fixture.source.requested(), fixture.cache.warning()), (vec![], None));
 }
 
-/// Fetching the whole block would take longer than the short request, for example that of `stat`.
+/// A short request, such as that of `stat`, would take longer if it fetched the whole block.
 #[test]
 fn a_short_range_is_requested_without_the_rest_of_its_block() {
     for revalidate in [false, true] {
@@ -77,8 +77,8 @@ fn a_short_range_that_is_opened_ahead_is_requested_without_the_rest_of_its_block
     }
 }
 
-/// Several runs of blocks are missing. Each run is fetched once, and the blocks between are read from the
-/// directory.
+/// Several runs of blocks are missing. Each run is fetched once, and the blocks between the runs are read
+/// from the directory.
 #[test]
 fn each_run_of_missing_blocks_is_fetched_once() {
     let mut fixture = CacheFixture::of(40_000, 1000, |cache| cache.revalidate(false));

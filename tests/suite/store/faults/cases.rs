@@ -102,8 +102,8 @@ fn cut_once(
     })
 }
 
-/// The offsets at which responses are cut. If `SHARDSTREAM_CASES` is set, all offsets; otherwise one in seven
-/// and those next to the borders of blocks and requests.
+/// The offsets at which responses are cut. If `SHARDSTREAM_CASES` is set, all offsets; otherwise one offset
+/// in seven and the offsets next to the borders of blocks and requests.
 fn places(length: usize) -> impl Iterator<Item = usize> {
     let all = std::env::var_os("SHARDSTREAM_CASES").is_some();
     let border = |at: usize, of: usize| (at + 1) % of < 3;
@@ -116,7 +116,8 @@ fn cuts() -> Vec<Case> {
     places(content.len()).map(cut).collect()
 }
 
-/// Without a version, nothing shows that the rest belongs to the same object.
+/// Cut responses for an object without a version: nothing shows that another response has the rest of the
+/// same object.
 fn cuts_without_version() -> Vec<Case> {
     let content = shard(0);
     let expected = Either(|kind| PASSING(kind) || REFUSED(kind));
@@ -324,7 +325,7 @@ fn base64(sum: u32) -> String {
     [30, 24, 18, 12, 6, 0].into_iter().map(digit).chain("==".chars()).collect()
 }
 
-/// Responses that do not begin, or that stop midway while the connection stays open.
+/// Responses that do not begin, or that stop midway. The connection stays open.
 fn stalls() -> Vec<Case> {
     const LONG: Duration = Duration::from_secs(60);
     let stall = |at: usize| {

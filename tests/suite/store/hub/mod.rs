@@ -32,8 +32,9 @@ fn paths(requests: &[Request]) -> Vec<&str> {
     requests.iter().map(Request::path).collect()
 }
 
-/// The suite overwrites files, although a commit never changes. So the links of the first Hub expire at once,
-/// and the second Hub sends files itself instead of through links.
+/// The suite overwrites files, although the files of a commit never change. So that no link to old content is
+/// used again, the links of the first Hub expire at once, and the second Hub sends files itself instead of
+/// through links.
 #[test]
 fn conformance() {
     for has_links in [true, false] {
@@ -110,14 +111,14 @@ fn a_store_keeps_the_commit_it_found_when_the_branch_moves() {
     }
     assert!(matches!(read(&store, &url("c.tar")).unwrap_err().kind(), ErrorKind::NotFound(_)));
     assert_eq!(store.list(&url("")).unwrap().len(), 3);
-    // A version from the first store belongs to the old commit, so another store refuses to read its rest
-    // from the new one.
+    // The version that the first store reported belongs to the old commit. Another store, which reads the new
+    // commit, refuses to read the rest of that version.
     let version = store.stat(&url("a.tar")).unwrap();
     let later = at(&hub).build().unwrap();
     assert_eq!(read(&later, &url("a.tar")).unwrap(), new);
     let error = later.open_range(&url("a.tar"), 0..9, &version).unwrap().read_all().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error}");
-    // A commit hash in the URL never changes, so it takes no request to resolve it.
+    // The commit of a URL with a commit hash never changes, so no request asks for the commit.
     let pinned = at(&hub).build().unwrap();
     let earlier = hub.requests()[0].len();
     let old_url = format!("hf://datasets/o/n@{before}/a.tar");

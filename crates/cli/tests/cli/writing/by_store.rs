@@ -1,5 +1,5 @@
 //! `cp` and `sync` do not read objects that a store can copy or compare itself. The tests check which bytes
-//! are requested, and which differences are found.
+//! are requested, and that differences are found.
 
 use super::files;
 use crate::program::{Ran, demo, output, program};
@@ -155,7 +155,7 @@ fn a_source_that_changes_while_it_is_copied_fails_the_copy() {
     assert!(!dir.path().join("out/a.tar").exists());
 }
 
-/// The server cannot copy.
+/// The server cannot copy objects itself.
 #[test]
 fn if_a_store_cannot_copy_the_bytes_pass_through_this_process() {
     let dir = demo();

@@ -50,8 +50,8 @@ fn check_two_runs_at_once(directory: &Path, bucket: &str, command: impl Fn() -> 
         }
         let winners: Vec<usize> = (0..2).filter(|run| ended[*run].code == Some(0)).collect();
         assert!(winners.len() <= 1, "{ended:?}");
-        // Both runs may fail: the run that began last stops the other run, but may then find a shard of that
-        // run.
+        // Both runs may fail: the run that began last stops the other, but may then find a shard that the
+        // other has written.
         let Some(winner) = winners.first().copied() else { continue };
         succeeded += 1;
         let back = format!("back{round}");
@@ -86,7 +86,8 @@ fn of_two_runs_on_one_series_at_most_one_succeeds_in_other_clouds() {
     }
 }
 
-/// This server ignores the header with the condition, as many servers with the API of S3 do.
+/// The test server ignores the header `if-none-match` when an upload is completed, like many servers with the
+/// API of S3. So the test checks that the header is sent.
 #[test]
 fn a_multipart_upload_to_s3_is_completed_only_if_no_object_exists() {
     let dir = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ fn unchanged_copies_are_not_made_again() {
     let kept = "0 objects copied, 0 B; 3 objects the same already\n";
     assert_eq!(output(dir.path(), &["cp", "--resume", shards, "copy"]), kept);
     assert_eq!(output(dir.path(), &["sync", "data", "copy"]), kept);
-    // One copy is missing, one has the same size but other bytes, and one only has another time.
+    // One copy is missing, one has the same size but other bytes, and one only has another modification time.
     fs::remove_file(dir.path().join("copy/train-000000.tar")).unwrap();
     let mut other = data["train-000001.tar"].clone();
     other[600] ^= 1;
@@ -140,7 +140,7 @@ fn copies_between_stores_are_checked_by_reading_them() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
 }
 
-/// Both objects have the same size and version.
+/// The two objects have the same size and version. Their URLs differ only in a parameter of the query.
 #[test]
 fn a_parameter_of_a_query_selects_another_object() {
     let dir = tempfile::tempdir().unwrap();
@@ -155,8 +155,7 @@ fn a_parameter_of_a_query_selects_another_object() {
     }
     let records = fs::read_to_string(dir.path().join("out/.shardstream-copies.json")).unwrap();
     assert!(!records.contains("id=") && !records.contains("S3CRET"), "{records}");
-    // A URL with another signature is the same object, and the record shows this without a read of the
-    // object.
+    // A URL with another signature names the same object. The record shows this, so the object is not read.
     let before = server.requests().len();
     let signed = server.url("/x.tar?id=A&X-Amz-Signature=another");
     let kept = output(dir.path(), &["sync", &signed, "out/"]);

@@ -15,7 +15,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 /// A temporary directory with a folder `root` of 90 files of several sizes and formats in three classes, one
-/// with a subfolder. The files begin like images, followed by noise.
+/// with a subfolder. The files begin like images, and continue with noise.
 pub(super) fn tree() -> TempDir {
     let heads: [(&str, &[u8]); 4] = [
         ("JPEG", b"\xff\xd8\xff\xe0"),
@@ -87,7 +87,8 @@ fn shards_that_are_not_as_planned_are_written_again() {
     assert!(shards(&out) == expected);
     let total = expected.len();
 
-    // A missing, truncated, extended and damaged shard, and another shard of the same size under this name.
+    // One shard is missing, one truncated, one extended, one damaged, and one replaced by another shard of
+    // the same size.
     let shard = |number: usize| out.join(format!("train-{number:04}.tar"));
     fs::remove_file(shard(0)).unwrap();
     let mut cut = fs::read(shard(2)).unwrap();
@@ -121,8 +122,7 @@ fn a_shard_is_kept_only_if_all_its_bytes_are_as_written() {
     let out = dir.path().join("out");
     let expected = files(&out);
     let length = expected["train-0000.tar"].len();
-    // The damaged byte is in the body of a file, in the padding after the file, or in the padding of the
-    // archive.
+    // Damages a byte in the body of a file, in the padding after it, and in the padding of the archive.
     for at in [600, 1023, length - 1] {
         let mut damaged = expected["train-0000.tar"].clone();
         damaged[at] ^= 1;
@@ -131,7 +131,7 @@ fn a_shard_is_kept_only_if_all_its_bytes_are_as_written() {
         assert!(said.ends_with("1 not as planned and written again\n"), "byte {at}: {said}");
         assert!(files(&out) == expected, "byte {at}");
     }
-    // If the plan has no checksums, as after a run that was killed early, no shard is kept.
+    // A run that is killed early leaves a plan without checksums. With such a plan, no shard is kept.
     let plan = String::from_utf8(expected["train.plan.json"].clone()).unwrap();
     let (before, _) = plan.split_once(",\n  \"checksums\"").unwrap();
     fs::write(out.join("train.plan.json"), format!("{before}\n}}\n")).unwrap();
@@ -241,7 +241,7 @@ fn the_rank_is_read_from_the_metadata_of_a_tpu_vm() {
         assert_eq!(server.requests().len(), 3, "each attribute is requested once");
     }
     assert!(shards(&dir.path().join("out")) == shards(&dir.path().join("alone")));
-    // The environment comes first, and can turn the request off.
+    // The environment takes precedence over the metadata server, and can turn off the request to that server.
     let server = metadata_server(0);
     let launcher = [("SHARDSTREAM_RANK", "1"), ("SHARDSTREAM_WORLD_SIZE", "3")];
     assert_eq!(of_rank(&server, &launcher).code, Some(0));
@@ -257,7 +257,7 @@ fn the_rank_is_read_from_the_metadata_of_a_tpu_vm() {
 #[test]
 fn an_image_is_stored_under_its_real_format() {
     let dir = photos();
-    // A PNG with the extension `.JPEG`, as one of ImageNet's training images is.
+    // One of ImageNet's training images is a PNG with the extension `.JPEG`.
     let path = dir.path().join("photos/cat/0.JPEG");
     fs::rename(dir.path().join("photos/cat/0.png"), &path).unwrap();
     // A CMYK image, which would change if it were decoded and encoded again.

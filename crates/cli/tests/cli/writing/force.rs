@@ -44,7 +44,7 @@ fn a_file_that_is_not_of_the_series_is_kept() {
     let names: Vec<String> = files(&dir.path().join("out")).into_keys().collect();
     assert_eq!(names, ["0.tar", "20240101.tar", "shards.plan.json"], "three old shards are gone");
     assert_eq!(fs::read(dir.path().join("out/20240101.tar")).unwrap(), b"mine");
-    // The foreign file is kept even if there is no plan.
+    // The user's own file is also kept if there is no plan.
     fs::remove_file(dir.path().join("out/shards.plan.json")).unwrap();
     output(dir.path(), &reshard(&["--count", "6", "--force"]));
     assert_eq!(files(&dir.path().join("out")).len(), 4);
@@ -98,7 +98,7 @@ fn a_killed_run_leaves_the_old_series() {
     assert!(now == alone && partial(&out) == 0, "{:?}", now.keys());
 }
 
-/// The directory is as after a kill while the new shards replace the old ones.
+/// The directory is in the state that a kill leaves while the new shards replace the old ones.
 #[test]
 fn an_interrupted_replacement_is_resumed() {
     let dir = demo();
@@ -166,7 +166,7 @@ fn two_runs_in_one_directory_leave_the_whole_series_of_one() {
     }
 }
 
-/// The objects whose names end in `end` that are in a bucket after these requests.
+/// The objects that a bucket contains after these requests, if their names end in `end`.
 fn stored_objects(requests: &[Request], end: &str) -> BTreeMap<String, Vec<u8>> {
     let mut objects = BTreeMap::new();
     for request in requests.iter().filter(|request| request.path().replace("%2E", ".").ends_with(end)) {

@@ -141,7 +141,7 @@ fn one_more_picture_moves_no_sample_from_one_series_to_another() {
     };
     let (train, val) = split("before");
     assert!(!val.is_empty() && train.len() + val.len() == 60);
-    // The first picture of the first class.
+    // Adds a picture that comes before all others: it is the first one of the first class.
     fs::create_dir(dir.path().join("photos/a")).unwrap();
     fs::rename(dir.path().join("photos/a"), dir.path().join("photos/b/a")).unwrap();
     fs::write(dir.path().join("photos/b/a/new.png"), picture(200)).unwrap();

@@ -16,12 +16,12 @@ fn the_listed_shards_are_read_with_the_index_of_a_copy() {
     let dir = demo();
     index(dir.path(), "data", "data.json");
     fs::rename(dir.path().join("data"), dir.path().join("moved")).unwrap();
-    // At the URLs in the index, there are now other shards.
+    // Other shards are now at the URLs in the index.
     write(&dir.path().join("data/train-%06d.tar"), 3, 1);
     let reshard = ["reshard", "moved", "--index", "data.json", "--to"];
     output(dir.path(), &[&reshard[..], &["out/%d.tar"]].concat());
     assert!(samples(&dir.path().join("out"), "0") == samples(&dir.path().join("moved"), "train"));
-    // The sizes of these other shards differ from those in the index.
+    // The sizes of the shards differ from those in the index.
     let error = failure(dir.path(), &["reshard", "data", "--index", "data.json", "--to", "no/%d.tar"], 1);
     assert!(error.contains("the shard has changed") && !dir.path().join("no").exists(), "{error}");
 }
@@ -64,7 +64,7 @@ fn the_input_is_not_written_over() {
     assert!(files(&dir.path().join("data")) == before);
 }
 
-/// Signed URLs of shards on the server that an environment variable names for buckets.
+/// The input is given as signed URLs of shards on the server that an environment variable names for buckets.
 #[test]
 fn the_input_is_not_written_over_under_its_signed_url() {
     let dir = demo();
@@ -184,7 +184,7 @@ fn a_shard_is_not_copied_onto_itself() {
 fn a_shard_is_not_copied_onto_another_spelling_of_itself() {
     let dir = tempfile::tempdir().unwrap();
     let here = fs::canonicalize(dir.path()).unwrap();
-    // A `?` in the key of a bucket would be a wildcard.
+    // A `?` in the key of an object would be a wildcard.
     let is_plain = |url: &str| url.starts_with("http") || !url.contains('?');
     let mut seen = 0;
     for group in crate::support::places::places(&here, &here) {

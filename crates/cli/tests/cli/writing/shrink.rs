@@ -135,7 +135,7 @@ fn a_damaged_picture_is_an_error_with_key_and_field() {
         assert!(ran.code == Some(0) && ran.out.contains("1 sample left out"), "{ran:?}");
         fs::write(&path, &file).unwrap();
     }
-    // The picture is in a shard, or the field is not a picture.
+    // In this shard, the field `jpg` is not a picture.
     let sample = Sample::new("k").with("jpg", b"\xff\xd8\xff\xe0 no picture");
     fs::create_dir_all(dir.path().join("in")).unwrap();
     fs::write(dir.path().join("in/0.tar"), archive(&[sample])).unwrap();

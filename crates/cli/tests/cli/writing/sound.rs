@@ -53,7 +53,7 @@ fn verify_lists_each_bad_sample_and_reshard_leaves_them_out() {
     let looked_at = reshard("--only", "bad/%d.tar", "../bad.jsonl");
     assert_eq!((looked_at.code, &*looked_at.err), (Some(0), ""), "{looked_at:?}");
     assert_eq!(keys(&samples(&deeper.join("bad"), "0")), ["1", "3", "4", "5"]);
-    // The list of shards without bad samples is empty.
+    // If the shards have no bad samples, the list is empty.
     output(&deeper, &["verify", "good", "--to-list", "none.jsonl"]);
     assert_eq!(fs::read(deeper.join("none.jsonl")).unwrap(), b"");
     assert_eq!(reshard("--without", "all/%d.tar", "none.jsonl").code, Some(0));
@@ -79,7 +79,7 @@ fn lists_without_such_samples_and_invalid_lists() {
         fs::write(dir.path().join("list"), list).unwrap();
         run(dir.path(), &["reshard", "data", "--without", "list", "--to", to])
     };
-    // A line without a shard means the key in all shards. Keys that no shard has are ignored.
+    // A line without a shard selects the key in all shards. Keys that no shard has are ignored.
     let ran = reshard(
         "{\"key\":\"000001\",\"kind\":7}\n\n{\"shard\":\"elsewhere/no.tar\",\"key\":\"000002\"}\n",
         "a/%d.tar",
@@ -190,7 +190,7 @@ fn two_created_series_become_one_with_new_keys() {
         samples(&dir.path().join(directory), "").into_iter().map(|(_, fields)| fields).collect()
     };
     assert!([fields("a"), fields("b")].concat() == fields("both"));
-    // This works with an index too, although it has no keys.
+    // This works with an index too, although the index has no keys.
     output(dir.path(), &["index", "build", "a", "b", "--to", "ab.json"]);
     let by_index =
         ["reshard", "a", "b", "--index", "ab.json", "--to", "by/%d.tar", "--rekey", "--shuffle", "1"];

@@ -15,7 +15,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The fake plugin. Its file name makes the trainer treat it as a plugin for GPUs.
+/// The path of the fake plugin. Its file name makes the trainer treat it as a plugin for GPUs.
 fn plugin() -> &'static Path {
     static BUILT: OnceLock<(Option<tempfile::TempDir>, PathBuf)> = OnceLock::new();
     let (_, path) = BUILT.get_or_init(|| {
@@ -180,7 +180,7 @@ fn compile_with_cache_in_child() {
 #[test]
 fn a_program_that_crashed_while_loading_is_compiled_again() {
     let dir = tempfile::tempdir().unwrap();
-    // The key depends on the plugin's file, so all starts use the same file.
+    // The key of a cached program depends on the plugin's file, so all starts use the same file.
     let start = |crash: bool| {
         let mut process = child(module_path!(), "compile_with_cache_in_child");
         process.env("MADE_UP_CACHE", dir.path()).env("MADE_UP_PLUGIN", plugin());
