@@ -52,8 +52,8 @@ impl PageHeader {
     }
 }
 
-/// Whether these bytes begin with the metadata of a file, whose values are all within them, and have the types
-/// of their fields.
+/// Whether these bytes begin with the metadata of a file, whose values are all within them, and have the
+/// types of their fields.
 ///
 /// The decoder takes fields for what they should be, and passes over those that it does not know. With other
 /// types it loses its place, and then it may pass over a list of booleans of any length, for seconds.
