@@ -189,8 +189,8 @@ fn check_sizes(index: Option<&Index>) -> Result<()> {
     let Some(shard) = index.and_then(|index| index.iter().find(|shard| shard.bytes().is_none())) else {
         return Ok(());
     };
-    let what = "the index does not have the size of this shard, whose format needs it to find the table at its \
-                end: build the index again, from a store that says the sizes of its objects";
+    let what = "the index does not have the size of this shard, whose format needs it to find the table at \
+                its end: build the index again, from a store that says the sizes of its objects";
     Err(Error::from(ErrorKind::Config(what.into())).in_shard(shard.url()))
 }
 

@@ -18,10 +18,10 @@ use std::sync::Arc;
 /// - Checksums of pages are compared where the file has them. Damage is [an error](shardstream::ErrorKind)
 ///   that names the row group and the column, and ends the slice. So does any error of a single row: the rows
 ///   behind it in its slice are not read.
-/// - Rows that are decoded together are at most [`Limits::sample`](shardstream::tar::Limits::sample) bytes of a
-///   column (16 MiB if it is less), and row groups at most
-///   [`Limits::member`](shardstream::tar::Limits::member). A file beyond these limits is `Unsupported`, and no
-///   damage, so that no policy skips it.
+/// - Rows that are decoded together have at most [`Limits::sample`](shardstream::tar::Limits::sample) bytes
+///   in a column (16 MiB if it is less), and row groups at most
+///   [`Limits::member`](shardstream::tar::Limits::member). Beyond these limits, a file is `Unsupported`. This
+///   is no damage, so no policy skips it.
 ///
 /// | in the file | in a sample |
 /// |---|---|
@@ -63,8 +63,8 @@ impl Parquet {
     }
 
     /// Reads only these columns. The others are not fetched, unless they are less than 256 KiB between two
-    /// that are. The name of a struct stands for all columns in it, unless a column has this name. A file without one of them is
-    /// [an error](shardstream::ErrorKind::Unsupported). Default: all.
+    /// that are. The name of a struct stands for all columns in it, unless a column has this name. A file
+    /// without one of them is [an error](shardstream::ErrorKind::Unsupported). Default: all.
     pub fn columns<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> Self {
         let columns = Some(names.into_iter().map(Into::into).collect());
         Parquet { options: Arc::new(Options { columns, ..Options::clone(&self.options) }) }

@@ -9,9 +9,9 @@ const MAX_NAMES: u64 = 16 << 20;
 
 /// Checks that the schema in the metadata of a file takes little memory and no deep stack to decode.
 ///
-/// The schema is a flat list, in which a struct says how many of the next elements are in it. The decoder calls
-/// itself for each struct, takes memory for the number of elements that it says, and makes a name of each
-/// column of the names of all structs that it is in.
+/// The schema is a flat list, in which a struct says how many of the next elements are in it. The decoder
+/// calls itself for each struct, takes memory for the number of elements that it says, and makes a name of
+/// each column of the names of all structs that it is in.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
     let elements = schema(&mut CompactReader::new(bytes)).ok_or("its schema is damaged")?;
     // The structs that the element is in: the elements that they still want, and the lengths of whole names.

@@ -149,8 +149,8 @@ impl ColumnValues {
     }
 }
 
-/// Reads the values of the next rows, without nulls, and their levels. `size` is the number of bytes of a value
-/// that are not shared with others.
+/// Reads the values of the next rows, without nulls, and their levels. `size` is the number of bytes of a
+/// value that are not shared with others.
 fn read<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,

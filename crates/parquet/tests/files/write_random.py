@@ -25,7 +25,7 @@ def number(draw, kind):
     if kind in FLOATS:
         return struct.unpack(FLOATS[kind][1], struct.pack(FLOATS[kind][1], draw.uniform(-1000, 1000)))[0]
     bits, signed = kind.bit_width, "u" not in INTEGERS[kind]
-    top = 2 ** (bits - 1) - 1 if signed or bits == 64 else 2**bits - 1
+    top = 2 ** (bits - 1) - 1 if signed else 2**bits - 1
     return draw.choice([0, top, draw.randint(0, min(top, 1000))]) * (draw.choice([1, -1]) if signed else 1)
 
 
@@ -60,7 +60,7 @@ def shown(kind, value):
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         data = b"".join(packed(kind.value_type, item) for item in value)
         return f"{dtype(kind.value_type)}[{len(value)}] [{', '.join(map(str, data))}]"
-    if kind in FLOATS:
+    if kind in FLOATS or kind == pa.uint64():
         return f"{dtype(kind)}[] [{', '.join(map(str, packed(kind, value)))}]"
     if kind in BYTES:
         return f'b"{escaped(value.encode() if isinstance(value, str) else value)}"'
