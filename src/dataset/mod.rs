@@ -84,7 +84,8 @@ struct DatasetState {
     streams: Vec<usize>,
     topology: Topology,
     seed: u64,
-    /// The number of the dataset in the mixture in which it began. It seeds the random numbers too.
+    /// The dataset's number in the first mixture that it was part of. Later mixtures keep this number, which
+    /// also seeds the random numbers.
     number: u64,
     /// The sides that are joined to the samples.
     sides: Vec<Arc<ResolvedSide>>,

@@ -93,7 +93,7 @@ impl ShardList {
     }
 
     /// Reads a list with one pattern on each line, and [expands](ShardList::expand) each pattern. Empty
-    /// lines, lines that start with `#` and a byte order mark are skipped.
+    /// lines and lines that start with `#` are skipped, and so is a byte order mark at the beginning.
     ///
     /// ```
     /// use shardstream::ShardList;

@@ -179,7 +179,8 @@ impl InputLog {
     pub(super) fn push_output(&mut self) -> bool {
         self.mark();
         if self.repeated.outputs == 0 {
-            // A failure from before the restore occurs again before the first new output, or never.
+            // A failure that was reported before the restore can recur only until the first new output. This
+            // output is new, so no more repeated failures are expected.
             self.repeated.failures = 0;
         }
         self.outputs += 1;
