@@ -172,8 +172,8 @@ fn bad_options_are_errors() {
     let one = Side::new(ShardList::from_urls([pair.side_url(0)])).store(pair.others.clone());
     let lengths = error(one);
     assert!(lengths.contains("a side has 1 shards, but the dataset has 2"), "{lengths}");
-    assert!(error(pair.side().buffer_bytes(0)).contains("buffer of 0 bytes"));
-    assert!(error(pair.side().key_bytes(0)).contains("0 bytes for a key"));
+    assert!(error(pair.side().buffer_bytes(0)).contains("`buffer_bytes` and `key_bytes` must be"));
+    assert!(error(pair.side().key_bytes(0)).contains("`buffer_bytes` and `key_bytes` must be"));
     assert!(error(pair.side().prefix("a;b")).contains("semicolon"));
     assert!(error(pair.side().checksums(true)).contains("`checksums`"));
 }
