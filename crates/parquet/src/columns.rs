@@ -5,8 +5,8 @@ use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::{BasicTypeInfo, SchemaDescriptor, Type};
 use shardstream::codec::DType;
 
-/// A column of the file: one value or one list in each row. Lists and maps that cannot be read are columns
-/// too. A struct is none; the columns in it are.
+/// A column of the file, with one value or one list in each row. A list or map that cannot be read is a
+/// `Column` too. A struct is not a `Column`; each column in the struct is one.
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
     /// The name of the field: the names of the structs around the column, and its own, with dots between
@@ -15,8 +15,8 @@ pub(crate) struct Column {
     /// The lengths of the full names of the structs around the column: 5 and 10 for the name `image.size.h`.
     /// `name` begins with each of these full names.
     structs: Vec<usize>,
-    /// The number of the column among the schema's leaf columns, which are those with values. A map has
-    /// several leaf columns; then it is the number of the first.
+    /// The number of the column among the schema's leaf columns: the columns that store values. If the column
+    /// has several leaf columns, as a map has, `leaf` is the number of the first.
     pub(crate) leaf: usize,
     /// The type of the values, or why they cannot be read.
     pub(crate) values: Result<Values, &'static str>,
@@ -26,7 +26,8 @@ pub(crate) struct Column {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Values {
     pub(crate) kind: ValueKind,
-    /// If the column is a list, the definition level of a row that has an element.
+    /// If the column is a list, the lowest definition level at which the list has an element. The element may
+    /// be null at this level.
     pub(crate) list: Option<i16>,
 }
 

@@ -65,7 +65,7 @@ impl Parquet {
     }
 
     /// Reads only these columns. Columns that are not chosen are not fetched, except where they fill a gap of
-    /// at most 256 KiB between two chosen columns: one request over the gap is faster than two requests. The
+    /// at most 256 KiB between two chosen columns: one request that includes the gap is faster than two. The
     /// name of a struct chooses all columns in it, unless a column has this name. If a file lacks one of
     /// these columns, that is [an error](shardstream::ErrorKind::Unsupported). Default: all columns.
     pub fn columns<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> Self {

@@ -28,7 +28,7 @@ pub(crate) struct ChunkPages {
     next: Option<RawPage>,
 }
 
-/// A page as it is in the file: its bytes are compressed.
+/// A page as it is in the file. Its bytes have not been decompressed.
 struct RawPage {
     header: PageHeader,
     bytes: Bytes,
@@ -60,8 +60,8 @@ impl ChunkPages {
     }
 
     /// Checks that the headers of all pages can be read, and that the pages have `values` values and `rows`
-    /// rows, as the footer says. A page is skipped by the counts in its header, so a wrong count would shift
-    /// all later rows.
+    /// rows, as the footer says. To skip rows, the decoder relies on the counts in page headers, so a wrong
+    /// count would shift all later rows.
     ///
     /// All levels and values of a page of lists may be decoded at once. Such a page is refused if they have
     /// more than `limit` bytes, because a run of any length takes only a few bytes in the file.

@@ -35,7 +35,7 @@ pub(crate) struct ParquetParser {
 }
 
 enum ParserState {
-    /// Holds an error of the start, which [`step`](ParquetParser::step) returns first.
+    /// Holds an error that [`new`](ParquetParser::new) found. The first step returns it.
     Failed(Option<Error>),
     /// Waits for the footer, which is in this number of ranges.
     Footer(usize),

@@ -54,7 +54,8 @@ impl PageHeader {
     }
 }
 
-/// Whether `bytes` begins with complete file metadata in which each known field has its type.
+/// Whether `bytes` begins with complete file metadata, in which each known field has the type that Parquet
+/// declares for it.
 ///
 /// The decoder of the crate `parquet` does not check the types of known fields. After a field of another type
 /// it reads from a wrong offset. There it may find a list of booleans of any length, which it skips for

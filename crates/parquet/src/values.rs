@@ -224,8 +224,9 @@ fn floats<T: DataType>(
     }
 }
 
-/// Reads texts and bytes, and copies those of these rows into one allocation. Slices of the page would keep
-/// the whole page in memory as long as any row is kept, and a page may have many more rows.
+/// Reads texts and bytes. If all have at most [`COPIED`] bytes, they are copied into one allocation. Slices of
+/// the page would keep the whole page in memory as long as any row is kept, and a page may have many more
+/// rows.
 fn bytes<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
@@ -306,8 +307,8 @@ fn scalars<V>(
 /// field can hold the list.
 type ListValues = Result<Option<Range<usize>>, &'static str>;
 
-/// Finds the elements of each row's list. `max` is the definition level of an element that is not null, and
-/// `element` is the lowest definition level of an element that may be null.
+/// Finds the elements of each row's list. `max` is the definition level of an element that is not null.
+/// `element` is the lowest definition level at which the list has an element, which may be null.
 fn lists(levels: &Levels, max: i16, element: i16) -> Result<Vec<ListValues>, ValuesError> {
     let mut rows: Vec<ListValues> = Vec::new();
     let mut at = 0;
