@@ -1,4 +1,4 @@
-//! The bytes of one slice, and the parser that reads them.
+//! Opens a slice: begins to fetch its bytes, and creates the parser that reads them.
 
 use super::shard_set::ShardSet;
 use super::slice_check::Extent;
@@ -9,18 +9,17 @@ use crate::plan::Slice;
 use crate::secret_url::SecretUrl;
 use crate::store::{Body, ObjectVersion, ReadQueue};
 
-/// Number of scattered slices to open behind the current one. It is the default number of connections of a
-/// budget.
+/// Number of scattered slices to open ahead of the current one. A budget has as many connections by default.
 const SCATTERED_AHEAD: usize = 64;
 
-/// A slice that is opened.
+/// A slice to open, and what opening it needs.
 pub(super) struct OpeningSlice<'a> {
     pub(super) shards: &'a ShardSet,
     pub(super) slice: &'a Slice,
     /// The URL of the slice's shard.
     pub(super) url: &'a SecretUrl,
     pub(super) queue: &'a ReadQueue,
-    /// Whether the slices of the slice's reader are small and scattered.
+    /// Whether the reader reads small slices that are scattered over the shards.
     pub(super) scattered: bool,
 }
 
@@ -34,7 +33,7 @@ pub(super) struct SliceBody {
 }
 
 impl OpeningSlice<'_> {
-    /// Starts to fetch and to parse the slice.
+    /// Begins to fetch the slice, and creates its parser from `start`.
     pub(super) fn open(&self, start: ParserStart) -> Result<SliceBody> {
         match self.shards.format.reads_ranges() {
             true => self.open_ranges(start),
@@ -42,13 +41,14 @@ impl OpeningSlice<'_> {
         }
     }
 
-    /// Reads from the slice's first byte, if that is known, or else from the beginning of the shard.
+    /// Opens a slice of a format that is read from front to back: from the slice's first byte, if the index
+    /// has its offset, or else from the beginning of the shard.
     fn open_forward(&self, mut start: ParserStart) -> Result<SliceBody> {
         let (store, format, samples) = (&self.shards.store, &self.shards.format, &self.slice.samples);
         let (index, url) = (self.index(), self.url.expose_secret());
         let stored = index.map(ShardIndex::stored_samples);
         start.reach = index.filter(|_| stored == Some(samples.end)).and_then(ShardIndex::end);
-        // A whole shard is read with its end marker.
+        // A slice that is the whole shard is read without a range, so that the parser sees the end marker.
         let is_part = |index: &&ShardIndex| samples.start > 0 || samples.end < index.stored_samples();
         let piece = index.filter(is_part);
         let piece = piece.and_then(|index| Some((index, index.stored_range(samples.clone())?)));
@@ -65,13 +65,15 @@ impl OpeningSlice<'_> {
         Ok(SliceBody { body, parser: format.parser(self.url, &start), extent, wanted_ahead })
     }
 
-    /// Reads the ranges that the parser chooses. In any case, they contain exactly the samples of the slice.
+    /// Opens a slice of a format whose parser requests ranges. The parser returns only the samples of the
+    /// slice.
     fn open_ranges(&self, mut start: ParserStart) -> Result<SliceBody> {
         let (samples, extent) = (&self.slice.samples, Extent::Slice);
         start.size = self.index().and_then(ShardIndex::bytes);
         start.sample = samples.start;
         start.is_cut = self.index().is_some_and(|index| samples.end < index.stored_samples());
-        // In the last slice, the parser shows whether there are more samples than indexed.
+        // The parser of a shard's last slice reads to the end of the shard. So it notices if the shard has
+        // more samples than the index says.
         start.end = if start.is_cut { samples.end } else { u64::MAX };
         let parser = self.shards.format.parser(self.url, &start);
         let (url, settings) = (self.url.expose_secret(), self.settings(extent));
@@ -97,7 +99,7 @@ impl OpeningSlice<'_> {
         self.scattered && extent == Extent::Slice
     }
 
-    /// Number of slices to open behind this one. `behind` is the number that the body wants.
+    /// Number of slices to open ahead of this one. `behind` is the number that the body asks for.
     fn wanted_ahead(&self, behind: usize, extent: Extent) -> usize {
         match behind {
             0 => 0,
@@ -109,7 +111,7 @@ impl OpeningSlice<'_> {
 
 /// The settings of a body, which are applied before it begins to fetch.
 struct BodySettings {
-    /// The version in the index. Any other version is refused.
+    /// The version of the shard in the index. A shard of any other version is refused.
     known: Option<ObjectVersion>,
     is_repeated: bool,
     is_scattered: bool,

@@ -1,4 +1,4 @@
-//! Indexes one shard of a format with a table of contents: the number of its samples.
+//! Indexes one shard of a format with a table of contents, which has the number of samples.
 
 use super::ShardIndex;
 use crate::error::{Error, ErrorKind, Result};
@@ -6,11 +6,11 @@ use crate::formats::{FormatChoice, FormatParser, ParserStart, ShardParser};
 use crate::store::{Body, Store};
 use crate::tar::{Limits, Parsed};
 
-/// Returns the number of samples according to the table of contents of the shard at `url`. Only the table is
-/// read.
+/// Returns the index of the shard at `url`. Reads only the shard's table of contents, for the number of
+/// samples.
 ///
 /// # Errors
-/// The first error of reading the table.
+/// The first error of reading the table of contents.
 pub(super) fn scan(store: &Store, url: &str, format: &FormatChoice, limits: Limits) -> Result<ShardIndex> {
     let start = ParserStart { end: 0, ..ParserStart::new(limits) };
     let (mut parser, mut body) = open(store, url, format, start)?;
@@ -34,7 +34,7 @@ pub(super) fn scan(store: &Store, url: &str, format: &FormatChoice, limits: Limi
     Ok(ShardIndex { url: url.into(), samples, bytes: object.size, version, layout: None, selection: None })
 }
 
-/// Opens the shard at `url`, and begins to parse it from `start` on.
+/// Opens the shard at `url`, and creates a parser that begins at `start`.
 pub(super) fn open(
     store: &Store,
     url: &str,

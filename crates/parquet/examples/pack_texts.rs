@@ -1,4 +1,4 @@
-//! Packs the texts of Parquet files into rows of equal length, and resumes in the middle.
+//! Packs the texts of Parquet files into rows of equal length, and resumes from a state in the middle.
 //!
 //! ```text
 //! cargo run -p shardstream-parquet --example pack_texts
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dataset = Dataset::builder(files).format(Parquet::new().columns([&*column]));
     let dataset = dataset.shuffle_shards(true).seed(42).build()?;
     println!("{} texts in {} files", dataset.len().unwrap_or_default(), dataset.shards().len());
-    // A tokenizer gives the numbers of its tokens; here each byte is one.
+    // A real tokenizer returns the numbers of its tokens. Here, each byte is a token.
     let tokens = move |sample: Sample| {
         let text = sample.field(&column)?.as_bytes().cloned().unwrap_or_default();
         Ok(text.iter().map(|byte| u32::from(*byte)).collect::<Vec<_>>())

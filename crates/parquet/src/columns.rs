@@ -1,28 +1,33 @@
-//! The columns of a file that are fields of its samples.
+//! Finds the columns of a file's schema, and chooses those to read.
 
 use bytestring::ByteString;
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::{BasicTypeInfo, SchemaDescriptor, Type};
 use shardstream::codec::DType;
 
-/// A column of the file, or a part of one whose type cannot be read.
+/// A column of the file, with one value or one list in each row. A list or map that cannot be read is a
+/// `Column` too. A struct is not a `Column`; each column in the struct is one.
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
-    /// The name of its field: those of the columns that it is in, with dots between them.
+    /// The name of the field: the names of the structs around the column, and its own, with dots between
+    /// them.
     pub(crate) name: ByteString,
-    /// The lengths of the names of the structs that it is in, which `name` begins with.
+    /// The lengths of the full names of the structs around the column: 5 and 10 for the name `image.size.h`.
+    /// `name` begins with each of these full names.
     structs: Vec<usize>,
-    /// Its number among the columns that have values.
+    /// The number of the column among the schema's leaf columns: the columns that store values. If the column
+    /// has several leaf columns, as a map has, `leaf` is the number of the first.
     pub(crate) leaf: usize,
-    /// What its values are, or why they cannot be read.
+    /// The type of the values, or why they cannot be read.
     pub(crate) values: Result<Values, &'static str>,
 }
 
-/// What the values of a column are.
+/// The type of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Values {
     pub(crate) kind: ValueKind,
-    /// For a list, the definition level of an element.
+    /// If the column is a list, the lowest definition level at which the list has an element. The element may
+    /// be null at this level.
     pub(crate) list: Option<i16>,
 }
 
@@ -30,13 +35,13 @@ pub(crate) struct Values {
 pub(crate) enum ValueKind {
     /// Texts and other bytes.
     Bytes,
-    /// Whole numbers, which are integers or booleans of this type.
+    /// Integers or booleans of this type.
     Int(DType),
-    /// Numbers with a fraction.
+    /// Floating-point numbers of this type.
     Float(DType),
 }
 
-/// The columns of a schema, in its order.
+/// Returns the columns of a schema, in the order of the schema.
 pub(crate) fn columns(schema: &SchemaDescriptor) -> Vec<Column> {
     let mut found = Vec::new();
     let mut walk = SchemaWalk { leaf: 0, structs: Vec::new(), found: &mut found };
@@ -49,23 +54,23 @@ pub(crate) fn columns(schema: &SchemaDescriptor) -> Vec<Column> {
 /// The columns that are read.
 #[derive(Debug)]
 pub(crate) struct ChosenColumns {
-    /// First the fields, in the order of the schema, then the key if it is no field.
+    /// First the fields, in the order of the schema, then the column of keys if it is not a field.
     pub(crate) columns: Vec<Column>,
     /// Number of columns that are fields.
     pub(crate) fields: usize,
-    /// The number of the column that is the key.
+    /// The number in `columns` of the column of keys.
     pub(crate) key: Option<usize>,
 }
 
 impl ChosenColumns {
-    /// The columns of these names, or all of them. A name is that of a field, or of a column that has others
-    /// in it.
+    /// Chooses the columns of these names, or all columns if `names` is `None`. The name of a struct chooses
+    /// all columns in it.
     pub(crate) fn new(
         columns: &[Column],
         names: Option<&[String]>,
         key: Option<&str>,
     ) -> Result<Self, String> {
-        // A column of a name with a dot is not taken for one in a struct.
+        // If a column has exactly this name, a struct of this name is not chosen.
         let is_column = |name: &str| columns.iter().any(|column| column.name == name);
         let is_of = |column: &Column, name: &str| match is_column(name) {
             true => column.name == name,
@@ -114,15 +119,15 @@ impl ChosenColumns {
 }
 
 struct SchemaWalk<'a> {
-    /// The number of the next column with values.
+    /// The number of the next leaf column.
     leaf: usize,
-    /// The lengths of the names of the structs that the column is in.
+    /// The lengths of the full names of the structs around the current column.
     structs: Vec<usize>,
     found: &'a mut Vec<Column>,
 }
 
 impl SchemaWalk<'_> {
-    /// Adds a column, or those in it. `level` is the definition level of what it is in.
+    /// Adds a column, or the columns of a struct. `level` is the definition level of the struct around it.
     fn column(&mut self, column: &Type, name: String, level: i16) {
         let info = column.get_basic_info();
         let level = match repetition(info) {
@@ -149,7 +154,8 @@ impl SchemaWalk<'_> {
         }
     }
 
-    /// Adds a list: a group around one repeated column, which is the element or a group around it.
+    /// Adds a list. In the schema, a list is a group with one repeated child, which is the element or a group
+    /// that contains the element.
     fn list(&mut self, list: &Type, name: String, level: i16) {
         let Type::GroupType { fields, .. } = list else { return };
         let [repeated] = &fields[..] else { return self.refused(list, name, "a list of structs") };
@@ -204,7 +210,7 @@ fn is(info: &BasicTypeInfo, converted: ConvertedType, logical: &LogicalType) -> 
     info.converted_type() == converted || info.logical_type_ref() == Some(logical)
 }
 
-/// What the values of a column are, without regard to lists.
+/// The type of a column's values. For a list, `column` is its element.
 fn kind(column: &Type) -> Result<ValueKind, &'static str> {
     let info = column.get_basic_info();
     let (converted, logical) = (info.converted_type(), info.logical_type_ref());
@@ -227,7 +233,7 @@ fn kind(column: &Type) -> Result<ValueKind, &'static str> {
     })
 }
 
-/// The type of integers that the file says, if it says one.
+/// The integer type that the schema declares for a column; `None` if it declares none.
 fn integer(converted: ConvertedType, logical: Option<&LogicalType>) -> Option<DType> {
     let (bits, is_signed) = match (logical, converted) {
         (Some(LogicalType::Integer(int)), _) => (int.bit_width, int.is_signed),

@@ -1,9 +1,10 @@
-//! Decompression of pages, which takes no more memory than a page has bytes, or than its data could become.
+//! Decompresses pages. The memory for a page is at most the size that its header declares, and at most what
+//! its compressed bytes can expand to.
 
 use parquet::basic::Compression;
 use std::io::Read;
 
-/// What a page of `size` bytes was compressed to.
+/// Decompresses a page. It is an error if the result does not have `size` bytes.
 pub(crate) fn decompress(codec: Compression, bytes: &[u8], size: usize) -> Result<Vec<u8>, String> {
     if size == 0 {
         return Ok(Vec::new());
@@ -24,7 +25,7 @@ pub(crate) fn decompress(codec: Compression, bytes: &[u8], size: usize) -> Resul
     }
 }
 
-/// Why this compression cannot be read, if it cannot.
+/// If this compression is not supported, returns its name and what to do instead, for an error.
 pub(crate) fn unsupported(codec: Compression) -> Option<&'static str> {
     match codec {
         Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::GZIP(_) | Compression::LZ4_RAW => None,
@@ -40,7 +41,7 @@ pub(crate) fn unsupported(codec: Compression) -> Option<&'static str> {
 
 fn read(decoder: impl Read, size: usize) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    // One byte more shows that there are too many.
+    // Reads up to one byte more than `size`, so that the caller notices data that is too long.
     let limit = (size as u64).saturating_add(1);
     decoder.take(limit).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     Ok(bytes)
@@ -48,18 +49,19 @@ fn read(decoder: impl Read, size: usize) -> Result<Vec<u8>, String> {
 
 fn snappy(bytes: &[u8], size: usize) -> Result<Vec<u8>, String> {
     let length = snap::raw::decompress_len(bytes).map_err(|error| error.to_string())?;
-    // A copy of 64 bytes takes 2.
+    // Snappy encodes a copy of up to 64 bytes in at least 2 bytes: it expands at most 32 times.
     check_length(length, size, bytes.len(), 32)?;
     snap::raw::Decoder::new().decompress_vec(bytes).map_err(|error| error.to_string())
 }
 
 fn lz4(bytes: &[u8], size: usize) -> Result<Vec<u8>, String> {
-    // A byte of a length adds 255 bytes.
+    // In LZ4, each further byte of a length adds up to 255 bytes: it expands less than 256 times.
     check_length(size, size, bytes.len(), 256)?;
     lz4_flex::block::decompress(bytes, size).map_err(|error| error.to_string())
 }
 
-/// Refuses a length that the header does not have, or that the data cannot become.
+/// Refuses a decompressed `length` that differs from the header's `size`, or that is more than `compressed`
+/// bytes can expand to. `ratio` is the largest factor of the compression.
 fn check_length(length: usize, size: usize, compressed: usize, ratio: usize) -> Result<(), String> {
     if length != size || length > compressed.saturating_mul(ratio).saturating_add(64) {
         return Err(format!("a page of {size} bytes, of which {compressed} are stored that become {length}"));

@@ -1,16 +1,17 @@
-//! The extents of delta-encoded numbers, which a decoder takes memory for before it reads them.
+//! Checks the count of delta-encoded numbers, since a decoder allocates memory for them before it reads them.
 
 use crate::thrift::varint;
 
-/// The largest number of values of one page in such an encoding. Writers end a page after about 1 MiB.
+/// The largest accepted number of delta-encoded values in a page. Writers end a page after about 1 MiB.
 const MAX_VALUES: u64 = 1 << 24;
 
-/// Checks that a page with delta-encoded numbers at its beginning has as many of them as its header says, or
-/// fewer, since nulls are left out. `parts` is 2 where a second series of numbers follows the first one.
+/// Checks that the series of delta-encoded numbers at the beginning of a page has at most `values` numbers,
+/// the number of values in the page's header. It has fewer if the page has nulls, which are not stored. If
+/// `parts` is 2, a second series follows the first, and is checked as well.
 pub(crate) fn check(bytes: &[u8], values: u64, parts: usize) -> Result<(), String> {
     let mut bytes = bytes;
     if bytes.is_empty() {
-        // All values are nulls.
+        // There is no series if all values are nulls.
         return Ok(());
     }
     for _ in 0..parts {
@@ -23,7 +24,7 @@ pub(crate) fn check(bytes: &[u8], values: u64, parts: usize) -> Result<(), Strin
     Ok(())
 }
 
-/// The number of delta-encoded numbers at the beginning of these bytes, and where they end.
+/// Returns the count of the delta-encoded numbers at the beginning of `bytes`, and their length in bytes.
 fn extent(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut at = 0;
     let mut next = || {
@@ -59,7 +60,8 @@ mod tests {
 
     #[test]
     fn numbers_beyond_the_values_of_the_page_are_an_error() {
-        // Blocks of 128 values in 4 parts: 1 to 5, whose differences are all 1 and take no bits.
+        // The numbers 1 to 5, in blocks of 128 values with 4 miniblocks each. All differences are 1, so they
+        // take no bits.
         let numbers = [128, 1, 4, 5, 2, 2, 0, 0, 0, 0];
         assert_eq!(extent(&numbers), Some((5, 10)));
         assert_eq!(check(&numbers, 5, 1), Ok(()));

@@ -1,19 +1,19 @@
-//! The ranges that a parser has requested, and their bytes as they arrive.
+//! Collects the bytes of the ranges that a parser has requested.
 
 use bytes::{Bytes, BytesMut};
 use shardstream::formats::RangeRequests;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Collects the bytes of ranges, in the order in which they were requested.
+/// Collects the bytes of ranges. The bytes arrive in the order in which the ranges were requested.
 #[derive(Debug)]
 pub(crate) struct IncomingRanges {
     requests: RangeRequests,
-    /// The ranges whose bytes are not complete.
+    /// The requested ranges whose bytes have not all arrived.
     wanted: VecDeque<Range<u64>>,
-    /// The bytes of the first of them.
+    /// The bytes of the first wanted range that have arrived.
     begun: BytesMut,
-    /// Whole ranges with their offsets.
+    /// Complete ranges that have not been taken: the offset and the bytes of each.
     received: VecDeque<(u64, Bytes)>,
 }
 
@@ -23,17 +23,19 @@ impl IncomingRanges {
         IncomingRanges { requests, wanted, begun: BytesMut::new(), received }
     }
 
-    /// Requests a range that is not empty.
+    /// Requests a range, which must not be empty.
     pub(crate) fn request(&mut self, range: Range<u64>) {
         self.requests.push(range.clone());
         self.wanted.push_back(range);
     }
 
-    /// Adds a range that has arrived, in front of those that are requested later.
+    /// Adds the bytes of a range that has arrived. [`take`](Self::take) returns it before the ranges that are
+    /// requested later.
     pub(crate) fn keep(&mut self, start: u64, bytes: Bytes) {
         self.received.push_back((start, bytes));
     }
 
+    /// Adds the next bytes of the requested ranges.
     pub(crate) fn push(&mut self, mut chunk: Bytes) {
         while let Some(first) = self.wanted.front().filter(|_| !chunk.is_empty()) {
             let left = (first.end - first.start).saturating_sub(self.begun.len() as u64);
@@ -57,7 +59,7 @@ impl IncomingRanges {
         }
     }
 
-    /// Takes the next ranges, once all of these have arrived.
+    /// Removes and returns the next `ranges` ranges; returns `None` until all of them have arrived.
     pub(crate) fn take(&mut self, ranges: usize) -> Option<Vec<(u64, Bytes)>> {
         (self.received.len() >= ranges).then(|| self.received.drain(..ranges).collect())
     }

@@ -1,7 +1,7 @@
-//! The pages of one column chunk: headers, checksums, decompression.
+//! Reads the pages of one column chunk: their headers, checksums and compressed bytes.
 //!
-//! The decoders of the crate `parquet` trust the counts in headers and take memory for them. So each count is
-//! compared here with the bytes that it is of, before a decoder gets the page.
+//! The decoders of the crate `parquet` trust the counts in page headers and allocate memory for them. So each
+//! count is compared with the bytes of its page before a decoder gets the page.
 
 use crate::decompress::decompress;
 use crate::delta;
@@ -14,21 +14,21 @@ use parquet::schema::types::ColumnDescriptor;
 
 /// Reads the pages of a column chunk one after the other.
 pub(crate) struct ChunkPages {
-    /// The bytes that have not been read.
+    /// The bytes of the column chunk that have not been read.
     bytes: Bytes,
     codec: Compression,
     /// The size in bytes of the largest accepted page.
     limit: u64,
     max_definition: i16,
     max_repetition: i16,
-    /// Bytes of the smallest plain value of a dictionary.
+    /// Minimum size in bytes of a value in a dictionary page, which is in plain encoding.
     smallest: u32,
     has_dictionary: bool,
-    /// The next page, if its header has been read.
+    /// The next page, once its header has been read.
     next: Option<RawPage>,
 }
 
-/// A page as it is stored.
+/// A page as it is in the file. Its bytes have not been decompressed.
 struct RawPage {
     header: PageHeader,
     bytes: Bytes,
@@ -59,10 +59,12 @@ impl ChunkPages {
         }
     }
 
-    /// Checks that the headers of all pages are there, and have as many values and rows as the footer says:
-    /// pages of rows that are skipped are passed over by their headers. A page of lists, whose levels and
-    /// values may be decoded at once, is refused if these are more than `limit` bytes: a run of any length
-    /// takes a few bytes in the file.
+    /// Checks that the headers of all pages can be read, and that the pages have `values` values and `rows`
+    /// rows, as the footer says. To skip rows, the decoder relies on the counts in page headers, so a wrong
+    /// count would shift all later rows.
+    ///
+    /// All levels and values of a page of lists may be decoded at once. Such a page is refused if they have
+    /// more than `limit` bytes, because a run of any length takes only a few bytes in the file.
     pub(crate) fn check(mut self, values: u64, rows: u64, limit: u64) -> Result<()> {
         let (mut found_values, mut found_rows, mut largest) = (0, Some(0), 0);
         let is_flat = self.max_repetition == 0;
@@ -72,7 +74,7 @@ impl ChunkPages {
             }
             if let Some(page) = &header.data {
                 found_values += u64::from(count(page, 1)?);
-                // The header does not have the number of rows.
+                // The header of a page of version 1 does not have the number of rows.
                 found_rows = None;
             } else if let Some(page) = &header.data_v2 {
                 found_values += u64::from(count(page, 1)?);
@@ -90,7 +92,7 @@ impl ChunkPages {
         if let Some(found) = found_rows.filter(|found| *found != rows) {
             return Err(bad(format!("its pages have {found} rows, of {rows}")));
         }
-        // Two levels of 16 bits, and the value.
+        // Each value takes two levels of 16 bits, and its own bytes.
         let decoded = largest * (4 + u64::from(self.smallest.max(1)));
         if !is_flat && decoded > limit {
             return Err(ParquetError::NYI(format!(
@@ -101,7 +103,7 @@ impl ChunkPages {
         Ok(())
     }
 
-    /// Reads the header of the next data page or dictionary, unless it has been read.
+    /// Returns the next data page or dictionary page; reads its header if that has not been read.
     fn fill(&mut self) -> Result<Option<&RawPage>> {
         while self.next.is_none() {
             if self.bytes.is_empty() {
@@ -116,8 +118,8 @@ impl ChunkPages {
             }
             let _ = self.bytes.split_to(length);
             let bytes = self.bytes.split_to(size);
-            // Pages of other kinds have no values. Some writers make data pages without any, which the
-            // decoder would take for the end.
+            // Pages of other kinds are skipped, since they have no values. Data pages without values, which
+            // some writers write, are skipped as well: the decoder would take one for the end of the column.
             let data = header.data.as_ref().or(header.data_v2.as_ref());
             if header.dictionary.is_some() || data.is_some_and(|page| page.get(1) != Some(0)) {
                 self.next = Some(RawPage { header, bytes });
@@ -126,7 +128,7 @@ impl ChunkPages {
         Ok(self.next.as_ref())
     }
 
-    /// Checks and decompresses a page.
+    /// Checks the checksum and the sizes of a page, and decompresses it.
     fn page(&mut self, RawPage { header, bytes }: RawPage) -> Result<Page> {
         if let Some(expected) = header.crc
             && expected != crc32fast::hash(&bytes)
@@ -141,7 +143,7 @@ impl ChunkPages {
                 self.limit
             )));
         }
-        // The levels of version 2 are not compressed.
+        // In a page of version 2, the levels come first and are not compressed.
         let levels = header.data_v2.as_ref().map_or(Ok(0), |page| {
             let levels = count(page, 5)?.saturating_add(count(page, 6)?) as usize;
             if levels <= size.min(bytes.len()) {
@@ -237,7 +239,8 @@ impl ChunkPages {
     }
 }
 
-/// The bytes behind the levels at the beginning of a data page of version 1.
+/// Returns the bytes of a version 1 data page after the definition or repetition levels with which `bytes`
+/// begins. `max` is the maximum level, and `count` is the number of levels.
 fn behind_levels(bytes: &[u8], max: i16, encoding: Encoding, count: u32) -> Result<&[u8]> {
     let length = match encoding {
         Encoding::RLE => {
@@ -254,13 +257,13 @@ fn behind_levels(bytes: &[u8], max: i16, encoding: Encoding, count: u32) -> Resu
     length.and_then(|length| bytes.get(length..)).ok_or_else(|| bad("levels longer than their page"))
 }
 
-/// A number of a header that is a count.
+/// Reads the field with number `field` of a page header as a count.
 fn count(page: &Numbers, field: usize) -> Result<u32> {
     let found = page.get(field).and_then(|number| u32::try_from(number).ok());
     found.filter(|number| *number <= i32::MAX as u32).ok_or_else(|| bad("a page header without a count"))
 }
 
-/// A number of a header that is an encoding.
+/// Reads the field with number `field` of a page header as an encoding.
 fn encoding(page: &Numbers, field: usize) -> Result<Encoding> {
     Ok(match page.get(field) {
         Some(0) => Encoding::PLAIN,
@@ -292,7 +295,7 @@ impl PageReader for ChunkPages {
             levels => levels,
         };
         Ok(Some(PageMetadata {
-            // Of a list, the levels are counted, and not what the header says.
+            // `None` for lists: the decoder then counts the rows by their levels, whatever the header says.
             num_rows: levels.filter(|_| self.max_repetition == 0).map(|rows| rows as usize),
             num_levels: levels.map(|levels| levels as usize),
             is_dict: header.dictionary.is_some(),
@@ -300,7 +303,7 @@ impl PageReader for ChunkPages {
     }
 
     fn at_record_boundary(&mut self) -> Result<bool> {
-        // A page of version 2 begins with a row.
+        // A page of version 2 always begins with a new row. A page of version 1 may continue a row.
         Ok(self.fill()?.is_none_or(|page| page.header.data_v2.is_some()))
     }
 

@@ -1,4 +1,4 @@
-//! The parser of a file: first the footer at its end, then the row groups, each as a whole.
+//! The parser of a file: reads the footer at the end of the file, then one row group after the other.
 
 use crate::incoming::IncomingRanges;
 use crate::options::Options;
@@ -13,11 +13,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// Number of bytes at the end of a file that are read first. The footers of most files have fewer.
+/// Number of bytes at the end of a file that are read first. The footers of most files are smaller.
 const FOOTER: u64 = 64 << 10;
-/// The largest accepted footer in bytes: decoded, it takes some times as much memory.
+/// The largest accepted footer in bytes. A decoded footer takes several times as much memory.
 const MAX_FOOTER: u64 = 256 << 20;
-/// Number of row groups that are requested ahead of the one that is decoded.
+/// Number of row groups that are requested while the rows of one are decoded.
 const GROUPS_AHEAD: usize = 1;
 
 /// Reads the rows from [`ParserStart::sample`] to [`ParserStart::end`].
@@ -26,16 +26,18 @@ pub(crate) struct ParquetParser {
     start: ParserStart,
     incoming: IncomingRanges,
     state: ParserState,
+    /// Whether all bytes have been pushed.
     is_finished: bool,
+    /// Number of rows in the file, once the footer has been read.
     samples: Option<u64>,
-    /// Whether the shard was read to its end.
+    /// Whether all rows up to [`ParserStart::end`] have been returned.
     is_complete: bool,
 }
 
 enum ParserState {
-    /// An error that has not been returned.
+    /// Holds an error that [`new`](ParquetParser::new) found. The first step returns it.
     Failed(Option<Error>),
-    /// Waits for this number of ranges of the footer.
+    /// Waits for the footer, which is in this number of ranges.
     Footer(usize),
     Rows(Box<Rows>),
     Ended,
@@ -45,12 +47,15 @@ struct Rows {
     table: Table,
     /// The number of the next row.
     next: u64,
+    /// The number of the first row that is not read.
     end: u64,
-    /// The row group that is being read.
+    /// The row group whose rows are being returned.
     group: Option<RowGroup>,
-    /// The row groups behind it that have been requested, and the number of the first that has not.
+    /// The row groups that have been requested and not opened.
     requested: VecDeque<GroupPlace>,
+    /// The number of the next row group to request.
     next_group: usize,
+    /// The number of the first row group that is not read.
     end_group: usize,
 }
 
@@ -84,12 +89,13 @@ impl ParquetParser {
         }
     }
 
-    /// Reads the footer of these ranges, or requests the rest of it.
+    /// Reads the footer from `parts`, the bytes at the end of the file. If the footer begins before them,
+    /// requests its missing bytes.
     fn footer(&mut self, parts: &[(u64, Bytes)]) -> Result<ParserState> {
         let size = self.start.size.unwrap_or_default();
         let (from, bytes) = match parts {
             [(from, bytes)] => (*from, bytes.clone()),
-            // The last bytes of the file came first.
+            // The last bytes of the file were fetched first.
             [(_, tail), (from, head)] => (*from, [&head[..], &tail[..]].concat().into()),
             _ => (size, Bytes::new()),
         };
@@ -100,7 +106,7 @@ impl ParquetParser {
             return Err(Error::from(ErrorKind::Format(what)).at_offset(begin));
         }
         if begin < from {
-            // Its beginning is read behind its end, which is kept.
+            // The end of the footer has arrived. It is kept, and the beginning of the footer is requested.
             self.incoming.keep(from, bytes);
             self.incoming.request(begin..from);
             return Ok(ParserState::Footer(2));
@@ -119,7 +125,7 @@ impl ParquetParser {
         Ok(ParserState::Rows(Box::new(Rows { table, next, end, group, requested, next_group, end_group })))
     }
 
-    /// Takes the next step: a sample, the end, or a new state if none.
+    /// Does one step of parsing. Returns `None` if only the state changed; the caller then does the next.
     fn step(&mut self) -> Result<Option<Parsed>> {
         let parts = match &mut self.state {
             ParserState::Ended => return Ok(Some(Parsed::End)),
@@ -164,7 +170,7 @@ impl Rows {
         while self.next_group < self.end_group && self.requested.len() <= GROUPS_AHEAD {
             let number = self.next_group;
             self.next_group += 1;
-            // Of a row group without rows, pyarrow writes offsets that are 0.
+            // A row group without rows is skipped: pyarrow writes 0 as the offsets of its columns.
             if self.table.has_rows(number) {
                 let place = self.table.group(number, limits.member)?;
                 place.ranges.iter().for_each(|range| incoming.request(range.clone()));
@@ -179,7 +185,7 @@ impl Rows {
         Ok(None)
     }
 
-    /// The sample of a row.
+    /// Makes the sample of a row from the values of its columns.
     fn sample(
         &self,
         RowNumber { row, group }: RowNumber,
@@ -210,20 +216,20 @@ impl Rows {
     }
 }
 
-/// A row, for errors.
+/// The number of a row and of its row group, for keys and errors.
 #[derive(Clone, Copy)]
 struct RowNumber {
-    /// Its number in the file.
+    /// The number of the row in the file.
     row: u64,
-    /// The number of its row group.
+    /// The number of the row group in the file.
     group: usize,
 }
 
-/// The key that a value is, if it is one.
+/// Converts the value of the key column to a key; `None` if the value cannot be a key.
 fn key_of(value: Option<&Value>) -> Option<String> {
     match value? {
         Value::Int(number) => Some(number.to_string()),
-        // A number without a sign, of 64 bits.
+        // An unsigned integer of 64 bits.
         Value::Array(array) => Some(array.to_vec::<u64>().ok()?.first()?.to_string()),
         Value::Bytes(bytes) => String::from_utf8(bytes.to_vec()).ok().filter(|text| !text.is_empty()),
         _ => None,

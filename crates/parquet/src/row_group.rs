@@ -1,4 +1,4 @@
-//! The rows of one row group, from the bytes of its columns.
+//! Decodes the rows of one row group from the bytes of its columns.
 
 use crate::pages::ChunkPages;
 use crate::table::{GroupPlace, Table, TableColumn};
@@ -10,42 +10,48 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::vec;
 
-/// The least number of bytes that the rows of a batch, or a page of lists, may be decoded to in a column,
-/// however small samples must be.
+/// A batch of rows or a page of lists may always have this many decoded bytes in a column, even if
+/// [`Limits::sample`] is smaller.
 const MIN_DECODED: u64 = 16 << 20;
 
-/// Decodes the rows of a row group, a batch at a time.
+/// Decodes the rows of a row group, one batch at a time.
 ///
-/// The batches of a row group begin at the same rows wherever reading starts: a row in front of damage is
-/// read or not read, and a restore does not change which.
+/// The batches of a row group begin at the same rows wherever reading starts. Damage fails a whole batch, so
+/// a restore does not change which rows are lost to damage.
 pub(crate) struct RowGroup {
     columns: Vec<GroupColumn>,
     number: usize,
-    /// The numbers of its rows in the file.
+    /// The numbers of the row group's rows in the file.
     rows_of_file: Range<u64>,
-    /// Number of rows before the next batch, and of those to read, counted in the row group.
+    /// Number of rows of the row group before the next batch.
     at: u64,
+    /// The row at which reading ends, counted from the beginning of the row group.
     end: u64,
+    /// Maximum number of rows in a batch.
     batch: u64,
-    /// Rows of the first batch that are not read.
+    /// Number of rows of the first batch that are in front of the first row to return.
     dropped: usize,
-    /// The values of the rows that have been decoded, by columns.
+    /// For each column, the decoded values of the rows that have not been returned.
     rows: Vec<vec::IntoIter<RowValue>>,
+    /// Number of decoded rows that have not been returned.
     left: usize,
 }
 
 struct GroupColumn {
     values: ColumnValues,
-    /// For errors.
+    /// The name of the column, for errors.
     name: String,
     group: usize,
+    /// The offset of the column chunk in the file, for errors.
     offset: u64,
 }
 
 impl RowGroup {
-    /// Begins with the rows of these numbers in the file. `parts` are the ranges of the row group, with their
-    /// offsets. No page may have more than [`Limits::member`] bytes, and the rows of a batch no more than
-    /// [`Limits::sample`] in a column.
+    /// Opens the row group at `place`. `rows` are the rows to read, by their numbers in the file. `parts` are
+    /// the fetched bytes of the row group's ranges, each with its offset in the file.
+    ///
+    /// A page may have at most [`Limits::member`] bytes. The rows of a batch may have at most
+    /// [`Limits::sample`] bytes in a column.
     pub(crate) fn open(
         table: &Table,
         place: &GroupPlace,
@@ -84,7 +90,7 @@ impl RowGroup {
         self.number
     }
 
-    /// The values of the next row, by columns. Nothing follows an error.
+    /// Returns the values of the next row, one for each column. After an error, returns `None`.
     pub(crate) fn next_row(&mut self) -> Option<Result<Vec<Option<Value>>>> {
         while self.left == 0 {
             let rows = self.batch.min(self.end.saturating_sub(self.at)) as usize;
@@ -132,7 +138,7 @@ impl RowGroup {
 }
 
 impl GroupColumn {
-    /// Calls a decoder, which may panic on damaged data.
+    /// Calls `call` with the decoder. The decoder may panic on damaged data; a panic is returned as an error.
     fn call<T>(&mut self, call: impl FnOnce(&mut ColumnValues) -> Result<T, ValuesError>) -> Result<T> {
         let done = catch_unwind(AssertUnwindSafe(|| call(&mut self.values)));
         let done = done.unwrap_or_else(|_| Err(ValuesError::Damaged("its pages are damaged".into())));
@@ -150,8 +156,8 @@ impl GroupColumn {
         }
     }
 
-    /// The error of a row that is valid, and that no field can hold. It is no damage: rows that could be read
-    /// if the file were written in another way must not be skipped.
+    /// The error of a valid row that cannot be a sample, because no field can hold its value. The row is not
+    /// damaged, so no policy may skip it.
     fn refused_row(&self, row: u64, why: &str) -> Error {
         let GroupColumn { group, name, .. } = self;
         let what = format!("the Parquet file: row {row} of row group {group}, column {name:?}: {why}");
@@ -164,7 +170,7 @@ impl GroupColumn {
     }
 }
 
-/// The bytes of a range, which is within one of the parts.
+/// Returns the bytes of `range` from the part that contains it; `None` if no part does.
 fn part(parts: &[(u64, Bytes)], range: &Range<u64>) -> Option<Bytes> {
     let within = |(start, bytes): &&(u64, Bytes)| {
         *start <= range.start && range.end <= start.saturating_add(bytes.len() as u64)

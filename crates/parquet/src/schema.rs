@@ -1,20 +1,21 @@
-//! The extents of a schema, which the decoder takes memory and stack for.
+//! Limits the size and the depth of a schema before the decoder uses memory and stack for it.
 
 use crate::thrift::{BINARY, CompactReader, INTEGERS, LIST};
 
-/// The most structs within structs of a schema.
+/// Maximum depth of nested structs in a schema.
 const MAX_SCHEMA_DEPTH: usize = 64;
-/// The most bytes that the whole names of all columns may have together.
+/// Maximum sum of the lengths in bytes of the full names of all columns.
 const MAX_NAMES: u64 = 16 << 20;
 
-/// Checks that the schema in the metadata of a file takes little memory and no deep stack to decode.
+/// Checks that the decoder needs little memory and no deep stack for the schema in a file's metadata.
 ///
-/// The schema is a flat list, in which a struct says how many of the next elements are in it. The decoder
-/// calls itself for each struct, takes memory for the number of elements that it says, and makes a name of
-/// each column of the names of all structs that it is in.
+/// The schema is a flat list. A struct in it declares the number of its children, which follow the struct in
+/// the list. The decoder calls itself for each struct and allocates memory for the declared number of
+/// children. For each column, it builds a full name from the names of all structs around the column.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
     let elements = schema(&mut CompactReader::new(bytes)).ok_or("its schema is damaged")?;
-    // The structs that the element is in: the elements that they still want, and the lengths of whole names.
+    // The structs around the current element: for each, the number of its children that have not been read,
+    // and the length of its full name.
     let mut open: Vec<(u64, u64)> = Vec::new();
     let mut names = 0_u64;
     for (number, element) in elements.iter().enumerate() {
@@ -48,13 +49,13 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
 /// An element of a schema.
 #[derive(Default)]
 struct SchemaElement {
-    /// The length of its name.
+    /// The length of the element's name in bytes.
     name: u64,
-    /// The number of elements that are in it.
+    /// The declared number of the element's children.
     children: i64,
 }
 
-/// The elements of the schema of a file.
+/// Reads the elements of the schema from a file's metadata.
 fn schema(input: &mut CompactReader<'_>) -> Option<Vec<SchemaElement>> {
     let (mut elements, mut field) = (Vec::new(), 0);
     while let Some(kind) = input.field(&mut field)? {
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
     use crate::thrift::is_metadata;
 
-    /// The metadata of a file with a schema of these names and numbers of children.
+    /// File metadata whose schema has these elements, each with its name and its number of children.
     fn metadata(elements: &[(&str, u64)]) -> Vec<u8> {
         let number = |bytes: &mut Vec<u8>, mut number: u64| {
             while number >= 0x80 {
@@ -128,7 +129,7 @@ mod tests {
         assert!(deep(100_000).is_err());
         assert!(check(&[("root", (1 << 31) - 1), ("a", 0)]).unwrap_err().contains("of which 1 follow"));
         assert!(check(&[("root", 1), ("s", 1)]).is_err());
-        // A long name is in the whole name of each column.
+        // The long name of the struct is part of the full name of each column.
         let long = "n".repeat(1 << 20);
         let mut wide = vec![("root", 1), (long.as_str(), 15)];
         wide.extend([("x", 0); 15]);

@@ -1,4 +1,4 @@
-//! The footer of a file: its columns, and where its row groups are.
+//! The footer of a file: which columns the file has, and where its row groups are.
 
 use crate::columns::{ChosenColumns, Column, Values, columns};
 use crate::decompress;
@@ -12,30 +12,31 @@ use shardstream::{Error, ErrorKind, Result};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The last bytes of a file: the length of its metadata, and four letters.
+/// Number of bytes at the end of a file after the metadata: the length of the metadata, and four letters.
 pub(crate) const TAIL: u64 = 8;
-/// The first bytes of a file, and its last ones.
+/// The first four bytes of a file, and its last four bytes.
 const MAGIC: &[u8] = b"PAR1";
-/// The last bytes of a file whose metadata is encrypted.
+/// The last four bytes of a file whose metadata is encrypted.
 const ENCRYPTED: &[u8] = b"PARE";
-/// Chunks with fewer bytes between them are read as one range: a new request takes longer.
+/// Two column chunks with at most this many bytes between them are read as one range: a second request would
+/// take longer than reading these bytes.
 const GAP: u64 = 256 << 10;
-/// Approximate size in bytes of the rows that are decoded together.
+/// Approximate size in bytes of a batch: the rows that are decoded together.
 const BATCH: u64 = 4 << 20;
 const MAX_BATCH_ROWS: u64 = 1024;
 
-/// What the footer says, as far as it is of the columns that are read.
+/// The content of the footer, and the columns that are read.
 pub(crate) struct Table {
     metadata: ParquetMetaData,
-    /// The columns that are read: first the fields, in their order.
+    /// The columns that are read: first the fields, then the column of keys if it is not a field.
     pub(crate) columns: Vec<TableColumn>,
     /// Number of columns that are fields.
     pub(crate) fields: usize,
-    /// The number in `columns` of the one that is the key.
+    /// The number in `columns` of the column of keys.
     pub(crate) key: Option<usize>,
-    /// The number of rows before each row group, and of all.
+    /// For each row group, the number of rows before it; then the number of all rows.
     starts: Vec<u64>,
-    /// The offset of the metadata, where the row groups have ended.
+    /// The offset of the metadata in the file. All row groups end before it.
     end: u64,
 }
 
@@ -47,28 +48,29 @@ pub(crate) struct TableColumn {
     pub(crate) descriptor: ColumnDescPtr,
 }
 
-/// Where the columns of a row group are.
+/// The position of a row group's columns in the file.
 pub(crate) struct GroupPlace {
     pub(crate) number: usize,
-    /// The numbers of its rows in the file.
+    /// The numbers of the row group's rows in the file.
     pub(crate) rows: Range<u64>,
     /// Number of rows that are decoded together, from the first row of the group on.
     pub(crate) batch: u64,
-    /// Each column that is read.
+    /// The column chunks that are read, in the order of [`Table::columns`].
     pub(crate) chunks: Vec<ChunkPlace>,
-    /// The bytes that are read for them.
+    /// The ranges of the file that contain these column chunks.
     pub(crate) ranges: Vec<Range<u64>>,
 }
 
-/// A column of a row group.
+/// The position of a column chunk, which is one column of one row group.
 pub(crate) struct ChunkPlace {
     pub(crate) range: Range<u64>,
     pub(crate) codec: Compression,
-    /// Number of values, with nulls.
+    /// Number of values, including nulls.
     pub(crate) values: u64,
 }
 
-/// The length of the metadata of a file of `size` bytes, by its last bytes.
+/// Reads the length of a file's metadata from `tail`, the last bytes of the file. `size` is the size of the
+/// file in bytes.
 pub(crate) fn metadata_length(tail: &[u8], size: u64) -> Result<u64> {
     let format =
         |what: String| Err(Error::from(ErrorKind::Format(what)).at_offset(size.saturating_sub(TAIL)));
@@ -91,7 +93,7 @@ pub(crate) fn metadata_length(tail: &[u8], size: u64) -> Result<u64> {
 }
 
 impl Table {
-    /// Reads the metadata, which begins at the offset `end`.
+    /// Decodes the metadata, which begins at the offset `end` of the file.
     pub(crate) fn read(metadata: &[u8], end: u64, options: &Options) -> Result<Self> {
         let damaged = |what: String| {
             Error::from(ErrorKind::Format(format!("the footer of the Parquet file: {what}"))).at_offset(end)
@@ -133,17 +135,18 @@ impl Table {
         Ok(Table { columns, key, fields, starts, end, metadata })
     }
 
-    /// Number of rows.
+    /// Number of rows in the file.
     pub(crate) fn rows(&self) -> u64 {
         self.starts.last().copied().unwrap_or_default()
     }
 
-    /// The number of the row group with this row; the number of row groups if there is none.
+    /// The number of the row group that contains `row`; the number of row groups if none does.
     pub(crate) fn group_of(&self, row: u64) -> usize {
         self.starts.partition_point(|start| *start <= row).saturating_sub(1)
     }
 
-    /// Number of the row group behind those that have rows before `end`.
+    /// The number of the first row group that begins at row `end` or later; the number of row groups if none
+    /// does.
     pub(crate) fn group_end(&self, end: u64) -> usize {
         let groups = self.starts.len().saturating_sub(1);
         self.starts.partition_point(|start| *start < end).min(groups)
@@ -154,7 +157,8 @@ impl Table {
         matches!(self.starts.get(number..number + 2), Some([start, end]) if start < end)
     }
 
-    /// Where a row group with rows is. At most `limit` bytes of it are read.
+    /// Returns the position of a row group, which must have rows. It is an error if the ranges to read have
+    /// more than `limit` bytes.
     pub(crate) fn group(&self, number: usize, limit: u64) -> Result<GroupPlace> {
         let damaged = |what: String| Error::from(ErrorKind::Format(format!("row group {number}: {what}")));
         let (Some(group), Some([start, end])) =
@@ -180,7 +184,8 @@ impl Table {
             }
             let range = self.range(chunk);
             let range = range.ok_or_else(|| damaged(format!("column {name:?} is not before the footer")))?;
-            // The values of a dictionary are in more rows than in the file. Some writers say their sum.
+            // A value of a dictionary is stored once, and may be in many rows, so the rows can be larger than
+            // the uncompressed pages. Some writers record the size of the texts of all rows.
             let decoded = chunk.unencoded_byte_array_data_bytes().unwrap_or_default();
             let decoded = decoded.max(chunk.uncompressed_size());
             size = size.saturating_add(u64::try_from(decoded).unwrap_or_default());
@@ -205,18 +210,19 @@ impl Table {
         Ok(GroupPlace { number, rows, batch, chunks, ranges })
     }
 
-    /// The bytes of a column chunk: its dictionary, if it has one, and its pages.
+    /// The range of a column chunk in the file: the dictionary, if there is one, and the data pages. Returns
+    /// `None` if the range is not between the first bytes of the file and the metadata.
     fn range(&self, chunk: &ColumnChunkMetaData) -> Option<Range<u64>> {
         let pages = u64::try_from(chunk.data_page_offset()).ok()?;
         let dictionary = chunk.dictionary_page_offset().and_then(|offset| u64::try_from(offset).ok());
-        // Some writers set 0 where there is none.
+        // Some writers set the offset to 0 if there is no dictionary.
         let start = dictionary.filter(|offset| *offset > 0 && *offset < pages).unwrap_or(pages);
         let end = start.checked_add(u64::try_from(chunk.compressed_size()).ok()?)?;
         (start >= MAGIC.len() as u64 && end <= self.end).then_some(start..end)
     }
 }
 
-/// These ranges in order, those near each other joined.
+/// Sorts the ranges, and joins those with at most [`GAP`] bytes between them.
 fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| (range.start, range.end));
     let mut found: Vec<Range<u64>> = Vec::new();

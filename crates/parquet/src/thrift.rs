@@ -1,25 +1,27 @@
-//! Headers of pages: what of Thrift's compact protocol they take.
+//! Reads page headers, which are in Thrift's compact protocol, and checks the types in a file's metadata.
 
-/// Structs within structs that are skipped.
+/// Maximum depth of nested structs and lists in a skipped value. A deeper value is damage.
 const MAX_DEPTH: u8 = 16;
 
-/// The header of a page, as far as a reader needs it. Numbers are as they are in the file.
+/// The fields of a page header that a reader needs. The numbers are those in the file, unchecked.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct PageHeader {
     pub(crate) kind: i64,
     pub(crate) uncompressed: i64,
     pub(crate) compressed: i64,
     pub(crate) crc: Option<u32>,
-    /// Of a data page: the number of values, their encoding, those of definition and repetition levels.
+    /// For a data page: the number of values, the encoding of the values, and the encodings of the definition
+    /// and repetition levels. These are fields 1 to 4.
     pub(crate) data: Option<Numbers>,
-    /// Of a dictionary: the number of values, their encoding.
+    /// For a dictionary page: the number of values and their encoding. These are fields 1 and 2.
     pub(crate) dictionary: Option<Numbers>,
-    /// Of a data page of version 2: the number of values, of nulls and of rows, the encoding, the bytes of
-    /// definition and of repetition levels, and whether the values are compressed.
+    /// For a data page of version 2: the numbers of values, of nulls and of rows, the encoding, the sizes in
+    /// bytes of the definition and repetition levels, and whether the values are compressed. These are fields
+    /// 1 to 7.
     pub(crate) data_v2: Option<Numbers>,
 }
 
-/// The whole numbers and booleans of a struct, by the numbers of their fields.
+/// The integers and booleans of a struct, indexed by the number of the field.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Numbers([Option<i64>; 9]);
 
@@ -30,8 +32,8 @@ impl Numbers {
 }
 
 impl PageHeader {
-    /// Reads the header at the beginning of these bytes, and returns its length too. `None` if it is damaged
-    /// or cut.
+    /// Reads the header at the beginning of `bytes`. Returns the header and its length in bytes, or `None` if
+    /// the header is damaged or cut.
     pub(crate) fn read(bytes: &[u8]) -> Option<(Self, usize)> {
         let mut input = CompactReader::new(bytes);
         let mut header = PageHeader::default();
@@ -52,19 +54,20 @@ impl PageHeader {
     }
 }
 
-/// Whether these bytes begin with the metadata of a file, whose values are all within them, and have the
-/// types of their fields.
+/// Whether `bytes` begins with complete file metadata, in which each known field has the type that Parquet
+/// declares for it.
 ///
-/// The decoder takes fields for what they should be, and passes over those that it does not know. With other
-/// types it loses its place, and then it may pass over a list of booleans of any length, for seconds.
+/// The decoder of the crate `parquet` does not check the types of known fields. After a field of another type
+/// it reads from a wrong offset. There it may find a list of booleans of any length, which it skips for
+/// seconds.
 pub(crate) fn is_metadata(bytes: &[u8]) -> bool {
     CompactReader::new(bytes).known(&FILE).is_some()
 }
 
-/// A struct of which the types of the fields are known, from field 1 on.
+/// The types of a struct's fields, from field 1 on.
 struct KnownStruct {
     kinds: &'static [u8],
-    /// The structs that fields are, or lists of them.
+    /// The numbers of the fields that are structs or lists of structs, and the types of these structs.
     nested: &'static [(i64, &'static KnownStruct)],
 }
 
@@ -89,7 +92,7 @@ const ENCODING_COUNT: KnownStruct = KnownStruct { kinds: &[5, 5, 5], nested: &[]
 const STATISTICS: KnownStruct =
     KnownStruct { kinds: &[BINARY, BINARY, 6, 6, BINARY, BINARY, BOOLEAN, BOOLEAN], nested: &[] };
 
-/// The type of a field: 32 bits. Headers have no other integers.
+/// Thrift's type of 32-bit integers. Page headers have no other integers.
 pub(crate) const INTEGERS: u8 = 5;
 pub(crate) const BINARY: u8 = 8;
 pub(crate) const LIST: u8 = 9;
@@ -122,12 +125,13 @@ impl<'a> CompactReader<'a> {
         Some(number)
     }
 
-    /// A number with a sign.
+    /// Reads a signed integer.
     pub(crate) fn integer(&mut self) -> Option<i64> {
         self.varint().map(zigzag)
     }
 
-    /// The number, which is set, and the type of the next field; none inside at the end of the struct.
+    /// Reads the head of the next field: sets `number` to the field's number, and returns the field's type.
+    /// At the end of the struct, returns `Some(None)`; if the bytes are cut or damaged, `None`.
     pub(crate) fn field(&mut self, number: &mut i64) -> Option<Option<u8>> {
         let head = self.byte()?;
         if head == 0 {
@@ -158,7 +162,7 @@ impl<'a> CompactReader<'a> {
         Some(numbers)
     }
 
-    /// Skips a struct, and checks the types of its fields.
+    /// Skips a struct. Returns `None` if a field of it has another type than in `known`.
     fn known(&mut self, known: &KnownStruct) -> Option<()> {
         let mut field = 0;
         while let Some(kind) = self.field(&mut field)? {
@@ -184,7 +188,7 @@ impl<'a> CompactReader<'a> {
         Some(())
     }
 
-    /// The number of elements of a list, by its first byte.
+    /// Reads the number of elements of a list, whose first byte is `head`.
     pub(crate) fn count(&mut self, head: u8) -> Option<u64> {
         match head >> 4 {
             15 => self.varint(),
@@ -192,7 +196,7 @@ impl<'a> CompactReader<'a> {
         }
     }
 
-    /// Skips the value of a field of this type.
+    /// Skips the value of a field whose type is `kind`.
     pub(crate) fn skip(&mut self, kind: u8, depth: u8) -> Option<()> {
         match kind {
             1 | 2 => Some(()),
@@ -230,7 +234,8 @@ impl<'a> CompactReader<'a> {
         for _ in 0..count {
             for kind in kinds {
                 match kind {
-                    // Headers and footers have none, and decoders differ in how many bytes they take.
+                    // Lists of booleans are refused. Page headers and footers have none, and decoders differ
+                    // in the number of bytes that they read for a boolean in a list.
                     1 | 2 => return None,
                     kind => self.skip(*kind, depth + 1)?,
                 }
@@ -240,7 +245,8 @@ impl<'a> CompactReader<'a> {
     }
 }
 
-/// The number at the beginning of these bytes, seven bits in each, and its length.
+/// Reads the variable-length integer at the beginning of `bytes`, which has seven bits in each byte. Returns
+/// the integer and its length in bytes.
 pub(crate) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0;
     for (at, byte) in bytes.iter().take(10).enumerate() {
@@ -252,7 +258,7 @@ pub(crate) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
-/// A number with a sign, of one in which the last bit is the sign.
+/// Decodes a signed integer from its zigzag encoding, in which the last bit is the sign.
 fn zigzag(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)
 }
@@ -261,7 +267,8 @@ fn zigzag(number: u64) -> i64 {
 mod tests {
     use super::*;
 
-    /// A data page of 3 values, plain, with a checksum and with statistics, which are left out.
+    /// The header of a data page of 3 values in plain encoding. It has a checksum, and statistics, which
+    /// [`PageHeader::read`] skips.
     const HEADER: [u8; 26] = [
         0x15, 0, 0x15, 0x18, 0x15, 0x18, 0x15, 0x09, 0x1c, 0x15, 6, 0x15, 0, 0x15, 6, 0x15, 6, 0x1c, 0x18, 1,
         b'x', 0x11, 0, 0, 0, 7,
@@ -297,7 +304,7 @@ mod tests {
 
     #[test]
     fn metadata_with_a_field_of_another_type_is_damage() {
-        // The version 2, no columns, and 5 rows.
+        // Metadata of version 2 with no columns and 5 rows.
         assert!(is_metadata(&[0x15, 4, 0x19, 0x0c, 0x16, 10, 0]));
         assert!(!is_metadata(&[0x16, 4, 0x19, 0x0c, 0x16, 10, 0]), "field 1 has 32 bits");
         assert!(!is_metadata(&[0x15, 4, 0x19, 0x1c, 0x25, 2, 0x18, 1, b'a', 0, 0]), "field 3 is no name");

@@ -1,8 +1,8 @@
-//! The values of one column of a row group, as values of fields.
+//! Decodes the values of one column of a row group to values of fields.
 //!
-//! A few bytes of a file can be many values: a text of a dictionary is in any number of rows, and a delta may
-//! repeat a text that is in front of it. So values are decoded a row at a time, and their bytes are counted
-//! before they are copied.
+//! A few bytes of a file can decode to many values: a text of a dictionary may be in any number of rows, and
+//! a delta-encoded text may repeat the text before it. So texts and lists are decoded one row at a time, and
+//! their bytes are counted before they are copied.
 
 use crate::columns::{ValueKind, Values};
 use bytes::{Bytes, BytesMut};
@@ -16,35 +16,36 @@ use shardstream::{Array, Value};
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// Values with more bytes may be shared by rows, and are counted once.
+/// Rows may share the memory of a value that has more bytes than this. Such a value is counted once.
 const LARGE: usize = 4 << 10;
-/// The most bytes of texts that are copied together. Beyond it, large ones are slices of their pages.
+/// If the texts of a batch have at most this many bytes, all are copied into one allocation. Otherwise, texts
+/// of more than [`LARGE`] bytes are not copied: they are slices of their page.
 const COPIED: u64 = 16 << 20;
-/// Why a row has no value of a field.
+/// The reason for the error of a row whose list contains a null.
 const NULL_IN_LIST: &str = "a list with a null in it, which an array cannot hold: choose other columns by \
                             `Parquet::columns`, or write another value";
 
-/// Reads a column of a row group from its first row on.
+/// Reads a column of a row group, from the first row of the row group on.
 pub(crate) struct ColumnValues {
     reader: ColumnReader,
     values: Values,
-    /// The definition level of a value that is there.
+    /// The definition level of a value that is not null.
     max_definition: i16,
-    /// The most bytes that the rows of a batch may be decoded to.
+    /// Maximum number of decoded bytes in one call of [`read`](Self::read).
     limit: u64,
 }
 
-/// The value of a row, none where it is a null, or why no field can hold it.
+/// The value of a row; `None` if it is null; or an error that says why no field can hold it.
 pub(crate) type RowValue = Result<Option<Value>, &'static str>;
 
-/// The values of rows.
+/// The values of the rows of a batch.
 type RowValues = Result<Vec<RowValue>, ValuesError>;
 
 /// Why the rows of a column cannot be read.
 pub(crate) enum ValuesError {
-    /// They are damaged.
+    /// The rows are damaged.
     Damaged(String),
-    /// They may be valid, and are not supported, or larger than a limit.
+    /// The rows may be valid, but they are not supported or larger than a limit.
     Refused(String),
 }
 
@@ -64,24 +65,24 @@ impl From<ParquetError> for ValuesError {
     }
 }
 
-/// Definition and repetition levels, in the order of the rows.
+/// The definition and repetition levels of a batch, in the order of the rows.
 #[derive(Default)]
 struct Levels {
     definition: Vec<i16>,
     repetition: Vec<i16>,
 }
 
-/// How a column is read.
+/// The parameters by which a column is read.
 #[derive(Clone, Copy)]
 struct ColumnKind {
     values: Values,
-    /// The definition level of a value that is there.
+    /// The definition level of a value that is not null.
     max: i16,
-    /// The most bytes that the rows of a batch may be decoded to.
+    /// Maximum number of decoded bytes of a batch.
     limit: u64,
 }
 
-/// Calls the reader of any type.
+/// Evaluates `$call` with the typed reader that is in `$reader`, whatever its type.
 macro_rules! with_reader {
     ($reader:expr, $typed:ident => $call:expr) => {
         match $reader {
@@ -98,13 +99,15 @@ macro_rules! with_reader {
 }
 
 impl ColumnValues {
-    /// `limit` is the number of bytes that the rows of a [`read`](Self::read) may be decoded to.
+    /// Creates the reader of `column`, whose pages are `pages`. The rows of one [`read`](Self::read) may have
+    /// at most `limit` decoded bytes.
     pub(crate) fn new(column: ColumnDescPtr, values: Values, pages: Box<dyn PageReader>, limit: u64) -> Self {
         let max_definition = column.max_def_level();
         ColumnValues { reader: get_column_reader(column, pages), values, max_definition, limit }
     }
 
-    /// Skips rows. Pages of skipped rows are not decompressed where their headers say the number of rows.
+    /// Skips rows. If a page's header has the number of rows and all of them are skipped, the page is not
+    /// decompressed.
     pub(crate) fn skip(&mut self, rows: usize) -> Result<(), ValuesError> {
         let skipped = with_reader!(&mut self.reader, reader => reader.skip_records(rows))?;
         if skipped == rows { Ok(()) } else { Err("it ends before its rows do".into()) }
@@ -118,7 +121,7 @@ impl ColumnValues {
         }
     }
 
-    /// The values of the next rows.
+    /// Reads the values of the next `rows` rows.
     pub(crate) fn read(&mut self, rows: usize) -> RowValues {
         let column = ColumnKind { values: self.values, max: self.max_definition, limit: self.limit };
         match &mut self.reader {
@@ -149,8 +152,8 @@ impl ColumnValues {
     }
 }
 
-/// Reads the values of the next rows, without nulls, and their levels. `size` is the number of bytes of a
-/// value that are not shared with others.
+/// Reads the values of the next rows, without nulls, and their levels. `size` returns the number of bytes
+/// that a value takes; it is 0 if the value shares the memory of an earlier value.
 fn read<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
@@ -158,7 +161,7 @@ fn read<T: DataType>(
     mut size: impl FnMut(&T::T) -> usize,
 ) -> Result<(Vec<T::T>, Levels), ValuesError> {
     let (mut values, mut levels) = (Vec::new(), Levels::default());
-    // Rows without texts and lists have a few bytes each.
+    // A row without texts and lists has only a few bytes, so all rows are read at once.
     let is_small = column.values.kind != ValueKind::Bytes && column.values.list.is_none();
     let step = if is_small { rows } else { 1 };
     let (mut found, mut bytes) = (0, 0_u64);
@@ -198,7 +201,8 @@ fn ints<T: DataType>(
     };
     match (column.values.list, dtype) {
         (Some(element), _) => arrays(&values, dtype, lists(&levels, column.max, element)?, append),
-        // Not all of them are an `i64`, and the type of a field does not depend on its value.
+        // A large `u64` does not fit into `Value::Int`. So all values are arrays, also the small ones: the
+        // type of a field must not depend on its value.
         (None, DType::U64) => scalars(&values, dtype, &levels, column.max, append),
         (None, _) => flat(values.iter().map(|value| Ok(Value::Int(int(value)))), &levels, column.max),
     }
@@ -220,8 +224,9 @@ fn floats<T: DataType>(
     }
 }
 
-/// Texts and bytes. They share one allocation, of this column in these rows alone: a page may have many more
-/// rows, and would be held by any of them.
+/// Reads texts and bytes. If all have at most [`COPIED`] bytes, they are copied into one allocation. Slices of
+/// the page would keep the whole page in memory as long as any row is kept, and a page may have many more
+/// rows.
 fn bytes<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
@@ -246,7 +251,7 @@ fn bytes<T: DataType>(
     flat(values, &levels, column.max)
 }
 
-/// The bytes of a value, not copied if they are many.
+/// The bytes of a value. They are copied if there are at most [`LARGE`] of them.
 fn shared(value: &ByteArray) -> Bytes {
     struct Owner(ByteArray);
 
@@ -263,7 +268,7 @@ fn shared(value: &ByteArray) -> Bytes {
     }
 }
 
-/// Puts values into their rows. `max` is the definition level of a row that has one.
+/// Assigns the values to rows, in order. `max` is the definition level of a row that has a value.
 fn flat(
     mut values: impl Iterator<Item = Result<Value, ValuesError>>,
     levels: &Levels,
@@ -282,7 +287,7 @@ fn flat(
     levels.definition.iter().map(value).collect()
 }
 
-/// Arrays without axes, which share one allocation.
+/// Makes an array without axes of each value. All arrays share one allocation.
 fn scalars<V>(
     values: &[V],
     dtype: DType,
@@ -298,10 +303,12 @@ fn scalars<V>(
     flat(starts.map(number), levels, max)
 }
 
-/// The numbers of the values of a row, none where it is a null, or why no field can hold it.
+/// The indices of a row's elements among the values; `None` if the row is null; or an error that says why no
+/// field can hold the list.
 type ListValues = Result<Option<Range<usize>>, &'static str>;
 
-/// The values of each row that is a list, by their numbers. `element` is the definition level of an element.
+/// Finds the elements of each row's list. `max` is the definition level of an element that is not null.
+/// `element` is the lowest definition level at which the list has an element, which may be null.
 fn lists(levels: &Levels, max: i16, element: i16) -> Result<Vec<ListValues>, ValuesError> {
     let mut rows: Vec<ListValues> = Vec::new();
     let mut at = 0;
@@ -327,7 +334,8 @@ fn lists(levels: &Levels, max: i16, element: i16) -> Result<Vec<ListValues>, Val
     Ok(rows)
 }
 
-/// An array of each row that is a list. Each has an allocation of its own, since a row may be kept for long.
+/// Makes an array of each row's list. Each array has an allocation of its own, so that a row that is kept for
+/// long keeps no other row in memory.
 fn arrays<V>(
     values: &[V],
     dtype: DType,

@@ -17,24 +17,24 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
-/// The ranges of an object that a parser requests, in the order in which it receives their bytes. Clones
-/// share one list of ranges.
+/// A list of the ranges of an object that a parser requests. The parser receives the bytes of the ranges in
+/// the order of the list. Clones share one list.
 ///
 /// A parser appends ranges while it reads; for example, a table of contents at the end of a file says which
-/// ranges to read. When the parser reads the next bytes, requests for all appended ranges begin. So a range
-/// can arrive while the parser still works on the bytes of the range before.
+/// ranges to read. When the parser reads its next bytes, the fetches of all appended ranges begin. So a range
+/// can arrive while the parser still works on the bytes of the previous range.
 #[derive(Debug, Clone, Default)]
 pub struct RangeRequests(Arc<Mutex<VecDeque<Range<u64>>>>);
 
 impl RangeRequests {
-    /// Appends a range of bytes of the object. An empty range is left out.
+    /// Appends a range of bytes of the object. Does nothing if the range is empty.
     pub fn push(&self, range: Range<u64>) {
         if !range.is_empty() {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).push_back(range);
         }
     }
 
-    /// Removes and returns the first range. The caller reads its bytes.
+    /// Removes and returns the first range, whose bytes the caller must then read.
     #[must_use]
     pub fn take(&self) -> Option<Range<u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
@@ -42,12 +42,13 @@ impl RangeRequests {
 }
 
 impl Store {
-    /// Opens the requested ranges of the object at `url`: their bytes, one range after the other. The body
-    /// ends when all ranges that were requested have been read. All ranges are of the version `version`.
+    /// Opens the requested ranges of the object at `url`. The body has the bytes of one range after the
+    /// other, and ends when all ranges that were requested have been read. The object must have the version
+    /// `version`.
     ///
     /// # Errors
-    /// As for [`open_range`](Store::open_range). The body returns [`ErrorKind::Length`] if the object ends
-    /// within a range.
+    /// Fails as [`open_range`](Store::open_range) does. The body returns [`ErrorKind::Length`] if the object
+    /// ends within a range.
     #[doc(hidden)]
     pub fn open_ranges(&self, url: &str, requests: &RangeRequests, version: &ObjectVersion) -> Result<Body> {
         let queue = self.queue(&Gauge::default());
@@ -56,10 +57,10 @@ impl Store {
         Ok(body.of_version(version))
     }
 
-    /// As [`open_ranges`](Store::open_ranges), but accepts any version, and reads the ranges after everything
-    /// that was opened in this queue before. Calls `prepare` with the body of each range before that body
-    /// begins. Begins to fetch the ranges that are requested already, and returns the number of later objects
-    /// that should begin too.
+    /// As [`open_ranges`](Store::open_ranges), but accepts any version of the object, and reads the ranges
+    /// after all objects that were opened in `queue` before. Calls `prepare` with the body of each range
+    /// before that body begins to fetch. Begins to fetch the ranges that have already been requested. Returns
+    /// the body, and the number of later objects in the queue that should begin to fetch too.
     #[doc(hidden)]
     pub fn open_ranges_in(
         &self,
@@ -83,18 +84,18 @@ impl Store {
     }
 }
 
-/// The bytes of the ranges, in order.
+/// A stream of the bytes of the requested ranges, in the order of the requests.
 struct RangeChunks {
     store: Store,
-    /// A reserved position in the reader's queue: even ranges that are requested after later objects were
-    /// opened are read before those objects.
+    /// A reserved position in the reader's queue. All ranges are read at this position, so a range that is
+    /// requested late is still read before the objects that were opened after this stream.
     queue: ReadQueue,
     url: SecretUrl,
     requests: RangeRequests,
     prepare: Box<dyn Fn(&mut Body) + Send>,
-    /// The ranges that have begun, the first of which is being read.
+    /// The ranges whose fetches have begun. The first one is being read.
     opened: VecDeque<OpenedRange>,
-    /// The object of the first range. The other ranges must be of the same object.
+    /// The version of the object that the first response had. All other ranges must have the same version.
     object: ObjectCell,
 }
 
@@ -106,8 +107,8 @@ struct OpenedRange {
 }
 
 impl RangeChunks {
-    /// Begins to fetch all ranges that were requested. Returns the number of later objects that should begin
-    /// too.
+    /// Begins to fetch all ranges that were requested. Returns the number of later objects in the queue that
+    /// should begin to fetch too.
     fn open_requested(&mut self) -> Result<usize> {
         let mut behind = 0;
         while let Some(range) = self.requests.take() {

@@ -1,4 +1,4 @@
-//! Files that are cut or changed: an error, or rows, and never a panic or much memory.
+//! Reading a file that is cut or changed returns rows or an error. It never panics or takes much memory.
 
 use crate::{data, row};
 use bytes::Bytes;
@@ -8,12 +8,12 @@ use shardstream::tar::Limits;
 use shardstream::{Error, Result, Sample};
 use shardstream_parquet::Parquet;
 
-/// The most memory in bytes that a file of a few KB may take.
+/// Maximum memory in bytes that reading a file of a few KB may take.
 const MEMORY: u64 = 16 << 20;
-/// A damaged file may claim any number of rows.
+/// Maximum number of rows to read from a file: a damaged file may declare any number.
 const MAX_ROWS: usize = 1000;
 
-/// The rows of a file, and the error that ended them.
+/// Returns the rows of a file from row `start` on, and the error that ended reading, if any.
 fn parse(file: &[u8], format: &Parquet, start: u64) -> (Vec<String>, Option<Error>) {
     let mut from = ParserStart::new(Limits::default());
     (from.size, from.sample) = (Some(file.len() as u64), start);
@@ -41,7 +41,7 @@ fn parse(file: &[u8], format: &Parquet, start: u64) -> (Vec<String>, Option<Erro
     (rows, error)
 }
 
-/// [`parse`] of a damaged file.
+/// As [`parse`] from the first row on; asserts that it takes at most [`MEMORY`] bytes.
 fn parse_within(file: &[u8], format: &Parquet) -> (Vec<String>, Option<Error>) {
     let mut found = None;
     let held = allocation_counter::measure(|| found = Some(parse(file, format, 0))).bytes_max;
@@ -65,7 +65,7 @@ fn a_file_that_is_cut_anywhere_is_an_error() {
 
 #[test]
 fn a_changed_byte_never_panics() {
-    // The steps between changed bytes of the pages, and of the footer.
+    // For each file: the distance in bytes between changed bytes in the pages, and in the footer.
     for (name, pages, footer) in [
         ("kinds-plain.parquet", 17, 17),
         ("kinds-dictionary.parquet", 5, 2),
@@ -87,14 +87,14 @@ fn damage_in_a_page_names_its_row_group_and_column_and_spares_the_rows_before() 
     let whole = file("kinds-dictionary.parquet");
     let (rows, error) = parse(&whole, &Parquet::new(), 0);
     assert!(error.is_none() && rows.len() == 40);
-    // The first page of the file is the dictionary of keys.
+    // The first page of the file is the dictionary page of the column `key`.
     let mut changed = whole.clone();
     changed[60] ^= 0x10;
     let (found, error) = parse(&changed, &Parquet::new(), 0);
     let error = error.unwrap().to_string();
     assert!(found.is_empty() && error.contains("row group 0, column \"key\": "), "{error}");
     assert!(error.contains("CRC-32"), "{error}");
-    // Other row groups are as they were, and so are other columns.
+    // The other row groups and the other columns can still be read.
     assert_eq!(parse(&changed, &Parquet::new(), 16).0, rows[16..]);
     assert_eq!(parse(&changed, &Parquet::new().columns(["text"]), 0).0.len(), 40);
 }
@@ -146,7 +146,7 @@ fn limits_are_kept() {
     assert!(error.to_string().contains("row group 0"), "{error}");
 }
 
-/// All samples and errors.
+/// Returns all samples and errors that the parser returns for a file, in order.
 fn read(file: &[u8], start: &ParserStart) -> Vec<Result<Sample>> {
     let mut parser = Parquet::new().parser(start);
     let mut found = Vec::new();

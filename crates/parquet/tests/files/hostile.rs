@@ -1,4 +1,4 @@
-//! Files whose rows take far more memory than the file, or whose footers contradict them.
+//! Files whose decoded rows are far larger than the file, and files whose footers contradict their pages.
 
 use allocation_counter::measure;
 use bytes::Bytes;
@@ -18,13 +18,13 @@ const TEXTS: &str = "message rows { required binary text; }";
 const LISTS: &str = "message rows { repeated int32 tokens; }";
 
 fn writer(schema: &str, options: WriterPropertiesBuilder) -> SerializedFileWriter<Vec<u8>> {
-    // Without them, the footer does not say how many bytes the values are.
+    // Without statistics, the footer does not have the size of the decoded values.
     let options = options.set_statistics_enabled(EnabledStatistics::None);
     let schema = Arc::new(parse_message_type(schema).unwrap());
     SerializedFileWriter::new(Vec::new(), schema, Arc::new(options.build())).unwrap()
 }
 
-/// A file with the same text in all rows.
+/// A file with the same text of `size` bytes in all rows.
 fn texts(rows: usize, size: usize, options: WriterPropertiesBuilder) -> Vec<u8> {
     let mut writer = writer(TEXTS, options);
     let mut group = writer.next_row_group().unwrap();
@@ -36,7 +36,7 @@ fn texts(rows: usize, size: usize, options: WriterPropertiesBuilder) -> Vec<u8> 
     writer.into_inner().unwrap()
 }
 
-/// A file of lists of these lengths, of the number 7.
+/// A file in which each row is a list of one of these lengths. All elements are the number 7.
 fn lists(lengths: &[usize]) -> Vec<u8> {
     let mut writer = writer(LISTS, WriterProperties::builder());
     let mut group = writer.next_row_group().unwrap();
@@ -51,7 +51,8 @@ fn lists(lengths: &[usize]) -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
-/// The number of rows, their bytes, and the error that ended them.
+/// Returns the number of rows that were read, the sum of their sizes in bytes, and the error that ended
+/// reading, if any.
 fn read(file: &[u8], limits: Limits) -> (usize, u64, Option<Error>) {
     let mut from = ParserStart::new(limits);
     from.size = Some(file.len() as u64);
@@ -126,7 +127,7 @@ fn a_page_of_lists_is_refused_before_its_levels_are_decoded() {
 fn rows_of_a_list_beyond_those_of_the_row_group_are_an_error() {
     let file = lists(&[2; 40]);
     assert_eq!(read(&file, Limits::default()).0, 40);
-    // The numbers of rows of the row group and of the file, of 64 bits: 39, and no longer 40.
+    // Changes the numbers of rows of the row group and of the file, both 64-bit integers, from 40 to 39.
     let (mut changed, mut counts) = (file.clone(), 0);
     let footer = file.len() - 8 - u32::from_le_bytes(*file[..file.len() - 4].last_chunk().unwrap()) as usize;
     for at in footer..file.len() - 1 {

@@ -1,4 +1,5 @@
-//! Files that pyarrow wrote are read as it reads them, in any order that a dataset reads tar shards in.
+//! Reads files that pyarrow wrote: the values are those that pyarrow reads, and the orders are those of tar
+//! shards.
 
 mod damage;
 mod hostile;
@@ -12,17 +13,17 @@ mod refused;
 use shardstream::{Sample, Value};
 use std::path::PathBuf;
 
-/// A file of the folder `data`.
+/// The path of a file in the folder `data`.
 fn data(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "files", "data", name].iter().collect()
 }
 
-/// The pattern of the three files of texts, with 150, 200 and 250 rows.
+/// The pattern that matches the three files of texts, which have 150, 200 and 250 rows.
 fn texts() -> String {
     data("texts-*.parquet").display().to_string()
 }
 
-/// A value with its type and all of its bytes.
+/// Formats a value as text, with its type and all its bytes.
 fn shown(value: &Value) -> String {
     match value {
         Value::Bytes(bytes) => format!("b\"{}\"", bytes.escape_ascii()),
@@ -31,7 +32,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// A sample as text.
+/// Formats the key and the fields of a sample as one line of text.
 fn row(sample: &Sample) -> String {
     let fields: Vec<_> = sample.fields().map(|(name, value)| format!("{name}={}", shown(value))).collect();
     format!("{} {}", sample.key(), fields.join(" "))

@@ -1,4 +1,4 @@
-//! A source in memory that records the ranges that are requested.
+//! A source of objects in memory, which records the requested ranges.
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -20,7 +20,7 @@ impl MemorySource {
         self.objects.lock().unwrap().insert(url.into(), (bytes.into(), version.into()));
     }
 
-    /// Takes the ranges that were requested.
+    /// Removes and returns the ranges that have been requested since the last call.
     pub(crate) fn requested(&self) -> Vec<Range<u64>> {
         std::mem::take(&mut self.requested.lock().unwrap())
     }

@@ -1,4 +1,4 @@
-//! The order, the states and the lengths are those of the same rows in JSON lines.
+//! Rows in Parquet files have the same order, states and lengths as the same rows in JSON lines.
 
 use crate::texts;
 use proptest::prelude::*;
@@ -9,10 +9,10 @@ use shardstream::{Index, Position};
 use shardstream_parquet::Parquet;
 use std::path::Path;
 
-/// The number of rows of each file.
+/// Number of rows in each file.
 const ROWS: [usize; 3] = [150, 200, 250];
 
-/// Writes the rows as JSON lines, and returns their pattern.
+/// Writes the rows as files of JSON lines, and returns the pattern that matches these files.
 fn json_lines(directory: &Path) -> String {
     for (shard, rows) in ROWS.into_iter().enumerate() {
         let line = |row: usize| format!("{{\"text\": \"text {row} of shard {shard}\"}}\n");
@@ -40,7 +40,7 @@ fn text(sample: &Sample) -> String {
     }
 }
 
-/// How a job reads.
+/// The options of a job that reads the dataset.
 #[derive(Debug, Clone, Copy)]
 struct Job {
     seed: u64,

@@ -1,11 +1,11 @@
-//! Tables of all types, written by pyarrow with random options, are read as pyarrow reads them.
+//! Reads tables of all types that pyarrow wrote with random options. The values are those that pyarrow reads.
 
 use crate::row;
 use shardstream::prelude::*;
 use shardstream_parquet::Parquet;
 use std::process::Command;
 
-/// Writes files and what is in them: `NAME.parquet` and `NAME.txt`, a line for each row.
+/// The program that writes each table to `NAME.parquet`, and its rows as lines of text to `NAME.txt`.
 const WRITE: &str = include_str!("write_random.py");
 
 #[test]
@@ -31,7 +31,7 @@ fn random_tables_are_read_as_pyarrow_reads_them() {
         for (found, expected) in found.iter().zip(&expected) {
             assert_eq!(found.trim_end(), expected.trim_end(), "{options}");
         }
-        // Also from any row on.
+        // Reading can also start at a row in the middle.
         for number in (0..view.len()).step_by(1 + found.len() / 5) {
             let sample = row(&view.get(number).unwrap());
             assert_eq!(sample.trim_end(), expected[number as usize].trim_end(), "{options}");

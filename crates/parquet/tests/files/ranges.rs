@@ -1,4 +1,4 @@
-//! What is fetched of an object.
+//! Which ranges of a file are fetched.
 
 use crate::memory_source::MemorySource;
 use crate::row;

@@ -1,4 +1,4 @@
-//! Columns of each type, encoding and compression.
+//! Reads columns of each type, encoding and compression.
 
 use crate::{data, row, texts};
 use shardstream::codec::DType;
@@ -6,7 +6,7 @@ use shardstream::prelude::*;
 use shardstream::{Array, Error, ErrorKind, Result};
 use shardstream_parquet::Parquet;
 
-/// Files of the same rows, written in different ways.
+/// Files with the same rows in different encodings and compressions.
 const KINDS: [&str; 4] =
     ["kinds-plain.parquet", "kinds-dictionary.parquet", "kinds-delta.parquet", "kinds-lz4.parquet"];
 
@@ -15,7 +15,7 @@ fn read(name: &str, format: Parquet) -> Result<Vec<Sample>> {
     dataset.samples(0).results().collect()
 }
 
-/// The samples that `write.py` describes.
+/// The sample of row `number` in the files that `write.py` writes from `kinds`.
 fn expected(number: i64) -> Sample {
     let sample = Sample::new(format!("{number:09}")).with("key", format!("k{number}").into_bytes());
     if number % 5 == 3 {

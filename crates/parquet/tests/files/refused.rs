@@ -1,4 +1,4 @@
-//! Rows that are valid and cannot be samples, and files of which a part is empty.
+//! Valid rows that cannot be samples, and files with empty row groups or without rows.
 
 use crate::{data, row, texts};
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
@@ -20,7 +20,8 @@ fn samples(dataset: &Dataset) -> Vec<Result<Sample>> {
     dataset.samples(0).results().collect()
 }
 
-/// Writes a file with a row group of a number and a text each.
+/// Writes a file with a column of numbers, whose type is `numbers`, and a column of texts. Each element of
+/// `groups` is a row group.
 fn write(directory: &Path, numbers: &str, groups: &[&[(i64, Option<&str>)]]) -> PathBuf {
     let schema = format!("message rows {{ {numbers}; optional binary text; }}");
     let schema = Arc::new(parse_message_type(&schema).unwrap());
@@ -45,7 +46,7 @@ fn write(directory: &Path, numbers: &str, groups: &[&[(i64, Option<&str>)]]) -> 
 
 #[test]
 fn a_row_group_without_rows_hides_no_rows() {
-    // pyarrow writes offsets of 0 into it.
+    // In the row group without rows, pyarrow set the offsets of the columns to 0.
     let dataset = dataset(&data("gap.parquet"), Parquet::new());
     let id = |sample: &Sample| sample.read::<Vec<u8>>("id").unwrap();
     let ids: Vec<_> = samples(&dataset).into_iter().map(|sample| id(&sample.unwrap())).collect();
@@ -84,7 +85,7 @@ fn a_null_in_a_list_is_never_skipped_as_damage() {
     let loader = Loader::builder(dataset()).on_error(OnError::skip(Failures::all())).batch(1);
     let batches: Vec<_> = loader.build().unwrap().epoch(0).collect();
     assert!(batches.iter().any(Result::is_err), "a policy that skips everything does not hide it");
-    // Other rows and columns are read.
+    // The other rows and the other columns can be read.
     assert!(row(&dataset().indexed_view().unwrap().get(3).unwrap()).contains("[5, 0, 0, 0]"));
     let texts = Dataset::builder(path.display().to_string()).format(Parquet::new().columns(["text"]));
     assert_eq!(texts.build().unwrap().samples(0).results().filter(Result::is_ok).count(), 5);

@@ -51,7 +51,7 @@ def dtype(kind):
 
 
 def escaped(data):
-    """As Rust's `escape_ascii`."""
+    """Escapes bytes as Rust's `escape_ascii` does."""
     special = {9: "\\t", 10: "\\n", 13: "\\r", 34: '\\"', 39: "\\'", 92: "\\\\"}
     return "".join(special.get(b) or (chr(b) if 32 <= b < 127 else f"\\x{b:02x}") for b in data)
 

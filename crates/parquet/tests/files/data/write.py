@@ -1,4 +1,4 @@
-"""Writes the files of this folder, with pyarrow 26.0.1: `python3 write.py`. The tests have their content."""
+"""Writes the files of this folder with pyarrow 26.0.1: `python3 write.py`. The tests expect their content."""
 
 import os
 import pyarrow as pa
@@ -18,7 +18,7 @@ def texts(shard, rows):
 
 
 def kinds():
-    """A column of each kind, with nulls."""
+    """A table with one column of each type, with nulls in most columns."""
     rows = range(40)
     some = lambda row, value: None if row % 5 == 3 else value
     column = lambda make, type: pa.array([some(row, make(row)) for row in rows], type)
