@@ -224,9 +224,9 @@ fn floats<T: DataType>(
     }
 }
 
-/// Reads texts and bytes. If all have at most [`COPIED`] bytes, they are copied into one allocation. Slices of
-/// the page would keep the whole page in memory as long as any row is kept, and a page may have many more
-/// rows.
+/// Reads texts and bytes. If all of them together have at most [`COPIED`] bytes, they are copied into one
+/// allocation. Slices of the page would keep the whole page in memory as long as any row is kept, and a page
+/// may have many more rows.
 fn bytes<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
