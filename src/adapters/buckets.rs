@@ -99,8 +99,9 @@ impl<const N: usize> Buckets<N> {
                 counts[bucket] += 1.0;
             }
         }
-        // Add a margin to the count of each shape, beginning with the largest shape. The margin is subtracted
-        // from the count of another shape: the largest of the shapes that fit into the first one.
+        // Add a margin to the count of each shape, beginning with the largest shape. The margin of a shape is
+        // subtracted from the count of another shape: the largest of the other shapes that fit into this
+        // shape.
         let mut order: Vec<usize> = (0..self.shapes.len()).collect();
         order.sort_by_key(|bucket| std::cmp::Reverse(self.volume(*bucket)));
         for at in 0..order.len() {

@@ -1,4 +1,5 @@
-//! Takes fields out of a sample, for `rename` and `to_tuple`. Several of their specs may choose one field.
+//! Takes the fields that specs choose out of a sample, for `rename` and `to_tuple`. Several specs may choose
+//! the same field.
 
 use crate::{FromValue, Result, Sample};
 use bytestring::ByteString;

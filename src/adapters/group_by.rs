@@ -39,8 +39,8 @@ pub struct GroupBy<T, K, F> {
     adjacent: bool,
     /// The waiting groups. Each item has its number in the input.
     groups: HashMap<K, Vec<(u64, T)>>,
-    /// The number of each group's first item and the group's key, in the order of age. Entries of groups that
-    /// were already returned may remain.
+    /// The number of each group's first item and the group's key, the oldest group first. Entries of groups
+    /// that were already returned may remain.
     order: VecDeque<(u64, K)>,
     /// The numbers of all waiting items.
     waiting: BTreeSet<u64>,

@@ -40,9 +40,9 @@ pub enum LastBatch {
     /// The last batches are left out, so every batch is full.
     Drop,
     /// The last batches are padded with clones of their last item. A batch without items is padded with
-    /// clones of the epoch's first item that can be made. The loader searches for this item among the first
-    /// 4096 samples. If batches have several shapes and no item with the batch's shape is found, tensors are
-    /// padded with zeros, and lists stay empty.
+    /// clones of the first item of the epoch that does not fail. The loader searches for this item among the
+    /// first 4096 samples. If batches have several shapes and no item with the batch's shape is found,
+    /// tensors are padded with zeros, and lists stay empty.
     Pad,
     /// The last batches are filled with the first items of the epoch.
     Repeat,

@@ -160,7 +160,7 @@ impl<S> Mix<S> {
         Mix { sources, order, current: None, longest: false }
     }
 
-    /// Continues with the other sources when one ends.
+    /// When a source ends, the mix continues with the other sources.
     ///
     /// ```
     /// use shardstream::adapters::round_robin;

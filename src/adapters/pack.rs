@@ -66,7 +66,7 @@ pub struct Pack<N> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fit {
-    /// Of the rows with enough room, the one with the least room (*best fit decreasing*).
+    /// The row with the least room among the rows with enough room (*best fit decreasing*).
     #[default]
     Best,
     /// The first row with enough room (*first fit decreasing*).

@@ -71,7 +71,7 @@ pub trait Stage<In> {
 
     /// The state of the stage, which a [loader](crate::loader::LoaderBuilder::stage) saves to restore it: how
     /// many of its last inputs the stage still needs, and some numbers. Default: `None`. A restore then runs
-    /// the stage again from the last input before which the stage was [fresh](Stage::is_fresh).
+    /// the stage again on all inputs since the stage was last [fresh](Stage::is_fresh).
     ///
     /// A stage must either always return a state or always return `None`. The function is called once for
     /// each batch, and before the first input.
@@ -126,8 +126,8 @@ pub struct SavedStage {
     /// Number of last inputs that the stage needs again: all inputs from the oldest input that the stage
     /// still holds.
     pub inputs: u64,
-    /// Other numbers that the stage needs, for example to know which of these inputs it has already returned.
-    /// Save only a few numbers, because every state of the job contains them.
+    /// Other numbers that the stage needs, for example the number of outputs that it has already returned for
+    /// these `inputs`. Save only a few numbers, because every state of the job contains them.
     pub numbers: Vec<u64>,
 }
 

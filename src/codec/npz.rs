@@ -33,8 +33,8 @@ pub(crate) enum NpzError {
 pub(super) fn read(file: &[u8], limit: usize) -> Result<BTreeMap<String, Array>, NpzError> {
     let mut archive = ZipArchive::new(Cursor::new(file))?;
     // Names and sizes are stored twice, in the directory and before each member, without a checksum.
-    // Comparing the two also detects repeated names: the directory lists only the last member with a repeated
-    // name.
+    // Comparing both copies also detects repeated names: the directory lists only the last member with a
+    // repeated name.
     archive.validate_header_consistency()?;
     let mut arrays = BTreeMap::new();
     let mut left = limit;

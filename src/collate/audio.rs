@@ -75,7 +75,7 @@ impl AudioColumn {
     }
 
     /// Sets the number of channels. Default: 1, which stores the mean of all channels of a file. For any
-    /// other number, files must have as many channels.
+    /// other number, each file must have exactly this number of channels.
     #[must_use]
     pub fn channels(mut self, channels: usize) -> Self {
         self.channels = channels;

@@ -234,9 +234,9 @@ impl ImageColumn {
     }
 
     /// Draws the same random numbers as the column with this name. Two columns with the same transforms in
-    /// the same order then crop pictures of the same size in the same way. Such pictures are a picture and
-    /// its depth image, or two frames of a video. A transform that only one of the columns has, such as
-    /// `ColorJitter`, must come last.
+    /// the same order then crop pictures of the same size in the same way. For example, the two columns may
+    /// read a picture and its depth image, or two frames of a video. A transform that only one of the columns
+    /// has, such as `ColorJitter`, must come last.
     ///
     /// ```
     /// use shardstream::Sample;

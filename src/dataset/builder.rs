@@ -268,8 +268,8 @@ impl DatasetBuilder {
     /// [`Side`]. Several sides are joined one after the other.
     ///
     /// Samples are joined first: filters, shuffle buffers, stages and batches get joined samples. Damage in a
-    /// side is an error of the sample that lacks its fields. An outage while a side is read ends a loader's
-    /// run, like an outage while the dataset itself is read.
+    /// side is an error of the sample that lacks the side's fields. An outage while a side is read ends a
+    /// loader's run, like an outage while the dataset itself is read.
     pub fn join(mut self, side: Side) -> Self {
         self.sides.push(side);
         self

@@ -46,8 +46,8 @@ impl Dataset {
     /// Reads the sample with this key, which is looked up in `keys`. Blocks. [`sample`](Dataset::sample) says
     /// which bytes are read. The position of the sample is in epoch 0.
     ///
-    /// The key index has hashes of the keys. Each sample whose key has this hash is read and its key
-    /// compared; usually there is one.
+    /// The key index has hashes of the keys. Each sample whose key has the same hash as `key` is read, and
+    /// its key is compared with `key`; usually there is one such sample.
     ///
     /// # Errors
     /// [`ErrorKind::NoSuchKey`] if no sample that the dataset reads has the key, [`ErrorKind::RepeatedKey`]
@@ -56,7 +56,7 @@ impl Dataset {
     pub fn by_key(&self, keys: &KeyIndex, key: &str) -> Result<Sample> {
         let shown = |sample: &Sample| format!("sample {} of {}", sample.position().sample, sample.shard());
         let mut found: Option<Sample> = None;
-        // A shard that this dataset does not read, and which has a sample whose key has the same hash.
+        // A shard that has a sample with the same hash of its key, but that this dataset does not read.
         let mut outside = None;
         for (shard, number) in keys.find(key).map_err(|error| error.with_key(key))? {
             let Some(position) = self.keyed_position(keys, shard, number)? else {
@@ -90,7 +90,7 @@ impl Dataset {
             return Ok(sample);
         }
         if self.0.shards.index.is_some() {
-            // The key may be in a shard that has changed, whose keys were not indexed again.
+            // The key may be in a shard that has changed since its keys were indexed.
             self.0.shards.numbers.iter().try_for_each(|number| self.check_current(keys, number))?;
         }
         let (count, shards) = (keys.len(), keys.index().len());
@@ -106,8 +106,8 @@ impl Dataset {
         Err(Error::from(ErrorKind::NoSuchKey { searched }).with_key(key))
     }
 
-    /// Checks that the key index was built from the version of shard `number` of the list that the dataset
-    /// reads.
+    /// Checks that the dataset reads the same version of a shard as the version whose keys are in the key
+    /// index. `number` is the number of the shard in the list.
     fn check_current(&self, keys: &KeyIndex, number: usize) -> Result<()> {
         let Some(url) = self.0.shards.list.get(number) else { return Ok(()) };
         let planned = self.0.shards.numbers.planned(number);
@@ -335,7 +335,7 @@ impl IndexedDataset {
         let mut samples = Vec::with_capacity(planned.len());
         match self.dataset.read_planned_samples(&planned, position, |_, sample| samples.push(sample)) {
             Ok(()) => {}
-            // The damage may be in a sample between the requested ones.
+            // The damage may be in a sample between two requested samples.
             Err(error) if error.kind().failure_class() == Some(FailureClass::Damage) => {
                 return numbers.iter().map(|number| self.get(*number)).collect();
             }

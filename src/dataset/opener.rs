@@ -21,12 +21,12 @@
 //! the selected samples 0..80 of A become the pieces 0..40 and 40..80 if 1 MiB or more lies between the
 //! samples 39 and 40. Pieces count as open slices, and have the number of their slice.
 //!
-//! Of a shard without selected samples, one sample is read to check that the shard is the one in the index.
-//! These shards (`empty`) are opened first.
+//! If a shard has no selected samples, one of its samples is read to check that the shard is the one in the
+//! index. Such shards (`empty`) are opened first.
 //!
-//! A restore reads small slices, scattered over the shards that were open. Many more of them are open at a
-//! time ([`SliceBody::wanted_ahead`]), and the reader that reads the rest of the pass
-//! [follows](Opener::follow).
+//! A restore reads small slices, scattered over the shards that were open. More slices are open at a time
+//! than in a usual read ([`SliceBody::wanted_ahead`]). The reader of the rest of the pass
+//! [follows](Opener::follow) the reader of these slices.
 
 use super::current_shard::CurrentShard;
 use super::shard_set::ShardSet;

@@ -109,7 +109,7 @@ impl<C> Pairing<C> {
     }
 
     /// Lets `stop` end the main reader, which gets this number, and the range reader, which gets the next
-    /// one.
+    /// number.
     pub(super) fn stopped_by(&mut self, stop: &StopHandle, number: ReaderNumber) {
         self.main.opener.stop = Some((stop.clone(), number));
         self.stop = Some((stop.clone(), ReaderNumber { part: number.part + 1, ..number }));
@@ -123,7 +123,8 @@ impl<C> Pairing<C> {
         self.side.keys.is_some() || self.shard.slice == Some(slice)
     }
 
-    /// Moves to the side's shard for this slice of the reader, unless it is the current one.
+    /// Moves to the side's shard for this slice of the reader, unless that shard is already the current
+    /// shard.
     pub(super) fn enter(&mut self, slice: usize) {
         if self.is_in(slice) {
             return;

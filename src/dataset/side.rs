@@ -20,9 +20,9 @@ use std::sync::Arc;
 /// changes: the order, the plan, [positions](crate::Sample::position) and random numbers are the same as
 /// without the side.
 ///
-/// The keys of the side may be in any order, and the side may have more samples. A join is cheapest if the
-/// keys of both shards are in the same order: then the shards are read in lockstep, and nothing is buffered.
-/// Otherwise samples of the side that are read before they are needed are kept in [a
+/// The keys of the side may be in any order, and the side may have more samples than the dataset. A join is
+/// cheapest if the keys of both shards are in the same order: then the shards are read in lockstep, and
+/// nothing is buffered. Otherwise samples of the side that are read before they are needed are kept in [a
 /// buffer](Side::buffer_bytes). A key is known to be missing only after the side's shard was read to its end.
 /// So the first missing key of each slice reads the shard to its end, and samples that do not fit into the
 /// buffer meanwhile are read a second time. Without an index, each shard of the side is read to its end after
@@ -114,9 +114,10 @@ impl Side {
     }
 
     /// The index of the side's shards. With an index, a reader that starts in the middle of a shard of the
-    /// dataset starts in the middle of the side's shard too; without one, or if the side's shard is
-    /// compressed, it reads that shard from its beginning. As [in a dataset](super::DatasetBuilder::index), a
-    /// shard that does not match its index is an error. Default: none.
+    /// dataset starts in the middle of the side's shard too; without an index, or if the side's shard is
+    /// compressed, the reader reads the side's shard from its beginning. As [in a
+    /// dataset](super::DatasetBuilder::index), a shard that does not match its index is an error. Default:
+    /// none.
     pub fn index(mut self, index: Index) -> Self {
         self.options.index = Some(index);
         self
@@ -132,8 +133,8 @@ impl Side {
     ///
     /// With an index of keys, missing keys need no reads. If the side is in the order of the dataset (with
     /// shards of another size, for instance), it is read in lockstep as usual. In any other order, each
-    /// sample is a separate request (and in a compressed side, the shard is read from its beginning for it):
-    /// rewrite such a side in the dataset's order, or keep it on a local disk.
+    /// sample is a separate request (in a compressed side, each request reads the shard from its beginning up
+    /// to the sample): rewrite such a side in the dataset's order, or keep it on a local disk.
     ///
     /// ```
     /// use shardstream::dataset::{Missing, Side};
@@ -252,8 +253,9 @@ impl ResolvedSide {
         }
     }
 
-    /// The slice of the side that is read for a slice of the dataset: the samples with the same numbers if an
-    /// index has their offsets, and otherwise the whole shard.
+    /// The slice of the side that is read for a slice of the dataset. If an index has the offsets of the
+    /// side's samples, these are the samples with the same numbers as in the dataset's slice; otherwise it is
+    /// the whole shard of the side.
     pub(super) fn slice(&self, dataset: &ShardSet, slice: &Slice) -> Slice {
         // A shard that does not exist is an error when it is opened.
         let shard = dataset.shard(slice.shard).map_or(usize::MAX, |(number, _)| number);
@@ -271,9 +273,10 @@ impl ResolvedSide {
 
     /// Number of samples of a shard, if an index has their offsets and reading may start at any sample.
     ///
-    /// `None` if there is no index of keys and the format may repeat a key: the slice would determine which
-    /// of the samples with the same key is read first. Such a shard is read from its beginning, and a
-    /// repeated key is an error.
+    /// `None` if there is no index of keys and the format of the shard may repeat a key. If reading started
+    /// in the middle of a shard with two samples of one key, the second of the two samples could be read
+    /// first, and would be joined without an error. So the shard is read from its beginning, and the repeated
+    /// key is an error.
     pub(super) fn located_samples(&self, shard: usize) -> Option<u64> {
         let index = self.shards.indexed(shard)?;
         if self.keys.is_none() && !self.shards.format.is_tar(index.url()) {

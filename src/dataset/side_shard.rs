@@ -49,7 +49,7 @@ pub(super) struct RangeReader<C> {
     pub(super) first: bool,
 }
 
-/// Damage because of which a key may not have been found.
+/// Damage that may be the reason why a key was not found.
 pub(super) enum Damage {
     None,
     Found(Error),

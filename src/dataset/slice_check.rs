@@ -24,15 +24,16 @@ pub(super) struct SliceCheck {
     checks_end: bool,
     /// The index entry of the shard.
     index: Option<ShardIndex>,
-    /// Whether the slice is read from its own first sample. Then a sample that cannot be read ends the slice,
-    /// because a restore starts at the first sample of a slice, and would give later samples other numbers.
+    /// Whether the slice is read from its own first sample. Then a sample that cannot be read ends the slice:
+    /// a restore starts at the first sample of a slice, and would give later samples different numbers than
+    /// this run.
     is_located: bool,
     /// Whether samples are compared with the checksums of the index.
     checksums: bool,
     /// The object, if its version is not the indexed one. Then the checksums of the samples decide whether it
-    /// has the same content.
+    /// has the same content as the indexed object.
     unproven: Option<ObjectVersion>,
-    /// An error because of which there may be fewer samples than expected.
+    /// An error after which there may be fewer samples than expected.
     shortfall: Shortfall,
     /// The shard's URL, for errors.
     shard: SecretUrl,
@@ -41,7 +42,7 @@ pub(super) struct SliceCheck {
     expected: Option<ExpectedObject>,
     /// Whether the slice was open in the state from which the job resumes.
     resumed: bool,
-    /// Whether the object was replaced after that state was saved.
+    /// Whether the object was replaced after the state from which the job resumes was saved.
     replaced: bool,
 }
 
@@ -150,7 +151,7 @@ impl SliceCheck {
     }
 
     /// Checks an item that was read from the shard. Returns the item to return to the caller, or `None` if
-    /// the next one must be read first.
+    /// the next item must be read first.
     pub(super) fn admit(&mut self, item: Option<Result<Sample>>) -> Option<Option<Result<Sample>>> {
         // If the object is not the expected one, its samples and errors do not matter.
         if let Some(error) = self.other_object() {

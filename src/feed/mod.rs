@@ -69,7 +69,7 @@ impl<B: Send + 'static> Feed<B> {
         Feed { ready: prefetch(uploaded, DEPTH), meter: FeedMeter::default() }
     }
 
-    /// Number of batches that may be on the devices or in transfer, besides the one that the step uses. It
+    /// Number of batches that may be on the devices or in transfer, besides the batch that the step uses. It
     /// must be at least 1; the default is 2. The thread holds one more batch while it waits for room.
     pub fn depth(mut self, batches: usize) -> Self {
         self.ready = self.ready.ahead(batches);

@@ -26,7 +26,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// - A line is parsed only when its field is [decoded](crate::codec::Decoder). A line that is not JSON, or
 ///   not UTF-8, is then an error of that sample alone. If a file was cut within a line, decoding the last
 ///   line returns an error. If a file was cut at a line break or within a line that is a bare number, only an
-///   index detects it, because it records the size of the file.
+///   index detects the cut, because the index records the size of the file.
 /// - A file that begins like another kind of file is [an error](ErrorKind::NotAnArchive). Examples:
 ///   compressed data under a name without `.gz` or `.zst`, a Git LFS pointer, an HTML page, a tar archive.
 /// - A line that is longer than [`Limits::sample`](crate::tar::Limits::sample) is

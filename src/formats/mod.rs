@@ -4,7 +4,7 @@
 //! crate (order, state, slices, mixtures, packing) works with the numbers of samples and needs nothing else.
 //! By default, a restore reads a shard from its beginning. If the parser also returns [the place of each
 //! sample](ShardParser::place), an index can cut shards into slices, and a restore starts at the offset of
-//! the next sample. The parser of a format whose table of contents is at the end of the file [chooses the
+//! the next sample. If a format has its table of contents at the end of the file, its parser [chooses the
 //! ranges](ShardFormat::reads_ranges) that it reads.
 //!
 //! The name of a shard determines its format: `.jsonl` and `.ndjson` (also with `.gz` or `.zst`) are

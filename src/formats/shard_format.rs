@@ -68,8 +68,8 @@ pub trait ShardFormat: fmt::Debug + Send + Sync {
     fn parser(&self, start: &ParserStart) -> Box<dyn ShardParser>;
 
     /// Whether the format's parsers request the ranges of bytes that they need, through
-    /// [`ParserStart::ranges`], and do not get all bytes from an offset on. This is for formats with a table
-    /// of contents at the end of the file. Default: false.
+    /// [`ParserStart::ranges`], instead of getting all bytes from an offset on. This is for formats with a
+    /// table of contents at the end of the file. Default: false.
     ///
     /// A dataset of such a format always has an index. If the caller gives no index, building the dataset
     /// reads the table of contents of each shard, to get its [number of samples](ShardParser::samples). A

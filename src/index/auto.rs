@@ -34,9 +34,9 @@ type SharedOnShard = Arc<dyn Fn(&ShardIndex) + Send + Sync>;
 /// | [`in_directory`](AutoIndex::in_directory), a local one | shards of a web server, or that you may only read |
 /// | [`at`](AutoIndex::at) a URL or path | another bucket, or a name of your own |
 ///
-/// Many ranks may start at the same time. Each rank that finds no index builds one. All these ranks then
-/// write the same document, each of them as a whole. To read the shards only once, let one rank build its
-/// dataset before the others.
+/// Many ranks may start at the same time. Each rank that finds no index builds one. All ranks that have built
+/// an index then write the same document, each rank the whole document. To read the shards only once, let one
+/// rank build its dataset before the others.
 ///
 /// Before shards are indexed, `AutoIndex` checks that the place can be written to. In a directory, it creates
 /// and removes a file. In a bucket, it writes a small object such as

@@ -311,9 +311,9 @@ impl IndexBuilder {
         };
         let next = AtomicUsize::new(0);
         let mut indexed = vec![None; urls.len()];
-        // Of the shards that fail, the error of the first one in the list. Threads start shards in the order
-        // of the list and finish each shard that they have started, so this error does not depend on the
-        // number of threads.
+        // If several shards fail, the error of the first of these shards in the list. Threads start shards in
+        // the order of the list and finish each shard that they have started, so this error does not depend
+        // on the number of threads.
         let mut failed: Option<(usize, crate::Error)> = None;
         thread::scope(|scope| {
             let (sender, done) = mpsc::channel();

@@ -13,8 +13,8 @@ use std::borrow::Cow;
 
 const KIND: &str = "wids-shard-index-v1";
 
-/// The kind of a document with selected samples. The document has this kind, and no `wids_version`, so that
-/// no reader opens it that does not know selections and would read the wrong samples.
+/// The kind of a document with selected samples. The document has this kind, and no `wids_version`. So a
+/// reader that does not know selections refuses the document, instead of reading the wrong samples.
 const SELECTED: &str = "shardstream-selected-index-v1";
 
 /// Size in bytes of the longest accepted document.

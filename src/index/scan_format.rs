@@ -90,8 +90,8 @@ pub(super) fn scan(
     Ok(if has_fields { shard } else { shard.counts() })
 }
 
-/// Refuses a sample with values that are not bytes, because a checksum would not cover these values. Refuses
-/// a sample without fields, too: its shard has no layout, in which checksums are saved.
+/// Refuses a sample with values that are not bytes, because a checksum would not cover these values. Also
+/// refuses a sample without fields: its shard then has no layout, and checksums are saved in the layout.
 fn check_bytes(sample: &Sample) -> Result<()> {
     if sample.is_empty() {
         let what = "a sample without fields has no checksum: index without checksums";

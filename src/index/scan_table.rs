@@ -1,4 +1,4 @@
-//! Indexes one shard of a format with a table of contents, which has the number of samples.
+//! Indexes one shard of a format whose table of contents gives the number of samples.
 
 use super::ShardIndex;
 use crate::error::{Error, ErrorKind, Result};
@@ -6,8 +6,8 @@ use crate::formats::{FormatChoice, FormatParser, ParserStart, ShardParser};
 use crate::store::{Body, Store};
 use crate::tar::{Limits, Parsed};
 
-/// Returns the index of the shard at `url`. Reads only the shard's table of contents, for the number of
-/// samples.
+/// Returns the index of the shard at `url`. Reads only the shard's table of contents, which gives the number
+/// of samples.
 ///
 /// # Errors
 /// The first error of reading the table of contents.

@@ -137,9 +137,9 @@ impl ShardIndex {
     /// [`starting`](crate::tar::SampleParser::starting), and call [`cut`](crate::tar::SampleParser::cut)
     /// unless the range reaches to the end of the object.
     ///
-    /// `None` if the index has fewer samples, or if reading cannot start at a sample: in shards of which only
-    /// the number of samples is known, in compressed shards, and in archives with a global header on which
-    /// samples depend.
+    /// `None` if the index has fewer samples. Also `None` if reading cannot start at a sample, because the
+    /// index has only the number of samples, the shard is compressed, or a global header of the archive
+    /// affects its samples.
     #[must_use]
     pub fn range(&self, samples: Range<u64>) -> Option<Range<u64>> {
         self.stored_range(self.span(&samples))

@@ -116,7 +116,7 @@ pub(super) struct SampleFault {
     pub(super) source: SourcePass,
     pub(super) failed: FailedStep,
     /// Whether this step has succeeded since its last failure in this source. Otherwise this failure and the
-    /// last one are in a row, even if other steps have succeeded between them.
+    /// step's last failure are in a row, even if other steps have succeeded between them.
     pub(super) after_success: bool,
     pub(super) error: Error,
 }
@@ -143,8 +143,8 @@ pub(super) struct Tag {
     /// The position of the sample. `part` is the index of the item among the outputs of its sample. After a
     /// stream stage, `part` counts the items since the last sample that was an input of the stage.
     pub(super) position: Position,
-    /// The used size and the capacity of the item, such as the tokens of a packed row, if a stateful stage
-    /// counts them.
+    /// The used size of the item and its capacity, such as the number of tokens in a packed row and the
+    /// length of the row. Both are 0 unless a stateful stage counts them.
     pub(super) fill: (u64, u64),
     /// The key and shard of the sample, if the row or the batch of the item may fail.
     pub(super) location: Option<Box<SampleLocation>>,

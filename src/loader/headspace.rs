@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Headspace {
-    /// Number of steps that were timed, with and without loading.
+    /// Number of steps that were timed in each of the two measurements: with loading, and without loading.
     pub steps: u64,
     /// Total time with a new batch for each step, without the wait for the first batch.
     #[serde(serialize_with = "crate::seconds::serialize")]

@@ -290,7 +290,8 @@ impl<B: Send + 'static> Loader<B> {
     /// skip steps in epochs without end, or in the middle of a run: after a spike of the loss, for example.
     /// The [digest](State::digest) contains the number of skipped samples. Skipped samples are not read, so
     /// samples that would have failed count as samples. A run that reads the steps replaces failed samples by
-    /// the next samples, so its following batches begin a few samples later.
+    /// the next samples. So the batches after these steps begin a few samples later in that run than in a run
+    /// that skips the steps.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the lengths of the streams are not known (see

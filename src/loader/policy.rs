@@ -44,7 +44,7 @@ const DEFAULT_IN_A_ROW: u64 = 100;
 struct ShareLimit {
     largest: f64,
     /// The share is the number of failures, divided by the number of samples and failures, or by `minimum` if
-    /// that is larger.
+    /// `minimum` is larger.
     minimum: u64,
 }
 
@@ -137,7 +137,7 @@ impl OnError {
             && error.kind().failure_class() == Some(FailureClass::Damage)
     }
 
-    /// Decides whether a failure is skipped. `before` counts the failures and samples before it.
+    /// Decides whether a failure is skipped. `before` counts the failures and samples before this failure.
     pub(crate) fn judge(&self, error: Error, before: Counts) -> Verdict {
         if !error.kind().failure_class().is_some_and(|class| self.skipped.has(class)) {
             return Verdict::Stop(error);
@@ -221,14 +221,15 @@ pub struct Failures(u8);
 impl Failures {
     /// Damage in a shard: `Damaged`, `SampleChecksum`, `Truncated`, `ArchiveEnd`, `Checksum`, `Header`,
     /// `Decompress`, `TooLarge`, `TooManyMembers`, `DuplicateMember`, `Format` and `ScatteredSample` of
-    /// [`ErrorKind`], and `MissingSample` if a joined shard is damaged.
+    /// [`ErrorKind`], and `MissingSample` if the shard of a joined [side](crate::dataset::Side) is damaged.
     pub const fn damage() -> Self {
         Self::only(FailureClass::Damage)
     }
 
     /// Fields that cannot be decoded, are missing, or do not have the requested type or shape: `Decode`,
     /// `Array`, `WrongType`, `MissingField`, `MissingTensor` and `Pickle` of [`ErrorKind`]. Also samples that
-    /// cannot be joined although the other dataset is not damaged: `MissingSample` and `FieldConflict`.
+    /// cannot be joined with an undamaged [side](crate::dataset::Side): `MissingSample` if the side lacks the
+    /// sample's key, and `FieldConflict` if the sample and the side have a field of the same name.
     pub const fn decode() -> Self {
         Self::only(FailureClass::Decode)
     }

@@ -39,7 +39,7 @@ pub(super) struct PreparedRun {
     pub(super) endless: bool,
     /// Whether the run had already ended in the state that is restored.
     pub(super) end: RunEnd,
-    /// Configures the streams in which the first item of the epoch is searched. That item pads batches.
+    /// Configures the streams that are searched for the first item of the epoch, which pads batches.
     pub(super) all_streams: AllStreams,
 }
 
@@ -61,7 +61,7 @@ impl Settings {
     /// Prepares the streams of this rank, from the beginning or from a state.
     pub(super) fn prepare(&self, header: JobHeader, state: Option<&State>) -> Result<PreparedRun> {
         // The number of a dataset seeds its random numbers. After a change of the mixture, the dataset keeps
-        // the number that it had in the mixture in which it began.
+        // the number that it had in its first mixture.
         let mut settings = self.clone();
         for (number, part) in settings.parts.iter_mut().enumerate() {
             part.dataset = part.dataset.numbered(header.number(number));

@@ -129,8 +129,8 @@ impl DatasetSettings {
             let slices = slices(at.cursor.pass);
             slices.iter().take(number).map(|slice| slice.samples.end - slice.samples.start).sum()
         };
-        // If samples of the pass could not be read, the stream has fewer than the index says. (The list of
-        // open slices is empty at the end of a pass.)
+        // If samples of the pass could not be read, the stream has fewer samples than the index says. (The
+        // list of open slices is empty at the end of a pass.)
         let is_shorter = at.cursor.length.is_some_and(|known| known != length);
         if is_shorter || at.cursor.open.last().is_some_and(|last| samples_before(last.slice) != last.start) {
             let what = format!(

@@ -71,7 +71,8 @@ impl DatasetOrder {
         let origin = origin.map(|origin| (index(origin), first));
         let later = later.iter().map(|change| (index(change.from), change.weights.as_slice()));
         for (from, weights) in [(0, first)].into_iter().chain(origin).chain(later) {
-            // If two changes are less than `streams` apart, some streams have no item between them.
+            // If two changes are less than `streams` items apart, some streams have no item between the two
+            // changes.
             phases.pop_if(|last| last.from == from);
             let length = window_length(weights).unwrap_or_default();
             phases.push(WeightPhase { from, weights: weights.to_vec(), length });

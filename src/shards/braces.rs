@@ -89,8 +89,7 @@ pub(super) fn expand_traced(
     Ok(parsed.expand())
 }
 
-/// Parts that follow each other. The number of expansions is the product of the numbers of options of all
-/// parts.
+/// Parts that follow each other. To get the number of expansions, multiply the parts' numbers of options.
 struct PartSequence<'a>(Vec<PatternPart<'a>>);
 
 struct PatternPart<'a> {

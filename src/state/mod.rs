@@ -93,8 +93,8 @@ pub(crate) enum RunEnd {
 /// Which sequence numbers of the job have been passed.
 ///
 /// Ranks may have reached different numbers: if the lengths of streams are unknown, a rank leaves out batches
-/// for which its streams have no samples left, or skips gaps. Which sequence numbers of a stream have been
-/// passed follows from the number of items that were consumed from the stream.
+/// for which its streams have no samples left, or skips gaps. The number of items that were consumed from a
+/// stream determines which sequence numbers of the stream have been passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reached {
     /// The first sequence number that not all ranks have passed.
@@ -187,9 +187,9 @@ impl State {
     /// restore cannot know which of these samples would have failed, and counts all of them.
     ///
     /// If samples of an earlier shard of the epoch could not be read, a restore refuses to skip. If samples
-    /// of the open shard could not be read, their number is unknown, and the restore skips fewer samples by
-    /// this number. If a dataset has sides, a restore may return an error for a missing key. In this case,
-    /// skip a few steps more or less.
+    /// of the open shard could not be read, their number is unknown, and the restore skips too few samples:
+    /// the number of unreadable samples is missing. If a dataset has sides, a restore may return an error for
+    /// a missing key. In this case, skip a few steps more or less.
     ///
     /// ```
     /// use shardstream::State;

@@ -51,7 +51,7 @@ pub(super) struct Grouper<V> {
     /// Whether the archive of the current sample has ended. In this case, no other member belongs to the
     /// sample.
     ended: bool,
-    /// The error of a sample. It is returned after the sample before, which is complete.
+    /// The error of a sample. It is returned after the previous sample, which is complete.
     fault: Option<Error>,
     /// The samples that may have more members; `None` if the members of a sample must be adjacent.
     held: Option<HeldSamples<V>>,
@@ -233,9 +233,9 @@ impl<V: FieldContent> Grouper<V> {
         self.held.as_ref().is_some_and(HeldSamples::is_mixed)
     }
 
-    /// Handles a refused member whose name is known only in part. Drops each of the current sample and the
-    /// held samples whose key shows that the member may belong to it. The next sample is checked in the same
-    /// way when it begins.
+    /// Handles a refused member whose name is known only in part. The key of a sample shows whether the
+    /// member may belong to the sample. If it may, the sample is dropped: this applies to the current sample,
+    /// to the held samples and, when it begins, to the next sample.
     fn unnamed(&mut self, name: Bytes, error: Error) {
         let held = self.held.iter_mut().flat_map(HeldSamples::iter_mut);
         for pending in self.sample.iter_mut().chain(held).filter(|pending| may_belong(&name, pending.key())) {

@@ -10,8 +10,8 @@ use bytes::Bytes;
 const MAX_NAME: usize = 4096;
 /// Maximum number of bytes that are kept of pax records. A usual path and a size take fewer bytes.
 const MAX_KEPT: u64 = 64 << 10;
-/// Maximum number of bytes that are kept of a record's length and keyword. The records with a name or a size
-/// have fewer.
+/// Maximum number of bytes that are kept of a record's length and keyword. In records with a name or a size,
+/// the length and the keyword take fewer bytes than that.
 const MAX_HEAD: usize = 64;
 
 /// Keeps the name and size of a member from an extension header of any size, in bounded memory. The walker

@@ -305,10 +305,11 @@ impl<T> ThreadedQueue<T> {
 
 impl<T> Drop for ThreadedQueue<T> {
     fn drop(&mut self) {
-        // After this function, `threads` is dropped, which joins the threads. They must no longer wait for
-        // room in the queue.
+        // After this function, `threads` is dropped, which joins the threads. A thread that waited for room
+        // in the queue would never end, so the queue is closed.
         self.entries.close();
-        // Dropping an item calls the caller's code. If it panics, the panic must not reach this thread.
+        // Dropping an item calls the caller's code. If that code panics, the panic must not reach this
+        // thread.
         drop(drop_caught(self.front.take()));
         while let Ok(entry) = self.entries.try_recv() {
             drop(drop_caught(entry));

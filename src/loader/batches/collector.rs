@@ -49,7 +49,7 @@ pub(in crate::loader) enum RunOutput<B> {
     Failed(Error),
 }
 
-/// A batch, with the data of the run's report and state after it.
+/// A batch, with the values for the run's report and the run's state after the batch.
 pub(in crate::loader) struct CollectedBatch<B> {
     pub(in crate::loader) batch: B,
     /// Number of items in the batch.
@@ -246,7 +246,7 @@ impl<R, B> BatchCollector<R, B> {
         let total = total.saturating_add(lost.len().saturating_sub(1) as u64);
         let in_a_row = self.failed_batches;
         self.failed_batches += 1;
-        // If the error names no sample, it gets the location of the first one.
+        // If the error names no sample, the location of the first lost sample is added to the error.
         let error = match lost.first() {
             Some(first) => first.locate(error),
             None => error,

@@ -144,12 +144,12 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     /// Whether the ranks of a job may take different numbers of steps in an [epoch](crate::Loader::epoch).
     /// Default: false.
     ///
-    /// Ranks that wait for each other in collective operations hang if one of them takes fewer steps. So on
-    /// several ranks, an epoch whose number of [steps](crate::Loader::steps) is not known ahead is an error
-    /// unless this is true. With [`LastBatch::Drop`], `build` returns the error; otherwise it is the first
-    /// item of `epoch`, and `restore` returns it. Set this to true if ranks are independent of each other, as
-    /// in an evaluation whose results are added up afterwards. [`epochs`](crate::Loader::epochs) does not
-    /// need it, because all ranks can take the same number of steps.
+    /// Ranks that wait for each other in collective operations hang if one rank takes fewer steps than the
+    /// others. So on several ranks, an epoch whose number of [steps](crate::Loader::steps) is not known ahead
+    /// is an error unless this is true. With [`LastBatch::Drop`], `build` returns the error; otherwise it is
+    /// the first item of `epoch`, and `restore` returns it. Set this to true if ranks are independent of each
+    /// other, as in an evaluation whose results are added up afterwards. [`epochs`](crate::Loader::epochs)
+    /// does not need it, because all ranks can take the same number of steps.
     ///
     /// ```
     /// use shardstream::prelude::*;

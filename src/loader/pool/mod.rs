@@ -120,7 +120,7 @@ impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
                 }
             };
             source.taken += 1;
-            // On this path, the usual event is moved one time less.
+            // On this path, the usual event is moved once less than by `take` below.
             if let StreamEvent::Input(mapped) = event
                 && source.outputs.gives_at_once(mapped)
             {

@@ -1,5 +1,5 @@
 //! `RowOutputs`: writes samples into rows of tensors after a stateful stage. Such a stage decides which
-//! samples form a batch, so the rows cannot be written before it.
+//! samples form a batch, so the rows cannot be written before that stage.
 //!
 //! The rows of a batch are written together when the sequence takes the first item of the batch: by the
 //! threads of the pool and by the calling thread. The sequence announces the sources of all items

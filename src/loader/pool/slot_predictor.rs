@@ -11,7 +11,7 @@ use crate::loader::event::{LoaderEvent, Tag};
 use crate::loader::sequence::{MixedStream, SequenceConfig, Sequencer, SourceOutputs};
 use std::collections::VecDeque;
 
-/// Maximum bytes of slots that are reserved for other sources than the one that takes slots.
+/// Maximum bytes of slots that are reserved for sources other than the source that takes slots.
 const MAX_BYTES_RESERVED: usize = 64 << 20;
 /// Maximum number of sequence numbers that one call assigns, because other threads wait for the lock.
 const MAX_ASSIGNED_AT_ONCE: usize = 4096;
@@ -27,8 +27,8 @@ pub(super) struct SlotPredictor {
     max_reserved: usize,
 }
 
-/// Sources without end, until [`SlotPredictor::end`] ends one. The value of an item is the number of its
-/// source.
+/// Sources that have no end until [`SlotPredictor::end`] sets their end. The value of an item is the number
+/// of its source.
 struct AssumedOutputs {
     ended: Vec<bool>,
 }

@@ -52,7 +52,7 @@ use std::time::Duration;
 pub struct Report {
     /// Number of batches returned.
     pub batches: u64,
-    /// Number of items in these batches.
+    /// Number of items in the returned batches.
     pub items: u64,
     /// The used share of the items, if a stage counts it: [`Pack`](crate::adapters::Pack),
     /// [`buckets`](crate::loader::LoaderBuilder::buckets), or a stage with

@@ -1,4 +1,4 @@
-//! The sequence of a job: the source of the item of each sequence number, and the ends of batches.
+//! The sequence of a job: which source the item with a sequence number comes from, and where batches end.
 //!
 //! ```text
 //! mixed_stream  one stream over all datasets of a mixture

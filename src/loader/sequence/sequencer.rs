@@ -20,8 +20,8 @@
 //!
 //! The kinds of [`Batching`] only differ in where batches end. `Aligned` and `Steps` end batches at the same
 //! numbers on all ranks, so that all ranks take the same steps, even if some ranks get fewer items.
-//! `WhenFull` ends a batch when it is full, so at other numbers on each rank. `Aligned` skips a batch without
-//! any item, unless other ranks take a step of its shape.
+//! `WhenFull` ends a batch when it is full, so batches end at different numbers on different ranks. `Aligned`
+//! skips a batch without any item, unless other ranks take a step of its shape.
 //!
 //! If a batch could not be made, its sequence numbers are free again, and the next items of the same streams
 //! take them: [`restart`](BatchSequence::restart) after `0:0 1:1 |2` returns `0:2 1:3 |2`, if the streams
@@ -135,8 +135,8 @@ pub(in crate::loader) enum Batching {
     Aligned,
     /// As `Aligned`, but the sequence ends after this number of batches, whether they have items or not.
     Steps(u64),
-    /// A batch ends when it is full. Gaps do not count, so batches end at other sequence numbers on each
-    /// rank. A last batch that is not full is dropped.
+    /// A batch ends when it is full. Gaps do not count, so batches end at different sequence numbers on
+    /// different ranks. A last batch that is not full is dropped.
     WhenFull,
 }
 

@@ -119,7 +119,8 @@ pub(in crate::loader) struct StageOutput<T> {
     pub(in crate::loader) item: Option<T>,
     /// The origin of the item; `None` if the item comes from the last output.
     pub(in crate::loader) at: Option<OutputOrigin>,
-    /// The used size and the capacity of the item, such as the tokens of a packed row.
+    /// The used size of the item and its capacity, such as the number of tokens in a packed row and the
+    /// length of the row.
     pub(in crate::loader) fill: Option<(u64, u64)>,
 }
 

@@ -94,7 +94,7 @@ pub(in crate::loader) struct TaggedOutputs<T> {
     ended: bool,
 }
 
-/// Number of consecutive passes without an item after which a run ends with an error.
+/// A run ends with an error after this number of consecutive passes without an item.
 const MAX_EMPTY_PASSES: u64 = 100;
 
 /// The input whose outputs are returned next.

@@ -17,7 +17,7 @@ use std::future::poll_fn;
 use std::mem::take;
 use std::task::{Context, Poll, Waker, ready};
 
-/// Number of consecutive epochs without a sample after which a stream ends with an error.
+/// A stream ends with an error after this number of consecutive epochs without a sample.
 const MAX_EMPTY_PASSES: u64 = 100;
 
 /// Reads one stream of one dataset, pass by pass. It can be polled, or used as a blocking iterator.

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
 use tuner::{RunTuner, TunedRange, TuningLimits};
 
-/// The choices of a loader's earlier runs, with which its next run starts.
+/// The choices that the loader's earlier runs have made. The next run of the loader starts with them.
 #[derive(Debug, Clone)]
 pub(super) struct LearnedTuning {
     choices: Arc<Mutex<LearnedChoices>>,

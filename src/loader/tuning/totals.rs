@@ -22,7 +22,7 @@ pub(in crate::loader) struct RunTotals {
     pub(in crate::loader) idle_cores: Option<Duration>,
     /// Number of batches returned.
     pub(in crate::loader) batches: u64,
-    /// Number of these batches that were not ready when the trainer requested them.
+    /// Number of returned batches that were not ready when the trainer requested them.
     pub(in crate::loader) late: u64,
     /// Whether there is currently no memory for more samples.
     pub(in crate::loader) is_memory_full: bool,

@@ -145,8 +145,8 @@ fn solaris_pax_headers_are_read() {
     assert_eq!(keys(&parse_whole(&bytes)), ["long"]);
 }
 
-/// Of the headers of these versions, only GNU's own header has other fields in place of the prefix of a ustar
-/// header.
+/// A header with any version after `ustar` has a prefix field. Only GNU's own header (`ustar`, two spaces,
+/// NUL) has other fields in its place.
 #[test]
 fn the_prefix_is_read_in_any_version_of_ustar() {
     for (magic, expected) in [

@@ -42,7 +42,8 @@ impl Environment<'_> {
         names.iter().find_map(|name| self.number(name).transpose()).transpose()
     }
 
-    /// The values of the variables `number` and `count`, of which both or neither must be set.
+    /// The values of the variables `number` and `count`. Either both variables or neither of them must be
+    /// set.
     pub(super) fn pair(&self, number: &str, count: &str) -> Result<Option<Member>> {
         match (self.number(number)?, self.number(count)?) {
             (Some(number), Some(count)) => {
