@@ -44,7 +44,7 @@ pub(crate) struct BucketQueues<T> {
 
 #[derive(Debug)]
 struct QueuedItem<T> {
-    /// Number of items that were pushed before this one.
+    /// Number of items that were pushed before this item.
     number: u64,
     item: T,
     used: u64,
@@ -104,7 +104,7 @@ impl<T> BucketQueues<T> {
         is_stuck.then_some(Taken { item: None, fill: (0, room) })
     }
 
-    /// The queue from which a sequence number of this shape gets its item.
+    /// The queue that has the item for a sequence number of this shape.
     fn queue_for(&self, shape: usize) -> Option<usize> {
         let waits = |bucket: &usize| self.queues.get(*bucket).is_some_and(|queue| !queue.is_empty());
         if waits(&shape) {

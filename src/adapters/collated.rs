@@ -67,8 +67,8 @@ impl Collated {
             );
             return Err(ErrorKind::Config(what).into());
         };
-        // A smaller batch, such as the last batch, uses a part of a buffer. A larger batch needs a new
-        // collator.
+        // A batch with fewer samples than the collator's batches, such as the last batch, uses a part of a
+        // buffer. A batch with more samples needs a new collator.
         let collator = match collator {
             Some(collator) if collator.rows() >= batch.len() => collator,
             too_small => {

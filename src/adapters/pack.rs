@@ -35,7 +35,7 @@ const LOOK_AHEAD: usize = 1000;
 ///
 /// In a loader, use [`LoaderBuilder::pack`](crate::loader::LoaderBuilder::pack). Each logical stream has its
 /// own stage. A restore reads again all documents that were packed together; with `Contiguous`, it reads
-/// again only the document in which the last row ended.
+/// again only the document that contains the end of the last row.
 #[derive(Debug, Clone)]
 #[must_use = "a stage does nothing until it is driven"]
 pub struct Pack<N> {

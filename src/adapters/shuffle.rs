@@ -109,9 +109,9 @@ impl<S, T> Pipeline<Staged<S, Shuffle<T>>, T> {
     /// Returns the first item when `count` items are in the buffer. The buffer then grows by one with each
     /// returned item, until it is full.
     ///
-    /// So the first item is returned sooner, but the first items are shuffled less. By default, the buffer is
-    /// filled first. (Python's webdataset starts at 100 items.) A `count` of 0 means 1; a `count` above the
-    /// size of the buffer means the size of the buffer.
+    /// So the first item is returned sooner than from a full buffer, but the first items are shuffled less
+    /// than later items. By default, the buffer is filled first. (Python's webdataset starts at 100 items.) A
+    /// `count` of 0 means 1; a `count` above the size of the buffer means the size of the buffer.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;

@@ -92,8 +92,8 @@ pub trait Stage<In> {
         Ok(())
     }
 
-    /// How full an output is: its number of tokens or pixels, and the number of tokens or pixels for which it
-    /// has room. The [report](crate::loader::Report::fill) of a loader has the sums over all outputs.
+    /// How full an output is: its number of tokens or pixels, and the number of tokens or pixels that it has
+    /// room for. The [report](crate::loader::Report::fill) of a loader has the sums over all outputs.
     fn fill(&self, item: &Self::Out) -> Option<(u64, u64)> {
         let _ = item;
         None

@@ -18,7 +18,8 @@ use std::cell::RefCell;
 /// As far as possible, the decoder decodes only the pixels that the transforms need. With the feature
 /// `turbojpeg`, a picture that the transforms make much smaller is decoded at a scale of 1/2, 1/4 or 1/8 (see
 /// [`reducing_gap`](ImageColumn::reducing_gap)). The image data of a JPEG is still read to its end, so that
-/// damage is an error. For files that are known to be good, [`verify(false)`](ImageColumn::verify) is faster.
+/// damage is an error. For files that are known to be good, [`verify(false)`](ImageColumn::verify) saves the
+/// time for this check.
 ///
 /// The random numbers of the transforms depend on the seed, the epoch, the sample and the name of the column
 /// (see [`Columns`](super::Columns)). So two columns that crop one field at random give two different views
@@ -122,9 +123,9 @@ impl ImageColumn {
     }
 
     /// Subtracts the mean of each channel and divides by its standard deviation, where mean and deviation are
-    /// given for values from 0 to 1. The `f32` results are exactly those of torchvision's `Normalize`; for a
-    /// shorter type, they are rounded to the nearest number. Values of type `U8` and `U16` cannot be
-    /// normalized.
+    /// given for values from 0 to 1. The `f32` results are exactly those of torchvision's `Normalize`; for
+    /// `BF16` and `F16`, these results are rounded to the nearest number. Values of type `U8` and `U16`
+    /// cannot be normalized.
     #[must_use]
     pub fn normalize(mut self, mean: impl Into<Vec<f32>>, deviation: impl Into<Vec<f32>>) -> Self {
         self.normalize = Some((mean.into(), deviation.into()));

@@ -75,8 +75,9 @@ impl<T: Integer> Tokens<T> {
     }
 }
 
-/// The length that a sequence of `length` numbers has in a row with room for `room` numbers. A longer
-/// sequence is an error unless `truncate` is true.
+/// The length that a sequence of `length` numbers has in a row with room for `room` numbers. If `length` is
+/// larger than `room`, the sequence is truncated to `room` numbers if `truncate` is true, and otherwise it is
+/// an error.
 pub(super) fn truncated_len(length: usize, room: usize, truncate: bool) -> Result<usize, BoxError> {
     if length > room && !truncate {
         return Err(format!("the sequence of {length} is longer than {room}: see `truncate`").into());

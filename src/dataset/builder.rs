@@ -216,8 +216,9 @@ impl DatasetBuilder {
     ///
     /// Set this with a [cache](crate::store::Cache) that can hold all shards of its node: from the second
     /// epoch on, nothing is read from the network, on any number of nodes. Without this option, the second
-    /// epoch gives a node mostly shards that are not in its cache. The disadvantage is less randomness: the
-    /// same samples meet in a batch more often. `shardstream plan` computes both effects.
+    /// epoch gives a node mostly shards that are not in its cache. The disadvantage is less randomness than
+    /// if shards are dealt anew: the same samples are in one batch more often. `shardstream plan` computes
+    /// both effects.
     ///
     /// The option has no effect if shards are not shuffled: then every stream keeps its shards in any case.
     pub fn keep_shards(mut self, keep: bool) -> Self {

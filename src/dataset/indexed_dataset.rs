@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Two samples of a shard with fewer bytes between them are read as one range, because a new request takes
 /// longer than reading these bytes.
 const GAP: u64 = 1 << 20;
-/// The same limit for local files. It is smaller, because a new range only opens the file again.
+/// The same limit for local files. It is smaller than [`GAP`], because a new range only opens the file again.
 const LOCAL_GAP: u64 = 16 << 10;
 
 /// The number of a shard in the plan, and the number of a sample among the selected samples of that shard.

@@ -69,7 +69,7 @@ pub(super) struct Opener {
     pub(super) next: usize,
     /// The open slices between `current` and `next`.
     ahead: VecDeque<OpenedSlice>,
-    /// Number of slices that should be open after the one that was opened last.
+    /// Number of slices that should be open beyond the slice that was opened last.
     wanted_ahead: usize,
     /// The pieces of slice `next - 1` that are not opened yet.
     pieces: VecDeque<SlicePiece>,
@@ -83,7 +83,7 @@ pub(super) struct Opener {
     pub(super) scattered: bool,
     /// Number of samples of the next slice that were read before a restore.
     pub(super) passed: u64,
-    /// Pairs of the number of a slice and the object from which that slice must be read.
+    /// Pairs of the number of a slice and the object that the slice must be read from.
     pub(super) expected: Vec<(usize, ObjectVersion)>,
     /// The handle that ends the reading, and the number of this reader among the handle's readers.
     pub(super) stop: Option<(StopHandle, ReaderNumber)>,

@@ -184,7 +184,8 @@ fn entries(index: &Index, list: &ShardList, numbers: &ShardNumbers) -> Result<In
     .collect()
 }
 
-/// Checks that the index has the sizes of the shards, by which the parsers find the tables at their ends.
+/// Checks that the index has the sizes of the shards. Parsers use these sizes to find the tables at the ends
+/// of the shards.
 fn check_sizes(index: Option<&Index>) -> Result<()> {
     let Some(shard) = index.and_then(|index| index.iter().find(|shard| shard.bytes().is_none())) else {
         return Ok(());

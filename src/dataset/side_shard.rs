@@ -17,7 +17,7 @@ const ENTRY: usize = 64;
 pub(super) struct SideShard<C> {
     /// The shard's number in the side.
     pub(super) number: Option<usize>,
-    /// The number of the dataset reader's slice with which the shard is paired.
+    /// The number of the dataset reader's slice that the shard is paired with.
     pub(super) slice: Option<usize>,
     /// For each key that was read, the number of the sample and whether it was returned.
     pub(super) seen: HashMap<SmolStr, (u64, bool)>,

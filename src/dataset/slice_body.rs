@@ -9,7 +9,8 @@ use crate::plan::Slice;
 use crate::secret_url::SecretUrl;
 use crate::store::{Body, ObjectVersion, ReadQueue};
 
-/// Number of scattered slices to open ahead of the current one. A budget has as many connections by default.
+/// Number of scattered slices to open ahead of the current one. By default, a budget has the same number of
+/// connections.
 const SCATTERED_AHEAD: usize = 64;
 
 /// A slice to open, and what opening it needs.

@@ -214,8 +214,8 @@ impl Index {
     /// A JSON document has one shard per line. The line of a shard with 10 000 samples of two fields takes 65
     /// KB if samples have 1 KB (0.2 % of the shard), and 85 KB if they have 100 KB (0.01 %). The document of
     /// 1300 such shards takes 85 to 110 MB and loads in about two seconds. If that is too much, save only the
-    /// [`counts`](Index::counts). The compact form takes half as many bytes as JSON, and an eighth if shards
-    /// have no layouts: a million shards then take about 15 MB.
+    /// [`counts`](Index::counts). The compact form takes half as many bytes as JSON. If shards have no
+    /// layouts, it takes an eighth of the bytes: about 15 MB for a million shards.
     ///
     /// # Errors
     /// [`ErrorKind::Index`] if shards differ only in the parts of their URLs that are left out;

@@ -79,9 +79,9 @@ impl KeyIndex {
         KeyIndexBuilder::default()
     }
 
-    /// Opens a key index that was [saved](KeyIndex::save). A document of up to 16 MiB is read as a whole. Of
-    /// a larger document, this function reads the list of shards and the list of blocks (12 bytes for about
-    /// 500 keys), and each look-up then reads one block of 5 to 12 KB.
+    /// Opens a key index that was [saved](KeyIndex::save). A document of up to 16 MiB is read as a whole. If
+    /// a document is larger, this function reads only its list of shards and its list of blocks (12 bytes for
+    /// about 500 keys), and each look-up then reads one block of 5 to 12 KB.
     ///
     /// # Errors
     /// [`ErrorKind::Index`] if the document is not a key index or is damaged, and the errors of

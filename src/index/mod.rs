@@ -52,9 +52,9 @@
 //! samples is opened at the beginning of each epoch, to check that it is still the indexed shard.
 //!
 //! An index of very many shards can be saved in a compact form, under a name that ends in `.shidx`. It takes
-//! about 15 bytes for each shard, where JSON takes more than a hundred, and half as many bytes for layouts.
-//! [`Index::load`] reads both forms under any name. Only this crate reads the compact form; use JSON for
-//! other readers.
+//! about 15 bytes for each shard, while JSON takes more than a hundred. Layouts take half as many bytes in
+//! the compact form as in JSON. [`Index::load`] reads both forms under any name. Only this crate reads the
+//! compact form; use JSON for other readers.
 //!
 //! An index describes one version of each shard. When a [dataset](crate::dataset::DatasetBuilder::index)
 //! opens a shard, it compares the size and the version (ETag, generation, or modification time of a file)

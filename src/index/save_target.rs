@@ -5,7 +5,7 @@ use crate::error::{ErrorKind, Result};
 use crate::secret_url::SecretUrl;
 use crate::store::{ObjectUrl, Store, write_to};
 
-/// A document in which an index is saved.
+/// A document that an index is saved in.
 pub(super) struct SaveTarget {
     pub(super) url: SecretUrl,
     pub(super) private: bool,

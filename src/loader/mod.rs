@@ -228,9 +228,9 @@ impl<B: Send + 'static> Loader<B> {
     /// following batches can be restored by [`restore`](Loader::restore).
     ///
     /// Datasets are matched by their [names](LoaderBuilder::name). Datasets without a name are matched by
-    /// shards, seed and options, or, if those have changed, by their numbers. A state of a single
-    /// [epoch](Loader::epoch) allows other weights, but no other datasets: add or remove datasets in the next
-    /// epoch.
+    /// shards, seed and options, or, if shards, seed or options have changed, by their numbers. A state of a
+    /// single [epoch](Loader::epoch) allows other weights, but no other datasets: add or remove datasets in
+    /// the next epoch.
     ///
     /// Digests include the samples of removed datasets, but the ledger does not include their failures: save
     /// [`State::ledger`] first. [Skipped steps](State::skip) are steps of the new mixture.

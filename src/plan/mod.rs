@@ -1,9 +1,9 @@
 //! The shards that each stream reads in each epoch, in order, as pure functions; and splitters.
 //!
 //! A [`Plan`] is a function of the number of shards, a seed, the epoch and the number of *logical streams*:
-//! it does not depend on time or on the order in which readers start. In each epoch, all shards are put into
-//! one order and dealt to the streams in turn; one reader reads each stream from its first shard to its last.
-//! If the number of samples of each shard is known, the order is instead cut into equal shares, one for each
+//! it does not depend on time or on which reader starts first. In each epoch, all shards are put into one
+//! order and dealt to the streams in turn; one reader reads each stream from its first shard to its last. If
+//! the number of samples of each shard is known, the order is instead cut into equal shares, one for each
 //! stream, so that a few shards can serve many streams, and all streams get the same number of samples.
 //!
 //! If streams [keep their shards](Plan::kept), the shards are dealt once, and each epoch permutes the shards

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// So use a sampler with shards on a local disk, or with samples that are large or few. In other cases use
 /// [`shuffle_shards`](crate::dataset::DatasetBuilder::shuffle_shards) and a shuffle buffer.
 ///
-/// An epoch needs 24 bytes of memory for each sample that a process reads. A permutation needs 4 more bytes
+/// An epoch needs 24 bytes of memory for each sample that a process reads. A permutation also needs 4 bytes
 /// for each sample of the dataset.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Sampler(SampleChoice);

@@ -132,7 +132,8 @@ proptest! {
             let of = |slices: &[Slice]| slices.iter().cloned().collect::<HashSet<Slice>>();
             prop_assert_eq!(of(&first), of(&slices));
             prop_assert_eq!(slices.len(), first.len());
-            // The slices are those of epoch 0 of the plan without kept shards, so streams have equal lengths.
+            // The slices are the same as in epoch 0 of the plan without kept shards, so streams have equal
+            // lengths.
             prop_assert_eq!(of(&dealt.stream(0, stream)), of(&slices));
             prop_assert_eq!(dealt.samples(stream), plan.samples(stream));
             // Two orders are equal by chance with a probability of 1 in 30!.

@@ -323,8 +323,8 @@ impl Sample {
         SampleLocation { key: self.0.key.clone(), shard: Arc::clone(&self.0.shard) }
     }
 
-    /// Sets the position to that of the sample from which this sample was made, so that both have the same
-    /// random numbers. A sample that was read from a shard keeps its own position.
+    /// Sets the position to the position of the sample that this sample was made from, so that both samples
+    /// have the same random numbers. A sample that was read from a shard keeps its own position.
     pub(crate) fn with_default_position(mut self, position: Position) -> Self {
         if self.0.shard.is_empty() {
             self.0.position = position;
@@ -332,7 +332,7 @@ impl Sample {
         self
     }
 
-    /// Sets the shard and the position to those of the sample from which this sample was made.
+    /// Sets the shard and the position to the values of the sample that this sample was made from.
     pub(crate) fn with_origin(mut self, origin: &SampleLocation, position: Position) -> Self {
         (self.0.shard, self.0.position) = (Arc::clone(&origin.shard), position);
         self

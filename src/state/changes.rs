@@ -171,8 +171,8 @@ impl JobHeader {
     /// still the same dataset.
     ///
     /// Datasets are the same if they have the same name. If one of two datasets has no name, they are the
-    /// same dataset if they have the same content. A dataset for which no dataset with the same content is
-    /// found is matched by its number.
+    /// same dataset if they have the same content. If no dataset with the same content is found, a dataset is
+    /// matched by its number.
     fn matches(&self, here: &JobHeader, changes: &Changes) -> Vec<Option<usize>> {
         let mut matches = vec![None; here.datasets.len()];
         let named = |header: &JobHeader, dataset: usize| header.datasets[dataset].name.is_some();

@@ -82,7 +82,7 @@ pub(super) fn parse(block: SharedSlice<'_>, extension: &mut Extension, global: &
     let size = size(header)?;
     let kind = match header.entry_type() {
         EntryType::XHeader => return Ok(Block::Pax { size }),
-        // Solaris tar's letter for pax headers, which is older than the one in POSIX.
+        // Solaris tar's letter for pax headers, which is older than POSIX's letter.
         other if other.as_byte() == b'X' => return Ok(Block::Pax { size }),
         EntryType::XGlobalHeader => return Ok(Block::GlobalPax { size }),
         EntryType::GNULongName => return Ok(Block::LongName { size }),
@@ -115,7 +115,7 @@ pub(super) fn parse(block: SharedSlice<'_>, extension: &mut Extension, global: &
     Ok(Block::Member { name, kind, size: if no_data { 0 } else { size }, sparse })
 }
 
-/// Whether another block with a part of a sparse member's map follows this one.
+/// Whether another block with a part of a sparse member's map follows this block.
 pub(super) fn has_more_map(block: &[u8]) -> bool {
     block[MAP_CONTINUED] != 0
 }

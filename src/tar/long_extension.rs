@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 /// Maximum number of bytes that are kept of a name that is too long to be kept as a whole.
 const MAX_NAME: usize = 4096;
-/// Maximum number of bytes that are kept of pax records. A usual path and a size take fewer bytes.
+/// Maximum number of bytes that are kept of pax records. A usual path and a size take fewer bytes than that.
 const MAX_KEPT: u64 = 64 << 10;
 /// Maximum number of bytes that are kept of a record's length and keyword. In records with a name or a size,
 /// the length and the keyword take fewer bytes than that.

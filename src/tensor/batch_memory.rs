@@ -129,8 +129,8 @@ impl Slabs {
         Slabs { memory, slabs: Mutex::default(), failed: OnceLock::new() }
     }
 
-    /// The number of bytes that a slab of `size` bytes takes: whole pages, and one page more to align the
-    /// beginning.
+    /// The number of bytes that a slab of `size` bytes takes: whole pages, and one additional page to align
+    /// the beginning.
     pub(super) fn bytes_of(size: usize) -> usize {
         size.next_multiple_of(PAGE) + PAGE
     }

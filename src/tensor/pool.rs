@@ -69,8 +69,8 @@ impl TensorPool {
         self.slabs.as_ref().map_or(Ok(()), Slabs::check)
     }
 
-    /// Takes an empty buffer with room for `room` bytes. If a new buffer is allocated, it has an eighth more
-    /// room, because the next batch may be larger.
+    /// Takes an empty buffer with room for `room` bytes. A newly allocated buffer has an eighth more room
+    /// than that, because the next batch may be larger than this batch.
     pub(crate) fn take_empty(&self, room: usize) -> BytesMut {
         // A buffer that is too small or far too large is freed.
         let fits =

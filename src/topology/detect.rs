@@ -232,7 +232,8 @@ fn slurm(environment: &Environment) -> Result<Option<Topology>> {
     };
     check_range(rank, size.value, size.name)?;
     let topology = topology(Launcher::Slurm, rank.value, size.value)?;
-    // Not SLURM_NTASKS_PER_NODE: that is the requested number, and a host can have fewer tasks.
+    // Not SLURM_NTASKS_PER_NODE: that is the requested number, and a host can have fewer tasks than
+    // requested.
     let local_size =
         match (environment.lookup)("SLURM_STEP_TASKS_PER_NODE").zip(environment.number("SLURM_NODEID")?) {
             Some((counts, node)) => slurm_count(&counts, node.value),

@@ -90,8 +90,8 @@ fn best_fit_chooses_the_row_with_the_least_room() {
     assert_eq!(best(&[3, 6, 7, 4], 100), [vec![3, 7], vec![6, 4]]);
     assert_eq!(best(&[3, 6, 7, 4], 2), [vec![3, 6], vec![7], vec![4]]);
     assert_eq!(best(&[25, 0], 100), [vec![10], vec![10], vec![5]]);
-    // 6 leaves room for 4, and 7 leaves room for 3. 2 is placed where less room is left, or, with first fit,
-    // in the first row.
+    // 6 leaves room for 4, and 7 leaves room for 3. 2 is placed in the row with the least room, or, with
+    // first fit, in the first row.
     assert_eq!(best(&[6, 6, 7, 2], 100), [vec![6], vec![6], vec![7, 2]]);
     let first = lengths(&packed(&[6, 6, 5, 5, 2], 10, 100, Fit::First));
     assert_eq!(first, [vec![6, 2], vec![6], vec![5, 5]]);

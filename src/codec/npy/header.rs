@@ -121,7 +121,7 @@ impl<'a> NpyHeaderParser<'a> {
         self.skip_space();
         if self.text.get(self.at) == Some(&b'[') {
             // A list describes a structure. All structures are unsupported, so the parser does not check
-            // whether this one contains objects.
+            // whether the structure contains objects.
             return Err(NpyError::Unsupported("structure".into()));
         }
         parse_descr(self.string()?)

@@ -107,8 +107,8 @@ impl Array {
             self.dtype().npy_descr(),
             axes.join(", ")
         );
-        // Like numpy, leave room so that the length of the first axis can be overwritten with a longer
-        // number.
+        // Like numpy, leave room in the header: if the array in the file grows, the length of its first axis
+        // is overwritten with a number of more digits.
         if let Some(first) = axes.first() {
             header.extend(std::iter::repeat_n(' ', 21_usize.saturating_sub(first.len())));
         }

@@ -211,7 +211,7 @@ impl<'a> FrameReader<'a> {
 
     fn numbers(&mut self) -> FrameResult<Vec<u64>> {
         let length = self.length(1)?;
-        // Each number takes 8 bytes here, and 8 more bytes in the layout that is made from the document.
+        // Each number takes 8 bytes in this list, and 8 bytes in the layout that is made from the document.
         self.memory.reserve(length, 16)?;
         (0..length).map(|_| self.number()).collect()
     }

@@ -50,9 +50,9 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     /// [`cores`](LoaderBuilder::cores). The trainer may wait for batches while all threads are busy although
     /// cores are idle, because stages wait for a service or a slow disk. The loader then tries up to twice as
     /// many threads, at most 32 for each core and 256 in all, and keeps them if the rate grows. If no core of
-    /// the machine is idle, it tries fewer threads, down to the number of cores. The next run of the loader
-    /// starts with the tuned number. The [report](crate::loader::Report) has the current number, and each
-    /// change is an event of `tracing`.
+    /// the machine is idle, the loader tries fewer threads than before, down to the number of cores. The next
+    /// run of the loader starts with the tuned number. The [report](crate::loader::Report) has the current
+    /// number, and each change is an event of `tracing`.
     ///
     /// While streams resume from a state, up to 16 additional threads read for them.
     ///
@@ -86,8 +86,9 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     /// Applies a function to each batch, for instance to mix its images or to convert it for a framework. The
     /// function runs on the thread that collects batches, ahead of the trainer, on one batch after the other.
     /// Work on single items is faster in a [`map`](LoaderBuilder::map) or a
-    /// [column](crate::collate::Columns::with_fn), which use all threads. `map_batch` can be called several
-    /// times. Stages on items must be added before it; options may follow.
+    /// [column](crate::collate::Columns::with_fn) than in `map_batch`, because maps and columns use all
+    /// threads. `map_batch` can be called several times. Stages on items must be added before it; options may
+    /// follow.
     ///
     /// The batch already has its state, which seeds its [random
     /// numbers](crate::collate::TensorBatch::rng). If the function returns another type,

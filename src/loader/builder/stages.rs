@@ -262,9 +262,9 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// the job: all ranks have the same shape at the same step, on any number of ranks. For its sequence
     /// numbers in a step, each stream takes its oldest waiting items of that shape, and reads up to
     /// [`look_ahead`](Buckets::look_ahead) items to find one. If it finds none, it pads a smaller item. If
-    /// all waiting items are larger, the sequence number is a gap, as at the end of an epoch: the batch has
-    /// fewer items, and on some ranks it may have no items. [`Report::fill`](crate::loader::Report::fill) has
-    /// the share of padding.
+    /// all waiting items are larger than the shape, the sequence number is a gap, as at the end of an epoch:
+    /// the batch then has fewer items than a full batch, and on some ranks it may have no items.
+    /// [`Report::fill`](crate::loader::Report::fill) has the share of padding.
     ///
     /// An item larger than every shape is a failure. A state can be restored if the batches of all ranks
     /// together have the same number of items as before. A restore reads again from the oldest waiting item.
@@ -346,8 +346,8 @@ impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
     /// input to pretrain language models.
     ///
     /// Each logical stream concatenates its own documents, in their order. The last tokens of a stream's
-    /// epoch are dropped if they do not fill a row. A restore reads again the document in which the last row
-    /// ended. Later stages run on one thread.
+    /// epoch are dropped if they do not fill a row. A restore reads again the document that contains the end
+    /// of the last row. Later stages run on one thread.
     ///
     /// ```
     /// use shardstream::prelude::*;

@@ -1,8 +1,9 @@
 //! `ChunkLength`: the number of samples in the next chunk of a source.
 //!
-//! Long chunks are handed over between threads less often; short chunks need less memory and are ready
-//! sooner. So the length adapts: it starts at 8 samples, is doubled (up to 512) after a chunk that took less
-//! than 0.4 ms, and halved after one that took more than 1 ms. Bytes and items are limited as well.
+//! With long chunks, threads hand over chunks less often than with short chunks; short chunks need less
+//! memory and are ready sooner. So the length adapts: it starts at 8 samples, is doubled (up to 512) after a
+//! chunk that took less than 0.4 ms, and halved after one that took more than 1 ms. Bytes and items are
+//! limited as well.
 
 use super::chunk::ChunkLimits;
 use std::time::Duration;

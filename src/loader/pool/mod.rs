@@ -11,7 +11,7 @@
 //! row_outputs     writes rows of tensors after a stateful stage
 //! ```
 //!
-//! The order of the items does not depend on which thread reads which source, and when:
+//! The order of the items depends neither on the thread that reads a source nor on the time of reading:
 //! [`Sequencer`](super::sequence::Sequencer) takes the items from each source in turn.
 
 mod chunk;

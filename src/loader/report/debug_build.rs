@@ -1,5 +1,5 @@
-//! Detects a library that was compiled without optimisation. Decoding and checksums are then many times
-//! slower.
+//! Detects a library that was compiled without optimisation. In such a library, decoding and checksums are
+//! many times slower than in an optimised one.
 
 /// The text for reports and warnings of a library that was compiled without optimisation.
 pub(in crate::loader) const DEBUG_BUILD: &str = "debug build: shardstream was compiled without optimisation, \

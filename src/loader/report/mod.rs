@@ -91,7 +91,7 @@ pub struct Report {
     /// The memory that the run holds now, by owner.
     pub memory: MemoryReport,
     /// Whether this is a debug build in which the library itself is not optimised. Decoding is then many
-    /// times slower, so the times are not those of a release build.
+    /// times slower than in a release build, so the times of the report say nothing about a release build.
     pub debug_build: bool,
 }
 

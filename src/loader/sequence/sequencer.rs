@@ -297,7 +297,8 @@ impl<O: SourceOutputs> Sequencer<O> {
         let counts_items = self.batching == Batching::WhenFull;
         let left = self.batch.saturating_sub(if counts_items { self.filled } else { self.covered });
         let streams = self.streams.len() as u64;
-        // `WhenFull` does not count numbers without an item, so the batch may span more numbers.
+        // `WhenFull` does not count numbers without an item, so the batch may span more numbers than it has
+        // items.
         let most = (left as u64).saturating_mul(if counts_items { streams } else { 1 });
         let end = self.local_number.saturating_add(most);
         // Number of items of each stream that were announced.

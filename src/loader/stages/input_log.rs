@@ -325,7 +325,7 @@ impl InputLog {
         }
     }
 
-    /// Keeps every second mark. A restore then reads a few more samples.
+    /// Keeps every second mark. A restore then reads a few more samples than with all marks.
     fn thin(&mut self) {
         let all = std::mem::take(&mut self.marks);
         for (number, mark) in all.into_iter().enumerate() {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// An output of the threads that is an input of a stream stage, with its type erased.
 pub(in crate::loader) type ErasedItem = Box<dyn Any + Send>;
 
-/// A stage after the threads. Each stream has its own stage, to which the outputs of the stream are passed in
-/// order, one at a time.
+/// A stage after the threads. Each stream has its own stage. The outputs of the stream are passed to this
+/// stage in order, one at a time.
 pub(in crate::loader) trait StreamStage<T>: Send {
     /// Consumes one output of the threads.
     fn push(&mut self, output: ErasedItem, at: &OutputOrigin) -> Result<()>;

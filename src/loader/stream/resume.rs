@@ -19,8 +19,8 @@ use std::ops::Range;
 /// the content of the shuffle buffer would take too long.
 const MAX_IN_SHARD: u64 = 1 << 26;
 
-/// Two samples are read by separate requests if this number of bytes or more lies between them. A smaller gap
-/// is read too.
+/// Two samples are read by separate requests if this number of bytes or more lies between them. If fewer
+/// bytes lie between them, one request reads both samples and these bytes.
 const MIN_GAP: u64 = 1 << 20;
 
 /// Resumes a pass of the stream.
@@ -182,9 +182,9 @@ impl<'a> Refill<'a> {
         }
         let last = runs.len().wrapping_sub(1);
         for (number, Run { numbers, wanted, .. }) in runs.into_iter().enumerate() {
-            // The requests of `next` would take bandwidth from the buffer, for which the first batch waits.
-            // So the requests of `next` start after half of the last run: early enough to hide the latency of
-            // their first bytes.
+            // The requests of `next` would take bandwidth from the samples of the buffer, and the first batch
+            // waits for these samples. So the requests of `next` start after half of the last run: early
+            // enough to hide the latency of their first bytes.
             let is_last = number == last;
             let middle =
                 if is_last { numbers.start + (numbers.end - numbers.start) / 2 } else { numbers.end };

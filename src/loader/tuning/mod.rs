@@ -103,7 +103,7 @@ impl Tuning {
         self.has_one_thread
     }
 
-    /// Minimum number of threads with which a run can start.
+    /// Minimum number of threads that a run needs to start.
     pub(super) fn min_threads(&self) -> usize {
         self.min_threads
     }

@@ -98,7 +98,7 @@ pub(super) struct StepTimer {
 /// this number of steps.
 const REST_STEPS: u32 = 16;
 const MIN_REST: Duration = Duration::from_secs(1);
-/// Number of steps after which the usual time of a step is known.
+/// The usual time of a step is known after this number of steps.
 const MIN_STEPS: u32 = 8;
 
 impl StepTimer {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A base-256 size, which GNU tar writes for 8 GiB and more.
+/// A base-256 size, which GNU tar writes for members of 8 GiB and more.
 fn base_256(mut header: Header, size: u64) -> Header {
     let field = &mut header.as_old_mut().size;
     field[..4].copy_from_slice(&[0x80, 0, 0, 0]);

@@ -12,8 +12,8 @@ fn large_member() -> Vec<u8> {
     raw(&header("README", EntryType::Regular, 1 << 20), &[7; 1 << 20])
 }
 
-/// An archive with every kind of header, with bodies of no, one and more blocks, and no padding after the end
-/// marker.
+/// An archive with every kind of header, with bodies of no block, one block and several blocks, and without
+/// padding after the end marker.
 fn motley() -> Vec<u8> {
     let long = format!("{}/b.txt", "d".repeat(600));
     let longer = format!("{}/c.txt\0", "e".repeat(1200));

@@ -112,7 +112,7 @@ fn surplus_threads_are_removed_when_the_threads_no_longer_wait() {
     model.wait = 0.0;
     let threads = model.continue_with(&mut tuner, 60);
     assert_eq!(threads.last(), Some(&4), "{threads:?}");
-    // If fewer threads are slower, they are added again.
+    // If the run is slower with fewer threads, the removed threads are added again.
     let mut tuner =
         RunTuner::new(TuningLimits { threads: TunedRange { start: 64, max: 64 }, ..LIMITS }, None);
     let mut model = Model { others: 4.0 - 64.0 / 51.0, ..Model::new(1.0, 50.0) };
