@@ -12,8 +12,8 @@ const MAX_WAITING: usize = 1000;
 /// A [`Stage`] that groups items with the same key, such as `size` samples of one class, speaker or customer.
 /// A group is returned when it is full.
 ///
-/// Items of groups that are not full wait in memory, at most [`max_waiting`](GroupBy::max_waiting) of them.
-/// If more items would wait, the oldest groups are returned although they are not full. At the end, all
+/// Items of groups that are not full wait in memory: at most [`max_waiting`](GroupBy::max_waiting) items. If
+/// more items would wait, the oldest groups are returned although they are not full. At the end, all
 /// remaining groups are returned, the oldest first. With [`partial`](GroupBy::partial), groups that are not
 /// full are dropped instead.
 ///

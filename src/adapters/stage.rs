@@ -82,7 +82,7 @@ pub trait Stage<In> {
     /// Restores a state that [`save`](Stage::save) returned. The function is called before the first
     /// [`push`](Stage::push). Then the last [`inputs`](SavedStage::inputs) inputs are pushed again. The stage
     /// must not return again the outputs and errors that it had returned before the state was saved, and it
-    /// must return no output before the last of these inputs is pushed.
+    /// must return no output before the last of the repeated inputs is pushed.
     ///
     /// # Errors
     /// [`ErrorKind::State`](crate::ErrorKind::State) for a state that `save` cannot have returned. An error

@@ -1,4 +1,4 @@
-//! `CutMix`: mixes the pictures of a batch by pasting parts of them.
+//! `CutMix`: mixes the pictures of a batch by pasting a part of one picture into another.
 
 use super::batch::TensorBatch;
 use super::mixup::{check_options, check_rows, mix_labels, one_hot, with_previous};

@@ -58,8 +58,8 @@ impl Mixup {
     ///
     /// # Errors
     /// [`ErrorKind::MissingTensor`] if the batch lacks one of the two tensors; [`ErrorKind::Array`] if one of
-    /// them has an unsupported type or shape; [`ErrorKind::Config`] for a label that is not a class. The
-    /// batch is then unchanged.
+    /// the two tensors has an unsupported type or shape; [`ErrorKind::Config`] for a label that is not a
+    /// class. The batch is then unchanged.
     pub fn apply(&self, batch: &mut TensorBatch, image: &str, label: &str, seed: u64) -> Result<f64> {
         let mut rng = batch.rng(seed);
         self.apply_with(batch, image, label, &mut rng)

@@ -61,8 +61,9 @@ impl DatasetBuilder {
 
     /// The rank and worker of this process. Default: a single process. If environment variables describe
     /// several ranks or workers, this option is required, so that no job reads all data on every rank by
-    /// mistake. Pass [`Topology::detect`] to split the shards, or [`Topology::single`] to read all of them.
-    /// If ranks of tensor or pipeline parallelism read the same data, add [`Topology::with_data_parallel`].
+    /// mistake. Pass [`Topology::detect`] to split the shards among the processes, or [`Topology::single`] to
+    /// read all shards in each process. If ranks of tensor or pipeline parallelism read the same data, add
+    /// [`Topology::with_data_parallel`].
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = Some(topology);
         self

@@ -45,7 +45,7 @@ pub(super) struct RangeReader<C> {
     pub(super) end: u64,
     /// Number of samples in the range.
     pub(super) window: u64,
-    /// Whether these samples are read for the first time.
+    /// Whether the samples of the range are read for the first time.
     pub(super) first: bool,
 }
 

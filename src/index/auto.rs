@@ -71,8 +71,8 @@ impl Default for AutoIndex {
 }
 
 impl AutoIndex {
-    /// Saves the index beside the shards: in the lowest directory that contains all of them, under a name
-    /// such as `train-0123456789abcdef.index.json`.
+    /// Saves the index beside the shards: in the lowest directory that contains all shards, under a name such
+    /// as `train-0123456789abcdef.index.json`.
     pub fn beside() -> Self {
         Self::of(AutoPlace::Beside)
     }

@@ -46,8 +46,8 @@ pub(super) struct PreparedRun {
 /// Configures all streams of the job, not shuffled, from the beginning of the epoch. Also returns a limit on
 /// the number of samples that are read from all streams together.
 ///
-/// It is a function because the streams are seldom needed, and a job may have many thousands of them while a
-/// rank reads a few.
+/// It is a function because the streams are seldom needed, and a job may have many thousands of streams while
+/// a rank reads only a few of these streams.
 pub(super) type AllStreams = Box<dyn Fn() -> (Vec<StreamConfig>, ReadLimit) + Send>;
 
 /// The epochs of one stream, and the parts of the run that all streams share.

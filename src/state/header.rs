@@ -64,7 +64,7 @@ pub(crate) struct DatasetHeader {
     pub(crate) number: u64,
     /// Number of shards that are read.
     pub(crate) shards: usize,
-    /// Hash of the names and numbers of these shards.
+    /// Hash of the names and numbers of the shards that are read.
     #[serde(with = "super::hex")]
     pub(crate) names: u64,
     /// Hash of the counts, sizes and versions in the index, if the dataset has an index.

@@ -175,8 +175,8 @@ impl State {
         State { header, reached, batches, end: RunEnd::Open, skip: 0, streams }
     }
 
-    /// The same state with `steps` steps to skip: a restore resumes `steps` steps later, and does not read
-    /// the samples of these steps.
+    /// The same state with `steps` steps to skip: a restore resumes `steps` steps later than it would
+    /// otherwise, and does not read the samples of the skipped steps.
     ///
     /// A step is one batch on every rank. A restore leaves out the first `steps` batches of each rank. A rank
     /// that has fewer batches left returns no batch. If this function is called several times, the steps add

@@ -44,7 +44,7 @@ pub(super) struct ChunkLength {
     had_memory: bool,
     /// Number of samples that were mapped.
     inputs: u64,
-    /// Number of items that resulted from these samples.
+    /// Number of items that resulted from the mapped samples.
     outputs: u64,
 }
 

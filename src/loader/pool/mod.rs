@@ -58,7 +58,7 @@ struct SourceOutput<T> {
     gate: Option<Gate>,
     /// The events of the current chunk.
     items: Vec<StreamEvent<MappedInput<T>>>,
-    /// Number of these events that were taken.
+    /// Number of events of the current chunk that were taken.
     taken: usize,
     /// The memory of the current chunk in the budget.
     memory: Option<ReadAheadMemory>,

@@ -119,8 +119,8 @@ impl SlotPredictor {
                 Some(_) => {}
                 None => return false,
             }
-            // All remaining sequence numbers are gaps. There may be any number of them, because an index may
-            // claim any number of steps.
+            // All remaining sequence numbers are gaps. There may be any number of such gaps, because an index
+            // may claim any number of steps.
             if self.sequencer.is_exhausted() {
                 return false;
             }

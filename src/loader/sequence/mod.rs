@@ -55,8 +55,8 @@ pub(super) trait SourceOutputs {
     }
 
     /// Announces the next items of the current batch: `sources` are the sources of these items in the order
-    /// of the sequence, if none of them ends and no item fails. `bucket` is the shape of the batch, if
-    /// batches have several shapes. At least these items are taken before the batch ends.
+    /// of the sequence, if no source ends and no item fails. `bucket` is the shape of the batch, if batches
+    /// have several shapes. At least these items are taken before the batch ends.
     fn look_ahead(&mut self, sources: &[usize], bucket: Option<usize>) {
         let _ = (sources, bucket);
     }

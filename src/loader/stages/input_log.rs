@@ -20,8 +20,8 @@
 //!   returned before. A stage that cannot save its state is wrapped ([`Rerun`](super::rerun::Rerun)). The
 //!   outputs before these inputs are the `past` outputs.
 //!
-//! Failures to read or map a sample occur again in the same order: the first `failures` of them were reported
-//! before the state was saved, and are not reported again.
+//! Failures to read or map a sample occur again in the same order: the first `failures` failures were
+//! reported before the state was saved, and are not reported again.
 //!
 //! Example: each sample has two outputs, and a stage needs its last three inputs. After sample 9, output 17
 //! is the first needed input. It is the second output of sample 8:
@@ -261,7 +261,7 @@ impl InputLog {
         let past = first.saturating_sub(self.marks.front().map_or(first, |mark| mark.outputs));
         Cursor {
             // If this run was restored and has not dropped all past outputs yet, the next restore must drop
-            // the rest of them too.
+            // the rest of these outputs too.
             past: past + self.repeated.past,
             failures: self.failures - self.failures_before + self.repeated.failures,
             ..self.start.clone()

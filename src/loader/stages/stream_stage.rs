@@ -66,7 +66,7 @@ pub(in crate::loader) trait StreamStage<T>: Send {
     }
 
     /// Whether the stage has consumed too many outputs in a row without returning an item: it may hold all of
-    /// them in memory.
+    /// these outputs in memory.
     fn only_takes(&self) -> bool {
         false
     }
