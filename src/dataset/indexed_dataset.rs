@@ -56,7 +56,8 @@ impl Dataset {
     pub fn by_key(&self, keys: &KeyIndex, key: &str) -> Result<Sample> {
         let shown = |sample: &Sample| format!("sample {} of {}", sample.position().sample, sample.shard());
         let mut found: Option<Sample> = None;
-        // A shard that has a sample with the same hash of its key, but that this dataset does not read.
+        // A shard that this dataset does not read, but that has a sample whose key has the same hash as
+        // `key`.
         let mut outside = None;
         for (shard, number) in keys.find(key).map_err(|error| error.with_key(key))? {
             let Some(position) = self.keyed_position(keys, shard, number)? else {
