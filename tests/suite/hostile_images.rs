@@ -24,7 +24,7 @@ fn restart_markers_take_no_memory() {
     let file = [jpeg(0xc0, (65535, 65535), 1), scan(), markers, b"\xff\xd9".to_vec()].concat();
     assert_eq!(Image::size_in(&file).unwrap(), Size { height: 65535, width: 65535 });
     assert!(Image::decode(&file, ImageMode::L8).is_err());
-    // As many markers as the picture needs, and a limit below the picture's size.
+    // The file has as many markers as the picture needs, but the limit is below the picture's size.
     let markers: Vec<u8> =
         (1..1 << 16).flat_map(|number: u32| [0xff, 0xd0 + ((number + 7) % 8) as u8]).collect();
     let file = [jpeg(0xc0, (2048, 2048), 1), scan(), markers, b"\xff\xd9".to_vec()].concat();

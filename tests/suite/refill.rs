@@ -150,8 +150,8 @@ fn read(batches: Batches<Batch<Sample>>) -> Vec<ReadBatch> {
 /// shards.
 const TAKEN: usize = 15;
 
-/// Number of shards that were read to their ends before the state was saved and still have samples in its
-/// buffer.
+/// Number of shards that were read to their ends before the state was saved, but still have samples in the
+/// state's shuffle buffer.
 fn scattered(loader: &Loader<Batch<Sample>>, rest: &[ReadBatch]) -> usize {
     let finished = (TAKEN * 4 + BUFFER - 1) / SAMPLES;
     let plan = loader.datasets().next().unwrap().plan().stream(0, 0);

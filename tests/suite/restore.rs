@@ -46,8 +46,8 @@ fn a_state_of_another_job_is_refused_with_the_difference() {
         (here(list([1, 0, 2, 3, 4, 5, 6, 7])), "names or their order have changed"),
         (here(source.dataset(7).streams(4).seed(42)), "the number of shards is 8 in the state, and 7 here"),
         (here(dataset(&source).shuffle_shards(false)), "shuffled in the state, and listed here"),
-        // For shards in the listed order, the default is one stream. The error reports the difference in the
-        // order.
+        // For shards in the listed order, the default number of streams is one. The error reports that the
+        // order differs, not that the number of streams differs.
         (here(dataset(&source).shuffle_shards(false).streams(1)), "shuffled in the state, and listed here"),
         (
             here(dataset(&source).keep_shards(true)),
@@ -91,7 +91,7 @@ fn a_state_of_another_job_is_refused_with_the_difference() {
         counted(&[7, 12, 3, 9, 6, 1, 14, 6]).restore(&indexed),
         &["sizes, counts or versions of shards have changed"],
     );
-    // An epoch that repeats samples to fill its last step is another sequence of samples.
+    // An epoch that repeats samples to fill its last step differs from an epoch that does not repeat samples.
     let repeating = counting(&SIZES).last_batch(LastBatch::Repeat).build().unwrap();
     let repeated = taken(repeating.epoch(0), 3);
     let what = "repeated to fill the last step";
@@ -508,7 +508,7 @@ fn a_state_resumes_on_copies_of_local_shards() {
 }
 
 /// With tiny shards, the shuffle buffer holds samples of many shards. At the end of an epoch, a state needs
-/// none of them.
+/// none of these shards.
 #[test]
 fn the_state_of_a_finished_epoch_lists_no_shard() {
     let sizes = [1; 60];
@@ -532,7 +532,7 @@ fn the_state_of_a_finished_epoch_lists_no_shard() {
             let state: State = state.to_string().parse().unwrap();
             assert!(loader.restore(&state).unwrap().next().is_none());
         }
-        // The same holds at the start of the next epoch, in a run without an end.
+        // In a run without an end, a state at the start of the next epoch lists no shard either.
         let mut endless = loader.epochs(0);
         let whole: Vec<_> = endless.by_ref().take(40).map(Result::unwrap).collect();
         let over = whole.iter().filter(|batch| open(batch.state().unwrap()) == 0).count();

@@ -326,8 +326,8 @@ fn any_reader_is_read_once_as_a_shard() {
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)) && error.to_string().contains("read again"));
 }
 
-/// A format in which each byte is a sample, except `!`, which is an error. Its parser reports offsets of
-/// samples that are too low by `lie`.
+/// A format in which each byte is a sample, except `!`, which is an error. Its parser reports sample offsets
+/// that are `lie` bytes too low.
 #[derive(Debug, Clone, Copy)]
 struct EachByte {
     lie: u64,

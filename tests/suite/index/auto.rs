@@ -160,7 +160,7 @@ fn a_directory_keeps_the_index_of_its_shards() {
     };
     assert_eq!(kept().len(), 2, "{:?}", kept());
 
-    // The index stays valid when the dataset is moved, if its files keep their times.
+    // The index stays valid when the dataset is moved, if its files keep their modification times.
     let elsewhere = tempfile::tempdir().unwrap();
     let moved = elsewhere.path().join("moved");
     fs::rename(dir.path(), &moved).unwrap();

@@ -32,7 +32,8 @@ fn an_unwritable_location_is_an_error_with_alternatives() {
     assert_eq!(fs::read_dir(cache.path().join("a")).unwrap().count(), 1);
 }
 
-/// The bucket only accepts objects of one part, so it refuses the document while that is being written.
+/// The bucket only accepts objects of one part, so it refuses the document while the document is being
+/// written.
 #[test]
 fn a_document_refused_during_its_write_goes_to_the_directory() {
     let mut logged = LoggedBucket::of(&[3, 2], true, true);

@@ -130,7 +130,7 @@ fn panics_of_foreign_code_never_reach_the_trainer_and_never_hang() {
             // The function that makes the stage panics in the second pass; in another run, already in the
             // first.
             for fine in [1, 0] {
-                // The builder makes one stage to check its options.
+                // The builder makes one stage to check the stage's options.
                 let before = 1;
                 let made = Arc::new(AtomicUsize::new(0));
                 let staged = items().stage("makes", move || {

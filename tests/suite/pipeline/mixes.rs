@@ -78,7 +78,7 @@ fn each_dataset_of_a_mix_has_its_own_stages() {
 }
 
 /// Two datasets with the same shards and the same seed still have different orders, shuffles and random
-/// numbers in a mix. Once, both had the same random numbers.
+/// numbers in a mix. An earlier version of the mix gave both datasets the same random numbers.
 #[test]
 fn equal_datasets_of_a_mix_share_no_random_numbers() {
     /// The samples of each of two equal datasets: shard, sample, and a random number. `stages` is applied to

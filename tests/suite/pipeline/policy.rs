@@ -64,7 +64,7 @@ fn skipped_failures_are_in_the_ledger_and_others_are_items() {
             let loader =
                 items(dataset(&source, rank(0, 1))).on_error(OnError::skip(failures)).threads(threads);
             let found = all(loader.batch(5).build().unwrap().epoch(0), usize::MAX);
-            // Skipped failures are replaced by the same samples as reported failures.
+            // The batches have the same items, whether failures are skipped or reported.
             assert_eq!(good(&found), good(&stopped));
             let ledger = found.last().unwrap().1.ledger();
             let skipped: Vec<_> = wanted.iter().filter(|(name, _)| names.contains(name)).collect();

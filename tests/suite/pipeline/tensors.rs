@@ -74,7 +74,8 @@ const STAGES: [(Stage, Count); 4] = [
         },
         many,
     ),
-    // The stage builds new samples, which have the same rows.
+    // The stage returns new samples instead of copies of its input. The rows of new samples must have the
+    // same values as the rows of copies.
     (
         |items| {
             let items = items.filter_map(|sample| Ok(Some(sample).filter(|s| kept(number(s)))));

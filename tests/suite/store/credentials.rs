@@ -310,7 +310,7 @@ fn errors_of_google_files_name_file_and_field_and_no_secret() {
     }
 }
 
-/// Responds as the token servers of AWS, which issue keys for a role if the request may have them.
+/// Responds as the token servers of AWS, which issue keys for a role if the request has valid credentials.
 fn amazon(request: &Request) -> Reply {
     let form = form(request);
     let is = |name: &str, value: &str| form.get(name).is_some_and(|found| found == value);

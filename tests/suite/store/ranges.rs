@@ -388,7 +388,7 @@ fn requests_in_flight_are_bounded_and_end_with_the_body() {
     assert_eq!(source.requests.lock().unwrap().len(), 4);
     drop(store);
     drop(source);
-    // All bodies have been dropped; those on other threads take a moment.
+    // All bodies are dropped. The drop of a body on another thread takes a moment.
     while Arc::strong_count(&held) > 1 {
         std::thread::yield_now();
     }

@@ -68,7 +68,7 @@ fn a_connection_with_surplus_bytes_is_not_reused() {
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
 }
 
-/// A response that matches any of the requests below, but has other bytes.
+/// A response that matches any of the requests below, but whose bytes differ from the object's bytes.
 fn wrong_answer() -> Vec<u8> {
     let head = format!(
         "HTTP/1.1 206 Part\r\nETag: {TAG}\r\nContent-Range: bytes 0-4499/4500\r\nContent-Length: 4500\r\n\r\n"

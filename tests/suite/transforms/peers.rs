@@ -273,8 +273,9 @@ fn results_match_pillow() {
             | "TranslateY" => Tolerance::exact(),
             // Pillow rounds positions to 1/65536 of a pixel.
             "rotate" | "ShearX" | "ShearY" => Tolerance { by: 0, others: 0.02 },
-            // A resize has two passes, and values beyond 0 or 255 are clipped after the first. Pillow begins
-            // with the other direction.
+            // A resize has one pass over the rows and one over the columns, and values below 0 or above 255
+            // are clipped after the first pass. Pillow makes the two passes in the opposite order of this
+            // crate.
             "Resize" if case[0] != 1 && (case[2][6] == "Bicubic" || case[2][6] == "Lanczos") => {
                 Tolerance { by: 48, others: 0.0 }
             }

@@ -137,7 +137,7 @@ fn sources_of_different_places_share_nothing() {
     assert!(store.open(URL).unwrap().read_all().unwrap() == noise(9000)[4500..]);
     one.cache.flush();
     assert_eq!(one.files().len(), 10);
-    // The same holds for a later process.
+    // A later process keeps the objects of the two sources apart, too.
     one = one.again();
     one.source.requested();
     one.read();
