@@ -210,7 +210,7 @@ impl Job {
     }
 
     /// Reads the launch's batches up to the last step that all ranks completed, and compares the merged state
-    /// after it with that of the run that is never killed.
+    /// after that step with the state of the run that is never killed.
     fn count(&mut self, directory: &Path, ranks: usize) {
         let is_done = |step: u64, rank: usize| state_of(directory, step, rank).exists();
         let done = |rank: usize| (self.after..).find(|step| !is_done(step + 1, rank)).unwrap();
@@ -238,7 +238,7 @@ impl Job {
         let alone = if over { &self.end } else { &self.alone[step as usize - 1].1 };
         assert_eq!(whole.digest(), alone.digest(), "step {step}");
         // A finished rank's final state includes samples that it skipped after its last batch. So if some
-        // ranks have finished, the ledgers are only comparable once all have.
+        // ranks have finished, the ledgers are only comparable once all ranks have finished.
         if over || !(0..ranks).any(is_over) {
             assert_eq!(whole.ledger(), alone.ledger(), "step {step}");
         }
