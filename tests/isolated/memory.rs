@@ -1,4 +1,4 @@
-//! All loaders of a process together exceed their memory budget by little.
+//! All loaders of a process together exceed their memory budget only by a small amount.
 
 use crate::alone;
 use crate::support::Every;

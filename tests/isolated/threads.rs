@@ -96,7 +96,8 @@ impl Source for Custom {
         let body = match self.behaviour {
             Behaviour::Silent => return future::pending().boxed(),
             Behaviour::StallsAfter(count) => {
-                // The stalled body holds a reference to the counter until it is dropped, as the samples do.
+                // Like the samples, the stalled body holds a reference to the counter until the body is
+                // dropped.
                 let held = Arc::clone(&self.produced);
                 let stall = stream::pending().inspect(move |_| drop(Arc::clone(&held)));
                 samples.take(count).chain(stall).boxed()
@@ -339,8 +340,8 @@ fn a_dropped_feed_uploads_nothing() {
             Ok(batch)
         });
         assert_eq!(feed.next().unwrap().unwrap().len(), 7);
-        // Each of the two streams of 5 samples has samples left, but together they are too few for another
-        // batch.
+        // Each of the two streams of 5 samples has samples left, but the remaining samples of both streams
+        // are too few for another batch.
         let before = wait_until_stable(&uploaded);
         drop(feed);
         assert_eq!(uploaded.load(Ordering::SeqCst), before, "a dropped feed uploads no further batch");
