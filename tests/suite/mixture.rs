@@ -1,4 +1,4 @@
-//! Mixtures from documents: valid ones, and ones with mistakes.
+//! Mixtures from valid documents and from documents with mistakes.
 
 use crate::support::Every;
 use proptest::prelude::*;

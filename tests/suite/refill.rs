@@ -35,13 +35,14 @@ fn bytes(shard: usize) -> Vec<u8> {
     archive(&(0..SAMPLES).map(sample).collect::<Vec<_>>())
 }
 
-/// The requests that have no response yet, and the number of requests that must wait before any is answered.
+/// The requests that have no response yet, and the number of requests that must wait before any request is
+/// answered.
 #[derive(Default)]
 struct Held {
     /// The current and the largest number of requests without a response.
     under_way: usize,
     most: usize,
-    /// Once this number of requests wait, all of them and all later ones are answered.
+    /// Once this number of requests wait, the waiting requests and all later requests are answered.
     wanted: usize,
     /// Whether `wanted` requests did not arrive in time.
     is_late: bool,

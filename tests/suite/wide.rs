@@ -149,8 +149,8 @@ fn types_that_do_not_fit_the_mode_are_refused() {
     assert!(collate(normal, DEPTH).unwrap_err().to_string().contains("of uint16"));
 }
 
-/// If two source pixels are equally near, this crate takes the one that Pillow takes; once, the image and its
-/// mask took different ones.
+/// If two source pixels are equally near, this crate takes the same pixel as Pillow. In an earlier version,
+/// an image and its mask took different pixels.
 #[test]
 fn nearest_resizes_match_pillow_for_all_sizes() {
     let resized = |from: u32, to: u32| {

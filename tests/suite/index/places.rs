@@ -53,8 +53,8 @@ fn a_document_refused_during_its_write_goes_to_the_directory() {
     assert_eq!(logged.take_requests(), ["list", "get s-*.index.json"], "no shard is requested");
 }
 
-/// Until the new index is complete, the saved one stays: another rank may use it, and this process may be
-/// killed.
+/// Until the new index is complete, the saved index stays: another rank may use the saved index, and this
+/// process may be killed.
 #[test]
 fn a_saved_index_is_replaced_only_by_a_complete_one() {
     let logged = LoggedBucket::of(&[3, 4], true, true);

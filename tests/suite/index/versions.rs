@@ -98,8 +98,8 @@ fn indexed(store: &Store, urls: &[String]) -> Index {
     Index::builder().store(store.clone()).build(&list(urls)).unwrap()
 }
 
-/// An old and a new archive of the same length. The new one has twice as many samples, as its files are
-/// empty, whereas each file of the old one has a block of content.
+/// An old and a new archive of the same length. The new archive has twice as many samples as the old archive:
+/// its files are empty, and each file of the old archive has a block of content.
 fn twice_as_many(samples: usize) -> (Vec<u8>, Vec<u8>) {
     let end = [0; 1024];
     let old = (0..samples).flat_map(|i| member(&format!("a{i:02}.x"), EntryType::Regular, &[1; 512]));
@@ -483,7 +483,7 @@ fn an_index_with_checksums_reads_copies_in_the_indexed_place() {
     let state = batches.state();
     let restored = loader(&index).restore(&state).unwrap().map(Result::unwrap).count();
     assert_eq!(restored, expected.len() - 1);
-    // The shard is replaced by one with the same layout but different content, so its checksums differ.
+    // The shard is replaced by a shard with the same layout, but with different content and checksums.
     fs::write(&urls[1], shard(1, '2')).unwrap();
     for threads in [0, 2] {
         let outcome = loaded(&dataset(&store, &urls, Some(index.clone()), 3), threads, 0);

@@ -44,7 +44,7 @@ fn collect(items: impl Iterator<Item = Result<Sample>>) -> (Vec<String>, Vec<Str
     (keys, errors)
 }
 
-/// The members of a side's shard: for each key, one member, or two of the same name.
+/// The members of a side's shard: for each key, one member, or two members with the same name.
 fn members(keys: &[(&str, bool)]) -> Vec<u8> {
     let one =
         |key: &str| member(&format!("{key}.txt"), tar::EntryType::Regular, format!("about {key}").as_bytes());
@@ -86,8 +86,8 @@ fn samples_after_damage_are_errors_under_every_policy() {
         let side = pair.side().missing(missing);
         let side = if indexed { side.index(index.without_versions()) } else { side };
         let (keys, errors) = collect(pair.primary().join(side).build().unwrap().samples(0));
-        // Six samples of the first shard, two of the damaged one, and six of the last. The third sample of
-        // the damaged shard is an error, as the end of that sample is not known.
+        // Six samples of the first shard, two samples of the damaged shard, and six samples of the last
+        // shard. The third sample of the damaged shard is an error, as the end of that sample is not known.
         assert_eq!(keys.len(), 6 + 2 + 6, "{missing:?} {indexed} {errors:?}");
         assert_eq!(errors[0], "checksum 01-002 captions/001.tar", "{missing:?} {indexed}");
         let lost = (3..6).map(|n| format!("missing_sample {} captions/001.tar", key(1, n)));

@@ -1,4 +1,5 @@
-//! Sides whose shards do not correspond to those of the dataset. A key index locates their samples.
+//! Sides whose shards do not correspond to the shards of the dataset. A key index locates the samples of the
+//! side.
 
 use super::*;
 use crate::support::Every;

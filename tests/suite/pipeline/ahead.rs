@@ -1,4 +1,4 @@
-//! Skipped steps: the next batches are those of the steps after the skipped ones, and the shards of skipped
+//! Skipped steps: the next batch is the batch of the step after the skipped steps, and the shards of skipped
 //! samples are not read.
 
 use super::{all, number, numbers, rank, saved, url};

@@ -266,7 +266,8 @@ fn unambiguous_datasets_need_no_names() {
     let grown = [old[0].clone(), nameless(part(2, "", 8, 1))];
     let (_, report) = change(&grown, (0, 1), &state, &Changes::new().restarted("1"));
     assert!(matches!(outcome(&report, "1"), Outcome::Restarted { epoch: 3, .. }), "{report}");
-    // If the caller declares the changed dataset to be a new one, it starts with the job's first epoch.
+    // If the caller declares the changed dataset to be a new dataset, the dataset starts with the job's first
+    // epoch.
     let (_, report) = change(&grown, (0, 1), &state, &Changes::new().added("1").removed("1"));
     assert_eq!(outcome(&report, "1"), Outcome::Added { epoch: 2 });
 }

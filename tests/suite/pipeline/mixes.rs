@@ -41,8 +41,8 @@ fn each_dataset_of_a_mix_has_its_own_stages() {
         let whole = all(begin(&loader(0, 0, 1), endless), most);
         let rows = good(&whole);
         assert_eq!(rows.len(), whole.len());
-        // Every stream takes three items of the first dataset and then one of the second, until a dataset
-        // ends.
+        // Every stream takes three items of the first dataset and then one item of the second dataset, until
+        // a dataset ends.
         for turn in 0..3 {
             let stream = |local_stream: usize| (0..4).map(move |at| 16 * turn + 4 * at + local_stream);
             let item = |place: usize| &rows[place / 8][place % 8];

@@ -108,7 +108,7 @@ fn groups_resume_anywhere() {
     ] {
         let loader = |topology, batch, threads, indexed| {
             let items = grouped(items(&source, topology, indexed), most, partial, adjacent);
-            // Some groups fail after the stage, and others are skipped.
+            // After the stage, some groups fail and some groups are skipped.
             let items = items.filter_map(|group| match group[0] % 17 {
                 5 => Err(Error::step("behind it")),
                 6 => Ok(None),

@@ -327,8 +327,8 @@ fn schedules() -> impl Strategy<Value = Vec<(u64, Vec<u32>)>> {
     prop_oneof![1 => Just(Vec::new()), 2 => changes.prop_map(|changes| changes.into_iter().collect())]
 }
 
-/// A job, two reader layouts with the same global batch, and the number of batches after which the first one
-/// stops.
+/// A job, two reader layouts with the same global batch, and the number of batches after which the run with
+/// the first layout stops.
 fn cases_of_jobs() -> impl Strategy<Value = (Job, [ReaderLayout; 2], u64)> {
     let pick = any::<prop::sample::Index>;
     let threads = prop_oneof![15 => Just(0usize), 1 => 1usize..4];
@@ -458,7 +458,8 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
         let (alone, _) = run(job, one, Some(&merged), steps).unwrap();
         let alone = in_order(&alone[0]);
         if (uneven || apart) && !different {
-            // Items may be equal, so it is unknown which of them were read before the stop.
+            // Several items may be equal, so it is unknown which of the equal items were read before the
+            // stop.
         } else if uneven {
             prop_assert!(left.starts_with(&alone) && left.len() < alone.len() + all as usize);
         } else {
@@ -550,7 +551,7 @@ fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestC
     Ok(())
 }
 
-/// Number of cases, unless `SHARDSTREAM_CASES` sets another one.
+/// Number of cases, unless `SHARDSTREAM_CASES` sets another number.
 const CASES: u32 = 1000;
 /// The cases are divided among this number of tests.
 const RUNS: u32 = 2;

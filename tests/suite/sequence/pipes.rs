@@ -181,7 +181,7 @@ impl Pipe {
     }
 }
 
-/// Returns windows of `size` items in reverse order. If a window has several items, its first one is left
+/// Returns windows of `size` items in reverse order. If a window has several items, the first item is left
 /// out.
 struct Windows {
     size: usize,

@@ -1,6 +1,6 @@
 //! Credentials from files of Google and from profiles of AWS. The tests emulate the token servers.
 //!
-//! The files contain secrets, none of which may appear in a message.
+//! The files contain secrets, which must not appear in any message.
 
 use super::clouds::child_says;
 use crate::support::noise;
@@ -198,7 +198,7 @@ fn service_accounts_are_impersonated_and_users_of_a_pool_log_in() {
     assert_eq!(gs_says(&of_pool, &home, &file, &[]), DONE);
 }
 
-/// The bucket refuses the first token, as it would an expired one.
+/// The bucket refuses the first token as if the token had expired.
 #[test]
 fn a_refused_token_is_requested_again() {
     let home = Home::new();

@@ -520,7 +520,8 @@ fn unknown_schemes_and_commands_are_refused() {
     assert!(!text.contains("s3cret"), "{text}");
 }
 
-/// Large ranges at the end of an object would keep a few connections busy while the others are idle.
+/// Large ranges at the end of an object would keep a few connections busy while all other connections are
+/// idle.
 #[test]
 fn the_last_ranges_of_an_object_are_small() {
     const MIB: u64 = 1 << 20;

@@ -1,7 +1,7 @@
 //! Responses without a request: they are never read as the bytes of an object.
 //!
-//! In HTTP/1.1, only the order of responses on a connection tells which request each one answers. A server or
-//! proxy that sends a surplus response shifts all later ones.
+//! In HTTP/1.1, only the order of responses on a connection tells which request each one answers. If a server
+//! or proxy sends a surplus response, each later response answers the wrong request.
 
 use crate::store::transport::{TAG, connections, honest, one_by_one, requests_of};
 use crate::support::noise;

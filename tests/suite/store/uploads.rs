@@ -1,4 +1,4 @@
-//! Aborted uploads: no part of them remains in the bucket, and nothing arrives later.
+//! Aborted uploads: no part of an aborted upload remains in the bucket, and no part arrives later.
 
 use crate::support::bucket;
 use crate::support::child::child;

@@ -1,4 +1,5 @@
-//! Results of transforms, compared with those of torchvision in `tests/data/transforms`, and with Pillow's.
+//! Results of transforms, compared with torchvision's results in `tests/data/transforms`, and with Pillow's
+//! results.
 
 use super::transformed;
 use crate::support::python::{Python, stdout_of};
@@ -114,11 +115,11 @@ fn ours(image: &Image, name: &str, parameters: &Json) -> Image {
     transformed(image, step, &mut Rng::new(0, 0, 0))
 }
 
-/// How much results may differ: each value by `by`, except for a share of `others` of the pixels, which may
-/// differ completely.
+/// How much results may differ: each value by `by`, except that a fraction `others` of the pixels may differ
+/// completely.
 ///
 /// A pixel may differ completely where its source position is exactly between two pixels: rounding then
-/// decides which one is taken.
+/// decides which of the two pixels is taken.
 #[derive(Clone, Copy)]
 struct Tolerance {
     by: u8,

@@ -63,7 +63,7 @@ fn readers_continue_when_the_disk_is_full() {
     assert!(warning.contains("No space left on device"), "{warning}");
     let left = files(disk.path());
     assert!(!left.is_empty() && left.iter().all(|file| file.extension().unwrap() == "block"), "{left:?}");
-    // Another process finds in the cache the blocks for which there was room, and requests the others.
+    // Another process finds the blocks for which there was room in the cache, and requests the other blocks.
     let second = cache();
     let again = source.store(&second);
     assert!(again.open(URL).unwrap().read_all().unwrap() == content);

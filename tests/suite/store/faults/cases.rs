@@ -139,7 +139,7 @@ fn cuts_without_length() -> Vec<Case> {
     cases.map(cut).collect()
 }
 
-/// Responses with another range than the requested one. The client may then request the whole object instead.
+/// Responses with a range that was not requested. The client may then request the whole object instead.
 fn lies() -> Vec<Case> {
     let mut cases = Vec::new();
     for from in 0..3 {

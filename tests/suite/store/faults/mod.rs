@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Number of cases that are read at the same time. Most of them wait for a retry, and need no processor.
+/// Number of cases that are read at the same time. Most of these cases wait for a retry and need no processor
+/// time.
 const READERS: usize = 64;
 
 fn store() -> Store {
