@@ -131,7 +131,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// A step, and its numbers as fractions of the image that it is applied to.
+/// A step, and the numbers of the step as fractions of the image's size.
 fn step() -> impl Strategy<Value = (u8, [f64; 4])> {
     (0..10u8, any::<[u16; 4]>().prop_map(|numbers| numbers.map(|number| f64::from(number) / 65536.0)))
 }

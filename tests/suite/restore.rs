@@ -196,7 +196,7 @@ fn streams_that_are_missing_are_named() {
     refused(rank(1, 2).restore(&states[0]), &whys);
     refused(rank(0, 1).restore(&states[0]), &whys);
     assert!(rank(1, 2).restore(&states[1]).is_ok());
-    // A rank of four reads one of the two streams of a rank of two.
+    // Rank 2 of 4 reads one of the two streams that rank 0 of 2 has read, so the state of rank 0 suffices.
     assert!(rank(2, 4).restore(&states[0]).is_ok());
     let whole = State::merge(states).unwrap();
     for (ranks, number) in [(1, 0), (2, 1), (4, 3)] {
@@ -204,7 +204,8 @@ fn streams_that_are_missing_are_named() {
     }
 }
 
-/// The loader of one of two ranks, without an index, with the shards in the order of the list.
+/// The loader of one rank of a job with two ranks. The dataset has no index, and its shards are in the order
+/// of the list.
 fn rank_of_two(
     source: &Arc<VersionedSource>,
     shards: usize,
@@ -225,7 +226,7 @@ fn ranks_with_other_batch_sizes_do_not_merge() {
     assert!(State::merge([state(0, 4), state(1, 4)]).is_ok());
 }
 
-/// Stream 1 ends early, so that rank 1 leaves out batches that would only have had items of that stream.
+/// Stream 1 ends early, so rank 1 leaves out the batches that would only have had items of stream 1.
 #[test]
 fn ranks_at_different_steps_resume_in_the_global_order() {
     let source = VersionedSource::of(&[6, 1, 6, 9]);

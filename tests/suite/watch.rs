@@ -379,7 +379,7 @@ fn a_slow_restore_is_named() {
     assert_eq!(report.limit(), Limit::Network, "{report}");
 }
 
-/// Few threads read for a restore, however many streams it has.
+/// Few threads read for a restore, however many streams the loader has.
 #[test]
 fn a_restore_starts_few_threads() {
     let sizes = [4; 60];

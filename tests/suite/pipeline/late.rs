@@ -84,7 +84,7 @@ struct Job {
     /// The stage before the columns, if any. After a stage, rows are written once their batch is complete.
     behind: Option<Behind>,
     indexed: bool,
-    /// The numbers whose samples fail in `map`, before they are assigned to a batch.
+    /// The numbers whose samples fail in `map`, before the samples are assigned to a batch.
     early: Class,
     column: Fragile,
     /// Whether batches fail in `map_batch`, rather than when the column finishes them.
@@ -406,7 +406,7 @@ fn padding_repeats_a_row_that_could_be_written() {
         let buckets = Buckets::lengths([4, 8]).batches([3, 3]).look_ahead(3);
         let length = |sample: &Sample| Ok([if super::number(sample) % 4 == 1 { 1 } else { 7 }]);
         let samples = Loader::builder(dataset).buckets(buckets, length).threads(number);
-        // The first samples, small and large ones, become samples whose rows fail.
+        // The first samples, both small and large, become samples whose rows fail.
         let column = Fragile { rows: Some((1000, 0)), batches: None, panics: true };
         let fails = move |sample: Sample| {
             let is_bad = super::number(&sample) < 7;

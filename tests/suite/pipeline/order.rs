@@ -118,7 +118,8 @@ fn step(runs: &mut [Batches<Batch<Item>>]) -> Option<Vec<State>> {
         .collect()
 }
 
-/// Number of cases. A case here takes as long as fifty of the cases that `SHARDSTREAM_CASES` counts.
+/// Number of cases: a fiftieth of `SHARDSTREAM_CASES`, as a case of this test takes as long as fifty cases of
+/// other tests.
 fn cases() -> u32 {
     std::env::var("SHARDSTREAM_CASES").ok().map_or(150, |text| text.parse::<u32>().expect("a number") / 50)
 }

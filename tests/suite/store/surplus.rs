@@ -85,7 +85,8 @@ fn surplus_bytes_on_an_idle_connection_answer_nothing() {
     let mut read = Vec::new();
     for chunk in store.open(&server.url("/a.tar")).unwrap() {
         read.extend_from_slice(&chunk.unwrap());
-        // The next read requests the next range, so the test waits here for the surplus bytes of this one.
+        // The next read requests the next range, so the test waits here for the surplus bytes of the current
+        // range.
         while server.surpluses() < server.requests().len() {
             std::thread::sleep(Duration::from_millis(1));
         }

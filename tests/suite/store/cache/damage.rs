@@ -172,8 +172,8 @@ fn files_of_the_wrong_length_are_repaired() {
     heals(fixture, block, "longer", &[&block.1[..], b"more"].concat());
 }
 
-/// The file of a block is replaced by the file of another block, of another version or of another object.
-/// Each file is undamaged in itself.
+/// The file of a block is replaced by the file of another block, of another version or of another object. The
+/// file that replaces it is itself undamaged.
 #[test]
 fn misplaced_blocks_are_repaired() {
     let (mut fixture, blocks) = large();

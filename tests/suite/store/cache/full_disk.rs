@@ -6,7 +6,7 @@ use shardstream::store::Cache;
 use std::path::Path;
 use std::process::Command;
 
-/// A small file system in memory. It is mounted at a directory and unmounted when this is dropped.
+/// A small file system in memory. It is mounted at a directory and unmounted when this value is dropped.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
