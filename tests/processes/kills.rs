@@ -100,7 +100,7 @@ struct Job {
 /// When to kill a rank.
 #[derive(Debug)]
 struct Kill {
-    /// The step after which the rank is killed; `None`: it is killed after its start.
+    /// The step after which the rank is killed; `None` if the rank is killed after its start.
     step: Option<u64>,
     /// Delay after that step, or after the start.
     pause: Duration,
@@ -160,8 +160,9 @@ impl Job {
         self.alone.len() as u64
     }
 
-    /// Chooses a step for each rank to be killed after; in one launch of five, all ranks are killed just
-    /// after they start. Also returns the step that no rank passes, so that there are steps left to resume.
+    /// Chooses for each rank the step after which the rank is killed. In one launch of five, all ranks are
+    /// killed just after they start. Also returns the step that no rank passes, which leaves steps for the
+    /// next launch.
     fn kills(&mut self, ranks: usize) -> (u64, Vec<Kill>) {
         let first = self.after + 1 + self.rng.below(2 * self.steps() / (ROUNDS + 1));
         let most = (first + APART).min(self.steps() - 1);
