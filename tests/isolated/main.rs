@@ -10,7 +10,7 @@ mod tuning;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks out the other tests while one runs.
+/// While a test holds this guard, no other test runs.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! All loaders of a process together exceed their memory budget by little.
+//! All loaders of a process together exceed their memory budget only by a small amount.
 
 use crate::alone;
 use crate::support::Every;
@@ -98,8 +98,9 @@ fn loaders_of_one_process_share_the_budget() {
     let open = open(&dataset.streams(STREAMS).build().unwrap(), 1);
     let read = wait_until_stable(|| produced.load(Ordering::SeqCst) as u64);
     let sample = LARGE as u64 + 4096;
-    // Per stream, outside of the queues: two chunks that wait to be read, one held at each end of the queue,
-    // one being parsed. Per loader: the batch that was taken, the prefetched one and the one being built.
+    // Per stream, outside of the queues: two chunks that wait to be read, one chunk held at each end of the
+    // queue, and one chunk being parsed. Per loader: the batch that was taken, the prefetched batch and the
+    // batch being built.
     let on_the_way = BUDGET + (LOADERS * (STREAMS * 5 + 3)) as u64 * sample;
     let most = on_the_way + queues(BUDGET, STREAMS, sample);
     assert!(read < most, "{} MB were read, at most {} MB may be", read >> 20, most >> 20);
@@ -123,8 +124,9 @@ fn readers_of_whole_objects_share_the_budget() {
         (0..READERS).map(|at| store.open(&format!("test://{at}.tar")).unwrap()).collect();
     bodies.iter_mut().for_each(|body| assert!(body.next().unwrap().is_ok()));
     let chunks = wait_until_stable(|| produced.load(Ordering::SeqCst) as u64) / (LARGE as u64 + 512);
-    // The largest number of chunks that a reader can hold: one was read, one is held by the sending task, and
-    // four are in the queue, because the first reader was alone when its memory was granted.
+    // The largest number of chunks that a reader can hold: one chunk was read, one chunk is held by the
+    // sending task, and four chunks are in the queue, because the first reader was alone when its memory was
+    // granted.
     assert!(chunks <= (READERS * (2 + 4)) as u64, "{chunks} chunks");
 }
 
@@ -306,8 +308,8 @@ fn shuffle_buffers_and_tensors_are_counted() {
     assert_eq!(memory.shuffled, (STREAMS * (SHUFFLE - 1) * SAMPLE) as u64);
     assert_eq!((memory.network, memory.samples), (0, budget.in_use()));
     assert!(memory.samples > 0 && memory.read_buffers > 0);
-    // The counted batches: the one that was taken, those in the queue, and one that waits for room in the
-    // queue.
+    // The counted batches: the batch that was taken, the batches in the queue, and one batch that waits for
+    // room in the queue.
     let (size, most) = ((ROWS * SAMPLE) as u64, (ROWS * SAMPLE + 256) as u64);
     let count = 1 + PREFETCH + 1;
     assert!((count * size..=count * most).contains(&memory.tensors), "{memory:?}");

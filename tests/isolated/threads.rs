@@ -68,7 +68,7 @@ fn assert_no_threads() {
 enum Behaviour {
     /// No response, ever.
     Silent,
-    /// The body has this many samples, and then neither bytes nor an end.
+    /// The body has this many samples. After them, it sends no bytes and does not end.
     StallsAfter(usize),
     /// Endless samples.
     Endless,
@@ -96,7 +96,8 @@ impl Source for Custom {
         let body = match self.behaviour {
             Behaviour::Silent => return future::pending().boxed(),
             Behaviour::StallsAfter(count) => {
-                // The stalled body holds a reference to the counter until it is dropped, as the samples do.
+                // Like the samples, the stalled body holds a reference to the counter until the body is
+                // dropped.
                 let held = Arc::clone(&self.produced);
                 let stall = stream::pending().inspect(move |_| drop(Arc::clone(&held)));
                 samples.take(count).chain(stall).boxed()
@@ -339,8 +340,8 @@ fn a_dropped_feed_uploads_nothing() {
             Ok(batch)
         });
         assert_eq!(feed.next().unwrap().unwrap().len(), 7);
-        // Each of the two streams of 5 samples has samples left, but together they are too few for another
-        // batch.
+        // Each of the two streams of 5 samples has samples left, but the remaining samples of both streams
+        // are too few for another batch.
         let before = wait_until_stable(&uploaded);
         drop(feed);
         assert_eq!(uploaded.load(Ordering::SeqCst), before, "a dropped feed uploads no further batch");
@@ -417,14 +418,14 @@ fn an_idle_consumer_stops_the_readers() {
             assert_eq!(wait_until_stable(&produced), 0, "nothing is read before the first call");
             for taken in 1..=3 {
                 batches.next().unwrap().unwrap();
-                // The samples in batches: those returned, those prefetched, and those in the batch that is
-                // being built.
+                // The samples in batches: in returned batches, in prefetched batches, and in the batch that
+                // is being built.
                 let batched = (taken + prefetch + 1) * batch;
-                // The samples in chunks: the chunk that is being batched, those in the queue, and one in each
-                // thread.
+                // The samples in chunks: the chunk that is being batched, the chunks in the queue, and one
+                // chunk in each thread.
                 let in_map = batched + (1 + 2 * THREADS + THREADS) * CHUNK;
-                // Per stream: the current chunk, two ahead, the one being filled; the samples of the shuffle
-                // buffer; and chunks of bytes in transit from the source, of one sample each.
+                // Per stream: the current chunk, two chunks ahead, the chunk being filled; the samples of the
+                // shuffle buffer; and chunks of bytes in transit from the source, of one sample each.
                 let in_streams = in_map + STREAMS * (4 * CHUNK + shuffle + 32);
                 let (produced, mapped) = (wait_until_stable(&produced), mapped.load(Ordering::SeqCst));
                 assert!((taken * batch..=in_map).contains(&mapped), "{mapped} mapped, at most {in_map}");
@@ -482,8 +483,8 @@ fn a_restore_of_many_streams_starts_few_threads() {
         source.most.store(0, Ordering::SeqCst);
         let mut restored = loader.restore(&state).unwrap();
         assert_eq!(restored.next().unwrap().unwrap().len(), STREAMS);
-        // Two threads that map, one that collects batches, one that samples their activity, and 16 that
-        // resume streams.
+        // Two threads that map, one thread that collects batches, one thread that samples the activity of the
+        // threads, and 16 threads that resume streams.
         let most = source.most.load(Ordering::SeqCst);
         assert!((4..=20).contains(&most), "{most} threads");
         drop(restored);

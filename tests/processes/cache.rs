@@ -275,8 +275,8 @@ fn damage_does_not_reach_other_processes() {
     let fixture = CacheFixture::new();
     let mut readers: Vec<_> = (0..4).map(|_| fixture.start_damaged("reader_in_child")).collect();
     readers.iter_mut().for_each(Reader::wait_for_start);
-    // The readers have read some of the blocks in the cache, but not others. The source still withholds the
-    // object's later blocks.
+    // The readers have read some of the blocks in the cache, and have not read the other blocks yet. The
+    // source still withholds the object's later blocks.
     let blocks = fixture.blocks();
     blocks.iter().step_by(2).for_each(|path| CacheFixture::flip(path, 5000));
     let more = [fixture.start_damaged("reader_in_child"), fixture.start_damaged("reader_in_child")];

@@ -100,7 +100,7 @@ struct Job {
 /// When to kill a rank.
 #[derive(Debug)]
 struct Kill {
-    /// The step after which the rank is killed; `None`: it is killed after its start.
+    /// The step after which the rank is killed; `None` if the rank is killed after its start.
     step: Option<u64>,
     /// Delay after that step, or after the start.
     pause: Duration,
@@ -160,8 +160,9 @@ impl Job {
         self.alone.len() as u64
     }
 
-    /// Chooses a step for each rank to be killed after; in one launch of five, all ranks are killed just
-    /// after they start. Also returns the step that no rank passes, so that there are steps left to resume.
+    /// Chooses for each rank the step after which the rank is killed. In one launch of five, all ranks are
+    /// killed just after they start. Also returns the step that no rank passes, which leaves steps for the
+    /// next launch.
     fn kills(&mut self, ranks: usize) -> (u64, Vec<Kill>) {
         let first = self.after + 1 + self.rng.below(2 * self.steps() / (ROUNDS + 1));
         let most = (first + APART).min(self.steps() - 1);
@@ -210,7 +211,7 @@ impl Job {
     }
 
     /// Reads the launch's batches up to the last step that all ranks completed, and compares the merged state
-    /// after it with that of the run that is never killed.
+    /// after that step with the state of the run that is never killed.
     fn count(&mut self, directory: &Path, ranks: usize) {
         let is_done = |step: u64, rank: usize| state_of(directory, step, rank).exists();
         let done = |rank: usize| (self.after..).find(|step| !is_done(step + 1, rank)).unwrap();
@@ -238,7 +239,7 @@ impl Job {
         let alone = if over { &self.end } else { &self.alone[step as usize - 1].1 };
         assert_eq!(whole.digest(), alone.digest(), "step {step}");
         // A finished rank's final state includes samples that it skipped after its last batch. So if some
-        // ranks have finished, the ledgers are only comparable once all have.
+        // ranks have finished, the ledgers are only comparable once all ranks have finished.
         if over || !(0..ranks).any(is_over) {
             assert_eq!(whole.ledger(), alone.ledger(), "step {step}");
         }

@@ -1,4 +1,4 @@
-//! Tests with several processes, which are killed or whose resources are measured.
+//! Tests with several processes: some tests kill processes, others measure the resources of a process.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -12,7 +12,8 @@ use std::path::Path;
 /// import.
 type Graph = BTreeMap<String, BTreeMap<String, Imports>>;
 
-/// The groups of modules in which each module imports every other one, directly or through further modules.
+/// The groups of modules in which each module imports every other module of the group, directly or through
+/// further modules.
 fn circles(graph: &Graph) -> Vec<BTreeSet<&str>> {
     let reached = |start: &str| {
         let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
@@ -149,7 +150,7 @@ fn folders_can_form_a_circle_when_their_files_do_not() {
     ]);
     assert_eq!(arrows, ["client.rs -> transport/fault.rs", "transport/through.rs -> client.rs"]);
     assert_eq!(circles, [": client, transport"]);
-    // A circle one level further down. The levels above it have none.
+    // A circle one level further down. The levels above that level have no circle.
     let (_, circles) = of_files(&[
         ("lib.rs", "mod a;"),
         ("a/mod.rs", "mod b; mod c; pub struct A;"),

@@ -1,4 +1,4 @@
-//! The defaults that the pages state are those in the code.
+//! The defaults that the pages state are the defaults in the code.
 
 use std::fs;
 use std::path::Path;

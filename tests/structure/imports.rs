@@ -28,8 +28,8 @@ impl<'a> Resolver<'a> {
         Resolver { find_crate, open: BTreeSet::new() }
     }
 
-    /// The names that each file of a crate takes from other files, of this crate or of another one.
-    /// Re-exports of a module's own children don't count.
+    /// The names that each file of a crate takes from other files, which may be files of this crate or of
+    /// another crate. Re-exports of a module's own children don't count.
     pub(crate) fn imports(&mut self, code: &'a Crate) -> Imports {
         let files = code.files();
         let mut imports = Imports::new();

@@ -1,4 +1,5 @@
-//! A room imports from the rooms above it in the table of `docs/architecture.md`, and never from one below.
+//! A room imports from the rooms above it in the table of `docs/architecture.md`, and never from a room below
+//! it.
 
 use crate::imports::Resolver;
 use crate::workspace::{LIBRARY, TARGETS};

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Phrases that a reader has to decode, and other words for terms of the glossary, each with the words to
-/// write instead.
+/// Phrases that a reader has to decode, and words that must not replace terms of the glossary. Each has the
+/// words to write instead.
 const PHRASES: [(&str, &str); 22] = [
     ("so many", "number of, at most, this many"),
     ("becomes of", "happens to"),

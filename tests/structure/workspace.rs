@@ -23,7 +23,7 @@ impl Target {
 /// All targets but build scripts. A library is listed by the name that code uses for it.
 pub(crate) static TARGETS: LazyLock<BTreeMap<String, Target>> = LazyLock::new(read);
 
-/// The libraries that make up the crate for users: the root library and the ones that it re-exports.
+/// The libraries that make up the crate for users: the root library and the libraries that it re-exports.
 pub(crate) static LIBRARY: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     let code = &TARGETS["shardstream"].code;
     let uses = code.modules.values().flat_map(|module| &module.uses).filter(|using| !using.is_private);

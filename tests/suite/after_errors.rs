@@ -72,7 +72,7 @@ fn items(dataset: DatasetBuilder) -> LoaderBuilder<String> {
 /// The keys of a batch, or the text of an error.
 type Found = std::result::Result<Vec<String>, String>;
 
-/// Endless epochs are compared up to this number of samples.
+/// A run without an end is compared up to this number of samples.
 const ENOUGH: u64 = 150;
 
 /// All batches and errors of a run, each with the state after it.
@@ -255,8 +255,8 @@ fn a_shard_that_stays_missing_eventually_ends_its_stream() {
 
 #[test]
 fn a_wrong_sample_count_in_the_index_is_an_error() {
-    // A shard of one sample is left out: one fewer would be 0, and a shard with no samples in the index is
-    // not read.
+    // A shard of one sample is left out: if the index counted one sample less, it would count 0, and a shard
+    // for which the index counts 0 samples is not read.
     for shard in (0..SIZES.len()).filter(|shard| SIZES[*shard] > 1) {
         for (wrong, streams) in [(-1, 1), (-1, 2), (-1, 5), (1, 1), (1, 2), (1, 5)] {
             let mut sizes = SIZES;
@@ -329,7 +329,8 @@ fn a_network_fault_during_a_restore_shifts_no_sample() {
     }
 }
 
-/// A source that a test can make hang: its responses then have a body without bytes, or never arrive.
+/// A source that a test can make hang: its responses then have a body that sends no bytes, or they never
+/// arrive.
 #[derive(Debug)]
 struct Hanging {
     source: Arc<VersionedSource>,
@@ -377,8 +378,8 @@ fn dropping_while_a_buffer_is_refilled_does_not_hang() {
     }
 }
 
-/// With an index, the number of a sample is its position in the shard. After a sample that is lost, the rest
-/// of the slice would be numbered wrongly, so that rest is not returned.
+/// With an index, the number of a sample is its position in the shard. After a lost sample, the later samples
+/// of the slice would get wrong numbers, so these later samples are not returned.
 #[test]
 fn damage_unknown_to_the_index_shifts_no_sample() {
     const SIZE: usize = 40;

@@ -129,7 +129,7 @@ fn a_padded_batch_repeats_its_last_row() {
         }
     }
     assert_eq!(valid.iter().sum::<usize>(), SAMPLES - padded.epoch(0).filter(Result::is_err).count());
-    // Failed samples are replaced by later ones, so that slots stay empty only where streams have ended.
+    // Failed samples are replaced by later samples, so slots stay empty only where streams have ended.
     assert!(
         valid.starts_with(&[8]) && valid.is_sorted_by(|a, b| a >= b) && !valid.ends_with(&[0]),
         "{valid:?}"

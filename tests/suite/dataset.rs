@@ -72,7 +72,7 @@ fn local_glob_patterns_are_expanded() {
 fn patterns_list_no_directory_below_their_depth() {
     let dir = tempfile::tempdir().unwrap();
     write_files(dir.path(), &["a", "sub/b"]);
-    // Listing this directory fails, as a link in it has no target.
+    // Listing this directory fails, as it contains a link without a target.
     std::fs::create_dir(dir.path().join("sub/deep")).unwrap();
     std::os::unix::fs::symlink("gone", dir.path().join("sub/deep/link")).unwrap();
     let root = dir.path().display().to_string();

@@ -189,8 +189,8 @@ fn we_read_what_gnu_tar_writes() {
         ("posix", vec!["d".repeat(60); 10].join("/")),
     ] {
         if format == "ustar" {
-            // The format `ustar` cannot hold the long non-ASCII names of the run before, so this run and
-            // later ones leave them out.
+            // The format `ustar` cannot hold the long non-ASCII names of the previous run, so this run and
+            // the later runs leave these names out.
             fs::remove_dir_all(tree.join("猫")).unwrap();
             files.retain(|file| !file.starts_with('猫'));
         }

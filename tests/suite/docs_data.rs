@@ -1,7 +1,8 @@
-//! The files in `docs/data`, which the examples of the documentation read, are those that this file writes.
+//! Writes the files in `docs/data`, which the examples of the documentation read, and tests that they are
+//! unchanged.
 //!
-//! `SHARDSTREAM_BLESS=1 cargo test --test suite docs_data` writes them again. `docs/data/README.md` says what
-//! is in them.
+//! `SHARDSTREAM_BLESS=1 cargo test --test suite docs_data` writes the files again. `docs/data/README.md`
+//! describes their content.
 
 use shardstream::Result;
 use shardstream::prelude::*;
@@ -159,7 +160,7 @@ fn sounds() -> impl Iterator<Item = Sample> {
     })
 }
 
-/// Ten labels, one of which is no number.
+/// Ten labels. Nine labels are numbers, and one is a word.
 fn bad_label() -> impl Iterator<Item = Sample> {
     let label = |number: usize| if number == 5 { "five".to_owned() } else { number.to_string() };
     (0..10).map(move |number| Sample::new(key(number)).with("cls", label(number).into_bytes()))

@@ -80,8 +80,8 @@ fn sound() -> Vec<u8> {
 /// offset of the error after them.
 type Damage = (&'static str, Vec<u8>, usize, Option<(&'static str, u64)>);
 
-/// A star in the name marks damage for which Python's `webdataset` reports no error; it usually returns an
-/// incomplete sample.
+/// A star in the name marks damage for which Python's `webdataset` reports no error. `webdataset` then
+/// usually returns an incomplete sample.
 fn damages() -> Vec<Damage> {
     let cut = |length: usize| sound()[..length].to_vec();
     let with = |at: usize, byte: u8| {

@@ -17,14 +17,14 @@ fn scan() -> Vec<u8> {
     segment(0xda, &[1, 1, 0, 0, 63, 0])
 }
 
-/// Decodes 2 MB of restart markers. Once, decoding 134 MB of them took 1.7 GB of memory.
+/// Decodes 2 MB of restart markers. In an earlier version, 134 MB of restart markers took 1.7 GB of memory.
 #[test]
 fn restart_markers_take_no_memory() {
     let markers: Vec<u8> = (0..1 << 20).flat_map(|number: u32| [0xff, 0xd0 + (number % 8) as u8]).collect();
     let file = [jpeg(0xc0, (65535, 65535), 1), scan(), markers, b"\xff\xd9".to_vec()].concat();
     assert_eq!(Image::size_in(&file).unwrap(), Size { height: 65535, width: 65535 });
     assert!(Image::decode(&file, ImageMode::L8).is_err());
-    // As many markers as the picture needs, and a limit below the picture's size.
+    // The file has as many markers as the picture needs, but the limit is below the picture's size.
     let markers: Vec<u8> =
         (1..1 << 16).flat_map(|number: u32| [0xff, 0xd0 + ((number + 7) % 8) as u8]).collect();
     let file = [jpeg(0xc0, (2048, 2048), 1), scan(), markers, b"\xff\xd9".to_vec()].concat();
@@ -81,7 +81,8 @@ fn progressive_files_are_bounded_in_scans_and_memory() {
     assert!(matches!(error, ImageError::TooLarge { .. }), "{error}");
 }
 
-/// A canvas of 8 x 8 with a picture of 14000 x 14000 once took 313 MB under a limit of 1 MB.
+/// In an earlier version, a canvas of 8 x 8 with a picture of 14000 x 14000 took 313 MB under a limit of 1
+/// MB.
 #[test]
 fn a_webp_picture_is_as_large_as_its_canvas() {
     let chunk = |name: &[u8], content: &[u8]| {

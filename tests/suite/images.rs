@@ -74,15 +74,15 @@ fn tolerance(name: &str, steps: &[Step]) -> (u8, f64) {
     let turbo = cfg!(feature = "turbojpeg");
     match (name.ends_with("jpg"), filter) {
         (false, None | Some(Filter::Nearest)) => (0, 0.0),
-        // Pillow resizes rows and columns in the other order, so values that overshoot are clipped at another
-        // point.
+        // Pillow resizes rows and columns in the opposite order of this crate, so values that overshoot are
+        // clipped at a different point.
         (false, Some(Filter::Bicubic | Filter::Lanczos)) if name == "bilevel.png" => (30, 5.0),
         (false, Some(Filter::Bicubic | Filter::Lanczos)) if name == "deep.png" => (15, 0.5),
         (false, Some(_)) => (1, 0.3),
-        // Pillow uses the same JPEG decoder.
+        // With `turbojpeg`, this crate uses Pillow's JPEG decoder.
         (true, None | Some(Filter::Nearest)) if turbo => (0, 0.0),
-        // The decoder shrinks a JPEG before the resize, which differs slightly from filtering the whole
-        // picture.
+        // The decoder shrinks a JPEG before the resize. The result differs slightly from a resize of the
+        // whole picture.
         (true, Some(Filter::Bilinear)) if turbo => (20, 1.3),
         (true, Some(_)) if turbo => (25, 1.6),
         (true, None) => (10, 1.8),
@@ -131,7 +131,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// A step, and its numbers as fractions of the image that it is applied to.
+/// A step, and the numbers of the step as fractions of the image's size.
 fn step() -> impl Strategy<Value = (u8, [f64; 4])> {
     (0..10u8, any::<[u16; 4]>().prop_map(|numbers| numbers.map(|number| f64::from(number) / 65536.0)))
 }
@@ -211,8 +211,9 @@ proptest! {
         let noted = transformed(file, ImageMode::Rgb8, steps.clone(), false).unwrap();
         let done = transformed(file, ImageMode::Rgb8, steps.clone(), true).unwrap();
         prop_assert_eq!((noted.width(), noted.height()), (done.width(), done.height()));
-        // If the steps are noted first, resizes compute their sums in another order or over fewer pixels, and
-        // the file may be decoded at a fraction of its size.
+        // A frame that notes all steps before it carries them out may compute the sums of a resize in a
+        // different order or over fewer pixels than an eager frame, and may decode the file at a fraction of
+        // its size.
         let (worst, _) = distance(&noted, done.as_u8().unwrap());
         // Bicubic and Lanczos filters have negative weights, so a second resize amplifies a difference of 1.
         let resizes = steps.iter().filter(|step| matches!(step, Step::Resize(..))).count();
@@ -232,7 +233,7 @@ fn corner(file: &[u8]) -> Result<Image, Error> {
 #[test]
 fn a_truncated_file_is_an_error_even_outside_the_crop() {
     for (name, file) in files() {
-        // If a text PNM is cut within a number, the remaining digits are still a number.
+        // A text PNM that is cut within a number still ends with a number, so the cut is not an error.
         if name.starts_with("plain") {
             continue;
         }

@@ -22,12 +22,12 @@ fn corner(frame: &mut Frame<'_>, _: &mut Rng) -> Result<()> {
     Ok(frame.crop(0, 0, 8)?)
 }
 
-/// The upper left corner, through a crop of `Transforms`.
+/// Decodes the upper left corner of the image, with a crop in `Transforms`.
 fn crop(file: &[u8]) -> Result<Image> {
     Transforms::new().then(corner).image(file, ImageMode::Rgb8, &mut Rng::new(0, 0, 0))
 }
 
-/// The upper left corner, through a crop of an image column.
+/// Decodes the upper left corner of the image, with a crop in an image column.
 fn batch(file: &[u8], verify: bool) -> Result<Vec<u8>> {
     let column = ImageColumn::new("jpg", 8).then(corner).verify(verify);
     let batch =
@@ -53,8 +53,8 @@ fn scans(file: &[u8]) -> Vec<(usize, usize)> {
     scans
 }
 
-/// Cameras and editors write stray bytes and short Adobe segments between segments. libjpeg ignores them, and
-/// so does Pillow.
+/// Cameras and editors write stray bytes and short Adobe segments between segments. libjpeg and Pillow ignore
+/// these bytes and segments.
 #[test]
 fn stray_bytes_between_segments_are_ignored_as_in_libjpeg() {
     for name in NAMES {
@@ -68,7 +68,7 @@ fn stray_bytes_between_segments_are_ignored_as_in_libjpeg() {
             b"\xff\xee\0\x09Adobe\0d",
             b"x\xff\xee\0\x09Adobe\0dy",
         ] {
-            // After the first segment, and before the header of the first scan.
+            // The ignored bytes are inserted after the first segment, or before the header of the first scan.
             let first = 4 + usize::from(u16::from_be_bytes([file[4], file[5]]));
             let scan = scans(&file)[0].0;
             let header = (0..scan).rev().find(|at| file[*at..].starts_with(b"\xff\xda")).unwrap();
@@ -91,7 +91,7 @@ fn data_that_ends_early_is_an_error() {
             let cut = [&file[..end], EOI].concat();
             let found = [decode(&cut).is_ok(), crop(&cut).is_ok(), batch(&cut, true).is_ok()];
             assert_eq!(found, [found[0]; 3], "{name} {end}");
-            // Padding bits may complete the last symbol of the last scan.
+            // A cut file decodes only if padding bits complete the last symbol of the last scan.
             assert!(!found[0] || scans.len() > 1 && end + 4 >= file.len(), "{name} {end}");
         }
     }
@@ -143,7 +143,7 @@ fn splices_and_gaps_are_errors() {
             *unseen += usize::from(found);
         }
     }
-    // A few damaged files decode, by chance, to the right number of blocks.
+    // By chance, a few damaged files decode to the right number of blocks, so their damage is not detected.
     assert!(unseen.iter().every(|unseen| *unseen <= 6), "{unseen:?} of 300");
 }
 
@@ -158,8 +158,8 @@ fn surplus_image_data_is_an_error() {
                 let bytes: Vec<u8> = (0..length).map(|_| 1 + rng.below(254) as u8).collect();
                 let more = [&file[..end], &bytes, &file[end..]].concat();
                 let found = decode(&more);
-                // Up to seven surplus bytes may still be in the decoder's buffer at the end, so they are not
-                // noticed.
+                // Up to seven surplus bytes may still be in the decoder's buffer at the end of the scan, so
+                // the decoder does not notice these bytes.
                 assert!(length <= 7 || found.is_err(), "{name} {start} {length}");
                 assert_eq!(found.is_ok(), crop(&more).is_ok(), "{name} {start} {length}");
                 assert!(found.map_or(true, |found| found == whole), "{name} {start} {length}");
@@ -168,7 +168,7 @@ fn surplus_image_data_is_an_error() {
     }
 }
 
-/// Fill bytes, trailing bytes and zeros, as other encoders write them.
+/// Fill bytes, trailing bytes and surplus zeros, which some encoders write, are not errors.
 #[test]
 fn harmless_irregularities_are_read() {
     for name in NAMES {
@@ -189,7 +189,8 @@ fn harmless_irregularities_are_read() {
             ("fill bytes in front of markers", filled),
             ("bytes behind the end", [&file[..], b"a video", &[0xff, 0xd8, 0xff], &file[..]].concat()),
         ];
-        // libjpeg doesn't report the scan before which it found surplus zeros.
+        // libjpeg doesn't report where in a file with several scans the surplus zeros are, so with
+        // `turbojpeg`, the zeros of such a file are an error.
         if one_pass || cfg!(not(feature = "turbojpeg")) {
             for zeros in [1, 7, 8, 100] {
                 kinds.push(("zeros in front of the end", [&file[..end], &vec![0; zeros], EOI].concat()));
@@ -206,7 +207,7 @@ fn harmless_irregularities_are_read() {
 }
 
 /// If the data ends within the cropped part, the result is an error, with and without verification of the
-/// rest.
+/// data after that part.
 #[test]
 fn data_that_ends_within_the_crop_is_an_error_without_verification() {
     for name in NAMES {

@@ -65,7 +65,7 @@ fn the_memory_of_an_index_is_proportional_to_its_stored_size() {
     assert!(path.metadata().unwrap().len() < 200_000);
     let load = || Index::load(&Store::default(), path.to_str().unwrap()).unwrap_err();
     assert!(matches!(load().kind(), ErrorKind::TooLarge { what: SizeLimit::ParsedIndex, .. }), "{}", load());
-    // A document with as many sizes as a large shard has is read.
+    // The document of a large shard, with the sizes of 400,001 samples, is within the limit.
     let sizes = format!("{}1", "123456,".repeat(400_000));
     let document = format!(
         r#"{{"wids_version":1,"shardlist":[{{"url":"a.tar","nsamples":400001,"filesize":99999999999,

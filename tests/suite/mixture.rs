@@ -1,4 +1,4 @@
-//! Mixtures from documents: valid ones, and ones with mistakes.
+//! Mixtures from valid documents and from documents with mistakes.
 
 use crate::support::Every;
 use proptest::prelude::*;
@@ -107,7 +107,7 @@ fn a_document_describes_the_same_mix_as_the_builder() {
     let expected = mix.threads(0).batch(5).build().unwrap();
     assert_eq!(rows(&loader, 20), rows(&expected, 20));
     assert!(home.join("kept/code.json").exists(), "the index was kept where the document says");
-    // Both loaders have the same order, so the state of one restores with the other.
+    // Both loaders have the same order, so a state of one loader restores in the other loader.
     let state = loader.epochs(0).nth(7).unwrap().unwrap().state().unwrap().clone();
     let later: Vec<_> =
         expected.restore(&state).unwrap().take(9).map(|batch| batch.unwrap().into_items()).collect();

@@ -207,7 +207,8 @@ fn excluded_shards_are_left_out_and_excluded_samples_are_an_error() {
     fs::write(&split, text.replace("exclude: [web-4.tar]", "exclude: [web-4.tar/web024]")).unwrap();
     let why = "excluded.yaml: line 6: excluded samples, such as `web-4.tar/web024`, are not";
     refused(Mixture::load(home.join("few.yaml")), why);
-    // The same holds for a shard in a subdirectory, whose name then contains a `/`.
+    // The name of a shard in a subdirectory contains a `/`. Such a shard can be excluded as a whole, but its
+    // single samples cannot be excluded.
     fs::create_dir(home.join("web/part")).unwrap();
     fs::rename(home.join("web/web-4.tar"), home.join("web/part/web-4.tar")).unwrap();
     let info = home.join("web/.nv-meta/.info.json");
@@ -233,7 +234,7 @@ fn a_metadataset_that_contains_itself_by_another_path_is_an_error() {
         home.join("inner/../inner/../a.yaml").display(),
     );
     refused(Mixture::load(home.join("a.yaml")), &why);
-    // A long chain of different files, so there is no circle.
+    // Each file of this long chain refers to another new file, so no file contains itself.
     for depth in 0..100 {
         fs::write(home.join(format!("deep{depth}.yaml")), referring(&format!("deep{}.yaml", depth + 1)))
             .unwrap();

@@ -82,7 +82,7 @@ fn no_policy_skips_files_that_are_not_archives() {
     }
 }
 
-/// A name that cannot be that of a shard is an error before anything is read.
+/// A name that no shard can have is an error before anything is read.
 #[test]
 fn names_that_cannot_be_shards_are_errors() {
     let dir = tempfile::tempdir().unwrap();

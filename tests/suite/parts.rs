@@ -71,7 +71,7 @@ proptest! {
         let is_read = |key: &String| !selected || even(&Sample::new(key.as_str()));
         let expected: Vec<String> = all_keys(&sizes).into_iter().filter(is_read).collect();
         prop_assert_eq!(sorted(all), sorted(expected));
-        // With the same start, a smaller part is a subset of a larger one.
+        // If two parts begin at the same sample, the smaller part is a subset of the larger part.
         if let (Ok(_), Ok(_)) = (dataset(0.0, bounds[1]).build(), dataset(0.0, 1.0).build()) {
             let (small, large) = (read(dataset(0.0, bounds[1])), read(dataset(0.0, 1.0)));
             prop_assert!(small.iter().all(|key| large.binary_search(key).is_ok()));

@@ -35,13 +35,14 @@ fn bytes(shard: usize) -> Vec<u8> {
     archive(&(0..SAMPLES).map(sample).collect::<Vec<_>>())
 }
 
-/// The requests that have no response yet, and the number of requests that must wait before any is answered.
+/// The requests that have no response yet, and the number of requests that must wait before any request is
+/// answered.
 #[derive(Default)]
 struct Held {
     /// The current and the largest number of requests without a response.
     under_way: usize,
     most: usize,
-    /// Once this number of requests wait, all of them and all later ones are answered.
+    /// Once this number of requests wait, the waiting requests and all later requests are answered.
     wanted: usize,
     /// Whether `wanted` requests did not arrive in time.
     is_late: bool,
@@ -150,8 +151,8 @@ fn read(batches: Batches<Batch<Sample>>) -> Vec<ReadBatch> {
 /// shards.
 const TAKEN: usize = 15;
 
-/// Number of shards that were read to their ends before the state was saved and still have samples in its
-/// buffer.
+/// Number of shards that were read to their ends before the state was saved, but still have samples in the
+/// state's shuffle buffer.
 fn scattered(loader: &Loader<Batch<Sample>>, rest: &[ReadBatch]) -> usize {
     let finished = (TAKEN * 4 + BUFFER - 1) / SAMPLES;
     let plan = loader.datasets().next().unwrap().plan().stream(0, 0);

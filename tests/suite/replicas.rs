@@ -89,7 +89,7 @@ fn states_resume_on_other_groups_of_ranks() {
         assert_eq!(State::merge(states.into_iter().rev()).unwrap(), whole);
         let rest = loader(&source, true, Topology::single()).restore(&whole).unwrap();
         assert_eq!(collect(rest), alone[2..]);
-        // Two data-parallel ranks, each of which three ranks share.
+        // Two data-parallel ranks. Each data-parallel rank is shared by three ranks.
         for rank in 0..6 {
             let topology = Topology::new(rank, 6).unwrap().with_data_parallel(rank / 3, 2).unwrap();
             let rest = collect(loader(&source, true, topology).restore(&whole).unwrap());
@@ -113,7 +113,7 @@ fn streams_must_be_a_multiple_of_the_data_parallel_ranks() {
     let error = build(2, 3, 4).unwrap_err().to_string();
     assert!(error.contains("3 readers (3 data-parallel ranks with 1 workers each)"), "{error}");
     // The default number of streams depends on the number of data-parallel ranks. So two shards suffice for
-    // two data-parallel ranks, each of which three ranks share.
+    // six ranks that share two data-parallel ranks.
     let topology = Topology::new(5, 6).unwrap().with_data_parallel(1, 2).unwrap();
     assert_eq!(source.dataset(2).topology(topology).build().unwrap().streams().len(), 1);
     let error = source.dataset(1).topology(topology).build().unwrap_err().to_string();

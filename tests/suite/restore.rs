@@ -46,8 +46,8 @@ fn a_state_of_another_job_is_refused_with_the_difference() {
         (here(list([1, 0, 2, 3, 4, 5, 6, 7])), "names or their order have changed"),
         (here(source.dataset(7).streams(4).seed(42)), "the number of shards is 8 in the state, and 7 here"),
         (here(dataset(&source).shuffle_shards(false)), "shuffled in the state, and listed here"),
-        // For shards in the listed order, the default is one stream. The error reports the difference in the
-        // order.
+        // For shards in the listed order, the default number of streams is one. The error reports that the
+        // order differs, not that the number of streams differs.
         (here(dataset(&source).shuffle_shards(false).streams(1)), "shuffled in the state, and listed here"),
         (
             here(dataset(&source).keep_shards(true)),
@@ -91,7 +91,7 @@ fn a_state_of_another_job_is_refused_with_the_difference() {
         counted(&[7, 12, 3, 9, 6, 1, 14, 6]).restore(&indexed),
         &["sizes, counts or versions of shards have changed"],
     );
-    // An epoch that repeats samples to fill its last step is another sequence of samples.
+    // An epoch that repeats samples to fill its last step differs from an epoch that does not repeat samples.
     let repeating = counting(&SIZES).last_batch(LastBatch::Repeat).build().unwrap();
     let repeated = taken(repeating.epoch(0), 3);
     let what = "repeated to fill the last step";
@@ -196,7 +196,7 @@ fn streams_that_are_missing_are_named() {
     refused(rank(1, 2).restore(&states[0]), &whys);
     refused(rank(0, 1).restore(&states[0]), &whys);
     assert!(rank(1, 2).restore(&states[1]).is_ok());
-    // A rank of four reads one of the two streams of a rank of two.
+    // Rank 2 of 4 reads one of the two streams that rank 0 of 2 has read, so the state of rank 0 suffices.
     assert!(rank(2, 4).restore(&states[0]).is_ok());
     let whole = State::merge(states).unwrap();
     for (ranks, number) in [(1, 0), (2, 1), (4, 3)] {
@@ -204,7 +204,8 @@ fn streams_that_are_missing_are_named() {
     }
 }
 
-/// The loader of one of two ranks, without an index, with the shards in the order of the list.
+/// The loader of one rank of a job with two ranks. The dataset has no index, and its shards are in the order
+/// of the list.
 fn rank_of_two(
     source: &Arc<VersionedSource>,
     shards: usize,
@@ -225,7 +226,7 @@ fn ranks_with_other_batch_sizes_do_not_merge() {
     assert!(State::merge([state(0, 4), state(1, 4)]).is_ok());
 }
 
-/// Stream 1 ends early, so that rank 1 leaves out batches that would only have had items of that stream.
+/// Stream 1 ends early, so rank 1 leaves out the batches that would only have had items of stream 1.
 #[test]
 fn ranks_at_different_steps_resume_in_the_global_order() {
     let source = VersionedSource::of(&[6, 1, 6, 9]);
@@ -508,7 +509,7 @@ fn a_state_resumes_on_copies_of_local_shards() {
 }
 
 /// With tiny shards, the shuffle buffer holds samples of many shards. At the end of an epoch, a state needs
-/// none of them.
+/// none of these shards.
 #[test]
 fn the_state_of_a_finished_epoch_lists_no_shard() {
     let sizes = [1; 60];
@@ -532,7 +533,7 @@ fn the_state_of_a_finished_epoch_lists_no_shard() {
             let state: State = state.to_string().parse().unwrap();
             assert!(loader.restore(&state).unwrap().next().is_none());
         }
-        // The same holds at the start of the next epoch, in a run without an end.
+        // In a run without an end, a state at the start of the next epoch lists no shard either.
         let mut endless = loader.epochs(0);
         let whole: Vec<_> = endless.by_ref().take(40).map(Result::unwrap).collect();
         let over = whole.iter().filter(|batch| open(batch.state().unwrap()) == 0).count();

@@ -73,7 +73,7 @@ fn a_missing_field_is_refused_by_both_if_the_schema_requires_it() {
                 let mut other = document.clone();
                 other.pointer_mut(at).unwrap().as_object_mut().unwrap().remove(name);
                 // A document that lacks an optional field may contradict itself. The schema doesn't express
-                // that.
+                // such contradictions.
                 let required = match parse(&other) {
                     Err(error) => error.contains("missing field") || at.ends_with("/read"),
                     Ok(_) => false,

@@ -1,5 +1,5 @@
-//! Which image columns draw the same random numbers: different views of an image do not, and an image and its
-//! mask do.
+//! Which image columns draw the same random numbers: an image and its mask draw the same numbers, and
+//! different views of an image draw different numbers.
 
 use crate::support::versioned_source::VersionedSource;
 use shardstream::ErrorKind;

@@ -155,7 +155,7 @@ fn a_slow_network_is_named() {
     assert!(report.times.await_bytes > report.elapsed, "{report:?}");
 }
 
-/// The first warning that contains this text. On a busy machine, other warnings may come before it.
+/// The first warning that contains this text. On a busy machine, warnings without this text may come first.
 fn stall_with(stalls: &Receiver<Diagnosis>, part: &str) -> Diagnosis {
     loop {
         let stall =
@@ -379,7 +379,7 @@ fn a_slow_restore_is_named() {
     assert_eq!(report.limit(), Limit::Network, "{report}");
 }
 
-/// Few threads read for a restore, however many streams it has.
+/// Few threads read for a restore, however many streams the loader has.
 #[test]
 fn a_restore_starts_few_threads() {
     let sizes = [4; 60];

@@ -99,15 +99,15 @@ fn crops_and_resizes_keep_16_bits() {
     let cropped = |frame: &mut Frame<'_>, _: &mut Rng| -> Result<()> { Ok(frame.crop(3, 5, (2, 3))?) };
     let wanted = [125, 126, 127, 165, 166, 167].map(|at: u16| at * 54);
     assert_eq!(image(Transforms::new().then(cropped)), wanted);
-    // A halved ramp is still a ramp. Its steps are smaller than those of 8 bits.
+    // A ramp at half the size is still a ramp. Its steps are smaller than the steps between 8-bit values.
     let halved = image(Transforms::new().then(Resize::exact((15, 20)).unwrap().filter(Filter::Bilinear)));
     for (at, pair) in halved.chunks(20).map(|row| (row[9], row[10])).enumerate().skip(1).take(13) {
         let middle = (2 * at * 40 + 18) as f64 * 54.0 + 20.5 * 54.0;
         assert!((f64::from(pair.0) - middle).abs() < 3.0, "row {at}: {pair:?} {middle}");
         assert!((100..=116).contains(&(pair.1 - pair.0)), "row {at}: {pair:?}");
     }
-    // A transform for 8 bits is refused if the mode has 16 bits. With the other modes, the image is scaled to
-    // 8 bits.
+    // A transform for 8 bits is refused if the mode has 16 bits. If the mode has 8 bits, the image is scaled
+    // to 8 bits.
     let jitter = || Transforms::new().then(ColorJitter::new(0.5, 0.0, 0.0, 0.0).unwrap());
     let error = jitter().image(&png, ImageMode::L16, &mut Rng::new(0, 0, 0)).unwrap_err();
     assert!(format!("{error:#}").contains("choose a mode of 8 bits"), "{error:#}");
@@ -149,8 +149,8 @@ fn types_that_do_not_fit_the_mode_are_refused() {
     assert!(collate(normal, DEPTH).unwrap_err().to_string().contains("of uint16"));
 }
 
-/// If two source pixels are equally near, this crate takes the one that Pillow takes; once, the image and its
-/// mask took different ones.
+/// If two source pixels are equally near, this crate takes the same pixel as Pillow. In an earlier version,
+/// an image and its mask took different pixels.
 #[test]
 fn nearest_resizes_match_pillow_for_all_sizes() {
     let resized = |from: u32, to: u32| {

@@ -195,7 +195,7 @@ fn zeros_in_a_compressed_shard_are_an_error() {
 #[test]
 fn concatenated_archives_and_odd_padding_are_read_on_request() {
     let other = archive(&[Sample::new("other").with("cls", 1)]);
-    // The archive is longer than a record of 10,240 bytes, and its padding is shorter than one.
+    // The archive is longer than a record of 10,240 bytes, and its padding is shorter than a record.
     let mut odd = archive(&[Sample::new("odd").with("bin", noise(1 << 20))]);
     odd.resize(odd.len() + 512, 0);
     let source = VersionedSource::of(&[]);

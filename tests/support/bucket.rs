@@ -30,7 +30,7 @@ pub(crate) fn start() -> Server {
     start_with(|_| None)
 }
 
-/// Like [`start`], with an object for each of `keys`. Its content is its key.
+/// Like [`start`], with an object for each of `keys`. The content of each object is its key.
 pub(crate) fn start_holding(keys: &[&str]) -> Server {
     let mut bucket = Bucket::default();
     keys.iter().for_each(|key| drop(bucket.put(key, key.as_bytes().to_vec())));

@@ -1,6 +1,6 @@
 //! Emulators of S3 and Azure that run as separate servers: moto and azurite.
 //!
-//! The tests that need one are ignored by default.
+//! The tests that need an emulator are ignored by default.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

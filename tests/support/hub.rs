@@ -1,7 +1,7 @@
 //! An imitation of the Hugging Face Hub: revisions, listings in pages, files behind signed links of another
 //! server, private and gated datasets.
 //!
-//! The paths, parameters, headers and errors are those that the client `huggingface_hub` expects.
+//! The paths, parameters, headers and errors are the ones that the client `huggingface_hub` expects.
 //! `tests/suite/store/hub` reads this Hub with that client, too.
 
 use super::server::{Reply, Request, Server};

@@ -39,8 +39,8 @@ pub trait Every: Iterator + Sized {
 
 impl<I: Iterator> Every for I {}
 
-/// The root of the repository. These files are also compiled into the tests of other packages, in other
-/// folders.
+/// The root of the repository. The files in `tests/support` are also compiled into the tests of other
+/// packages, which are in other folders.
 pub fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors()

@@ -1,7 +1,7 @@
 //! Python with `webdataset`, the reference implementation of the format.
 //!
-//! The interpreter is `SHARDSTREAM_TEST_PYTHON`, or `python3`. The tests that need it are ignored by default.
-//! To set one up:
+//! The interpreter is `SHARDSTREAM_TEST_PYTHON`, or `python3`. The tests that need Python are ignored by
+//! default. To set up an interpreter:
 //!
 //! ```text
 //! python3 -m venv venv && venv/bin/pip install webdataset==1.0.2 wids==0.1.11 numpy pillow msgpack

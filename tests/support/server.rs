@@ -169,7 +169,7 @@ pub(crate) enum Naming {
     Weak(&'static str),
     /// A modification time in whole seconds, without an ETag. The object was written long ago.
     Old(u64),
-    /// The same for an object that was written within the last minute.
+    /// A modification time in whole seconds, without an ETag. The object was written within the last minute.
     Young(u64),
     Unversioned,
 }

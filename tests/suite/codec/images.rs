@@ -59,7 +59,7 @@ fn float_pixels_are_fractions_of_255() {
 #[test]
 fn a_truncated_image_is_an_error() {
     for path in image_files() {
-        // If a text PNM is cut within a number, the remaining digits are still a number.
+        // A text PNM that is cut within a number still ends with a number, so the cut is not an error.
         if path.file_stem().unwrap() == "plain" {
             continue;
         }

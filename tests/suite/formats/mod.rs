@@ -326,8 +326,8 @@ fn any_reader_is_read_once_as_a_shard() {
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)) && error.to_string().contains("read again"));
 }
 
-/// A format in which each byte is a sample, except `!`, which is an error. Its parser reports offsets of
-/// samples that are too low by `lie`.
+/// A format in which each byte is a sample, except `!`, which is an error. Its parser reports sample offsets
+/// that are `lie` bytes too low.
 #[derive(Debug, Clone, Copy)]
 struct EachByte {
     lie: u64,
@@ -386,8 +386,8 @@ fn a_format_of_ones_own_has_order_states_and_indexes() {
     }
     let pattern = &format!("{}/{{0..4}}.x", dir.path().display());
     let archives = &write(dir.path(), "jsonl")[1];
-    // With `lie`, the reported offsets do not ascend. The reader distrusts them and reads such shards from
-    // their beginning.
+    // With `lie`, the reported offsets do not ascend. The reader then ignores the offsets and reads the
+    // shards from their beginning.
     for lie in [0, 3] {
         for indexed in [false, true] {
             let format = EachByte { lie, is_stuck: false };

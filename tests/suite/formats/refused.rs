@@ -1,4 +1,4 @@
-//! Datasets that would be read as other samples than the user meant are refused.
+//! A dataset is refused if it would be read as samples that the user did not mean.
 
 use super::*;
 
@@ -100,7 +100,7 @@ fn a_directory_with_anything_beside_json_lines_needs_a_pattern() {
     put(dir.path(), "lines/0.jsonl", "{}\n");
     put(dir.path(), "lines/0.jsonl.index.json", "{}");
     assert_eq!(Dataset::builder(at("lines")).build().unwrap().shards().len(), 1);
-    // If the format is given, directories are not searched for shards, as the suffix of their names is
+    // If the format is given, directories are not searched for shards, as the suffix of shard names is
     // unknown.
     for given in ["lines", "nested/000"] {
         let error = Dataset::builder(at(given)).format(JsonLines::new().key("id")).build().unwrap_err();

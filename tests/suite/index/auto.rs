@@ -23,7 +23,7 @@ fn a_second_start_needs_only_the_listing_and_the_index() {
     let second = logged.dataset(AutoIndex::beside()).unwrap();
     assert_eq!(logged.take_requests(), ["list", "get s-*.index.json"]);
     assert_eq!((second.len(), keys(&second)), (Some(5), keys(&first)));
-    // The automatic index equals the one that a builder makes, so that a job may resume with either.
+    // The automatic index equals the index that a builder makes, so a job may resume with either index.
     let index = Index::builder().store(logged.store()).build(second.shards()).unwrap();
     let explicit = Dataset::builder(second.shards().clone()).store(logged.store()).index(index);
     let explicit = explicit.topology(Topology::single()).build().unwrap();
@@ -160,7 +160,7 @@ fn a_directory_keeps_the_index_of_its_shards() {
     };
     assert_eq!(kept().len(), 2, "{:?}", kept());
 
-    // The index stays valid when the dataset is moved, if its files keep their times.
+    // The index stays valid when the dataset is moved, if its files keep their modification times.
     let elsewhere = tempfile::tempdir().unwrap();
     let moved = elsewhere.path().join("moved");
     fs::rename(dir.path(), &moved).unwrap();

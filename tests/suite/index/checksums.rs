@@ -135,8 +135,8 @@ fn no_sample_with_a_flipped_bit_is_returned() {
     assert!(seen > 1000, "{seen}");
 }
 
-/// Each slice of a compressed shard skips the samples before it, and all slices must number the samples
-/// alike.
+/// The reader of a slice of a compressed shard skips the samples before that slice. The readers of all slices
+/// must give each sample the same number.
 #[cfg(feature = "gzip")]
 #[test]
 fn a_damaged_sample_of_a_compressed_shard_is_skipped_once() {
@@ -170,7 +170,7 @@ fn a_damaged_sample_of_a_compressed_shard_is_skipped_once() {
 #[cfg(feature = "zstd")]
 #[test]
 fn a_flipped_bit_in_a_zstd_shard_is_an_error() {
-    // Text compresses well, and with flipped bits it often still decompresses.
+    // Text compresses well, and compressed text with flipped bits can often still be decompressed.
     let sample = |i: usize| {
         let text: String = (0..200).map(|word| format!("{} ", word * i % 37)).collect();
         Sample::new(format!("s{i}")).with("txt", text).with("bin", noise(i * 20))

@@ -1,4 +1,4 @@
-//! Documents of indexes: those of this crate, those of `wids`, and invalid documents.
+//! Documents of indexes: documents of this crate, documents of `wids`, and invalid documents.
 
 use super::*;
 use crate::support::Every;

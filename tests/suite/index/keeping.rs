@@ -36,7 +36,7 @@ fn indexes_are_cached_beside_shards_or_in_a_directory() {
     assert_eq!(Index::builder().beside(true).build(&urls).unwrap(), expected);
     assert!(Index::builder().build(&urls).is_err());
 
-    // A damaged cached index, or one of another shard, is not used.
+    // A cached index is not used if it is damaged or belongs to another shard.
     let none = tempfile::tempdir().unwrap();
     for damage in ["", "{", "{}", r#"{"url":"s-000.tar","nsamples":7}"#] {
         fs::write(sidecar(0), damage).unwrap();

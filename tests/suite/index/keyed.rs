@@ -241,7 +241,7 @@ fn a_key_index_that_is_older_than_a_shard_says_what_to_run() {
     let (noted, shards) = shelf(&before);
     let (store, keys) = (noted.store(), keys_of(&noted.store(), &shards));
     let old = index_of(&store, &shards);
-    // The second shard is replaced by one with the same keys in another order.
+    // The second shard is replaced by a shard with the same keys in another order.
     let turned: Vec<String> = before[1].iter().rev().cloned().collect();
     let (other, _) = shelf(&[before[0].clone(), turned]);
     let bytes = other.objects.lock().unwrap().get("noted://d/01.tar").cloned().unwrap().0;

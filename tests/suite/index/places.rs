@@ -32,7 +32,8 @@ fn an_unwritable_location_is_an_error_with_alternatives() {
     assert_eq!(fs::read_dir(cache.path().join("a")).unwrap().count(), 1);
 }
 
-/// The bucket only accepts objects of one part, so it refuses the document while that is being written.
+/// The bucket only accepts objects of one part, so it refuses the document while the document is being
+/// written.
 #[test]
 fn a_document_refused_during_its_write_goes_to_the_directory() {
     let mut logged = LoggedBucket::of(&[3, 2], true, true);
@@ -52,8 +53,8 @@ fn a_document_refused_during_its_write_goes_to_the_directory() {
     assert_eq!(logged.take_requests(), ["list", "get s-*.index.json"], "no shard is requested");
 }
 
-/// Until the new index is complete, the saved one stays: another rank may use it, and this process may be
-/// killed.
+/// Until the new index is complete, the saved index stays: another rank may use the saved index, and this
+/// process may be killed.
 #[test]
 fn a_saved_index_is_replaced_only_by_a_complete_one() {
     let logged = LoggedBucket::of(&[3, 4], true, true);

@@ -70,7 +70,7 @@ fn damaged_shards_are_not_indexed() {
     assert_eq!(error.location().key(), Some("a"));
 }
 
-/// The error is that of the first damaged shard in the list, on any number of threads.
+/// On any number of threads, the error is the error of the first damaged shard in the list.
 #[test]
 fn an_error_names_the_first_damaged_shard() {
     let noted = Arc::new(CountingSource::default());
@@ -116,7 +116,7 @@ fn global_pax_headers_with_sizes_leave_only_counts() {
     check(&bytes, &of_bytes(bytes.clone()).unwrap());
 }
 
-/// The index that the writer makes equals the one that reading builds.
+/// The index that the writer makes equals the index that a builder makes from the shards.
 #[test]
 fn the_writer_and_the_builder_make_the_same_index() {
     let dir = tempfile::tempdir().unwrap();

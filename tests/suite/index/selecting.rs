@@ -174,8 +174,8 @@ proptest! {
 fn bytes_far_from_selected_samples_are_not_read() {
     let noted = Arc::new(CountingSource::default());
     let url = "noted://0.tar";
-    // Samples 2 and 5 are large. Samples 0 and 1 are neighbours, and sample 3 is next to 4, which the first
-    // selection leaves out.
+    // Samples 2 and 5 are large. Samples 0 and 1 are neighbours, and so are samples 3 and 4. The first
+    // selection leaves out sample 4.
     noted.put(url, archives(&[vec![10, 10, FAR, 10, 10, FAR, 10]]).remove(0));
     let urls = ShardList::from_urls([url]);
     let select = |numbers: &'static [&'static str]| {
@@ -259,8 +259,8 @@ fn damage_to_unselected_samples_is_not_an_error() {
     }
 }
 
-/// If an unreadable sample is not counted, all later samples have numbers that are too low, and samples that
-/// were not selected could be taken for selected ones.
+/// If an unreadable sample is not counted, all later samples have numbers that are too low, so an unselected
+/// sample could be returned as a selected sample.
 #[test]
 fn no_sample_is_taken_for_another_after_an_unreadable_one() {
     use crate::support::files;
@@ -352,11 +352,11 @@ fn a_filter_with_another_name_makes_a_new_selection() {
     assert_eq!(build(at(), Some("from 30, v1"), 30), (10, 0));
     assert_eq!(build(at(), Some("from 30, v2"), 20), (20, 40));
     assert_eq!(build(at(), Some("from 30, v1"), 30), (10, 40));
-    // The index with a selection also serves a dataset without one.
+    // The index of a dataset with a filter also serves a dataset without a filter.
     let before = fs::read(&place).unwrap();
     assert_eq!(build(at(), None, 0), (40, 0));
     assert_eq!(fs::read(&place).unwrap(), before);
-    // Beside the shards, each filter has a document of its own.
+    // If indexes are stored beside the shards, each filter has an index document of its own.
     for (least, selected) in [(30, 10), (20, 20), (30, 10), (20, 20)] {
         assert_eq!(build(AutoIndex::beside(), Some(&format!("from {least}")), least).0, selected);
     }
@@ -409,7 +409,7 @@ fn a_panic_of_the_predicate_names_its_sample() {
     assert!(error.to_string().contains("no class"), "{error}");
 }
 
-/// An error of the predicate is reported: its sample does not count as one that is not selected.
+/// An error of the predicate is reported: the sample does not count as unselected.
 #[test]
 fn an_error_of_the_predicate_names_its_sample_and_field() {
     let (store, urls, _server) = placed(archives(&[vec![1, 2], vec![3, 4, 5]]), false);

@@ -98,8 +98,8 @@ fn indexed(store: &Store, urls: &[String]) -> Index {
     Index::builder().store(store.clone()).build(&list(urls)).unwrap()
 }
 
-/// An old and a new archive of the same length. The new one has twice as many samples, as its files are
-/// empty, whereas each file of the old one has a block of content.
+/// An old and a new archive of the same length. The new archive has twice as many samples as the old archive:
+/// its files are empty, and each file of the old archive has a block of content.
 fn twice_as_many(samples: usize) -> (Vec<u8>, Vec<u8>) {
     let end = [0; 1024];
     let old = (0..samples).flat_map(|i| member(&format!("a{i:02}.x"), EntryType::Regular, &[1; 512]));
@@ -158,13 +158,15 @@ fn each_sample_of_a_slice_is_checked_against_the_index() {
         old[d1..].starts_with(b"d1/") && old[b_txt..].starts_with(b"b.txt") && old[d2..].starts_with(b"d2/")
     );
     for (new, sound) in [
-        // One sample more: after the last one of a slice, and after the last one of the shard.
+        // The new shard has an additional sample: after the last sample of a slice, or after the last sample
+        // of the shard.
         (replaced(d1, file("aa.cls", b"")), ["a"].as_slice()),
         (replaced(d2, file("d.cls", b"")), &["a", "b", "c"]),
         // One sample fewer.
         (replaced(b_cls, file(".b.cls", b"2")), &["a"]),
         (replaced(c_cls, file(".c.cls", b"3")), &["a", "b"]),
-        // A sample with one field more, one field fewer, or a field of another name or size.
+        // A sample of the new shard has an additional field, lacks a field, or has a field whose name or size
+        // has changed.
         (replaced(d1, file("a.txt", b"")), &[]),
         (replaced(b_txt, file(".b.txt", b"two")), &["a"]),
         (replaced(b_txt, file("b.txu", b"two")), &["a"]),
@@ -481,7 +483,7 @@ fn an_index_with_checksums_reads_copies_in_the_indexed_place() {
     let state = batches.state();
     let restored = loader(&index).restore(&state).unwrap().map(Result::unwrap).count();
     assert_eq!(restored, expected.len() - 1);
-    // Another shard of the same layout has other checksums.
+    // The shard is replaced by a shard with the same layout, but with different content and checksums.
     fs::write(&urls[1], shard(1, '2')).unwrap();
     for threads in [0, 2] {
         let outcome = loaded(&dataset(&store, &urls, Some(index.clone()), 3), threads, 0);
@@ -497,7 +499,7 @@ fn an_index_entry_with_zero_samples_hides_no_shard() {
     let store = noted.store();
     let urls: Vec<String> = (0..4).map(|shard| format!("noted://{shard}.tar")).collect();
     for (number, url) in urls.iter().enumerate() {
-        // The last shard really has no samples.
+        // Only the last shard has no samples.
         noted.put(url, if number == 3 { archive(&[]) } else { shard(number, '1') });
     }
     let mut entries =

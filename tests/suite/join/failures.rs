@@ -44,7 +44,7 @@ fn collect(items: impl Iterator<Item = Result<Sample>>) -> (Vec<String>, Vec<Str
     (keys, errors)
 }
 
-/// The members of a side's shard: for each key, one member, or two of the same name.
+/// The members of a side's shard: for each key, one member, or two members with the same name.
 fn members(keys: &[(&str, bool)]) -> Vec<u8> {
     let one =
         |key: &str| member(&format!("{key}.txt"), tar::EntryType::Regular, format!("about {key}").as_bytes());
@@ -86,8 +86,8 @@ fn samples_after_damage_are_errors_under_every_policy() {
         let side = pair.side().missing(missing);
         let side = if indexed { side.index(index.without_versions()) } else { side };
         let (keys, errors) = collect(pair.primary().join(side).build().unwrap().samples(0));
-        // Six samples of the first shard, two of the damaged one, and six of the last. The third sample of
-        // the damaged shard is an error, as its end is not known.
+        // Six samples of the first shard, two samples of the damaged shard, and six samples of the last
+        // shard. The third sample of the damaged shard is an error, as the end of that sample is not known.
         assert_eq!(keys.len(), 6 + 2 + 6, "{missing:?} {indexed} {errors:?}");
         assert_eq!(errors[0], "checksum 01-002 captions/001.tar", "{missing:?} {indexed}");
         let lost = (3..6).map(|n| format!("missing_sample {} captions/001.tar", key(1, n)));
@@ -110,8 +110,8 @@ fn a_missing_shard_of_a_side_is_an_error_of_its_samples() {
     assert_eq!(loader.epoch(0).map(|batch| batch.unwrap().into_items().len()).sum::<usize>(), 12);
 }
 
-/// In an unsorted shard, the members of a sample may be apart, so that a join would only use the first of
-/// them.
+/// In an unsorted shard, members of other samples may be between the members of a sample. A join would then
+/// only use the first members of the sample.
 #[test]
 fn scattered_samples_of_a_side_are_reported() {
     let pair = pair();
@@ -199,7 +199,8 @@ fn damage_after_the_last_sample_of_a_side_is_reported() {
     let (keys, errors) = collect(pair.primary().join(pair.side()).build().unwrap().samples(0));
     assert_eq!((keys.len(), errors.len()), (17, 1), "{errors:?}");
     assert!(errors[0].starts_with("truncated 01-005"), "{errors:?}");
-    // The dataset has fewer samples than the side, and could be joined without the end of the side.
+    // The dataset has fewer samples than the side, so it could be joined without the truncated end of the
+    // side.
     let sizes = [6, 5, 6];
     let shorter = JoinedPair::new(&sizes, false, same(&SIZES));
     shorter.put_side(1, &bytes);

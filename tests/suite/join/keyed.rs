@@ -1,4 +1,5 @@
-//! Sides whose shards do not correspond to those of the dataset. A key index locates their samples.
+//! Sides whose shards do not correspond to the shards of the dataset. A key index locates the samples of the
+//! side.
 
 use super::*;
 use crate::support::Every;
@@ -152,8 +153,8 @@ fn a_side_that_has_changed_is_an_error() {
         let keys = same(&sizes)(0);
         let shards = cut(&pair, &keys, 5);
         let side = keyed(&pair, &shards).missing(Missing::None);
-        // The new shard has the same sizes, so that no header differs. The in-memory store still reports
-        // another version.
+        // The new shard has the same sizes as the old shard, so no header differs. But the in-memory store
+        // reports a new version.
         let keys: Vec<String> = keys.iter().rev().cloned().collect();
         cut(&pair, &keys, 5);
         let found = collect(pair.primary().join(side).build().unwrap().samples(0));
@@ -162,8 +163,8 @@ fn a_side_that_has_changed_is_an_error() {
     }
 }
 
-/// If older keys were accepted, a sample whose key was added to the side later would be left out without an
-/// error.
+/// If the key index could be older than the side's index, samples that were added to the side in between
+/// would be left out without an error.
 #[test]
 fn keys_that_are_older_than_the_index_of_the_side_are_an_error() {
     let sizes = [4];
@@ -188,8 +189,8 @@ fn keys_that_are_older_than_the_index_of_the_side_are_an_error() {
         let error = refused(side(old.clone()).auto_index(AutoIndex::in_directory(dir.path())));
         assert!(error.contains("is older than this shard or its index"), "{error}");
     }
-    // The key index and the index belong to the same object, but the index selects samples, so the two number
-    // the samples differently.
+    // The key index and the index belong to the same object, but the index selects samples, so the same
+    // sample has different numbers in the key index and in the index.
     let all = index().build_keys(&shards).unwrap();
     let first = keys[0].clone();
     let some = index().select("some", move |sample: &Sample| sample.key() != first).build(&shards).unwrap();

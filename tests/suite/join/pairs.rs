@@ -1,5 +1,5 @@
-//! Which samples are joined depends only on the keys of the two shards: compared with a model that knows all
-//! keys.
+//! Which samples are joined depends only on the keys of the two shards. The tests compare the joined samples
+//! with a model that knows all keys.
 
 use super::*;
 use futures::StreamExt;
@@ -8,8 +8,8 @@ use shardstream::dataset::Missing;
 use shardstream::{ErrorKind, Result};
 use std::collections::BTreeSet;
 
-/// The side's shard for one shard of the dataset: the dataset's keys that it has, its extra keys, and their
-/// order.
+/// The keys of a side's shard: which keys of the dataset's shard it has, where extra keys are inserted, and
+/// how all its keys are ordered.
 #[derive(Debug, Clone)]
 struct Sorted {
     has: Vec<bool>,
@@ -104,7 +104,8 @@ proptest! {
         }).collect();
         let stream: Vec<_> = futures::executor::block_on(dataset.stream(0).collect());
         if missing == Missing::Skip {
-            // A skipped sample takes no slot, so that the order of the streams differs from the model's.
+            // A skipped sample takes no slot, so the samples of the streams alternate in a different order
+            // than in the model.
             let sorted = |mut items: Vec<_>| { items.sort(); items };
             prop_assert_eq!(sorted(collect(dataset.samples(0))), sorted(model.clone()));
             prop_assert_eq!(sorted(collect(stream.into_iter())), sorted(model));

@@ -1,5 +1,5 @@
-//! States of joined datasets. After any batch, a job resumes with the same samples; with other sides, the
-//! state is refused.
+//! States of joined datasets. After any batch, a job resumes with the same samples. A dataset with different
+//! sides refuses the state.
 
 use super::*;
 use shardstream::dataset::Missing;

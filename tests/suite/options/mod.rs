@@ -79,7 +79,8 @@ fn bad_options_of_columns_are_errors() {
     }
     column(PackedTokens::<i32>::new("bin", 0, 4), &["0 rows", "at least 1"]);
     column(PackedTokens::<i32>::new("bin", usize::MAX, 4), &["rows", "fewer `rows`"]);
-    // The tensor of tokens is small enough, but that of segments is not: its numbers are wider.
+    // The tensor of tokens is small enough, but the tensor of segments is too large, as its numbers are
+    // wider.
     column(PackedTokens::<i8>::new("bin", isize::MAX as usize / 16, 4), &["rows", "fewer `rows`"]);
     column(ArrayColumn::new("npy", DType::F32, vec![1; 65]), &["65 axes", "at most 64"]);
 

@@ -1,4 +1,4 @@
-//! Skipped steps: the next batches are those of the steps after the skipped ones, and the shards of skipped
+//! Skipped steps: the next batch is the batch of the step after the skipped steps, and the shards of skipped
 //! samples are not read.
 
 use super::{all, number, numbers, rank, saved, url};
@@ -218,7 +218,7 @@ fn steps_can_be_skipped_into_replacements_of_lost_samples() {
     }
 }
 
-/// At the end of a pass, a state lists no open slice, but it may record that the pass was shorter than its
+/// At the end of a pass, a state lists no open slice, but it may record that the pass was shorter than the
 /// index says.
 #[test]
 fn steps_after_a_pass_that_lost_samples_cannot_be_skipped() {

@@ -248,7 +248,7 @@ fn unambiguous_datasets_need_no_names() {
     let mut runs = begin(&old, 0, 1);
     let past = rows(&mut runs, 4);
     let state = merged(&runs);
-    // The datasets are in the other order, and have names now.
+    // The datasets are in the opposite order of the saved job, and now have names.
     let new = [part(2, "books", 6, 1), part(1, "web", 5, 1)];
     let (mut runs, report) = change(&new, (0, 1), &state, &Changes::new());
     let numbers = |DatasetChange { before, number, .. }: &DatasetChange| (*before, *number);
@@ -266,7 +266,8 @@ fn unambiguous_datasets_need_no_names() {
     let grown = [old[0].clone(), nameless(part(2, "", 8, 1))];
     let (_, report) = change(&grown, (0, 1), &state, &Changes::new().restarted("1"));
     assert!(matches!(outcome(&report, "1"), Outcome::Restarted { epoch: 3, .. }), "{report}");
-    // If the caller declares the changed dataset to be a new one, it starts with the job's first epoch.
+    // If the caller declares the changed dataset to be a new dataset, the dataset starts with the job's first
+    // epoch.
     let (_, report) = change(&grown, (0, 1), &state, &Changes::new().added("1").removed("1"));
     assert_eq!(outcome(&report, "1"), Outcome::Added { epoch: 2 });
 }
@@ -308,7 +309,7 @@ fn changes_that_were_not_allowed_are_refused() {
     refused(&[seeded, old[1].clone()], &state, Changes::new(), &["the seed is 1 in the state, and 4 here"]);
     let plain = Part { indexed: false, ..old[0].clone() };
     refused(&[plain, old[1].clone()], &state, Changes::new(), &["taken with an index, and here is none"]);
-    // The state of one rank of several is refused.
+    // If a job has several ranks, the state of a single rank is refused.
     refused(&old, &runs[0].state(), Changes::new(), &["merge the states of all ranks"]);
     // A finite epoch must keep the datasets that it began with.
     let finite = loader(&old, 0, (0, 1)).epoch(2).nth(1).unwrap().unwrap().state().unwrap().clone();

@@ -39,7 +39,7 @@ impl Job {
         self.builder(world, number_of_rank, true).on_error(policy).threads(0).build().unwrap()
     }
 
-    /// The loader of one rank. Only with an index does it know its number of steps.
+    /// The loader of one rank. The loader knows its number of steps only if it has an index.
     fn builder(&self, world: World, number_of_rank: usize, indexed: bool) -> Builder {
         let part = |(seed, (sizes, weight, passes)): (usize, &(Vec<usize>, u32, u64))| {
             let dataset = VersionedSource::of(sizes).dataset(sizes.len()).streams(self.streams);
@@ -172,8 +172,8 @@ proptest! {
         let is_even = states.iter().all(|state| state.batches() == states[0].batches());
         let merged = saved(&State::merge(states).unwrap());
         if !is_even && matches!(job.last, LastBatch::Drop | LastBatch::Repeat) {
-            // Some ranks have taken more steps than others. The batches of the steps between could not be
-            // full, so the state is refused.
+            // Some ranks have taken more steps than others. The batches of the steps that only some ranks
+            // have taken could not be full, so the state is refused.
             let error = job.loader(after, 0).restore(&merged).unwrap_err();
             prop_assert!(error.to_string().contains("the steps between would not be full"), "{}", error);
             return Ok(());

@@ -53,7 +53,7 @@ fn document(sample: Sample) -> Result<Vec<u64>> {
     Ok(vec![number(&sample); number(&sample) as usize % 5])
 }
 
-/// A stage that returns each item together with the previous one.
+/// A stage that returns each item together with the previous item.
 #[derive(Default)]
 struct Pairs(Option<u64>);
 

@@ -1,6 +1,6 @@
-//! A sample that fails is replaced by the next one of its stream. The failed sample is listed in the ledger
-//! with its shard and key, or reported as an error. The result is the same for a failure in a stage, in the
-//! sample's row or in the whole batch, before and after a stateful stage, and on any number of ranks.
+//! A sample that fails is replaced by the next sample of its stream. The failed sample is listed in the
+//! ledger with its shard and key, or reported as an error. The result is the same for a failure in a stage,
+//! in the sample's row or in the whole batch, before and after a stateful stage, and on any number of ranks.
 
 use super::{VersionedSource, number, rank, saved};
 use crate::support::shards::key;
@@ -77,7 +77,7 @@ fn cases() -> impl Iterator<Item = Case> {
 struct Numbers(Case);
 
 impl Case {
-    /// Whether the sample of this number fails, or its batch.
+    /// Whether the sample with this number fails, or the batch that contains this sample.
     fn is_bad(self, number: u64) -> bool {
         match self.fails {
             FailsIn::Map | FailsIn::Row => number % 5 == 2,
@@ -274,7 +274,7 @@ fn every_rank_takes_the_same_steps_and_a_failed_sample_is_replaced() {
     }
 }
 
-/// A sample whose row cannot be written counts like one whose `map` fails, also after a stage.
+/// A sample whose row cannot be written counts like a sample for which `map` fails, also after a stage.
 #[test]
 fn a_row_that_fails_changes_no_batch_that_a_failed_map_would_not() {
     for behind in [Behind::Nothing, Behind::Groups, Behind::OwnStage] {
@@ -282,8 +282,9 @@ fn a_row_that_fails_changes_no_batch_that_a_failed_map_would_not() {
             let case = Case { fails, panics: false, behind };
             let mut batches = case.loader(rank(0, 1), 2, skip()).epoch(0);
             let found = good(&run(&mut batches));
-            // An item's position is that of the last sample that its stage received. That sample differs here
-            // between the two runs.
+            // An item's position is the position of the last sample that the item's stage received. The last
+            // sample that `OwnStage` received differs between the two runs, so their digests are not
+            // compared.
             let digest = batches.state().digest();
             (found, named(&[batches.state()]), Some(digest).filter(|_| behind != Behind::OwnStage))
         };

@@ -130,7 +130,7 @@ fn panics_of_foreign_code_never_reach_the_trainer_and_never_hang() {
             // The function that makes the stage panics in the second pass; in another run, already in the
             // first.
             for fine in [1, 0] {
-                // The builder makes one stage to check its options.
+                // The builder makes one stage to check the stage's options.
                 let before = 1;
                 let made = Arc::new(AtomicUsize::new(0));
                 let staged = items().stage("makes", move || {
@@ -142,14 +142,14 @@ fn panics_of_foreign_code_never_reach_the_trainer_and_never_hang() {
                 assert!(matches!(failed.kind(), ErrorKind::Panicked(_)), "{failed}");
                 assert_eq!(found.len(), 6 * fine + 1, "{threads} threads");
             }
-            // Dropping an item panics when it is filtered out.
+            // An item that is filtered out is dropped, and the drop panics.
             let dropped = items().map(|number| Ok(Bomb(number)));
             let dropped = dropped.filter_map(|bomb| Ok(Some(bomb).filter(|bomb| bomb.0 != 17)));
             let dropped = dropped.map(|bomb| Ok(bomb.0));
             let found = all(dropped.batch(5).build().unwrap().epoch(0), usize::MAX);
             assert_eq!(errors(&found), ["panicked"], "{threads} threads");
             assert_eq!(good(&found).concat().len(), 29);
-            // The text of an error panics when it is formatted for the ledger and the log.
+            // An error panics when its text is formatted for the ledger and the log.
             let unspeakable = items().map(|number| match number {
                 7 => Err(Error::step(Unspeakable)),
                 _ => Ok(number),

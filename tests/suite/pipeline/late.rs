@@ -21,14 +21,14 @@ fn is_in(class: Class, number: u64) -> bool {
     class.is_some_and(|(by, rest)| number % by == rest)
 }
 
-/// A column of the samples' numbers. Its rows fail for certain numbers, and so do batches with certain
-/// numbers.
+/// A column of the samples' numbers. A row fails if its number is one of certain numbers. A batch fails if it
+/// contains one of certain numbers.
 #[derive(Debug, Clone, Copy)]
 struct Fragile {
     /// `rows`: the numbers whose rows fail. `batches`: a batch that contains one of these numbers fails.
     rows: Class,
     batches: Class,
-    /// Whether these rows and batches panic, instead of returning errors.
+    /// Whether the failing rows and batches panic instead of returning errors.
     panics: bool,
 }
 
@@ -84,7 +84,7 @@ struct Job {
     /// The stage before the columns, if any. After a stage, rows are written once their batch is complete.
     behind: Option<Behind>,
     indexed: bool,
-    /// The numbers whose samples fail in `map`, before they are assigned to a batch.
+    /// The numbers whose samples fail in `map`, before the samples are assigned to a batch.
     early: Class,
     column: Fragile,
     /// Whether batches fail in `map_batch`, rather than when the column finishes them.
@@ -339,8 +339,8 @@ fn a_batch_whose_map_fails_is_a_failed_batch() {
     }
 }
 
-/// If the sequences of a batch need more packed rows than there are, only this batch fails: other batches
-/// fit, so the options are not wrong.
+/// If the sequences of a batch need more packed rows than the column has, only this batch fails. The
+/// sequences of the other batches fit, so the options are not wrong.
 #[test]
 fn too_few_packed_rows_are_skipped_and_counted() {
     let source = VersionedSource::of(&[80]);
@@ -402,11 +402,11 @@ fn padding_repeats_a_row_that_could_be_written() {
     let source = VersionedSource::of(&[12, 12]);
     let found = [0, 1].map(|number| {
         let dataset = source.dataset(2).streams(2).topology(rank(number, 2)).build().unwrap();
-        // Every fourth sample is small. Every second step is a batch of three small ones.
+        // Every fourth sample is small. Every second step is a batch of three small samples.
         let buckets = Buckets::lengths([4, 8]).batches([3, 3]).look_ahead(3);
         let length = |sample: &Sample| Ok([if super::number(sample) % 4 == 1 { 1 } else { 7 }]);
         let samples = Loader::builder(dataset).buckets(buckets, length).threads(number);
-        // The first samples, small and large ones, become samples whose rows fail.
+        // The first samples, both small and large, become samples whose rows fail.
         let column = Fragile { rows: Some((1000, 0)), batches: None, panics: true };
         let fails = move |sample: Sample| {
             let is_bad = super::number(&sample) < 7;

@@ -41,8 +41,8 @@ fn each_dataset_of_a_mix_has_its_own_stages() {
         let whole = all(begin(&loader(0, 0, 1), endless), most);
         let rows = good(&whole);
         assert_eq!(rows.len(), whole.len());
-        // Every stream takes three items of the first dataset and then one of the second, until a dataset
-        // ends.
+        // Every stream takes three items of the first dataset and then one item of the second dataset, until
+        // a dataset ends.
         for turn in 0..3 {
             let stream = |local_stream: usize| (0..4).map(move |at| 16 * turn + 4 * at + local_stream);
             let item = |place: usize| &rows[place / 8][place % 8];
@@ -78,7 +78,7 @@ fn each_dataset_of_a_mix_has_its_own_stages() {
 }
 
 /// Two datasets with the same shards and the same seed still have different orders, shuffles and random
-/// numbers in a mix. Once, both had the same random numbers.
+/// numbers in a mix. An earlier version of the mix gave both datasets the same random numbers.
 #[test]
 fn equal_datasets_of_a_mix_share_no_random_numbers() {
     /// The samples of each of two equal datasets: shard, sample, and a random number. `stages` is applied to

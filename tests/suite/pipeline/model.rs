@@ -17,13 +17,14 @@ pub(super) enum Op {
     Add(u64),
     /// `map(by, rest)`: fails for the numbers whose remainder modulo `by` is `rest`.
     Fail(u64, u64),
-    /// `filter_map(by, rest)`: skips the numbers whose remainder modulo `by` is `rest`, and adds one to the
-    /// others.
+    /// `filter_map(by, rest)`: skips the numbers whose remainder modulo `by` is `rest`, and adds 1 to all
+    /// other numbers.
     Drop(u64, u64),
-    /// `filter_map(by, rest)`: fails for the numbers whose remainder modulo `by` is `rest`, and skips every
-    /// second one of the others.
+    /// `filter_map(by, rest)`: fails for the numbers whose remainder modulo `by` is `rest`, and skips all
+    /// other even numbers.
     DropOrFail(u64, u64),
-    /// `flat_map(by)`: repeats each number as often as its remainder modulo `by`.
+    /// `flat_map(by)`: replaces each number by consecutive numbers that begin with it. Their count is the
+    /// number's remainder modulo `by`.
     Split(u64),
 }
 

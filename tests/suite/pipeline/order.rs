@@ -71,7 +71,8 @@ fn holds(job: &Job, threads: usize, (batch, ranks): (usize, usize)) -> Result<()
         prop_assert_eq!(found(&mut rest, job, left.len()), shown(left), "after {}: {:?}", at, item);
         prop_assert_eq!(rest.state().digest(), taken[taken.len() - 1].1.digest());
         let ModelOutput::Batch(_, place) = whole[at] else { unreachable!("a batch came") };
-        // With `Drop`, batches may span empty slots, so that ranks divide the sequence differently.
+        // With `Drop`, batches may span empty slots, and then the number of ranks determines where batches
+        // end. So batches of one rank cannot be compared with batches of several ranks.
         if job.last == LastBatch::Drop && !job.endless {
             continue;
         }
@@ -117,7 +118,8 @@ fn step(runs: &mut [Batches<Batch<Item>>]) -> Option<Vec<State>> {
         .collect()
 }
 
-/// Number of cases. A case here takes as long as fifty of the cases that `SHARDSTREAM_CASES` counts.
+/// Number of cases: a fiftieth of `SHARDSTREAM_CASES`, as a case of this test takes as long as fifty cases of
+/// other tests.
 fn cases() -> u32 {
     std::env::var("SHARDSTREAM_CASES").ok().map_or(150, |text| text.parse::<u32>().expect("a number") / 50)
 }

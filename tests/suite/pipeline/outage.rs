@@ -104,8 +104,8 @@ fn an_outage_ends_the_run_and_its_state_resumes() {
     }
 }
 
-/// A rank whose run an outage has ended takes no further step, while the other ranks may have taken more
-/// steps.
+/// An outage ends the run of one rank, which takes no further step. The other rank may have taken more steps
+/// than the failed rank.
 #[test]
 fn states_of_ranks_merge_after_an_outage_of_one() {
     let source = Failing::new();
@@ -134,8 +134,8 @@ fn states_of_ranks_merge_after_an_outage_of_one() {
                 })
                 .collect();
             source.mend();
-            // The other rank must have taken at least as many steps. Otherwise merging is refused: that rank
-            // has to catch up first.
+            // The states merge only if the rank without an error has taken at least as many steps as the
+            // failed rank. Otherwise, merging is refused: the rank without an error has to catch up first.
             let Ok(merged) = State::merge(states.clone()) else {
                 let [first, second] = [&states[0], &states[1]].map(State::batches);
                 assert!(take < 100 && first != second, "shard {shard}: {first} and {second}");
@@ -148,7 +148,7 @@ fn states_of_ranks_merge_after_an_outage_of_one() {
     }
 }
 
-/// The run ends with the error both from its start and after a restore of its last state.
+/// The run ends with the error, and a run that resumes from the last state ends with the same error.
 #[test]
 fn a_rank_without_a_readable_shard_ends_with_an_error_after_a_restore_too() {
     let source = Failing::new();
@@ -231,7 +231,7 @@ fn an_outage_while_padding_is_read_ends_the_run_and_its_state_resumes() {
         let mut found: Vec<Found> = Vec::new();
         while let Some(item) = next(&mut batches) {
             found.push(item);
-            // The first shard was read before; it fails when it is read again for padding.
+            // The first read of the first shard has succeeded. The second read, for padding, fails.
             source.fails(0, outages()[0].1);
         }
         source.mend();

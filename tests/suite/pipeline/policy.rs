@@ -64,7 +64,7 @@ fn skipped_failures_are_in_the_ledger_and_others_are_items() {
             let loader =
                 items(dataset(&source, rank(0, 1))).on_error(OnError::skip(failures)).threads(threads);
             let found = all(loader.batch(5).build().unwrap().epoch(0), usize::MAX);
-            // Skipped failures are replaced by the same samples as reported failures.
+            // The batches have the same items, whether failures are skipped or reported.
             assert_eq!(good(&found), good(&stopped));
             let ledger = found.last().unwrap().1.ledger();
             let skipped: Vec<_> = wanted.iter().filter(|(name, _)| names.contains(name)).collect();
@@ -226,7 +226,7 @@ fn exceeding_a_limit_ends_the_run_and_names_the_limit() {
     assert_eq!(good(&limited(skip().total(8), rows)).len(), 32);
 
     // The share of failures is first judged after 12 items and failures. With 0.3, the 4th failure is one too
-    // many; with 0.1, the 2nd is one too many whatever follows.
+    // many; with 0.1, the 2nd failure is one too many, even if the rest of the 12 succeed.
     for (largest, skipped, last) in [(0.3, 3, "11"), (0.1, 1, "6")] {
         let found = limited(skip().share(largest, 12), rows);
         let error = found.last().unwrap().0.as_ref().unwrap_err();

@@ -56,8 +56,8 @@ fn buckets() -> Buckets<1> {
     Buckets::lengths([4, 8, 12]).shares([2, 3, 4]).look_ahead(9)
 }
 
-/// After every batch, a restore returns the remaining items: in one process, with other threads, and on two
-/// ranks.
+/// After every batch, a restore returns the remaining items: in one process, with another number of threads,
+/// and on two ranks.
 fn resumes<T: Ord + Clone + Debug + Send + 'static>(
     loader: impl Fn(Topology, usize, usize, bool) -> Loader<Batch<T>>,
     what: &str,
@@ -108,7 +108,7 @@ fn groups_resume_anywhere() {
     ] {
         let loader = |topology, batch, threads, indexed| {
             let items = grouped(items(&source, topology, indexed), most, partial, adjacent);
-            // Some groups fail after the stage, and others are skipped.
+            // After the stage, some groups fail and some groups are skipped.
             let items = items.filter_map(|group| match group[0] % 17 {
                 5 => Err(Error::step("behind it")),
                 6 => Ok(None),
@@ -151,7 +151,8 @@ impl Stage<u64> for Repeated {
     }
 }
 
-/// The digest covers the positions of items: an item's position is that of the sample of its input.
+/// The digest covers the positions of items: an item's position is the position of the sample from which the
+/// stage's input was made.
 #[test]
 fn items_that_a_restored_stage_returns_before_its_next_input_keep_their_positions() {
     let source = VersionedSource::of(&SIZES);

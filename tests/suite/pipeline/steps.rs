@@ -385,7 +385,7 @@ fn each_dataset_of_a_mix_is_repeated_by_itself() {
     }
 }
 
-/// Damaged samples are replaced like failed ones, also without a `map`.
+/// Damaged samples are replaced like samples that fail in `map`, also in a loader without a `map`.
 #[test]
 fn damaged_samples_are_replaced_without_stages_too() {
     let source = source();
@@ -444,8 +444,8 @@ fn a_filled_mix_resumes_after_any_batch() {
     let whole = all(loader(0).epoch(0), usize::MAX);
     let rows = good(&whole);
     assert_eq!(rows.iter().map(Vec::len).collect::<Vec<_>>(), [3; 12]);
-    // A stream has 2 items of the first and 3 of the second dataset. All five are returned before any of them
-    // repeats.
+    // A stream has 2 items of the first dataset and 3 items of the second dataset. All five items are
+    // returned before the first of the five items repeats.
     for round in rows.concat().chunks_exact(10) {
         let mut round = round.to_vec();
         round.sort_unstable();

@@ -74,7 +74,8 @@ const STAGES: [(Stage, Count); 4] = [
         },
         many,
     ),
-    // The stage builds new samples, which have the same rows.
+    // The stage returns new samples instead of copies of its input. The rows of new samples must have the
+    // same values as the rows of copies.
     (
         |items| {
             let items = items.filter_map(|sample| Ok(Some(sample).filter(|s| kept(number(s)))));
@@ -217,8 +218,8 @@ impl Column for WrittenBy {
     }
 }
 
-/// After a stateful stage, rows are written by the loader's own threads and the one that collects batches. No
-/// thread is started per batch, and the report knows all of them.
+/// After a stateful stage, rows are written by the loader's own threads and by the thread that collects
+/// batches. No thread is started per batch, and the report counts all threads.
 #[test]
 fn rows_after_a_stage_are_written_by_the_threads_of_the_loader() {
     for threads in [0, 1, 3] {

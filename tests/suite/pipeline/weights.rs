@@ -127,7 +127,7 @@ fn a_state_of_another_schedule_is_refused() {
     document["of"]["schedule"] = serde_json::json!([{"from": 27, "weights": [2, 2]}]);
     let state: shardstream::State = document.to_string().parse().unwrap();
     assert!(plain.restore(&state).unwrap_err().to_string().contains("[2, 2] from item 27 on in the state"));
-    // A state without a weight schedule does not mention one.
+    // The state of a loader without a weight schedule does not mention a weight schedule.
     let none =
         super::numbers(VersionedSource::of(&[9]).dataset(1).build().unwrap()).batch(3).build().unwrap();
     assert!(!none.epoch(0).state().to_string().contains("schedule"));

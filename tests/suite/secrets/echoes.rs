@@ -32,7 +32,7 @@ fn sent(request: &Request) -> String {
 fn echo(request: &Request) -> Reply {
     let text = sent(request);
     let in_xml = text.replace('&', "&amp;").replace('<', "&lt;");
-    // The values of secret headers. Each response repeats another one of these values.
+    // The values of secret headers. Each response repeats one of these values, in turn.
     let values: Vec<&str> = request
         .headers
         .iter()

@@ -10,7 +10,7 @@ use shardstream::store::{Cache, ObjectVersion, Store};
 use shardstream::tar::{Outline, SampleParser};
 use shardstream::{Dataset, Index, Loader, Result, Sample, Topology};
 
-/// A response that repeats the request in all the ways in which servers do.
+/// A response that repeats the request in every way that is known from real servers.
 fn echo(status: u16, request: &Request) -> Reply {
     let (target, query) = (&request.target, request.query());
     let sent = request.header("authorization").unwrap_or_default();
@@ -82,7 +82,7 @@ fn reading_neither_shows_nor_saves_secrets() {
         let every = ["sound", "damaged", "moved", "403", "404"].contains(&name);
         for (number, url) in urls(&host, &format!("{name}.tar")).into_iter().enumerate() {
             // For most names, three URLs suffice: with user and query, with an encoded query, and without a
-            // path. Each is parsed differently.
+            // path. Each of these URLs is parsed differently.
             if !every && ![3, 5, 9].contains(&number) {
                 continue;
             }

@@ -87,7 +87,7 @@ struct Job {
     known: Known,
     streams: usize,
     shuffled: bool,
-    /// Whether each stream keeps its shards.
+    /// Whether each stream keeps its shards in all epochs.
     kept: bool,
     resampled: bool,
     seed: u64,
@@ -327,8 +327,8 @@ fn schedules() -> impl Strategy<Value = Vec<(u64, Vec<u32>)>> {
     prop_oneof![1 => Just(Vec::new()), 2 => changes.prop_map(|changes| changes.into_iter().collect())]
 }
 
-/// A job, two reader layouts with the same global batch, and the number of batches after which the first one
-/// stops.
+/// A job, two reader layouts with the same global batch, and the number of batches after which the run with
+/// the first layout stops.
 fn cases_of_jobs() -> impl Strategy<Value = (Job, [ReaderLayout; 2], u64)> {
     let pick = any::<prop::sample::Index>;
     let threads = prop_oneof![15 => Just(0usize), 1 => 1usize..4];
@@ -369,7 +369,7 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
         Err(error) if job.endless && !job.is_plain() && matches!(error.kind(), ErrorKind::NoShards(_)) => {
             return Ok(());
         }
-        // All samples of a stream are skipped, so it has nothing to fill or pad its batches with.
+        // All samples of a stream are skipped, so the stream has no sample that could fill or pad a batch.
         Err(error)
             if job.lengths_known() && !job.is_plain() && matches!(error.kind(), ErrorKind::NoShards(_)) =>
         {
@@ -380,7 +380,7 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
     let (found, first_ends) = run(job, layouts[0], None, steps).unwrap();
     let (expected, together) = (global(&whole), global(&found));
     let lengths_known = job.lengths_known();
-    // Only in this case do different numbers of ranks divide the sequence at different positions.
+    // In this case only, the positions at which the sequence is divided depend on the number of ranks.
     let uneven = job.rest == LastBatch::Drop && !lengths_known && !job.endless;
     let total: usize = job.sizes.iter().flatten().sum::<usize>() * job.passes as usize;
     let digest = |states: &[State]| states.iter().map(State::digest).sum::<Digest>();
@@ -441,8 +441,8 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
             once(job, &resumed, total, all)?;
         }
     } else {
-        // If only some readers had passed a batch, it is put together from their items before the stop and
-        // the others' items after the stop.
+        // Some readers may have passed a batch before the stop, while others had not. Such a batch is put
+        // together from items before the stop and items after the stop.
         prop_assert_eq!(&resumed, &expected);
         prop_assert_eq!(digest(&last), digest(&ends));
         prop_assert_eq!(ledger(&last), ledger(&ends));
@@ -458,7 +458,8 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
         let (alone, _) = run(job, one, Some(&merged), steps).unwrap();
         let alone = in_order(&alone[0]);
         if (uneven || apart) && !different {
-            // Items may be equal, so it is unknown which of them were read before the stop.
+            // Several items may be equal, so it is unknown which of the equal items were read before the
+            // stop.
         } else if uneven {
             prop_assert!(left.starts_with(&alone) && left.len() < alone.len() + all as usize);
         } else {
@@ -471,7 +472,7 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
         skips(job, layouts, (&merged, stop.min(steps)), (&whole[0], digest(&ends)))?;
     }
 
-    // The first layout resumes, too: each reader from the merged state and from its own.
+    // The first layout resumes, too: each reader from its own state, and each reader from the merged state.
     if stop.is_multiple_of(3) {
         for (reader, state) in states.iter().enumerate() {
             let mut batches = job.loader(layouts[0], reader).restore(state).unwrap();
@@ -527,8 +528,8 @@ fn skips(
     Ok(())
 }
 
-/// Fails unless each sample is read once in an epoch, except that fewer samples than a batch has may be
-/// dropped or repeated.
+/// Fails unless each sample is read once in an epoch. Less than one batch of samples may be dropped or
+/// repeated instead.
 fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestCaseError> {
     let mut seen: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for (key, text, _) in together.values().flatten() {
@@ -539,7 +540,7 @@ fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestC
     match job.rest {
         Drop if job.passes > 1 || job.sizes.len() > 1 => prop_assert!(count <= total),
         Drop => prop_assert!(count <= total && count + all as usize > total, "{} of {}", count, total),
-        // A mix may have empty slots, which are filled as well.
+        // `Repeat` also fills the empty slots of a mix, so a mix may repeat more samples.
         Repeat if job.sizes.len() > 1 => prop_assert!(count >= total),
         Repeat => prop_assert!(count >= total, "{} of {}", count, total),
         _ => prop_assert_eq!(count, total),
@@ -550,7 +551,7 @@ fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestC
     Ok(())
 }
 
-/// Number of cases, unless `SHARDSTREAM_CASES` sets another one.
+/// Number of cases, unless `SHARDSTREAM_CASES` sets another number.
 const CASES: u32 = 1000;
 /// The cases are divided among this number of tests.
 const RUNS: u32 = 2;

@@ -181,7 +181,7 @@ impl Pipe {
     }
 }
 
-/// Returns windows of `size` items in reverse order. If a window has several items, its first one is left
+/// Returns windows of `size` items in reverse order. If a window has several items, the first item is left
 /// out.
 struct Windows {
     size: usize,
@@ -221,7 +221,7 @@ impl Stage<Item> for Windows {
     }
 }
 
-/// The text of a sample, followed by that of its side.
+/// The text of a sample, followed by the text of the side's sample that was joined to it.
 fn text(sample: &Sample) -> String {
     let field = |name| sample.get(name).map_or(Vec::new(), |value| value.as_bytes().unwrap().to_vec());
     String::from_utf8([field("txt"), field("side")].concat()).unwrap()

@@ -1,5 +1,5 @@
-//! Blocking calls within a source, whose futures run on the I/O threads. A call that waited there would wait
-//! for its own thread, so it is an error.
+//! Blocking calls within a source. The futures of a source run on the I/O threads. A blocking call on such a
+//! thread would wait for work of the same thread, so the call is an error.
 
 use crate::support::shards::{memory, put, url, write};
 use futures::future::{BoxFuture, FutureExt};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 type Call = dyn Fn(&Store) -> Result<String> + Send + Sync;
 
-/// A source that makes a blocking call for each request, and responds with its outcome.
+/// A source that makes a blocking call for each request, and responds with the outcome of the call.
 struct Calling {
     store: Store,
     call: Arc<Call>,

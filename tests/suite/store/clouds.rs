@@ -371,7 +371,8 @@ fn page(key: &str, next: &str) -> String {
 
 #[test]
 fn a_listing_that_repeats_itself_is_an_error() {
-    // A server that always returns the same page, and one whose three pages form a circle.
+    // One server always returns the same page. The other server has three pages, and the last page leads to
+    // the first page again.
     let same = |request: &Request| Reply::new(200, page(&format!("k{}", request.number), "a+b/c=&amp;d"));
     let circle = |request: &Request| {
         let at = ["t1", "t2", "t0"].iter().position(|token| request.query().contains(token));

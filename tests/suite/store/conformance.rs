@@ -350,7 +350,7 @@ pub(crate) fn deleting(store: &Store, base: &str) {
     store.delete(&url("again.tar")).unwrap();
 }
 
-/// Listing and reading report the same version, if both come from the same server.
+/// Listing and reading report the same version if the listing and the object come from the same server.
 fn listed_as_read(store: &Store, base: &str) {
     for info in store.list(base).unwrap() {
         let stat = store.stat(&info.url).unwrap();

@@ -1,6 +1,6 @@
 //! Credentials from files of Google and from profiles of AWS. The tests emulate the token servers.
 //!
-//! The files contain secrets, none of which may appear in a message.
+//! The files contain secrets, which must not appear in any message.
 
 use super::clouds::child_says;
 use crate::support::noise;
@@ -198,7 +198,7 @@ fn service_accounts_are_impersonated_and_users_of_a_pool_log_in() {
     assert_eq!(gs_says(&of_pool, &home, &file, &[]), DONE);
 }
 
-/// The bucket refuses the first token, as it would an expired one.
+/// The bucket refuses the first token as if the token had expired.
 #[test]
 fn a_refused_token_is_requested_again() {
     let home = Home::new();
@@ -310,7 +310,7 @@ fn errors_of_google_files_name_file_and_field_and_no_secret() {
     }
 }
 
-/// Responds as the token servers of AWS, which issue keys for a role if the request may have them.
+/// Responds as the token servers of AWS, which issue keys for a role if the request has valid credentials.
 fn amazon(request: &Request) -> Reply {
     let form = form(request);
     let is = |name: &str, value: &str| form.get(name).is_some_and(|found| found == value);

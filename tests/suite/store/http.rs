@@ -171,7 +171,7 @@ fn overload_is_retried_and_refusals_are_not() {
         (404, missing),
         (410, missing),
         (400, other),
-        // Server errors that another request would also meet, so there is no retry.
+        // Server errors that a retry would meet again, so there is no retry.
         (501, other),
         (505, other),
         (510, other),
@@ -380,7 +380,8 @@ fn unrequested_content_codings_are_refused_by_name() {
             misbehaving(move |request, content| honest(request, content).with("Content-Encoding", harmless));
         result.unwrap();
     }
-    // Some servers send this header for every file with such a name, and send the file's bytes unchanged.
+    // Some servers send `Content-Encoding: x-gzip` for every file whose name ends in `.gz`, and send the
+    // file's bytes unchanged.
     let server = Server::start(|request| honest(request, &noise(900)).with("Content-Encoding", "x-gzip"));
     let store = Store::builder().build().unwrap();
     assert!(

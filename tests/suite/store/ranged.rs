@@ -329,7 +329,7 @@ fn a_compressed_object_has_no_ranges() {
     assert_eq!(error.location().shard(), Some("test://a.tar.gz"));
 }
 
-/// How a source responds. All of these ways are correct.
+/// How a source responds. All variants are correct responses.
 #[derive(Debug, Clone, Copy)]
 enum Manner {
     Exact,

@@ -388,7 +388,7 @@ fn requests_in_flight_are_bounded_and_end_with_the_body() {
     assert_eq!(source.requests.lock().unwrap().len(), 4);
     drop(store);
     drop(source);
-    // All bodies have been dropped; those on other threads take a moment.
+    // All bodies are dropped. The drop of a body on another thread takes a moment.
     while Arc::strong_count(&held) > 1 {
         std::thread::yield_now();
     }
@@ -520,7 +520,8 @@ fn unknown_schemes_and_commands_are_refused() {
     assert!(!text.contains("s3cret"), "{text}");
 }
 
-/// Large ranges at the end of an object would keep a few connections busy while the others are idle.
+/// Large ranges at the end of an object would keep a few connections busy while all other connections are
+/// idle.
 #[test]
 fn the_last_ranges_of_an_object_are_small() {
     const MIB: u64 = 1 << 20;

@@ -1,7 +1,7 @@
 //! Responses without a request: they are never read as the bytes of an object.
 //!
-//! In HTTP/1.1, only the order of responses on a connection tells which request each one answers. A server or
-//! proxy that sends a surplus response shifts all later ones.
+//! In HTTP/1.1, only the order of responses on a connection tells which request each one answers. If a server
+//! or proxy sends a surplus response, each later response answers the wrong request.
 
 use crate::store::transport::{TAG, connections, honest, one_by_one, requests_of};
 use crate::support::noise;
@@ -68,7 +68,7 @@ fn a_connection_with_surplus_bytes_is_not_reused() {
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
 }
 
-/// A response that matches any of the requests below, but has other bytes.
+/// A response that matches any of the requests below, but whose bytes differ from the object's bytes.
 fn wrong_answer() -> Vec<u8> {
     let head = format!(
         "HTTP/1.1 206 Part\r\nETag: {TAG}\r\nContent-Range: bytes 0-4499/4500\r\nContent-Length: 4500\r\n\r\n"
@@ -85,7 +85,8 @@ fn surplus_bytes_on_an_idle_connection_answer_nothing() {
     let mut read = Vec::new();
     for chunk in store.open(&server.url("/a.tar")).unwrap() {
         read.extend_from_slice(&chunk.unwrap());
-        // The next read requests the next range, so the test waits here for the surplus bytes of this one.
+        // The next read requests the next range, so the test waits here for the surplus bytes of the current
+        // range.
         while server.surpluses() < server.requests().len() {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -200,8 +200,8 @@ fn redirects_send_credentials_to_the_same_host_only() {
     assert!(target.requests().iter().every(|request| request.header("authorization").is_none()));
     assert!(front.requests().iter().any(|request| request.path() == "/moved.tar"));
     assert!(target.requests().iter().every(|request| request.range().is_some()));
-    // Each server has one connection that is reused, one for each first request, and one for each redirected
-    // request.
+    // Each server has one connection that is reused. In addition, each first request and each redirected
+    // request has a connection of its own.
     assert_eq!((connections(&front.requests()), connections(&target.requests())), (4, 2));
 }
 

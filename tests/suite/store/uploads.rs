@@ -1,4 +1,4 @@
-//! Aborted uploads: no part of them remains in the bucket, and nothing arrives later.
+//! Aborted uploads: no part of an aborted upload remains in the bucket, and no part arrives later.
 
 use crate::support::bucket;
 use crate::support::child::child;
@@ -178,7 +178,8 @@ fn an_upload_with_a_hanging_part_is_aborted_without_it() {
     events.wait_for(2, "called off");
 }
 
-/// The abort waits for the parts that are in flight, and the error is that of the failed part.
+/// The abort waits for the parts that are in flight, and the error of the upload is the error of the failed
+/// part.
 #[test]
 fn a_failed_upload_is_aborted() {
     let (server, events) = slow(|request| {
@@ -256,7 +257,7 @@ fn a_lost_response_to_the_end_of_an_upload_is_no_error() {
     assert_eq!((stat.size, stat.version), (Some(info.size), info.version));
 }
 
-/// An earlier object of the same size is not taken for the uploaded one.
+/// An earlier object of the same size does not count as the uploaded object.
 #[test]
 fn a_lost_upload_is_an_error_even_if_an_earlier_object_exists() {
     let gone = || Reply::new(404, "<Error><Code>NoSuchUpload</Code></Error>");

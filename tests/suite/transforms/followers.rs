@@ -64,8 +64,8 @@ proptest! {
         // Crops need an image of a known size, and two crops in a row would not fit, so each transform
         // follows a resize.
         let mut column = ImageColumn::new("png", SIDE).mode(ImageMode::L8);
-        // Boxes are only compared after a single transform: each further one may move a pixel by half a
-        // pixel, which the resize enlarges.
+        // Boxes are only compared after a single transform: each further transform may move a pixel by half a
+        // pixel, and the resize then enlarges this difference.
         let mut alone = kinds.len() == 1;
         for kind in kinds {
             let resized = column.then(Resize::exact(size).unwrap().filter(Filter::Nearest));

@@ -11,7 +11,7 @@ fn picture() -> impl Strategy<Value = Image> {
     (1..=64u32, 1..=64u32, any::<bool>(), any::<u64>()).prop_map(|(width, height, color, seed)| {
         let mode = if color { ImageMode::Rgb8 } else { ImageMode::L8 };
         let mut rng = Rng::new(seed, 0, 0);
-        // Some images have few different values, others many.
+        // Some images have few different values, and some have many.
         let most = 1 << (seed % 9);
         let pixels: Vec<u8> =
             (0..width * height * mode.channels() as u32).map(|_| rng.below(most) as u8).collect();
@@ -153,7 +153,7 @@ fn a_padded_crop_keeps_the_pixels_inside() {
         let crop = RandomCrop::new(32).unwrap().padding(4).fill([200, 100, 50]);
         let cropped = transformed(&image, crop, rng);
         let pixels = cropped.as_u8().unwrap().as_chunks::<3>().0;
-        // The offset of pixel (16, 16) must be that of all other pixels.
+        // All pixels must have the same offset as pixel (16, 16).
         let (left, top) = (i32::from(pixels[16 * 32 + 16][0]) - 17, i32::from(pixels[16 * 32 + 16][1]) - 17);
         seen.insert((left, top));
         for (at, pixel) in pixels.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Results of transforms, compared with those of torchvision in `tests/data/transforms`, and with Pillow's.
+//! Results of transforms, compared with torchvision's results in `tests/data/transforms`, and with Pillow's
+//! results.
 
 use super::transformed;
 use crate::support::python::{Python, stdout_of};
@@ -114,11 +115,11 @@ fn ours(image: &Image, name: &str, parameters: &Json) -> Image {
     transformed(image, step, &mut Rng::new(0, 0, 0))
 }
 
-/// How much results may differ: each value by `by`, except for a share of `others` of the pixels, which may
-/// differ completely.
+/// How much results may differ: each value by `by`, except that a fraction `others` of the pixels may differ
+/// completely.
 ///
 /// A pixel may differ completely where its source position is exactly between two pixels: rounding then
-/// decides which one is taken.
+/// decides which of the two pixels is taken.
 #[derive(Clone, Copy)]
 struct Tolerance {
     by: u8,
@@ -273,8 +274,9 @@ fn results_match_pillow() {
             | "TranslateY" => Tolerance::exact(),
             // Pillow rounds positions to 1/65536 of a pixel.
             "rotate" | "ShearX" | "ShearY" => Tolerance { by: 0, others: 0.02 },
-            // A resize has two passes, and values beyond 0 or 255 are clipped after the first. Pillow begins
-            // with the other direction.
+            // A resize has one pass over the rows and one over the columns, and values below 0 or above 255
+            // are clipped after the first pass. Pillow makes the two passes in the opposite order of this
+            // crate.
             "Resize" if case[0] != 1 && (case[2][6] == "Bicubic" || case[2][6] == "Lanczos") => {
                 Tolerance { by: 48, others: 0.0 }
             }

@@ -172,8 +172,8 @@ fn files_of_the_wrong_length_are_repaired() {
     heals(fixture, block, "longer", &[&block.1[..], b"more"].concat());
 }
 
-/// The file of a block is replaced by that of another block, another version or another object. Each file is
-/// undamaged in itself.
+/// The file of a block is replaced by the file of another block, of another version or of another object. The
+/// file that replaces it is itself undamaged.
 #[test]
 fn misplaced_blocks_are_repaired() {
     let (mut fixture, blocks) = large();
@@ -235,8 +235,8 @@ fn assert_names_the_file(error: &Error, path: &Path) {
     assert!(shown.contains(path.to_str().unwrap()) && shown.contains(URL), "{shown}");
 }
 
-/// If a block is damaged again after its repair, the disk is not to be trusted, and fetching the block each
-/// time would cost money.
+/// If a block is damaged again after its repair, the disk cannot be trusted. Each further repair would fetch
+/// the block again and cost money, so the damage is an error.
 #[test]
 fn damage_that_returns_after_a_repair_is_an_error() {
     for range in [0..u64::MAX, 10..20_000, LENGTH as u64 - 10_000..LENGTH as u64] {

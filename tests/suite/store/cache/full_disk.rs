@@ -6,7 +6,7 @@ use shardstream::store::Cache;
 use std::path::Path;
 use std::process::Command;
 
-/// A small file system in memory. It is mounted at a directory and unmounted when this is dropped.
+/// A small file system in memory. It is mounted at a directory and unmounted when this value is dropped.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -63,7 +63,7 @@ fn readers_continue_when_the_disk_is_full() {
     assert!(warning.contains("No space left on device"), "{warning}");
     let left = files(disk.path());
     assert!(!left.is_empty() && left.iter().all(|file| file.extension().unwrap() == "block"), "{left:?}");
-    // Another process finds in the cache the blocks for which there was room, and requests the others.
+    // Another process finds the blocks for which there was room in the cache, and requests the other blocks.
     let second = cache();
     let again = source.store(&second);
     assert!(again.open(URL).unwrap().read_all().unwrap() == content);

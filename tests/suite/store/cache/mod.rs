@@ -68,7 +68,7 @@ fn conformance() {
     }
 }
 
-/// The total size of all files, including partial ones.
+/// The total size of all files, including partial files.
 fn taken(directory: &Path) -> u64 {
     files(directory).iter().filter_map(|path| Some(path.metadata().ok()?.len())).sum()
 }

@@ -93,7 +93,7 @@ impl PrefetchFixture {
         }
     }
 
-    /// The shards of which bytes were requested since the last call.
+    /// The shards from which bytes were requested since the last call.
     fn requested(&self) -> Vec<String> {
         let requested = std::mem::take(&mut self.source.0.lock().unwrap().requested);
         let of_bytes = |(url, range): (String, Range<u64>)| (range != VERSION).then_some(url);

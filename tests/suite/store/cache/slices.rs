@@ -42,7 +42,7 @@ fn a_range_is_read_and_kept_in_whole_blocks() {
     assert_eq!((fixture.source.requested(), fixture.cache.warning()), (vec![], None));
 }
 
-/// A short request, such as that of `stat`, would take longer if it fetched the whole block.
+/// A short request, such as the request that `stat` makes, would take longer if it fetched the whole block.
 #[test]
 fn a_short_range_is_requested_without_the_rest_of_its_block() {
     for revalidate in [false, true] {
@@ -137,7 +137,7 @@ fn sources_of_different_places_share_nothing() {
     assert!(store.open(URL).unwrap().read_all().unwrap() == noise(9000)[4500..]);
     one.cache.flush();
     assert_eq!(one.files().len(), 10);
-    // The same holds for a later process.
+    // A later process keeps the objects of the two sources apart, too.
     one = one.again();
     one.source.requested();
     one.read();

@@ -13,7 +13,7 @@ pub(super) const RANGE: usize = 2000;
 /// retries.
 pub(super) const STALL: Duration = Duration::from_millis(500);
 
-/// The original shard (version 0) or the changed one (version 1). They differ in every sample.
+/// The original shard (version 0) or the changed shard (version 1). The two shards differ in every sample.
 pub(super) fn shard(version: usize) -> Vec<u8> {
     let sample = |n: usize| {
         let sample = Sample::new(format!("{n:03}")).with("bin", noise(300 + 200 * n + version));
@@ -116,8 +116,8 @@ fn cuts() -> Vec<Case> {
     places(content.len()).map(cut).collect()
 }
 
-/// Cut responses for an object without a version: nothing shows that another response has the rest of the
-/// same object.
+/// Cut responses for an object without a version: nothing shows whether the rest of the bytes, in a second
+/// response, is from the same object.
 fn cuts_without_version() -> Vec<Case> {
     let content = shard(0);
     let expected = Either(|kind| PASSING(kind) || REFUSED(kind));
@@ -139,7 +139,7 @@ fn cuts_without_length() -> Vec<Case> {
     cases.map(cut).collect()
 }
 
-/// Responses with another range than the requested one. The client may then request the whole object instead.
+/// Responses with a range that was not requested. The client may then request the whole object instead.
 fn lies() -> Vec<Case> {
     let mut cases = Vec::new();
     for from in 0..3 {

@@ -1,6 +1,6 @@
-//! Reads samples from a server with every kind of fault. The result is that of a read without faults, or the
-//! beginning of it followed by a typed error. Samples are never missing without an error, and versions are
-//! never mixed.
+//! Reads samples from a server with every kind of fault. The samples are those of a read without faults, or
+//! the first of these samples followed by a typed error. Samples are never missing without an error, and
+//! versions are never mixed.
 //!
 //! The name of an object selects the fault, so that `http://` and `gs://` URLs meet the same faults. The
 //! client of `gs://` takes its address from an environment variable, so it reads in a process of its own.
@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Number of cases that are read at the same time. Most of them wait for a retry, and need no processor.
+/// Number of cases that are read at the same time. Most of these cases wait for a retry and need no processor
+/// time.
 const READERS: usize = 64;
 
 fn store() -> Store {
@@ -193,7 +194,8 @@ fn a_wrong_checksum_is_an_error() {
     both("checksums");
 }
 
-/// A store sends the checksum of the whole object with each range, which must not be compared with the range.
+/// With each range, a store sends the checksum of the whole object. The checksum must not be compared with
+/// the bytes of the range.
 #[test]
 #[cfg(feature = "http")]
 fn a_checksum_of_the_whole_is_not_compared_with_a_range() {

@@ -32,9 +32,9 @@ fn paths(requests: &[Request]) -> Vec<&str> {
     requests.iter().map(Request::path).collect()
 }
 
-/// The suite overwrites files, although the files of a commit never change. So that no link to old content is
-/// used again, the links of the first Hub expire at once, and the second Hub sends files itself instead of
-/// through links.
+/// The suite overwrites files, although the files of a commit never change on the real Hub. The store must
+/// not use a link to overwritten content again. Therefore the links of the first Hub expire at once, and the
+/// second Hub sends files itself, without links.
 #[test]
 fn conformance() {
     for has_links in [true, false] {

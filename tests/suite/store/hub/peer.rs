@@ -1,7 +1,7 @@
 //! The emulated Hub, read by this crate and by Hugging Face's client `huggingface_hub`.
 //!
-//! The tests use the same Python interpreter as the other tests. Here, it also needs
-//! `huggingface_hub==2.4.0`.
+//! The tests use the same Python interpreter as the other tests. For the tests of this file, the interpreter
+//! also needs `huggingface_hub==2.4.0`.
 
 use super::{at, url};
 use crate::support::hub::Hub;
