@@ -175,7 +175,7 @@ pub(crate) fn reserve<T>(items: &mut Vec<T>, size: usize) {
 }
 
 /// Pads `items` to `size` with clones of the last item, or of `spare` if there are no items. Returns false if
-/// padding is needed but there is no item to clone.
+/// there is no item at all, in `items` or in `spare`.
 pub(crate) fn pad_to<T>(items: &mut Vec<T>, size: usize, clone: fn(&T) -> T, spare: Option<&T>) -> bool {
     if !items.is_empty() && items.len() >= size {
         return true;

@@ -21,12 +21,12 @@ use crate::plan::StreamLengths;
 /// With [`buckets`](crate::loader::LoaderBuilder::buckets) on several ranks, a rank may have no items of a
 /// step's shape. Its batch is then empty, or padded.
 ///
-/// A sample that fails is an error, or, if failures are [skipped](crate::loader::LoaderBuilder::on_error), is
-/// replaced by the next sample of its stream. The stream is then shorter than its index says. The items that
-/// it lacks at the end of the epoch are replaced too: with `Drop` and `Repeat` by the first items of the
-/// epoch, with `Pad` by clones. So all ranks take the same number of steps. The
-/// [ledger](crate::State::ledger) counts the replacements. If no undamaged sample exists for a replacement
-/// (`Drop` and `Repeat` need one in the stream, `Pad` one in the epoch), the run ends with
+/// The next sample of its stream replaces a sample that fails. Unless failures are
+/// [skipped](crate::loader::LoaderBuilder::on_error), the error is returned too. The stream is then shorter
+/// than its index says. The items that it lacks at the end of the epoch are replaced too: with `Drop` and
+/// `Repeat` by the first items of the epoch, with `Pad` by clones. So all ranks take the same number of
+/// steps. The [ledger](crate::State::ledger) counts the replacements. If no undamaged sample exists for a
+/// replacement (`Drop` and `Repeat` need one in the stream, `Pad` one in the epoch), the run ends with
 /// [`ErrorKind::NoShards`](crate::ErrorKind::NoShards).
 ///
 /// If a batch fails while it is made, the batch is made again from the samples that follow, so the number of

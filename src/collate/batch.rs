@@ -137,7 +137,8 @@ impl TensorBatch {
         let row = tensor.shape().iter().skip(1).product::<usize>();
         let numbers = tensor.as_slice::<T>()?;
         let offsets = self.tensor(&format!("{name}.offsets"))?.as_slice::<i64>()?;
-        // Callers may have changed the offsets. Wrong offsets give empty slices, and no panic.
+        // Callers may have changed the offsets. Offsets that are out of range or decrease give empty slices,
+        // and no panic.
         let position = move |at: &i64| usize::try_from(*at).map_or(usize::MAX, |at| at.saturating_mul(row));
         Ok(offsets
             .windows(2)

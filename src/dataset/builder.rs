@@ -103,7 +103,7 @@ impl DatasetBuilder {
     ///
     /// The order of the samples is different with and without an index. A shard that has changed since it was
     /// indexed is [an error](ErrorKind::Stale): its size or version differs, a slice has other samples than
-    /// in the index, or the shard has samples although the index says that it is empty.
+    /// in the index, or the shard has more samples than the index says.
     ///
     /// A copy of a shard at another URL may have any version. A new object at the same URL is accepted if the
     /// index has checksums and they match the samples. If the index has no checksums,
@@ -216,10 +216,10 @@ impl DatasetBuilder {
     /// the shards within each stream. Default: false, and each epoch deals all shards to the streams anew.
     ///
     /// Set this with a [cache](crate::store::Cache) that can hold all shards of its node: from the second
-    /// epoch on, nothing is read from the network, on any number of nodes. Without this option, the second
-    /// epoch gives a node mostly shards that are not in its cache. The disadvantage is less randomness than
-    /// if shards are dealt anew: the same samples are in one batch more often. `shardstream plan` computes
-    /// both effects.
+    /// epoch on, nothing is read from the network, on any number of nodes. Without this option, each of n
+    /// nodes finds only about one n-th of its second epoch in its cache. The disadvantage is less randomness
+    /// than if shards are dealt anew: the same samples are in one batch more often. `shardstream plan`
+    /// computes both effects.
     ///
     /// The option has no effect if shards are not shuffled: then every stream keeps its shards in any case.
     pub fn keep_shards(mut self, keep: bool) -> Self {

@@ -112,7 +112,8 @@ impl OpeningSlice<'_> {
 
 /// The settings of a body, which are applied before it begins to fetch.
 struct BodySettings {
-    /// The version of the shard in the index. A shard of any other version is refused.
+    /// The version of the shard in the index. A cache that has this version does not request the shard's
+    /// current version.
     known: Option<ObjectVersion>,
     is_repeated: bool,
     is_scattered: bool,

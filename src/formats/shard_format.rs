@@ -88,8 +88,8 @@ pub struct ParserStart {
     /// The number of the first sample in its shard.
     pub sample: u64,
     /// The number of the first sample in the shard that is not read, for a parser that [reads
-    /// ranges](ShardFormat::reads_ranges); [`u64::MAX`] if all samples are read. Any other parser gets only
-    /// the bytes before that sample.
+    /// ranges](ShardFormat::reads_ranges); [`u64::MAX`] if all samples are read, and for any other parser. If
+    /// [`is_cut`](Self::is_cut), the bytes of such a parser end before the first sample that is not read.
     pub end: u64,
     /// The offset of the first pushed byte in the uncompressed shard.
     pub offset: u64,

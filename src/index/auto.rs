@@ -30,8 +30,10 @@ type SharedOnShard = Arc<dyn Fn(&ShardIndex) + Send + Sync>;
 ///
 /// | place | use |
 /// |---|---|
-/// | [`beside`](AutoIndex::beside) the shards, the default | shards in a bucket or directory that you can write to |
-/// | [`in_directory`](AutoIndex::in_directory), a local one | shards of a web server, or that you may only read |
+/// | [`beside`](AutoIndex::beside) the shards, the default | shards in a bucket or directory that you can
+/// write to |
+/// | [`in_directory`](AutoIndex::in_directory), a local one | shards of a web server, or that you may only
+/// read |
 /// | [`at`](AutoIndex::at) a URL or path | another bucket, or a name of your own |
 ///
 /// Many ranks may start at the same time. Each rank that finds no index builds one. All ranks that have built
@@ -293,7 +295,7 @@ fn common_directory<'a>(patterns: &[&'a str]) -> &'a str {
     }
     let is_directory = match common {
         "" => patterns.iter().all(|url| ObjectUrl::parse(url).is_local()),
-        // A URL that is only a scheme and a bucket has no path.
+        // A scheme alone, such as `gs://`, has no path: the patterns are in different buckets.
         common => !ObjectUrl::parse(common).path().is_empty(),
     };
     if is_directory { common } else { first }

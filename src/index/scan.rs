@@ -29,8 +29,8 @@ pub(super) struct Wanted<'a> {
     pub(super) checksums: bool,
     /// Whether each sample is selected.
     pub(super) filter: Option<&'a SampleFilter>,
-    /// If this function is set, damaged samples are left out, and it is called with the error of each damaged
-    /// sample. If it is `None`, damage is an error of the scan.
+    /// If this function is set and bodies are not needed, damaged samples are left out, and it is called with
+    /// the error of each damaged sample. Otherwise damage is an error of the scan.
     pub(super) on_damage: Option<&'a (dyn Fn(&Error) + Send + Sync)>,
 }
 

@@ -17,8 +17,8 @@ use bytes::Bytes;
 /// after the last bytes, and ask for the [`next`](Walker::next) event. A walker reads the v7, ustar, pax and
 /// GNU formats and verifies every header's checksum. It refuses an archive that ends inside a member or has
 /// no end marker, an archive with a single block of zeros in place of a header, and an archive with any data
-/// except padding after the end marker. It allocates memory only for content that spans several chunks and
-/// for a name that uses the ustar prefix field.
+/// except padding after the end marker. It allocates memory only for content and headers that span several
+/// chunks and for a name that uses the ustar prefix field.
 ///
 /// ```
 /// use shardstream::tar::{Event, Walker};

@@ -126,7 +126,7 @@ fn readers_of_whole_objects_share_the_budget() {
     let chunks = wait_until_stable(|| produced.load(Ordering::SeqCst) as u64) / (LARGE as u64 + 512);
     // The largest number of chunks that a reader can hold: one chunk was read, one chunk is held by the
     // sending task, and four chunks are in the queue, because the first reader was alone when its memory was
-    // granted.
+    // granted (later readers have two chunks in the queue).
     assert!(chunks <= (READERS * (2 + 4)) as u64, "{chunks} chunks");
 }
 

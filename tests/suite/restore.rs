@@ -46,8 +46,8 @@ fn a_state_of_another_job_is_refused_with_the_difference() {
         (here(list([1, 0, 2, 3, 4, 5, 6, 7])), "names or their order have changed"),
         (here(source.dataset(7).streams(4).seed(42)), "the number of shards is 8 in the state, and 7 here"),
         (here(dataset(&source).shuffle_shards(false)), "shuffled in the state, and listed here"),
-        // For shards in the listed order, the default number of streams is one. The error reports that the
-        // order differs, not that the number of streams differs.
+        // For shards in the listed order, the default number of streams is one per rank and worker. The error
+        // reports that the order differs, not that the number of streams differs.
         (here(dataset(&source).shuffle_shards(false).streams(1)), "shuffled in the state, and listed here"),
         (
             here(dataset(&source).keep_shards(true)),

@@ -102,8 +102,12 @@ impl Executable {
         let expected =
             (0..self.devices).map(|d| self.client.local_device(d)).collect::<Result<Vec<_>, PjrtError>>()?;
         if expected.is_empty() || devices != expected {
+            let expected_number = expected.len();
             let expected = format!("{} in the order of their ids", self.devices);
-            let got = format!("{}, or another order", devices.len());
+            let got = match devices.len() == expected_number {
+                true => "as many in another order".to_owned(),
+                false => devices.len().to_string(),
+            };
             return Err(PjrtError::mismatch("devices of the program in this process", expected, got));
         }
         Ok(())

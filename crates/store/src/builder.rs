@@ -167,8 +167,8 @@ impl StoreBuilder {
     }
 
     /// Time without a byte of a response after which the response is dropped and the rest is requested again.
-    /// Default: 20 s, but at most [`retry_timeout`](StoreBuilder::retry_timeout). A response that delivers
-    /// less than 1 KiB per second over this time counts as silent.
+    /// Default: 20 s. Never longer than [`retry_timeout`](StoreBuilder::retry_timeout). A response that
+    /// delivers less than 1 KiB per second over this time counts as silent.
     pub fn stall_timeout(mut self, time: Duration) -> Self {
         self.limits.stall = time;
         self

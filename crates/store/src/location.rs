@@ -59,8 +59,7 @@ pub(super) fn check_slashes(path: &str) -> Result<()> {
         Some(suggestion) => {
             let why = format!(
                 "two slashes follow the scheme of a URL: did you mean `{suggestion}`? A local file of this \
-                 name \
-                 is `./{}`",
+                 name is `./{}`",
                 shown(path)
             );
             Err(Error::from(ErrorKind::Config(why)))

@@ -89,9 +89,9 @@ struct BeginningUpload(Option<JoinHandle<object_store::Result<PartsUpload>>>);
 impl BeginningUpload {
     async fn wait(mut self, url: &str) -> Result<PartsUpload> {
         let Some(beginning) = &mut self.0 else { return Err(ErrorKind::Stopped.into()) };
-        let wait = beginning.await;
+        let begun = beginning.await;
         self.0 = None;
-        wait.map_err(panicked)?.map_err(|error| failed(url, error))
+        begun.map_err(panicked)?.map_err(|error| failed(url, error))
     }
 }
 

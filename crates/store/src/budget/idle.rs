@@ -4,7 +4,8 @@ use super::Budget;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
-/// Prefetching may use this fraction of the budget's connections and memory, in addition to the readers.
+/// Prefetching may use one part in this many of the budget's connections and memory, in addition to the
+/// readers.
 const PREFETCH_DIVISOR: u64 = 8;
 
 impl Budget {

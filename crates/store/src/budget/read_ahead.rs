@@ -4,7 +4,8 @@ use super::Budget;
 use crate::memory::{Gauge, MemoryShare};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Loaders may use this fraction of a budget for samples that they have read ahead. The rest is for ranges.
+/// Loaders may use one part in this many of a budget for samples that they have read ahead. The rest is for
+/// ranges.
 const READ_AHEAD_DIVISOR: u64 = 4;
 
 impl Budget {

@@ -34,7 +34,7 @@ const PIECE: u64 = 64 << 10;
 /// One version of an object, and the size of its blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CachedObject {
-    /// The hash of the object's source and URL. It differs for a copy with another name.
+    /// The hash of the object's source, its URL and the block size. It differs for a copy with another name.
     pub(super) key: String,
     /// The object's URL, only for people who look at the file. Secrets are redacted.
     url: String,

@@ -159,8 +159,8 @@ impl CacheBuilder {
     /// after this cache was opened. It is also in use if it was read earlier, but after the earlier read of a
     /// block that this cache has found since it was opened: such blocks are from the same job, before it was
     /// restarted. If all blocks are in use, new blocks are not kept, so that each epoch finds all blocks that
-    /// are in the cache. If eight times `max_bytes` are read without finding a block, no block counts as in
-    /// use any more.
+    /// are in the cache. If more than eight times `max_bytes` of new blocks were not kept, and no block was
+    /// found in between, the blocks that were read before then no longer count as in use.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self

@@ -27,15 +27,16 @@ use std::sync::Arc;
 
 /// Maximum number of fetches that begin ahead. They share the budget with all other reads.
 pub(super) const MAX_AHEAD: usize = 4;
-/// For a range of at most this fraction of a block, fetching the block is not worthwhile. Exception: slices
-/// of an index, which are opened with a known version, since other slices of the block will be read too.
+/// For a range of at most one part in this many of a block, fetching the block is not worthwhile. Exception:
+/// slices of an index, which are opened with a known version, since other slices of the block will be read
+/// too.
 const SMALL_DIVISOR: u64 = 16;
 
 /// See the [module](self).
 pub(super) struct CacheReader {
     pub(super) cache: Arc<CacheState>,
     pub(super) target: FetchTarget,
-    /// The hash of the object's source and URL; `None` if the bytes are not cached.
+    /// The hash of the object's source, its URL and the block size; `None` if the bytes are not cached.
     key: Option<String>,
     /// The version whose blocks are read and written; `None` until it is known, and if it cannot be cached.
     pub(super) object: Option<Arc<CachedObject>>,

@@ -13,8 +13,9 @@
 
 use std::time::SystemTime;
 
-/// A process lists the directory again after it has written this fraction of the maximum size, or an eighth
-/// of the free bytes if that is more. So several processes together exceed the maximum by only a few percent.
+/// A process lists the directory again after it has written one part in this many of the maximum size, or an
+/// eighth of the free bytes if that is more. So several processes together exceed the maximum by only a few
+/// percent.
 const LISTING_DIVISOR: u64 = 32;
 /// All blocks count as unused if no block is found while blocks of this many times the maximum size are not
 /// kept.

@@ -144,8 +144,7 @@ impl SubjectSource {
         }
         if source.has("environment_id") {
             let why = "asks for the credentials of an AWS machine, which is not supported: use a file, a \
-                       URL or a \
-                       program as the source, or a service account's key";
+                       URL or a program as the source, or a service account's key";
             return Err(source.wrong("environment_id", why));
         }
         if source.has("certificate") {

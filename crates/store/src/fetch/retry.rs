@@ -27,7 +27,7 @@ const MIN_PROGRESS: u64 = 256 << 10;
 /// many bytes.
 const MIN_SHORT: u64 = 16 << 10;
 /// A complete response with fewer bytes than requested does not count as a failed try either if it has at
-/// least this fraction of the requested bytes.
+/// least one part in this many of the requested bytes.
 const MIN_SHORT_DIVISOR: u64 = 16;
 
 /// The object and the range of a request, and the counters of its source.

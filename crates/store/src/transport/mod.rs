@@ -46,7 +46,8 @@ const DISCARD_TIME: Duration = Duration::from_millis(100);
 pub(super) struct Response {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    /// The decoded body (RFC 9112, 7). If the body is dropped before its end, the rest of it is not received.
+    /// The body without its transfer coding (RFC 9112, 7). If the body is dropped before its end, the rest of
+    /// it is not received.
     pub(super) body: BoxStream<'static, Result<Bytes>>,
     /// The request that was sent, whose secrets a server may repeat in an error.
     pub(super) target: RequestTarget,
