@@ -12,7 +12,7 @@ use std::io::Read;
 
 const CHUNK: usize = 256 << 10;
 
-/// An archive of `count` members of `size` bytes, two to a sample.
+/// An archive of `count` members of `size` bytes each. Each sample has two members.
 fn archive(count: usize, size: usize, pax: bool) -> Bytes {
     let mut archive = tar::Builder::new(Vec::new());
     let body: Vec<u8> = (0..size).map(|offset| offset as u8).collect();
