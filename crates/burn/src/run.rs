@@ -133,7 +133,8 @@ impl<O> Run<O> {
         self.skipped
     }
 
-    /// Number of rounds of the whole epoch; `None` if its end has not been read yet and there is no index.
+    /// Number of rounds of the whole epoch. Without an index, `None` until the end of the epoch has been
+    /// read.
     pub(crate) fn total(&self) -> Option<u64> {
         self.total
     }
