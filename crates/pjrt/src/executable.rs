@@ -69,8 +69,8 @@ impl Executable {
     }
 
     /// Calls `read` with the plugin and a `PJRT_Executable`: the compiled program, not bound to devices. Some
-    /// functions of the API take this handle and not that of the loaded executable. The handle is valid until
-    /// `read` returns.
+    /// functions of the API take this handle and not the handle of the loaded executable. The handle is valid
+    /// until `read` returns.
     pub(super) fn with_unloaded<T>(
         &self,
         read: impl FnOnce(Plugin, *mut sys::PJRT_Executable) -> Result<T, PjrtError>,
