@@ -137,8 +137,8 @@ impl Copier {
     }
 
     /// Lets the store copy an object within a bucket, so that its bytes do not pass through this process.
-    /// Returns `None` if the store cannot copy it, or if the copy could then only be compared by reading both
-    /// objects.
+    /// Returns `None` if the store cannot copy the object, or if the copy could be compared with its source
+    /// only by reading both objects.
     fn copy_by_store(&self, copy: &CopyJob) -> Result<Option<CopyRecord>> {
         let StoredObject { version: object, sums } = &copy.object;
         if !object.is_strong() || self.settings.reread && sums.is_empty() {
@@ -326,8 +326,8 @@ impl Copier {
     }
 
     /// Compares a copy with its source if their stores do not keep the same kind of checksum. Reads one of
-    /// the two objects, and also the other object if its stored checksum cannot be compared. Returns the
-    /// CRC-32C, if it is known, of objects that are the same; `None` if they differ.
+    /// the two objects, and also the other object if its stored checksum cannot be compared. Returns `None`
+    /// if the objects differ; otherwise their CRC-32C, if it is known.
     fn read_same(&self, copy: &CopyJob, existing: &StoredObject, size: u64) -> Result<Option<Option<u32>>> {
         let (from, to) = (copy.from.expose_secret(), copy.to.expose_secret());
         // Read the object whose counterpart has a stored checksum.
