@@ -330,7 +330,8 @@ impl Copier {
     /// if the objects differ; otherwise their CRC-32C, if it is known.
     fn read_same(&self, copy: &CopyJob, existing: &StoredObject, size: u64) -> Result<Option<Option<u32>>> {
         let (from, to) = (copy.from.expose_secret(), copy.to.expose_secret());
-        // Read the object whose counterpart has a stored checksum.
+        // Read one object, and compare it with the stored checksums of the other object. If the copy has no
+        // stored checksums, read the copy.
         let (first, second, stored_sums) = match existing.sums.is_empty() {
             true => (to, from, &copy.object.sums),
             false => (from, to, &existing.sums),

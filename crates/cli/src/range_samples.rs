@@ -297,8 +297,7 @@ impl RangeReader {
         self.take_samples(run, shard, url, &mut samples, take)
     }
 
-    /// Edits the samples of a run and passes them to `take`. Drops the samples between them that are not in
-    /// the run.
+    /// Edits the samples of a run and passes them to `take`. Drops samples that are not in the run.
     fn take_samples(
         &self,
         run: &SampleRun,
