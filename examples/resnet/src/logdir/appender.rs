@@ -193,7 +193,7 @@ impl Drop for Appender {
     }
 }
 
-/// Writes records until the log is closed. Returns the error of the last attempt, if it failed.
+/// Writes records until the log is closed. Returns the error of the last attempt, if that attempt failed.
 fn run(
     shared: &SharedQueue,
     mut sink: Sink,
