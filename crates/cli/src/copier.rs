@@ -44,7 +44,7 @@ pub(crate) struct CopyRecords {
     pub(crate) copies: BTreeMap<String, CopyRecord>,
 }
 
-/// The source of a copy, and the versions of both after the copy.
+/// The source of a copy, and the versions of source and copy after the copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CopyRecord {
     from: String,
@@ -58,7 +58,8 @@ pub(crate) struct CopyRecord {
     /// The version of the copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     copy: Option<String>,
-    /// The CRC-32C of both objects. `None` if the store made the copy and keeps a checksum of another kind.
+    /// The CRC-32C, which is the same for the source and the copy. `None` if the store made the copy and
+    /// keeps a checksum of another kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     crc32c: Option<u32>,
 }
@@ -290,8 +291,8 @@ impl Copier {
 
     /// Returns the record of the existing object if it equals the source, and whether the record is new.
     ///
-    /// The objects are equal if both have the versions of the record. Without such a record, the checksums
-    /// that the stores keep are compared; an object without a checksum is read.
+    /// The objects are equal if source and copy have the versions in the record. Without such a record, the
+    /// checksums that the stores keep are compared; an object without a checksum is read.
     fn same_object(&self, copy: &CopyJob) -> Result<Option<(CopyRecord, bool)>> {
         let CopyJob { object, existing: Some(existing), .. } = copy else { return Ok(None) };
         let Some(size) = object.version.size.filter(|size| existing.version.size == Some(*size)) else {

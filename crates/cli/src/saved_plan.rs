@@ -39,8 +39,8 @@ pub(crate) struct SavedPlan {
     /// The checksums of finished shards, by number. Plans that differ only in checksums count as equal.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     checksums: BTreeMap<u64, ShardChecksum>,
-    /// Numbers of the shards that this run has written or read. The other checksums are those of the plan
-    /// that this run has read; another rank may have saved newer checksums since.
+    /// Numbers of the shards that this run has written or read. The other checksums come from the plan that
+    /// this run has read; another rank may have saved newer checksums since.
     #[serde(skip)]
     recorded: BTreeSet<u64>,
     /// Set while `--force` replaces an earlier series.

@@ -176,8 +176,8 @@ struct ShardChecksums {
     /// Whether the plan is saved while shards are written.
     is_saved: bool,
     plan: Mutex<SavedPlan>,
-    /// The plan in the form in which it was last saved. While one thread holds this lock and saves, other
-    /// threads wait; the next thread then saves the checksums of all waiting threads.
+    /// The plan as it was last saved. While one thread holds this lock and saves, other threads wait; the
+    /// next thread then saves the checksums of all waiting threads.
     saved: Mutex<Option<SavedPlan>>,
 }
 
