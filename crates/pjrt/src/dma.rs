@@ -5,7 +5,7 @@ use super::error::PjrtError;
 use std::ptr::NonNull;
 
 /// A mapping of host memory for the devices of a client. The memory is pinned, so that the devices copy from
-/// it directly, without a staging buffer.
+/// the memory directly, without a staging buffer.
 ///
 /// Dropping the mapping unmaps the memory. A mapping keeps the client alive.
 #[derive(Debug)]

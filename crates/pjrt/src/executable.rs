@@ -144,8 +144,8 @@ impl Executable {
         self.execute(&state, inputs, &self.not_donated(0))
     }
 
-    /// The indices of all parameters from number `first` on. The plugin takes them as the list of parameters
-    /// whose memory the program must not reuse.
+    /// The indices of all parameters from number `first` on. The plugin gets these indices as the list of
+    /// parameters whose memory the program must not reuse.
     fn not_donated(&self, first: usize) -> Vec<i64> {
         let all = self.signature.state.len() + self.signature.inputs.len();
         (first as i64..all as i64).collect()
