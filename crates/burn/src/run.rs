@@ -59,7 +59,7 @@ impl<O: Send + 'static> Run<O> {
         };
         Ok(Run {
             learner_epoch,
-            // The feed holds the batches of two rounds: that of the current step, and the next one.
+            // The feed holds the batches of two rounds: the round of the current step, and the next round.
             feed: Feed::new(batches, upload_to_next).depth(2 * count),
             ready: (0..count).map(|_| VecDeque::new()).collect(),
             skipped,

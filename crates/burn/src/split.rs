@@ -60,7 +60,8 @@ impl<O> Split<O> {
         Split { state: Mutex::new(SplitState { end, incomplete, slices, runs: BTreeMap::new() }) }
     }
 
-    /// The split of a slice whose items burn's strategies would not choose. Such a slice cannot be read.
+    /// The split of a slice that cannot be read. burn's strategies never make such a slice: their first slice
+    /// begins at item 0, and each further slice begins where the previous slice ends.
     pub(crate) fn incomplete(device: Device, slice: SliceError) -> Arc<Self> {
         Arc::new(Self::starting_with(device, usize::MAX, Some(slice)))
     }
