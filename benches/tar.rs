@@ -1,5 +1,6 @@
-//! Speed of parsing tar archives, compared with the `tar` crate: large members (110 KB), small ones (1 KB),
-//! and small ones with the pax header that Python's `webdataset` writes before each member by default.
+//! Speed of parsing tar archives, compared with the `tar` crate: large members (110 KB), small members (1
+//! KB), and small members with the pax header that Python's `webdataset` writes before each member by
+//! default.
 //!
 //! `cargo bench --bench tar`. The throughput is in members. This crate returns bodies as slices, whereas
 //! `tar` copies them, so only the comparison of small members is meaningful.

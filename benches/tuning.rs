@@ -2,8 +2,9 @@
 //!
 //! `cargo bench --bench tuning`. Each loader runs for 24 seconds, and the loaders of a table run in turn,
 //! twice. The rates are those of the last 6 seconds, and those of all 24 seconds, in which the loader also
-//! chooses its numbers. CPU time is that of the process. The benchmark takes 22 minutes. `cargo bench --bench
-//! tuning -- --quick waits` runs only the cases with `waits` in their names, and runs each case once.
+//! chooses its numbers. The CPU time is the time of the whole process. The benchmark takes 22 minutes. `cargo
+//! bench --bench tuning -- --quick waits` runs only the cases with `waits` in their names, and runs each case
+//! once.
 
 use rustix::time::{ClockId, clock_gettime};
 use shardstream::collate::{Columns, Scalar};
