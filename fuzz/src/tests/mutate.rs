@@ -25,7 +25,8 @@ const TEXTS: [&str; 14] = [
 /// Maximum number of bytes of an input.
 const MAX_BYTES: usize = 16 << 10;
 
-/// Draws inputs: 49 of 50 are a file of the corpus with one to five changes, the others are random bytes.
+/// Draws inputs: 49 of 50 are a file of the corpus with one to five changes, the other inputs are random
+/// bytes.
 pub(super) struct Mutator<'a> {
     rng: Rng,
     seeds: &'a [Vec<u8>],
