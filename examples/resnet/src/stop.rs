@@ -128,8 +128,8 @@ impl Stop {
         true
     }
 
-    /// Reports that no step follows. The other ranks get that report too, since a slower rank may still get a
-    /// request to stop.
+    /// Reports to this process and to the other ranks that no step follows. The other ranks need the report,
+    /// since a slower rank may still get a request to stop.
     pub fn finish(&self) {
         let mut gate = self.gate();
         gate.finished = true;

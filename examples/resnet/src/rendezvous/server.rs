@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn a_host_reaches_its_own_server() {
         let shared = Job { token: "t".into(), program: "p".into(), world_size: 1 };
-        // The name is not that of the loopback device, so the server listens on all devices.
+        // The name is not the name of the loopback device, so the server listens on all devices.
         let server = Server::start("some-host", 0, shared).unwrap();
         TcpStream::connect(server.address()).unwrap();
         assert!(own_address(false).is_ipv4());
