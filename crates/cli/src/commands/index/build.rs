@@ -78,8 +78,8 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     context.output.line(format_args!("{place}: {count}"))
 }
 
-/// Whether two indexes describe the same versions of the same shards. The samples then have the same keys in
-/// both indexes, even if only one of the indexes has checksums.
+/// Whether two indexes describe the same versions of the same shards. The samples of the two indexes then
+/// have the same keys. The checksums in the two indexes may differ.
 fn has_same_shards(old: &Index, new: &Index) -> bool {
     fn identity(shard: &ShardIndex) -> (&str, u64, Option<u64>, Option<&str>) {
         (shard.url(), shard.samples(), shard.bytes(), shard.version())
