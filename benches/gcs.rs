@@ -7,8 +7,8 @@
 //!
 //! The group `loopback, TLS` reads from nginx with a self-made certificate, and is skipped if `nginx` or
 //! `openssl` is not installed. The throughput is in bytes of the shards per second of wall time. The server
-//! and the link run in another process than the reader, and share the machine's cores with it.
-//! `benches/compare/network.py` compares with other readers, over links that the kernel simulates.
+//! and the link run in a process of their own, which shares the machine's cores with the reader.
+//! `benches/compare/network.py` compares this crate with other readers, over links that the kernel simulates.
 
 mod support;
 

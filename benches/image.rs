@@ -1,7 +1,7 @@
 //! Time from JPEGs to a batch: decoding, crop, resize, conversion of values.
 //!
-//! Each line adds one step to the line before. The lines with "not verified" decode only the part of the JPEG
-//! that the crop needs.
+//! Each line of the output measures one step more than the line before. The lines with "not verified" decode
+//! only the part of the JPEG that the crop needs.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use shardstream::image::{Filter, Frame};

@@ -28,7 +28,7 @@ struct Neighbour {
 }
 
 impl Neighbour {
-    /// Starts a thread for each core but one.
+    /// Starts one thread fewer than there are cores, but at least one thread.
     fn start() -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let cores = thread::available_parallelism().map_or(1, usize::from);

@@ -201,7 +201,7 @@ struct Cost {
     requests: u64,
 }
 
-/// The median of each field by itself.
+/// For each field, the median over all costs.
 fn medians(mut costs: Vec<Cost>) -> Cost {
     let mut median = |field: fn(&Cost) -> f64| {
         costs.sort_by(|a, b| field(a).total_cmp(&field(b)));
@@ -214,7 +214,7 @@ fn medians(mut costs: Vec<Cost>) -> Cost {
     }
 }
 
-/// Takes `skip` batches and one more, and returns the cost of all of them and the state after the last.
+/// Reads `skip + 1` batches. Returns the cost of these batches, and the state after the last batch.
 fn take_batches(
     shards: &Shards,
     remote: bool,

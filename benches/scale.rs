@@ -72,7 +72,7 @@ impl Table {
         result.unwrap()
     }
 
-    /// Measures a step several times: the median of the times, and the memory of the last time.
+    /// Measures a step several times. Reports the median time, and the memory of the last repetition.
     fn repeated<T>(&self, step: &str, mut work: impl FnMut() -> T) -> T {
         let mut times = Vec::new();
         let mut result = None;
@@ -186,7 +186,7 @@ fn index_document(list: &ShardList, bytes: usize) -> String {
     text
 }
 
-/// The states of all ranks, made of the state of one rank.
+/// The states of all ranks, derived from the state of one rank.
 fn rank_states(text: &str, streams: usize) -> Vec<State> {
     let document: Value = serde_json::from_str(text).unwrap();
     let of_rank = |rank: usize| {

@@ -1,5 +1,6 @@
-//! Speed of parsing tar archives, compared with the `tar` crate: large members (110 KB), small ones (1 KB),
-//! and small ones with the pax header that Python's `webdataset` writes before each member by default.
+//! Speed of parsing tar archives, compared with the `tar` crate: large members (110 KB), small members (1
+//! KB), and small members with the pax header that Python's `webdataset` writes before each member by
+//! default.
 //!
 //! `cargo bench --bench tar`. The throughput is in members. This crate returns bodies as slices, whereas
 //! `tar` copies them, so only the comparison of small members is meaningful.
@@ -12,7 +13,7 @@ use std::io::Read;
 
 const CHUNK: usize = 256 << 10;
 
-/// An archive of `count` members of `size` bytes, two to a sample.
+/// An archive of `count` members of `size` bytes each. Each sample has two members.
 fn archive(count: usize, size: usize, pax: bool) -> Bytes {
     let mut archive = tar::Builder::new(Vec::new());
     let body: Vec<u8> = (0..size).map(|offset| offset as u8).collect();

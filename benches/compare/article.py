@@ -107,7 +107,7 @@ def pattern(base, task, part, per_shard):
     return f"{base}/{task}-{part}-{per_shard}-{{0000..{last:04}}}.tar"
 
 
-# Values of the sweep, by task. While one parameter varies, the others have their first values.
+# Values of the sweep, by task. While one parameter varies, the other parameters have their first values.
 SWEPT = {
     "cifar": {"per shard": [2_000, 100, 500, 10_000], "batch": [1024, 128, 256], "workers": [2, 1, 4]},
     "imagenet": {"per shard": [128, 16, 640], "batch": [32, 128, 256], "workers": [2, 1, 4]},

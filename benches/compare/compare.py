@@ -91,8 +91,8 @@ def readers():
 
 
 def measure(command):
-    """Runs a command. Returns its CPU time per sample in microseconds, its peak memory in MB (at least that
-    of this script), and its bytes per sample."""
+    """Runs a command. Returns its CPU time per sample in microseconds, its peak memory in MB (at least the
+    peak memory of this script), and its bytes per sample."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     numbers = [float(number) for number in re.findall(r"[\d.]+", process.stdout.read())]
     _, status, usage = os.wait4(process.pid, 0)

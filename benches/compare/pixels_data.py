@@ -16,7 +16,7 @@ SAME = {"raw": "imagenet"}
 FIELD = {"imagenet": "jpg", "cifar": "png", "json": "json", "tokens": "npy", "raw": "jpg"}
 TOKENS = 1024
 VOCABULARY = 50_000
-# Maximum enlargement of a photograph. One without detail would be faster to decode.
+# Maximum enlargement of a photograph. A photograph without detail would be faster to decode.
 ENLARGED = 1.1
 
 
@@ -76,8 +76,8 @@ def photographs():
 
 
 def window(photograph, numbers, width, height, scales):
-    """Returns a random part of a photograph, with a random scale from the range (or a larger one if the
-    photograph is too small) and with jittered colours."""
+    """Returns a random part of a photograph, with a random scale from the range (or a larger scale
+    if the photograph is too small) and with jittered colours."""
     from PIL import Image, ImageEnhance
 
     scale = max(numbers.uniform(*scales), width / photograph.width, height / photograph.height)
@@ -187,7 +187,7 @@ def write_records(path, directory, task):
 
 
 def write_beton(path, directory):
-    """Writes a copy for FFCV, which encodes the images again. The quality is the mean of that of the
+    """Writes a copy for FFCV, which encodes the images again. The quality is the mean quality of the
     originals."""
     import numpy
     from ffcv.fields import IntField, RGBImageField

@@ -1,4 +1,4 @@
-"""Report on stopping and resuming: the tables of `benches/resume.rs`, a plot of the first of them, and CPU
+"""Report on stopping and resuming: the tables of `benches/resume.rs`, a plot of the first table, and CPU
 time per sample compared with an earlier version of the crate, in interleaved rounds.
 
     pip install matplotlib     # for --plot only

@@ -49,7 +49,7 @@ def write_shards(directory, shards, samples, size):
 
 
 def read_wids(directory, count):
-    """Prints the microseconds of the first sample and of each random one. Runs in a process of its own."""
+    """Prints the microseconds of the first sample and of each random sample. Runs in a process of its own."""
     # `wids` imports torch only for its samplers.
     try:
         import torch  # noqa: F401
@@ -94,7 +94,7 @@ def write_litdata(directory, shards, samples, size):
 
 
 def read_litdata(directory, count):
-    """Prints the microseconds of the first sample and of each random one. Runs in a process of its own."""
+    """Prints the microseconds of the first sample and of each random sample. Runs in a process of its own."""
     import litdata
 
     start = time.perf_counter()

@@ -23,7 +23,7 @@ pub(crate) struct LinkSettings {
 }
 
 const CHUNK: usize = 64 << 10;
-/// The next chunk is read this long before the rate limit admits it, which avoids gaps.
+/// The next chunk is read this long before the rate limit admits it, to avoid gaps between chunks.
 const AHEAD: Duration = Duration::from_millis(10);
 /// Bytes in flight in one direction of a connection: the TCP window.
 const WINDOW: usize = 16 << 20;

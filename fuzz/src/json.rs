@@ -1,5 +1,5 @@
-//! Decoding any bytes as JSON, compressed or not, returns a value or an error, and takes at most twice as
-//! much memory as the limit.
+//! Decoding any bytes as JSON, compressed or not, returns a value or an error, and never holds more memory
+//! than twice the limit.
 
 use crate::memory::within;
 use bytes::Bytes;

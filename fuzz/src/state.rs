@@ -8,7 +8,7 @@ use shardstream::{ErrorKind, Index, Result, State};
 use std::sync::{Arc, LazyLock};
 
 const SAMPLES: usize = 24;
-/// Maximum number of batches and errors of an epoch; more mean that the loader does not end.
+/// Maximum number of batches and errors of an epoch; a loader that returns more does not end.
 const MAX_ITEMS: usize = 10 * SAMPLES;
 
 /// A small dataset, for loaders with or without an index, of one rank or of two.

@@ -1,7 +1,7 @@
 //! Runs each target on the files of its corpus and on mutations of these files.
 //!
-//! `SHARDSTREAM_CASES` sets the number of mutations, and another `SHARDSTREAM_SEED` draws other mutations. A
-//! test that fails writes its input to a file and prints the file's path.
+//! `SHARDSTREAM_CASES` sets the number of mutations, and `SHARDSTREAM_SEED` the seed from which they are
+//! drawn. A test that fails writes its input to a file and prints the file's path.
 
 mod mutate;
 

@@ -23,9 +23,9 @@ class DeviceBatches(Iterator[dict[str, jax.Array]]):
     """The batches of a loader on the devices of a job, transferred up to `depth` steps ahead.
 
     Its state is the state after the last batch that it has returned; batches that are only transferred do
-    not count. Use one iterator for all steps: a second one of the same loader begins after the batches that
-    the first one has transferred. If a batch fails, the batches before it are returned before the exception
-    is raised. If a transfer fails, the next call transfers the same batch again.
+    not count. Use one iterator for all steps: a second iterator of the same loader begins after the
+    batches that the first iterator has transferred. If a batch fails, the batches before the failed batch are
+    returned before the exception is raised. If a transfer fails, the next call transfers the same batch again.
     """
 
     def __init__(self, loader: Loader | Batches, sharding: jax.sharding.Sharding, depth: int = 2) -> None:
@@ -70,7 +70,7 @@ class DeviceBatches(Iterator[dict[str, jax.Array]]):
         return self._state
 
     def set_state(self, state: Any) -> None:
-        """Restores a state: the next batch is the first one after the state."""
+        """Restores a state: the next batch is the first batch after the state."""
         self._batches.set_state(state)
         self._begin()
 

@@ -372,7 +372,7 @@ class Batches(Iterator[Batch]):
         return {_STATE: self._core.state()}
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Restores a state: the next batch is the first one after the state."""
+        """Restores a state: the next batch is the first batch after the state."""
         run = self._runs.restored(_text(state))
         with self._lock:
             before, self._run, self._closed = self._core, run, False

@@ -75,5 +75,5 @@ class TorchBatches(Iterator[dict[str, torch.Tensor]]):
         return self.batches.state_dict()
 
     def load_state_dict(self, state: Any) -> None:
-        """Restores a state: the next batch is the first one after the state."""
+        """Restores a state: the next batch is the first batch after the state."""
         self.batches.load_state_dict(state)

@@ -163,7 +163,8 @@ impl Batches {
     }
 
     /// Ends the loader's threads, and wakes a thread that waits for a batch. Does nothing in a forked child:
-    /// the loader's threads do not exist there, and locks that they held are never released.
+    /// the loader's threads do not exist in the child, and a lock that a thread held during the fork is never
+    /// released.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if process::is_forked() {
             return Ok(());

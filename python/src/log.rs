@@ -14,7 +14,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{Interest, Subscriber};
 use tracing::{Event, Level, Metadata};
 
-/// Maximum number of queued events. If more are queued, the oldest ones are dropped.
+/// Maximum number of queued events. If there are more events, the oldest events are dropped.
 const MAX_QUEUED: usize = 1000;
 
 static QUEUE: Mutex<VecDeque<(Level, String)>> = Mutex::new(VecDeque::new());

@@ -32,7 +32,7 @@ pub(crate) fn is_forked() -> bool {
 }
 
 /// A value that uses threads or locks of its process. A forked child leaks it instead of dropping it: the
-/// threads do not exist in the child, and the locks that they held there are never released.
+/// threads do not exist in the child, and a lock that a thread held during the fork is never released there.
 pub(crate) struct Owned<T>(Option<T>);
 
 impl<T> Owned<T> {

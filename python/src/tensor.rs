@@ -4,7 +4,7 @@
 //! the Python object, which has a clone too. When the last clone is dropped, on any thread, the memory
 //! returns to the loader's pool.
 //!
-//! Consumers may write to the memory, and several may share it, as they may with any array in Python. Rust
+//! Consumers may write to the memory, and several consumers may share it, as with any array in Python. Rust
 //! therefore makes no reference to the memory while a consumer can reach it: it keeps only the address.
 #![allow(unsafe_code, reason = "the protocols pass addresses")]
 
@@ -54,7 +54,7 @@ impl Tensor {
     pub(crate) fn new(mut tensor: shardstream::tensor::Tensor) -> Self {
         let (dtype, size) = (tensor.dtype(), tensor.size());
         // The length of an axis is at most `isize::MAX`, since the tensor's memory has no more bytes than
-        // that. The exception is a tensor of which another axis has the length 0.
+        // that. The exception is a tensor that has no bytes because the length of another axis is 0.
         let shape: Vec<isize> =
             tensor.shape().iter().map(|axis| isize::try_from(*axis).unwrap_or(isize::MAX)).collect();
         let mut strides = vec![0; shape.len()];

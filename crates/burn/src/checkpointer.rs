@@ -17,7 +17,7 @@ pub struct StateCheckpointer<C, O> {
 impl<O: Send + 'static> ShardLoader<O> {
     /// Wraps `inner`, burn's checkpointer of the model. The state of this loader is saved with the model, as
     /// `data-<epoch>.json` in `directory`, and deleted with the model's checkpoint. A restore checks that the
-    /// shards, seed and pipeline are those of the checkpoint, and continues with the next epoch.
+    /// loader has the shards, seed and pipeline of the checkpoint, and continues with the next epoch.
     ///
     /// Call this once for each `Learner`: from then on the epochs of the loader are counted from 1, as a new
     /// `Learner` counts them. Each process needs a directory of its own, as for burn's own checkpoints.

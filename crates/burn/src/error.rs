@@ -2,8 +2,8 @@
 
 /// A slice that cannot be read. Its iterators return this error as their first item.
 ///
-/// The slices take turns at the batches, so a slice can be read only as one of a set of slices that together
-/// cover all items.
+/// Slices read an epoch together, and take turns at its batches. So a slice can be read only together with
+/// other slices, and the slices must cover all items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "items {start}..{end} of {items} are not one of the slices into which burn divides all items among \

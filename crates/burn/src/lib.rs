@@ -41,9 +41,9 @@
 //! # Several devices
 //! burn's multi-device strategies divide a data loader into slices of its items, one for each device. Here
 //! all slices read one epoch of the loader together: each of `n` devices takes every `n`-th batch, which is
-//! uploaded to it ahead of the step. So no device has its own reader of the shards, and no index is needed to
-//! slice them. All devices get the same number of batches; up to `n - 1` batches at the end of an epoch are
-//! left out. With several processes, each reads the shards of its rank: see
+//! uploaded to it ahead of the step. So no device has its own reader of the shards, and the loader can be
+//! sliced without an index. All devices get the same number of batches; up to `n - 1` batches at the end of
+//! an epoch are left out. With several processes, each process reads the shards of its rank: see
 //! [`Topology`](shardstream::Topology).
 //!
 //! # Resume

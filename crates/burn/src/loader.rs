@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The number of items that a loader of unknown length reports.
 ///
-/// burn multiplies the number of items by the number of epochs and of devices, and divides by it. So 0 would
-/// divide by zero, and `usize::MAX` would overflow.
+/// burn multiplies this number by the numbers of epochs and devices, and also divides by this number. So 0
+/// would cause a division by zero, and `usize::MAX` an overflow.
 pub const UNKNOWN_ITEMS: usize = usize::MAX >> 24;
 
 /// burn's [`DataLoader`] over the epochs of a [`Loader`].
@@ -55,8 +55,8 @@ impl<O: Send + 'static> ShardLoader<O> {
         ShardLoader { shared, split, last_split: Arc::default(), slice: 0, device }
     }
 
-    /// Begins with epoch `epoch`, counted from 0. burn counts from 1: after
-    /// `SupervisedTraining::checkpoint(5)`, which has trained epochs 0 to 4, pass 5.
+    /// Begins with epoch `epoch`, counted from 0. burn counts epochs from 1, so its checkpoint 5 was saved
+    /// after the epochs 0 to 4: with `SupervisedTraining::checkpoint(5)`, pass 5.
     #[must_use]
     pub fn first_epoch(self, epoch: u64) -> Self {
         *self.shared.position() = Position { epoch, ..Default::default() };
@@ -82,9 +82,9 @@ impl<O: Send + 'static> ShardLoader<O> {
         Ok(self)
     }
 
-    /// The state after the last batch that was returned; with several devices, after the last step whose
-    /// batches all devices have received. Before the first batch it is the state that was resumed, or `None`
-    /// in a new training.
+    /// The state after the last batch that was returned. With several devices, the state after the last step
+    /// for which all devices have received their batches. Before the first batch, the state that was passed
+    /// to `resume`, or `None` in a new training.
     ///
     /// To stop a training in the middle of an epoch, save this state with the model between two steps, and
     /// pass it to [`resume`](Self::resume).
@@ -119,7 +119,7 @@ impl<O: Send + 'static> ShardLoader<O> {
     }
 
     /// The state at the end of the epoch that has this number in the `Learner`; `None` if that epoch has not
-    /// ended, or is not one of the last two that ended.
+    /// ended, or if two later epochs have ended.
     #[cfg(feature = "train")]
     pub(crate) fn ended(&self, learner_epoch: usize) -> Option<State> {
         self.shared.position().ended.get(&learner_epoch).cloned()

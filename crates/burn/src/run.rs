@@ -59,7 +59,7 @@ impl<O: Send + 'static> Run<O> {
         };
         Ok(Run {
             learner_epoch,
-            // The feed holds the batches of two rounds: that of the current step, and the next one.
+            // The feed holds the batches of two rounds: the round of the current step, and the next round.
             feed: Feed::new(batches, upload_to_next).depth(2 * count),
             ready: (0..count).map(|_| VecDeque::new()).collect(),
             skipped,
@@ -133,7 +133,8 @@ impl<O> Run<O> {
         self.skipped
     }
 
-    /// Number of rounds of the whole epoch; `None` if its end has not been read yet and there is no index.
+    /// Number of rounds of the whole epoch. Without an index, `None` until the end of the epoch has been
+    /// read.
     pub(crate) fn total(&self) -> Option<u64> {
         self.total
     }

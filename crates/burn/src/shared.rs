@@ -25,8 +25,8 @@ pub(crate) struct Shared<O> {
 pub(crate) struct Position {
     /// The epoch that the next iteration reads, from 0.
     pub(crate) epoch: u64,
-    /// The `Learner`'s number of the epoch that was started last. It counts from 1, even if its first epoch
-    /// continues another training.
+    /// The `Learner`'s number of the epoch that was started last. A `Learner` counts its epochs from 1, even
+    /// if its first epoch continues another training.
     pub(crate) learner_epoch: usize,
     /// The state that the next iteration resumes from; `None` to begin at the start of `epoch`.
     pub(crate) resume: Option<State>,

@@ -1,7 +1,7 @@
 //! A split: the slices of a loader, one for each device, which share the runs that they read.
 //!
-//! burn calls `slice` for one device after the other. A slice that begins where the last one ended joins its
-//! split.
+//! burn calls `slice` for one device after the other. A slice that begins where the previous slice ended is
+//! added to the split of the previous slice.
 
 use crate::error::SliceError;
 use crate::run::Run;
@@ -23,7 +23,7 @@ struct SplitState<O> {
     /// items.
     incomplete: Option<SliceError>,
     slices: Vec<Slice>,
-    /// The runs that were started and that not all slices have ended, by the run's number, from 0.
+    /// The runs that were started and that at least one slice has not ended, by the run's number, from 0.
     runs: BTreeMap<u64, SharedRun<O>>,
 }
 
@@ -60,7 +60,8 @@ impl<O> Split<O> {
         Split { state: Mutex::new(SplitState { end, incomplete, slices, runs: BTreeMap::new() }) }
     }
 
-    /// The split of a slice that cannot be read, because burn's strategies do not make such slices.
+    /// The split of a slice that cannot be read. burn's strategies never make such a slice: their first slice
+    /// begins at item 0, and each further slice begins where the previous slice ends.
     pub(crate) fn incomplete(device: Device, slice: SliceError) -> Arc<Self> {
         Arc::new(Self::starting_with(device, usize::MAX, Some(slice)))
     }

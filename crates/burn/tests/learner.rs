@@ -253,7 +253,7 @@ fn a_missing_shard_stops_the_training_with_an_error_that_names_it() {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let loader = Job::new(dir.path(), devices).loader();
         std::fs::remove_file(dir.path().join("train-000003.tar")).unwrap();
-        // The validation reads other shards.
+        // The validation reads other shards than the training.
         let result = Job::new(other.path(), devices).train(&loader, 0, 1);
         let error = result.error.expect("an error of the data").to_string();
         assert!(error.contains("train-000003.tar"), "{error}");

@@ -22,7 +22,8 @@ pub(crate) fn parse<T: Parser>() -> T {
     let without_secrets = arguments.iter().map(|argument| without_secrets(&argument.to_string_lossy()));
     match T::try_parse_from(without_secrets) {
         Err(error) => error.exit(),
-        // The hidden part was invalid, such as text that is not UTF-8: print the error without its arguments.
+        // The second parse succeeds if only a hidden part was invalid, such as text that is not UTF-8. Print
+        // the first error without its arguments.
         Ok(_) => T::command().error(error.kind(), error.kind().to_string()).exit(),
     }
 }

@@ -29,13 +29,13 @@ impl ClassFolders {
     ///
     /// The number of a class is the position of its name in `given`, or among the sorted names if `given` is
     /// `None`. Folders and files whose names begin with a dot are left out, because readers of shards skip
-    /// such members; so are files that operating systems add. Symbolic links are followed. `with_names` adds
-    /// a field `json` with the path of the image.
+    /// such members. Files that operating systems add are left out too. Symbolic links are followed.
+    /// `with_names` adds a field `json` with the path of the image.
     ///
     /// # Errors
     /// With `given`, if a folder with images is not in that list. Without `given`, if a folder has no images:
-    /// it would be a class in this data set and might be missing in another, whose classes would have other
-    /// numbers.
+    /// the folder would be a class in this data set, and might be missing in another data set. The same class
+    /// would then have different numbers in the two data sets.
     pub(crate) fn read(
         root: &Path,
         given: Option<Vec<String>>,
@@ -207,8 +207,8 @@ impl ClassWalk {
     /// Records in `linked_from` that a symbolic link to a folder is followed.
     ///
     /// # Errors
-    /// If the link leads to a parent of this folder, or of a folder in `linked_from`: following it would not
-    /// end.
+    /// If the link leads to a parent of this folder, or of a folder in `linked_from`: following the link
+    /// would not end.
     fn enter_link(&mut self, here: &Path, link: &Path) -> Result<(), Failure> {
         let failed = |error: std::io::Error| Failure::io(link.display(), &error);
         let target = fs::canonicalize(link).map_err(failed)?;
@@ -248,7 +248,7 @@ fn entries(directory: &Path) -> Result<Vec<DirectoryEntry>, Failure> {
     Ok(entries)
 }
 
-/// The field for an image file, by its extension; `None` for other files.
+/// The field for an image file, by its extension; `None` if the file is not an image.
 fn field(name: &str) -> Option<&'static str> {
     match Path::new(name).extension()?.to_str()?.to_ascii_lowercase().as_str() {
         "jpg" | "jpeg" => Some("jpg"),

@@ -35,8 +35,8 @@ pub(crate) fn load_classes(place: &str, context: &Context) -> Result<Option<Vec<
     }
 }
 
-/// Writes the list of `--classes` for later runs. If another machine has written one meanwhile, it must be
-/// the same list.
+/// Writes the list of `--classes` for later runs. If another machine has written a list meanwhile, that list
+/// must be the same.
 pub(crate) fn share_classes(place: &str, classes: &[String], context: &Context) -> Result<(), Failure> {
     if write(&context.store, place, &document(place, &classes)?, false)? {
         return Ok(());
@@ -71,7 +71,7 @@ pub(crate) fn check_classes(
 }
 
 /// Checks that each class has the same number in the lists of other series in the same directory, such as
-/// `train.classes.json` beside `val.classes.json`: a training reads both.
+/// `train.classes.json` beside `val.classes.json`: a training reads both series.
 pub(crate) fn check_neighbours(
     series: &Series,
     classes: &[String],
@@ -93,8 +93,9 @@ pub(crate) fn check_neighbours(
         let other_classes = match load_classes(&place, context) {
             Ok(Some(classes)) => classes,
             Err(Failure::Crate(error)) => return Err(error.into()),
-            // `Err`: another kind of document has such a name. `None`: the listing of a bucket has objects of
-            // deeper directories too, and this directory may have no object with the same file name.
+            // `Err`: the document has the name of a list, but is of another kind. `None`: the listing of a
+            // bucket has objects of deeper directories too, and this directory may have no object with the
+            // same file name.
             Ok(None) | Err(_) => continue,
         };
         for (other_number, class) in other_classes.iter().enumerate() {

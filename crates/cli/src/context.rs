@@ -52,8 +52,8 @@ impl Context {
         Ok(self.global.store_builder()?.record_requests(recording).build()?)
     }
 
-    /// Shows progress on stderr until the returned value is dropped. `total` is the number of units, if it is
-    /// known.
+    /// Shows progress, labelled `what`, on stderr until the returned value is dropped. `total` is the number
+    /// of units, if it is known.
     pub(crate) fn progress(&self, what: &str, unit: Unit, total: Option<u64>) -> Progress {
         Progress::start(what, unit, total, &self.global.progress(), &self.screen)
     }

@@ -44,7 +44,7 @@ pub(crate) struct CopyRecords {
     pub(crate) copies: BTreeMap<String, CopyRecord>,
 }
 
-/// The source of a copy, and the versions of both after the copy.
+/// The source of a copy, and the versions of source and copy after the copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CopyRecord {
     from: String,
@@ -58,7 +58,8 @@ pub(crate) struct CopyRecord {
     /// The version of the copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     copy: Option<String>,
-    /// The CRC-32C of both objects. `None` if the store made the copy and keeps a checksum of another kind.
+    /// The CRC-32C, which is the same for the source and the copy. `None` if the store made the copy and
+    /// keeps a checksum of another kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     crc32c: Option<u32>,
 }
@@ -137,8 +138,8 @@ impl Copier {
     }
 
     /// Lets the store copy an object within a bucket, so that its bytes do not pass through this process.
-    /// Returns `None` if the store cannot copy it, or if the copy could then only be compared by reading both
-    /// objects.
+    /// Returns `None` if the store cannot copy the object, or if the copy could be compared with its source
+    /// only by reading both objects.
     fn copy_by_store(&self, copy: &CopyJob) -> Result<Option<CopyRecord>> {
         let StoredObject { version: object, sums } = &copy.object;
         if !object.is_strong() || self.settings.reread && sums.is_empty() {
@@ -290,8 +291,8 @@ impl Copier {
 
     /// Returns the record of the existing object if it equals the source, and whether the record is new.
     ///
-    /// The objects are equal if both have the versions of the record. Without such a record, the checksums
-    /// that the stores keep are compared; an object without a checksum is read.
+    /// The objects are equal if source and copy have the versions in the record. Without such a record, the
+    /// checksums that the stores keep are compared; an object without a checksum is read.
     fn same_object(&self, copy: &CopyJob) -> Result<Option<(CopyRecord, bool)>> {
         let CopyJob { object, existing: Some(existing), .. } = copy else { return Ok(None) };
         let Some(size) = object.version.size.filter(|size| existing.version.size == Some(*size)) else {
@@ -326,11 +327,12 @@ impl Copier {
     }
 
     /// Compares a copy with its source if their stores do not keep the same kind of checksum. Reads one of
-    /// the two objects, and also the other object if its stored checksum cannot be compared. Returns the
-    /// CRC-32C, if it is known, of objects that are the same; `None` if they differ.
+    /// the two objects, and also the other object if its stored checksum cannot be compared. Returns `None`
+    /// if the objects differ; otherwise their CRC-32C, if it is known.
     fn read_same(&self, copy: &CopyJob, existing: &StoredObject, size: u64) -> Result<Option<Option<u32>>> {
         let (from, to) = (copy.from.expose_secret(), copy.to.expose_secret());
-        // Read the object whose counterpart has a stored checksum.
+        // Read one object, and compare it with the stored checksums of the other object. If the copy has no
+        // stored checksums, read the copy.
         let (first, second, stored_sums) = match existing.sums.is_empty() {
             true => (to, from, &copy.object.sums),
             false => (from, to, &existing.sums),

@@ -61,7 +61,7 @@ impl<'a> CsvRows<'a> {
         }
     }
 
-    /// Parses the rest of a quoted cell after its opening quote. Two quotes in it stand for one.
+    /// Parses the rest of a quoted cell after its opening quote. Two quotes in the cell stand for one quote.
     fn quoted(&mut self) -> Result<String, String> {
         let mut cell = String::new();
         loop {

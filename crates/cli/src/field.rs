@@ -264,8 +264,8 @@ fn hexadecimal(bytes: &[u8]) -> String {
     format!("{}{more}", shown.join(" "))
 }
 
-/// Prints a note if at least half of the samples have a field that no other sample has: their keys probably
-/// contain dots. `counts` is the number of samples that have each field.
+/// Prints a note if at least half of the samples have a field that no other sample has: the keys of these
+/// samples probably contain dots. `counts` has, for each field, the number of samples with that field.
 pub(crate) fn warn_of_odd_names(samples: u64, counts: impl Iterator<Item = u64>) {
     let (mut names, mut unique) = (0_u64, 0_u64);
     for count in counts {

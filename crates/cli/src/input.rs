@@ -212,8 +212,8 @@ impl Input {
         self.urls.iter().any(|url| !ObjectUrl::from(url).is_local())
     }
 
-    /// Checks that no input shard is a shard of the output series: `--force` would remove it before it is
-    /// read.
+    /// Checks that no input shard is a shard of the output series: `--force` would remove that input shard
+    /// before it is read.
     pub(crate) fn check_apart(&self, series: &Series) -> Result<(), Failure> {
         match self.urls.iter().find(|url| series.holds(url.expose_secret())) {
             Some(url) => Err(Failure::Usage(format!(

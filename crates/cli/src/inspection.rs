@@ -40,7 +40,7 @@ enum Fault {
     /// A file that is missing, empty or damaged.
     Bad(String),
     /// A failure of the disk or the system, such as a missing permission or too many open files. `--skip-bad`
-    /// does not leave out these samples: it could leave out every sample.
+    /// does not leave out the sample of such a file: the failure could affect every sample.
     System(String),
 }
 
@@ -77,8 +77,9 @@ impl Inspection {
     /// image whose extension is wrong gets the field of its real format.
     ///
     /// # Errors
-    /// If files are bad, one error that lists them; with `skip_bad`, only if more samples are bad than
-    /// `skip_bad` allows. Also if a file cannot be read because of the disk or the system.
+    /// If files are bad, one error that lists the bad files; with `skip_bad`, only if more samples are bad
+    /// than `skip_bad` allows. A file that cannot be read because of the disk or the system is always an
+    /// error.
     pub(crate) fn run(self, samples: Vec<PlannedSample>, context: &Context) -> Result<Inspected, Failure> {
         let what = if self.decode { "decoding images" } else { "looking at files" };
         let total = samples.len() as u64;
@@ -113,7 +114,7 @@ impl Inspection {
     }
 
     /// Inspects the files of a sample. Returns the sample with the sizes of its files, and a note for each
-    /// image whose extension is wrong; or the fault of a file.
+    /// image whose extension is wrong. If a file has a fault, returns the fault.
     fn inspect(&self, sample: PlannedSample) -> Result<(PlannedSample, Vec<String>), Fault> {
         let mut notes = Vec::new();
         let origin = sample.origin(&self.list);
@@ -165,7 +166,7 @@ fn empty(field: &str) -> String {
     }
 }
 
-/// The first [`MAX_LISTED`] lines, and a line with the number of further ones.
+/// The first [`MAX_LISTED`] lines, and a line with the number of further lines.
 fn limited(lines: &[String]) -> Vec<String> {
     let more = lines.len().saturating_sub(MAX_LISTED);
     let last = (more > 0).then(|| format!("and {more} more"));
@@ -196,7 +197,7 @@ struct InspectedFile {
     format: Option<&'static str>,
 }
 
-/// Inspects a file that becomes the given field. Returns the reason if it cannot be stored.
+/// Inspects a file that becomes the given field. Returns the reason if the file cannot be stored.
 fn inspect_file(path: &Path, field: &str, decode: bool) -> Result<InspectedFile, Fault> {
     let is_image = is_image_file(field);
     // Checked before the file is opened: opening a named pipe blocks until the pipe has a writer.

@@ -12,8 +12,8 @@ use std::time::Duration;
 ///
 /// Commands check the flag between samples, and all waits for a store end at once. If a command has not ended
 /// after [`GRACE`], because it waits for a disk or for a server to abort an upload, the process exits. A
-/// second Ctrl-C makes it exit at once. Even then no file is half written: files and objects appear under
-/// their names only when they are complete.
+/// second Ctrl-C makes the process exit at once. Even then no file is half written: files and objects appear
+/// under their names only when they are complete.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
@@ -34,7 +34,7 @@ impl Interrupt {
                 exit();
             }
             interrupt_process();
-            // This waits on another thread, because the handler must return to receive the second signal.
+            // Another thread waits, because the handler must return before it can handle a second signal.
             thread::spawn(|| {
                 thread::sleep(GRACE);
                 let _ = Failure::Interrupted.report();
@@ -80,8 +80,8 @@ impl Stop {
         if self.is_set() { Err(interrupted()) } else { Ok(()) }
     }
 
-    /// Runs `work` on this thread, unless the threads were stopped. If it fails, the other threads are
-    /// stopped. Returns `None` if it failed or did not run.
+    /// Runs `work` on this thread, unless the threads were stopped. If `work` fails, the other threads are
+    /// stopped. Returns `None` if `work` failed or did not run.
     pub(crate) fn guard<T>(&self, work: impl FnOnce() -> Result<T>) -> Option<T> {
         match self.check().and_then(|()| work()) {
             Ok(done) => Some(done),

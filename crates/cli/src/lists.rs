@@ -119,7 +119,8 @@ impl ListColumns {
         Ok(sample)
     }
 
-    /// The number that this column has among the columns with paths of files; `None` for other columns.
+    /// The number that this column has among the columns with paths of files; `None` if this column has no
+    /// paths of files.
     fn file_column(&self, column: &str) -> Option<usize> {
         if self.no_files {
             return None;

@@ -46,8 +46,8 @@ impl Timeline {
 
 type FirstError = Arc<Mutex<Option<io::Error>>>;
 
-/// A writer that keeps its first error, and discards what is written afterwards. If it returned the error,
-/// the thread of `tracing_chrome` would panic, and the command would not report the failure.
+/// A writer that keeps its first error, and discards what is written afterwards. If the writer returned the
+/// error, the thread of `tracing_chrome` would panic, and the command would not report the failure.
 struct KeepsError<W> {
     writer: W,
     error: FirstError,
@@ -127,7 +127,7 @@ fn check_timeline(path: &Path) -> Result<(), Failure> {
     let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
     let read = is_file.then(|| File::open(path)?.take(3).read_to_end(&mut first));
     // In a timeline, unlike in most JSON lists, each item begins at the start of a line. The timeline of an
-    // interrupted run may end earlier.
+    // interrupted run may end before the first item.
     let is_timeline = matches!(&first[..], [] | [b'['] | [b'[', b'\n'] | [b'[', b'\n', b'{' | b'\n']);
     match read {
         Some(Ok(_)) if !is_timeline => Err(Failure::Failed(format!(

@@ -110,7 +110,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Measures parsing samples, and the `work` on each.
+    /// Measures parsing samples, and the `work` on each sample.
     pub(crate) fn parse(&self, threads: usize, work: SampleWork) -> std::result::Result<StageRate, Failure> {
         let stage = if work == SampleWork::Nothing { "parse" } else { "decode" };
         let (decoder, limits) = (Decoder::new().images(ImageMode::Rgb8), self.context.reader.limits);

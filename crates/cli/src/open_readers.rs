@@ -1,9 +1,9 @@
-//! Keeps the readers of compressed input shards open, so that several output shards can share one.
+//! Keeps the readers of compressed input shards open, so that several output shards can share one reader.
 //!
 //! A compressed shard has no byte ranges: it can only be read from its beginning. If each of ten output
 //! shards read the same input from its beginning, the input would be decompressed five times on average.
 //! Instead, an output shard leaves its reader open, and the output shard with the next samples continues with
-//! it. Readers only move forward. If all open readers are past a sample, a new reader is opened.
+//! this reader. Readers only move forward. If all open readers are past a sample, a new reader is opened.
 //!
 //! Threads write output shards in parallel. If the output is not compressed, decompression is most of the
 //! work. A thread then waits for a reader that another thread is using, and the input is decompressed only
@@ -65,8 +65,9 @@ impl ReaderState {
         reaching.max_by_key(|(_, idle)| idle.at.sample).map(|(number, _)| number)
     }
 
-    /// Whether a thread should wait before it reads at `wanted`: a reader in use will end nearer to it than
-    /// any idle reader, or another thread waits to read samples between the nearest idle reader and `wanted`.
+    /// Whether a thread should wait before it reads at `wanted`: a reader in use will end nearer to `wanted`
+    /// than any idle reader is, or another thread waits to read samples between the nearest idle reader and
+    /// `wanted`.
     fn is_worth_waiting(&self, wanted: ReaderPosition) -> bool {
         let idle = self.nearest(wanted).and_then(|number| self.idle.get(number)).map(|idle| idle.at.sample);
         let ends_nearer =
@@ -94,7 +95,7 @@ impl OpenReaders {
     }
 
     /// Begins to read the samples `first..end` of a shard. Returns the open reader to continue with; `None`
-    /// if the caller must open one.
+    /// if the caller must open a reader.
     pub(crate) fn begin(&self, shard: u32, first: u64, end: u64) -> (Option<Read<Body>>, ReaderUse<'_>) {
         let (wanted, end) = (ReaderPosition { shard, sample: first }, ReaderPosition { shard, sample: end });
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,7 +171,7 @@ mod tests {
         assert!(!continues(&readers, 1, 0, 5));
         assert!(continues(&readers, 0, 30, 31), "the reader at 30 is used, and the one at 25 stays");
         assert!(continues(&readers, 0, 26, 27), "the reader at 25 is used");
-        // A use that fails leaves no reader.
+        // After a use that fails, the reader is not kept.
         drop(readers.begin(1, 5, 9));
         assert!(!continues(&readers, 1, 9, 10));
     }

@@ -85,8 +85,8 @@ impl Outcome {
         Ok(index.save(&context.store, place)?)
     }
 
-    /// Number of shards larger than `limit` bytes, and the size of the largest; `None` if no shard is larger.
-    /// Shards with a single sample and compressed shards do not count.
+    /// Number of shards larger than `limit` bytes, and the size of the largest shard; `None` if no shard is
+    /// larger. Shards with a single sample and compressed shards do not count.
     pub(crate) fn larger_than(&self, limit: u64) -> Option<(u64, u64)> {
         // Samples of a compressed shard have no byte ranges.
         let is_tar = |index: &&ShardIndex| index.samples() > 1 && index.range(0..1).is_some();

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Buffered stdout, which threads share.
 ///
-/// If the reader of stdout has closed it, writing fails with [`Failure::Closed`], which ends the program
+/// If the reader of stdout has closed stdout, writing fails with [`Failure::Closed`], which ends the program
 /// without a message. A command can [ignore a closed pipe](Output::ignore_closed_pipe) instead.
 pub(crate) struct Output {
     out: Mutex<BufWriter<Stdout>>,

@@ -22,7 +22,7 @@ pub(crate) struct ProgressSettings {
     pub(crate) interval: Duration,
 }
 
-/// The progress bar that is on the terminal now, if there is one. Clones share it.
+/// The progress bar that is on the terminal now, if there is one. Clones share the bar.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Screen(Arc<Mutex<Option<ProgressBar>>>);
 
@@ -41,7 +41,7 @@ impl Screen {
     }
 }
 
-/// The progress of a task. Several threads may count it. Dropping this value removes the bar.
+/// The progress of a task. Several threads may add to its count. Dropping this value removes the bar.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -148,7 +148,7 @@ fn style(template: &str, what: &str, unit: Unit) -> ProgressStyle {
         })
 }
 
-/// The time left while no unit is done.
+/// The text for the time left as long as no unit is done.
 const UNKNOWN: &str = "? s";
 
 /// A number with its unit.

@@ -76,7 +76,8 @@ struct SampleRun {
     samples: Vec<u64>,
     /// Bytes from the first to the last sample; `None` if the samples have no byte ranges.
     range: Option<Range<u64>>,
-    /// Whether the next sample in the order is of another shard, so that the reader need not be kept.
+    /// Whether the next sample in the order is of another shard than this run. The reader then need not be
+    /// kept.
     is_last: bool,
 }
 
@@ -275,7 +276,8 @@ impl RangeReader {
         let (url, first) = (url.expose_secret(), run.samples.first().copied().unwrap_or(0));
         let parser = SampleParser::new(url).with_limits(self.reader.limits);
         let Some(range) = &run.range else {
-            // A compressed shard is read from its beginning, or by an open reader that is further on.
+            // A compressed shard is read from its beginning, or by an open reader, which may be past the
+            // beginning.
             let end = run.samples.last().map_or(first, |last| last + 1);
             let (open_reader, reader_use) = self.open_readers.begin(run.shard, first, end);
             let mut samples = match open_reader {
@@ -295,8 +297,7 @@ impl RangeReader {
         self.take_samples(run, shard, url, &mut samples, take)
     }
 
-    /// Edits the samples of a run and passes them to `take`. Drops other samples that are between these
-    /// samples.
+    /// Edits the samples of a run and passes them to `take`. Drops samples that are not in the run.
     fn take_samples(
         &self,
         run: &SampleRun,

@@ -1,9 +1,9 @@
 //! Replaces an existing series of shards (`--force`). Old shards are removed only after the new series is
 //! complete, and only shards that the saved plan of the old series names.
 //!
-//! In a local directory, the new shards are written to a partial directory beside the old ones, and are moved
-//! to their final names at the end. After a failure before that, such as a full disk, the old series is
-//! unchanged.
+//! In a local directory, the new shards are written to a partial directory beside the old shards, and are
+//! moved to their final names at the end. If the run fails before this move, for example because the disk is
+//! full, the old series is unchanged.
 //!
 //! Objects in a bucket cannot be renamed: each new shard replaces the old shard with its number as soon as it
 //! is complete. The saved plan names the run that replaces the series. Each run reads the plan before it
@@ -38,7 +38,7 @@ pub(crate) fn begin(
     Ok(plan)
 }
 
-/// Saves a plan in place of the old one, and removes the index and the list of classes of the old shards.
+/// Saves a plan in place of the old plan, and removes the index and the list of classes of the old shards.
 fn replace(plan: &SavedPlan, series: &Series, store: &Store) -> Result<(), Failure> {
     put(&series.beside("plan"), plan, store)?;
     let index = series.beside("index");

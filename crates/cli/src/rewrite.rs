@@ -108,7 +108,7 @@ impl Rewrite<'_> {
         self.publish(job.write(self.write_options, context)?, context)
     }
 
-    /// Publishes a complete series, in place of an older one if there is one.
+    /// Publishes a complete series, in place of an older series if there is one.
     pub(crate) fn publish(&self, written: WrittenSeries, context: &Context) -> Result<Outcome, Failure> {
         let outcome = written.publish(context)?;
         if let Some((count, largest)) = outcome.larger_than(self.limits.max_size) {

@@ -12,7 +12,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Calls `take` for each sample of all shards, in order, until it returns `Break`. The progress shows `what`.
+/// Calls `take` for each sample of all shards, in order, until `take` returns `Break`. `what` is the label of
+/// the progress display.
 ///
 /// # Errors
 /// The first error of reading or of `take`, and [`Failure::Interrupted`].
@@ -135,7 +136,7 @@ fn indexed<'a>(
     Ok((shard, object))
 }
 
-/// The progress of threads that read shards, with the number of samples read. Clones share it.
+/// The progress of threads that read shards, with the number of samples read. Clones share the progress.
 #[derive(Debug, Clone)]
 pub(crate) struct ShardProgress(Arc<SharedProgress>);
 

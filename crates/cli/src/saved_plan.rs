@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::Duration;
 
-/// Increased whenever a new version of the program makes different shards from the same options and input.
+/// The version of plans, increased whenever a new version of the program makes different shards from the same
+/// options and input.
 const VERSION: u32 = 3;
 
 /// What the hash of a plan covers, for messages.
@@ -38,8 +39,8 @@ pub(crate) struct SavedPlan {
     /// The checksums of finished shards, by number. Plans that differ only in checksums count as equal.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     checksums: BTreeMap<u64, ShardChecksum>,
-    /// Numbers of the shards that this run has written or read. The other checksums are those of the plan
-    /// that this run has read; another rank may have saved newer ones since.
+    /// Numbers of the shards that this run has written or read. The other checksums come from the plan that
+    /// this run has read; another rank may have saved newer checksums since.
     #[serde(skip)]
     recorded: BTreeSet<u64>,
     /// Set while `--force` replaces an earlier series.
@@ -136,7 +137,7 @@ impl SavedPlan {
 /// What to do with existing shards of the series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExistingShards {
-    /// Fail if there are any.
+    /// Fail if shards of the series exist.
     Refuse,
     /// Keep shards of an equal plan.
     Resume,
@@ -197,7 +198,7 @@ pub(crate) fn check(
         }
         (ExistingShards::Refuse, None) => {
             // There are no shards, so an earlier plan of the same series may be replaced. An equal plan is
-            // kept with its checksums: the listing may be outdated, and its shards may exist.
+            // kept with its checksums: the listing may be outdated, and the shards of that plan may exist.
             let saved = read(&place, store)?;
             let has_other_names =
                 |(then, _): &&(SavedPlan, _)| then.options.get(NAMES) != plan.options.get(NAMES);
@@ -241,8 +242,8 @@ pub(crate) fn check(
     Ok(ExistingSeries { named, planned, replaced })
 }
 
-/// Number of shards that the saved plan of the series names; 0 if there is no plan, or if it is the plan of a
-/// series with other names.
+/// Number of shards that the saved plan of the series names; 0 if there is no plan, or if the shards in the
+/// plan have other names than the shards of `series`.
 pub(crate) fn named_shards(place: &str, series: &Series, store: &Store) -> Result<u64, Failure> {
     let saved = match read(place, store) {
         // The file is not a plan.
@@ -273,7 +274,8 @@ pub(crate) fn begin(
     if put_if(&place, &plan, PutCondition::unchanged(replaced), store)? {
         return Ok(plan);
     }
-    // Another process has saved a plan meanwhile. If it is another rank of this run, its plan is equal.
+    // Another process has saved a plan meanwhile. If that process is another rank of this run, its plan
+    // equals the plan of this process.
     match read(&place, store)? {
         Some((saved, _)) if saved.differences(&plan).is_empty() => Ok(saved),
         saved => Err(other_run(&place, &differences(saved.as_ref(), &plan))),
@@ -362,7 +364,8 @@ pub(crate) fn put(place: &str, value: &impl Serialize, store: &Store) -> Result<
     Ok(())
 }
 
-/// Writes a JSON document if the existing file or object meets `condition`. Returns whether it was written.
+/// Writes a JSON document if the existing file or object meets `condition`. Returns whether the document was
+/// written.
 fn put_if(
     place: &str,
     value: &impl Serialize,

@@ -53,8 +53,8 @@ impl ShardReader {
         Ok(ShardBytes::Object(self.store.open(url.expose_secret())?))
     }
 
-    /// The size of a shard after its samples were read, or 0 if it is not known. What is left on stdin is
-    /// read and counted.
+    /// The size of a shard after its samples were read, or 0 if it is not known. The rest of stdin is read
+    /// and counted.
     ///
     /// # Errors
     /// The errors of [`Store::stat`], and the errors of reading stdin.

@@ -8,8 +8,8 @@ pub(crate) type SkipBad = Option<Option<u64>>;
 
 /// Checks that `bad` of `samples` samples are at most COUNT.
 ///
-/// The default limit is a thousandth of the samples, as in a training, but at least ten. If more are bad, a
-/// wrong option or a broken disk is more likely than damage.
+/// The default limit is a thousandth of the samples, as in a training, but at least ten. If more samples are
+/// bad, the cause is more likely a wrong option or a broken disk than damaged samples.
 pub(crate) fn check_skipped(bad: u64, samples: u64, skip_bad: SkipBad) -> Result<(), Failure> {
     let limit = skip_bad.flatten().unwrap_or_else(|| (samples / 1000).max(10));
     if bad <= limit {

@@ -4,8 +4,8 @@ use crate::input_hash::InputHash;
 use shardstream::SecretUrl;
 use shardstream::store::ObjectUrl;
 
-/// Query parameters of signed URLs, in lower case: those of CloudFront, of Azure's shared access signatures,
-/// and the older ones of S3 and Google Cloud Storage.
+/// Query parameters of signed URLs, in lower case: the parameters of CloudFront, of Azure's shared access
+/// signatures, and of older signatures of S3 and Google Cloud Storage.
 const SIGNATURE: [&str; 24] = [
     "awsaccesskeyid",
     "expires",

@@ -17,7 +17,7 @@ const SYSTEM_NAMES: [&str; 13] = [
     "desktop.ini",
 ];
 
-/// Whether a file or folder is hidden, such as `.DS_Store`, or was added by a system, so that it is not data.
+/// Whether a file or folder is not data: it is hidden, as `.DS_Store` is, or it was added by a system.
 pub(crate) fn is_system_name(name: &str) -> bool {
     // FAT and NTFS keep the case that a program wrote.
     name.starts_with('.') || SYSTEM_NAMES.iter().any(|system| system.eq_ignore_ascii_case(name))

@@ -56,7 +56,7 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// Escapes the control characters in text from a shard, so that it cannot control the terminal.
+/// Escapes the control characters in text from a shard, so that the text cannot control the terminal.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if !text.chars().any(char::is_control) {
         return Cow::Borrowed(text);

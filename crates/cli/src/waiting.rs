@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Interval at which the requests are checked.
 const TICK: Duration = Duration::from_millis(250);
-/// Minimum time without a byte that is reported.
+/// Minimum duration of a reported wait. No byte arrives during a wait.
 const MIN_WAIT: Duration = Duration::from_secs(1);
 
 /// Watches the requests of `store` on a separate thread, until the program ends. While nothing arrives,

@@ -54,8 +54,8 @@ impl<S: SampleSource> WriteJob<S> {
         self.write(write_options, context)?.publish(context)
     }
 
-    /// Writes the missing shards of this rank. Old shards that are to be replaced stay until the new ones are
-    /// published.
+    /// Writes the missing shards of this rank. Old shards that are to be replaced stay until the new shards
+    /// are published.
     pub(crate) fn write(
         self,
         write_options: &WriteOptions,
@@ -166,18 +166,18 @@ impl WrittenSeries {
     }
 }
 
-/// Records the checksums of shards in the saved plan, each before its shard appears.
+/// Records the checksums of shards in the saved plan, each checksum before its shard appears.
 ///
-/// After a kill, a resumed run recognises by these checksums the shards that the killed run has written. It
-/// writes again only the shards that were not complete.
+/// After a kill, a resumed run recognises by these checksums the shards that the killed run has written. The
+/// resumed run writes only the other shards again.
 struct ShardChecksums {
     series: Series,
     store: Store,
     /// Whether the plan is saved while shards are written.
     is_saved: bool,
     plan: Mutex<SavedPlan>,
-    /// The plan in the form in which it was last saved. While one thread holds this lock and saves, other
-    /// threads wait; the next of these threads then saves the checksums of all of them.
+    /// The plan as it was last saved. While one thread holds this lock and saves, other threads wait; the
+    /// next thread then saves the checksums of all waiting threads.
     saved: Mutex<Option<SavedPlan>>,
 }
 
@@ -224,7 +224,8 @@ impl ShardChecksums {
         Ok(())
     }
 
-    /// If this run replaces an older series, checks that no other run replaces it at the same time.
+    /// If this run replaces an older series, checks that no other run replaces the same series at the same
+    /// time.
     fn check_run(&self) -> Result<()> {
         if self.plan().replaced.is_none() {
             return Ok(());
@@ -266,8 +267,8 @@ struct ShardMaker<S> {
 impl<S: SampleSource> ShardMaker<S> {
     /// Writes a shard, unless it exists and is as planned.
     ///
-    /// The shard is looked up again, because the listing of the series may have missed it, or another run may
-    /// have written it since.
+    /// The shard is looked up again, because the listing of the series may have missed the shard, or another
+    /// run may have written the shard since.
     fn make(&self, number: u64, samples: Range<usize>) -> Result<FinishedShard> {
         let url = self.series.shard(number);
         let mut condition = PutCondition::Absent;
@@ -325,7 +326,7 @@ impl<S: SampleSource> ShardMaker<S> {
             .max_count(u64::MAX)
             .max_bytes(u64::MAX)
             .condition(condition)
-            // After a signal, neither the plan nor the shard is saved: that could wait for the disk.
+            // After a signal, neither the plan nor the shard is saved: saving could wait for the disk.
             .before_shard(move |crc32c| {
                 stop.check()?;
                 checksums.add(number, crc32c)?;

@@ -6,7 +6,8 @@
 //! - copies of batches of 256 pictures of 224 x 224 x 3, as `u8` and as `bf16`;
 //! - the time to pin and unpin a batch's memory;
 //! - loaders that copy their batches to the device. They read shards of raw pixels, which the benchmark
-//!   writes, and the shards of `--jpeg`. The samples in the latter have the fields `jpg` and `cls`.
+//!   writes, and the shards of `--jpeg`. The samples in the shards of `--jpeg` have the fields `jpg` and
+//!   `cls`.
 
 use clap::Parser;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
@@ -195,7 +196,7 @@ fn pinning(gpu: &Gpu) -> Outcome<()> {
     Ok(())
 }
 
-/// Whether a loader's batches are copied to the GPU, and from which memory.
+/// Whether a loader's batches are copied to the GPU, and from which kind of memory.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     DryRun,

@@ -1,4 +1,4 @@
-//! Copies batches of pictures to a GPU while the loader makes the next ones.
+//! Copies batches of pictures to a GPU while the loader makes the next batches.
 //!
 //! ```text
 //! cargo run --release -p shardstream-cuda --example upload -- 'data/train-{000..099}.tar'

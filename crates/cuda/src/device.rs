@@ -35,11 +35,11 @@ impl CudaDevice {
     /// The errors of [`open`](CudaDevice::open), and [`CudaError::NotADriver`].
     ///
     /// # Safety
-    /// The library must be NVIDIA's driver, or a library with functions of the same names that do the same.
-    /// Loading the library runs its code.
+    /// The library must be NVIDIA's driver, or a library whose functions have the same names as the driver's
+    /// functions and do the same work. Loading the library runs its code.
     #[allow(unsafe_code, reason = "only the caller knows what the library is")]
     pub unsafe fn open_with(library: impl AsRef<Path>, ordinal: usize) -> Result<Self, CudaError> {
-        // SAFETY: the caller promises the same.
+        // SAFETY: the caller makes the promise that `Context::open_with` asks for.
         let context = unsafe { Context::open_with(library.as_ref(), ordinal) }?;
         Ok(CudaDevice { context, ordinal })
     }

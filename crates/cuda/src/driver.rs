@@ -111,7 +111,8 @@ struct Retained {
     context: *mut c_void,
 }
 
-// SAFETY: the functions of the driver can be called from any thread, and a context can be current on several.
+// SAFETY: the functions of the driver can be called from any thread, and a context can be current on several
+// threads.
 unsafe impl Send for Retained {}
 // SAFETY: as above.
 unsafe impl Sync for Retained {}
@@ -128,7 +129,8 @@ impl Context {
     /// The driver stays loaded until the process ends, because it starts threads that run its code.
     ///
     /// # Safety
-    /// The library must be the driver, or a library whose functions do the same.
+    /// The library must be the driver, or a library whose functions do the same work as the driver's
+    /// functions.
     pub(crate) unsafe fn open_with(library: &Path, ordinal: usize) -> Result<Self, CudaError> {
         // SAFETY: loading runs the library's initialisers; the caller names the driver.
         let loaded = unsafe { Library::new(library) }
@@ -171,7 +173,7 @@ impl Context {
     }
 
     /// Pins memory for all devices. `pinned` is the number of bytes that are pinned already; an error reports
-    /// it.
+    /// this number.
     ///
     /// The caller must keep the memory allocated until the [`Registration`] is dropped. Otherwise the driver
     /// would copy from pages that the process has given back.
@@ -261,8 +263,8 @@ pub(crate) struct Unrecorded {
     pub(crate) is_done: bool,
 }
 
-/// A CUDA event, made by [`Context::record`]. It is done when all work has ended that was in the stream at
-/// the time of that call.
+/// A CUDA event, made by [`Context::record`]. The event is done when all work that was in the stream at the
+/// time of that call has ended.
 pub(crate) struct Event {
     context: Context,
     event: *mut c_void,

@@ -33,7 +33,7 @@ impl CudaDevice {
     /// primary context: `CudaStream::cu_stream` of `cudarc`, `torch.cuda.Stream.cuda_stream`.
     #[allow(unsafe_code, reason = "only the caller knows whether the stream exists")]
     pub unsafe fn in_flight<T>(&self, stream: *mut c_void, value: T) -> Result<InFlight<T>, CudaError> {
-        // SAFETY: the caller promises the same.
+        // SAFETY: the caller makes the promise that `record` asks for.
         match unsafe { self.context().record(stream) } {
             Ok(event) => Ok(InFlight { value: Some(value), event }),
             Err(Unrecorded { error, is_done }) => {

@@ -19,8 +19,8 @@ pub(super) unsafe trait CStruct {
 /// A C struct followed by zeros.
 ///
 /// Newer versions of the API add fields at the end of its structs. A plugin refuses a struct that is smaller
-/// than the one it was built with, but accepts a larger one. Zero has meant "default" for every field added
-/// so far, so with this padding the same bindings work with newer plugins.
+/// than the struct that the plugin was built with, but accepts a larger struct. Zero has meant "default" for
+/// every field added so far, so with this padding the same bindings work with newer plugins.
 #[repr(C)]
 pub(super) struct Padded<T> {
     inner: T,
@@ -58,8 +58,9 @@ impl<T> DerefMut for Padded<T> {
 
 macro_rules! c_structs {
     ($($name:ident),* $(,)?) => {$(
-        // SAFETY: bindgen writes these as `#[repr(C)]`; their fields are integers, raw pointers, `Option`s
-        // of function pointers, integer newtypes, and structs and unions of those: zero is valid for all.
+        // SAFETY: bindgen declares these structs as `#[repr(C)]`. Their fields are integers, raw pointers,
+        // `Option`s of function pointers, integer newtypes, and structs and unions of these types. Zero is a
+        // valid value of each.
         unsafe impl CStruct for sys::$name {
             fn set_size(&mut self, size: usize) {
                 self.struct_size = size;

@@ -96,8 +96,9 @@ impl Plugin {
         Client::create(*self, options, None)
     }
 
-    /// Like [`client`](Self::client), but for one process of a job of several. The processes exchange
-    /// addresses through `values`. Waits until all processes have opened their devices.
+    /// Opens the devices of this process, as [`client`](Self::client) does, in a job of several processes.
+    /// The processes exchange addresses through `values`. Waits until all processes have opened their
+    /// devices.
     pub fn client_of_job(
         &self,
         options: &[PluginOption],
@@ -178,7 +179,7 @@ impl Client {
         self.0.devices.iter().map(|d| d.process).collect::<BTreeSet<_>>().len()
     }
 
-    /// Index of this process in the job; 0 if it is the only one.
+    /// Index of this process in the job; 0 if the job has only one process.
     pub fn process_index(&self) -> Result<usize, PjrtError> {
         let mut args = args!(PJRT_Client_ProcessIndex_Args { client: self.as_ptr() });
         // SAFETY: the client is alive.

@@ -5,7 +5,7 @@ use super::error::PjrtError;
 use std::ptr::NonNull;
 
 /// A mapping of host memory for the devices of a client. The memory is pinned, so that the devices copy from
-/// it directly, without a staging buffer.
+/// the memory directly, without a staging buffer.
 ///
 /// Dropping the mapping unmaps the memory. A mapping keeps the client alive.
 #[derive(Debug)]
@@ -48,8 +48,8 @@ impl Drop for DmaMapping {
             client: self.client.as_ptr(),
             data: self.start.as_ptr().cast(),
         });
-        // SAFETY: this client, which is alive, mapped the memory, and it was not unmapped before; no transfer
-        // from it is under way, by the promise of the caller of `dma_map`.
+        // SAFETY: the client is alive, and has mapped the memory. Only this `drop` unmaps the memory. No
+        // transfer from the memory is under way: the caller of `dma_map` has promised this.
         let _ = unsafe { call!(self.client.plugin(), PJRT_Client_DmaUnmap, args) };
     }
 }

@@ -75,7 +75,7 @@ pub(super) fn in_callback() -> bool {
 /// # Safety
 ///
 /// `kept` is a `Box<KeptValue<T>>`, and `error` is null or an error of its plugin. This function takes
-/// ownership of both.
+/// ownership of `kept` and `error`.
 unsafe extern "C" fn drop_kept<T>(error: *mut sys::PJRT_Error, kept: *mut c_void) {
     let drop_all = || {
         // SAFETY: the caller's promise.

@@ -69,8 +69,8 @@ impl Executable {
     }
 
     /// Calls `read` with the plugin and a `PJRT_Executable`: the compiled program, not bound to devices. Some
-    /// functions of the API take this handle and not that of the loaded executable. The handle is valid until
-    /// `read` returns.
+    /// functions of the API take this handle and not the handle of the loaded executable. The handle is valid
+    /// until `read` returns.
     pub(super) fn with_unloaded<T>(
         &self,
         read: impl FnOnce(Plugin, *mut sys::PJRT_Executable) -> Result<T, PjrtError>,
@@ -148,8 +148,8 @@ impl Executable {
         self.execute(&state, inputs, &self.not_donated(0))
     }
 
-    /// The indices of all parameters from number `first` on. The plugin takes them as the list of parameters
-    /// whose memory the program must not reuse.
+    /// The indices of all parameters from number `first` on. The plugin gets these indices as the list of
+    /// parameters whose memory the program must not reuse.
     fn not_donated(&self, first: usize) -> Vec<i64> {
         let all = self.signature.state.len() + self.signature.inputs.len();
         (first as i64..all as i64).collect()

@@ -101,9 +101,9 @@ impl Plugin {
         if offset + size_of::<Option<F>>() > self.table_size() {
             return None;
         }
-        // SAFETY: the field is inside the table, and it has this type by the caller's promise. It is read by
-        // its offset, since a reference to the whole table would cover more memory than the table of an older
-        // plugin has.
+        // SAFETY: the field is inside the table, and it has this type by the caller's promise. The field is
+        // read by its offset, since a reference to the whole table would cover more memory than the table of
+        // an older plugin has.
         unsafe { self.api.as_ptr().cast::<u8>().add(offset).cast::<Option<F>>().read() }
     }
 

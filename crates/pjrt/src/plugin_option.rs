@@ -134,7 +134,7 @@ impl PluginOption {
                 raw.value_size = text.len();
             }
         }
-        // These structs are elements of an array, in which they are not padded.
+        // These structs become the elements of an array, so no padding may follow a struct.
         raw.struct_size = size_of::<sys::PJRT_NamedValue>();
         raw
     }

@@ -45,8 +45,8 @@ impl Executable {
 }
 
 impl Client {
-    /// Loads an executable that [`Executable::serialize`] wrote in this or another process. `signature`,
-    /// `options` and `span` must be those with which the executable was compiled.
+    /// Loads an executable that [`Executable::serialize`] wrote in this or another process. The executable
+    /// must have been compiled with the same `signature`, `options` and `span`.
     ///
     /// The plugin runs the machine code in the bytes, so they must come from a source that the user trusts.
     pub fn load(

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of making shards. Some shards may have been written before it.
+/// An error of making shards. Some shards may have been written before the error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -1,6 +1,6 @@
 //! Shows progress: on a terminal a bar with rate and time left, elsewhere plain lines.
 //!
-//! This file is a copy of the trainer's module in `examples/resnet`, with rates. A crate that both share
+//! This file is a copy of the trainer's module in `examples/resnet`, with rates. A crate for both programs
 //! would be longer than this file.
 
 use indicatif::{ProgressBar, ProgressStyle};

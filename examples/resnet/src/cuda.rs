@@ -5,9 +5,9 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// The plugin and NVIDIA's libraries, which are downloaded if python3 has no plugin. The versions are those
-/// that `pip install jax-cuda12-plugin[with-cuda]` chose on the day they were pinned. The plugin finds the
-/// libraries, `ptxas` and `libdevice` relative to its own path, at `../../nvidia`.
+/// The plugin and NVIDIA's libraries, which are downloaded if python3 has no plugin. `pip install
+/// jax-cuda12-plugin[with-cuda]` chose these versions on the day on which they were pinned. The plugin finds
+/// the libraries, `ptxas` and `libdevice` relative to its own path, at `../../nvidia`.
 pub const WHEELS: WheelSet<'_> = WheelSet {
     name: "jax-cuda12-pjrt-0.10.2",
     wheels: &PINS,
@@ -104,8 +104,8 @@ const fn pin(
     Pinned { package, version, sha256, download_mb }
 }
 
-/// Whether a file of a wheel is needed. The needed files are shared libraries, code that these load at run
-/// time, and the tools that XLA runs. Headers, static libraries and Python files are not needed.
+/// Whether a file of a wheel is needed. The needed files are shared libraries, code that the libraries load
+/// at run time, and the tools that XLA runs. Headers, static libraries and Python files are not needed.
 fn is_wanted(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let is_library = path.contains("/lib/") && (name.contains(".so") || name.ends_with(".bc"));

@@ -37,7 +37,7 @@ impl Curves<'_> {
     }
 }
 
-/// Serves the metrics of this process, including those of the loader, to Prometheus at
+/// Serves the metrics of this process, including the loader's metrics, to Prometheus at
 /// `http://ADDRESS/metrics`.
 ///
 /// # Errors

@@ -92,7 +92,7 @@ fn job(artifact: &Artifact, world_size: usize) -> Job {
     Job { token: token(|name| std::env::var(name).ok()), program, world_size }
 }
 
-/// The options of the CUDA plugin for this process: its rank, and its own GPUs among those of the host.
+/// The options of the CUDA plugin for this process: its rank, and its own GPUs among the GPUs of the host.
 /// `visible` is `CUDA_VISIBLE_DEVICES`; the plugin's numbers are indices into that list.
 fn gpu_options(topology: &Topology, devices: usize, visible: Option<&str>) -> Vec<PluginOption> {
     let mut options: Vec<PluginOption> = Vec::new();

@@ -1,4 +1,5 @@
-//! The error type of the trainer. It wraps the error types of the modules that have their own.
+//! The error type of the trainer. It wraps the error types of the modules that have an error type of their
+//! own.
 
 use crate::checkpoint::CheckpointError;
 use crate::exit_code::{EXIT_OUTAGE, EXIT_STOPPED, EXIT_TARGET, EXIT_USAGE};

@@ -139,7 +139,8 @@ fn train_to(
     let resume = args.output.resume.unwrap_or(Resume::No);
     let shared_checkpoints = checkpoints.clone().filter(|_| topology.world_size() > 1);
     let listed = shared_checkpoints.as_ref().map(Checkpoints::newest).transpose()?.flatten();
-    // Each log begins with the line about the devices, so these lines are written after it.
+    // Each log begins with the line about the devices, so the lines about the resume are written after that
+    // line.
     let mut resume_log = Vec::new();
     let resumed =
         checkpoints.as_ref().map(|checkpoints| checkpoints.begin(resume, &mut resume_log)).transpose();
@@ -264,8 +265,8 @@ fn save(weights: &Destination, network: &dyn Network, out: &mut dyn Write) -> Re
     Ok(())
 }
 
-/// The settings of the watchdog. It writes warnings to the log directory and to the standard error. It does
-/// not use the log itself, since the thread that hangs may hold the log.
+/// The settings of the watchdog. The watchdog writes warnings to the log directory and to the standard error.
+/// The watchdog does not write to the log itself, since the thread that hangs may hold the log.
 fn watchdog_settings(
     args: &Args,
     waiting: Waiting,
@@ -327,7 +328,8 @@ fn open_devices(
         )));
     }
     if all != local && local * ranks != all {
-        // Otherwise several processes would read the same data, and the losses would not show that.
+        // Without this check, several processes would read the same data, and the losses would not show the
+        // mistake.
         return Err(Error::Usage(format!(
             "the job has {all} devices, and {local} of them belong to this process, but {topology} is of \
              {ranks} process(es): give each process its --rank and --world-size, or set SHARDSTREAM_RANK and \

@@ -22,7 +22,7 @@ pub struct Hyper {
     pub weight_decay: f32,
     /// Share of the target that is spread evenly over the classes, 0 to 1.
     pub label_smoothing: f32,
-    /// Nesterov momentum: factor of the last update in the next one, from 0 to below 1.
+    /// Nesterov momentum: factor of the last update in the next update, from 0 to below 1.
     pub momentum: f32,
 }
 
@@ -35,8 +35,8 @@ impl Default for Hyper {
 /// The compiled programs and the state of a training.
 ///
 /// In a job of several processes, each process has the model on its own devices, feeds its own part of each
-/// batch, and must start each step together with the others. Weights, loss and counts are computed from the
-/// batch of the whole job, so they are the same in all processes.
+/// batch, and must start each step together with the other processes. Weights, loss and counts are computed
+/// from the batch of the whole job, so they are the same in all processes.
 #[derive(Debug)]
 pub struct Model {
     client: Client,
@@ -90,7 +90,7 @@ impl EvalResult {
     }
 }
 
-/// Copies batches to the devices of this process. The feeder thread uses it.
+/// Copies batches to the devices of this process. The feeder thread uses this value.
 #[derive(Debug, Clone)]
 pub struct Uploader {
     client: Client,
@@ -121,7 +121,7 @@ impl Uploader {
     }
 }
 
-/// Pins the memory of batches, so that the devices of a client copy from it directly.
+/// Pins the memory of batches, so that the devices of a client copy from that memory directly.
 #[derive(Debug)]
 pub struct DeviceMemory {
     client: Client,
@@ -152,7 +152,7 @@ impl BatchMemory for DeviceMemory {
     }
 }
 
-/// Checks a batch. A device would not detect these errors, and the network would learn from wrong numbers.
+/// Checks a batch. A device would not detect a wrong batch, and the network would learn from wrong numbers.
 fn check(batch: &HostBatch, m: &Manifest, devices: usize) -> Result<()> {
     let n = m.local_batch(devices);
     if batch.labels.len() != n || batch.images.len() != n * m.image_bytes() {

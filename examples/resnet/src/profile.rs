@@ -1,8 +1,8 @@
 //! Records a profile of the devices during a few steps, for XProf and TensorBoard.
 //!
 //! The plugin makes the recording ([`shardstream_pjrt::Profiler`]). The file is
-//! `DIR/plugins/profile/step-N/rank-R.xplane.pb`, where both programs expect it. `N` is the first recorded
-//! step, the same on all ranks of a job.
+//! `DIR/plugins/profile/step-N/rank-R.xplane.pb`, where XProf and TensorBoard expect it. `N` is the first
+//! recorded step, the same on all ranks of a job.
 
 use shardstream::store::Store;
 use shardstream::{SecretUrl, Topology};
@@ -113,8 +113,8 @@ impl fmt::Debug for Profile {
 }
 
 impl Profile {
-    /// Prepares a recording of the devices of `client` during `steps`. It is written to `dir`, a directory or
-    /// a URL.
+    /// Prepares a recording of the devices of `client` during `steps`. The recording is written to `dir`, a
+    /// directory or a URL.
     ///
     /// # Errors
     ///
@@ -150,7 +150,7 @@ impl Profile {
         }
     }
 
-    /// Whether the next step is the first one to record. The caller must wait until all earlier steps have
+    /// Whether the next step is the first step to record. The caller must wait until all earlier steps have
     /// ended before it calls [`begin`](Self::begin).
     pub fn starts_now(&self) -> bool {
         self.begun + 1 == self.steps.first
@@ -166,7 +166,7 @@ impl Profile {
         Ok(())
     }
 
-    /// Whether the newest step is the last one to record. The caller must wait until that step has ended
+    /// Whether the newest step is the last step to record. The caller must wait until that step has ended
     /// before it calls [`finish`](Self::finish).
     pub fn ends_now(&self) -> bool {
         self.recording.is_some() && self.begun >= self.steps.last

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// A finished epoch: one pass over the training data, followed by one over the validation data.
+/// A finished epoch: one pass over the training data, followed by one pass over the validation data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Epoch {
     /// Number of steps.
@@ -13,7 +13,7 @@ pub struct Epoch {
     pub samples: u64,
     /// Duration of the training, without the validation.
     pub time: Duration,
-    /// Wait for the first batch. In a resumed epoch, that is the first batch after the resume.
+    /// Wait for the first batch. In a resumed epoch, the first batch is the first one after the resume.
     pub first_batch: Duration,
     /// Total wait for batches, including the first.
     pub data_wait: Duration,
@@ -29,7 +29,7 @@ pub struct Epoch {
     /// Share of the validation samples that are classified correctly.
     pub validation_accuracy: f64,
     /// Share of the validation samples whose class is among the five that the network finds most likely. With
-    /// fewer than five classes it is 1.
+    /// fewer than five classes, this share is 1.
     pub validation_top5_accuracy: f64,
 }
 

@@ -1,7 +1,7 @@
 //! Handles SIGTERM and SIGINT, which stop a training.
 //!
 //! The signals are blocked in all threads, and one thread waits for them. So no signal handler runs, not even
-//! one that a plugin installs when it is loaded, as libtpu does.
+//! a handler that a plugin installs when the plugin is loaded, as libtpu does.
 
 use std::io;
 
@@ -11,8 +11,8 @@ pub struct Signals(#[cfg(unix)] nix::sys::signal::SigSet);
 
 #[cfg(unix)]
 impl Signals {
-    /// Blocks the signals in this thread and in the threads that it starts from now on. Must be called before
-    /// any other thread is started.
+    /// Blocks the signals in this thread and in the threads that this thread starts from now on. Must be
+    /// called before any other thread is started.
     pub fn block() -> io::Result<Self> {
         use nix::sys::signal::{SigSet, Signal};
         let mut set = SigSet::empty();

@@ -1,7 +1,8 @@
 //! Starts several processes on one host, as `xmp.spawn` does.
 //!
 //! The processes run this program again, with a rank in the environment. The parent prints their output line
-//! by line. If one process fails, the parent kills the others, since they would wait for it forever.
+//! by line. If one process fails, the parent kills the other processes, since they would wait forever for the
+//! failed process.
 
 use crate::error::{Error, Result};
 use crate::exit_code::{EXIT_HUNG, EXIT_OUTAGE, EXIT_STOPPED, EXIT_TARGET, EXIT_USAGE};
@@ -50,7 +51,7 @@ fn request_stop(input: &mut ChildStdin) {
 }
 
 /// Runs this program `processes` times with the same arguments, and adds `variables` to the environment. The
-/// first signal is passed to the processes; the second one ends all of them.
+/// first signal is passed to the processes; the second signal ends all processes.
 pub fn run(
     processes: usize,
     tpu: bool,
@@ -102,7 +103,7 @@ pub fn run(
         for rank in ended_ranks {
             let status = children[rank].wait()?;
             let ended_well = |status: ExitStatus| status.success() || deliberate_exit_code(status).is_some();
-            // If one process has ended on purpose and a later one has failed, the failure is reported.
+            // If one process has ended on purpose and a later process has failed, the failure is reported.
             if !ended_well(status) && failed.is_none_or(|(_, before)| ended_well(before)) {
                 failed = Some((rank, status));
                 kill_all(&mut children);
@@ -116,7 +117,7 @@ pub fn run(
         None => Ok(()),
         Some((rank, status)) => {
             // If the process has ended with one of these codes, the parent ends with the same code, since
-            // they tell a launcher what to do.
+            // these codes tell a launcher what to do.
             let codes = [EXIT_STOPPED, EXIT_TARGET, EXIT_HUNG, EXIT_OUTAGE, EXIT_USAGE];
             let code = codes.into_iter().find(|code| status.code() == Some((*code).into()));
             Err(Error::Process { rank, processes, status: status.to_string(), code })

@@ -1,10 +1,10 @@
 //! Stops a training early, after the same step on all ranks.
 //!
-//! If a rank stopped alone, the others would wait forever in the collective operation of the next step. So
-//! the ranks agree on a step. After a request, each rank starts no further step, writes the number of steps
-//! that it has started, and reads the numbers of the other ranks. Then each rank continues until it has run
-//! the highest of these numbers of steps. A rank that waits in a collective operation does not hang, since
-//! the slower ranks reach the same step.
+//! If a rank stopped alone, the other ranks would wait forever in the collective operation of the next step.
+//! So the ranks agree on a step. After a request, each rank starts no further step, writes the number of
+//! steps that it has started, and reads the numbers of the other ranks. Then each rank continues until it has
+//! run the highest of these numbers of steps. A rank that waits in a collective operation does not hang,
+//! since the slower ranks reach the same step.
 
 use crate::causes::with_causes;
 use crate::exit_code::EXIT_STOPPED;
@@ -128,8 +128,8 @@ impl Stop {
         true
     }
 
-    /// Reports that no step follows. The other ranks get that report too, since a slower rank may still get a
-    /// request to stop.
+    /// Reports to this process and to the other ranks that no step follows. The other ranks need the report,
+    /// since a slower rank may still get a request to stop.
     pub fn finish(&self) {
         let mut gate = self.gate();
         gate.finished = true;

@@ -1,4 +1,4 @@
-//! Draws the images of a small data set, so that none need be downloaded.
+//! Draws the images of a small data set, so that no images need be downloaded.
 //!
 //! Images have ten classes of shapes and textures, in random colours, positions, sizes and light, with noise.
 //! Colours do not depend on the class: a linear classifier is right for about a quarter of the images, and
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(one, image(13, 5, 7));
     }
 
-    /// All classes have nearly the same mean colour, so that a network cannot learn them by colour.
+    /// All classes have nearly the same mean colour, so that a network cannot learn the classes by colour.
     #[test]
     fn classes_do_not_differ_in_mean_colour() {
         for class in 0..CLASSES.len() {

@@ -49,7 +49,8 @@ const VERSION: u32 = 1;
 pub fn shards(dir: &Path, counts: Counts) -> Result<Shards> {
     let name = format!("synthetic-v{VERSION}-{}-{}", counts.train, counts.validation);
     let home = dir.join(&name);
-    // The numbers of validation images follow those of training images, so that no image is in both.
+    // The numbers of the validation images follow the numbers of the training images, so that no image is in
+    // both data sets.
     let parts = [("train", 0..counts.train), ("val", counts.train..counts.train + counts.validation)];
     if !home.exists() {
         eprintln!(

@@ -5,7 +5,7 @@ use shardstream::Rng;
 /// Numbers at which code that computes lengths and offsets often fails.
 const NUMBERS: [u64; 12] =
     [0, 1, 2, 127, 255, 32_768, 65_535, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, i64::MAX as u64, u64::MAX];
-/// Numbers of this kind, and other JSON values, as text.
+/// Numbers like those in [`NUMBERS`], and other JSON values, as text.
 const TEXTS: [&str; 14] = [
     "0",
     "-1",
@@ -25,7 +25,8 @@ const TEXTS: [&str; 14] = [
 /// Maximum number of bytes of an input.
 const MAX_BYTES: usize = 16 << 10;
 
-/// Draws inputs: 49 of 50 are a file of the corpus with one to five changes, the others are random bytes.
+/// Draws inputs: 49 of 50 are a file of the corpus with one to five changes, the other inputs are random
+/// bytes.
 pub(super) struct Mutator<'a> {
     rng: Rng,
     seeds: &'a [Vec<u8>],

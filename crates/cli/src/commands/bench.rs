@@ -232,7 +232,7 @@ fn table(title: &str, stages: &[StageRate]) -> Table {
 }
 
 /// The stage that takes the longest for a sample of this size. The time of a stage includes the stages before
-/// it, so the stage's own time is the difference from the stage before.
+/// it, so the stage's own time is its time minus the time of the stage before.
 fn slowest(stages: &[StageRate], bytes_per_sample: f64) -> Option<&StageRate> {
     let mut before = 0.0;
     let mut slowest: Option<(&StageRate, f64)> = None;

@@ -192,7 +192,8 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let place = series.beside("classes");
     let job = WriteJob { series, plan, shards, samples: Arc::new(samples) };
     if let Some(classes) = &classes {
-        // The plan is checked before the other documents: if the plan differs too, its error says more.
+        // The plan is checked before the other documents: if the plan differs too, its error says more than
+        // the error of another document.
         job.check(write_options, context)?;
         check_classes(&place, classes, write_options, context)?;
         match &shared {
@@ -229,7 +230,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     lines.into_iter().flatten().try_for_each(|line| context.output.line(line))
 }
 
-/// The file of `--classes`, and its classes if it exists.
+/// The file of `--classes`, and the classes in the file if the file exists.
 struct SharedClasses {
     place: String,
     classes: Option<Vec<String>>,

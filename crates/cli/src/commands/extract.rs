@@ -285,7 +285,7 @@ fn extract_all(
 }
 
 impl Extraction {
-    /// Reserves the name of a file. Returns false if another sample of this run has reserved it.
+    /// Reserves the name of a file. Returns false if another sample of this run has reserved the name.
     fn claim(&self, name: &str) -> bool {
         let hash = Md5::digest(name).into();
         self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(hash)

@@ -90,8 +90,8 @@ fn object(
 }
 
 /// Sizes of shards from listings of buckets, which need one request for a thousand objects instead of one per
-/// object. Directories are listed only if a pattern was resolved by a listing: then most of their objects are
-/// shards.
+/// object. Directories are listed only if a pattern was resolved by a listing: then most objects of the
+/// directories are shards.
 fn sizes_of_listings(
     patterns: &[SecretUrl],
     shards: &ShardList,

@@ -104,7 +104,7 @@ struct PlanReport {
     batch: u32,
     #[serde(flatten)]
     balance: Balance,
-    /// The balance that the dataset would have with an index, if it has none.
+    /// For a dataset without an index: the balance that the dataset would have with an index.
     #[serde(skip_serializing_if = "Option::is_none")]
     with_index: Option<Balance>,
     /// Numbers of ranks by which the number of streams is divisible.

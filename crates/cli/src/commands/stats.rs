@@ -49,7 +49,7 @@ struct Stats {
     samples: u64,
     labels: LabelCounts,
     bytes: BTreeMap<String, Distribution>,
-    /// Number of characters of texts, and of elements of arrays.
+    /// By field, the lengths of its values: a text's number of characters, an array's number of elements.
     lengths: BTreeMap<String, Distribution>,
     heights: BTreeMap<String, Distribution>,
     widths: BTreeMap<String, Distribution>,
@@ -133,7 +133,8 @@ fn add(into: &mut BTreeMap<String, Distribution>, name: &str, number: u64) {
 }
 
 impl Stats {
-    /// Adds a sample. Decodes its images as long as a field has fewer than `images` decoded images.
+    /// Adds a sample. Decodes an image of the sample if fewer than `images` images of the same field have
+    /// been decoded.
     fn add_sample(
         &mut self,
         sample: &Sample,

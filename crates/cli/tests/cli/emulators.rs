@@ -34,7 +34,8 @@ fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     fs::read_dir(directory).unwrap().map(|entry| file(entry.unwrap().path())).collect()
 }
 
-/// Runs each command on shards in the bucket, and compares its output with that for the same shards on disk.
+/// Runs each command on shards in the bucket, and compares its output with the output for the same shards on
+/// disk.
 fn compare_commands_with_disk(emulator: &Emulator) {
     let dir = demo();
     let shards = files(&dir.path().join("data"));
@@ -104,7 +105,7 @@ fn check_damage_is_found(
     let (data, index) = (url("data/"), url("index.json"));
     let cut = &shards["train-000001.tar"][..5000];
     let mut flipped = shards["train-000002.tar"].clone();
-    // The bit is in the bytes of the first field, for which tar has no checksum, but the index has one.
+    // The flipped bit is in the first field. tar has no checksum of a field's bytes, but the index has one.
     flipped[512] ^= 1;
     emulator.put("data/train-000001.tar", cut);
     emulator.put("data/train-000002.tar", &flipped);
@@ -222,7 +223,8 @@ fn shards_are_copied_from_s3_to_azure() {
     assert!(tars(&dir.path().join("back")) == shards);
 }
 
-/// Copies objects that were uploaded in one part and in several: stores keep different checksums for them.
+/// Copies objects that were uploaded in one part, and objects that were uploaded in several parts: stores
+/// keep different kinds of checksums for the two.
 #[test]
 #[ignore = "needs moto_server and azurite: see CONTRIBUTING.md"]
 fn the_store_copies_within_a_bucket_and_compares_by_checksums() {
@@ -306,8 +308,8 @@ fn check_kill_and_resume(emulator: &Emulator) {
         let part = said.trim_end().split("; ").find(|part| part.ends_with(what));
         part.map_or(0, |part| part.split(' ').next().unwrap().parse::<usize>().unwrap())
     };
-    // The checksum of each shard was saved before the shard appeared, so none is written again. Each of the
-    // two threads may have an upload that the server completes after the copy was made.
+    // The checksum of each shard was saved before the shard appeared, so no shard is written again. Each of
+    // the two threads may have an upload that the server completes after the copy was made.
     assert!((killed.len()..=killed.len() + 2).contains(&count("already there")), "{said}");
     assert_eq!(count("written again"), 0, "{said}");
     succeed(dir.path(), &[emulator], &["cp", &objects, "back/"]);

@@ -43,8 +43,8 @@ fn an_update_reads_only_what_changed() {
     let build = ["index", "build", "data", "--to", "i.json", "--update"];
     output(dir.path(), &build);
     let before = load(dir.path(), "i.json");
-    // A damaged shard cannot be indexed. With its old modification time, it counts as unchanged and is not
-    // read.
+    // A damaged shard cannot be indexed. With its old modification time, the shard counts as unchanged and is
+    // not read.
     let shard = dir.path().join("data/train-000001.tar");
     let (whole, time) = (fs::read(&shard).unwrap(), fs::metadata(&shard).unwrap().modified().unwrap());
     let mut bytes = whole.clone();

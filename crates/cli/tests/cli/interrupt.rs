@@ -236,7 +236,7 @@ fn one_signal_ends_a_command_wherever_it_computes() {
         &["index", "build", "0.tar.gz", "--to", "i.json"],
         &["cat", "0.tar.gz", "--field", "bin", "--key", "030"],
         // Interrupts `reshard` while it reads the headers, and while it skips the samples before the wanted
-        // one.
+        // sample.
         &reshard,
         &reshard,
     ];

@@ -19,7 +19,7 @@ fn header(name: &str, size: u64) -> Vec<u8> {
     header.as_bytes().to_vec()
 }
 
-/// A sparse file with a sample of `size` bytes between two small ones.
+/// A sparse file with a sample of `size` bytes between two small samples.
 fn write_with_large_sample(path: &Path, size: u64) {
     let mut file = File::create(path).unwrap();
     file.write_all(&member("000.mp4", EntryType::Regular, b"0")).unwrap();

@@ -260,7 +260,7 @@ fn samples_of_an_index_are_read_by_their_bytes() {
         .map(|request| request.range().map_or(shard.len(), |(from, to)| to - from))
         .sum();
     assert!(bytes < shard.len() / 2, "{bytes} of {}", shard.len());
-    // Replace the indexed shard by another one.
+    // Replace the indexed shard by another shard.
     fs::write(dir.path().join("data/train-000001.tar"), "").unwrap();
     for command in
         [["cat", "--field=txt", "--nth=6", "--index=data/i.json"], ["head", "-n", "9", "--index=data/i.json"]]

@@ -28,7 +28,8 @@ static BUILT: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
 });
 
 fn open_with(library: impl AsRef<Path>, ordinal: usize) -> Result<CudaDevice, CudaError> {
-    // SAFETY: the library is the fake driver, or one that is refused before any of its functions is called.
+    // SAFETY: the library is the fake driver, or a library that is refused before any of its functions is
+    // called.
     unsafe { CudaDevice::open_with(library, ordinal) }
 }
 
@@ -168,7 +169,7 @@ fn a_loader_gives_the_same_batches_in_pinned_memory_and_unpins_all_of_it() {
         }
         assert_eq!(driver.report().registered, 0);
     }
-    // `labels` holds 60 batches at a time, so none of these batches could reuse another's memory.
+    // `labels` holds 60 batches at a time, so none of these batches could reuse the memory of another batch.
     assert!(driver.report().registrations > 60);
 }
 

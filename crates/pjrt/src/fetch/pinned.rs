@@ -32,7 +32,7 @@ impl Pinned<'_> {
     }
 
     /// Checks the hash of a downloaded wheel. The outer error means that the file cannot be read, the inner
-    /// one that its hash is wrong.
+    /// error that its hash is wrong.
     pub(super) fn check(&self, wheel: &Path) -> io::Result<Result<(), FetchError>> {
         let got = sha256(wheel)?;
         Ok(match got == self.sha256 {

@@ -28,8 +28,8 @@ struct WheelRecord {
 const RECORD: &str = "installed.json";
 
 impl Wheel<'_> {
-    /// Returns the path of the file. If it is not in the cache, downloads the wheel with pip. `report` is
-    /// called with a line of progress before each slow step.
+    /// Returns the path of the file. If the file is not in the cache, downloads the wheel with pip. `report`
+    /// is called with a line of progress before each slow step.
     pub fn ensure(&self, cache: &Path, report: &dyn Fn(&str)) -> Result<PathBuf, FetchError> {
         self.ensure_with(cache, report, |dir| self.pinned.pip_download(dir, self.advice, report))
     }
@@ -121,7 +121,7 @@ mod tests {
     use zip::write::SimpleFileOptions;
 
     const MEMBER: &str = "plugins/fake/fake.so";
-    /// Long enough to be compressed.
+    /// The content of the file in the wheel, long enough that zip compresses it.
     const CONTENT: &[u8] = b"not really a library, but long enough to be deflated deflated deflated";
 
     /// A wheel in memory, and the wheel's hash.

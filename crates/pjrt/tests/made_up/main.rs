@@ -1,4 +1,4 @@
-//! Tests of the key-value store through which the processes of a job exchange addresses. They use a fake
+//! Tests of the key-value store through which the processes of a job exchange addresses. The tests use a fake
 //! plugin, since the CPU plugin has no jobs of several processes.
 
 mod build;

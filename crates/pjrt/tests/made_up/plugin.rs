@@ -1,5 +1,5 @@
 //! A fake PJRT plugin, which the tests build. It exchanges the processes' devices through the key-value
-//! store, as the CUDA plugin does, and checks that it deletes each value that it reads. The memory of an
+//! store, as the CUDA plugin does, and checks that each value that was read is deleted. The memory of an
 //! upload is released at once; programs can be compiled and loaded, but not run.
 #![allow(unsafe_code)]
 

@@ -18,7 +18,7 @@ const SIZE: u32 = 32;
 /// # Errors
 /// Fails if the shards cannot be read.
 pub fn loader(shards: &str, batch: usize, seed: u64) -> shardstream::Result<Loader<TensorBatch>> {
-    // The index makes all epochs have the same number of batches. It is built once and kept beside the
+    // The index makes all epochs have the same number of batches. The index is built once and kept beside the
     // shards.
     let dataset = Dataset::builder(shards).auto_index(AutoIndex::beside());
     let dataset = dataset.streams(4).shuffle_shards(true).seed(seed).build()?;

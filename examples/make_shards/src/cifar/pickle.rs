@@ -28,7 +28,8 @@ pub enum PickleError {
         /// The position of the operation in bytes.
         at: usize,
     },
-    /// The pickle names a function other than those that build a numpy array. The function was not called.
+    /// The pickle names a function other than the functions that build a numpy array. The function was not
+    /// called.
     #[error("it names {module}.{name}, which does not build an array, and is not called")]
     Global {
         /// The Python module.
@@ -197,7 +198,8 @@ impl<'a> Machine<'a> {
                     2..=5 => {}
                     _ => return Err(self.malformed("a protocol other than 2 to 5")),
                 },
-                // This operation has the length of a frame. The length only helps readers of files.
+                // This operation has the length of a frame. Only programs that read the pickle from a file
+                // need the length.
                 0x95 => drop(self.number::<8>()?),
                 b'(' => self.marks.push(self.stack.len()),
                 b'N' => self.push(Node::None)?,

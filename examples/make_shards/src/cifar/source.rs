@@ -27,7 +27,7 @@ const MAX_FILE: u64 = 64 << 20;
 const TRAIN: [&str; 5] = ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"];
 const TEST: [&str; 1] = ["test_batch"];
 const BINARY: &str = ".bin";
-/// Folders of the batches in the archives; "" if the source is such a folder.
+/// Folders of the batches in the archives; "" if the source is itself a folder of batches.
 const FOLDERS: [&str; 3] = ["", "cifar-10-batches-bin", "cifar-10-batches-py"];
 
 /// Images and their labels.

@@ -1,4 +1,4 @@
-//! Tests of reading pickles: those that Python writes, and hostile pickles, which must not end the program.
+//! Tests of reading pickles: pickles that Python writes, and hostile pickles, which must not end the program.
 
 use make_shards::cifar::pickle::{Pickle, PickleError};
 use std::fs;

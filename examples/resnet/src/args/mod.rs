@@ -138,7 +138,7 @@ impl Args {
         Ok(self.data.work_dir.clone().map_or_else(crate::plugin::cache_dir, Ok)?)
     }
 
-    /// The length of a wait after which the watchdog warns, and that after which it ends the process.
+    /// The length of a wait after which the watchdog warns, and the length after which it ends the process.
     pub fn wait_limits(&self) -> WaitLimits {
         let limit = |seconds: f64| match seconds > 0.0 {
             true => Some(Duration::from_secs_f64(seconds)),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     /// The pages show command lines of the trainer, which cannot be run without a TPU or a bucket. Returns
-    /// the arguments of each.
+    /// the arguments of each command line.
     fn documented() -> Vec<Vec<String>> {
         let pages = [
             "README.md",

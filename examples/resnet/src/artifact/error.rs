@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArtifactError {
-    /// The name is neither that of a built-in artifact nor the path of an artifact.
+    /// The name is neither the name of a built-in artifact nor the path of an artifact.
     #[error(
         "no artifact {name:?}: give the name of a built-in one ({}), or the path of another one, without \
          .json",
@@ -43,7 +43,7 @@ pub enum ArtifactError {
     Format {
         /// The artifact.
         name: String,
-        /// The manifest's version; 0 if it has none.
+        /// The manifest's version; 0 if the manifest has none.
         format: u64,
     },
     /// A program does not have the digest that the manifest records for it.

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// The three programs of a network, with their manifest.
 #[derive(Debug, Clone)]
 pub struct Artifact {
-    /// The name of a built-in artifact, or the path of another one, without `.json`.
+    /// The name of a built-in artifact, or the path of another artifact, without `.json`.
     pub name: String,
     /// The shapes, devices and settings that the programs were exported for.
     pub manifest: Manifest,

@@ -35,8 +35,8 @@ impl Wanted {
             && is(&self.devices, m.devices)
     }
 
-    /// The same properties, with defaults for those that are `None`: ResNet-8, 32x32 pixels, float32, one
-    /// device. The batch size has no default.
+    /// The same properties, with defaults for the properties that are `None`: ResNet-8, 32x32 pixels,
+    /// float32, one device. The batch size has no default.
     fn with_defaults(&self) -> Self {
         Self {
             model: Some(self.model.clone().unwrap_or(Self::MODEL.into())),
@@ -73,9 +73,9 @@ impl fmt::Display for Wanted {
 }
 
 impl Artifact {
-    /// Opens the built-in artifact that matches. If several match, opens the one that also has the defaults:
-    /// ResNet-8, 32x32 pixels, float32, one device. Fails if none matches, or if several match and none of
-    /// them has the defaults.
+    /// Opens the built-in artifact that matches. If several artifacts match, opens the artifact that also has
+    /// the defaults: ResNet-8, 32x32 pixels, float32, one device. Fails if no artifact matches, or if several
+    /// artifacts match and none of these has the defaults.
     pub fn choose(wanted: &Wanted) -> Result<Self, ArtifactError> {
         let all = all();
         let matching = |wanted: &Wanted| -> Vec<&str> {

@@ -29,9 +29,9 @@ pub struct Checkpoint {
     pub tensors: Vec<Vec<f32>>,
 }
 
-/// The properties of a training that must match those of a checkpoint to resume from it. They describe the
-/// whole job and do not depend on the number of processes. The options of the data are not included:
-/// restoring the state of the data checks these options.
+/// Properties of a training. A training can resume from a checkpoint only if these properties match the
+/// checkpoint's. They describe the whole job and do not depend on the number of processes. The options of the
+/// data are not included: restoring the state of the data checks these options.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     model: String,
@@ -65,8 +65,8 @@ impl Identity {
     }
 
     /// Whether a training with the identity `other` may resume from a checkpoint with this identity. The
-    /// number of devices may differ. Then the program may differ as well, since each program is exported for
-    /// one number of devices.
+    /// number of devices may differ. If it differs, the program may differ as well, since each program is
+    /// exported for one number of devices.
     fn allows(&self, other: &Self) -> bool {
         let Self { program, devices, .. } = other;
         *self == *other
@@ -106,7 +106,7 @@ struct CheckpointMeta {
     step: u64,
     /// The number of the epoch in progress, from 0.
     epoch: u64,
-    /// Number of processes of the job. Each wrote the state of its own data.
+    /// Number of processes of the job. Each process wrote the state of its own data.
     ranks: usize,
     identity: Identity,
     inputs: Inputs,
@@ -221,7 +221,7 @@ pub(super) fn decode(
     let damaged = |reason: String| CheckpointError::Damaged { url: url.into(), reason };
     let [sample] = <[Sample; 1]>::try_from(samples)
         .map_err(|samples| damaged(format!("it has {} samples instead of one", samples.len())))?;
-    // This check comes before the others, so that a damaged checkpoint is reported as damaged.
+    // This check comes before the other checks, so that a damaged checkpoint is reported as damaged.
     if content(&sample, DIGEST).map_err(damaged)? != digest(&sample).as_bytes() {
         return Err(damaged(format!("its {DIGEST} does not match its contents")));
     }

@@ -25,7 +25,7 @@ pub enum CheckpointError {
         /// The cause.
         source: shardstream::Error,
     },
-    /// A new training would mix its checkpoints with those of an older training.
+    /// A new training would mix its checkpoints with the checkpoints of an older training.
     #[error(
         "the checkpoint {newest} exists already: resume from it with --resume, or start a new training after \
          removing it or in another directory"
@@ -88,7 +88,7 @@ pub enum CheckpointError {
         /// The values that differ.
         differences: Vec<String>,
     },
-    /// Another rank may have resumed from another checkpoint.
+    /// Another rank may have resumed from another checkpoint than this rank.
     #[error(
         "the checkpoint {newest} was completed while the ranks of the job were starting, and other ranks may \
          have resumed from it: start all ranks again"

@@ -50,7 +50,7 @@ impl ObjectName {
 }
 
 /// The URL of the part that `rank` writes, in a checkpoint of `ranks` ranks. `url` is the URL of rank 0's
-/// object. Returns `None` if `url` does not have the name of such an object.
+/// object. Returns `None` if `url` does not have the name of an object of rank 0.
 pub(super) fn part_url(url: &str, rank: usize, ranks: usize) -> Option<String> {
     let suffix = |rank| ObjectName { step: 0, ranks, rank }.suffix();
     Some(format!("{}{}", url.strip_suffix(&suffix(0))?, suffix(rank)))
@@ -113,8 +113,8 @@ impl Listing {
         (0..ranks).find(|rank| !parts.contains_key(rank))
     }
 
-    /// The URLs of rank 0's objects of the complete checkpoints, newest first, and the incomplete checkpoints
-    /// with a later step than the newest complete checkpoint.
+    /// For each complete checkpoint, newest first, the URL of rank 0's object. Also the incomplete
+    /// checkpoints whose step is later than the step of the newest complete checkpoint.
     pub(super) fn newest(&self) -> (Vec<&str>, Vec<Incomplete>) {
         let mut complete = Vec::new();
         let mut incomplete = Vec::new();
@@ -134,8 +134,8 @@ impl Listing {
     /// deletion. Keeps the last `keep` complete checkpoints (0: all), and the checkpoint at the step `best`.
     ///
     /// Checkpoints of later steps are kept: another training wrote them, and the current training resumed
-    /// from an earlier checkpoint. An incomplete checkpoint is deleted if there is a complete one at a later
-    /// step: each rank writes its parts in the order of their steps, so no rank is still writing to the
+    /// from an earlier checkpoint. An incomplete checkpoint is deleted if there is a complete checkpoint at a
+    /// later step: each rank writes its parts in the order of their steps, so no rank is still writing to the
     /// incomplete checkpoint.
     pub(super) fn obsolete(&self, step: u64, ranks: usize, keep: usize, best: Option<u64>) -> Vec<&str> {
         let is_complete = |ranks: usize, parts: &Parts| Self::missing(ranks, parts).is_none();
@@ -156,8 +156,8 @@ impl Listing {
         };
         let checkpoints = self.0.range(..=(step, usize::MAX));
         let obsolete = checkpoints.filter(|((step, ranks), parts)| is_obsolete(*step, *ranks, parts));
-        // The objects are in the order of their ranks, so rank 0's object is deleted first. Without it, the
-        // objects of the other ranks are never taken for a checkpoint.
+        // The objects are in the order of their ranks, so rank 0's object is deleted first. Without rank 0's
+        // object, the objects of the other ranks are never taken for a checkpoint.
         obsolete.flat_map(|(_, parts)| parts.values().map(String::as_str)).collect()
     }
 }

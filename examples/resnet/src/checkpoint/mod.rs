@@ -50,8 +50,8 @@ impl From<bool> for Resume {
 /// The checkpoints of one training, in a directory or bucket.
 ///
 /// With one process, a checkpoint is one object, named after the step: `checkpoint-00000120.tar`. With
-/// several processes each writes one object, since each knows only the state of its own data. Rank 0 writes
-/// `checkpoint-00000120.rank-00000-of-00008.tar`, which has the network; rank 3 writes
+/// several processes, each process writes one object, since it knows only the state of its own data. Rank 0
+/// writes `checkpoint-00000120.rank-00000-of-00008.tar`, which has the network; rank 3 writes
 /// `checkpoint-00000120.rank-00003-of-00008.json`. The checkpoint is complete when the objects of all ranks
 /// exist. On resume each process reads all objects, so the number of processes may change.
 #[derive(Debug, Clone)]
@@ -93,13 +93,14 @@ impl Checkpoints {
     }
 
     /// Keeps the last `keep` complete checkpoints (0: all) and the checkpoint of the best epoch. Older
-    /// checkpoints are deleted after a new one has been written. While other ranks still write the newest
-    /// checkpoint, one more is kept.
+    /// checkpoints are deleted after a new checkpoint has been written. While other ranks still write the
+    /// newest checkpoint, one more checkpoint is kept.
     pub fn keep(self, keep: usize) -> Self {
         Self { keep, ..self }
     }
 
-    /// Marks the checkpoints as those of a dry run, which no training can resume from.
+    /// Marks the checkpoints as checkpoints of a dry run. No training can resume from a checkpoint of a dry
+    /// run.
     pub fn dry(self, is_dry: bool) -> Self {
         if is_dry { Self { identity: self.identity.dry(), ..self } } else { self }
     }
@@ -119,8 +120,9 @@ impl Checkpoints {
     /// `resume` is [`Resume::No`].
     ///
     /// Incomplete checkpoints are skipped, with a line in the log; with [`Resume::Auto`] damaged checkpoints
-    /// are skipped as well. If the newest checkpoint cannot be used for another reason, that is an error,
-    /// since the user should decide whether to repeat its steps.
+    /// are skipped as well. If the newest checkpoint cannot be used for another reason, this function returns
+    /// an error: the user should decide whether to resume from an older checkpoint and repeat the steps since
+    /// then.
     pub fn begin(
         &self,
         resume: impl Into<Resume>,
@@ -156,7 +158,7 @@ impl Checkpoints {
     }
 
     /// Loads the checkpoint at `url`, in any directory, and logs which options have changed since it was
-    /// written. With several ranks, `url` is that of the first rank's object.
+    /// written. With several ranks, `url` is the URL of the first rank's object.
     pub fn begin_at(&self, url: &str, out: &mut dyn Write) -> Result<Checkpoint, CheckpointError> {
         let (checkpoint, changed) = self.load(url)?;
         for change in changed {
@@ -175,7 +177,8 @@ impl Checkpoints {
     /// Writes an empty object and deletes it. If no checkpoint can be written to this directory, the training
     /// fails at its start, and not when the first checkpoint is due.
     pub fn try_place(&self) -> Result<(), CheckpointError> {
-        // The object does not have the name of a checkpoint, in case it is not deleted.
+        // The object's name is not the name of a checkpoint: if deleting the object fails, the object must
+        // not look like a checkpoint.
         let url = format!("{}/writable.rank-{}", self.url, self.topology.rank());
         let written = self.store.put(&url, b"").and_then(|_| self.store.delete(&url));
         written.map_err(|source| CheckpointError::Write { url: SecretUrl::from(&url), source })
@@ -186,8 +189,9 @@ impl Checkpoints {
         Ok(self.listing()?.newest().0.first().map(|url| (*url).to_owned()))
     }
 
-    /// Checks that the newest checkpoint is still the one that was `listed` before. Otherwise ranks that
-    /// started at different times could have resumed from different checkpoints.
+    /// Checks that the newest checkpoint is still `listed`, the newest checkpoint of an earlier listing. If
+    /// another checkpoint is the newest one now, ranks that started at different times could have resumed
+    /// from different checkpoints.
     pub fn check_newest(&self, listed: Option<&str>) -> Result<(), CheckpointError> {
         match self.newest()? {
             Some(newest) if Some(newest.as_str()) != listed => {
@@ -213,8 +217,9 @@ impl Checkpoints {
         Ok(Listing::new(&self.url, objects.into_iter().map(|object| object.url)))
     }
 
-    /// Reads a checkpoint with the parts of all ranks. Also describes the options that have changed since it
-    /// was written; other options must not change.
+    /// Reads a checkpoint with the parts of all ranks. Also returns a description of each option in
+    /// [`Inputs`] that has changed since the checkpoint was written. A checkpoint of another network or seed
+    /// is an error.
     pub fn load(&self, url: &str) -> Result<(Checkpoint, Vec<String>), CheckpointError> {
         let damaged = |reason| CheckpointError::Damaged { url: url.into(), reason };
         let samples =
@@ -239,8 +244,8 @@ impl Checkpoints {
         read(self.store.open(url)?, SampleParser::new(url)).collect()
     }
 
-    /// Reads the part at `url` of a rank other than the first: the state of its data. Checks that the part
-    /// has the `expected` name. `first` is the URL of the first rank's object.
+    /// Reads the part at `url`, which a rank other than the first has written: the state of that rank's data.
+    /// Checks that the part has the `expected` name. `first` is the URL of the first rank's object.
     fn part(&self, first: &str, url: &str, expected: ObjectName) -> Result<State, CheckpointError> {
         let bytes = match self.store.open(url).and_then(|body| body.read_all()) {
             Err(e) if matches!(e.kind(), ErrorKind::NotFound(_)) => {
@@ -261,7 +266,7 @@ impl Checkpoints {
     }
 
     /// Writes this rank's object of a checkpoint, and deletes old checkpoints. The object appears whole or
-    /// not at all. Blocks until it is written.
+    /// not at all. Blocks until the object is written.
     pub fn write(&self, checkpoint: Checkpoint) -> Result<SavedCheckpoint, CheckpointError> {
         let start = Instant::now();
         let (rank, ranks) = (self.topology.rank(), self.topology.world_size());
@@ -303,7 +308,7 @@ impl Checkpoints {
             }
         };
         // The listing shows a damaged checkpoint as complete. Until there is an intact checkpoint at a later
-        // step, the checkpoint that the training resumed from may be the only intact one.
+        // step, the checkpoint that the training resumed from may be the only intact checkpoint.
         let damaged = self.damaged.load(Ordering::Relaxed);
         if damaged > 0 && listing.complete_steps().all(|complete| complete <= damaged) {
             return vec![];

@@ -45,8 +45,8 @@ impl Saver {
         self.checkpoints.topology.rank() == 0
     }
 
-    /// Waits until the previous checkpoint is written, and starts to write the next one. Returns the outcome
-    /// of writing the previous checkpoint. `tensors` are needed only if
+    /// Waits until the previous checkpoint is written, and starts to write the next checkpoint. Returns the
+    /// outcome of writing the previous checkpoint. `tensors` are needed only if
     /// [`wants_tensors`](Saver::wants_tensors) is true.
     pub fn save(
         &mut self,
@@ -102,8 +102,9 @@ impl Drop for Saver {
     }
 }
 
-/// Writes a checkpoint, and retries after an error of the store. If no attempt succeeds, the outcome says so,
-/// and no error is returned, since the training can continue without this checkpoint.
+/// Writes a checkpoint, and retries after an error of the store. If no attempt succeeds, the outcome says
+/// that the checkpoint was not written, and no error is returned, since the training can continue without
+/// this checkpoint.
 fn write(
     checkpoints: &Checkpoints,
     checkpoint: Checkpoint,

@@ -175,7 +175,7 @@ impl Cache {
         Ok(StoreOutcome { bytes, removed, freed })
     }
 
-    /// Removes the least recently used programs until the cache is within its limit, but not `newest`. Also
+    /// Removes the least recently used programs until the cache is within its limit, but keeps `newest`. Also
     /// removes files that killed processes have left. Returns the number of removed programs and their bytes.
     fn remove_oldest(&self, newest: &Path) -> io::Result<(u64, u64)> {
         let mut programs = Vec::new();

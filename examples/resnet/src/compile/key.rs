@@ -111,8 +111,8 @@ impl Key {
 }
 
 impl Target {
-    /// The target for the devices of this client. `None` if it cannot be determined, as on a host that does
-    /// not report its processor's features.
+    /// The target for the devices of this client. `None` if the target cannot be determined, as on a host
+    /// that does not report its processor's features.
     pub fn new(client: &Client, plugin: &Path, options: &[PluginOption]) -> io::Result<Option<Self>> {
         let platform = client.platform().map_err(io::Error::other)?;
         let runs_on_host = platform == "cpu" || platform == "Host";
@@ -143,8 +143,8 @@ impl Target {
     }
 
     /// Whether programs of this span are cached. Programs that span several GPU processes are not cached: the
-    /// compilers of all processes share the work of tuning, so a process that compiles would wait for those
-    /// that load.
+    /// compilers of all processes share the work of tuning, so a process that compiles a program would wait
+    /// for the processes that load the program.
     pub(super) fn keeps(&self, span: Span) -> bool {
         let is_one_process = self.devices.iter().all(|device| device.local);
         let platform = self.platform.to_lowercase();
@@ -216,7 +216,7 @@ impl Processor {
         Self::from_cpuinfo(&fs::read_to_string("/proc/cpuinfo").ok()?, threads)
     }
 
-    /// Reads the text of `/proc/cpuinfo`. `None` if it does not list the features.
+    /// Reads the text of `/proc/cpuinfo`. `None` if the text does not list the features.
     fn from_cpuinfo(text: &str, threads: usize) -> Option<Self> {
         // The list lacks a core's frequency and number, since these do not affect the code.
         const NAMES: [&str; 11] = [

@@ -33,8 +33,8 @@ impl LoadMarker {
         let dir = entry.parent().unwrap_or(Path::new("."));
         let file = tempfile::Builder::new().prefix(SCRATCH).tempfile_in(dir)?;
         file.as_file().try_lock()?;
-        // The file is renamed only after it is locked: without a lock it would look like the marker of a dead
-        // process.
+        // The file is renamed only after it is locked: without a lock, the file would look like the marker of
+        // a dead process.
         let name = file.path().file_name().unwrap_or_default().to_string_lossy();
         let path = entry.with_extension(format!("{LOADING}{}", name.trim_start_matches(SCRATCH)));
         let removed = RemovedAtEnd::new(path.clone());
@@ -65,7 +65,7 @@ fn is_marker(path: &Path) -> bool {
 /// Whether the process of the marker is dead.
 fn is_left_over(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
-    // The lock is shared, so that two processes that check at the same time both get it.
+    // The lock is shared, so that two processes that check at the same time both get the lock.
     file.try_lock_shared().is_ok() && path.exists()
 }
 

@@ -85,8 +85,8 @@ impl<'a> Compiler<'a> {
         Ok(executable)
     }
 
-    /// Whether a process died while it loaded this program. If one did, turns the cache off for this program
-    /// and for later programs, since the plugin is likely to crash on other programs as well.
+    /// Whether a process died while it loaded this program. If a process died, turns the cache off for this
+    /// program and for later programs, since the plugin is likely to crash on other programs as well.
     fn crashed_before(&mut self, key: &Key) -> bool {
         let Some(cache) = &self.cache else { return false };
         let Some(marker) = cache.discard_crashed(key) else { return false };

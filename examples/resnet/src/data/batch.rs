@@ -13,7 +13,7 @@ pub struct HostBatch {
     pub images: Bytes,
     /// N labels. The label of a row of padding is -1.
     pub labels: Vec<i32>,
-    /// Number of samples. The other rows, at the end, are padding.
+    /// Number of samples. The rows after the samples are padding.
     pub valid: usize,
     /// The state of the data after this batch; `None` for single files.
     pub state: Option<State>,

@@ -22,8 +22,8 @@ pub struct DataOptions {
     pub workers: usize,
     /// Number of samples in the shuffle buffer of each stream.
     pub shuffle: usize,
-    /// Number of logical streams of all ranks together; 0 for 8, or for the smallest multiple of the number
-    /// of ranks that 8 divides. The order depends on the number of streams, and not on the number of ranks.
+    /// Number of logical streams of all ranks together; 0 for the least common multiple of 8 and the number of
+    /// ranks. The order depends on the number of streams, and not on the number of ranks.
     pub streams: usize,
     /// Whether each stream has the same shards in all epochs.
     pub keep_shards: bool,
@@ -34,7 +34,7 @@ pub struct DataOptions {
     /// Number of damaged images that this process may skip in an epoch of training; `None` for one in a
     /// thousand.
     pub skip_bad: Option<u64>,
-    /// URLs of the shards' indexes. If there is none, the shards are indexed.
+    /// URLs of the shards' indexes. If there is no URL, the shards are indexed.
     pub indexes: Sets<Option<String>>,
     /// A directory in which indexes that were built are kept for the next start.
     pub index_cache: Option<PathBuf>,

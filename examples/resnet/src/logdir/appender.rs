@@ -16,8 +16,8 @@ use std::time::Duration;
 pub struct AppenderSettings {
     /// Interval between two writes of an object, and wait before a failed write is retried.
     pub interval: Duration,
-    /// Size in bytes at which an object is full and the next one is begun. The size is limited because each
-    /// write of an object writes the whole object again.
+    /// Size in bytes at which an object is full and the next object is begun. The size is limited because
+    /// each write of an object writes the whole object again.
     pub rotate: usize,
     /// Maximum number of bytes that wait to be written. If there are more, the oldest records are dropped.
     pub max_pending: usize,
@@ -193,7 +193,7 @@ impl Drop for Appender {
     }
 }
 
-/// Writes records until the log is closed. Returns the error of the last attempt, if it failed.
+/// Writes records until the log is closed. Returns the error of the last attempt, if that attempt failed.
 fn run(
     shared: &SharedQueue,
     mut sink: Sink,

@@ -118,7 +118,8 @@ impl FileSink {
     }
 }
 
-/// A series of objects. Objects cannot be appended to, so the last one is rewritten until it is large enough.
+/// A series of objects. Objects cannot be appended to, so the last object is rewritten until it is large
+/// enough.
 #[derive(Debug)]
 pub(super) struct ObjectSink {
     store: Store,
@@ -152,8 +153,8 @@ impl ObjectSink {
         Ok(())
     }
 
-    /// The first number after those of all existing objects, so that objects of an earlier process are not
-    /// overwritten.
+    /// The first number after the numbers of all existing objects, so that objects of an earlier process are
+    /// not overwritten.
     fn first_free(&self) -> Result<u64> {
         let directory = self.url.rsplit_once('/').map_or("", |(directory, _)| directory);
         let objects = match self.store.list(directory) {

@@ -21,7 +21,7 @@ use std::str::FromStr;
 pub enum PluginChoice {
     /// XLA's plugin for the CPU, which is downloaded the first time.
     Cpu,
-    /// JAX's plugin for NVIDIA GPUs, which is downloaded the first time if python3 has none.
+    /// JAX's plugin for NVIDIA GPUs, which is downloaded the first time if python3 does not have the plugin.
     Cuda,
     /// Google's libtpu.
     Tpu,
@@ -233,8 +233,8 @@ fn python_libtpu() -> Option<PathBuf> {
     python_file(LOOK_UP, "libtpu.so")
 }
 
-/// Finds the newest CUDA plugin of python3 that the driver supports. NVIDIA's libraries must be beside it.
-/// `python` returns the output of a line of Python.
+/// Finds the newest CUDA plugin of python3 that the driver supports. NVIDIA's libraries must be beside the
+/// plugin. `python` returns the output of a line of Python.
 fn python_cuda(python: impl Fn(&str) -> Option<String>, driver: Option<cuda::Driver>) -> Option<FoundPlugin> {
     let is_supported =
         |package: &&cuda::PythonPackage| driver.is_none_or(|driver| driver >= package.oldest_driver);

@@ -14,7 +14,7 @@ pub struct Address {
     pub port: u16,
 }
 
-/// The range of ports for Slurm jobs. The port of a job follows from its number.
+/// The range of ports for Slurm jobs. The port of a job follows from the job's number.
 const SLURM_PORTS: std::ops::Range<u64> = 61_440..65_536;
 
 impl Address {

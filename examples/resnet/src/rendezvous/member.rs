@@ -31,8 +31,8 @@ pub struct Member {
     idle: Mutex<Vec<TcpStream>>,
     /// The first connection. It stays open, and shows the server that the process is alive.
     first: TcpStream,
-    /// Whether all ranks have joined. If this process ends before that, the server reports it as lost, since
-    /// the other ranks wait for it.
+    /// Whether all ranks have joined. If this process ends before that, the server reports this process as
+    /// lost, since the other ranks wait for this process.
     joined: bool,
 }
 

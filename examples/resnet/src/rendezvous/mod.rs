@@ -1,12 +1,12 @@
 //! A small key-value store over TCP, through which the processes of a job find each other.
 //!
 //! Plugins that join several processes, such as the CUDA plugin, exchange their devices and the ids of their
-//! communicators through this store: one process stores a value, and the others wait for its key. Rank 0, or
-//! the process that spawned the ranks, runs the [`Server`]; every rank, including rank 0, is a [`Member`]. No
-//! process opens its devices before all ranks have joined.
+//! communicators through this store: one process stores a value, and the other processes wait for the value's
+//! key. Rank 0, or the process that spawned the ranks, runs the [`Server`]; every rank, including rank 0, is
+//! a [`Member`]. No process opens its devices before all ranks have joined.
 //!
 //! The messages are neither encrypted nor signed. The token refuses processes that connect by mistake, but
-//! not attackers: run jobs in a network that others cannot reach.
+//! not attackers: run jobs in a network that attackers cannot reach.
 
 mod address;
 mod error;

@@ -64,9 +64,9 @@ enum Presence {
 }
 
 impl Server {
-    /// Listens at `port` (0: any free port). If `host` is the loopback device, the server listens only there.
-    /// Otherwise it listens on all network devices, since the host's name may belong to another device than
-    /// the one that other hosts reach.
+    /// Listens at `port` (0: any free port). If `host` is the loopback device, the server listens only on
+    /// that device. Otherwise it listens on all network devices, since the host's name may belong to another
+    /// device than the device that other hosts reach.
     pub fn start(host: &str, port: u16, job: Job) -> Result<Self, RendezvousError> {
         let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
         let listen = || match is_loopback {
@@ -118,7 +118,7 @@ impl Drop for Server {
 }
 
 /// The address at which a host reaches its own socket that listens on all devices. Some hosts let sockets
-/// listen on IPv6 without having an IPv6 address; on such hosts, this is an IPv4 address.
+/// listen on IPv6 without having an IPv6 address; on such hosts, the returned address is an IPv4 address.
 fn own_address(listens_for_ipv6: bool) -> IpAddr {
     let has_ipv6 = || TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
     if listens_for_ipv6 && has_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() }
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn a_host_reaches_its_own_server() {
         let shared = Job { token: "t".into(), program: "p".into(), world_size: 1 };
-        // The name is not that of the loopback device, so the server listens on all devices.
+        // The name is not the name of the loopback device, so the server listens on all devices.
         let server = Server::start("some-host", 0, shared).unwrap();
         TcpStream::connect(server.address()).unwrap();
         assert!(own_address(false).is_ipv4());

@@ -258,8 +258,8 @@ impl Training<'_> {
     }
 }
 
-/// The expected number of steps of the next epoch: that of the data if it is known, otherwise that of the
-/// last epoch, but at most `limit` (0: no limit). `None` if all of these numbers are unknown.
+/// The expected number of steps of the next epoch: the number of the data if it is known, otherwise the
+/// number of the last epoch, but at most `limit` (0: no limit). `None` if all of these numbers are unknown.
 fn expected_steps(limit: u64, known: Option<u64>, last: Option<&Epoch>) -> Option<u64> {
     let steps = known.or(last.map(|epoch| epoch.steps));
     if limit == 0 {

@@ -33,7 +33,7 @@ pub enum Activity {
     Launch,
     /// Waiting for the result of a step, which all ranks compute together.
     Devices,
-    /// Writing a checkpoint, or waiting for the previous one.
+    /// Writing a checkpoint, or waiting for the previous checkpoint.
     Checkpoint,
     /// Waiting until the ranks have agreed on the last step.
     Stop,
@@ -102,7 +102,7 @@ struct LoopStatus {
     split: Split,
     /// Number of steps of training and validation that were started.
     steps: u64,
-    /// The current activity; `None` before the first one.
+    /// The current activity; `None` before the first activity.
     activity: Option<Activity>,
     /// The time at which the activity began.
     since: Instant,
@@ -226,7 +226,7 @@ impl WatchedLoop {
                     limit.as_secs(),
                     self.describe_wait(&status, activity)
                 ));
-                // Gives the thread that writes the log the time to do so.
+                // Gives the thread that writes the log the time to write the warning.
                 thread::sleep(Duration::from_secs(1));
                 stop::end("a step took longer than --step-timeout", i32::from(EXIT_HUNG));
             }

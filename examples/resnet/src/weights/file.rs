@@ -24,7 +24,7 @@ const COUNTER: &str = "num_batches_tracked";
 pub struct Decoded {
     /// For each buffer in the file, its index in the manifest, and its values in the program's order.
     pub buffers: Vec<(usize, Vec<f32>)>,
-    /// Why the file's last layer is not used; `None` if it is used.
+    /// Why the file's last layer is not used; `None` if the layer is used.
     pub head: Option<String>,
 }
 
@@ -94,8 +94,8 @@ fn sort_header(bytes: &mut [u8]) {
 /// Decodes the file `bytes`, which was read from `url`, for this network. The tensors are float32, float64,
 /// float16 or bfloat16.
 ///
-/// The last layer may be missing or have another number of classes; it is then ignored, for fine-tuning on
-/// other classes. All other tensors must fit.
+/// The last layer may be missing or have another number of classes; the last layer is then ignored, for
+/// fine-tuning on other classes. All other tensors must fit.
 pub fn decode(bytes: &[u8], url: &str, manifest: &Manifest) -> Result<Decoded, WeightsError> {
     let tensors = names::tensors(manifest)?;
     let file = SafeTensors::deserialize(bytes).map_err(|source| {

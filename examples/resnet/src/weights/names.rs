@@ -83,7 +83,7 @@ fn is_of_optimizer(buffer: &StateBuffer) -> bool {
     buffer.name.starts_with("opt.")
 }
 
-/// The tensor of buffer number `index`; `None` if torchvision has no name for it.
+/// The tensor of buffer number `index`; `None` if torchvision has no name for the buffer.
 fn tensor(index: usize, buffer: &StateBuffer, blocks: &Blocks) -> Option<Tensor> {
     let dims = buffer.shape.iter().map(|axis| usize::try_from(*axis).ok()).collect::<Option<Vec<_>>>()?;
     // Refuses a shape whose number of values overflows.
@@ -112,7 +112,7 @@ fn tensor(index: usize, buffer: &StateBuffer, blocks: &Blocks) -> Option<Tensor>
 struct Blocks {
     /// Number of blocks of each stage.
     stages: Vec<usize>,
-    /// Number of convolutions of a block, not counting that of the shortcut.
+    /// Number of convolutions of a block, not counting the convolution of the shortcut.
     convolutions: usize,
 }
 

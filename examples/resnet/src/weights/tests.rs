@@ -140,7 +140,8 @@ fn kernels_have_the_layout_of_pytorch() {
     }
 }
 
-/// Compares names and shapes with those of torchvision's networks, which are in `tests/trainer/weights/`.
+/// Compares names and shapes with the names and shapes of torchvision's networks, which are in
+/// `tests/trainer/weights/`.
 #[test]
 fn names_and_shapes_are_those_of_torchvision() {
     let golden = include_str!("../../tests/trainer/weights/torchvision.txt");
@@ -160,7 +161,7 @@ fn names_and_shapes_are_those_of_torchvision() {
     for (model, manifest) in networks {
         let expected: Vec<&str> =
             golden.lines().filter_map(|line| line.strip_prefix(model)?.strip_prefix(' ')).collect();
-        // The names are those of a file of the narrow network, and the shapes those of the whole network.
+        // The names are from a file of the narrow network, and the shapes are from the whole network.
         let network = narrow(manifest.clone());
         let bytes = encode(&network, &state(&network, 3)).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();

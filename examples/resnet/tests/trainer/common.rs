@@ -64,8 +64,8 @@ struct Compiled {
 
 static IDLE: Mutex<Vec<Compiled>> = Mutex::new(Vec::new());
 
-/// A model in its initial state, which one test uses at a time. Dropping it resets the model for the next
-/// test, since compiling takes most of the time of these tests.
+/// A model in its initial state. Only one test at a time uses the model. Dropping this value resets the model
+/// for the next test, since compiling takes most of the time of these tests.
 pub struct PooledModel {
     compiled: Option<Compiled>,
     _lock: Option<DevicesLock>,

@@ -253,7 +253,7 @@ fn counts_of_eight_devices_are_over_all_devices() {
     let spread = &*model(&eight, "resnet8-x8");
     let alone = &*model(&one, "resnet8");
     let mut batch = first_batches(Split::Validation, 1).remove(0);
-    // Two devices have eight samples each, a third one has three, and the other devices have padding only.
+    // Two devices have eight samples each, a third device has three, and the other devices have padding only.
     batch.labels[19..].fill(-1);
     batch.valid = 19;
     let count =

@@ -303,7 +303,7 @@ mod faults {
             Appender::start(&store, URL, vec![], AppenderSettings { rotate: 500, ..no_interval() }).unwrap();
         log.write(line(0));
         wait_until(|| puts(&server) == 1);
-        // These calls return although the first request has no response.
+        // The writes return, although the first request has no response yet.
         (1..1000).for_each(|number| log.write(line(number)));
         assert_eq!(puts(&server), 1);
         gate.open();

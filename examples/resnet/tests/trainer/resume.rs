@@ -1,4 +1,5 @@
-//! A stopped and resumed training is identical to an uninterrupted one: the same batches, losses and weights.
+//! A stopped and resumed training is identical to an uninterrupted training: the same batches, losses and
+//! weights.
 
 use crate::common::{client, losses, model, options, synthetic};
 use resnet::Error;
@@ -129,7 +130,7 @@ fn a_killed_and_resumed_training_equals_an_uninterrupted_one() {
         // Fails in the first epoch, between two lines of the log. The last two steps were not saved, and are
         // repeated.
         (Train, 0, 7, 5, "epoch 1, step 5; 320 samples of the epoch are done, the next batch is number 6"),
-        // Fails in the second epoch, whose learning rates depend on the number of steps of the first.
+        // Fails in the second epoch, whose learning rates depend on the number of steps of the first epoch.
         (Train, 1, 9, 9, "epoch 2, step 8; 512 samples of the epoch are done, the next batch is number 9"),
         // Fails between two epochs.
         (Train, 1, 3, 0, "epoch 1 is done, epoch 2 is next"),
@@ -146,7 +147,8 @@ fn a_killed_and_resumed_training_equals_an_uninterrupted_one() {
         model.restore(&fresh).unwrap();
         let mut log = Vec::new();
         let mut saver = Saver::new(checkpoints(dir.path(), &options), every);
-        // Validation accepts batches that are not full, so there the failure is one of the data.
+        // Validation accepts batches that are not full, so in the validation, the failure is an error of the
+        // data.
         let failure = if split == Train { Failure::Batch } else { Failure::Data };
         let source = FailingSource { split, epoch, after, failure };
         let killed = train(model, &options, &source, Start::default(), context(&mut saver), &mut log);

@@ -114,7 +114,7 @@ fn spawned_processes_stop_after_the_same_step_and_resume() {
     stop_and_resume(TWO_PROCESSES);
 }
 
-/// Starts two ranks separately and signals one. Both stop after the same step, and resume there.
+/// Starts two ranks separately and signals one. Both ranks stop after the same step, and resume there.
 fn signal_one_of_two_ranks(checkpoints: &str, environment: &[(&str, &str)]) {
     let start_rank = |rank: &str| {
         let arguments = ["--artifact", "resnet8-x8", "--dry-run=100", "--streams", "8", "--rank", rank];
@@ -135,7 +135,7 @@ fn signal_one_of_two_ranks(checkpoints: &str, environment: &[(&str, &str)]) {
     };
     assert_eq!(stopped_after(&first.stderr), stopped_after(&second.stderr));
     // The notes that the ranks of the first run left must not stop a rank of the second run, in whichever
-    // order its ranks start.
+    // order the ranks of the second run start.
     let second_resumed = start_rank("1");
     std::thread::sleep(Duration::from_secs(3));
     let resumed = [start_rank("0"), second_resumed].map(|child| child.wait_with_output().unwrap());

@@ -135,7 +135,7 @@ fn noise() -> impl FnMut() -> f32 {
 }
 
 /// A state with random weights that neither vanish nor explode from layer to layer, and with statistics
-/// unlike the initial ones.
+/// unlike the initial statistics.
 fn state(manifest: &Manifest) -> Vec<Vec<f32>> {
     let mut noise = noise();
     let buffers = manifest.state.iter().map(|buffer| {
@@ -160,8 +160,8 @@ fn network(model: &str) -> Manifest {
     let mut manifest = Artifact::open(artifact).unwrap().manifest;
     (manifest.size, manifest.classes) = (224, 1000);
     for buffer in &mut manifest.state {
-        // In artifacts for 32 pixels and 10 classes, the first kernel and the last layer are smaller than
-        // here.
+        // In artifacts for 32 pixels and 10 classes, the first kernel and the last layer are smaller than in
+        // torchvision's network.
         if buffer.name.ends_with("s.Conv_0.kernel") || buffer.name.ends_with("trace.Conv_0.kernel") {
             buffer.shape[..2].copy_from_slice(&[7, 7]);
         } else if buffer.name.contains(".Dense_0.") {

@@ -78,8 +78,8 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     context.output.line(format_args!("{place}: {count}"))
 }
 
-/// Whether two indexes are of the same versions of the same shards, so that the samples have the same keys.
-/// The indexes' checksums may differ.
+/// Whether two indexes describe the same versions of the same shards. The samples of the two indexes then
+/// have the same keys. The checksums in the two indexes may differ.
 fn has_same_shards(old: &Index, new: &Index) -> bool {
     fn identity(shard: &ShardIndex) -> (&str, u64, Option<u64>, Option<&str>) {
         (shard.url(), shard.samples(), shard.bytes(), shard.version())
@@ -108,8 +108,8 @@ fn keys_beside(place: &str) -> Result<String, Failure> {
     KeyIndex::beside(place).ok_or_else(|| Failure::Usage(what.into()))
 }
 
-/// Indexes shards, with progress. Reuses the entry in `old` of a shard that has not changed. Adds the keys of
-/// the samples to `keys`.
+/// Indexes shards, with progress. For a shard that has not changed, reuses the entry in `old`. Adds the keys
+/// of the samples to `keys`.
 pub(super) fn index_shards(
     shards: &ShardList,
     old: Option<Index>,

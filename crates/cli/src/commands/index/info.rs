@@ -25,9 +25,9 @@ struct IndexInfo {
     samples: u64,
     bytes: u64,
     fields: BTreeSet<String>,
-    /// Number of shards for whose samples the index has offsets.
+    /// Number of shards whose samples have offsets in the index.
     located: u64,
-    /// Number of shards for whose samples the index has checksums.
+    /// Number of shards whose samples have checksums in the index.
     checksums: u64,
     /// Names of the filters that have selected samples.
     selections: BTreeSet<String>,

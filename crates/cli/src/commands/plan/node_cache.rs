@@ -19,7 +19,7 @@ const MAX_BLOCKS: u64 = 200_000;
 pub(super) struct Nodes<'a> {
     /// The size of each shard in bytes.
     pub(super) sizes: &'a [u64],
-    /// Returns the range of bytes of its shard that a slice reads.
+    /// Returns the byte range that a slice reads in its shard.
     pub(super) bytes_of: &'a dyn Fn(&Slice) -> Range<u64>,
     pub(super) nodes: usize,
     pub(super) world_size: usize,
@@ -44,7 +44,7 @@ struct BlockRead {
 }
 
 impl Nodes<'_> {
-    /// For each epoch of this plan, the share of the bytes read that the caches have.
+    /// For each epoch of this plan, the share of the read bytes that the caches have.
     ///
     /// The caches behave as the store's cache: if streams keep their shards, a full cache keeps its blocks
     /// and adds none; otherwise it evicts the least recently used block.
@@ -106,7 +106,8 @@ impl Nodes<'_> {
 /// A cache of blocks.
 struct BlockCache {
     max_bytes: u64,
-    /// Whether a full cache evicts the least recently used block. If not, a block without room is not kept.
+    /// Whether a full cache evicts the least recently used block. If false, a full cache keeps its blocks and
+    /// adds no block.
     evicts: bool,
     bytes: u64,
     /// Number of reads.
@@ -123,7 +124,7 @@ impl BlockCache {
         BlockCache { max_bytes, evicts, bytes: 0, reads: 0, blocks: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// Whether a block is in the cache. If not, the cache may add it.
+    /// Whether a block is in the cache. If the block is not in the cache, the cache may add the block.
     fn has(&mut self, read: BlockRead) -> bool {
         if !self.evicts {
             let has_room = self.bytes.saturating_add(read.stored) <= self.max_bytes;
@@ -188,7 +189,8 @@ mod tests {
         assert_eq!(kept(epoch_bytes / 5), [0.0, 0.2, 0.2, 0.2, 0.2]);
     }
 
-    /// If k of 8 nodes have read a shard, the node that reads it next has it with a probability of k / 8.
+    /// If k of 8 nodes have read a shard, the node that reads the shard next has the shard in its cache with
+    /// a probability of k / 8.
     #[test]
     fn a_cache_has_shards_that_are_dealt_anew_only_by_chance() {
         let dealt = of_8_nodes(u64::MAX, |nodes, plan| nodes.hit_rates(&plan).unwrap());

@@ -19,7 +19,7 @@ pub(super) struct RankLoad {
     pub(super) streams: usize,
     pub(super) samples: u64,
     pub(super) bytes: u64,
-    /// Number of shards of which the rank reads samples.
+    /// Number of shards from which the rank reads samples.
     pub(super) shards: usize,
     pub(super) requests: u64,
     pub(super) steps: u64,
@@ -28,7 +28,7 @@ pub(super) struct RankLoad {
 /// The datasets and loaders of a training with these options.
 pub(super) struct Training<'a> {
     pub(super) options: &'a Options,
-    /// The index of the shards, for their numbers of samples and sizes.
+    /// The index of the shards, which gives the size and the number of samples of each shard.
     pub(super) shards: &'a Index,
     /// Whether the dataset has an index. Without an index, streams get whole shards.
     pub(super) is_indexed: bool,

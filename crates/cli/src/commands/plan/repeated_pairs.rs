@@ -2,9 +2,9 @@
 //!
 //! Let a global batch have `b` of the dataset's `n` samples. After a uniform shuffle, two samples of one
 //! global batch share a global batch of the next epoch with the probability `(b - 1) / (n - 1)`. The figure
-//! `repeated pairs` is the probability under the given order, divided by that of a uniform shuffle. 1 is as
-//! good as a uniform shuffle; 100 means that samples of one batch are a hundred times as likely to share a
-//! batch again.
+//! `repeated pairs` is the probability under the given order, divided by the probability after a uniform
+//! shuffle. 1 is as good as a uniform shuffle; 100 means that samples of one batch are a hundred times as
+//! likely to share a batch again.
 //!
 //! The figure is estimated from random samples. The position at which a sample is read follows from the plan;
 //! the step at which it leaves its shuffle buffer is drawn at random, from the distribution of a shuffle
@@ -143,7 +143,8 @@ impl EpochOrder {
             .unwrap_or(0)
     }
 
-    /// Draws the sample, as a shard and a number in it, that is item `item` of the epoch.
+    /// Draws the sample that is item `item` of the epoch. Returns the sample's shard, and its number in the
+    /// shard.
     fn sample_at(&self, item: u64, buffer: u64, rng: &mut Rng) -> Option<(usize, u64)> {
         let streams = self.streams.len() as u64;
         let (stream, step) = ((item % streams) as usize, item / streams);
@@ -157,7 +158,7 @@ impl EpochOrder {
         Some((slice.shard, slice.samples.start + input - before))
     }
 
-    /// Draws the number of the item of the epoch that is this sample.
+    /// Draws the number that this sample has among the items of the epoch.
     fn item_of(&self, (shard, sample): (usize, u64), buffer: u64, rng: &mut Rng) -> Option<u64> {
         let slice = self.slices[shard].iter().find(|slice| slice.samples.contains(&sample))?;
         let input = slice.before + sample - slice.samples.start;
@@ -166,7 +167,7 @@ impl EpochOrder {
     }
 }
 
-/// Draws the step in which a shuffle buffer returns the input with this number, of `length` inputs.
+/// Draws the step in which a shuffle buffer returns input number `input` of `length` inputs.
 ///
 /// The buffer is filled before step 0. Each step returns a random input of the buffer and replaces it by the
 /// next input, as long as there are inputs.

@@ -31,7 +31,8 @@ impl BadList {
         write(&mut self.lines, &ListedSample { shard, key, why })
     }
 
-    /// Stores the keys of samples that have the same fields. These samples may turn out to lack a field.
+    /// Stores the keys of samples that have the same fields. After the last shard, it may turn out that these
+    /// samples lack a field.
     pub(super) fn add_keys(&mut self, field_set: &mut FieldSet) {
         let (shard, keys) = (field_set.shard.clone(), std::mem::take(&mut field_set.keys));
         self.samples.entry(field_set.fields.clone()).or_default().push(ShardKeys { shard, keys });

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 const FORMAT: &str = "shardstream-verify-v3";
-/// Prefix of the names of all formats.
+/// Prefix of the names of all formats of the log.
 const FORMATS: &str = "shardstream-verify-";
 
 /// The first line of the file.
@@ -95,8 +95,8 @@ impl VerifyLog {
     /// tokens. So the log does not help to guess a password, and a URL that was signed again has the same
     /// place.
     ///
-    /// `None` if the query or the fragment is not a list of named parameters. It could be a secret, or it
-    /// could distinguish two shards. Such a shard is verified again.
+    /// `None` if the query or the fragment is not a list of named parameters. The query or the fragment could
+    /// then be a secret, or could distinguish two shards. Such a shard is verified again.
     pub(super) fn place(&self, url: &SecretUrl) -> Option<String> {
         let mut hash = Md5::new_with_prefix(&self.salt);
         let (whole, shown) = (url.expose_secret(), url.to_string());
@@ -114,7 +114,7 @@ impl VerifyLog {
         Some(hexadecimal(hash.finalize().into()))
     }
 
-    /// The report of a shard in the log, if the shard has not changed since.
+    /// The report of a shard in the log, if the shard has not changed since the report was written.
     pub(super) fn get(&self, place: &str, object: &ObjectVersion) -> Option<ShardReport> {
         let report = self.earlier.get(place)?;
         let verified = ObjectVersion::new(Some(report.bytes), report.version.as_deref());

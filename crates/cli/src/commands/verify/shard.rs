@@ -331,8 +331,9 @@ impl ShardReport {
         }
     }
 
-    /// If there are findings, and the shard has another version than in the index, puts a finding about the
-    /// version first. Without findings, the checksums have shown that the content is the indexed one.
+    /// If there are findings, and the version of the shard is not the version in the index, puts a finding
+    /// about the version first. Without findings, the checksums have shown that the content is the indexed
+    /// one.
     fn add_other_version(&mut self, shard: Option<&ShardIndex>, url: &SecretUrl, object: &ObjectVersion) {
         let Some(shard) = shard.filter(|_| !self.findings.is_empty()) else { return };
         let indexed = shard.object_at(url.expose_secret());

@@ -47,7 +47,7 @@ fn shards_that_a_listing_does_not_show_are_not_overwritten() {
         server.requests().iter().filter(is_put).count()
     };
     let before = puts();
-    // The listing shows no shards, but existing ones are not overwritten.
+    // The listing shows no shards, but existing shards are not overwritten.
     let ran = reshard(dir.path(), &server.url(""), &[]);
     assert!(ran.code == Some(1) && ran.err.contains("this shard already exists"), "{ran:?}");
     assert_eq!(puts(), before);
@@ -152,7 +152,7 @@ fn a_shard_with_other_keys_of_the_same_sizes_is_written_again() {
 fn the_first_error_stops_all_threads() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("data/%03d.tar"), 300, 10);
-    // Uploads are slow, except one that is refused at once.
+    // Uploads are slow, except for one upload that is refused at once.
     let server = bucket::start_with(|request| {
         let is_put = request.method == "PUT";
         if is_put && is_named(request, "010.tar") {

@@ -155,7 +155,8 @@ fn a_list_of_other_classes_is_not_replaced() {
     output(dir.path(), &create);
 }
 
-/// If the index and the classes of the old shards stayed, they could be mistaken for those of the new shards.
+/// If the index and the classes of the old shards stayed, they could be mistaken for the index and the
+/// classes of the new shards.
 #[test]
 fn force_removes_the_index_and_classes_of_old_shards() {
     let dir = photos();
@@ -264,8 +265,8 @@ fn long_names_are_counted_in_the_planned_sizes() {
         assert!(sizes.iter().every(|size| *size <= limit), "{more:?}: {sizes:?}");
         counts.push(sizes.len());
     }
-    // With an index, there are as many shards, unless fields get longer names: then all names count as long,
-    // and there may be more shards.
+    // With an index, there are as many shards as without an index, unless fields get longer names. Then all
+    // names count as long, and there may be more shards than without an index.
     assert!(counts[0] == counts[1] && counts[2] <= counts[3], "{counts:?}");
 }
 

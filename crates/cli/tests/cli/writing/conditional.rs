@@ -50,8 +50,8 @@ fn check_two_runs_at_once(directory: &Path, bucket: &str, command: impl Fn() -> 
         }
         let winners: Vec<usize> = (0..2).filter(|run| ended[*run].code == Some(0)).collect();
         assert!(winners.len() <= 1, "{ended:?}");
-        // Both runs may fail: the run that began last stops the other, but may then find a shard that the
-        // other has written.
+        // Both runs may fail: the run that began last stops the other run, but may then find a shard that the
+        // other run has written.
         let Some(winner) = winners.first().copied() else { continue };
         succeeded += 1;
         let back = format!("back{round}");

@@ -1,4 +1,4 @@
-//! `--force`: the old series stays until the new one is complete, and no other files are removed.
+//! `--force`: the old series stays until the new series is complete, and no other files are removed.
 
 use super::{files, partial};
 use crate::program::{Ran, demo, failure, output, program, write};

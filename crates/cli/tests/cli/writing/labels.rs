@@ -26,7 +26,7 @@ fn a_validation_folder_without_one_class_keeps_the_numbers_of_the_training() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, picture(1)).unwrap();
     }
-    // The list is written by the first run, and used by the next.
+    // The first run writes the list, and the next run uses it.
     let shared = ["--classes", "classes.json"];
     output(dir.path(), &create("photos", "train/%03d.tar", &shared));
     let list = fs::read(dir.path().join("classes.json")).unwrap();
@@ -141,7 +141,7 @@ fn one_more_picture_moves_no_sample_from_one_series_to_another() {
     };
     let (train, val) = split("before");
     assert!(!val.is_empty() && train.len() + val.len() == 60);
-    // Adds a picture that comes before all others: it is the first one of the first class.
+    // Adds a picture that comes before all others: it is the first picture of the first class.
     fs::create_dir(dir.path().join("photos/a")).unwrap();
     fs::rename(dir.path().join("photos/a"), dir.path().join("photos/b/a")).unwrap();
     fs::write(dir.path().join("photos/b/a/new.png"), picture(200)).unwrap();

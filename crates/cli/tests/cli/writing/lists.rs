@@ -106,7 +106,7 @@ fn two_values_of_one_field_are_refused() {
         assert!(error.contains(&format!("list, {expected}")), "{expected}: {error}");
         assert!(!dir.path().join("out").exists());
     }
-    // If both values were written to one field `json`, only the last would be left.
+    // If both values were written to one field `json`, only the last value would be left.
     fs::write(dir.path().join("list"), "{\"file\": \"photos/cat/0.png\", \"a\": 1, \"a\": 2}").unwrap();
     let error =
         failure(dir.path(), &["create", "--from-jsonl", "list", "--as-json", "--to", "out/%d.tar"], 1);

@@ -55,8 +55,8 @@ fn the_plan_says_what_each_rank_reads() {
     assert!(error.contains("use 2 or 4 streams"), "{error}");
 }
 
-/// A plan without an index once showed the steps of a run with an index, the same on each rank, although the
-/// ranks of a run without an index take 6, 15, 3 and 9 steps.
+/// Without an index, the ranks of a run take 6, 15, 3 and 9 steps. An earlier version of `plan` showed the
+/// same number of steps on each rank, which is right only with an index.
 #[test]
 fn steps_without_an_index_are_those_of_a_loader_without_it() {
     let dir = shards_of(&[5, 1, 12, 3, 7, 2, 0, 4, 30, 1, 1, 9]);

@@ -136,8 +136,9 @@ fn check_through_a_bucket(directory: &Path, scheme: &str) {
     assert!(back == samples(&directory.join("data"), "train"));
 }
 
-/// The number of output shards does not matter: the reader of a compressed shard continues from one output
-/// shard to the next. Each thread may need a reader, since threads may not begin in the order of the samples.
+/// A compressed shard is read once, whatever the number of output shards: its reader continues from one
+/// output shard to the next. Each thread may need a reader, since threads may not begin in the order of the
+/// samples.
 #[test]
 fn a_compressed_shard_is_read_once_by_each_thread_after_its_headers() {
     let dir = tempfile::tempdir().unwrap();

@@ -190,7 +190,7 @@ fn two_created_series_become_one_with_new_keys() {
         samples(&dir.path().join(directory), "").into_iter().map(|(_, fields)| fields).collect()
     };
     assert!([fields("a"), fields("b")].concat() == fields("both"));
-    // This works with an index too, although the index has no keys.
+    // `--rekey` also works with an index, which has no keys.
     output(dir.path(), &["index", "build", "a", "b", "--to", "ab.json"]);
     let by_index =
         ["reshard", "a", "b", "--index", "ab.json", "--to", "by/%d.tar", "--rekey", "--shuffle", "1"];

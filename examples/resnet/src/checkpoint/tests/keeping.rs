@@ -114,15 +114,16 @@ fn listing(objects: &BTreeSet<ObjectName>) -> Listing {
 
 proptest! {
     /// A training runs with changing numbers of ranks, and is killed at any point. The last `keep` complete
-    /// checkpoints and the best one are always kept, and the newest can be loaded at any time.
+    /// checkpoints and the best checkpoint are always kept, and the newest complete checkpoint can be loaded
+    /// at any time.
     #[test]
     fn any_history_keeps_the_last_checkpoints_and_the_best_one(
         keep in 0usize..4,
         history in prop::collection::vec((1u64..4, 1usize..4, 0usize..8, prop::option::of(0u64..30)), 1..20),
     ) {
         let (mut objects, mut step) = (BTreeSet::new(), 0);
-        // The steps of all complete checkpoints that were written, and the steps that were the best ones at
-        // the time.
+        // The steps of all complete checkpoints that were written, and the steps that had the best accuracy
+        // at the time.
         let mut complete = BTreeSet::new();
         for (more, ranks, killed, best) in history {
             step += more;
@@ -156,7 +157,7 @@ proptest! {
             if keep > 0 {
                 let kept_complete = kept.iter().filter(|step| complete.contains(step)).count();
                 prop_assert!(kept_complete <= keep + usize::from(best.is_some()), "{kept:?}");
-                // No incomplete checkpoint is kept before a complete one.
+                // No incomplete checkpoint is kept before a complete checkpoint.
                 let newest = complete.last().copied().unwrap_or(0);
                 prop_assert!(kept.iter().all(|step| *step >= newest || complete.contains(step)), "{kept:?}");
             }

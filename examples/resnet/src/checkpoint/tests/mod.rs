@@ -411,7 +411,7 @@ fn a_checkpoint_that_cannot_be_written_is_a_warning() {
         saver.save(progress, Some(data), Some(tensors)).unwrap()
     };
     assert!(save(5).is_none());
-    // A newer checkpoint ends the retries of the older one.
+    // A newer checkpoint ends the retries of the older checkpoint.
     let start = Instant::now();
     let saved = save(10).unwrap();
     assert!(start.elapsed() < Duration::from_secs(1));

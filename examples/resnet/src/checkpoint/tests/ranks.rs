@@ -217,7 +217,8 @@ fn a_job_killed_at_any_point_can_load_the_newest_complete_checkpoint() {
         assert_eq!(obsolete.len(), 2 * ranks);
         obsolete[..deleted].iter().for_each(|url| fs::remove_file(url).unwrap());
         assert!(same(&begin(&place(&url, 0, 1), true).0.unwrap().unwrap(), &checkpoint(4)));
-        // If the newest checkpoint is removed, one that was partly deleted does not count as complete.
+        // If the newest checkpoint is removed, a checkpoint that was partly deleted does not count as
+        // complete.
         names(&url).iter().filter(|name| name.contains("-00000004")).for_each(|name| {
             fs::remove_file(format!("{url}/{name}")).unwrap();
         });
@@ -227,8 +228,8 @@ fn a_job_killed_at_any_point_can_load_the_newest_complete_checkpoint() {
     }
 }
 
-/// A listing shows a damaged checkpoint as complete. Until another one is complete, the checkpoint that the
-/// training resumed from is the only usable one.
+/// A listing shows a damaged checkpoint as complete. Until another checkpoint is complete, the checkpoint
+/// that the training resumed from is the only usable checkpoint.
 #[test]
 fn the_checkpoint_that_was_resumed_from_is_kept_until_a_later_one_is_intact() {
     let (_dir, url) = written_by(2, &[2, 4]);

@@ -15,7 +15,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The path of the fake plugin. Its file name makes the trainer treat it as a plugin for GPUs.
+/// The path of the fake plugin. Its file name makes the trainer treat the fake plugin as a plugin for GPUs.
 fn plugin() -> &'static Path {
     static BUILT: OnceLock<(Option<tempfile::TempDir>, PathBuf)> = OnceLock::new();
     let (_, path) = BUILT.get_or_init(|| {
