@@ -146,7 +146,7 @@ fn parsed<T>(
     parse(&text).map(Some).ok_or_else(|| bad().into())
 }
 
-/// Resolves names such that each new connection tries another address of its host first.
+/// Resolves names such that successive connections to a host begin with different addresses of the host.
 struct RotatingResolver;
 
 impl Resolve for RotatingResolver {

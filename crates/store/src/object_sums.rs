@@ -25,7 +25,7 @@ pub struct ObjectSums {
 
 impl ObjectSums {
     /// The checksums that the store keeps: `checksum` from the headers of a response, and the ETag if `url`
-    /// is one of S3.
+    /// is a URL of S3.
     pub(super) fn stored(url: &str, object: &ObjectVersion, checksum: Option<Checksum>) -> Self {
         let mut sums = ObjectSums::default();
         match checksum {

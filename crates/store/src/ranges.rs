@@ -95,7 +95,8 @@ struct RangeChunks {
     prepare: Box<dyn Fn(&mut Body) + Send>,
     /// The ranges whose fetches have begun. The first one is being read.
     opened: VecDeque<OpenedRange>,
-    /// The version of the object that the first response had. All other ranges must have the same version.
+    /// The version of the object in the first response. The responses for all other ranges must have the same
+    /// version.
     object: ObjectCell,
 }
 

@@ -1,5 +1,5 @@
 //! Records the times of requests. With a recording, the tuning of connections can be tested without the
-//! network on which it was made.
+//! network on which the recording was made.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -132,7 +132,7 @@ impl RequestRecording {
         serde_json::from_slice::<RecordingHead>(line).is_ok_and(|head| head.format == FORMAT)
     }
 
-    /// Adds a request that has ended. It was sent at `sent`.
+    /// Adds a request that was sent at `sent` and has ended.
     pub(super) fn add(&self, sent: Instant, request: RecordedRequest) {
         let start = sent.saturating_duration_since(self.0.start);
         let mut recorded = self.recorded();

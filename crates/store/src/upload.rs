@@ -16,7 +16,7 @@ use std::time::Duration;
 ///
 /// The complete object appears when [`finish`](ObjectWriter::finish) returns, and replaces an earlier object.
 /// It never appears if the writer is dropped before that, or a write has failed. Then an upload to an object
-/// store is aborted, which deletes its parts; the drop waits up to 10 seconds for that. An upload whose
+/// store is aborted, which deletes its parts; the drop waits up to 10 seconds for the abort. An upload whose
 /// process is killed, or that cannot be aborted in this time, may leave parts that are invisible but billed:
 /// give the bucket a lifecycle rule that aborts incomplete multipart uploads.
 pub trait ObjectWriter: Write + Send {
@@ -161,7 +161,7 @@ impl Write for UploadWriter {
 impl Drop for UploadWriter {
     fn drop(&mut self) {
         // Makes the body break off, so that the source cleans up. A process that is about to end, such as
-        // after an error or a panic, must wait for that.
+        // after an error or a panic, must wait for the cleanup.
         self.messages.close();
         if let Some(upload) = self.upload.take() {
             let _ = upload.end_within(END_TIMEOUT, CLEANUP_TIMEOUT);

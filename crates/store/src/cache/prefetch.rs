@@ -35,7 +35,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Maximum number of bytes of a run. After each run, the next one may be of another object.
+/// Maximum number of bytes of a run. After each run, the next run may be of another object.
 const RUN: u64 = 32 << 20;
 
 /// Opens an object ahead of its reader, and returns when the reader reaches the object. Until then, fetches
@@ -98,7 +98,7 @@ struct ObjectPrefetch {
     /// The queue of the reader for which the blocks are fetched.
     readers: ReadQueue,
     turn: PrefetchTurn,
-    /// The version that the reader accepts; the outer `None` after the object has been looked up.
+    /// The version that the reader accepts; the outer option is `None` after the object has been looked up.
     known: Option<Option<ObjectVersion>>,
     /// Bytes before this one are not prefetched.
     start: u64,

@@ -28,7 +28,8 @@ use std::sync::Arc;
 /// Maximum number of fetches that begin ahead. They share the budget with all other reads.
 pub(super) const MAX_AHEAD: usize = 4;
 /// For a range of at most this fraction of a block, fetching the block is not worthwhile. Exception: slices
-/// of an index, which are opened with a known version, since other slices of the block will be read too.
+/// of an index. They are opened with a known version, and the other slices in the same block will be read
+/// too.
 const SMALL_DIVISOR: u64 = 16;
 
 /// See the [module](self).
@@ -37,7 +38,8 @@ pub(super) struct CacheReader {
     pub(super) target: FetchTarget,
     /// The hash of the object's source and URL; `None` if the bytes are not cached.
     key: Option<String>,
-    /// The version whose blocks are read and written; `None` until it is known, and if it cannot be cached.
+    /// The version whose blocks are read and written; `None` until the version is known, and if the object
+    /// cannot be cached.
     pub(super) object: Option<Arc<CachedObject>>,
     /// Whether `object` comes from the directory or an extra request, rather than from the response with the
     /// bytes.
@@ -46,7 +48,7 @@ pub(super) struct CacheReader {
     pub(super) present: HashSet<u64>,
     /// The numbers of the blocks in `present` that were prefetched.
     pub(super) prefetched: HashSet<u64>,
-    /// The blocks that may be removed for new ones.
+    /// The blocks that may be removed to make room for new blocks.
     eviction: Eviction,
     /// The next byte of the object.
     at: u64,
@@ -94,7 +96,7 @@ impl CacheReader {
         }
     }
 
-    /// Sets which blocks may be removed for new ones.
+    /// Sets which blocks may be removed to make room for new blocks.
     pub(super) fn evicting(self, eviction: Eviction) -> Self {
         CacheReader { eviction, ..self }
     }
@@ -159,8 +161,8 @@ impl CacheReader {
         result.map_err(|error| self.cache.warn(&error)).ok()
     }
 
-    /// Looks up an object of which separate parts will be fetched. Returns false if its version is not
-    /// strong, so that parts cannot be combined.
+    /// Looks up an object before parts of it are fetched separately. Returns false if the object's version is
+    /// not strong: then parts of the object cannot be combined.
     pub(super) async fn look_up_ahead(&mut self, known: Option<ObjectVersion>) -> Result<bool> {
         self.look_up(known.clone()).await?;
         if let (None, Some(key)) = (&self.object, &self.key) {
@@ -321,7 +323,7 @@ impl CacheReader {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Changed`] if it is not the version of the bytes before.
+    /// [`ErrorKind::Changed`] if the bytes that were returned before have another version.
     pub(super) fn set_version(&mut self, version: ObjectVersion) -> Result<()> {
         match &self.version {
             // The bytes are from the same response, or from another response with the same strong version.

@@ -39,8 +39,8 @@ use target::QueuedTarget;
 
 /// Maximum number of unread chunks of a response that holds the whole object.
 const MAX_UNREAD_CHUNKS: usize = 16;
-/// Assumed size in bytes of a chunk of such a response. The assumption is large, so that the number of chunks
-/// limits the memory.
+/// Assumed size in bytes of a chunk of a response that holds the whole object. The assumption is large, so
+/// that the number of chunks limits the memory.
 const ASSUMED_CHUNK: usize = 512 << 10;
 
 impl QueuedTarget {
@@ -108,7 +108,7 @@ struct IncomingRange {
     checksum: Option<Checksum>,
     /// Released as the range is read.
     memory: RangeMemory,
-    /// Whether `memory` is for the unread chunks only, so that it stays the same while the range is read.
+    /// Whether `memory` is for the unread chunks only, and therefore stays the same while the range is read.
     is_window: bool,
 }
 
@@ -186,7 +186,7 @@ impl OrderedRanges {
     }
 }
 
-/// Receives the next item, if there is one. The time counts as waiting time of the reader.
+/// Receives the next item, if there is one. The time until it arrives counts as waiting time of the reader.
 async fn receive<T: Send>(
     receiver: &Receiver<T>,
     target: &FetchTarget,

@@ -292,7 +292,7 @@ fn short_first_ranges_leave_the_connections_to_others() {
     assert_eq!((schedule.connections, schedule.long_connections()), (8, 4));
     schedule.short_first_received();
     assert_eq!((schedule.connections, schedule.long_connections()), (7, 4));
-    // The size of the other objects is now assumed, and they are requested as before.
+    // The other objects are now assumed to have the same size, so they could be requested.
     assert!(taken(&mut schedule).is_empty(), "the front has used up its connections");
 }
 
