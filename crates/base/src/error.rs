@@ -143,7 +143,7 @@ pub enum ErrorKind {
         /// The compression: "gzip" or "zstd".
         compression: &'static str,
         /// Number of compressed bytes that the decoder had consumed without an error. If a checksum at the
-        /// end of the data found the damage, the damage may be anywhere before.
+        /// end of the data found the damage, the damage may be anywhere before this byte.
         offset: u64,
         /// The decoder's own error.
         #[source]
@@ -216,7 +216,7 @@ pub enum ErrorKind {
         received: u32,
     },
     /// A file of a `Cache` does not contain the bytes that were written to it, although the cache has fetched
-    /// it twice. None of these bytes have been returned.
+    /// it twice. None of the damaged bytes have been returned.
     #[error(
         "the cache file {} was damaged again after it was refetched: the checksum of a block should be \
          {expected} and is {received}; check the disk, or use another disk for the cache",

@@ -66,8 +66,8 @@ impl Rng {
         Self::of_dataset(0, purpose, seed, epoch, index)
     }
 
-    /// As [`keyed`](Rng::keyed), for the dataset of this number in a mixture: datasets with the same seed
-    /// have unrelated numbers. A dataset that is not mixed has the number 0.
+    /// As [`keyed`](Rng::keyed), for dataset number `dataset` of a mixture: two datasets with the same seed
+    /// draw unrelated numbers. A dataset that is not mixed has the number 0.
     #[doc(hidden)]
     pub fn of_dataset(dataset: u64, purpose: Purpose, seed: u64, epoch: u64, index: u64) -> Self {
         let mut key = [0; 32];

@@ -13,9 +13,9 @@ use std::fmt;
 /// Minimum length of a value that is hidden within a word. A shorter value is hidden only where it is a whole
 /// word, since many words contain it by chance.
 const MIN_IN_WORD: usize = 4;
-/// Minimum length of a part of a token for the part alone to be hidden.
+/// Minimum length of a part of a token that is hidden where the part occurs alone.
 const MIN_PART: usize = 8;
-/// Minimum length of a user name for it to be hidden although a password follows it.
+/// Minimum length of a user name that is hidden in addition to the password that follows it.
 const MIN_USER: usize = 6;
 
 /// A parameter whose name ends in one of these names has a secret value, however short the value is.
