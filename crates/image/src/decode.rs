@@ -39,8 +39,8 @@ pub(super) struct RawImage {
     pub(super) orientation: Orientation,
 }
 
-/// The memory limit of an image. It applies to the pixels as the file has them, and to those converted to
-/// `mode`.
+/// The memory limit of an image. It applies to the pixels as the file has them, and to the pixels after the
+/// conversion to `mode`.
 #[derive(Clone, Copy)]
 pub(super) struct MemoryLimit {
     pub(super) mode: ImageMode,

@@ -133,7 +133,7 @@ impl Shrink {
     /// Sets the quality of JPEG files, from 1 to 100. Default: 90.
     ///
     /// # Errors
-    /// [`ImageError::Quality`] for another quality.
+    /// [`ImageError::Quality`] for any other quality.
     pub fn quality(self, quality: u8) -> Result<Self, ImageError> {
         match quality {
             1..=100 => Ok(Shrink { quality, ..self }),
@@ -190,7 +190,8 @@ impl Shrink {
             encoder.add_icc_profile(&profile).map_err(failed)?;
         }
         let color = if is_grey { JpegColor::Luma } else { JpegColor::Rgb };
-        // Both are less than the sides of the old file, which have 16 bits.
+        // The casts are exact: a JPEG stores its sides in 16 bits, and the new sides are no longer than the
+        // old sides.
         let (width, height) = (picture.width as u16, picture.height as u16);
         encoder.encode(&picture.pixels, width, height, color).map_err(failed)?;
         Ok(Shrunk::Resized(written))

@@ -33,7 +33,7 @@ const SMALL_VISITS: u64 = 1 << 28;
 /// the length of the list of scans.
 const MIN_VISITS: u64 = SMALL_VISITS >> 16;
 
-/// Reads the scans of a file, from its first one to its end marker.
+/// Reads the scans of a file, from the first scan to the end marker.
 pub(super) fn read(file: &[u8], headers: &JpegHeaders) -> Result<Scans, ScanError> {
     let (mut list, mut all_runs) = (Vec::new(), 0);
     let mut missing_bits = vec![[u8::MAX; 64]; headers.components.len()];

@@ -187,8 +187,8 @@ impl Handle {
     }
 
     /// The number of bytes between the last pixel and the end marker, if the error is only a warning about
-    /// these bytes. Decoding stops at the first warning, so that there was no earlier one, and all pixels
-    /// have been written.
+    /// these bytes. Decoding stops at the first warning, so there was no earlier warning, and all pixels have
+    /// been written.
     fn surplus(&self) -> Option<usize> {
         // SAFETY: the instance is alive.
         let code = unsafe { tj::tj3GetErrorCode(self.0.as_ptr()) };

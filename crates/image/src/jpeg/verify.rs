@@ -89,7 +89,7 @@ pub(super) struct WatchedReader<'a> {
 
 impl<'a> WatchedReader<'a> {
     /// Makes a reader of a file that [`copy`] wrote. The reader sets `fault` if the image data ends early, or
-    /// if some is left over and `verify_surplus` is set.
+    /// if data is left over and `verify_surplus` is set.
     pub(super) fn new(file: &'a [u8], verify_surplus: bool, fault: &'a Cell<Option<&'static str>>) -> Self {
         WatchedReader { file, at: 0, verify_surplus, skips: false, fault }
     }
