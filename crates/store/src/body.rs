@@ -132,8 +132,8 @@ impl Body {
         }
     }
 
-    /// Sets the version that the reader accepts. Call it before the body [begins](Body::begin). If the cache
-    /// has this version, the cache sends no request for the object's current version.
+    /// Sets a version that the reader is known to accept. Call it before the body [begins](Body::begin). If
+    /// the cache has this version, the cache sends no request for the object's current version.
     #[doc(hidden)]
     pub fn set_known_version(&mut self, object: ObjectVersion) {
         if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {

@@ -36,8 +36,8 @@ struct CloudVariable<K> {
 
 #[cfg(feature = "cloud")]
 impl<K: FromStr> CloudVariables<K> {
-    /// Reads the variables that `object_store` knows and whose names begin with `prefix` (`AWS_`), and the
-    /// variable `other`.
+    /// Reads the variable `other`, and all variables with the prefix `prefix` (`AWS_`) that `object_store`
+    /// knows.
     ///
     /// # Errors
     ///

@@ -32,7 +32,7 @@ pub(super) const SCHEMES: [(&str, &str); 12] = [
 
 /// A URL or the path of a file, split into its parts: scheme, authority and path.
 ///
-/// Every text is one or the other, so parsing never fails. A URL begins with a scheme and `://`, or with
+/// Every text is a URL or a path, so parsing never fails. A URL begins with a scheme and `://`, or with
 /// `file:`. Everything else is a path, which is used unchanged; Windows paths are not recognised. A known
 /// scheme may be in upper or lower case.
 ///

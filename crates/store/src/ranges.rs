@@ -34,7 +34,7 @@ impl RangeRequests {
         }
     }
 
-    /// Removes and returns the first range, whose bytes the caller must then read.
+    /// Removes and returns the first range. The caller must then read the bytes of this range.
     #[must_use]
     pub fn take(&self) -> Option<Range<u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()

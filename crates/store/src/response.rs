@@ -85,7 +85,7 @@ fn refuse_coding(headers: &HeaderMap, url: &str, sent: impl Fn() -> SentSecrets)
     Ok(())
 }
 
-/// Returns an error for an object that Azure has not finished copying, whose bytes may be undefined.
+/// Returns an error for an object that Azure has not finished copying: its bytes may be undefined.
 fn check_copy_status(headers: &HeaderMap) -> Result<()> {
     match headers.get("x-ms-copy-status").and_then(|status| status.to_str().ok()) {
         Some("pending") => {

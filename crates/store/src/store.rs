@@ -97,9 +97,9 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// As for [`open`](Store::open), and [`ErrorKind::Unsupported`] for a compressed object, whose
-    /// decompressed offsets are unknown before it is read. The body returns [`ErrorKind::Changed`] if the
-    /// object has another version by now.
+    /// As for [`open`](Store::open), and [`ErrorKind::Unsupported`] for a compressed object: its decompressed
+    /// offsets are unknown before it is read. The body returns [`ErrorKind::Changed`] if the object has
+    /// another version by now.
     pub fn open_range(&self, url: &str, range: Range<u64>, version: &ObjectVersion) -> Result<Body> {
         let queue = self.queue(&Gauge::default());
         // Nothing is known about later reads, so a range is one request even if the object ends soon after

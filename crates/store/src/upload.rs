@@ -16,8 +16,8 @@ use std::time::Duration;
 ///
 /// The complete object appears when [`finish`](ObjectWriter::finish) returns, and replaces an earlier object.
 /// It never appears if the writer is dropped before that, or a write has failed. Then an upload to an object
-/// store is aborted, which deletes its parts; the drop waits up to 10 seconds for the abort. An upload whose
-/// process is killed, or that cannot be aborted in this time, may leave parts that are invisible but billed:
+/// store is aborted, which deletes its parts; the drop waits up to 10 seconds for the abort. If the process
+/// is killed, or the upload cannot be aborted in this time, parts may be left that are invisible but billed:
 /// give the bucket a lifecycle rule that aborts incomplete multipart uploads.
 pub trait ObjectWriter: Write + Send {
     /// Completes the object.

@@ -103,7 +103,7 @@ pub(crate) struct QueuedObject {
     pub(crate) budget: Budget,
     id: ObjectId,
     owner: Gauge,
-    /// Number of objects of the queue that follow this one.
+    /// Number of objects of the queue that follow this object.
     remaining: u64,
 }
 

@@ -11,8 +11,8 @@
 //! - The next range is for the queue with the fewest bytes in use, and for the object of that queue that will
 //!   be read first.
 //! - An eighth of the memory is reserved for queues that are added later. A queue may use the reserve only
-//!   for its first object, since later objects wait for that one, and only up to an equal share of the rest
-//!   of the memory.
+//!   for its first object, since later objects wait for the first one, and only up to an equal share of the
+//!   rest of the memory.
 //! - A queue that has bytes and reads none of them, while the other queues read four ranges each on average,
 //!   gets no more ranges. So memory goes to the loaders that read, even if many are open.
 //! - Ranges become smaller when few bytes are left to request in all queues together. Otherwise the last
@@ -383,7 +383,7 @@ impl RangeSchedule {
         self.connections
     }
 
-    /// Number of ranges in flight, without the short first ones.
+    /// Number of ranges in flight, without the short first ranges.
     pub(super) fn long_connections(&self) -> usize {
         self.connections - self.short_first
     }

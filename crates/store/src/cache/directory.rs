@@ -122,8 +122,8 @@ impl CacheDirectory {
                 Ok(object) if object.key == key && object.name() == name => {
                     let differs = version.is_some_and(|version| !version.compare(&object.object()).is_same());
                     if !differs {
-                        // The block counts as used now: blocks that are fetched before this one is read must
-                        // not replace it.
+                        // The block counts as used now: blocks that are fetched before this block is read
+                        // must not replace it.
                         self.note_found(file.metadata()?.modified()?);
                     }
                     return Ok((!differs).then_some((object, numbers)));

@@ -100,7 +100,7 @@ struct ObjectPrefetch {
     turn: PrefetchTurn,
     /// The version that the reader accepts; the outer option is `None` after the object has been looked up.
     known: Option<Option<ObjectVersion>>,
-    /// Bytes before this one are not prefetched.
+    /// Offset in the object of the first byte that may be prefetched.
     start: u64,
     /// The blocks that have been fetched.
     fetched: HashSet<u64>,
@@ -233,7 +233,7 @@ impl ObjectPrefetch {
         Ok(is_kept)
     }
 
-    /// Removes the blocks of a version whose bytes do not match its checksum.
+    /// Removes the blocks of the version after its bytes did not match its checksum.
     async fn forget(&mut self) -> Result<()> {
         self.fetched.clear();
         let Some(object) = self.reader.object.clone() else { return Ok(()) };

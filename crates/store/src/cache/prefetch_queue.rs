@@ -1,4 +1,4 @@
-//! Orders the objects to prefetch: one at a time, first the one that will be read first.
+//! Orders the objects to prefetch: one at a time, in the order in which they will be read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

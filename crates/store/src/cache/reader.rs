@@ -53,7 +53,7 @@ pub(super) struct CacheReader {
     /// The next byte of the object.
     at: u64,
     end: u64,
-    /// All bytes before this one are in the directory, or a fetch of them has begun.
+    /// Offset before which all bytes are in the directory, or a fetch of them has begun.
     pub(super) planned: u64,
     pub(super) fetches: VecDeque<BlockFetch>,
     open: Option<BlockFile>,

@@ -48,7 +48,7 @@ pub(super) struct Response {
     pub(super) headers: HeaderMap,
     /// The decoded body (RFC 9112, 7). If the body is dropped before its end, the rest of it is not received.
     pub(super) body: BoxStream<'static, Result<Bytes>>,
-    /// The request that was sent, whose secrets a server may repeat in an error.
+    /// The request that was sent. A server may repeat its secrets in an error.
     pub(super) target: RequestTarget,
 }
 

@@ -344,8 +344,8 @@ fn a_loader_with_any_number_of_streams_leaves_an_eighth_of_the_memory() {
         held.iter().for_each(|(id, _)| schedule.released(*id, part_read));
         grant_all(&mut schedule, limits);
         assert!(schedule.bytes <= 224 * MIB, "{streams}, {size:?}, {part_read}: {}", schedule.bytes / MIB);
-        // The loader pauses, and a second and a third loader begin, whose readers all wait for their first
-        // range.
+        // The loader pauses, and a second and a third loader begin. All readers of these two wait for their
+        // first range.
         for loader in 1..3 {
             let queues = loader * 100..loader * 100 + 8;
             queues.clone().for_each(|queue| schedule.add(id(queue, 0), 0..1 << 40, None, 0));
