@@ -94,7 +94,7 @@ pub enum ErrorKind {
     /// The topology (ranks, workers) is contradictory or cannot be detected.
     #[error("bad topology: {0}")]
     Topology(String),
-    /// There are fewer shards than readers, each of which needs at least one shard.
+    /// There are fewer shards than readers, but each reader needs at least one shard.
     #[error(
         "{shards} shards cannot feed {readers} {what}: a reader without a shard would leave the others \
          waiting; use an index, which cuts shards into slices (`DatasetBuilder::auto_index`, or `--index` of \
@@ -343,7 +343,8 @@ pub enum ErrorKind {
     MissingTensor {
         /// The tensor asked for.
         name: String,
-        /// The tensors that the batch has now, without those that were taken out of the batch.
+        /// The tensors that are in the batch now. Tensors that were taken out of the batch are not among
+        /// them.
         available: String,
     },
     /// The value of a field has another type than the requested one.

@@ -152,8 +152,8 @@ impl ReadBuffer {
     }
 
     /// Makes an empty buffer with room for `bytes` bytes, or for [`size`] if that is less. If `bytes` is less
-    /// than [`size`], the capacity is exactly `bytes`: many readers may each hold small objects, or ends of
-    /// large ones, that are still unread.
+    /// than [`size`], the capacity is exactly `bytes`, to save memory: many readers may each hold the unread
+    /// bytes of small objects, or of the ends of large objects.
     pub fn with_room(bytes: u64) -> Self {
         match usize::try_from(bytes) {
             Ok(bytes) if bytes < size() => ReadBuffer::new(BufferMemory::with_room(bytes)),

@@ -22,7 +22,7 @@ const MIN_USER: usize = 6;
 const SECRET_NAMES: [&str; 9] =
     ["sig", "signature", "token", "secret", "password", "credential", "key", "assertion", "code"];
 
-/// Parameters of listing and writing requests, whose values are not secret.
+/// Parameters of listing and writing requests. The values of these parameters are not secret.
 const PLAIN_PARAMETERS: [&str; 15] = [
     "comp",
     "continuation-token",
