@@ -31,7 +31,7 @@ const LIMIT: usize = 512 << 20;
 /// - The EXIF orientation is applied. EXIF and other metadata are not in the result.
 /// - An ICC profile is kept, byte by byte, and so are the colour space and the curve that a PNG names. The
 ///   averaging ignores them: with a curve other than sRGB, light is averaged slightly wrongly, but areas of
-///   one colour keep their colour exactly. A JPEG whose profile lacks a part loses the profile.
+///   one colour keep their colour exactly. If the profile of a JPEG lacks a part, the profile is not kept.
 /// - Colours are weighted by their opacity, which is resized as well.
 /// - A JPEG is written in one sequential scan, with chroma of half the width and height (4:2:0).
 ///

@@ -21,7 +21,7 @@ pub(crate) struct JpegHeaders {
     /// Empty until [`JpegHeaders::open`] has read the scans.
     pub(super) scans: Scans,
     jfif: bool,
-    /// Whether libjpeg warns about a value in the headers, although no decoder needs that value.
+    /// Whether libjpeg warns about a value in the headers that no decoder needs.
     odd: bool,
     /// Ranges before the first scan that libjpeg ignores: bytes between segments, and Adobe segments that are
     /// too short. libjpeg warns about bytes between segments, and the decoder in Rust fails for both kinds of
@@ -211,7 +211,7 @@ impl JpegHeaders {
         contradiction.then_some("the JPEG file contradicts itself about its colour space")
     }
 
-    /// Whether libjpeg warns about the headers although the pixels are intact.
+    /// Whether libjpeg warns about the headers. The pixels may be intact all the same.
     #[cfg(feature = "turbojpeg")]
     pub(super) fn is_odd(&self) -> bool {
         self.odd

@@ -205,9 +205,9 @@ impl Handle {
     }
 }
 
-/// The region to decode for a window, in the coordinates of the picture reduced by `shrink`, whose rectangle
-/// is `all`. The region starts at an MCU, and includes the neighbours of the window that chroma interpolation
-/// reads.
+/// The region to decode for a window, in the coordinates of the picture reduced by `shrink`. `all` is the
+/// rectangle of the reduced picture. The region starts at an MCU, and includes the neighbours of the window
+/// that chroma interpolation reads.
 fn region(window: Rect, shrink: u32, unit: u32, all: Rect) -> Rect {
     const NEIGHBOURS: u32 = 2;
     let unit = (unit / shrink).max(1);

@@ -257,7 +257,7 @@ fn both_decoders_detect_data_that_ends_early() {
                 let complete = headers.scans.complete;
                 let one = scratch.0.decode(&cut, &headers, request, limit, &mut to);
                 let other = portable::decode(&cut, &headers, request, limit, &mut scratch.1, &mut to);
-                // The missing bits of the last symbol may be ones, which is not detected.
+                // If the missing bits of the last symbol are ones, the missing data is not detected.
                 let undetectable = !complete || progressive && end + 2 >= last;
                 assert!(undetectable || one.is_err(), "{kind:?} {end} of {last}");
                 assert!(undetectable || other.is_err(), "{kind:?} {end} of {last}");
