@@ -36,9 +36,9 @@ pub(super) const SCHEMES: [(&str, &str); 12] = [
 /// `file:`. Everything else is a path, which is used unchanged; Windows paths are not recognised. A known
 /// scheme may be in upper or lower case.
 ///
-/// This borrows the text, which is usually stored as a [`SecretUrl`]. `Display` and `Debug` omit the secrets,
-/// as they do for a [`SecretUrl`]. Two different URLs may name the same object, so there is no `==`: see
-/// [`is_same_place`](ObjectUrl::is_same_place).
+/// This type borrows the text, which is usually stored as a [`SecretUrl`]. `Display` and `Debug` omit the
+/// secrets, as they do for a [`SecretUrl`]. Two different URLs may name the same object, so there is no `==`:
+/// see [`is_same_place`](ObjectUrl::is_same_place).
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }

@@ -20,9 +20,9 @@ pub struct ObjectVersion {
 /// Whether two objects have the same bytes, as far as their sizes and versions tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VersionComparison {
-    /// Both have the same bytes.
+    /// The two objects have the same bytes.
     Same,
-    /// They are different objects or versions.
+    /// The two are different objects, or different versions of one object.
     Different,
     /// The sizes and versions do not tell.
     Unknown,

@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Maximum number of requests in a recording. They take about 16 MB of memory, and are enough for 1.6 TB of
-/// objects in ranges of the default size.
+/// Maximum number of requests in a recording. 200,000 requests take about 16 MB of memory, and are enough for
+/// 1.6 TB of objects in ranges of the default size.
 const MAX_REQUESTS: usize = 200_000;
 
 /// Records how long each request of a store takes, to test the tuning of connections with data of a real

@@ -38,9 +38,9 @@ use tuner::ConcurrencyTuner;
 /// A range that a reader waits for is requested even if the budget is used up, one range for each reader, so
 /// that readers never wait for each other. If little memory is free, such a range is shortened to an eighth
 /// of the free memory, but to no less than 64 KiB. So the bytes that have been requested and not read are at
-/// most `bytes`, plus 64 KiB for each reader. A reader that reads nothing while other readers do keeps the
-/// ranges that were requested for it, but no more ranges are requested ahead of it. Ranges that are requested
-/// ahead of readers leave an eighth of the memory to readers that begin later.
+/// most `bytes`, plus 64 KiB for each reader. If a reader reads nothing while other readers read, it keeps
+/// the ranges that were requested for it, but no more ranges are requested ahead of it. Ranges that are
+/// requested ahead of readers leave an eighth of the memory to readers that begin later.
 ///
 /// `Report::memory` says how much of the budget each loader uses.
 ///

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// ms, from a server that limits each connection to 4 MB/s.
 const RECORDING: &str = include_str!("../../tests/data/requests.jsonl");
 
-/// Number of readers. Each has its own queue.
+/// Number of readers. Each reader has its own queue.
 const READERS: u64 = 4;
 /// Size of each object in bytes.
 const OBJECT: u64 = 100 << 20;

@@ -225,7 +225,8 @@ pub(super) struct BlockFile {
 }
 
 impl BlockFile {
-    /// Reads the header of a file. Returns an error if the file is not that of block `number` of `object`.
+    /// Reads the header of a file. Returns an error if the file does not belong to block `number` of
+    /// `object`.
     pub(super) fn open(mut file: File, object: &CachedObject, number: u64) -> Result<Self, BlockError> {
         let (header, begin) = read_header(&mut file)?;
         let range = object.block(number);

@@ -263,7 +263,7 @@ impl CacheDirectory {
         room
     }
 
-    /// Records that a block was found, and the time of its last use before that.
+    /// Records that a block was found, and the time of the block's last use before it was found.
     fn note_found(&self, used: SystemTime) {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         *found = Some(found.map_or(used, |before| before.min(used)));

@@ -1,7 +1,7 @@
 //! A cache of blocks of objects in a local directory.
 //!
-//! A received block is written to the directory in the background; its reader does not wait for that. Whole
-//! objects and ranges are read through the same blocks.
+//! A received block is written to the directory in the background; its reader does not wait for the write.
+//! Whole objects and ranges are read through the same blocks.
 
 mod block;
 mod cached_read;
@@ -42,9 +42,9 @@ const BLOCK_SIZES: RangeInclusive<u64> = 1..=64 << 20;
 /// It keeps objects of all sources except local files, in blocks of their stored bytes, with one file for
 /// each block. Whole objects and ranges (such as the slices of indexed shards) share the same blocks. Bytes
 /// that are not in the cache are read from the source in whole blocks. Each block is written to the directory
-/// in the background: readers never wait for that. If the disk is slower than the network, some blocks are
-/// not kept, and are read again in the next epoch. Ranges of up to a sixteenth of a block are read from the
-/// source without caching, unless they are slices of an index.
+/// in the background: readers never wait for these writes. If the disk is slower than the network, some
+/// blocks are not kept, and are read again in the next epoch. Ranges of up to a sixteenth of a block are read
+/// from the source without caching, unless they are slices of an index.
 ///
 /// Each time a cached object is opened, its current version is requested from the source, which costs a
 /// request of one byte. Blocks of another version are removed. If the version of a slice is known from an

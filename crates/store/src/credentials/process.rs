@@ -1,4 +1,4 @@
-//! Runs programs that print credentials. They are started directly, without a shell.
+//! Runs programs that print credentials. The programs are started directly, without a shell.
 
 use super::values::unusable;
 use crate::Result;

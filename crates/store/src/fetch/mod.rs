@@ -166,7 +166,7 @@ impl OrderedRanges {
                     self.current = Some(range);
                 }
                 None => {
-                    // Each range was complete; this checks that none is missing.
+                    // Each range was complete. The number of expected bytes shows whether a range is missing.
                     let received = self.returned;
                     match (&mut self.requests).await? {
                         Some(expected) if expected != received => {

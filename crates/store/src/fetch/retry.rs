@@ -71,8 +71,8 @@ impl Retries {
         }
     }
 
-    /// Records a complete response with fewer bytes than requested. That is not a fault, but very short
-    /// responses count as tries.
+    /// Records a complete response with fewer bytes than requested. Such a response is not a fault, but a
+    /// very short one counts as a failed try.
     pub(super) fn short_response(&mut self, bytes: u64, requested: u64) -> Result<()> {
         if bytes >= MIN_SHORT.min(requested.div_ceil(MIN_SHORT_DIVISOR)) {
             *self = Retries::new(&self.limits);

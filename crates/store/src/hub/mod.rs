@@ -99,7 +99,7 @@ impl HubDataset {
         }
     }
 
-    /// The commit of the revision. It is requested once.
+    /// The commit of the revision. The commit is requested only once.
     async fn commit(&self) -> Result<Arc<str>> {
         let mut commit = self.commit.lock().await;
         if let Some(commit) = &*commit {
