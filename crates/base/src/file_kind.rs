@@ -75,8 +75,8 @@ pub fn not_a_tar(head: &[u8]) -> Option<Error> {
     Some(no(found, "tar archive", remedy, head))
 }
 
-/// The error of a file that is named as if it were compressed by `compression`, if `head`, its first bytes,
-/// shows that it is a known kind of uncompressed or otherwise compressed file.
+/// Checks a file whose name says that it is compressed by `compression`. If its first bytes, `head`, show
+/// another known kind of file, returns the error for it.
 pub fn not_compressed(head: &[u8], compression: &'static str) -> Option<Error> {
     let is_skippable =
         compression == "zstd" && head.len() >= 4 && head[0] >> 4 == 5 && head[1..4] == *b"\x2a\x4d\x18";
@@ -101,8 +101,8 @@ pub fn not_compressed(head: &[u8], compression: &'static str) -> Option<Error> {
     Some(no(found, expected, remedy, head))
 }
 
-/// The error of a file that is named as if it had JSON lines, if `line` shows that it is a known kind of file
-/// without JSON lines. `line` is the first line that is not empty, or the beginning of that line.
+/// Checks a file whose name says that it has JSON lines. If `line` shows another known kind of file, returns
+/// the error for it. `line` is the first line that is not empty, or the beginning of that line.
 pub fn not_json_lines(line: &[u8]) -> Option<Error> {
     let head = &line[..line.len().min(HEAD)];
     // A text may have `ustar` at the same offset, but no zeros.

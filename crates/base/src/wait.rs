@@ -49,8 +49,8 @@ static PROCESS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// The wakers of all threads that have waited.
 static PROCESS_WAKERS: Mutex<Vec<Weak<AtomicWaker>>> = Mutex::new(Vec::new());
 
-/// Ends the waits of all threads of the process: the current ones, and all later ones. This cannot be undone:
-/// call the function in a program that is about to exit.
+/// Ends the waits of all threads of the process: the current ones, and all later ones. The interrupt cannot
+/// be undone: call this function in a program that is about to exit.
 pub fn interrupt_process() {
     PROCESS_INTERRUPTED.store(true, Ordering::Release);
     let wakers = PROCESS_WAKERS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -41,7 +41,7 @@ const PLAIN_PARAMETERS: [&str; 15] = [
     "versionid",
 ];
 
-/// The secrets that were sent with a request, to a server or to a proxy before it.
+/// The secrets that were sent with a request, to a server or to a proxy before the server.
 #[derive(Clone, Default)]
 pub struct SentSecrets {
     urls: Vec<String>,
