@@ -49,7 +49,7 @@ pub(super) struct MemoryLimit {
 
 impl Image {
     /// Reads the size of the picture in a file from its header alone. The EXIF orientation is not applied to
-    /// it.
+    /// the size.
     ///
     /// # Errors
     /// [`ImageError::Format`] for other formats, and [`ImageError::Decode`] for a damaged header.

@@ -295,8 +295,8 @@ impl Reduced {
 
 /// The ICC profile of a JPEG; `None` if there is none, or a part of it is missing.
 ///
-/// A profile is divided among APP2 segments. Each contains its number, from 1 on, and the count of segments
-/// (ICC.1:2022, annex B.4).
+/// A profile is divided among APP2 segments. Each segment contains its own number, from 1 on, and the number
+/// of segments of the profile (ICC.1:2022, annex B.4).
 fn icc_profile(file: &[u8]) -> Option<Vec<u8>> {
     let mut parts: Vec<Option<&[u8]>> = Vec::new();
     let mut rest = file.get(2..)?;

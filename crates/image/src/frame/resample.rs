@@ -28,7 +28,7 @@ impl Resampler {
     }
 
     /// Draws the part of a picture that `plan` keeps into `to`, which has exactly the size of that part.
-    /// `from` has the pixels of `raster`. It is not changed.
+    /// `from` has the pixels of `raster`, and is not changed.
     pub(super) fn draw(
         &mut self,
         from: &mut [u8],

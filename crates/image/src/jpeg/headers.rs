@@ -34,8 +34,8 @@ pub(crate) struct JpegHeaders {
     adobe: Option<u8>,
 }
 
-/// The scans of a file. Their restart intervals are not stored, since a file may have tens of millions of
-/// them.
+/// The scans of a file. The restart intervals of the scans are not stored, since a file may have tens of
+/// millions of intervals.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Scans {
     pub(super) list: Vec<Scan>,
@@ -288,7 +288,8 @@ impl JpegHeaders {
             return None;
         }
         let unit = 8 * u32::from(self.factors().1);
-        // One row more, since the chroma of the last row is interpolated with the chroma of the next row.
+        // The decoder needs one row more, since the chroma of the last row is interpolated with the chroma of
+        // the next row.
         let rows = (bottom + 1).div_ceil(unit) * unit;
         u16::try_from(rows).ok().filter(|rows| *rows < self.height)
     }

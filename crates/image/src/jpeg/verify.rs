@@ -14,7 +14,7 @@
 //!   that it skips are left-over data.
 //!
 //! In a file of several scans, each scan must end with a restart interval, or the decoder does not search for
-//! the marker after it: see [`closing_interval`].
+//! the marker after the scan: see [`closing_interval`].
 //!
 //! Two cases are not detected: missing bits of a run's last symbol that are ones, and up to seven left-over
 //! bytes, which are already in the decoder's buffer.
