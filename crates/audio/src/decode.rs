@@ -90,7 +90,7 @@ fn read(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
             continue;
         }
         // The reader silently skips damaged frames of FLAC. If the file gives no number of frames, only a gap
-        // in the time stamps shows that.
+        // in the time stamps shows that frames are missing.
         if file.starts_with(b"fLaC") && wanted.is_none() && packet.pts.get() != sound.frames() as i64 {
             return Err(AudioError::Checksum);
         }

@@ -116,8 +116,8 @@ impl Audio {
     /// Returns the same sound with another sample rate: see [`AudioResampler`].
     ///
     /// # Errors
-    /// [`AudioError::Rate`], and [`AudioError::TooLarge`] if the result exceeds 512 MiB, as a small file with
-    /// a very low sample rate could.
+    /// [`AudioError::Rate`] for an unsupported rate, and [`AudioError::TooLarge`] if the result exceeds 512
+    /// MiB, as a small file with a very low sample rate could.
     pub fn resampled(&self, rate: u32) -> Result<Audio, AudioError> {
         let resampler = AudioResampler::new(self.sample_rate, rate)?;
         let frames = resampler.frames(self.frames());

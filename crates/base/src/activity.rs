@@ -29,7 +29,7 @@ pub enum Activity {
     Shuffle,
     /// The thread runs the stages of a pipeline, and writes samples into tensors.
     Map,
-    /// The thread runs a stream stage, which sees the items one by one in order, or a function behind such a
+    /// The thread runs a stream stage, which sees the items one by one in order, or a function after a stream
     /// stage.
     Stage,
     /// The thread collects items and makes batches.
@@ -97,7 +97,8 @@ pub struct ThreadMark {
     activity: AtomicU8,
     /// Number of changes of the activity so far.
     changes: AtomicU64,
-    /// Number of the stream that the thread works on or waits for, in its run; [`u64::MAX`] if none.
+    /// Number, within the run, of the stream that the thread works on or waits for; [`u64::MAX`] if there is
+    /// none.
     stream: AtomicU64,
     shard: AtomicU64,
     sample: AtomicU64,

@@ -94,7 +94,7 @@ pub enum ErrorKind {
     /// The topology (ranks, workers) is contradictory or cannot be detected.
     #[error("bad topology: {0}")]
     Topology(String),
-    /// There are fewer shards than readers, each of which needs at least one shard.
+    /// There are fewer shards than readers, but each reader needs at least one shard.
     #[error(
         "{shards} shards cannot feed {readers} {what}: a reader without a shard would leave the others \
          waiting; use an index, which cuts shards into slices (`DatasetBuilder::auto_index`, or `--index` of \
@@ -143,7 +143,7 @@ pub enum ErrorKind {
         /// The compression: "gzip" or "zstd".
         compression: &'static str,
         /// Number of compressed bytes that the decoder had consumed without an error. If a checksum at the
-        /// end of the data found the damage, the damage may be anywhere before.
+        /// end of the data found the damage, the damage may be anywhere before this byte.
         offset: u64,
         /// The decoder's own error.
         #[source]
@@ -216,7 +216,7 @@ pub enum ErrorKind {
         received: u32,
     },
     /// A file of a `Cache` does not contain the bytes that were written to it, although the cache has fetched
-    /// it twice. None of these bytes have been returned.
+    /// it twice. None of the damaged bytes have been returned.
     #[error(
         "the cache file {} was damaged again after it was refetched: the checksum of a block should be \
          {expected} and is {received}; check the disk, or use another disk for the cache",
@@ -343,7 +343,8 @@ pub enum ErrorKind {
     MissingTensor {
         /// The tensor asked for.
         name: String,
-        /// The tensors that the batch has now, without those that were taken out of the batch.
+        /// The tensors that are in the batch now. Tensors that were taken out of the batch are not among
+        /// them.
         available: String,
     },
     /// The value of a field has another type than the requested one.

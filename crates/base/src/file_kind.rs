@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind};
 use crate::secret_url::redact_text;
 
-/// Number of bytes that identify a file: those of a tar header.
+/// Number of bytes that identify a file: the size of a tar header.
 pub const HEAD: usize = 512;
 
 /// Number of characters of the first line that a message shows.
@@ -75,8 +75,8 @@ pub fn not_a_tar(head: &[u8]) -> Option<Error> {
     Some(no(found, "tar archive", remedy, head))
 }
 
-/// The error of a file whose name says that it is compressed by `compression`, if its first bytes, `head`,
-/// are those of another known kind of file.
+/// Checks a file whose name says that it is compressed by `compression`. If its first bytes, `head`, show
+/// another known kind of file, returns the error for it.
 pub fn not_compressed(head: &[u8], compression: &'static str) -> Option<Error> {
     let is_skippable =
         compression == "zstd" && head.len() >= 4 && head[0] >> 4 == 5 && head[1..4] == *b"\x2a\x4d\x18";
@@ -101,8 +101,8 @@ pub fn not_compressed(head: &[u8], compression: &'static str) -> Option<Error> {
     Some(no(found, expected, remedy, head))
 }
 
-/// The error of a file whose name says that it has JSON lines, if `line` shows that it is another known kind
-/// of file. `line` is the first line that is not empty, or the beginning of that line.
+/// Checks a file whose name says that it has JSON lines. If `line` shows another known kind of file, returns
+/// the error for it. `line` is the first line that is not empty, or the beginning of that line.
 pub fn not_json_lines(line: &[u8]) -> Option<Error> {
     let head = &line[..line.len().min(HEAD)];
     // A text may have `ustar` at the same offset, but no zeros.

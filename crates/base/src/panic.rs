@@ -2,8 +2,8 @@
 //!
 //! Each call of foreign code (the caller's functions, stages and columns; `Clone`, `Drop` and `Display` of
 //! the caller's types; drivers that pin memory) goes through [`catch`], and holds no lock that other threads
-//! need. The loop of each thread is also wrapped in [`catch`] as a whole: if a call of foreign code is not
-//! wrapped by mistake, its panic ends the run with an error instead of leaving other threads waiting.
+//! need. The loop of each thread is also wrapped in [`catch`] as a whole: if a call of foreign code was left
+//! unwrapped by mistake, its panic ends the run with an error instead of leaving other threads waiting.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::secret_url::redact_urls;
@@ -20,7 +20,8 @@ pub fn catch<T>(call: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(call)).map_err(panicked)
 }
 
-/// Drops a value whose type, or a part of it, is the caller's and may panic in `drop`.
+/// Drops a value that may contain values of the caller's types. If their `drop` panics, the panic becomes an
+/// error.
 ///
 /// # Errors
 /// As [`catch`].

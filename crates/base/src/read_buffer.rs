@@ -72,7 +72,8 @@ static IN_USE: AtomicU64 = AtomicU64::new(0);
 /// Buffers with a smaller capacity in bytes are neither counted nor aligned.
 const MIN_COUNTED: usize = 16 << 10;
 
-/// Number of bytes in this process's read buffers that are in use, and number of bytes in idle ones.
+/// Number of bytes in this process's read buffers that are in use, and number of bytes in its idle read
+/// buffers.
 pub fn read_buffers() -> (u64, u64) {
     (IN_USE.load(Relaxed), IDLE.load(Relaxed) as u64)
 }
@@ -151,8 +152,8 @@ impl ReadBuffer {
     }
 
     /// Makes an empty buffer with room for `bytes` bytes, or for [`size`] if that is less. If `bytes` is less
-    /// than [`size`], the capacity is exactly `bytes`: many readers may each hold small objects, or ends of
-    /// large ones, that are still unread.
+    /// than [`size`], the capacity is exactly `bytes`, to save memory: many readers may each hold the unread
+    /// bytes of small objects, or of the ends of large objects.
     pub fn with_room(bytes: u64) -> Self {
         match usize::try_from(bytes) {
             Ok(bytes) if bytes < size() => ReadBuffer::new(BufferMemory::with_room(bytes)),
@@ -267,7 +268,7 @@ fn take_idle() -> Option<BufferMemory> {
     pool(size())?.pop().map(uncount_idle)
 }
 
-/// Stops counting a buffer as idle.
+/// Subtracts a buffer from the count of idle bytes.
 fn uncount_idle(memory: BufferMemory) -> BufferMemory {
     IDLE.fetch_sub(memory.capacity(), Relaxed);
     memory
@@ -280,7 +281,8 @@ fn give_back(memory: BufferMemory) {
     if pool(capacity).is_none() || !aligned::is_aligned(&memory.bytes) {
         return;
     }
-    // Makes room by freeing buffers of other capacities: this one is more likely to be used again.
+    // Makes room by freeing buffers of other capacities: a buffer of this capacity is more likely to be used
+    // again.
     while IDLE.load(Relaxed) + capacity > MAX_IDLE {
         let others = (0..CLASSES).map(|class| MIN_KEPT << class).filter(|other| *other != capacity);
         let Some(other) = others.rev().find_map(|other| pool(other)?.pop()) else { return };

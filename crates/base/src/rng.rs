@@ -2,8 +2,8 @@
 //!
 //! The generator is ChaCha8. Its key consists of the seed, the epoch, the number of the stream or sample, the
 //! purpose of the numbers and, in a mixture, the number of the dataset. The bounded draw and the shuffle are
-//! the crate's own, because the ones of `rand` have changed between releases. Golden tests pin the results of
-//! the generator, the bounded draw and the shuffle.
+//! the crate's own, because `rand` has changed its bounded draw and its shuffle between releases. Golden
+//! tests pin the results of the generator, the bounded draw and the shuffle.
 
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng as _, SeedableRng, TryRng};
@@ -66,8 +66,8 @@ impl Rng {
         Self::of_dataset(0, purpose, seed, epoch, index)
     }
 
-    /// As [`keyed`](Rng::keyed), for the dataset of this number in a mixture: datasets with the same seed
-    /// have unrelated numbers. A dataset that is not mixed has the number 0.
+    /// As [`keyed`](Rng::keyed), for dataset number `dataset` of a mixture: two datasets with the same seed
+    /// draw unrelated numbers. A dataset that is not mixed has the number 0.
     #[doc(hidden)]
     pub fn of_dataset(dataset: u64, purpose: Purpose, seed: u64, epoch: u64, index: u64) -> Self {
         let mut key = [0; 32];
@@ -123,8 +123,8 @@ impl Rng {
         (low * power).clamp(*low, *high)
     }
 
-    /// Draws a number of the beta distribution on `0.0..=1.0` whose parameters are both `alpha`, which must
-    /// be greater than 0.
+    /// Draws a number of the beta distribution on `0.0..=1.0`. Both parameters of the distribution are
+    /// `alpha`, which must be greater than 0.
     #[doc(hidden)]
     pub fn beta(&mut self, alpha: f64) -> f64 {
         // x / (x + y) for two numbers of the gamma distribution. Computed from their logarithms, because for

@@ -56,8 +56,8 @@ macro_rules! span {
 #[derive(Debug)]
 pub struct NoSpan;
 
-/// Callers may `drop` a span before its scope ends. This impl keeps clippy from objecting to that if the
-/// feature is off.
+/// Callers may `drop` a span before its scope ends. This impl keeps clippy from objecting to such a `drop` if
+/// the feature is off.
 #[cfg(not(feature = "tracing"))]
 impl Drop for NoSpan {
     fn drop(&mut self) {}

@@ -27,12 +27,12 @@ pub struct Interrupt(Arc<InterruptState>);
 #[derive(Debug, Default)]
 struct InterruptState {
     interrupted: AtomicBool,
-    /// Wakes the current wait. A thread has only one at a time.
+    /// Wakes the current wait. A thread has only one wait at a time.
     waker: AtomicWaker,
 }
 
 impl Interrupt {
-    /// Makes this the interrupt of the current thread, unless it has one.
+    /// Makes this the interrupt of the current thread, unless the thread already has an interrupt.
     pub fn attach(&self) {
         let _ = INTERRUPT.try_with(|current| current.set(self.clone()));
     }
@@ -49,8 +49,8 @@ static PROCESS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// The wakers of all threads that have waited.
 static PROCESS_WAKERS: Mutex<Vec<Weak<AtomicWaker>>> = Mutex::new(Vec::new());
 
-/// Ends the waits of all threads of the process: the current ones, and all later ones. It cannot be undone:
-/// call it in a program that is about to exit.
+/// Ends the waits of all threads of the process: the current ones, and all later ones. The interrupt cannot
+/// be undone: call this function in a program that is about to exit.
 pub fn interrupt_process() {
     PROCESS_INTERRUPTED.store(true, Ordering::Release);
     let wakers = PROCESS_WAKERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,7 +123,7 @@ pub fn may_block() -> Result<()> {
 /// and [`ErrorKind::Unsupported`] on a thread that runs I/O tasks, if the future is not ready at once.
 pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
     /// Wakes the thread. If code inside `poll` parks the thread itself, it may use up the wake-up; the flag
-    /// preserves it.
+    /// records that there was one.
     struct Parked {
         thread: thread::Thread,
         woken: AtomicBool,
@@ -143,7 +143,7 @@ pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
     let waker = Arc::clone(&parked).into();
     let mut context = Context::from_waker(&waker);
     // Within a tokio task, tokio's futures return `Pending` now and then to make the task yield. This
-    // function never yields, so it switches that off.
+    // function never yields, so it switches this behaviour off.
     let mut future = pin!(tokio::task::unconstrained(future));
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {

@@ -17,7 +17,7 @@ pub(super) fn checked_size(
     within_limit(size, pixel_size, limit)
 }
 
-/// Returns the number of bytes of a picture. An error if it exceeds the limit.
+/// Returns the number of bytes of a picture, or an error if the number exceeds the limit.
 pub(super) fn within_limit(size: Size, pixel_size: usize, limit: usize) -> Result<usize, ImageError> {
     let bytes = size.value_count(pixel_size).and_then(|bytes| usize::try_from(bytes).ok());
     bytes.filter(|bytes| *bytes <= limit).ok_or(ImageError::TooLarge { size, limit })

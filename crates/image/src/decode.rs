@@ -39,8 +39,8 @@ pub(super) struct RawImage {
     pub(super) orientation: Orientation,
 }
 
-/// The memory limit of an image. It applies to the pixels as the file has them, and to those converted to
-/// `mode`.
+/// The memory limit of an image. It applies to the pixels as the file has them, and to the pixels after the
+/// conversion to `mode`.
 #[derive(Clone, Copy)]
 pub(super) struct MemoryLimit {
     pub(super) mode: ImageMode,
@@ -49,7 +49,7 @@ pub(super) struct MemoryLimit {
 
 impl Image {
     /// Reads the size of the picture in a file from its header alone. The EXIF orientation is not applied to
-    /// it.
+    /// the size.
     ///
     /// # Errors
     /// [`ImageError::Format`] for other formats, and [`ImageError::Decode`] for a damaged header.

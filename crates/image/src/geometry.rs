@@ -29,7 +29,8 @@ pub(crate) enum GeometryStep {
     /// Top becomes bottom.
     FlipVertical,
     /// The picture is drawn into a new picture of the size `size`. The upper left corner of the old picture
-    /// is placed at that of `part`, and pixels beyond `part` are cut off. `mode` says what the border shows.
+    /// is placed at the upper left corner of `part`, and pixels beyond `part` are cut off. `mode` says what
+    /// the border shows.
     Pad { part: Rect, size: Size, mode: PaddingMode },
     /// The new picture has this size. The matrix maps the centre of each pixel of the new picture to a point
     /// of the old picture.
@@ -209,8 +210,9 @@ fn area([left, top, right, bottom]: Corners) -> f64 {
     (right - left).max(0.0) * (bottom - top).max(0.0)
 }
 
-/// Has the number of the old column for each column of the new picture, and likewise for rows. This suffices
-/// for crops, flips, borders and resizes to the nearest pixel, which act on each axis separately.
+/// For each column of the new picture, the number of the old picture's column that it shows; likewise for
+/// rows. This suffices for crops, flips, borders and resizes to the nearest pixel, which act on each axis
+/// separately.
 struct AxisLookup {
     across: Vec<usize>,
     down: Vec<usize>,

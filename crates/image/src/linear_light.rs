@@ -44,7 +44,8 @@ impl Curve {
         })
     }
 
-    /// Converts pixels to linear light. If the pixels have an opacity, their colours are multiplied by it.
+    /// Converts pixels to linear light. If the pixels have an opacity, their colours are multiplied by the
+    /// opacity.
     fn decode(&self, from: &[u8], channels: usize, to: &mut [u16]) {
         for (from, to) in from.chunks_exact(channels).zip(to.chunks_exact_mut(channels)) {
             for (from, to) in from.iter().zip(to.iter_mut()) {

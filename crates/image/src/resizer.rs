@@ -77,8 +77,8 @@ pub(crate) struct Part {
 /// The format of a pixel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Format {
-    /// 1 (grey) or 3 (RGB). With 16 bits also 2 or 4: the last channel is opacity, and the other channels are
-    /// already multiplied by it.
+    /// 1 (grey) or 3 (RGB). With 16 bits also 2 or 4: the last channel is the opacity, and the colour
+    /// channels are already multiplied by the opacity.
     pub(crate) channels: usize,
     /// Whether values have 16 bits (in native byte order) instead of 8.
     pub(crate) wide: bool,

@@ -31,7 +31,7 @@ const LIMIT: usize = 512 << 20;
 /// - The EXIF orientation is applied. EXIF and other metadata are not in the result.
 /// - An ICC profile is kept, byte by byte, and so are the colour space and the curve that a PNG names. The
 ///   averaging ignores them: with a curve other than sRGB, light is averaged slightly wrongly, but areas of
-///   one colour keep their colour exactly. A JPEG whose profile lacks a part loses the profile.
+///   one colour keep their colour exactly. If the profile of a JPEG lacks a part, the profile is not kept.
 /// - Colours are weighted by their opacity, which is resized as well.
 /// - A JPEG is written in one sequential scan, with chroma of half the width and height (4:2:0).
 ///
@@ -133,7 +133,7 @@ impl Shrink {
     /// Sets the quality of JPEG files, from 1 to 100. Default: 90.
     ///
     /// # Errors
-    /// [`ImageError::Quality`] for another quality.
+    /// [`ImageError::Quality`] for any other quality.
     pub fn quality(self, quality: u8) -> Result<Self, ImageError> {
         match quality {
             1..=100 => Ok(Shrink { quality, ..self }),
@@ -190,7 +190,8 @@ impl Shrink {
             encoder.add_icc_profile(&profile).map_err(failed)?;
         }
         let color = if is_grey { JpegColor::Luma } else { JpegColor::Rgb };
-        // Both are less than the sides of the old file, which have 16 bits.
+        // The casts are exact: a JPEG stores its sides in 16 bits, and the new sides are no longer than the
+        // old sides.
         let (width, height) = (picture.width as u16, picture.height as u16);
         encoder.encode(&picture.pixels, width, height, color).map_err(failed)?;
         Ok(Shrunk::Resized(written))
@@ -294,8 +295,8 @@ impl Reduced {
 
 /// The ICC profile of a JPEG; `None` if there is none, or a part of it is missing.
 ///
-/// A profile is divided among APP2 segments. Each contains its number, from 1 on, and the count of segments
-/// (ICC.1:2022, annex B.4).
+/// A profile is divided among APP2 segments. Each segment contains its own number, from 1 on, and the number
+/// of segments of the profile (ICC.1:2022, annex B.4).
 fn icc_profile(file: &[u8]) -> Option<Vec<u8>> {
     let mut parts: Vec<Option<&[u8]>> = Vec::new();
     let mut rest = file.get(2..)?;

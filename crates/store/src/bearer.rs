@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(block_on(token.header()).unwrap(), first);
         let second = block_on(token.renewed(first.as_ref())).unwrap();
         assert_eq!(second.as_ref().unwrap(), "Bearer t1");
-        // If an old token is refused again, no new request is made.
+        // If a token that was already replaced is refused again, no new token is requested.
         assert_eq!(block_on(token.renewed(first.as_ref())).unwrap(), second);
         assert_eq!(requests.load(Ordering::SeqCst), 2);
         assert_eq!(block_on(token.renewed(second.as_ref())).unwrap(), None, "it is the same again");

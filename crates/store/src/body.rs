@@ -118,8 +118,8 @@ impl Body {
     #[doc(hidden)]
     pub fn begin(&mut self) -> usize {
         match &mut self.state {
-            // The budget limits the requests. 16 objects are enough for small ones to saturate the
-            // connection.
+            // The budget limits the number of requests. 16 objects saturate the connection even if they are
+            // small.
             BodyState::Idle(ChunkSource::Fetch(chunks)) => {
                 chunks.begin();
                 16
@@ -150,8 +150,8 @@ impl Body {
         }
     }
 
-    /// Declares that each epoch reads the same bytes: a cache without room for all of these bytes keeps the
-    /// ones that it already has. Call it before the body [begins](Body::begin).
+    /// Declares that each epoch reads the same bytes: a cache that has no room for all of these bytes keeps
+    /// the blocks that it already has. Call it before the body [begins](Body::begin).
     #[doc(hidden)]
     pub fn set_repeated(&mut self) {
         if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
@@ -170,8 +170,8 @@ impl Body {
     /// Requires that the body's object is not [different](ObjectVersion::compare) from `object`. Use this for
     /// an object that was looked up or partly read before.
     ///
-    /// If it is different, the body's first item is [`ErrorKind::Changed`], which names both versions, and no
-    /// bytes are returned. An object of unknown version is accepted.
+    /// If the object is different, the body's first item is [`ErrorKind::Changed`], which names both
+    /// versions, and no bytes are returned. An object of unknown version is accepted.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -196,8 +196,8 @@ impl Body {
 
     /// The stored size and the version of the object that is read, even if the body is only a range of it.
     ///
-    /// `None` before the first chunk, and if neither is known: for pipes, for sources that report neither,
-    /// and for bodies of the caller's own chunks.
+    /// `None` before the first chunk, and if neither the size nor the version is known: for pipes, for
+    /// sources that report neither, and for bodies of the caller's own chunks.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -426,8 +426,8 @@ impl Stream for RunningBody {
 /// Stops the reading of a [`Body`] from another thread.
 ///
 /// After [`stop`](Stopper::stop), a waiting or later read returns [`ErrorKind::Stopped`] once, and the body
-/// ends. It is an error, so that a part of an object is never mistaken for the whole. A read of a local file
-/// that is in progress is not interrupted, but no other read follows.
+/// ends. Stopping is an error, so that a part of an object is never mistaken for the whole object. A read of
+/// a local file that is in progress is not interrupted, but no other read follows.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<StopFlag>);
 

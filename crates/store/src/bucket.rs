@@ -75,7 +75,7 @@ impl Bucket {
     }
 
     /// Replaces the client `refused`, whose credentials have expired, by a new one that reads the credentials
-    /// again. `None` if they were read a moment ago, or if the client is the caller's own.
+    /// again. `None` if the credentials were read a moment ago, or if the client is the caller's own.
     pub(super) fn renew(&self, refused: &BucketClient) -> Option<BucketClient> {
         let mut current = self.lock();
         if Arc::ptr_eq(&current.client, refused) {
@@ -132,8 +132,8 @@ impl Bucket {
             None => {}
         }
         let result = result.map_err(|error| match error {
-            // If one of the crate's own clients fails before it sends the request, it could not sign the
-            // request.
+            // If one of the crate's own clients fails before it sends the request, the reason is that the
+            // client could not sign the request.
             #[cfg(feature = "cloud")]
             object_store::Error::Generic { .. } if self.make.is_some() => {
                 let why = format!(
@@ -296,7 +296,7 @@ impl Bucket {
     }
 
     /// Completes an upload in parts, if the condition is met. S3 checks the condition in the same step. For
-    /// other stores, a separate request checks it before.
+    /// other stores, a separate request checks the condition before the upload is completed.
     pub(super) async fn complete(
         &self,
         url: &str,
@@ -343,7 +343,7 @@ impl Bucket {
         if matches!(condition, PutCondition::Absent) {
             let options = CopyOptions::new().with_mode(CopyMode::Create);
             match client.copy_opts(from, to, options).await {
-                // S3 has no conditional copy: the condition is checked before.
+                // S3 has no conditional copy: a separate request checks the condition before the copy.
                 Err(
                     object_store::Error::NotImplemented { .. } | object_store::Error::NotSupported { .. },
                 ) => {}

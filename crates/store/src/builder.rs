@@ -96,7 +96,7 @@ impl StoreBuilder {
     }
 
     /// The server of `hf://` URLs, such as `https://hub.example.com`. Default: the server in the variable
-    /// `HF_ENDPOINT`, or else the public one. [`headers`](StoreBuilder::headers) for this server are sent to
+    /// `HF_ENDPOINT`, or else the public Hub. [`headers`](StoreBuilder::headers) for this server are sent to
     /// it, and a token among them takes precedence over the token in the environment.
     #[cfg(feature = "http")]
     #[cfg_attr(docsrs, doc(cfg(feature = "http")))]
@@ -159,8 +159,8 @@ impl StoreBuilder {
 
     /// Pause before the first retry. Default: 100 ms. The pause doubles with each retry, up to 30 s, and is
     /// shortened at random by up to half. If a store asks for a longer pause (`Retry-After`), the pause is
-    /// that long. If it would end after the [time](StoreBuilder::retry_timeout) for all tries, the request is
-    /// sent once more at the end of that time.
+    /// that long. If the pause would end after the [time](StoreBuilder::retry_timeout) for all tries, the
+    /// request is sent once more at the end of that time.
     pub fn retry_pause(mut self, pause: Duration) -> Self {
         self.limits.pause = pause;
         self

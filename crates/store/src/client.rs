@@ -1,7 +1,7 @@
 //! Builds all HTTP clients, with the crate `reqwest`.
 //!
-//! None of them follows redirects: [`RequestTarget`](super::transport::RequestTarget) decides for every
-//! request where it is sent next and with which headers.
+//! None of these clients follows redirects: [`RequestTarget`](super::transport::RequestTarget) decides for
+//! every request where it is sent next and with which headers.
 
 use super::environment::check_proxies;
 #[cfg(feature = "cloud")]
@@ -47,7 +47,7 @@ fn built(settings: impl Fn() -> Result<ClientBuilder>) -> Result<HttpClients> {
     Ok(HttpClients { pooled: build(settings()?)?, single_use: build(settings()?.pool_max_idle_per_host(0))? })
 }
 
-/// Builds clients for web servers. They use the proxies that the environment names.
+/// Builds clients for web servers. These clients use the proxies that the environment names.
 #[cfg(feature = "http")]
 pub(super) fn web() -> Result<HttpClients> {
     // Many connections have a higher throughput than many HTTP/2 streams of one connection.
@@ -146,7 +146,7 @@ fn parsed<T>(
     parse(&text).map(Some).ok_or_else(|| bad().into())
 }
 
-/// Resolves names such that each new connection tries another address of its host first.
+/// Resolves names such that successive connections to a host begin with different addresses of the host.
 struct RotatingResolver;
 
 impl Resolve for RotatingResolver {

@@ -69,8 +69,8 @@ fn gcs(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
         builder = builder
             .with_base_url(server_url(&emulator).trim_end_matches('/'))
             .with_skip_signature(true)
-            // `object_store` sends a token with writes all the same. Without this token, it would request one
-            // from the machine's metadata server.
+            // `object_store` sends a token with writes even if requests are not signed. Without this token,
+            // it would request a token from the machine's metadata server.
             .with_bearer_token("emulator")
             .with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
     }

@@ -3,9 +3,9 @@
 //!
 //! **The invariant.** Each request is retried in one place, which knows the server's status and
 //! `Retry-After`, and returns errors of this crate. The errors of `object_store` have neither the status nor
-//! that time, so it must not retry. For this, these clients return errors of the kind
-//! [`HttpErrorKind::Unknown`] to it. It retries only one failure: an S3 response with a success status and an
-//! error in its body.
+//! the time in `Retry-After`, so `object_store` must not retry. To prevent a retry, these clients return
+//! errors of the kind [`HttpErrorKind::Unknown`]. `object_store` retries only one failure: an S3 response
+//! with a success status and an error in its body.
 //!
 //! - **Bytes of an object** are requested by `CloudClient::get`, once, through a [`BodyClient`]. These
 //!   requests are marked by [`mark_bytes_request`]. The response is returned through `object_store`
@@ -18,16 +18,16 @@
 //! - To a request for bytes: `CloudClient` returns the response in an error to `object_store`, which does not
 //!   retry. `object.rs` takes the response out of that error and makes it [`ErrorKind::Busy`]; the reader of
 //!   ranges waits for 2.0 to 2.5 s and sends the request again.
-//! - To a listing: `AttemptPolicy` turns it into the same error, and the request is retried for up to 300 s
-//!   by default. `execute` waits for 2.0 to 2.5 s and sends the request again, at most 16 times.
+//! - To a listing: `AttemptPolicy` turns the response into the same error, and the request is retried for up
+//!   to 300 s by default. `execute` waits for 2.0 to 2.5 s and sends the request again, at most 16 times.
 //!   `object_store` only waits. In the page that it receives, [`PageRequest`] has marked the keys that
 //!   `object_store` cannot read.
 //!
 //! **Two kinds of servers.** A [`Connector`] makes clients for servers of one kind. `cloud.rs` builds each
-//! store twice. The first one has the connector [for credentials](Connector::for_credentials), and only its
-//! credential provider is kept. The second one has this provider and the connector [for the
+//! store twice. The first store has the connector [for credentials](Connector::for_credentials), and only its
+//! credential provider is kept. The second store has this provider and the connector [for the
 //! bucket](Connector::for_bucket). The kinds differ in their timeouts: a credential server that has never
-//! sent a response is tried for 5 s only, since this machine may have none.
+//! sent a response is tried for 5 s only, since there may be no such server on this machine.
 //!
 //! Data flows one way: this file sends requests; `attempt_policy` decides what their results mean, and sends
 //! nothing.
@@ -74,8 +74,8 @@ tokio::task_local! {
     static COMPLETION: (header::HeaderName, header::HeaderValue);
 }
 
-/// Adds a header to the request that completes an upload in parts. `object_store` has no option for this. The
-/// header is not signed; S3 does not require that.
+/// Adds a header to the request that completes an upload in parts. `object_store` has no option for such a
+/// header. The header is not signed: S3 does not require a signature for it.
 pub(super) async fn completing<T>(
     condition: Option<(header::HeaderName, header::HeaderValue)>,
     request: impl Future<Output = T>,
@@ -101,7 +101,7 @@ pub(super) struct Connector {
     is_for_bucket: bool,
     /// What to set if there are no credentials, for messages.
     hint: &'static str,
-    /// Sent with each signed request.
+    /// The headers that are sent with each signed request.
     headers: HeaderMap,
     limits: FetchLimits,
 }
@@ -176,7 +176,8 @@ impl CredentialClient {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Denied`] if the server refuses the request, or the fault of the network.
+    /// [`ErrorKind::Denied`] if the server refuses the request. If the network fails or the server is busy,
+    /// the error of the last try.
     pub(super) async fn send(&self, request: HttpRequest) -> Result<Bytes> {
         let response = self.0.execute(request).await.map_err(|error| match carried_error(&error) {
             Some(error) => error,
@@ -223,7 +224,7 @@ struct CloudClient {
     proxy_secrets: Arc<SentSecrets>,
     /// Whether requests for bytes may be sent without TLS.
     allow_http: bool,
-    /// Sent with each signed request to the bucket.
+    /// The headers that are sent with each signed request to the bucket.
     headers: HeaderMap,
     policy: AttemptPolicy,
     host_pause: HostPause,
@@ -281,7 +282,7 @@ impl CloudClient {
         Ok(response)
     }
 
-    /// Sends any other request, and retries it up to the limits.
+    /// Sends a request that is not for bytes of an object, and retries it up to the limits.
     async fn execute(&self, request: HttpRequest) -> Result<http::Response<Bytes>, HttpError> {
         let mut retries = Retries::new(&self.policy.limits);
         loop {
@@ -300,8 +301,8 @@ impl CloudClient {
     async fn attempt(&self, request: &HttpRequest) -> Result<http::Response<Bytes>, AttemptError> {
         let time = self.policy.response_timeout(request.body().content_length());
         let mut target = self.target(request);
-        // Nothing in a page of a listing, or in a token, shows that it belongs to this request. So GET
-        // requests use a new connection, on which there is no other response.
+        // Nothing in a page of a listing, or in a token, shows to which request the response belongs. So each
+        // GET request uses a new connection, on which no other response can arrive.
         let client = match *request.method() {
             Method::GET => &self.clients.single_use,
             _ => &self.clients.pooled,

@@ -45,8 +45,8 @@ impl Decompressor {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::UnsupportedCompression`] for unsupported compressions, and for those whose feature is
-    /// disabled.
+    /// [`ErrorKind::UnsupportedCompression`] for unsupported compressions, and for compressions whose feature
+    /// is disabled.
     pub(super) fn of(url: &str) -> Result<Option<Self>> {
         match Compression::of(url) {
             Some(Compression::Gzip) => return gzip().map(Some),
@@ -235,8 +235,8 @@ mod reader {
             ExpansionLimit { compression, expansion, consumed, produced: 0 }
         }
 
-        /// Converts an error of the decoder. If an error of the compressed stream caused it, returns that
-        /// one. Otherwise the data is damaged: [`ErrorKind::Decompress`].
+        /// Converts an error of the decoder. If an error of the compressed stream caused it, returns the
+        /// stream's error. Otherwise the data is damaged: [`ErrorKind::Decompress`].
         fn convert_error(&self, error: io::Error) -> Error {
             let (compression, offset) = (self.compression, self.consumed.load(Relaxed));
             let damaged = |source| ErrorKind::Decompress { compression, offset, source }.into();

@@ -36,8 +36,8 @@ struct CloudVariable<K> {
 
 #[cfg(feature = "cloud")]
 impl<K: FromStr> CloudVariables<K> {
-    /// Reads the variables that `object_store` knows and whose names begin with `prefix` (`AWS_`), and the
-    /// variable `other`.
+    /// Reads the variable `other`, and all variables with the prefix `prefix` (`AWS_`) that `object_store`
+    /// knows.
     ///
     /// # Errors
     ///
@@ -331,8 +331,8 @@ fn check_proxy(name: &str, value: &str) -> Result<()> {
     }
 }
 
-/// What is wrong with the URL of a server; `None` if it is valid. Two parsers will read it, and both must
-/// accept it: `url` ignores spaces around a URL, and `http` ignores an invalid port.
+/// What is wrong with the URL of a server; `None` if it is valid. Two parsers will read the URL, and both
+/// must accept it: `url` ignores spaces around a URL, and `http` ignores an invalid port.
 fn url_fault(value: &str) -> Option<String> {
     if value.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Some("there is a space or a line break in it".into());

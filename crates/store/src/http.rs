@@ -17,8 +17,8 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// Minimum age of an object whose modification time identifies its bytes, at the time of the response. The
-/// clocks of a server and its disks may differ by some seconds.
+/// The modification time of an object identifies its bytes only if the object was at least this old at the
+/// time of the response. The clocks of a server and its disks may differ by some seconds.
 const MIN_AGE: Duration = Duration::from_secs(60);
 
 /// Web servers: each object has its own URL.

@@ -15,9 +15,9 @@ const MAX_BYTES: u64 = 512 << 20;
 pub(super) struct Listing {
     objects: Vec<ObjectInfo>,
     bytes: u64,
-    /// The number of the object with which later ones are compared. It moves to the last object whenever the
-    /// number of objects has doubled (Brent's algorithm). So a cycle of any length is detected, after about
-    /// three rounds.
+    /// The number of the object with which later objects are compared. It moves to the last object whenever
+    /// the number of objects has doubled (Brent's algorithm). So a cycle of any length is detected, after
+    /// about three rounds.
     mark: usize,
 }
 

@@ -31,7 +31,7 @@ impl fmt::Debug for ObjectSource {
 }
 
 impl ObjectSource {
-    /// A bucket with the caller's own client. `base` is its URL without a `/` at the end.
+    /// A bucket with the caller's own client. `base` is the bucket's URL without a `/` at the end.
     pub(super) fn new(base: SecretUrl, client: BucketClient) -> Self {
         ObjectSource(Arc::new(Bucket::new(base, client, None)))
     }
@@ -177,8 +177,8 @@ async fn put_parts(
     Ok(())
 }
 
-/// Takes chunks until these have at least [`PART_SIZE`] bytes together. Returns them, and whether more may
-/// follow.
+/// Takes chunks until they have at least [`PART_SIZE`] bytes together. Returns these chunks, and whether more
+/// chunks may follow.
 async fn next_part(body: &mut BoxStream<'static, Result<Bytes>>) -> Result<(PutPayload, bool)> {
     let mut part = Vec::new();
     let mut size = 0;

@@ -13,7 +13,7 @@ use super::object_version::{ObjectVersion, VersionComparison};
 use md5::{Digest, Md5};
 use std::fmt::Write;
 
-/// Checksums of an object: either those that its store keeps, or those computed from its bytes.
+/// Checksums of an object: either the checksums that its store keeps, or checksums computed from its bytes.
 #[doc(hidden)]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectSums {
@@ -25,7 +25,7 @@ pub struct ObjectSums {
 
 impl ObjectSums {
     /// The checksums that the store keeps: `checksum` from the headers of a response, and the ETag if `url`
-    /// is one of S3.
+    /// is a URL of S3.
     pub(super) fn stored(url: &str, object: &ObjectVersion, checksum: Option<Checksum>) -> Self {
         let mut sums = ObjectSums::default();
         match checksum {
@@ -141,8 +141,8 @@ impl PartSums {
 }
 
 impl RunningSums {
-    /// Computes the checksums that can be compared with those of the store, for an object of `size` bytes
-    /// that this crate uploads to `url`.
+    /// Computes the checksums that can be compared with the checksums of the store, for an object of `size`
+    /// bytes that this crate uploads to `url`.
     #[must_use]
     pub fn for_upload(url: &str, size: Option<u64>) -> Self {
         let is_whole = size.is_some_and(|size| size < PART_SIZE as u64);

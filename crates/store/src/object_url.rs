@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[cfg(feature = "http")]
 pub(super) use repository::Repository;
 
-/// The known schemes. Each one is followed by the scheme of which it is an alias, or by itself.
+/// The known schemes. Each scheme is followed by the scheme that it is an alias for, or by itself.
 pub(super) const SCHEMES: [(&str, &str); 12] = [
     ("file", "file"),
     ("gs", "gs"),
@@ -32,13 +32,13 @@ pub(super) const SCHEMES: [(&str, &str); 12] = [
 
 /// A URL or the path of a file, split into its parts: scheme, authority and path.
 ///
-/// Every text is one or the other, so parsing never fails. A URL begins with a scheme and `://`, or with
+/// Every text is a URL or a path, so parsing never fails. A URL begins with a scheme and `://`, or with
 /// `file:`. Everything else is a path, which is used unchanged; Windows paths are not recognised. A known
 /// scheme may be in upper or lower case.
 ///
-/// This borrows the text, which is usually stored as a [`SecretUrl`]. Like those of [`SecretUrl`], `Display`
-/// and `Debug` omit the secrets. Two different URLs may name the same object, so there is no `==`: see
-/// [`is_same_place`](ObjectUrl::is_same_place).
+/// This type borrows the text, which is usually stored as a [`SecretUrl`]. `Display` and `Debug` omit the
+/// secrets, as they do for a [`SecretUrl`]. Two different URLs may name the same object, so there is no `==`:
+/// see [`is_same_place`](ObjectUrl::is_same_place).
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }

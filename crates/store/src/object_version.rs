@@ -20,9 +20,9 @@ pub struct ObjectVersion {
 /// Whether two objects have the same bytes, as far as their sizes and versions tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VersionComparison {
-    /// Both have the same bytes.
+    /// The two objects have the same bytes.
     Same,
-    /// They are different objects or versions.
+    /// The two are different objects, or different versions of one object.
     Different,
     /// The sizes and versions do not tell.
     Unknown,
@@ -72,17 +72,17 @@ impl ObjectVersion {
     /// By RFC 9110, objects with equal strong ETags have equal bytes (8.8.1). Objects with equal weak ETags
     /// may have different bytes (8.8.3.2). So may objects with the same `Last-Modified`, which is a time in
     /// whole seconds, unless that time is well before the time of the response (8.8.2.2). Many tools that
-    /// copy files keep only whole seconds of their times.
+    /// copy files keep only the whole seconds of the files' times.
     ///
     /// How this crate treats `Unknown`:
     ///
-    /// - These are combined only if the result is `Same` (RFC 9110, 15.3.7.3): the ranges of a
-    ///   [`Body`](super::Body), the bytes before and after a fault, and blocks of the [cache](super::Cache).
-    ///   An object without a strong version is read in one response. If that response breaks off, the object
-    ///   is requested again, and the bytes that were received before must have the same checksum.
-    /// - These are reused only if the result is `Same`, and made again otherwise: a block of the cache, an
-    ///   index that was saved next to a shard or by an earlier job, and earlier results that `index build
-    ///   --update`, `verify --resume`, `cp --resume` and `sync` find.
+    /// - The ranges of a [`Body`](super::Body), the bytes before and after a fault, and blocks of the
+    ///   [cache](super::Cache) are combined only if the result is `Same` (RFC 9110, 15.3.7.3). An object
+    ///   without a strong version is read in one response. If that response breaks off, the object is
+    ///   requested again, and the bytes that were received before must have the same checksum.
+    /// - A block of the cache, an index that was saved next to a shard or by an earlier job, and an earlier
+    ///   result that `index build --update`, `verify --resume`, `cp --resume` or `sync` finds are reused only
+    ///   if the result is `Same`. Otherwise they are made again.
     /// - An object is accepted unless the result is `Different` when it is compared with the version in an
     ///   index or a saved state, the version of slices that were read earlier in the epoch, or the version
     ///   for which a [range](super::Store::open_range) was chosen. The same rule holds in `index check`,
@@ -129,7 +129,7 @@ impl ObjectVersion {
         self.version.as_deref().filter(|version| !is_weak(version))
     }
 
-    /// The error if the object has become `after`.
+    /// The error for an object that had this version before, and has the version `after` now.
     #[doc(hidden)]
     #[must_use]
     pub fn changed_to(&self, after: &ObjectVersion) -> Error {

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 /// Number of bytes that are read ahead, if chunks are full buffers.
 const READ_AHEAD: usize = 512 << 10;
 
-/// A read that takes longer than this was not served from the page cache, where it takes 20 to 50
+/// A read that takes longer than this was not served from the page cache: a read from there takes 20 to 50
 /// microseconds.
 const SLOW: Duration = Duration::from_millis(1);
-/// A thread begins to read ahead when the number of slow chunks, minus a quarter of the fast ones, reaches
-/// this.
+/// A thread begins to read ahead when the number of slow chunks, minus a quarter of the number of fast
+/// chunks, reaches this number.
 const MAX_SLOW: u32 = 3;
 
 /// Polls a stream that may block or be busy on a separate thread, a few chunks ahead.

@@ -1,4 +1,4 @@
-//! The condition on which an object is written: the object that is at its URL before.
+//! The condition on which an object is written: which object must be at its URL before.
 
 use super::object_version::ObjectVersion;
 use crate::{Error, Result};

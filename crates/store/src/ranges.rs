@@ -34,7 +34,7 @@ impl RangeRequests {
         }
     }
 
-    /// Removes and returns the first range, whose bytes the caller must then read.
+    /// Removes and returns the first range. The caller must then read the bytes of this range.
     #[must_use]
     pub fn take(&self) -> Option<Range<u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
@@ -95,7 +95,8 @@ struct RangeChunks {
     prepare: Box<dyn Fn(&mut Body) + Send>,
     /// The ranges whose fetches have begun. The first one is being read.
     opened: VecDeque<OpenedRange>,
-    /// The version of the object that the first response had. All other ranges must have the same version.
+    /// The version of the object in the first response. The responses for all other ranges must have the same
+    /// version.
     object: ObjectCell,
 }
 

@@ -1,13 +1,13 @@
 //! Records the times of requests. With a recording, the tuning of connections can be tested without the
-//! network on which it was made.
+//! network on which the recording was made.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Maximum number of requests in a recording. They take about 16 MB of memory, and are enough for 1.6 TB of
-/// objects in ranges of the default size.
+/// Maximum number of requests in a recording. 200,000 requests take about 16 MB of memory, and are enough for
+/// 1.6 TB of objects in ranges of the default size.
 const MAX_REQUESTS: usize = 200_000;
 
 /// Records how long each request of a store takes, to test the tuning of connections with data of a real
@@ -132,7 +132,7 @@ impl RequestRecording {
         serde_json::from_slice::<RecordingHead>(line).is_ok_and(|head| head.format == FORMAT)
     }
 
-    /// Adds a request that has ended. It was sent at `sent`.
+    /// Adds a request that was sent at `sent` and has ended.
     pub(super) fn add(&self, sent: Instant, request: RecordedRequest) {
         let start = sent.saturating_duration_since(self.0.start);
         let mut recorded = self.recorded();

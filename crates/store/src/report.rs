@@ -86,8 +86,8 @@ impl SourceReport {
         }
     }
 
-    /// Combines each number with the same number of `other`: counts by `count`, and times by `time`. Both
-    /// functions add, or both subtract.
+    /// Combines each number with the corresponding number of `other`: counts by `count`, and times by `time`.
+    /// Either both functions add, or both subtract.
     fn combine(
         &mut self,
         other: &SourceReport,

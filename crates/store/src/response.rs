@@ -39,8 +39,8 @@ pub(super) async fn read(
         StatusCode::OK => (None, content_length(&headers)),
         StatusCode::PARTIAL_CONTENT => match content_range(&headers) {
             Some((range, size)) => (Some(range), size),
-            // Some emulators send this for empty objects, because `Content-Range` cannot express an empty
-            // range.
+            // Some emulators respond to a request for a range of an empty object with 206 but without
+            // `Content-Range`: that header cannot express an empty range.
             None if options.range.is_some() && content_length(&headers) == Some(0) => {
                 return Err(Refusal::Beyond);
             }
@@ -85,7 +85,7 @@ fn refuse_coding(headers: &HeaderMap, url: &str, sent: impl Fn() -> SentSecrets)
     Ok(())
 }
 
-/// Returns an error for an object that Azure has not finished copying, whose bytes may be undefined.
+/// Returns an error for an object that Azure has not finished copying: its bytes may be undefined.
 fn check_copy_status(headers: &HeaderMap) -> Result<()> {
     match headers.get("x-ms-copy-status").and_then(|status| status.to_str().ok()) {
         Some("pending") => {

@@ -1,8 +1,8 @@
 //! The tokio runtime of all network I/O of the process.
 //!
-//! It starts when the first object is read from a network, and lives as long as the process. So no caller
-//! needs a runtime of its own, and no runtime can be dropped during a read. Except for TLS, no work that
-//! takes much CPU time runs on it.
+//! The runtime starts when the first object is read from a network, and lives as long as the process. So no
+//! caller needs a runtime of its own, and no runtime can be dropped during a read. Except for TLS, no work
+//! that takes much CPU time runs on it.
 
 use crate::panic;
 use crate::wait::{self, block_on};

@@ -212,7 +212,8 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// The refusal if the object has another version than the requested one: `after`, if the server names it.
+    /// The refusal if the object does not have the requested version. `after` is the object's version, if the
+    /// server names it.
     pub(super) fn changed(options: &GetOptions, after: Option<String>) -> Self {
         let before = options.if_version.clone().unwrap_or_default();
         let after = after.unwrap_or_else(|| "another one".into());
@@ -229,7 +230,7 @@ impl From<Refusal> for Error {
     }
 }
 
-/// An object of a listing, or one that was written.
+/// An object of a listing, or an object that was written.
 ///
 /// `Debug` shows its URL without the [secrets](crate::SecretUrl) in it.
 #[derive(Clone)]

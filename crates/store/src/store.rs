@@ -26,7 +26,7 @@ use std::time::Duration;
 
 /// Opens, lists and writes objects by URL.
 ///
-/// Cloning is cheap. Clones share their clients, of which there is one per bucket, made when it is first
+/// Cloning is cheap. Clones share the clients. There is one client for each bucket, made when it is first
 /// needed.
 ///
 /// ```
@@ -97,9 +97,9 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// As for [`open`](Store::open), and [`ErrorKind::Unsupported`] for a compressed object, whose
-    /// decompressed offsets are unknown before it is read. The body returns [`ErrorKind::Changed`] if the
-    /// object has another version by now.
+    /// As for [`open`](Store::open), and [`ErrorKind::Unsupported`] for a compressed object: its decompressed
+    /// offsets are unknown before it is read. The body returns [`ErrorKind::Changed`] if the object has
+    /// another version by now.
     pub fn open_range(&self, url: &str, range: Range<u64>, version: &ObjectVersion) -> Result<Body> {
         let queue = self.queue(&Gauge::default());
         // Nothing is known about later reads, so a range is one request even if the object ends soon after
@@ -302,8 +302,8 @@ impl Store {
         self.list_within(prefix, usize::MAX)
     }
 
-    /// As [`list`](Store::list), but may leave out directories deeper than `depth` below `prefix`. A bucket
-    /// lists them anyway.
+    /// As [`list`](Store::list), but may leave out directories deeper than `depth` below `prefix`. A listing
+    /// of a bucket includes these directories anyway.
     #[doc(hidden)]
     pub fn list_within(&self, prefix: &str, depth: usize) -> Result<Vec<ObjectInfo>> {
         let mut objects = self.list_at(prefix, depth).map_err(|error| error.in_shard(prefix))?;
@@ -334,8 +334,8 @@ impl Store {
         }
     }
 
-    /// Time limit for a custom source to list the next object or to delete one; `None` for the crate's own
-    /// clients, which limit the time of each request themselves.
+    /// Time limit for a custom source to list the next object or to delete an object; `None` for the crate's
+    /// own clients, which limit the time of each request themselves.
     fn source_timeout(&self, url: &str) -> Option<Duration> {
         let FetchLimits { retry_timeout, stall, .. } = self.0.limits;
         self.0.sources.registered(url).map(|_| retry_timeout.max(stall))

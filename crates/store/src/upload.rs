@@ -15,10 +15,10 @@ use std::time::Duration;
 /// A new object that is being written.
 ///
 /// The complete object appears when [`finish`](ObjectWriter::finish) returns, and replaces an earlier object.
-/// It never appears if the writer is dropped before that, or a write has failed. Then an upload to an object
-/// store is aborted, which deletes its parts; the drop waits up to 10 seconds for that. An upload whose
-/// process is killed, or that cannot be aborted in this time, may leave parts that are invisible but billed:
-/// give the bucket a lifecycle rule that aborts incomplete multipart uploads.
+/// The object never appears if the writer is dropped before `finish` returns, or if a write has failed. Then
+/// an upload to an object store is aborted, which deletes its parts; the drop waits up to 10 seconds for the
+/// abort. If the process is killed, or the upload cannot be aborted in this time, parts may be left that are
+/// invisible but billed: give the bucket a lifecycle rule that aborts incomplete multipart uploads.
 pub trait ObjectWriter: Write + Send {
     /// Completes the object.
     ///
@@ -32,7 +32,8 @@ pub trait ObjectWriter: Write + Send {
 #[doc(hidden)]
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
-    /// Whether only the owner can read the file, and its directory if that is created for it. Default: false.
+    /// Whether only the owner can read the file. If its directory is created for it, the same applies to the
+    /// directory. Default: false.
     pub private: bool,
     /// Whether to write the content to the disk before the file gets its name, so that it survives a power
     /// failure. For small files, this takes most of the time. Default: true.
@@ -130,7 +131,7 @@ impl UploadWriter {
         if end.is_ok() {
             self.upload = None;
         }
-        // If the wait was interrupted, `drop` aborts the upload and waits for that.
+        // If the wait was interrupted, `drop` aborts the upload and waits until it is aborted.
         end.and_then(|end| end).map_err(|error| error.in_shard(&self.url))
     }
 }
@@ -161,7 +162,7 @@ impl Write for UploadWriter {
 impl Drop for UploadWriter {
     fn drop(&mut self) {
         // Makes the body break off, so that the source cleans up. A process that is about to end, such as
-        // after an error or a panic, must wait for that.
+        // after an error or a panic, must wait for the cleanup.
         self.messages.close();
         if let Some(upload) = self.upload.take() {
             let _ = upload.end_within(END_TIMEOUT, CLEANUP_TIMEOUT);

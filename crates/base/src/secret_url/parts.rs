@@ -68,7 +68,7 @@ fn is_command(url: &str) -> bool {
     url.get(..PIPE.len()).is_some_and(|start| start.eq_ignore_ascii_case(PIPE))
 }
 
-/// The secrets of a URL with this scheme, whose authority begins at byte `start`.
+/// The secrets of a URL with this scheme. The authority of the URL begins at byte `start`.
 fn secrets_after(url: &str, scheme: &str, start: usize) -> [Option<Range<usize>>; 2] {
     let all = Some(start..url.len());
     let rest = &url[start..];

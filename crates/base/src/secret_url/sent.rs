@@ -13,16 +13,16 @@ use std::fmt;
 /// Minimum length of a value that is hidden within a word. A shorter value is hidden only where it is a whole
 /// word, since many words contain it by chance.
 const MIN_IN_WORD: usize = 4;
-/// Minimum length of a part of a token for the part alone to be hidden.
+/// Minimum length of a part of a token that is hidden where the part occurs alone.
 const MIN_PART: usize = 8;
-/// Minimum length of a user name for it to be hidden although a password follows it.
+/// Minimum length of a user name that is hidden in addition to the password that follows it.
 const MIN_USER: usize = 6;
 
 /// A parameter whose name ends in one of these names has a secret value, however short the value is.
 const SECRET_NAMES: [&str; 9] =
     ["sig", "signature", "token", "secret", "password", "credential", "key", "assertion", "code"];
 
-/// Parameters of listing and writing requests, whose values are not secret.
+/// Parameters of listing and writing requests. The values of these parameters are not secret.
 const PLAIN_PARAMETERS: [&str; 15] = [
     "comp",
     "continuation-token",
@@ -41,7 +41,7 @@ const PLAIN_PARAMETERS: [&str; 15] = [
     "versionid",
 ];
 
-/// The secrets that were sent with a request, to a server or to a proxy before it.
+/// The secrets that were sent with a request, to a server or to a proxy before the server.
 #[derive(Clone, Default)]
 pub struct SentSecrets {
     urls: Vec<String>,

@@ -31,7 +31,7 @@ fn the_shown_url_has_no_secrets() {
         ("https://proxy/https://me:s3cret@host/a", "https://proxy/https://[redacted]"),
         ("http://[::1]:80/a.tar?sig=s3cret", "http://[::1]:80/a.tar?[redacted]"),
         ("http://me:s3cret@[::1]/a.tar", "http://[redacted]@[::1]/a.tar"),
-        // Buckets, in whose keys a `?` is an ordinary character, and other stores.
+        // Buckets, where a `?` in a key is an ordinary character, and other stores.
         ("gs://bucket/why?.tar", "gs://bucket/why?.tar"),
         ("s3://bucket/a@b:c?d=e.tar", "s3://bucket/a@b:c?d=e.tar"),
         ("s3://AKIA:s3/cr:et@bucket/a.tar", "s3://[redacted]"),

@@ -154,7 +154,8 @@ impl<'a> Frame<'a> {
         if filter == Filter::Nearest
             && (self.plan.flip_x || self.plan.flip_y || !self.orientation.is_identity())
         {
-            // The plan resizes before it flips, and, of two equally near pixels, would choose the other one.
+            // The plan would resize before it flips. If a centre is equally near to two pixels, it would then
+            // choose another pixel than a resize after the flip.
             self.draw()?;
         }
         let resize = PlannedResize { width, height, filter };
@@ -222,7 +223,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Scales the pixels in memory to 8 bits. An error in a mode of 16 bits.
+    /// Scales the pixels in memory to 8 bits. Returns an error in a mode of 16 bits.
     fn narrow(&mut self) -> Result<(), ImageError> {
         if self.options.mode.is_wide() {
             return Err(ImageError::Depth(self.options.mode));
@@ -251,8 +252,8 @@ impl<'a> Frame<'a> {
         self.redraw_as(Some(GeometryStep::Unknown), size.into(), draw)
     }
 
-    /// As [`redraw`](Frame::redraw), for a change that moves pixels by a known step; `None` if it moves no
-    /// pixels.
+    /// As [`redraw`](Frame::redraw), for a change that moves pixels in a known way. `step` is that movement;
+    /// `None` if the change moves no pixels.
     pub(super) fn redraw_as(
         &mut self,
         step: Option<GeometryStep>,
@@ -280,7 +281,7 @@ impl<'a> Frame<'a> {
         &self.geometry
     }
 
-    /// The number of bytes of a picture of this size. An error if it exceeds the limit.
+    /// The number of bytes of a picture of this size. Returns an error if the number exceeds the limit.
     fn byte_len(&self, width: u32, height: u32) -> Result<usize, ImageError> {
         within_limit(Size { height, width }, self.pixel_size(), self.options.limit)
     }

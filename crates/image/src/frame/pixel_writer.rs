@@ -37,8 +37,8 @@ impl Layout {
     }
 
     /// Divides a picture of this shape into planes. Returns the number of planes, the height, the width, and
-    /// the number of values per pixel of a plane. With the channels last there is one plane, whose pixels
-    /// have all channels.
+    /// the number of values per pixel of a plane. With the channels last there is a single plane, and each of
+    /// its pixels has all channels.
     #[doc(hidden)]
     #[must_use]
     pub fn planes(self, [first, second, third]: [usize; 3]) -> (usize, usize, usize, usize) {
@@ -266,7 +266,7 @@ fn interleaved<const N: usize, P: Copy, T>(
     }
 }
 
-/// Writes one plane after the other, which takes half the time of writing all three at once.
+/// Writes one plane after the other. That takes half the time of writing all three planes at once.
 fn planar<P: Copy, T>(
     pixels: &[P],
     width: usize,

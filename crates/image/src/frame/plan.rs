@@ -89,10 +89,10 @@ impl FramePlan {
         raster.shrink == 1 && self.resize.is_none() && self.window == raster.part
     }
 
-    /// The factor by which the resize reduces the picture: the smaller one of the factors of the two axes, at
-    /// least 1.
+    /// The factor by which the resize reduces the picture: the smaller of the factors along the two axes, but
+    /// at least 1.
     pub(super) fn reduction(self) -> f64 {
-        // Nearest pixels are chosen from the file's pixels, so that a picture must not be reduced while it is
+        // Nearest pixels are chosen from the file's pixels, so the picture must not be reduced while it is
         // decoded.
         let Some(resize) = self.resize.filter(|to| to.filter != Filter::Nearest) else { return 1.0 };
         let times = |from: u32, to: u32| f64::from(from) / f64::from(to.max(1));

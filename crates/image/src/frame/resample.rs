@@ -28,7 +28,7 @@ impl Resampler {
     }
 
     /// Draws the part of a picture that `plan` keeps into `to`, which has exactly the size of that part.
-    /// `from` has the pixels of `raster`. It is not changed.
+    /// `from` has the pixels of `raster`, and is not changed.
     pub(super) fn draw(
         &mut self,
         from: &mut [u8],
@@ -93,7 +93,8 @@ struct Axis {
 }
 
 impl Axis {
-    /// The part `window` of `size` pixels is resized to `resized` pixels, of which the range `kept` is kept.
+    /// The part `window` of an axis of `size` pixels is resized to `resized` pixels. Then the range `kept` of
+    /// the result is kept.
     fn new(window: Range<f64>, size: u32, resized: u32, kept: Range<u32>) -> Self {
         let view = window.start.floor() as u32..(window.end.ceil() as u32).min(size);
         let step = (window.end - window.start) / f64::from(resized);
@@ -127,13 +128,14 @@ fn kernel(filter: Filter) -> Option<Kernel> {
     }
 }
 
-/// For each kept pixel of an axis, the nearest pixel in memory, where the window begins at `start`.
+/// For each kept pixel of a resized axis, the number of the nearest pixel in memory. The window begins at
+/// pixel `start`, and its `length` pixels are resized to `resized` pixels.
 fn nearest(start: u32, length: u32, resized: u32, kept: Range<u32>) -> Vec<usize> {
     let all = nearest_pixels(length as usize, resized).map(|at| start as usize + at);
     all.skip(kept.start as usize).take(kept.len()).collect()
 }
 
-/// Copies the pixels of these columns and rows. `width` is the width of the source.
+/// Copies the pixels of the columns `across` in the rows `down`. `width` is the width of the source.
 fn gather(
     from: &[u8],
     width: usize,

@@ -4,7 +4,7 @@ use crate::{Frame, ImageError, PaddingMode, Size};
 
 /// Blurs with a Gaussian kernel of this size, `(height, width)`, and this standard deviation in pixels.
 /// Beyond its edges the picture is mirrored ([`PaddingMode::Reflect`]). The values differ by at most 1 from
-/// those of torchvision's `gaussian_blur`.
+/// the values of torchvision's `gaussian_blur`.
 ///
 /// The kernel's sides should be odd, and at most 65,535; the last row or column of an even kernel has no
 /// weight. A deviation that is not positive, or NaN, leaves the picture unchanged.

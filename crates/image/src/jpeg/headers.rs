@@ -21,7 +21,7 @@ pub(crate) struct JpegHeaders {
     /// Empty until [`JpegHeaders::open`] has read the scans.
     pub(super) scans: Scans,
     jfif: bool,
-    /// Whether libjpeg warns about a value in the headers, although no decoder needs that value.
+    /// Whether libjpeg warns about a value in the headers that no decoder needs.
     odd: bool,
     /// Ranges before the first scan that libjpeg ignores: bytes between segments, and Adobe segments that are
     /// too short. libjpeg warns about bytes between segments, and the decoder in Rust fails for both kinds of
@@ -34,8 +34,8 @@ pub(crate) struct JpegHeaders {
     adobe: Option<u8>,
 }
 
-/// The scans of a file. Their restart intervals are not stored, since a file may have tens of millions of
-/// them.
+/// The scans of a file. The restart intervals of the scans are not stored, since a file may have tens of
+/// millions of intervals.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Scans {
     pub(super) list: Vec<Scan>,
@@ -211,7 +211,7 @@ impl JpegHeaders {
         contradiction.then_some("the JPEG file contradicts itself about its colour space")
     }
 
-    /// Whether libjpeg warns about the headers although the pixels are intact.
+    /// Whether libjpeg warns about the headers. The pixels may be intact all the same.
     #[cfg(feature = "turbojpeg")]
     pub(super) fn is_odd(&self) -> bool {
         self.odd
@@ -288,7 +288,8 @@ impl JpegHeaders {
             return None;
         }
         let unit = 8 * u32::from(self.factors().1);
-        // One row more, since the chroma of the last row is interpolated with the chroma of the next row.
+        // The decoder needs one row more, since the chroma of the last row is interpolated with the chroma of
+        // the next row.
         let rows = (bottom + 1).div_ceil(unit) * unit;
         u16::try_from(rows).ok().filter(|rows| *rows < self.height)
     }

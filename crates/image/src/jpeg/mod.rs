@@ -60,7 +60,7 @@ impl JpegHeaders {
     }
 
     /// Whether the decoder in Rust decodes the file, because libjpeg would warn about its headers. Such a
-    /// warning cannot be distinguished from one about damage.
+    /// warning cannot be distinguished from a warning about damage.
     #[cfg(feature = "turbojpeg")]
     fn uses_portable(&self) -> bool {
         self.is_odd()

@@ -24,7 +24,7 @@ const RESTART: &str = "the JPEG file is damaged: a restart marker is missing, su
 type MissingBits = [u8; 64];
 
 /// How often, on average, the scans of a large file may visit each sample. Encoders write up to about ten
-/// scans, each of which visits only some of the samples.
+/// scans, and each scan visits only some of the samples.
 const MAX_VISITS: u64 = 16;
 /// Number of samples that the scans of any file may visit, however small the file.
 const SMALL_VISITS: u64 = 1 << 28;
@@ -33,7 +33,7 @@ const SMALL_VISITS: u64 = 1 << 28;
 /// the length of the list of scans.
 const MIN_VISITS: u64 = SMALL_VISITS >> 16;
 
-/// Reads the scans of a file, from its first one to its end marker.
+/// Reads the scans of a file, from the first scan to the end marker.
 pub(super) fn read(file: &[u8], headers: &JpegHeaders) -> Result<Scans, ScanError> {
     let (mut list, mut all_runs) = (Vec::new(), 0);
     let mut missing_bits = vec![[u8::MAX; 64]; headers.components.len()];
@@ -88,7 +88,7 @@ fn record_scan(header: &[u8], headers: &JpegHeaders, missing_bits: &mut [Missing
     }
 }
 
-/// The runs of a scan, whose restart markers are in order.
+/// The runs of a scan. The restart markers between them have been found to be in order.
 struct CheckedRuns {
     count: u64,
     /// The end of the last run: the offset of the fill bytes and the marker that follow it.

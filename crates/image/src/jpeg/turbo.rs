@@ -1,8 +1,8 @@
 //! The libjpeg-turbo decoder: only the requested window, at the smallest scale that suffices.
 //!
-//! The decoder skips rows above the window, and does not transform columns beside it. It decodes rows below
-//! the window if they have to be verified, and ignores them otherwise. The result is exactly that part of the
-//! whole picture decoded at the same scale.
+//! The decoder skips rows above the window, and does not transform columns beside it. It decodes the rows
+//! below the window if these rows have to be verified, and ignores them otherwise. The result is exactly that
+//! part of the whole picture decoded at the same scale.
 //!
 //! libjpeg warns about damage and continues. Here every warning is an error, with one exception: zeros after
 //! the last pixel are allowed. If nothing has to be verified, any bytes are allowed there.
@@ -187,8 +187,8 @@ impl Handle {
     }
 
     /// The number of bytes between the last pixel and the end marker, if the error is only a warning about
-    /// these bytes. Decoding stops at the first warning, so that there was no earlier one, and all pixels
-    /// have been written.
+    /// these bytes. Decoding stops at the first warning, so there was no earlier warning, and all pixels have
+    /// been written.
     fn surplus(&self) -> Option<usize> {
         // SAFETY: the instance is alive.
         let code = unsafe { tj::tj3GetErrorCode(self.0.as_ptr()) };
@@ -205,9 +205,9 @@ impl Handle {
     }
 }
 
-/// The region to decode for a window, in the coordinates of the picture reduced by `shrink`, whose rectangle
-/// is `all`. The region starts at an MCU, and includes the neighbours of the window that chroma interpolation
-/// reads.
+/// The region to decode for a window, in the coordinates of the picture reduced by `shrink`. `all` is the
+/// rectangle of the reduced picture. The region starts at an MCU, and includes the neighbours of the window
+/// that chroma interpolation reads.
 fn region(window: Rect, shrink: u32, unit: u32, all: Rect) -> Rect {
     const NEIGHBOURS: u32 = 2;
     let unit = (unit / shrink).max(1);

@@ -14,7 +14,7 @@
 //!   that it skips are left-over data.
 //!
 //! In a file of several scans, each scan must end with a restart interval, or the decoder does not search for
-//! the marker after it: see [`closing_interval`].
+//! the marker after the scan: see [`closing_interval`].
 //!
 //! Two cases are not detected: missing bits of a run's last symbol that are ones, and up to seven left-over
 //! bytes, which are already in the decoder's buffer.
@@ -89,7 +89,7 @@ pub(super) struct WatchedReader<'a> {
 
 impl<'a> WatchedReader<'a> {
     /// Makes a reader of a file that [`copy`] wrote. The reader sets `fault` if the image data ends early, or
-    /// if some is left over and `verify_surplus` is set.
+    /// if data is left over and `verify_surplus` is set.
     pub(super) fn new(file: &'a [u8], verify_surplus: bool, fault: &'a Cell<Option<&'static str>>) -> Self {
         WatchedReader { file, at: 0, verify_surplus, skips: false, fault }
     }

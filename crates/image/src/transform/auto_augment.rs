@@ -106,7 +106,8 @@ impl RandAugment {
     /// defaults are 2 and 9. The filter is [`Filter::Nearest`], the fill colour black.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for another magnitude, and for more than 1000 operations.
+    /// [`Config`](crate::ErrorKind::Config) for a magnitude of more than 30, and for more than 1000
+    /// operations.
     pub fn new(num_ops: u32, magnitude: u32) -> Result<Self> {
         RandAugment { num_ops, magnitude, bins: 31, drawing: DrawOptions::default() }.checked()
     }
@@ -138,7 +139,7 @@ impl RandAugment {
     /// [`Filter::Bilinear`].
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for another filter.
+    /// [`Config`](crate::ErrorKind::Config) for any other filter.
     pub fn filter(self, filter: Filter) -> Result<Self> {
         Ok(RandAugment { drawing: self.drawing.filtered(filter)?, ..self })
     }
@@ -220,7 +221,7 @@ impl TrivialAugmentWide {
     /// [`Filter::Bilinear`].
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for another filter.
+    /// [`Config`](crate::ErrorKind::Config) for any other filter.
     pub fn filter(self, filter: Filter) -> Result<Self> {
         Ok(TrivialAugmentWide { drawing: self.drawing.filtered(filter)?, ..self })
     }

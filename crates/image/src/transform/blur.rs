@@ -26,10 +26,10 @@ pub struct GaussianBlur {
 }
 
 impl GaussianBlur {
-    /// Blurs with a kernel of this size, whose sides must be odd, and a `sigma` of 0.1 to 2.
+    /// Blurs with a kernel of this size and a `sigma` of 0.1 to 2. The sides of the kernel must be odd.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for an even side, and for one of more than 999.
+    /// [`Config`](crate::ErrorKind::Config) for an even side, and for a side of more than 999.
     pub fn new(kernel_size: impl Into<Size>) -> Result<Self> {
         let kernel_size = kernel_size.into();
         let fits = |side: u32| side % 2 == 1 && side < 1000;

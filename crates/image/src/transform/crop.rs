@@ -11,11 +11,11 @@ use std::ops::RangeInclusive;
 /// Crops a random part of the picture and resizes it, as in the training of most image networks. As
 /// torchvision's `RandomResizedCrop`.
 ///
-/// Up to ten times, two numbers are drawn: the area of the part divided by that of the picture, uniformly
-/// from `scale`; then its width divided by its height, log-uniformly from `ratio`. If a part of that shape
-/// (sides rounded to whole pixels) has pixels and fits into the picture, its top and then its left are drawn
-/// uniformly from all possible positions. If none of the ten fits, the part is the whole picture, cropped at
-/// its centre to the nearest allowed ratio.
+/// Up to ten times, two numbers are drawn: the area of the part divided by the area of the picture, uniformly
+/// from `scale`; then the width of the part divided by its height, log-uniformly from `ratio`. If a part of
+/// that shape (sides rounded to whole pixels) has pixels and fits into the picture, its top and then its left
+/// are drawn uniformly from all possible positions. If none of the ten parts fits, the part is the whole
+/// picture, cropped at its centre to the nearest allowed ratio.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }

@@ -14,9 +14,9 @@ use std::ops::RangeInclusive;
 /// 255.
 ///
 /// One number is drawn, uniformly from 0 to 1 (excluded). If it is less than the probability, a rectangle is
-/// drawn up to ten times: its area divided by that of the picture, uniformly from `scale`; then its height
-/// divided by its width, log-uniformly from `ratio`. If the rectangle (sides rounded to whole pixels) is
-/// smaller than the picture in both directions, its top and then its left are drawn uniformly from all
+/// drawn up to ten times: its area divided by the area of the picture, uniformly from `scale`; then its
+/// height divided by its width, log-uniformly from `ratio`. If the rectangle (sides rounded to whole pixels)
+/// is smaller than the picture in both directions, its top and then its left are drawn uniformly from all
 /// possible positions. If none of the ten rectangles is small enough, nothing is erased.
 ///
 /// torchvision's transform usually follows `Normalize`, so that its default value 0 is the mean of all

@@ -32,8 +32,8 @@ pub fn five_crop(size: impl Into<Size>) -> Result<[Transforms; 5]> {
     Ok([a, b, c, d, Transforms::new().then(CenterCrop::new(size)?)])
 }
 
-/// The transforms of [`five_crop`], then those that mirror the picture before the same crops: left to right,
-/// or top to bottom with `vertical_flip`. As torchvision's `TenCrop`.
+/// The transforms of [`five_crop`], then five transforms that mirror the picture before the same crops: left
+/// to right, or top to bottom with `vertical_flip`. As torchvision's `TenCrop`.
 ///
 /// # Errors
 /// As [`five_crop`].

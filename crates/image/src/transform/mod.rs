@@ -108,8 +108,8 @@ impl Transforms {
 }
 
 impl Transforms {
-    /// The size after each transform, without the transforms after which the size differs from picture to
-    /// picture.
+    /// The size after each transform. A transform is left out if the size after it is unknown or differs from
+    /// picture to picture.
     #[doc(hidden)]
     pub fn sizes(&self) -> impl Iterator<Item = Size> {
         let mut size = None;

@@ -80,7 +80,7 @@ pub(super) const WIDE: AugmentationSpace = AugmentationSpace {
 impl AugmentationSpace {
     /// The magnitude in bin `bin` of `bins`, and whether its sign is random; `None` if the operation has no
     /// magnitude. It is computed exactly as in torchvision: with a slightly higher threshold, `Solarize`
-    /// would leave other pixels unchanged.
+    /// would leave more pixels unchanged.
     pub(super) fn magnitude(
         self,
         op: Op,

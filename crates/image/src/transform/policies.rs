@@ -24,8 +24,9 @@ pub enum AutoAugmentPolicy {
 ///
 /// First the pair is drawn, all pairs equally likely. For each of its two operations, in order, one number is
 /// drawn, uniformly from 0 to 1 (excluded). If the number is less than the operation's probability, the
-/// operation is applied with its magnitude, whose sign is drawn if it has a random one. The operations are
-/// those of [`RandAugment`](super::RandAugment), with its magnitudes in 10 bins, and `Invert`.
+/// operation is applied with its magnitude. If the sign of the magnitude is random, the sign is drawn next.
+/// The operations are those of [`RandAugment`](super::RandAugment), with its magnitudes in 10 bins, and
+/// `Invert`.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
@@ -52,7 +53,7 @@ impl AutoAugment {
     /// [`Filter::Bilinear`].
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for another filter.
+    /// [`Config`](crate::ErrorKind::Config) for any other filter.
     pub fn filter(self, filter: Filter) -> Result<Self> {
         Ok(AutoAugment { drawing: self.drawing.filtered(filter)?, ..self })
     }

@@ -46,8 +46,8 @@ impl Resize {
         Ok(Resize { to: ResizeTarget::Exact(options::size("Resize", size)?), filter: Filter::default() })
     }
 
-    /// Limits the longer side to `longest` pixels. If the longer side would have more, both sides are reduced
-    /// by the same factor; the shorter one is rounded down, but has at least 1 pixel.
+    /// Limits the longer side to `longest` pixels. If the longer side would have more pixels, both sides are
+    /// reduced by the same factor; the shorter side is rounded down, but has at least 1 pixel.
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) if `longest` is not more than the shorter side, and after

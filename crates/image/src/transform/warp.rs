@@ -14,7 +14,7 @@ macro_rules! drawing {
         /// Sets the interpolation: [`Filter::Nearest`] or [`Filter::Bilinear`].
         ///
         /// # Errors
-        /// [`Config`](crate::ErrorKind::Config) for another filter.
+        /// [`Config`](crate::ErrorKind::Config) for any other filter.
         pub fn filter(self, filter: Filter) -> Result<Self> {
             Ok(Self { drawing: self.drawing.filtered(filter)?, ..self })
         }
@@ -201,8 +201,8 @@ impl Transform for RandomAffine {
 /// One number is drawn, uniformly from 0 to 1 (excluded). If it is less than the probability, the corners
 /// move inwards in the order upper left, upper right, lower right, lower left. For each corner two whole
 /// numbers of pixels are drawn, across and then down, uniformly up to `distortion_scale` times half of the
-/// picture's side. If no perspective has the new corners, such as three of them on a line, the picture stays
-/// unchanged.
+/// picture's side. If no perspective has the new corners, such as if three corners are on a line, the picture
+/// stays unchanged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RandomPerspective {
     p: f64,
@@ -228,7 +228,7 @@ impl RandomPerspective {
     /// Sets how far corners move at most, as a fraction of half of the picture's side, 0 to 1.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for another number.
+    /// [`Config`](crate::ErrorKind::Config) for a number that is not from 0 to 1.
     pub fn distortion_scale(self, scale: f64) -> Result<Self> {
         let range = options::range("the distortion_scale of RandomPerspective", scale..=scale, 0.0..=1.0)?;
         Ok(RandomPerspective { distortion_scale: *range.start(), ..self })

@@ -38,9 +38,9 @@ use tuner::ConcurrencyTuner;
 /// A range that a reader waits for is requested even if the budget is used up, one range for each reader, so
 /// that readers never wait for each other. If little memory is free, such a range is shortened to an eighth
 /// of the free memory, but to no less than 64 KiB. So the bytes that have been requested and not read are at
-/// most `bytes`, plus 64 KiB for each reader. A reader that reads nothing while other readers do keeps the
-/// ranges that were requested for it, but no more ranges are requested ahead of it. Ranges that are requested
-/// ahead of readers leave an eighth of the memory to readers that begin later.
+/// most `bytes`, plus 64 KiB for each reader. If a reader reads nothing while other readers read, it keeps
+/// the ranges that were requested for it, but no more ranges are requested ahead of it. Ranges that are
+/// requested ahead of readers leave an eighth of the memory to readers that begin later.
 ///
 /// `Report::memory` says how much of the budget each loader uses.
 ///
@@ -71,8 +71,8 @@ const CONNECTIONS: usize = 64;
 /// Default amount of memory in bytes.
 const BYTES: u64 = 256 << 20;
 
-/// Smallest and largest size of a range in bytes, unless an object sets one. Within these bounds, the size is
-/// chosen such that the time to the first byte is short compared with the time of the transfer.
+/// Smallest and largest size of a range in bytes, unless an object sets its own size. Within these bounds,
+/// the size is chosen such that the time to the first byte is short compared with the time of the transfer.
 const RANGE_SIZES: Range<u64> = 8 << 20..32 << 20;
 
 struct BudgetInner {
@@ -158,14 +158,14 @@ impl Budget {
         self.state().record_first_byte(first_byte);
     }
 
-    /// How long to wait for the first response of all before calling
-    /// [`first_response_is_late`](Budget::first_response_is_late); `None` after there has been a response.
+    /// How long to wait for the first response to any request before calling
+    /// [`first_response_is_late`](Budget::first_response_is_late); `None` if a response has already arrived.
     pub(super) fn first_response_timeout(&self) -> Option<Duration> {
         self.state().first_byte.is_zero().then_some(tuner::NEAR)
     }
 
-    /// Records that the first response is late, so that the store is not nearby. Many requests are then sent
-    /// at once, without waiting for the first response.
+    /// Records that the first response is late, which means that the store is not nearby. Many requests are
+    /// then sent at once, without waiting for the first response.
     pub(super) fn first_response_is_late(&self) {
         self.change(|state| state.tuner.record_first_byte(tuner::NEAR));
     }
@@ -180,7 +180,7 @@ impl Budget {
         self.state().tuner.throttled();
     }
 
-    /// The limits for ranges, without the memory of samples that loaders read ahead.
+    /// The limits for ranges. They exclude the memory that is reserved for samples that loaders read ahead.
     fn limits(&self, state: &BudgetState) -> ScheduleLimits {
         state.limits(self.0.bytes.saturating_sub(self.for_read_ahead()), self.0.connections)
     }
@@ -211,7 +211,8 @@ impl Budget {
             // The receiver has been dropped: the reader is about to be dropped too, and that removes the
             // object.
             if let Some(Grant { mut connection, mut memory, .. }) = refused {
-                // Prevents their `drop` from waiting for the lock that is held here.
+                // Prevents the `drop` of the connection and of the memory from waiting for the lock that is
+                // held here.
                 (connection.budget, memory.budget) = (None, None);
                 connection.give_back(&mut state.schedule);
                 state.schedule.read(object, bytes);
@@ -268,7 +269,8 @@ impl BudgetState {
             return None;
         }
         let starved = self.schedule.is_limited() && waiting;
-        // If every object is read with one response, all requests count as short first ranges.
+        // If every object is read with one response, all requests count as short first ranges. So the larger
+        // of the two counts is used.
         let in_flight = self.schedule.long_connections().max(self.schedule.short_first());
         self.tuner.observe(now, received, starved, self.first_byte, in_flight)
     }

@@ -79,7 +79,7 @@ impl ReadQueue {
         &self.inner.budget
     }
 
-    /// Makes a queue with the same owner in the [budget for prefetching](Budget::for_prefetch).
+    /// Makes a queue in the [budget for prefetching](Budget::for_prefetch), with the owner of this queue.
     pub(crate) fn for_prefetch(&self) -> ReadQueue {
         self.inner.budget.for_prefetch().queue(&self.inner.owner)
     }
@@ -103,7 +103,7 @@ pub(crate) struct QueuedObject {
     pub(crate) budget: Budget,
     id: ObjectId,
     owner: Gauge,
-    /// Number of objects of the queue that follow this one.
+    /// Number of objects of the queue that follow this object.
     remaining: u64,
 }
 
@@ -125,8 +125,8 @@ impl QueuedObject {
         grants
     }
 
-    /// Sets the range of bytes that have not been requested to `ahead`, and sets the maximum number of
-    /// ranges.
+    /// Replaces the range of bytes that have not been requested by `ahead`, and the maximum number of ranges
+    /// by `max_ranges`.
     pub(crate) fn extend(&self, ahead: Range<u64>, max_ranges: usize) {
         self.budget.change(|state| state.schedule.extend(self.id, ahead, max_ranges));
     }

@@ -1,10 +1,10 @@
 //! Replays a recording of requests through the schedule and the tuner, in virtual time and without a network.
 //!
 //! The recording becomes a model of the network. Each simulated request waits for its first byte as long as
-//! the next recorded request did, or fails as that one did. Its bytes then arrive at the rate of one
+//! the next recorded request did, or fails as that request did. Its bytes then arrive at the rate of one
 //! connection, or at an equal share of the link's rate if that is less. The rate of a connection is the 90th
 //! percentile of the recorded responses. The rate of the link is the highest rate in the recording over a
-//! quarter of a second. So a replay can estimate the throughput with another number of requests, but none
+//! quarter of a second. So a replay can estimate the throughput for any number of requests, but no throughput
 //! above the highest rate in the recording. Readers take bytes as soon as they arrive.
 
 use super::schedule::ObjectId;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// ms, from a server that limits each connection to 4 MB/s.
 const RECORDING: &str = include_str!("../../tests/data/requests.jsonl");
 
-/// Number of readers. Each has its own queue.
+/// Number of readers. Each reader has its own queue.
 const READERS: u64 = 4;
 /// Size of each object in bytes.
 const OBJECT: u64 = 100 << 20;
@@ -87,8 +87,8 @@ struct Flight {
     left: f64,
 }
 
-/// A reader. `unread` has the ranges that were granted and not read, in order, each with whether it has been
-/// received.
+/// A reader. `unread` has the ranges that were granted and not read, in order. The last value of an entry
+/// says whether the range has been received.
 #[derive(Default)]
 struct Reader {
     unread: VecDeque<(ObjectId, Range<u64>, bool)>,

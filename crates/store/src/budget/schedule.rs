@@ -2,17 +2,17 @@
 //!
 //! **The invariant.** A range that a reader waits for is granted at once; all other ranges are granted only
 //! within the limits. If such a range had to wait for memory, its reader could wait forever: the memory may
-//! be full of bytes of another object, which it will read only after this one. If the range would take more
-//! than half of the free memory, it is shortened to an eighth of that, but at least to [`MIN_WITHOUT_ROOM`].
-//! A queue has one reader, which waits for one range at a time. So at most `bytes`, and [`MIN_WITHOUT_ROOM`]
-//! for each queue, are in use.
+//! be full of bytes of another object, which the reader will read only after this one. If the range would
+//! take more than half of the free memory, it is shortened to an eighth of the free memory, but at least to
+//! [`MIN_WITHOUT_ROOM`]. A queue has one reader, which waits for one range at a time. So at most `bytes`, and
+//! [`MIN_WITHOUT_ROOM`] for each queue, are in use.
 //!
 //! Ranges that no reader waits for are granted fairly:
 //! - The next range is for the queue with the fewest bytes in use, and for the object of that queue that will
 //!   be read first.
 //! - An eighth of the memory is reserved for queues that are added later. A queue may use the reserve only
-//!   for its first object, since later objects wait for that one, and only up to an equal share of the rest
-//!   of the memory.
+//!   for its first object, since later objects wait for the first one, and only up to an equal share of the
+//!   rest of the memory.
 //! - A queue that has bytes and reads none of them, while the other queues read four ranges each on average,
 //!   gets no more ranges. So memory goes to the loaders that read, even if many are open.
 //! - Ranges become smaller when few bytes are left to request in all queues together. Otherwise the last
@@ -59,7 +59,7 @@ pub(super) struct RangeSchedule {
     queues: BTreeMap<u64, ScheduledQueue>,
     connections: usize,
     /// Number of connections that are used for [short first ranges](Self::is_short_first). Such ranges use
-    /// little of the link and end soon, so that they do not count against the limit for other ranges.
+    /// little of the link and end soon, so they do not count against the limit for other ranges.
     short_first: usize,
     /// Bytes of all queues that are in flight or unread.
     bytes: u64,
@@ -198,7 +198,7 @@ impl RangeSchedule {
             Some(ObjectId { queue: *queue, number: *number })
         });
         let range_size = self.range_size(limits);
-        // Rounded to whole MiB, as other sizes are.
+        // Rounded to whole MiB, as the budget's size of a range is.
         let connections = limits.connections.max(1) as u64;
         let left = self.left_below(range_size.saturating_mul(connections));
         let last_size = left.map(|left| (left / connections) >> 20 << 20);
@@ -223,7 +223,7 @@ impl RangeSchedule {
             let length = object.next_length(sizes, of.usual_size);
             let bytes = self.bytes.saturating_add(length);
             let may_fill = is_front && of.bytes.saturating_add(length) <= part;
-            // Skips this queue, so that queues that may use the reserve do not wait for it.
+            // Skips this queue, so that queues that may use the reserve do not wait for this queue.
             if !may_fill && bytes <= limits.bytes && bytes.saturating_add(reserve) > limits.bytes {
                 return None;
             }
@@ -277,9 +277,9 @@ impl RangeSchedule {
         limits.range_size.min(share.max(MIN_SHARED))
     }
 
-    /// Grants more memory for a range of `held` bytes, which its reader takes while it is received: up to the
-    /// usual size of a range, the size that its object sets, and `most`. The memory is granted at once or not
-    /// at all, so that the reader never waits for it. Returns the number of bytes that were added.
+    /// Grants more memory for a range of `held` bytes that is read while it is received: up to the smallest
+    /// of the usual size of a range, the size that its object sets, and `most`. The memory is granted at once
+    /// or not at all, so that the reader never waits for it. Returns the number of bytes that were added.
     pub(super) fn grow(&mut self, id: ObjectId, held: u64, most: u64, limits: ScheduleLimits) -> u64 {
         let set = self.object(id).and_then(|object| object.sizes.all).unwrap_or(u64::MAX);
         let more = self.range_size(limits).min(set).min(most).saturating_sub(held);
@@ -383,7 +383,7 @@ impl RangeSchedule {
         self.connections
     }
 
-    /// Number of ranges in flight, without the short first ones.
+    /// Number of ranges in flight, without the short first ranges.
     pub(super) fn long_connections(&self) -> usize {
         self.connections - self.short_first
     }
@@ -409,7 +409,7 @@ impl ScheduledObject {
         self.ahead.end == u64::MAX
     }
 
-    /// Whether its next range, of `length` bytes, is short because the object's version is unknown.
+    /// Whether the object's next range, of `length` bytes, is short because the object's version is unknown.
     fn is_short_first(&self, length: u64) -> bool {
         self.has_unknown_size() && self.sizes.all.is_none() && self.sizes.first == Some(length)
     }

@@ -58,7 +58,7 @@ enum TuningPhase {
     /// The limit is constant for `rounds` rounds. The next trial then raises the limit if `more`, and lowers
     /// it otherwise.
     Hold { rounds: u32, more: bool },
-    /// Another limit is tried. `limit` and `rate` are those before the trial.
+    /// Another limit is tried. `limit` and `rate` are the limit and the rate before the trial.
     Trial { limit: usize, rate: f64 },
 }
 
@@ -94,7 +94,7 @@ impl ConcurrencyTuner {
     }
 
     /// Halves the limit, since a store asks for fewer requests. Has an effect only once in a round, because
-    /// other requests that were sent before the change get the same response.
+    /// the requests that were sent before the limit changed get the same response.
     pub(super) fn throttled(&mut self) {
         if std::mem::replace(&mut self.throttled, true) {
             return;

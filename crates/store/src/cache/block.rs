@@ -1,8 +1,8 @@
 //! The format of a file of the cache: a header that identifies one block of one version of an object, and the
 //! bytes of the block.
 //!
-//! The header has a checksum of itself, and one of each piece of the block. So any damage to a file, by a
-//! crash or a disk, is detected.
+//! The header has a checksum of itself, and a checksum of each piece of the block. So any damage to a file,
+//! by a crash or a disk, is detected.
 
 use crate::aligned::ALIGNMENT;
 use crate::read_buffer::{self, ReadBuffer};
@@ -34,7 +34,8 @@ const PIECE: u64 = 64 << 10;
 /// One version of an object, and the size of its blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CachedObject {
-    /// The hash of the object's source, its URL and the block size. It differs for a copy with another name.
+    /// The hash of the object's source, its URL and the block size. A copy of the object under another name
+    /// has another hash.
     pub(super) key: String,
     /// The object's URL, only for people who look at the file. Secrets are redacted.
     url: String,
@@ -77,13 +78,13 @@ impl CachedObject {
         at / self.block_size
     }
 
-    /// The name of the files of this version, without the number of the block.
+    /// The beginning of the name of each file of this version, before the number of the block.
     pub(super) fn name(&self) -> String {
         version_name(&self.version)
     }
 }
 
-/// The name of the files of a version. ETags are the same with and without quotes.
+/// The beginning of the name of each file of a version. It is the same for an ETag with and without quotes.
 pub(super) fn version_name(version: &str) -> String {
     hex(&Sha256::digest(version.trim_matches('"')))[..32].into()
 }
@@ -96,7 +97,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 #[derive(Debug)]
 pub(super) enum BlockError {
     Io(io::Error),
-    /// A checksum or another part of the header is `received`, and should be `expected`.
+    /// A checksum or another part of the header has the value `received` instead of `expected`.
     Damaged {
         expected: String,
         received: String,
@@ -109,7 +110,7 @@ impl BlockError {
         BlockError::Damaged { expected: shown(expected), received: shown(received) }
     }
 
-    /// The error for a file that is too short, has no header, or the header of another block.
+    /// The error for a file that is too short, has no header, or has the header of another block.
     fn invalid(received: &str) -> Self {
         BlockError::Damaged { expected: "that of its header".into(), received: received.into() }
     }
@@ -225,7 +226,8 @@ pub(super) struct BlockFile {
 }
 
 impl BlockFile {
-    /// Reads the header of a file. An error if it is not the header of this block.
+    /// Reads the header of a file. Returns an error if the file does not belong to block `number` of
+    /// `object`.
     pub(super) fn open(mut file: File, object: &CachedObject, number: u64) -> Result<Self, BlockError> {
         let (header, begin) = read_header(&mut file)?;
         let range = object.block(number);

@@ -1,6 +1,6 @@
 //! The directory of a cache, shared by all threads and processes that use it.
 //!
-//! It has a directory for each object, and in that a file for each block. A file is written under a temporary
+//! It has a subdirectory for each object, with a file for each block. A file is written under a temporary
 //! name and then renamed. Processes need no other coordination: a file that has the name of a block is
 //! complete. Files with foreign names are left alone.
 
@@ -21,8 +21,8 @@ const BLOCK: &str = "block";
 const PARTIAL: &str = "partial";
 /// Age from which a partial file is a leftover. Writing a file takes only moments.
 const MAX_PARTIAL_AGE: Duration = Duration::from_secs(300);
-/// Number of attempts to create a file in an object's directory, which other processes may remove while it is
-/// empty.
+/// Number of attempts to create a file in an object's directory: other processes may remove the directory
+/// while it is empty.
 const MAX_ATTEMPTS: usize = 3;
 
 /// The directory of a cache.
@@ -32,8 +32,8 @@ pub(super) struct CacheDirectory {
     max_bytes: u64,
     room: Mutex<Room>,
     /// The earliest time of last use among the blocks that were found since `room` was last locked. It has a
-    /// lock of its own, since `room` is locked while all files are listed, and readers must not wait for
-    /// that.
+    /// lock of its own, since `room` is locked while all files are listed, and readers must not wait for the
+    /// listing.
     found: Mutex<Option<SystemTime>>,
     /// Number of bytes that can be written before the simulated disk is full.
     #[cfg(test)]
@@ -122,8 +122,8 @@ impl CacheDirectory {
                 Ok(object) if object.key == key && object.name() == name => {
                     let differs = version.is_some_and(|version| !version.compare(&object.object()).is_same());
                     if !differs {
-                        // The block counts as used now: blocks that are fetched before this one is read must
-                        // not replace it.
+                        // The block counts as used now: blocks that are fetched before this block is read
+                        // must not replace it.
                         self.note_found(file.metadata()?.modified()?);
                     }
                     return Ok((!differs).then_some((object, numbers)));
@@ -176,7 +176,7 @@ impl CacheDirectory {
 
     /// Creates a partial file, to be written and renamed to `path`.
     fn create_partial(&self, path: &Path) -> io::Result<(PathBuf, File)> {
-        // A name that no other thread or process uses: each `RandomState` has other random keys.
+        // A name that no other thread or process uses: each new `RandomState` has its own random keys.
         let number = RandomState::new().build_hasher().finish();
         let partial = path.with_extension(format!("{number:016x}.{PARTIAL}"));
         let create = || local::private_file().create_new(true).write(true).open(&partial);
@@ -254,7 +254,7 @@ impl CacheDirectory {
         self.make_room(0, Eviction::LeastRecent).map(drop)
     }
 
-    /// Locks the room, after telling it about the blocks that were found since it was last locked.
+    /// Locks the room, and records in it the blocks that were found since the last lock.
     fn room(&self) -> MutexGuard<'_, Room> {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(used) = self.found.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -263,7 +263,7 @@ impl CacheDirectory {
         room
     }
 
-    /// Records that a block was found, and when it was last used before.
+    /// Records that a block was found, and the time of the block's last use before it was found.
     fn note_found(&self, used: SystemTime) {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         *found = Some(found.map_or(used, |before| before.min(used)));
@@ -275,7 +275,7 @@ impl CacheDirectory {
     }
 
     /// Removes blocks that `eviction` permits, the least recently used first, until there is room for
-    /// `bytes`. Returns whether there is that much room.
+    /// `bytes`. Returns whether there is room for `bytes`.
     fn make_room(&self, bytes: u64, eviction: Eviction) -> io::Result<bool> {
         let mut room = self.room();
         if let Some(has_room) = room.known(bytes, eviction) {

@@ -1,7 +1,7 @@
 //! A cache of blocks of objects in a local directory.
 //!
-//! A received block is written to the directory in the background; its reader does not wait for that. Whole
-//! objects and ranges are read through the same blocks.
+//! A received block is written to the directory in the background; its reader does not wait for the write.
+//! Whole objects and ranges are read through the same blocks.
 
 mod block;
 mod cached_read;
@@ -28,9 +28,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 /// Default size of a block in bytes. Ranges are read in whole blocks: on average, a read of a slice of a
-/// shard fetches one block more than the slice has. The neighbouring slices need the bytes of that block too.
-/// With blocks as large as requests (8 MiB or more), a slice of a few MiB would read twice its bytes. Smaller
-/// blocks mean more files: with blocks of 1 MiB, 500 GB are half a million files.
+/// shard fetches the bytes of the slice and one block more. The neighbouring slices need the bytes of that
+/// block too. With blocks as large as requests (8 MiB or more), a slice of a few MiB would read twice its
+/// bytes. Smaller blocks mean more files: with blocks of 1 MiB, 500 GB are half a million files.
 const BLOCK_SIZE: u64 = 1 << 20;
 /// Smallest and largest size of a block in bytes. The maximum length of the header limits the number of
 /// checksums, and thereby the size.
@@ -42,13 +42,13 @@ const BLOCK_SIZES: RangeInclusive<u64> = 1..=64 << 20;
 /// It keeps objects of all sources except local files, in blocks of their stored bytes, with one file for
 /// each block. Whole objects and ranges (such as the slices of indexed shards) share the same blocks. Bytes
 /// that are not in the cache are read from the source in whole blocks. Each block is written to the directory
-/// in the background: readers never wait for that. If the disk is slower than the network, some blocks are
-/// not kept, and are read again in the next epoch. Ranges of up to a sixteenth of a block are read from the
-/// source without caching, unless they are slices of an index.
+/// in the background: readers never wait for these writes. If the disk is slower than the network, some
+/// blocks are not kept, and are read again in the next epoch. Ranges of up to a sixteenth of a block are read
+/// from the source without caching, unless they are slices of an index.
 ///
 /// Each time a cached object is opened, its current version is requested from the source, which costs a
-/// request of one byte. Blocks of another version are removed. No such request is needed for a slice whose
-/// version is known from an index. For objects that never change,
+/// request of one byte. Blocks of another version are removed. If the version of a slice is known from an
+/// index, no such request is needed. For objects that never change,
 /// [`revalidate(false)`](CacheBuilder::revalidate) avoids the request. Objects are not kept if their source
 /// reports no size, no version, or a weak version (see [`ObjectVersion`](super::ObjectVersion::compare)).
 ///
@@ -67,7 +67,8 @@ const BLOCK_SIZES: RangeInclusive<u64> = 1..=64 << 20;
 /// the directory must run as the same user; processes of other users cannot use it.
 ///
 /// An object is identified by its whole URL and the [place](super::Source::place) of its source, such as the
-/// endpoint in the environment. So an object whose URL has a new signature each time is never found again.
+/// endpoint in the environment. So if an object's URL has a new signature each time, the object is never
+/// found in the cache.
 ///
 /// Clones share the same cache. Several caches, in any number of processes, can use the same directory.
 ///
@@ -150,17 +151,18 @@ pub struct CacheBuilder {
 impl CacheBuilder {
     /// Maximum size of all blocks in bytes. Default: 16 GiB.
     ///
-    /// To stay below it, the blocks that were read least recently, by any process, are evicted first. Each
-    /// additional process that writes at the same time may exceed it by a thirty-second of it.
+    /// To stay below this maximum, the cache first evicts the blocks that were read least recently by any
+    /// process. Each additional process that writes at the same time may exceed the maximum by a
+    /// thirty-second of it.
     ///
     /// With `DatasetBuilder::keep_shards`, or without `shuffle_shards`, each epoch reads the same blocks. If
-    /// these exceed the maximum, the block that was read least recently is the one that is needed next. So
-    /// blocks of such a dataset replace only blocks that are not in use. A block is in use if it was read
-    /// after this cache was opened. It is also in use if it was read earlier, but after the earlier read of a
-    /// block that this cache has found since it was opened: such blocks are from the same job, before it was
-    /// restarted. If all blocks are in use, new blocks are not kept, so that each epoch finds all blocks that
-    /// are in the cache. If more than eight times `max_bytes` of new blocks were not kept, and no block was
-    /// found in between, the blocks that were read before then no longer count as in use.
+    /// these blocks exceed the maximum, the block that was read least recently is the one that is needed
+    /// next. So blocks of such a dataset replace only blocks that are not in use. A block is in use if it was
+    /// read after this cache was opened. It is also in use if it was read earlier, but after the earlier read
+    /// of a block that this cache has found since it was opened: such blocks are from the same job, before it
+    /// was restarted. If all blocks are in use, new blocks are not kept, so that each epoch finds all blocks
+    /// that are in the cache. If more than eight times `max_bytes` of new blocks were not kept, and no block
+    /// was found in between, the blocks that were read before then no longer count as in use.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self

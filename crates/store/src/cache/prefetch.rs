@@ -35,7 +35,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Maximum number of bytes of a run. After each run, the next one may be of another object.
+/// Maximum number of bytes of a run. After each run, the next run may be of another object.
 const RUN: u64 = 32 << 20;
 
 /// Opens an object ahead of its reader, and returns when the reader reaches the object, or at once if the
@@ -99,9 +99,9 @@ struct ObjectPrefetch {
     /// The queue of the reader for which the blocks are fetched.
     readers: ReadQueue,
     turn: PrefetchTurn,
-    /// The version that the reader accepts; the outer `None` after the object has been looked up.
+    /// The version that the reader accepts; the outer option is `None` after the object has been looked up.
     known: Option<Option<ObjectVersion>>,
-    /// Bytes before this one are not prefetched.
+    /// Offset in the object of the first byte that may be prefetched.
     start: u64,
     /// The blocks that have been fetched.
     fetched: HashSet<u64>,
@@ -234,7 +234,7 @@ impl ObjectPrefetch {
         Ok(is_kept)
     }
 
-    /// Removes the blocks of a version whose bytes do not match its checksum.
+    /// Removes the blocks of the version after its bytes did not match its checksum.
     async fn forget(&mut self) -> Result<()> {
         self.fetched.clear();
         let Some(object) = self.reader.object.clone() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Orders the objects to prefetch: one at a time, first the one that will be read first.
+//! Orders the objects to prefetch: one at a time, in the order in which they will be read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,8 @@ struct QueueState {
     ahead: u64,
 }
 
-/// The number of an object in the queue of its reader, by which objects are ordered, and a unique number.
+/// The turn of an object: the number of the object in the queue of its reader, then a unique number. The
+/// lowest turn comes first.
 type Turn = (u64, u64);
 
 impl PrefetchQueue {
@@ -101,7 +102,7 @@ impl PrefetchTurn {
         });
     }
 
-    /// Leaves the queue: nothing more of this object is prefetched, and later objects may be.
+    /// Leaves the queue: nothing more of this object is prefetched, and the turn passes to a later object.
     pub(super) fn leave(&mut self) {
         self.end_run();
         self.queue.state.send_modify(|state| _ = state.waiting.remove(&self.turn));

@@ -38,7 +38,8 @@ pub(super) struct CacheReader {
     pub(super) target: FetchTarget,
     /// The hash of the object's source, its URL and the block size; `None` if the bytes are not cached.
     key: Option<String>,
-    /// The version whose blocks are read and written; `None` until it is known, and if it cannot be cached.
+    /// The version whose blocks are read and written; `None` until the version is known, and if the object
+    /// cannot be cached.
     pub(super) object: Option<Arc<CachedObject>>,
     /// Whether `object` comes from the directory or an extra request, rather than from the response with the
     /// bytes.
@@ -47,12 +48,12 @@ pub(super) struct CacheReader {
     pub(super) present: HashSet<u64>,
     /// The numbers of the blocks in `present` that were prefetched.
     pub(super) prefetched: HashSet<u64>,
-    /// The blocks that may be removed for new ones.
+    /// The blocks that may be removed to make room for new blocks.
     eviction: Eviction,
     /// The next byte of the object.
     at: u64,
     end: u64,
-    /// All bytes before this one are in the directory, or a fetch of them has begun.
+    /// Offset before which all bytes are in the directory, or a fetch of them has begun.
     pub(super) planned: u64,
     pub(super) fetches: VecDeque<BlockFetch>,
     open: Option<BlockFile>,
@@ -95,7 +96,7 @@ impl CacheReader {
         }
     }
 
-    /// Sets which blocks may be removed for new ones.
+    /// Sets which blocks may be removed to make room for new blocks.
     pub(super) fn evicting(self, eviction: Eviction) -> Self {
         CacheReader { eviction, ..self }
     }
@@ -160,8 +161,8 @@ impl CacheReader {
         result.map_err(|error| self.cache.warn(&error)).ok()
     }
 
-    /// Looks up an object of which separate parts will be fetched. Returns false if its version is not
-    /// strong, so that parts cannot be combined.
+    /// Looks up an object before parts of it are fetched separately. Returns false if the object's version is
+    /// not strong: then parts of the object cannot be combined.
     pub(super) async fn look_up_ahead(&mut self, known: Option<ObjectVersion>) -> Result<bool> {
         self.look_up(known.clone()).await?;
         if let (None, Some(key)) = (&self.object, &self.key) {
@@ -322,7 +323,7 @@ impl CacheReader {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Changed`] if it is not the version of the bytes before.
+    /// [`ErrorKind::Changed`] if the bytes that were returned before have another version.
     pub(super) fn set_version(&mut self, version: ObjectVersion) -> Result<()> {
         match &self.version {
             // The bytes are from the same response, or from another response with the same strong version.

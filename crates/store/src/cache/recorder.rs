@@ -55,7 +55,7 @@ impl BlockCutter {
 pub(super) struct BlockRecorder {
     cache: Arc<CacheState>,
     cutter: BlockCutter,
-    /// The blocks that may be removed for the new ones.
+    /// The blocks that may be removed to make room for the new blocks.
     eviction: Eviction,
     /// Whether the last block of the object waits for [`finish`](Self::finish), because the checksum of the
     /// object is verified after its last byte.

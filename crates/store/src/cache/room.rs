@@ -2,9 +2,9 @@
 //!
 //! **Blocks that are read again in each epoch.** If streams keep their shards, each epoch reads the same
 //! blocks. If the cache cannot hold all of them, the least recently used block is the one that is needed
-//! next: each block would be evicted before it is read again, and hardly any block would be found. So such a
-//! block replaces only [unused](Eviction::Unused) blocks; if there are none, it is not kept. The blocks in
-//! the cache stay, and each epoch finds all of them.
+//! next: each block would be evicted before it is read again, and hardly any block would be found. So a block
+//! that is read in each epoch replaces only [unused](Eviction::Unused) blocks; if there are none, the new
+//! block is not kept. The blocks in the cache stay, and each epoch finds all of them.
 //!
 //! A block is in use if it was used since this process opened the cache. It is also in use if it was used
 //! earlier, but after the earlier use of a block that this process has found in the cache: such blocks are
@@ -17,8 +17,8 @@ use std::time::SystemTime;
 /// eighth of the free bytes if that is more. So several processes together exceed the maximum by only a few
 /// percent.
 const LISTING_DIVISOR: u64 = 32;
-/// All blocks count as unused if no block is found while blocks of this many times the maximum size are not
-/// kept.
+/// All blocks count as unused when the blocks that were not kept since a block was last found add up to this
+/// many times the maximum size.
 const UNUSED_FACTOR: u64 = 8;
 
 /// The blocks that may be evicted for a new block.
@@ -204,8 +204,8 @@ mod tests {
         blocks.epoch(0, 250, 0, Eviction::Unused);
         blocks.now += Duration::from_secs(3600);
         blocks.room = Room { in_use_since: blocks.now, ..Room::new(MAX) };
-        // Some blocks were replaced before the restarted job had found blocks by which it knew that the other
-        // blocks are in use.
+        // The restarted job replaces some blocks before it finds a block of the earlier job, which tells it
+        // that the remaining blocks are in use.
         assert!(blocks.epoch(0, 250, 1, Eviction::Unused) > MAX * 3 / 4);
         assert!(blocks.epoch(0, 250, 2, Eviction::Unused) > MAX * 3 / 4);
         blocks.now += Duration::from_secs(3600);

@@ -91,7 +91,8 @@ impl CacheChange {
     }
 }
 
-/// Counts as unfinished work until it is dropped; [`Cache::flush`](super::Cache::flush) waits for that.
+/// Counts as unfinished work until it is dropped; [`Cache::flush`](super::Cache::flush) waits until all
+/// guards are dropped.
 #[derive(Debug)]
 pub(super) struct UnfinishedGuard(watch::Sender<usize>);
 

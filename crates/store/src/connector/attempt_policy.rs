@@ -1,4 +1,5 @@
-//! What the result of a request means: a response, or an error and for how long such requests are retried.
+//! Decides what the result of an attempt means: a response, or an error and the time for which the request is
+//! retried.
 
 use super::contact::Contact;
 use crate::error::{Error, ErrorKind, Result, SizeLimit};
@@ -14,8 +15,8 @@ use std::io;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long to retry a credential server of a cloud that cannot be reached and has never sent a response. It
-/// may start later than this process.
+/// How long to retry a cloud's credential server if it cannot be reached and has never sent a response: the
+/// server may start later than this process.
 const NO_CREDENTIALS: Duration = Duration::from_secs(5);
 /// Timeout for the beginning of a response, and for each chunk of its body, unless the environment sets it.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -28,13 +29,14 @@ const MAX_TOKEN: usize = 1 << 20;
 const MIN_SEND_RATE: u64 = 64 << 10;
 
 tokio::task_local! {
-    /// Set while bytes of objects are requested. The requests for credentials cannot have this mark:
-    /// `object_store` calls `CredentialProvider::get_credential`, which has no argument.
+    /// Set while bytes of objects are requested. A task-local variable, because the requests for credentials
+    /// cannot carry a mark: `object_store` makes them in `CredentialProvider::get_credential`, which takes no
+    /// argument.
     static READING: ();
 }
 
-/// Marks `request` as one for bytes of an object. The reader of ranges retries it and limits its time, so the
-/// requests for its credentials are retried for less time.
+/// Marks `request` as a request for bytes of an object. The reader of ranges retries such a request and
+/// limits its time, so the requests for its credentials are retried for less time than usual.
 pub(crate) async fn reading<T>(request: impl Future<Output = T>) -> T {
     READING.scope((), request).await
 }
@@ -43,7 +45,7 @@ pub(crate) async fn reading<T>(request: impl Future<Output = T>) -> T {
 #[derive(Debug)]
 pub(super) struct AttemptError {
     pub(super) error: Error,
-    /// How long such a request is retried; `None` if it would fail again.
+    /// How long the request is retried after this error; `None` if a retry would fail in the same way.
     pub(super) limit: Option<Duration>,
 }
 
@@ -83,21 +85,21 @@ impl AttemptPolicy {
         let fault = target.fault(network_fault(error, io_kind(error)));
         let fault = if kind == Connect { with_proxy_hint(fault) } else { fault };
         let before_contact = match is_for_bucket {
-            // A server that accepts connections of which none can be used counts as one that refuses
+            // If a server accepts connections but none is usable, it counts as a server that refuses
             // connections.
             true => unreachable_limit(&fault).or((kind == Connect).then_some(REFUSED)),
             false => matches!(kind, Connect | Timeout).then_some(NO_CREDENTIALS),
         };
-        // All these requests may be sent twice.
+        // Every request of this policy can safely be sent a second time.
         let is_retryable = matches!(kind, Connect | Request | Timeout | Interrupted) && is_transient(&fault);
         let usual = is_retryable.then(|| self.retry_limit());
         let limit = match before_contact {
             Some(before_contact) => usual.and_then(|usual| self.contact.limit(before_contact, usual)),
             None => usual,
         };
-        // Only the machine's own credential server is used without TLS. If it has never sent a response,
-        // there is none, or none for this cloud. If it has, its faults may be temporary, like those of any
-        // other server.
+        // Only the machine's own credential server is used without TLS. If it has never sent a response, the
+        // machine has no credential server, or none for this cloud. Otherwise the server exists, and its
+        // faults may be temporary.
         let has_responded = self.contact.has_responded();
         let is_missing = !is_for_bucket && !has_responded && target.uri.scheme_str() == Some("http");
         AttemptError { error: if is_missing { self.no_credentials(fault) } else { fault }, limit }
@@ -107,8 +109,8 @@ impl AttemptPolicy {
         ErrorKind::Denied(format!("there are no credentials ({cause:#}): {}", self.hint).into()).into()
     }
 
-    /// Returns the response, or the error that it means. The request is retried if the status means a
-    /// temporary failure.
+    /// Returns the response, or an error if its status means a failure. If the failure is temporary, the
+    /// error has the time for which the request is retried.
     pub(super) async fn checked(
         &self,
         method: &Method,
@@ -120,13 +122,14 @@ impl AttemptPolicy {
             || matches!(status, StatusCode::CONFLICT | StatusCode::NOT_MODIFIED)
             // A conditional write.
             || (is_for_bucket && status == StatusCode::PRECONDITION_FAILED)
-            // The machine's credential server, if it supports only the first version of its protocol.
+            // A machine's credential server refuses PUT if it supports only the first version of its
+            // protocol.
             || (!is_for_bucket && *method == Method::PUT && status == StatusCode::FORBIDDEN);
         let (parts, body) = response.into_parts();
         let body = body.bytes_stream().map_err(|error| body_fault(&error)).boxed();
         if read_by_object_store {
             let page = self.whole(method, body).await;
-            // A page that is too large would be too large again.
+            // After a permanent error, such as a page that is too large, a retry would fail in the same way.
             let page = match page {
                 Err(error) if !is_transient(&error) => return Err(AttemptError { error, limit: None }),
                 page => page,
@@ -178,8 +181,8 @@ impl AttemptPolicy {
     }
 }
 
-/// Returns a body for `object_store`. If the body is an error message, which `object_store` would show, the
-/// secrets that were sent are removed from it.
+/// Returns a body for `object_store`. Removes the secrets that were sent from a body that is an error
+/// message, because `object_store` would show the message.
 fn without_secrets(page: Bytes, status: StatusCode, target: &RequestTarget) -> Bytes {
     // S3 reports some errors with a success status.
     let is_error = !status.is_success() || page.windows(7).take(1 << 10).any(|start| start == b"<Error>");
@@ -214,8 +217,8 @@ mod tests {
         }
     }
 
-    /// The reader of bytes has its own timeout for the response; it must not end before the fault is
-    /// reported.
+    /// The reader of bytes has its own timeout for the response. This timeout must not end before the fault
+    /// is reported.
     #[test]
     fn credentials_are_retried_for_less_time_while_bytes_are_requested() {
         let policy = policy();

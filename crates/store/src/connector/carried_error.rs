@@ -22,7 +22,7 @@ pub(crate) enum Carried {
     Response(Box<Response>),
 }
 
-/// The error that has the value; `None` after the value was taken out.
+/// The error that carries the value; `None` after the value was taken out.
 struct CarriedError(Mutex<Option<Carried>>);
 
 impl CarriedError {
@@ -53,12 +53,12 @@ impl fmt::Debug for CarriedError {
 
 impl std::error::Error for CarriedError {}
 
-/// An error with this value, which `object_store` returns and does not retry.
+/// Wraps a value in an error that `object_store` returns unchanged and does not retry.
 pub(super) fn carry(carried: Carried) -> HttpError {
     HttpError::new(HttpErrorKind::Unknown, CarriedError::new(carried))
 }
 
-/// Takes out the value that an error of `object_store`, or one of its causes, has.
+/// Takes the value out of an error of `object_store`, or out of one of the error's causes.
 pub(crate) fn carried(error: &(dyn std::error::Error + 'static)) -> Option<Carried> {
     let mut causes = iter::successors(Some(error), |error| (**error).source());
     causes.find_map(|error| error.downcast_ref::<CarriedError>()?.content().take())

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Failures with more time than this between them are not counted together.
+/// Two failures belong to the same series only if at most this much time passes between them.
 const SERIES_GAP: Duration = Duration::from_secs(15);
 
 /// Whether a server has ever sent a response, and since when its requests have failed.
@@ -53,7 +53,7 @@ mod tests {
         let (contact, start) = (Contact::default(), Instant::now());
         let after = |seconds| contact.failed_at(start + Duration::from_secs(seconds)).as_secs();
         assert_eq!([0, 1, 9, 20].map(after), [0, 1, 9, 20]);
-        // A series of failures long ago takes no time from a later one.
+        // The time since an earlier series of failures does not count.
         assert_eq!([3600, 3602].map(after), [0, 2]);
         let (before_contact, usual) = (Duration::from_millis(1), Duration::from_secs(300));
         let contact = Contact::default();

@@ -15,7 +15,7 @@ pub(super) struct PageRequest {
 }
 
 impl PageRequest {
-    /// `None` for other requests.
+    /// Reads `request` as a request for a page of a listing; `None` if it is a request of another kind.
     pub(super) fn of(request: &HttpRequest) -> Option<Self> {
         let query = request.uri().query()?;
         let key_tag = query.split('&').find_map(|parameter| match parameter {
@@ -30,7 +30,7 @@ impl PageRequest {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Store`] for a page that says that the same page comes next.
+    /// [`ErrorKind::Store`] if the page names itself as the next page.
     pub(super) fn readable(&self, page: Bytes) -> Result<Bytes> {
         let Ok(text) = std::str::from_utf8(&page) else { return Ok(page) };
         if self.token.is_some() && self.token == next_token(text) {

@@ -122,7 +122,7 @@ fn object_store_returns_errors_and_options_unchanged() {
 }
 
 /// A credential provider keeps the client with which it was made. `object_store` does not document this
-/// either.
+/// behaviour.
 #[test]
 fn credentials_are_requested_through_the_connector_for_them() {
     for build in CLOUDS {

@@ -107,7 +107,7 @@ enum AwsAccount {
 
 impl AwsAccount {
     /// The account of a profile; `None` if the profile has no settings of credentials. `depth` is the number
-    /// of profiles before it in a chain of references.
+    /// of profiles before this one in a chain of references.
     fn new(profile: &Profile<'_>, context: &Context<'_>, depth: usize) -> Result<Option<Self>> {
         if profile.get("role_arn").is_some() {
             return Self::from_role(profile, context, depth).map(Some);
@@ -303,8 +303,8 @@ impl Sso {
         Ok(Expiring { credential, end: end.and_then(|end| SystemTime::UNIX_EPOCH.checked_add(end)) })
     }
 
-    /// The token that `aws sso login` has saved for this start URL; the one that expires last, if there are
-    /// several. It is read anew each time, so that a running process uses a new log-in.
+    /// The token that `aws sso login` has saved for this start URL. If there are several, the token that
+    /// expires last. It is read anew each time, so that a running process uses a new log-in.
     fn cached_token(&self) -> Result<String> {
         let directory = home().map(|home| home.join(".aws/sso/cache"));
         let login = format!("log in with `aws sso login --profile {}`", self.profile);

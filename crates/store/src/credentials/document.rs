@@ -122,7 +122,8 @@ impl Document {
         self.value.to_string()
     }
 
-    /// The URL in a field. Secrets are sent to it, so it must be https, unless it is a URL of this machine.
+    /// The URL in a field. Secrets are sent to this URL, so its scheme must be https, unless it names this
+    /// machine.
     pub(super) fn url(&self, field: &str) -> Result<String> {
         let text = self.text(field)?;
         let url = url::Url::parse(&text).map_err(|_| self.wrong(field, "is not a URL"))?;

@@ -161,7 +161,8 @@ impl GoogleAccount {
     }
 }
 
-/// `object_store`'s provider of tokens for a service account's key. It signs them itself, without a request.
+/// `object_store`'s provider of tokens for a service account's key. The provider signs the tokens itself,
+/// without a request.
 fn key_provider(file: &Document, limits: &FetchLimits) -> Result<GcpCredentialProvider> {
     for field in ["private_key", "private_key_id", "client_email"] {
         file.text(field)?;

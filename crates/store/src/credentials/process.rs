@@ -1,4 +1,4 @@
-//! Runs programs that print credentials. They are started directly, without a shell.
+//! Runs programs that print credentials. The programs are started directly, without a shell.
 
 use super::values::unusable;
 use crate::Result;
@@ -16,8 +16,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Minimum time for reading the rest of the output after the program has ended.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
-/// Runs a command line, and returns its standard output. Messages name the command by `place`. Its standard
-/// error is dropped, since it may have secrets.
+/// Runs a command line, and returns its standard output. Messages name the command by `place`. The command's
+/// standard error is dropped, since it may contain secrets.
 ///
 /// # Errors
 ///

@@ -32,8 +32,8 @@ pub(super) struct Profile<'a> {
 }
 
 impl Profiles {
-    /// Reads the files that the environment names, or else those in the home directory. A file that does not
-    /// exist counts as empty.
+    /// Reads the files that the environment names, or else the files in the home directory. A file that does
+    /// not exist counts as empty.
     pub(super) fn read() -> Result<Self> {
         let is_named = NAMES.into_iter().any(|name| variable(name).is_some());
         let file = |name: &str, file: &str| {

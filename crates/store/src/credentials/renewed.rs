@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Mutex;
 
-/// A credential is renewed at the latest this long before it expires, unless its whole life is short.
+/// A credential is renewed this long before it expires, or after half of its lifetime if that is later.
 const MARGIN: Duration = Duration::from_secs(5 * 60);
 /// Time between requests if they fail while the last credential is still valid.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// A credential, and the time at which it expires; `None` if it never does.
+/// A credential, and the time at which it expires; `None` if it never expires.
 pub(super) struct Expiring<T> {
     pub(super) credential: T,
     pub(super) end: Option<SystemTime>,
@@ -29,8 +29,8 @@ pub(super) trait CredentialSource: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied), which names the file and says what to do, or the
-    /// error of the network.
+    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied) if the credentials cannot be used; the message names
+    /// the file and says what to do. If the request fails, the fault of the network.
     fn request(&self) -> BoxFuture<'_, Result<Expiring<Self::Credential>>>;
 }
 

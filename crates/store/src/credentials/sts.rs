@@ -27,7 +27,7 @@ pub(super) struct AssumedRole {
 /// The identity that requests the role.
 pub(super) enum Signer {
     Keys(AwsCredential),
-    /// The token of [`AssumedRole::has_identity`].
+    /// The token of another identity provider: see [`AssumedRole::has_identity`].
     Identity,
 }
 

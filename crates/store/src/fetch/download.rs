@@ -138,8 +138,8 @@ impl Download {
                 let message = format!("received {received} bytes in a response of {expected}");
                 return Err(ErrorKind::Store(message.into()).into());
             }
-            // If no strong version identifies the object, the bytes that the reader has must be the same
-            // again.
+            // If no strong version identifies the object, the response must repeat the bytes that the reader
+            // has.
             let repeated = overlap(&chunk, position, &(self.range.start..resume_at));
             self.target.meter.wasted(resume_at.min(end).saturating_sub(position));
             repeated_sum = crc32c::crc32c_append(repeated_sum, &repeated);
@@ -208,7 +208,8 @@ impl Download {
         !self.unranged && self.pinned.is_strong()
     }
 
-    /// The range of bytes in the response. It must be the requested range or begin with its first byte.
+    /// The range of bytes in the response. It must be the requested range, or another range that begins with
+    /// the same byte.
     fn held(&self, response: &GetResponse) -> Result<Range<u64>> {
         let requested = self.next().range;
         let end = self.range.end;

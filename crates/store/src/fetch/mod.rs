@@ -39,8 +39,8 @@ use target::QueuedTarget;
 
 /// Maximum number of unread chunks of a response that holds the whole object.
 const MAX_UNREAD_CHUNKS: usize = 16;
-/// Assumed size in bytes of a chunk of such a response. The assumption is large, so that the number of chunks
-/// limits the memory.
+/// Assumed size in bytes of a chunk of a response that holds the whole object. The assumption is large, so
+/// that the number of chunks limits the memory.
 const ASSUMED_CHUNK: usize = 512 << 10;
 
 impl QueuedTarget {
@@ -108,7 +108,7 @@ struct IncomingRange {
     checksum: Option<Checksum>,
     /// Released as the range is read.
     memory: RangeMemory,
-    /// Whether `memory` is for the unread chunks only, so that it stays the same while the range is read.
+    /// Whether `memory` is for the unread chunks only, and therefore stays the same while the range is read.
     is_window: bool,
 }
 
@@ -166,7 +166,7 @@ impl OrderedRanges {
                     self.current = Some(range);
                 }
                 None => {
-                    // Each range was complete; this checks that none is missing.
+                    // Each range was complete. The number of expected bytes shows whether a range is missing.
                     let received = self.returned;
                     match (&mut self.requests).await? {
                         Some(expected) if expected != received => {
@@ -186,7 +186,7 @@ impl OrderedRanges {
     }
 }
 
-/// Receives the next item, if there is one. The time counts as waiting time of the reader.
+/// Receives the next item, if there is one. The time until it arrives counts as waiting time of the reader.
 async fn receive<T: Send>(
     receiver: &Receiver<T>,
     target: &FetchTarget,
@@ -290,8 +290,8 @@ fn receive_in_one(
     let pinned = Arc::new(response.object());
     let wanted = requested.filter(|_| !unranged).unwrap_or_else(|| target.wanted.clone());
     let length = response.size.map(|size| wanted.end.min(size).saturating_sub(wanted.start));
-    // The response does not end with the granted range, whose memory limits the unread bytes. That range may
-    // be short, since the version was unknown.
+    // The response does not end with the granted range. The memory of that range limits the unread bytes, and
+    // may be small: if the version was unknown, the range is short.
     grant.memory.grow(length.unwrap_or(u64::MAX));
     let granted = usize::try_from(grant.memory.bytes()).unwrap_or(usize::MAX);
     let (sender, chunks) = async_channel::bounded((granted / ASSUMED_CHUNK).clamp(1, MAX_UNREAD_CHUNKS));

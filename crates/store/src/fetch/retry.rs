@@ -19,7 +19,7 @@ pub(crate) const REFUSED: Duration = Duration::from_secs(2);
 /// How long to retry a server that has never sent a response, if it sends nothing.
 const SILENT: Duration = Duration::from_secs(60);
 
-/// Number of bytes that count as progress: after a response with at least this many, tries and time are
+/// Number of bytes that count as progress: after a response with at least this many bytes, tries and time are
 /// counted from 0 again.
 const MIN_PROGRESS: u64 = 256 << 10;
 
@@ -71,8 +71,8 @@ impl Retries {
         }
     }
 
-    /// Records a complete response with fewer bytes than requested. That is not a fault, but very short
-    /// responses count as tries.
+    /// Records a complete response with fewer bytes than requested. Such a response is not a fault, but a
+    /// very short one counts as a failed try.
     pub(super) fn short_response(&mut self, bytes: u64, requested: u64) -> Result<()> {
         if bytes >= MIN_SHORT.min(requested.div_ceil(MIN_SHORT_DIVISOR)) {
             *self = Retries::new(&self.limits);
@@ -136,7 +136,7 @@ impl Retries {
     }
 
     /// The pause before the next try. `limit` is the time limit for all tries; `None` if a retry would not
-    /// help. `host` has the pause that the server asked for, for all requests to it.
+    /// help. `host` has the pause that the server requested for all requests to this server.
     ///
     /// # Errors
     ///
@@ -170,7 +170,8 @@ impl Retries {
     }
 
     /// The pause before the next try; `None` if `limit` has elapsed since the first try, or there were too
-    /// many tries. It is at least `requested_pause`, but the last try is made when the limit ends.
+    /// many tries. The pause is at least `requested_pause`, but if it would end after the limit, it ends with
+    /// the limit, and the last try is made then.
     fn pause_within(
         &mut self,
         requested_pause: Duration,

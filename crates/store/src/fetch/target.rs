@@ -73,7 +73,7 @@ impl QueuedTarget {
         RequestContext { url: &self.url, range, meter: &self.meter, budget: &self.queued.budget }
     }
 
-    /// The checksum of the bytes up to `end`, if those are the whole object and checksums are compared.
+    /// The checksum of the bytes up to `end`, if these bytes are the whole object and checksums are compared.
     pub(super) fn checksum(&self, response: &GetResponse, end: u64) -> Option<Checksum> {
         let all = self.wanted.start == 0 && self.wanted.end >= end;
         response.checksum.filter(|_| all && self.limits.checksums)

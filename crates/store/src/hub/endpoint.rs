@@ -114,8 +114,8 @@ impl Endpoint {
         uri.map_err(|error| ErrorKind::Config(format!("bad URL: {error}")).into())
     }
 
-    /// Sends a GET with the token. If the token is refused and there is another one by now, sends the GET
-    /// again with the other token.
+    /// Sends a GET with the token. If the token is refused and there is a new token by now, sends the GET
+    /// again with the new token.
     pub(super) async fn get(&self, uri: &Uri, headers: HeaderMap) -> Result<HubResponse> {
         let mut token = match &self.token {
             Some(token) => token.header().await?,

@@ -120,7 +120,7 @@ fn life(query: &str, now: SystemTime) -> Option<Duration> {
         // Signatures of S3 and Google Cloud Storage.
         signed("x-amz-date", "x-amz-expires"),
         signed("x-goog-date", "x-goog-expires"),
-        // Signatures of CloudFront, and the older ones of S3 and Google.
+        // Signatures of CloudFront, and the older signatures of S3 and Google.
         find("expires").and_then(|end| epoch(end.parse().ok()?)),
         find("policy").and_then(|policy| epoch(policy_end(&policy)?)),
         // Of Azure.
@@ -151,7 +151,7 @@ pub(super) enum FileHost {
 }
 
 /// The host of one file, shared by all its readers. It is locked during a request to the Hub, so that only
-/// one reader sends it.
+/// one reader sends that request.
 type SharedHost = Arc<tokio::sync::Mutex<FileHost>>;
 
 /// The known hosts of files.

@@ -7,7 +7,7 @@
 //!
 //! **Two servers.** The Hub redirects the request for a large file to a signed link on another server, which
 //! is valid for about an hour. A [`Link`] is kept for that time, and all further ranges of the file are
-//! requested there. The token is only sent to the Hub. If the other server refuses a link (403), another one
+//! requested there. The token is only sent to the Hub. If the other server refuses a link (403), a new link
 //! is requested from the Hub, once. Small files are sent by the Hub itself.
 //!
 //! Example: to read `hf://datasets/o/n/a.tar` in three ranges, five requests are sent.
@@ -99,7 +99,7 @@ impl HubDataset {
         }
     }
 
-    /// The commit of the revision. It is requested once.
+    /// The commit of the revision. The commit is requested only once.
     async fn commit(&self) -> Result<Arc<str>> {
         let mut commit = self.commit.lock().await;
         if let Some(commit) = &*commit {

@@ -14,7 +14,7 @@ pub(super) enum TokenOrigin {
     File(PathBuf),
     /// The headers that the caller gave to the store.
     Caller,
-    /// There is none. If a file was looked for, its path.
+    /// There is no token. If a file was looked for, this is its path.
     None(Option<PathBuf>),
 }
 

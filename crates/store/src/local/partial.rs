@@ -61,7 +61,8 @@ impl PartialDirectory {
         loop {
             let path = directory(target).join(partial_name(target.file_name().unwrap_or_default()));
             fs::create_dir(&path)?;
-            // Not all systems can open a directory. On those, the leftovers of a killed process are kept.
+            // Some systems cannot open a directory. On these systems, the leftovers of a killed process are
+            // kept.
             let lock = File::open(&path).ok();
             if lock.as_ref().is_none_or(|lock| is_locked_by_us(lock, &path)) {
                 return Ok(PartialDirectory { path, _lock: lock });

@@ -180,7 +180,7 @@ mod tests {
         assert!(error.to_string().contains("input/output") && !target.exists(), "{error}");
     }
 
-    /// The other process may be a killed one that had the same ID, or one in another container.
+    /// Another process may have had the same ID: one that was killed earlier, or one in another container.
     #[test]
     fn partial_files_of_other_processes_do_not_prevent_writing() {
         let directory = tempfile::tempdir().unwrap();

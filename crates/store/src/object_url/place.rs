@@ -1,4 +1,4 @@
-//! One text for each place, whichever of its URLs is used.
+//! Computes a text for the place of an object. All URLs of one place have the same text.
 
 use crate::server_url::server_url;
 use percent_encoding::percent_decode_str;
@@ -63,8 +63,8 @@ pub(super) fn is_same_mounted(_: &str, _: &str) -> bool {
     false
 }
 
-/// An object of Azure. The account may be in the authority, after the container, or in an environment
-/// variable.
+/// The text for an object of Azure. The account may be in the authority, after the container, or in an
+/// environment variable.
 pub(super) fn container_place(authority: &str, path: &str) -> String {
     let Some((container, host)) = authority.split_once('@') else {
         return match variable(ACCOUNT_VARIABLE).filter(|_| endpoint("az").is_none()) {
@@ -81,8 +81,8 @@ fn account_of_host(host: &str) -> Option<&str> {
     host.strip_suffix(".blob.core.windows.net").or_else(|| host.strip_suffix(".dfs.core.windows.net"))
 }
 
-/// A URL of a web server as it is requested, without secrets; if it is the URL of an object in a bucket, the
-/// bucket's URL of that object. `None` if the text is not a URL.
+/// The text for a web URL: the URL as it is requested, without secrets. For the web URL of an object in a
+/// bucket, the text is that of the object's bucket URL, such as `gs://`. `None` if the text is not a URL.
 pub(super) fn web_place(text: &str) -> Option<String> {
     let mut url = Url::parse(text).ok()?;
     if let Some(place) = bucket_place(&url) {
@@ -129,8 +129,8 @@ fn bucket_place(url: &Url) -> Option<String> {
     Some(format!("{scheme}://{bucket}{account}/{key}"))
 }
 
-/// If `url` is of an object at this endpoint, returns the bucket, if it is part of the host, and the rest of
-/// the path.
+/// If `url` names an object at this endpoint, returns the bucket (`None` if it is not part of the host) and
+/// the rest of the path.
 fn at_endpoint<'a>(url: &'a Url, endpoint: &Url) -> Option<(Option<&'a str>, &'a str)> {
     if url.port_or_known_default() != endpoint.port_or_known_default() {
         return None;

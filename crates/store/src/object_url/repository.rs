@@ -10,8 +10,8 @@ use percent_encoding::percent_decode_str;
 const DEFAULT_REVISION: &str = "main";
 /// The kinds of repositories. A URL has the kind before the owner; the URL of a model may omit it.
 const KINDS: [&str; 5] = ["datasets", "models", "spaces", "kernels", "buckets"];
-/// The beginnings of revisions in which a slash needs no encoding, as in `NAME@refs/pr/7`. One more part
-/// follows.
+/// The beginnings of revisions in which a slash needs no encoding, as in `NAME@refs/pr/7`. One more part of
+/// the path follows each of these beginnings.
 const REFS: [&str; 2] = ["refs/convert/", "refs/pr/"];
 
 /// Length of the repository and revision at the beginning of the text after `hf://`.
@@ -85,7 +85,7 @@ impl Repository {
         }
     }
 
-    /// The commit, if the revision is the full hash of one.
+    /// The revision, if it is the full hash of a commit.
     pub(crate) fn named_commit(&self) -> Option<&str> {
         let is_commit = |text: &&str| {
             text.len() == 40 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))

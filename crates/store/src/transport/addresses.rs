@@ -12,8 +12,8 @@ pub(crate) async fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAdd
     }
 }
 
-/// The error of a failed look-up, with a kind, which the system's error does not have. If the text says that
-/// the failure is temporary, no name server responded; otherwise the name has no address.
+/// The error of a failed look-up, with a kind; the system's own error has no kind. If the text says that the
+/// failure is temporary, no name server responded; otherwise the name has no address.
 fn lookup_error(error: &io::Error) -> io::Error {
     let text = error.to_string();
     let temporary = ["emporary", "ry again"].iter().any(|word| text.contains(word));

@@ -1,8 +1,8 @@
 //! Classifies the faults of connections.
 //!
-//! The errors of `reqwest` do not tell the reason of a fault, but among their causes are errors of `hyper`
-//! and `rustls` which do. So `Cargo.toml` pins the version of `reqwest`, and tests over real connections
-//! check that these errors are still found (`what_could_be_read_in_two_ways_is_not_read`,
+//! The errors of `reqwest` do not tell the reason for a fault, but the errors of `hyper` and `rustls` among
+//! their causes do. So `Cargo.toml` pins the version of `reqwest`, and tests over real connections check that
+//! these errors are still found (`what_could_be_read_in_two_ways_is_not_read`,
 //! `a_failed_tls_handshake_is_not_retried` and `a_connection_closed_while_idle_is_no_fault` in
 //! `tests/suite/store/transport.rs`).
 
@@ -104,7 +104,7 @@ pub(super) fn request_fault(error: reqwest::Error) -> Error {
 /// A fault while a body is received.
 pub(super) fn response_fault(error: reqwest::Error) -> Error {
     let kind = error.is_timeout().then_some(io::ErrorKind::TimedOut);
-    // It is temporary: the handshake succeeded, and the headers were received.
+    // The fault is temporary: the handshake succeeded, and the headers were received.
     temporary_fault(&error.without_url(), kind)
 }
 

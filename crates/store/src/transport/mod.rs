@@ -49,7 +49,7 @@ pub(super) struct Response {
     /// The body without its transfer coding (RFC 9112, 7). If the body is dropped before its end, the rest of
     /// it is not received.
     pub(super) body: BoxStream<'static, Result<Bytes>>,
-    /// The request that was sent, whose secrets a server may repeat in an error.
+    /// The request that was sent. A server may repeat its secrets in an error.
     pub(super) target: RequestTarget,
 }
 
@@ -104,16 +104,16 @@ impl BodyClient {
     /// [`ErrorKind::Io`] for a fault of the network that may be temporary; all other kinds are final. If the
     /// body is incomplete, its last item is [`ErrorKind::Io`].
     pub(super) async fn get(&self, uri: Uri, mut headers: HeaderMap) -> Result<Response> {
-        // If the body were compressed during transfer, the range would be one of the compressed bytes.
+        // If the body were compressed during transfer, the range would be a range of the compressed bytes.
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if names_version(&headers) {
             let response = self.get_with(&self.clients.pooled, uri.clone(), headers.clone()).await?;
             if !response.status.is_success() || has_named_bytes(&response.headers, &headers) {
                 return Ok(response);
             }
-            // This is the response to another request, or the object has changed and the server ignores the
-            // condition. The response on a new connection is certainly to this request. The connection of
-            // this response is closed when it is dropped.
+            // Either the response belongs to another request, or the object has changed and the server
+            // ignores the condition. A response on a new connection certainly belongs to this request. The
+            // reused connection is closed when its response is dropped.
         }
         self.get_with(&self.clients.single_use, uri, headers).await
     }
@@ -204,7 +204,7 @@ pub(super) fn proxy_secrets(more: Option<String>) -> Arc<SentSecrets> {
     Arc::new(sent)
 }
 
-/// Reads a small body to its end, so that its connection can be reused. A large one is dropped, which is
+/// Reads a small body to its end, so that its connection can be reused. A large body is dropped, which is
 /// faster.
 async fn discard(response: reqwest::Response) {
     if response.content_length().is_some_and(|length| length <= read_buffer::size() as u64) {

@@ -11,7 +11,7 @@ pub(crate) fn request_uri(mut url: url::Url) -> Result<Uri> {
     url.as_str().parse().map_err(|error| ErrorKind::Config(format!("bad URL: {error}")).into())
 }
 
-/// Whether secrets may be sent to a URL: if it uses TLS, or is of this machine.
+/// Whether secrets may be sent to a URL: if it uses TLS, or names this machine.
 #[cfg(any(feature = "gcs", feature = "s3", feature = "http"))]
 pub(crate) fn may_get_secrets(url: &url::Url) -> bool {
     let is_local = match url.host() {

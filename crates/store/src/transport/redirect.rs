@@ -164,7 +164,7 @@ pub(crate) fn is_public(name: &HeaderName) -> bool {
 }
 
 /// Whether a header that is not sent to other servers has a value that is not secret, since the value
-/// describes the request. Such a value may be part of any message, so it is not removed from them.
+/// describes the request. Such a value may be part of any message, so the value is not removed from messages.
 fn is_technical(name: &HeaderName) -> bool {
     let technical = [
         "content-encoding",

@@ -257,7 +257,7 @@ fn both_decoders_detect_data_that_ends_early() {
                 let complete = headers.scans.complete;
                 let one = scratch.0.decode(&cut, &headers, request, limit, &mut to);
                 let other = portable::decode(&cut, &headers, request, limit, &mut scratch.1, &mut to);
-                // The missing bits of the last symbol may be ones, which is not detected.
+                // If the missing bits of the last symbol are ones, the missing data is not detected.
                 let undetectable = !complete || progressive && end + 2 >= last;
                 assert!(undetectable || one.is_err(), "{kind:?} {end} of {last}");
                 assert!(undetectable || other.is_err(), "{kind:?} {end} of {last}");
@@ -287,7 +287,7 @@ fn bytes_behind_the_last_pixel_are_an_error_unless_they_are_zeros_or_unverified(
     ] {
         assert_eq!(surplus(Kind::RGB, bytes, verify).is_ok(), good, "{bytes:?} {verify}");
     }
-    // If there are markers in the image data, the position of the bytes is unknown.
+    // If there are markers in the image data, the position of the surplus bytes is unknown.
     for kind in [Kind { restart: 1, ..Kind::RGB }, Kind { progressive: true, ..Kind::RGB }] {
         assert!(surplus(kind, &[1; 40], true).is_err());
     }
@@ -327,7 +327,8 @@ fn layouts_that_the_rust_decoder_does_not_support_are_decoded() {
         file[factors + 3 * component] = 0x12;
     }
     let window = Rect { x: 30, y: 20, width: 20, height: 20 };
-    // The image data was encoded with other blocks, so that it would not pass verification.
+    // With the changed factors, libjpeg expects more blocks than the image data has. Verification would
+    // report that, so it is off.
     check_windows(&file, kind.all(), window, 1, 3, &[false]);
 
     // A CMYK file is decoded if its Adobe segment has the transform 0, and refused if the segment has the

@@ -292,7 +292,7 @@ fn short_first_ranges_leave_the_connections_to_others() {
     assert_eq!((schedule.connections, schedule.long_connections()), (8, 4));
     schedule.short_first_received();
     assert_eq!((schedule.connections, schedule.long_connections()), (7, 4));
-    // The size of the other objects is now assumed, and they are requested as before.
+    // The other objects are now assumed to have the same size, so they could be requested.
     assert!(taken(&mut schedule).is_empty(), "the front has used up its connections");
 }
 
@@ -344,8 +344,8 @@ fn a_loader_with_any_number_of_streams_leaves_an_eighth_of_the_memory() {
         held.iter().for_each(|(id, _)| schedule.released(*id, part_read));
         grant_all(&mut schedule, limits);
         assert!(schedule.bytes <= 224 * MIB, "{streams}, {size:?}, {part_read}: {}", schedule.bytes / MIB);
-        // The loader pauses, and a second and a third loader begin, whose readers all wait for their first
-        // range.
+        // The loader pauses, and a second and a third loader begin. All readers of these two wait for their
+        // first range.
         for loader in 1..3 {
             let queues = loader * 100..loader * 100 + 8;
             queues.clone().for_each(|queue| schedule.add(id(queue, 0), 0..1 << 40, None, 0));
