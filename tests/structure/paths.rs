@@ -65,7 +65,7 @@ pub(crate) fn leaves(tree: &UseTree, path: &mut Segments, is_private: bool, foun
     }
 }
 
-/// The words that follow the word `before` in a text.
+/// The next word after each occurrence of the word `before` in a text.
 pub(crate) fn in_text(text: &str, before: &str) -> impl Iterator<Item = String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let after: Vec<String> =

@@ -22,8 +22,9 @@ fn table() -> BTreeMap<String, usize> {
     rooms
 }
 
-/// The room of a file of the library: the folder of its crate if the table lists that folder, otherwise its
-/// file or folder directly in `src`; `None` for the roots of crates.
+/// The room that a file of the library belongs to. If the table lists the folder of the file's crate, the
+/// room is that folder. Otherwise the room is the first component of the file's path under `src`, without
+/// `.rs`. `None` for the root of a crate.
 fn room(file: &str, table: &BTreeMap<String, usize>) -> Option<String> {
     let (folder, inside) = file.rsplit_once("src/").unwrap();
     let crate_name = Path::new(folder).file_name().map(|name| name.to_str().unwrap().to_owned());

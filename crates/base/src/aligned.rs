@@ -7,8 +7,8 @@
 
 use bytes::BytesMut;
 
-/// The alignment in bytes. DLPack requires 256 bytes of producers; copy engines of devices and the kernel's
-/// copies need no more.
+/// The alignment in bytes. DLPack requires producers to align data to 256 bytes. The copy engines of devices,
+/// and copies by the operating system's kernel, need no larger alignment.
 pub const ALIGNMENT: usize = 256;
 
 /// Makes a buffer of zeros, aligned for any element type.

@@ -313,8 +313,8 @@ impl RangeReader {
                 return Err(interrupted());
             }
             let sample = match sample {
-                // Damaged samples are left out. If a sample of the run is damaged, that sample is missing
-                // below.
+                // Damaged samples are left out. If one of the wanted samples is damaged, the code after this
+                // loop finds that it was not read.
                 Err(error) if self.input.damaged.is_some() && is_damage(&error) => continue,
                 sample => sample?,
             };

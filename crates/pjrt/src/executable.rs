@@ -104,7 +104,7 @@ impl Executable {
         if expected.is_empty() || devices != expected {
             let expected_number = expected.len();
             let expected = format!("{} in the order of their ids", self.devices);
-            let got = match devices.len() == expected_number {
+            let got = match devices.len() == expected_number && expected_number > 0 {
                 true => "as many in another order".to_owned(),
                 false => devices.len().to_string(),
             };

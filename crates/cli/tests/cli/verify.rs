@@ -199,7 +199,7 @@ fn shards_that_differ_from_the_index_are_findings() {
     fs::write(&path, archive(&(4..7).map(sample).collect::<Vec<_>>())).unwrap();
     let found = kinds(dir.path(), &verify);
     assert_eq!(found, [("stale".to_owned(), String::new()), ("stale".into(), String::new())]);
-    // Verify also a shard that is not in the index.
+    // `verify` also reports a shard that is not in the index.
     fs::rename(&path, dir.path().join("data/train-000009.tar")).unwrap();
     assert_eq!(kinds(dir.path(), &verify), one("not_indexed", ""));
 }
