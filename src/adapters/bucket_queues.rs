@@ -14,7 +14,7 @@ pub(crate) struct Measured<T> {
     pub(crate) used: u64,
 }
 
-/// The content of a sequence number: an item or a gap.
+/// The result of the queues for one sequence number: an item, or a gap if no waiting item fits.
 #[derive(Debug)]
 pub(crate) struct Taken<T> {
     /// `None` for a gap, which occurs if all waiting items are larger than the shape.

@@ -157,7 +157,7 @@ impl<N> Pack<N> {
         let (rows, count) = fit_decreasing(&lengths, self.length, fit);
         let most = self.length.min(self.waiting);
         let mut packed: Vec<Option<PackedRow<N>>> = (0..count).map(|_| None).collect();
-        // The numbers of rows in the order of their first documents.
+        // The indices of the rows, ordered by the first document in each row.
         let mut order = Vec::with_capacity(count);
         for ((_, document), row) in self.documents.drain(..).zip(rows) {
             let Some(slot) = row.and_then(|row| packed.get_mut(row)) else { continue };

@@ -15,7 +15,7 @@ pub(super) fn in_column(name: &str, error: &Error) -> Error {
     }
 }
 
-/// The error for a column that was called with a number of cells that is not its number of outputs.
+/// The error if the number of cells that were passed to a column differs from the column's number of outputs.
 pub(super) fn wrong_cells() -> Error {
     config_error("a column was called with another number of cells than it has outputs")
 }

@@ -220,8 +220,8 @@ impl SliceCheck {
             (None, None) => None,
         };
         if stale.is_some() {
-            // Before the state was saved, the object was the expected one, or no sample would have been
-            // returned.
+            // Samples of the object were returned before the state was saved, so the object was the expected
+            // one then. It was replaced after the save.
             self.replaced = self.resumed;
             return stale;
         }

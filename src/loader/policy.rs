@@ -197,8 +197,8 @@ pub(crate) enum Verdict {
     Stop(Error),
 }
 
-/// Whether the error is a failure of the network, the store or the disk, rather than of the data. The samples
-/// may be readable later, so the run cannot continue without them.
+/// Whether the error is a failure of the network, the store or the disk, rather than of the data. Such a
+/// failure is never skipped: the samples that it concerns may be readable later.
 pub(super) fn is_outage(kind: &ErrorKind) -> bool {
     matches!(
         kind,

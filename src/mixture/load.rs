@@ -42,8 +42,8 @@ impl Mixture {
 
     /// Reads a document from a file. If the file's name ends in `.yaml` or `.yml`, the document is one of the
     /// [YAML files](Mixture::from_yaml), otherwise TOML. Relative paths in the document are relative to the
-    /// directory of the file. Relative paths in a file of webdataset are relative to the working directory,
-    /// as in webdataset.
+    /// directory of the file. Exception: in a YAML file in webdataset's own format they are relative to the
+    /// working directory, as in webdataset.
     ///
     /// # Errors
     /// The errors of [`from_toml`](Mixture::from_toml) and [`from_yaml`](Mixture::from_yaml), and

@@ -234,8 +234,8 @@ impl<V: FieldContent> Grouper<V> {
     }
 
     /// Handles a refused member whose name is known only in part. The key of a sample shows whether the
-    /// member may belong to the sample. If it may, the sample is dropped: this applies to the current sample,
-    /// to the held samples and, when it begins, to the next sample.
+    /// member may belong to the sample. Each sample to which the member may belong is dropped: the current
+    /// sample and the held samples are checked now, the next sample when it begins.
     fn unnamed(&mut self, name: Bytes, error: Error) {
         let held = self.held.iter_mut().flat_map(HeldSamples::iter_mut);
         for pending in self.sample.iter_mut().chain(held).filter(|pending| may_belong(&name, pending.key())) {

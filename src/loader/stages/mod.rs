@@ -6,7 +6,7 @@
 //! stream_stage    the trait of a stage after the threads
 //! stateful        runs any `Stage` as a stream stage
 //! buckets         returns items of the shape of each step
-//! rerun           runs a stage that cannot save its state again after a restore
+//! rerun           after a restore, runs a stage again if the stage cannot save its state
 //! input_log       finds the oldest sample that a restore must read again
 //! tagged_outputs  outputs one by one, each tagged with its position
 //! ```

@@ -122,8 +122,8 @@ fn zeros_in_any_blocks_lose_no_sample_silently() {
             assert!((zeros.start.saturating_sub(2048)..=zeros.end).contains(&offset), "{zeros:?}: {error}");
         }
     }
-    // The ranges within bodies (2 blocks of `a.txt`, 1 of `a.cls`, 2 of `c.txt`, 1 of `d.txt`) and within the
-    // end marker.
+    // Zeros are undetected only in ranges of blocks within one body or within the end marker. 2 blocks have 3
+    // such ranges, 1 block has 1: `a.txt` has 2 blocks, `a.cls` 1, `c.txt` 2, `d.txt` 1, the end marker 2.
     assert_eq!(undetected, 3 + 1 + 3 + 1 + 3);
     assert!(ends > 100, "{ends}");
 }
