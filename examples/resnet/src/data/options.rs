@@ -22,8 +22,8 @@ pub struct DataOptions {
     pub workers: usize,
     /// Number of samples in the shuffle buffer of each stream.
     pub shuffle: usize,
-    /// Number of logical streams of all ranks together; 0 for the least common multiple of 8 and the number of
-    /// ranks. The order depends on the number of streams, and not on the number of ranks.
+    /// Number of logical streams of all ranks together; 0 for the least common multiple of 8 and the number
+    /// of ranks. The order depends on the number of streams, and not on the number of ranks.
     pub streams: usize,
     /// Whether each stream has the same shards in all epochs.
     pub keep_shards: bool,
