@@ -86,7 +86,7 @@ RULES = [
     Not(r"cargo publish --manifest-path crates/burn/Cargo\.toml$", "a release; it needs the library on crates.io"),
     Not(r"cargo add shardstream --features \w+$", "the crate is not published; that it has the feature is checked"),
     Run(r"cargo run --example index_shards$", "5 shards with 5000 samples"),
-    Run(r"cargo run --example index_shards -- 'data/", "10 shards of 640 samples", ["data"]),
+    Run(r"cargo run --example index_shards -- 'data/", "10 shards with 640 samples", ["data"]),
     Run(r"cargo run --example read_shards -- 'data/", "640 samples", ["data"]),
     Run(r"cargo run --example own_format$", "28 texts after a restore"),
     Run(r"cargo run -p shardstream-parquet --example pack_texts$", "with a restore after 3 batches"),
