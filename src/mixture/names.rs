@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The stages that the datasets of a [`Mixture`](super::Mixture) can name. A name stands for a function that
+/// The stages that the datasets of a [`Mixture`](super::Mixture) can name. A name refers to a function that
 /// takes a builder of samples, appends stages, and returns a builder of items. All functions must return
 /// items of the same type.
 ///

@@ -61,7 +61,8 @@ impl<'a> CsvRows<'a> {
         }
     }
 
-    /// Parses the rest of a quoted cell after its opening quote. Two quotes in the cell stand for one quote.
+    /// Parses the rest of a quoted cell after its opening quote. Two quotes in the cell are read as one
+    /// quote.
     fn quoted(&mut self) -> Result<String, String> {
         let mut cell = String::new();
         loop {

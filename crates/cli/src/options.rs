@@ -52,7 +52,7 @@ impl Patterns {
     }
 
     /// Does the same as [`Patterns::shards`], for commands that read each shard once, from its beginning to
-    /// its end. One of the patterns may be `-`, which stands for an archive on stdin.
+    /// its end. If one of the patterns is `-`, an archive is read from stdin.
     pub(crate) fn shards_or_stdin(&self, context: &Context) -> Result<ShardList, Failure> {
         let is_stdin = |pattern: &SecretUrl| pattern.expose_secret() == STDIN;
         let lists = usize::from(self.list.as_deref() == Some(STDIN));

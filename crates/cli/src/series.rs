@@ -172,7 +172,7 @@ impl Series {
 
 /// Percent-decodes the pattern of a `file:` URL, in which `%%20` is a space, to a pattern of file names.
 fn decoded(pattern: &str) -> String {
-    // NUL stands for the percent sign of the number meanwhile, since file names have no NUL.
+    // NUL replaces the percent sign of the number meanwhile, since file names have no NUL.
     let encoded: Vec<String> = pattern.split("%%").map(|text| text.replace('%', "\0")).collect();
     let names = percent_decode_str(&encoded.join("%")).decode_utf8_lossy().into_owned();
     names.replace('%', "%%").replace('\0', "%")

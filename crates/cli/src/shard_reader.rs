@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The pattern that stands for stdin.
+/// The pattern for an archive on stdin.
 pub(crate) const STDIN: &str = "-";
 
 /// A store, and the limits on shards that the user has set. Clones share the count of [`ShardReader::size`].

@@ -45,7 +45,7 @@ fn upload(
     Ok(OnDevice { pixels, source })
 }
 
-/// Stands for a training step, which reads the pixels in its own stream.
+/// In place of a training step: reads the pixels in its own stream.
 fn train(step: u64, pixels: &CudaSlice<u8>) {
     if step.is_multiple_of(100) {
         println!("step {step}: {} bytes on the device", pixels.len());

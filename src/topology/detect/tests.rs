@@ -4,7 +4,7 @@ use super::*;
 use crate::error::ErrorKind;
 use proptest::prelude::*;
 
-/// Detects the topology from variables such as `RANK=1 WORLD_SIZE=2`. In a value, `_` stands for a space.
+/// Detects the topology from variables such as `RANK=1 WORLD_SIZE=2`. In a value, `_` is read as a space.
 fn run(variables: &str) -> Result<Topology> {
     let all: Vec<(&str, &str)> = variables.split(' ').filter_map(|it| it.split_once('=')).collect();
     Topology::detect_from(|name| {
