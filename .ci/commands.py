@@ -165,7 +165,7 @@ def documented():
             continue
         text = page.read_text()
         for language, block in re.findall(r"^```(\w*)[^\n]*\n(.*?)^```$", text, re.M | re.S):
-            # Those of ```console have their output below them: crates/cli/tests/cli/page.rs runs them and compares it.
+            # Not ```console: crates/cli/tests/cli/page.rs runs those blocks and compares the output.
             if language in ("sh", "bash", "shell"):
                 blocks.append((page, block))
                 found += [(page, command) for command in commands(block)]
@@ -325,11 +325,11 @@ def tutorial(name="docs/first-hour.md"):
                     written.append(command)
                     if command.startswith("$ cd "):
                         where /= command[5:]
-                        # The versions that are tested, and built already.
+                        # Pins the dependency versions that are tested and already built.
                         shutil.copy(ROOT / "Cargo.lock", where)
                         continue
                     shell = ["bash", "-c", command[2:]]
-                    # The first one builds the library in release mode.
+                    # Three times SECONDS, because the first command builds the library in release mode.
                     done = subprocess.run(shell, cwd=where, env=env, text=True, capture_output=True, timeout=3 * SECONDS)
                     written += (done.stdout + done.stderr).splitlines()
                 written.append("```")

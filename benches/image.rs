@@ -14,7 +14,7 @@ const HEIGHT: u32 = 375;
 /// Images per batch.
 const BATCH: usize = 64;
 
-/// A JPEG of about 90 KB, as large as a photograph of this size: shapes with grain.
+/// Grainy shapes, as a JPEG of about 90 KB. A photograph with as many pixels takes as many bytes.
 fn jpeg() -> Vec<u8> {
     let mut rng = Rng::new(7, 0, 0);
     let mut pixels = Vec::new();
@@ -30,7 +30,7 @@ fn jpeg() -> Vec<u8> {
     image.to_jpeg(90).expect("the image can be encoded")
 }
 
-/// Crops a window of the average size of RandomResizedCrop.
+/// Crops a window as large as RandomResizedCrop's windows are on average.
 fn average_crop(frame: &mut Frame<'_>, _: &mut Rng) -> Result<()> {
     frame.crop(50, 70, (270, 360))?;
     Ok(())

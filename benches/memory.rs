@@ -19,7 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 const SHARDS: usize = 16;
-/// Samples of about 98 KB in a shard of 20 MB.
+/// Samples per shard: about 98 KB each, 20 MB in all.
 const SAMPLES: usize = 200;
 const BATCHES: usize = 4;
 const BATCH: usize = 32;
@@ -73,7 +73,7 @@ fn child(role: &str) -> Command {
     child
 }
 
-/// The process of the server, which is killed on drop.
+/// The server's process. Dropping it kills the process.
 struct Server(Child);
 
 impl Drop for Server {
@@ -100,7 +100,7 @@ fn serve() -> io::Result<()> {
     }
 }
 
-/// Prints the row of idle loaders.
+/// Reads some batches with each loader, leaves the loaders idle, and prints the row for this case.
 fn measure(address: &str, loaders: usize, streams: usize, threads: usize) {
     let shards = format!("http://{address}/{{000000..{:06}}}.tar", SHARDS - 1);
     let dataset = Dataset::builder(shards).streams(streams).topology(Topology::single()).build().unwrap();

@@ -1,5 +1,5 @@
-//! Speed of the kernel's copy into a buffer, by the alignment of the buffer: `read()` of a file in the page
-//! cache into buffers at several offsets within a page, and the chunks of the store.
+//! Speed at which the kernel copies a file from the page cache into memory. `read()` copies into buffers at
+//! several offsets within a page. For comparison, the store reads the same file.
 //!
 //! `cargo bench --bench read`. On AMD's Zen, the offsets 16 and 48 are slower than the others.
 

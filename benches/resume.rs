@@ -271,7 +271,8 @@ fn restore(shards: &Shards) {
     }
 }
 
-/// A stage that passes items on unchanged, and that claims to hold no state only after every `period` items.
+/// Passes items on unchanged. Says that it is fresh only when the number of items so far is a multiple of
+/// `period`.
 struct FreshEvery {
     period: usize,
     items: usize,

@@ -43,7 +43,6 @@ fn main() {
     );
     for &shards in if numbers.is_empty() { &SHARDS[..] } else { &numbers } {
         for streams in [1, 8] {
-            // Every stream of the job needs a sample, so shards are divided into slices.
             let mut child = Command::new(std::env::current_exe().unwrap());
             let child =
                 child.env("SCALE_STREAMS", streams.to_string()).args(["--bench", &shards.to_string()]);

@@ -3,8 +3,8 @@
 //! `cargo bench --bench single -- DIRECTORY [COUNT]` reads the shards of a directory by its `index.json` and
 //! `index.json.shkeys`, which `shardstream index build --keys` writes, and prints a line for each way of
 //! access: its name, the microseconds of the first sample (including the time to open the dataset), and the
-//! microseconds of each of COUNT random samples. `benches/compare/single.py` writes such a directory, and
-//! compares this crate with Python's `wids`.
+//! mean microseconds per sample of COUNT random samples. `benches/compare/single.py` writes such a directory,
+//! and compares this crate with Python's `wids`.
 
 use shardstream::index::KeyIndex;
 use shardstream::prelude::*;

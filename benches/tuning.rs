@@ -1,10 +1,10 @@
 //! The numbers of threads and of prefetched batches that a loader chooses, compared with fixed numbers.
 //!
 //! `cargo bench --bench tuning`. Each loader runs for 24 seconds, and the loaders of a table run in turn,
-//! twice. The rates are those of the last 6 seconds, and those of all 24 seconds, in which the loader also
-//! chooses its numbers. The CPU time is the time of the whole process. The benchmark takes 22 minutes. `cargo
-//! bench --bench tuning -- --quick waits` runs only the cases with `waits` in their names, and runs each case
-//! once.
+//! twice. One rate is that of the last 6 seconds. The other is that of all 24 seconds, which include the time
+//! in which the loader chooses its numbers. The CPU time is that of the whole process. The benchmark takes 22
+//! minutes. `cargo bench --bench tuning -- --quick waits` runs only the cases with `waits` in their names,
+//! and runs each case once.
 
 use rustix::time::{ClockId, clock_gettime};
 use shardstream::collate::{Columns, Scalar};

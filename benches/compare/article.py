@@ -71,7 +71,7 @@ def write(data):
         partial, bucket = Path(data, f"{task}.part"), Path(data, "bucket")
         bucket.mkdir(parents=True, exist_ok=True)
         numbers = random.Random(task)
-        # A picture for each file would take an hour to draw. Repeated pictures cost the same time to decode.
+        # Drawing a picture for each file would take an hour. Repeated pictures take as long to decode.
         pictures = [picture(task, numbers) for _ in range(min(count, 2_000))]
         for part, samples in {"train": count, "val": VALIDATION}.items():
             files = [(f"{number:07}", number % classes, *pictures[number % len(pictures)]) for number in range(samples)]
@@ -96,7 +96,7 @@ def write_shards(bucket, name, files, per_shard):
                     archive.addfile(member, BytesIO(value))
 
 
-# Number of repetitions of the shards in a long epoch. An epoch of the article takes minutes; in an epoch of a
+# How many times a long epoch reads the shards. An epoch of the article takes minutes; in an epoch of a
 # few seconds, the start would take a large share of the time.
 LONG = {"cifar": 8, "imagenet": 4}
 

@@ -50,7 +50,7 @@ LINKS = {
     "20 ms, 1 Gbit/s line, TLS": ((10_000, 1000), TLS),
 }
 QUEUE_MS = 200
-# Number of shards that slow readers read, by the kind of shards.
+# Number of shards that the slow readers read, by shard size.
 PART = {"13 MB": 12, "106 MB": 4}
 WRK_SECONDS = 4
 
@@ -76,7 +76,7 @@ http {{
 }}
 """
 
-# Requests the shards in turn. Each thread starts at another shard.
+# Requests the shards in turn. Each thread starts at a different shard.
 WRK = """
 local threads = 0
 function setup(thread) thread:set("id", threads); threads = threads + 1 end

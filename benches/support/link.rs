@@ -25,7 +25,7 @@ pub(crate) struct LinkSettings {
 const CHUNK: usize = 64 << 10;
 /// The next chunk is read this long before the rate limit admits it, to avoid gaps between chunks.
 const AHEAD: Duration = Duration::from_millis(10);
-/// Bytes in flight in one direction of a connection: the TCP window.
+/// Maximum number of bytes in flight in one direction of a connection: the TCP window.
 const WINDOW: usize = 16 << 20;
 
 /// Starts a link to `server` that lives as long as the process, and returns the address to connect to.
@@ -46,7 +46,6 @@ pub(crate) fn start(server: SocketAddr, settings: LinkSettings) -> std::io::Resu
     Ok(address)
 }
 
-/// A limit of bytes per second.
 #[derive(Clone)]
 struct RateLimiter {
     rate: Option<f64>,

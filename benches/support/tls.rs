@@ -78,14 +78,15 @@ impl Drop for TlsServer {
     }
 }
 
-/// The configuration line that lets workers read the directory, which is necessary if this process is root.
+/// If this process is root, a configuration line that makes nginx's workers run as root as well. Otherwise
+/// they could not read the directory.
 fn user_line() -> String {
     let id = Command::new("id").arg("-u").output();
     let is_root = id.is_ok_and(|id| id.stdout.starts_with(b"0\n"));
     if is_root { "user root;\n".into() } else { String::new() }
 }
 
-/// Creates a certificate authority, and a certificate for the server's address that the authority has signed.
+/// Creates a certificate authority, and a certificate for the server's address, signed by that authority.
 fn create_certificates(directory: &Path) -> io::Result<()> {
     fs::write(directory.join("names"), "subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")?;
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";

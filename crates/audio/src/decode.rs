@@ -151,7 +151,7 @@ impl Sound {
     }
 }
 
-/// The file without ID3 tags before and after the sound, which MP3 and some FLAC files have.
+/// The file without the ID3 tags that MP3 files and some FLAC files have before and after the sound.
 fn without_tags(mut file: &[u8]) -> &[u8] {
     while let [b'I', b'D', b'3', _, _, flags, a, b, c, d, ..] = file {
         // Each byte holds seven bits of the length.

@@ -61,7 +61,7 @@ pub enum AudioError {
     TooLarge {
         /// The number of channels.
         channels: usize,
-        /// The number of frames, as far as the file gives it.
+        /// The number of frames. If the file does not give it, a lower bound.
         frames: u64,
         /// The limit in bytes.
         limit: usize,
@@ -69,7 +69,7 @@ pub enum AudioError {
     /// The sample rate is 0 or unusually high.
     #[error("a sample rate of {0} per second is not supported: choose one from 1 to 768000")]
     Rate(u32),
-    /// The samples do not fill the channels.
+    /// The number of samples is not a multiple of the number of channels, or there are no channels.
     #[error("{samples} samples cannot be divided into {channels} channels of equal length")]
     Samples {
         /// The number of samples.

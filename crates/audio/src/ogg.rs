@@ -1,12 +1,12 @@
-//! Checks that symphonia's decoder of Ogg Vorbis does not make.
+//! Checks of Ogg Vorbis files. Symphonia's decoder does not make them.
 
 use super::AudioError;
 use symphonia::core::checksum::Crc32;
 use symphonia::core::errors::Result;
 use symphonia::core::io::{BitReaderRtl, Monitor, ReadBitsRtl};
 
-/// Limit of the memory of a file's codebooks, in bytes: many times the memory of the codebooks that encoders
-/// write.
+/// Maximum number of bytes that a file's codebooks may take in memory. The codebooks that encoders write take
+/// only a small fraction.
 const MAX_CODEBOOKS: u64 = 16 << 20;
 
 /// Checks that the last page of an Ogg file is complete, matches its checksum, and is marked as the end of
@@ -14,8 +14,8 @@ const MAX_CODEBOOKS: u64 = 16 << 20;
 /// it finds.
 pub(super) fn check_last_page(file: &[u8]) -> std::result::Result<(), AudioError> {
     let last = memchr::memmem::rfind(file, b"OggS").map(|at| &file[at..]).unwrap_or_default();
-    // The flags are at byte 5, the checksum is at 22, the number of segments at 26, and the lengths of the
-    // segments follow it.
+    // The flags are at byte 5, the checksum is at 22, the number of segments is at 26, and then follow
+    // the segments' lengths.
     let page = || {
         let count = usize::from(*last.get(26)?);
         let lengths = last.get(27..27 + count)?;

@@ -61,8 +61,8 @@ impl AudioResampler {
         usize::try_from(frames).unwrap_or(usize::MAX)
     }
 
-    /// Resamples one channel, and writes the output samples from number `start` on to `part`. The channel
-    /// counts as silent before its beginning and after its end.
+    /// Resamples one channel, and fills `part` with the output samples; the first one is number `start`. The
+    /// channel counts as silent before its beginning and after its end.
     pub fn resample(&self, channel: &[f32], start: usize, part: &mut [f32]) {
         if self.from == self.to {
             let rest = channel.get(start..).unwrap_or_default();
@@ -116,8 +116,9 @@ impl Audio {
     /// Returns the same sound with another sample rate: see [`AudioResampler`].
     ///
     /// # Errors
-    /// [`AudioError::Rate`] for an unsupported rate, and [`AudioError::TooLarge`] if the result exceeds 512
-    /// MiB, as a small file with a very low sample rate could.
+    /// [`AudioError::Rate`] for an unsupported rate, and [`AudioError::TooLarge`] if the result would take
+    /// more than 512 MiB and more memory than this sound. Even a small file can lead to that, if its sample
+    /// rate is very low.
     pub fn resampled(&self, rate: u32) -> Result<Audio, AudioError> {
         let resampler = AudioResampler::new(self.sample_rate, rate)?;
         let frames = resampler.frames(self.frames());
@@ -130,7 +131,8 @@ impl Audio {
     }
 }
 
-/// The dot product, by eight partial sums on every processor, so that rounding is the same everywhere.
+/// The dot product. It is always added up in eight partial sums, so that every processor rounds in the same
+/// way.
 fn dot(samples: &[f32], weights: &[f32]) -> f32 {
     let weights = &weights[..samples.len()];
     let (samples, last) = samples.as_chunks::<8>();

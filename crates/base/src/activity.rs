@@ -38,7 +38,7 @@ pub enum Activity {
     Idle,
     /// The thread waits for bytes of one stream or of any stream.
     AwaitBytes,
-    /// The thread waits for a stream that no other thread reads.
+    /// The thread waits until it finds a stream that no other thread reads.
     AwaitStream,
     /// The thread waits until the collecting thread takes ready items.
     AwaitRoom,
@@ -175,8 +175,8 @@ pub fn during(activity: Activity) -> ActivityGuard {
     ActivityGuard(with_mark(|mark| mark.set(activity)).unwrap_or_default())
 }
 
-/// Marks the current thread as parked until the guard is dropped. A parked thread that was parsing waits for
-/// bytes; other activities stay as they are.
+/// Marks the current thread as parked until the guard is dropped. If the thread was parsing, its activity
+/// becomes [`Activity::AwaitBytes`]. Other activities do not change.
 pub fn while_parked() -> ActivityGuard {
     ActivityGuard(
         with_mark(|mark| match mark.activity() {

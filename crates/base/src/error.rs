@@ -72,7 +72,7 @@ pub enum ErrorKind {
     Pattern {
         /// The pattern as given.
         pattern: SecretUrl,
-        /// The byte position of the character at fault in the whole pattern.
+        /// The byte position of the error in the whole pattern.
         position: usize,
         /// What is wrong with the pattern.
         message: String,
@@ -215,8 +215,8 @@ pub enum ErrorKind {
         /// The checksum of the bytes that were read.
         received: u32,
     },
-    /// A file of a `Cache` does not contain the bytes that were written to it, although the cache has fetched
-    /// it twice. None of the damaged bytes have been returned.
+    /// A file of a `Cache` was damaged, and damaged again after the cache had fetched its bytes a second
+    /// time. None of the damaged bytes have been returned.
     #[error(
         "the cache file {} was damaged again after it was refetched: the checksum of a block should be \
          {expected} and is {received}; check the disk, or use another disk for the cache",
@@ -225,7 +225,7 @@ pub enum ErrorKind {
     DamagedCache {
         /// The file, which has been removed.
         file: std::path::PathBuf,
-        /// The checksum with which the block was written.
+        /// The checksum of the block when it was written.
         expected: String,
         /// The checksum of the bytes that were read.
         received: String,
@@ -236,7 +236,7 @@ pub enum ErrorKind {
     /// The shard ends inside a member, or has no end-of-archive marker.
     #[error("the tar archive is truncated: at least {missing} more bytes are needed")]
     Truncated {
-        /// Number of missing bytes, at least.
+        /// A lower bound of the number of missing bytes.
         missing: u64,
     },
     /// The end-of-archive marker of a tar archive is in the wrong place, or data or too many zeros follow it:
@@ -250,9 +250,9 @@ pub enum ErrorKind {
     /// A tar header or extension is malformed.
     #[error("bad tar header: {0}")]
     Header(String),
-    /// The file is not a shard of its format, or is not compressed as its name says. No policy skips this
-    /// error, since the shard is not damaged: a pattern matches an unrelated file, or the shards were never
-    /// fetched.
+    /// The file does not have the expected format, or is not compressed as its name says. No policy skips
+    /// this error, since it seldom means damage: a pattern matches an unrelated file, or the shards were
+    /// never fetched.
     #[error("this is {found}, and no {expected}{remedy}; it begins with `{beginning}`")]
     NotAnArchive {
         /// What the file seems to be, such as "a Git LFS pointer".
@@ -292,7 +292,7 @@ pub enum ErrorKind {
         /// The field (extension) that occurs twice.
         field: String,
     },
-    /// A shard of a format other than tar violates its format, in a way that has no kind of its own.
+    /// A shard of a format other than tar violates its format, in a way for which there is no other error kind.
     #[error("bad data in the shard: {0}")]
     Format(String),
     /// The members of one sample are not adjacent in the shard.
@@ -304,7 +304,7 @@ pub enum ErrorKind {
     /// A `dataset::Side` has no sample of this key.
     #[error("the joined shard has no sample of this key{}", missing_sample_hint(*damaged))]
     MissingSample {
-        /// Whether the side's shard is damaged: the sample may be in the part that cannot be read.
+        /// Whether the side's shard is damaged. If so, the sample may be in the part that cannot be read.
         damaged: bool,
     },
     /// No sample has the key that was looked up.

@@ -1,4 +1,4 @@
-//! Recognises files that are not shards, or are not compressed as their name says, by their first bytes.
+//! Recognises, from a file's first bytes, that it is no shard, or is not compressed as its name says.
 
 use crate::error::{Error, ErrorKind};
 use crate::secret_url::redact_text;

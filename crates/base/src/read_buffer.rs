@@ -212,7 +212,7 @@ impl ReadBuffer {
     /// [Freezes](Self::freeze) only a range of the bytes.
     pub fn freeze_range(mut self, range: Range<usize>) -> Bytes {
         if range.len() < self.capacity() / 2 {
-            // Unread bytes should not keep much more memory than is counted for them.
+            // A copy, because unread bytes should not hold much more memory than is counted for them.
             return Bytes::copy_from_slice(&self[range]);
         }
         if self.capacity() < MIN_COUNTED {
@@ -263,7 +263,7 @@ impl Drop for SharedBuffer {
     }
 }
 
-/// Takes the idle buffer that was given back last, which may still be in a cache.
+/// Takes the idle buffer that was given back last, since it may still be in a CPU cache.
 fn take_idle() -> Option<BufferMemory> {
     pool(size())?.pop().map(uncount_idle)
 }
@@ -274,7 +274,7 @@ fn uncount_idle(memory: BufferMemory) -> BufferMemory {
     memory
 }
 
-/// Returns a buffer to the pool, if its capacity is kept.
+/// Returns a buffer to the pool, if the pool keeps buffers of its capacity.
 fn give_back(memory: BufferMemory) {
     let capacity = memory.capacity();
     // The content of a buffer that grew may have moved within its memory.

@@ -25,11 +25,11 @@ pub enum Purpose {
     Resample = 5,
     /// The numbers that are drawn for a batch as a whole.
     Batch = 6,
-    /// The shapes of the steps of a job.
+    /// The shape that each step of a job has.
     Buckets = 7,
     /// The [`salt`] of a name, which a caller combines with a seed.
     Name = 8,
-    /// The permutation of the shards that a stream keeps in all epochs.
+    /// The order in which a stream reads its shards, if it has the same shards in every epoch.
     KeptShards = 9,
     /// The numbers that the caller's own code draws.
     Caller = 10,
@@ -79,7 +79,7 @@ impl Rng {
         Rng(ChaCha8Rng::from_seed(key))
     }
 
-    /// Draws an integer of `0..bound` uniformly (Lemire's multiply-and-reject method).
+    /// Draws an integer from `0..bound` uniformly (Lemire's multiply-and-reject method).
     ///
     /// Returns 0 for a `bound` of 0.
     pub fn below(&mut self, bound: u64) -> u64 {
@@ -92,19 +92,19 @@ impl Rng {
         }
     }
 
-    /// Draws a number of `0.0..1.0` uniformly, with 53 random bits.
+    /// Draws a number from `0.0..1.0` uniformly, with 53 random bits.
     pub fn unit(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Draws a number of `range` uniformly.
+    /// Draws a number from `range` uniformly.
     #[doc(hidden)]
     pub fn between(&mut self, range: &RangeInclusive<f64>) -> f64 {
         let (low, high) = (range.start(), range.end());
         (low + (high - low) * self.unit()).clamp(*low, *high)
     }
 
-    /// Draws a number of `range` whose logarithm is uniformly distributed. Both ends must be greater than 0.
+    /// Draws a number from `range` whose logarithm is uniformly distributed. Both ends must be greater than 0.
     ///
     /// The result is `low * (high / low) ^ unit`. It is computed from square roots, which are the same on
     /// every platform, unlike logarithms.
@@ -123,17 +123,17 @@ impl Rng {
         (low * power).clamp(*low, *high)
     }
 
-    /// Draws a number of the beta distribution on `0.0..=1.0`. Both parameters of the distribution are
+    /// Draws a number from the beta distribution on `0.0..=1.0`. Both parameters of the distribution are
     /// `alpha`, which must be greater than 0.
     #[doc(hidden)]
     pub fn beta(&mut self, alpha: f64) -> f64 {
-        // x / (x + y) for two numbers of the gamma distribution. Computed from their logarithms, because for
-        // a small `alpha` both may be too close to 0.
+        // x / (x + y) for two numbers x and y from the gamma distribution. It is computed from their
+        // logarithms, because for a small `alpha` both numbers may be too close to 0.
         let (first, second) = (self.log_gamma(alpha), self.log_gamma(alpha));
         1.0 / (1.0 + exp((second - first).clamp(-700.0, 700.0)))
     }
 
-    /// Draws the logarithm of a number of the gamma distribution (Marsaglia and Tsang's method).
+    /// Draws the logarithm of a number from the gamma distribution (Marsaglia and Tsang's method).
     fn log_gamma(&mut self, shape: f64) -> f64 {
         if shape < 1.0 {
             return self.log_gamma(shape + 1.0) + ln(1.0 - self.unit()) / shape;
@@ -152,7 +152,7 @@ impl Rng {
         }
     }
 
-    /// Draws a number of the standard normal distribution (Marsaglia's polar method).
+    /// Draws a number from the standard normal distribution (Marsaglia's polar method).
     #[doc(hidden)]
     pub fn normal(&mut self) -> f64 {
         loop {

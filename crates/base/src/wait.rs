@@ -122,8 +122,8 @@ pub fn may_block() -> Result<()> {
 /// [`ErrorKind::Stopped`] when the thread or the [process](interrupt_process) is [interrupted](Interrupt),
 /// and [`ErrorKind::Unsupported`] on a thread that runs I/O tasks, if the future is not ready at once.
 pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
-    /// Wakes the thread. If code inside `poll` parks the thread itself, it may use up the wake-up; the flag
-    /// records that there was one.
+    /// Wakes the thread, and sets a flag. The flag is needed because code inside `poll` may park the thread
+    /// itself, and so use up the wake-up.
     struct Parked {
         thread: thread::Thread,
         woken: AtomicBool,
@@ -172,8 +172,8 @@ pub fn poll_unconstrained<F: Future>(future: F, context: &mut Context<'_>) -> Po
 
 /// Waits for `future`. While the future is pending, a guard from `make_guard` is held.
 ///
-/// The guard is dropped when the future is woken, not when it is polled again: the task may have other work
-/// by then.
+/// The guard is dropped as soon as the future is woken. The future may be polled again much later, because
+/// the task may do other work first.
 pub async fn until_woken<F, G>(future: F, make_guard: impl Fn() -> G + Send + Sync) -> F::Output
 where
     F: Future + Send,

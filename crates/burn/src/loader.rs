@@ -192,8 +192,8 @@ impl<O: Send + 'static> DataLoader<O> for ShardLoader<O> {
     }
 
     /// A slice for one device of a multi-device strategy of burn. Strategies call this method for one device
-    /// after the other. Slice `i` of `n` takes every `n`-th batch, from batch `i`, of an epoch that all
-    /// slices read together. If the slices do not cover all items in order, their iterators return a
+    /// after the other. All slices read an epoch together: slice `i` of `n` takes batch `i` and every `n`-th
+    /// batch after it. If the slices do not cover all items in order, their iterators return a
     /// [`SliceError`].
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<O>> {
         let slice = SliceError { start, end, items: self.num_items() };
@@ -233,8 +233,8 @@ impl<O: Send + 'static> Iterator for Epoch<'_, O> {
         }
         let mut run = lock(&self.run.as_ref()?.1);
         let Some(next) = run.next(self.loader.slice) else {
-            // burn may save the checkpoint of this epoch before the other devices have dropped their
-            // iterators.
+            // Notes the end of the epoch now: burn may save the epoch's checkpoint before the other devices
+            // have dropped their iterators.
             if let Some((learner_epoch, state)) = run.end_state() {
                 self.loader.shared.position().note_ended(learner_epoch, state);
             }

@@ -239,7 +239,7 @@ fn slices_that_no_strategy_makes_are_refused() {
     let other = loader.slice(items / 2, items);
     assert_eq!(refused(half.slice(0, 8)).items, items / 2);
     assert_eq!(refused(other.slice(0, items)).end, items);
-    // A slice of all items can be read alone.
+    // A slice that covers all items can be read without the other slices.
     assert_eq!(loader.slice(0, items).iter().count(), STEPS);
 }
 

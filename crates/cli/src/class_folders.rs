@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Maximum number of folders that a message names.
 const MAX_NAMED: usize = 10;
 
-/// The classes in the order of their numbers, and their images, class by class and sorted by path.
+/// The classes in the order of their numbers, and their images, grouped by class and sorted by path.
 #[derive(Debug)]
 pub(crate) struct ClassFolders {
     pub(crate) classes: Vec<String>,

@@ -35,8 +35,8 @@ pub(crate) fn load_classes(place: &str, context: &Context) -> Result<Option<Vec<
     }
 }
 
-/// Writes the list of `--classes` for later runs. If another machine has written a list meanwhile, that list
-/// must be the same.
+/// Writes the list to the file of `--classes`, for later runs. If another run has written this file
+/// meanwhile, its list must be the same.
 pub(crate) fn share_classes(place: &str, classes: &[String], context: &Context) -> Result<(), Failure> {
     if write(&context.store, place, &document(place, &classes)?, false)? {
         return Ok(());

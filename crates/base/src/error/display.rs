@@ -5,7 +5,7 @@ use crate::secret_url::redact_urls;
 use std::fmt;
 
 impl Error {
-    /// `text`, a message of this error or of one of its causes, without secrets.
+    /// Removes secrets from `text`, a message of this error or of one of its causes.
     fn shown(&self, text: &str) -> String {
         self.0.repeats.as_ref().map_or_else(|| redact_urls(text), |sent| sent.redact(text))
     }

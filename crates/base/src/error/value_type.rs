@@ -20,9 +20,9 @@ pub enum ValueType {
     Arrays,
     /// A decoded image.
     Image,
-    /// A value of a type of the caller's own.
+    /// A value of a type that the caller defined.
     Other,
-    /// The type that a value should be converted to, by its name for messages: "a whole number of 32 bits".
+    /// The type that a value should be converted to, as messages name it: "a whole number of 32 bits".
     Named(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! The encodings in which foreign text may repeat a value that was sent.
+//! The encodings in which foreign text may repeat a secret that was sent with a request.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
@@ -50,7 +50,7 @@ pub(super) fn base64(bytes: &[u8]) -> [String; 2] {
 const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const OF_URLS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// The text that base64 in the standard alphabet encodes, with or without padding.
+/// Decodes text from base64 in the standard alphabet, with or without padding.
 pub(super) fn from_base64(text: &str) -> Option<String> {
     let (mut bytes, mut number, mut bits) = (Vec::new(), 0_u32, 0);
     for digit in text.trim_end_matches('=').bytes() {

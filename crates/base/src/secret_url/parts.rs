@@ -85,7 +85,7 @@ fn secrets_after(url: &str, scheme: &str, start: usize) -> [Option<Range<usize>>
     // In these schemes, the user information is the name of a container, which is not secret.
     let container = matches!(scheme, "az" | "azure" | "adl" | "abfs" | "abfss");
     let user = user.filter(|user| !container || user.contains(':')).map(|user| start..start + user.len());
-    // An invalid port: the host is missing, and the text is `user:password`.
+    // If the port is invalid, the host is missing, and the text is `user:password`.
     let host_at = start + authority.len() - host.len();
     let port = port.map(|at| host_at + at..start + authority.len());
     let query = path.find(['?', '#']).filter(|_| !names);
@@ -103,7 +103,7 @@ fn secrets_after(url: &str, scheme: &str, start: usize) -> [Option<Range<usize>>
 }
 
 /// The start of the port in `host`, if it is not a valid port and may therefore be a password. A bucket has
-/// no port, so that any text after a `:` counts.
+/// no port, so any text after a `:` may be a password.
 fn odd_port(host: &str, is_bucket: bool) -> Option<usize> {
     let address = host.rfind(']').map_or(0, |end| end + 1);
     let port = address + host[address..].find(':')? + 1;

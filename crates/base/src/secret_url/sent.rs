@@ -13,9 +13,9 @@ use std::fmt;
 /// Minimum length of a value that is hidden within a word. A shorter value is hidden only where it is a whole
 /// word, since many words contain it by chance.
 const MIN_IN_WORD: usize = 4;
-/// Minimum length of a part of a token that is hidden where the part occurs alone.
+/// A part of a token is hidden where it occurs alone, if it has at least this length.
 const MIN_PART: usize = 8;
-/// Minimum length of a user name that is hidden in addition to the password that follows it.
+/// A user name is hidden, as the password that follows it is, if it has at least this length.
 const MIN_USER: usize = 6;
 
 /// A parameter whose name ends in one of these names has a secret value, however short the value is.
@@ -41,7 +41,7 @@ const PLAIN_PARAMETERS: [&str; 15] = [
     "versionid",
 ];
 
-/// The secrets that were sent with a request, to a server or to a proxy before the server.
+/// The secrets that were sent with a request, to a server or to a proxy in front of it.
 #[derive(Clone, Default)]
 pub struct SentSecrets {
     urls: Vec<String>,
@@ -74,7 +74,7 @@ impl SentSecrets {
         self.headers.push(value.into());
     }
 
-    /// Adds the secrets of the form in the body of a request for credentials.
+    /// Adds the secrets of a form that was the body of a request for credentials.
     pub fn add_form(&mut self, form: &str) {
         for (name, value) in form.split('&').filter_map(|pair| pair.split_once('=')) {
             if is_secret_name(name) {

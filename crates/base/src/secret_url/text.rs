@@ -4,8 +4,8 @@ use super::parts::scheme_start;
 use super::{HIDDEN, shown};
 use std::borrow::Cow;
 
-/// Hides everything that looks like a secret in foreign text: the secrets of URLs, queries of paths, values
-/// of parameters with the name of a secret, and the word after `Basic` or `Bearer`.
+/// Hides everything in foreign text that looks like a secret: the secrets of URLs, queries of paths, values
+/// of parameters whose names say that they are secret, and the word after `Basic` or `Bearer`.
 pub fn redact_text(text: &str) -> String {
     each_word(text, |before, word| match hidden_in_word(before, word) {
         Some(at) => format!("{}{HIDDEN}", &word[..at]).into(),
@@ -36,7 +36,7 @@ fn each_word(text: &str, show: impl for<'a> Fn(&str, &'a str) -> Cow<'a, str>) -
 }
 
 /// The start of the secret in a word that is not a URL. The secret is the query of a path, the value of a
-/// parameter with the name of a secret, or the whole word if it follows `Basic` or `Bearer`.
+/// parameter whose name says that it is secret, or the whole word if it follows `Basic` or `Bearer`.
 fn hidden_in_word(before: &str, word: &str) -> Option<usize> {
     if word.contains("://") {
         return None;

@@ -132,7 +132,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         Some(comparison) => compare(&bench, settings, comparison, training.json),
         None => stages(&bench, settings, training.json),
     };
-    // The recording is saved also after a failure.
+    // The recording is saved even after a failure.
     let saved = recording.map_or(Ok(()), |recording| recording.save(context));
     done.and(saved)
 }

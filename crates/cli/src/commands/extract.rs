@@ -167,7 +167,7 @@ trait SampleParts: Send + Sync + 'static {
     /// Passes the samples of a part to `take`.
     fn read(&self, part: usize, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()>;
 
-    /// Number of samples that were considered but are in no part.
+    /// Number of the shards' samples that are in no part, because they are not extracted.
     fn others(&self) -> u64 {
         0
     }

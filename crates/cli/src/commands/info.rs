@@ -56,7 +56,8 @@ struct ShardContents {
     fields: BTreeMap<String, FieldSummary>,
 }
 
-/// Maximum number of types of a field that are listed, since every array may have another shape.
+/// Maximum number of types that are listed for a field. Arrays with different shapes count as different
+/// types.
 const MAX_TYPES: usize = 8;
 /// The type under which values of further types are counted.
 const OTHER: &str = "other";

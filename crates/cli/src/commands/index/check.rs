@@ -32,7 +32,7 @@ pub(super) struct Options {
     json: JsonOption,
 }
 
-/// Patterns that may be left out.
+/// Optional patterns.
 #[derive(Debug, clap::Args)]
 struct OtherPatterns {
     /// Shards that should be in the index.

@@ -44,10 +44,10 @@ struct BlockRead {
 }
 
 impl Nodes<'_> {
-    /// For each epoch of this plan, the share of the read bytes that the caches have.
+    /// For each epoch of this plan, the share of the read bytes that are in a cache already.
     ///
-    /// The caches behave as the store's cache: if streams keep their shards, a full cache keeps its blocks
-    /// and adds none; otherwise it evicts the least recently used block.
+    /// The caches behave as the store's cache. If each stream reads the same shards in every epoch, a full
+    /// cache keeps its blocks and adds none. Otherwise it evicts the least recently used block.
     pub(super) fn hit_rates(&self, plan: &Plan) -> Result<Vec<f64>, Failure> {
         let mut hits = vec![0_u64; EPOCHS as usize];
         let mut reads = vec![0_u64; EPOCHS as usize];
@@ -64,7 +64,7 @@ impl Nodes<'_> {
         Ok(hits.iter().zip(&reads).map(|(hits, reads)| *hits as f64 / (*reads).max(1) as f64).collect())
     }
 
-    /// The size of a cache that holds everything that a node reads in an epoch; the largest of all nodes.
+    /// The cache size that holds everything that one node reads in an epoch, whichever node it is.
     pub(super) fn epoch_bytes(&self, plan: &Plan) -> u64 {
         let of_node = |node| {
             let reads = self.reads(node, plan, self.first_epoch).into_iter();
@@ -114,8 +114,8 @@ struct BlockCache {
     reads: u64,
     /// For each block in the cache, its size and the number of its last read.
     blocks: HashMap<BlockNumber, (u64, u64)>,
-    /// The reads in their order, each with the block and the number of the read. Older reads of a block are
-    /// removed when they reach the front.
+    /// The reads in their order, each with the block and the number of the read. A read is removed when it
+    /// reaches the front, if its block was read again later.
     order: VecDeque<(BlockNumber, u64)>,
 }
 
@@ -216,7 +216,7 @@ mod tests {
         };
         assert_eq!(nodes.epoch_bytes(&plan), 10 << 20);
         let rates = nodes.hit_rates(&plan).unwrap();
-        // In the first epoch, the second slice of a shard finds the block of the first slice.
+        // In the first epoch, if two slices share a block, the second slice finds it in the cache.
         assert!(rates[0] > 0.0 && rates[0] < 0.5 && rates[1..].iter().all(|rate| *rate == 1.0), "{rates:?}");
     }
 }

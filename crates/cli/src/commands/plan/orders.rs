@@ -1,4 +1,5 @@
-//! Compares two orders of shards: dealt anew in each epoch, or kept by each stream.
+//! Compares two orders of the shards: each epoch deals them to the streams anew, or each stream has the same
+//! shards in every epoch.
 
 use super::node_cache::{EPOCHS, Nodes};
 use super::rank_load::{Training, bytes_of};
@@ -17,21 +18,15 @@ pub(super) struct OrderComparison {
     nodes: usize,
     /// The size of each node's cache; `None` if it has no limit.
     node_cache_bytes: Option<u64>,
-    /// The size of a cache that holds everything that a node reads if streams keep their shards.
+    /// The cache size that holds everything that one node reads, if each stream has the same shards in every
+    /// epoch.
     kept_bytes_per_node: u64,
     orders: Vec<OrderReport>,
 }
 
-/// Figures of one order.
-#[derive(Debug, Serialize)]
-struct OrderReport {
-    keep_shards: bool,
-    /// For each epoch, the share of the bytes that the caches have. The caches are empty before the first
-    /// epoch.
-    hit_rates: Vec<f64>,
-    /// See [`Shuffling::repeated_pairs`].
-    repeated_pairs: f64,
-}
+    Figures of one order. rive(Debug, Serialize)] ct OrderReport { keep_shards: bool, /// For each epoch, the
+    share of the read bytes that are in a cache already. The caches are empty before the /// first epoch.
+    hit_rates: Vec<f64>, /// See [`Shuffling::repeated_pairs`]. repeated_pairs: f64,
 
 impl OrderComparison {
     pub(super) fn of(training: &Training<'_>) -> Result<Self, Failure> {

@@ -1,14 +1,12 @@
 //! Estimates how well an order mixes samples: how often two samples of one batch share a batch again.
 //!
-//! Let a global batch have `b` of the dataset's `n` samples. After a uniform shuffle, two samples of one
-//! global batch share a global batch of the next epoch with the probability `(b - 1) / (n - 1)`. The figure
-//! `repeated pairs` is the probability under the given order, divided by the probability after a uniform
-//! shuffle. 1 is as good as a uniform shuffle; 100 means that samples of one batch are a hundred times as
-//! likely to share a batch again.
-//!
-//! The figure is estimated from random samples. The position at which a sample is read follows from the plan;
-//! the step at which it leaves its shuffle buffer is drawn at random, from the distribution of a shuffle
-//! buffer.
+//!Let a global batch have `b` of the dataset's `n` samples. After a uniform shuffle, two samples of one
+//!global batch share a global batch of the next epoch with the probability `(b - 1) / (n - 1)`. The figure
+//!`repeated pairs` is the probability under the given order, divided by the probability after a uniform
+//!shuffle. 1 is as good as a uniform shuffle; 100 means that samples of one batch are a hundred times as
+//!likely to share a batch again.  The figure is estimated from random samples. The position at which a sample
+//!is read follows from the plan. The step at which it leaves its shuffle buffer is drawn at random, with the
+//!distribution that a real buffer has.
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -22,8 +20,8 @@ const EPOCHS: u64 = 16;
 const SAMPLES: u64 = 25_000;
 /// Maximum number of samples of a batch that are looked up.
 const MAX_MEMBERS: u64 = 4096;
-/// A batch is simulated with at least `sqrt(n / SCARCITY)` of `n` samples. In smaller batches, too few pairs
-/// repeat to count them.
+/// A simulated batch has at least `sqrt(n / SCARCITY)` samples, where `n` is the number of all samples. In
+/// smaller batches, too few pairs would repeat.
 const SCARCITY: f64 = 500.0;
 
 /// The samples of a training, and how they are shuffled and batched.
@@ -71,8 +69,8 @@ impl Shuffling<'_> {
                 let mut next_items: Vec<u64> = next_items.collect();
                 next_items.sort_unstable();
                 pairs += pairs_of(next_items.len());
-                // Each sample's step is drawn alone, so two samples may get the same item, which is
-                // impossible in a real epoch. Such pairs are subtracted.
+                // Each sample's step is drawn independently, so two samples may get the same item number,
+                // which is impossible in a real epoch. Such pairs are subtracted.
                 repeated += pairs_with_equal(&next_items, |item| item / batch)
                     - pairs_with_equal(&next_items, |item| item);
             }
