@@ -292,7 +292,7 @@ pub enum ErrorKind {
         /// The field (extension) that occurs twice.
         field: String,
     },
-    /// A shard of a format other than tar violates its format, in a way for which there is no other error kind.
+    /// A shard of a format other than tar violates its format, and no other kind says how.
     #[error("bad data in the shard: {0}")]
     Format(String),
     /// The members of one sample are not adjacent in the shard.

@@ -104,7 +104,7 @@ impl Rng {
         (low + (high - low) * self.unit()).clamp(*low, *high)
     }
 
-    /// Draws a number from `range` whose logarithm is uniformly distributed. Both ends must be greater than 0.
+    /// Draws a number from `range`. Its logarithm is uniformly distributed. Both ends must be greater than 0.
     ///
     /// The result is `low * (high / low) ^ unit`. It is computed from square roots, which are the same on
     /// every platform, unlike logarithms.

@@ -38,13 +38,13 @@ impl StoredObject {
     }
 }
 
-/// The document beside the copies that records their sources, by the name of the copy.
+/// The document beside the copies. It records the source of each copy, by the copy's name.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct CopyRecords {
     pub(crate) copies: BTreeMap<String, CopyRecord>,
 }
 
-/// The source of a copy, and the versions of source and copy after the copy.
+/// The source of a copy, and the versions that source and copy had when copying ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CopyRecord {
     from: String,

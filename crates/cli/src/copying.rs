@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Name of the document beside the copies that records their sources.
+/// Name of the document, beside the copies, that records the source of each copy.
 const RECORDS: &str = ".shardstream-copies.json";
 /// Interval at which the records are saved while objects are copied.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);

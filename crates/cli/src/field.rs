@@ -1,4 +1,4 @@
-//! Fields of samples: the kind by the name, the decoded content, and a preview.
+//! Fields of samples: the kind that a field's name tells, the decoded content, and a preview.
 
 use crate::output::note;
 use crate::text;
@@ -11,7 +11,7 @@ use shardstream::{Result, Sample, Value};
 use std::fmt;
 use std::fmt::Write;
 
-/// The kind of a field by the last extension of its name, as in [`shardstream::codec`].
+/// The kind of a field. The last extension of the field's name tells it, as in [`shardstream::codec`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum FieldKind {
@@ -81,7 +81,7 @@ pub(crate) fn is_image_file(field: &str) -> bool {
     FieldKind::of(field) == FieldKind::Image && !field.to_ascii_lowercase().ends_with(".gz")
 }
 
-/// The format of an image by its first bytes.
+/// The format of an image, which its first bytes tell.
 pub(crate) fn image_format(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0xff, 0xd8, 0xff, ..] => Some("jpeg"),

@@ -1,12 +1,14 @@
 //! Estimates how well an order mixes samples: how often two samples of one batch share a batch again.
 //!
-//!Let a global batch have `b` of the dataset's `n` samples. After a uniform shuffle, two samples of one
-//!global batch share a global batch of the next epoch with the probability `(b - 1) / (n - 1)`. The figure
-//!`repeated pairs` is the probability under the given order, divided by the probability after a uniform
-//!shuffle. 1 is as good as a uniform shuffle; 100 means that samples of one batch are a hundred times as
-//!likely to share a batch again.  The figure is estimated from random samples. The position at which a sample
-//!is read follows from the plan. The step at which it leaves its shuffle buffer is drawn at random, with the
-//!distribution that a real buffer has.
+//! Let a global batch have `b` of the dataset's `n` samples. After a uniform shuffle, two samples of one
+//! global batch share a global batch of the next epoch with the probability `(b - 1) / (n - 1)`. The figure
+//! `repeated pairs` is the probability under the given order, divided by the probability after a uniform
+//! shuffle. 1 is as good as a uniform shuffle; 100 means that samples of one batch are a hundred times as
+//! likely to share a batch again.
+//!
+//! The figure is estimated from random samples. The position at which a sample is read follows from the plan.
+//! The step at which it leaves its shuffle buffer is drawn at random, with the distribution of a real shuffle
+//! buffer.
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;

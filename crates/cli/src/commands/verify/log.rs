@@ -130,7 +130,7 @@ impl VerifyLog {
     }
 }
 
-/// Whether a query parameter has the name of a secret.
+/// Whether the name of a query parameter says that its value is secret.
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let ends = ["sig", "signature", "token", "secret", "password", "credential", "access_key", "api_key"];

@@ -31,7 +31,7 @@ pub(super) struct Verifier {
     pub(super) empty: EmptyFields,
     /// Whether reports include the keys of samples and the hashes of these keys (`--unique-keys`).
     pub(super) keys: bool,
-    /// Whether reports include the keys of each set of fields (`--to-list`).
+    /// Whether reports include, for each set of fields, the keys of its samples (`--to-list`).
     pub(super) lists: bool,
 }
 
