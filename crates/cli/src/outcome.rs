@@ -72,7 +72,7 @@ impl Outcome {
         Outcome { pictures, ..self }
     }
 
-    /// Adds the number of samples that `--skip-bad` left out to the report.
+    /// Adds to the report how many samples `--skip-bad` left out.
     pub(crate) fn leaving_out(self, samples: u64) -> Self {
         Outcome { left_out: Some(samples), ..self }
     }
@@ -153,7 +153,7 @@ impl Outcome {
         ))
     }
 
-    /// Prints a summary of each series, or one JSON document of all.
+    /// Prints a summary of each series, or one JSON document for all series.
     pub(crate) fn report(
         outcomes: &[Outcome],
         index: Option<&str>,

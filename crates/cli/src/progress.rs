@@ -1,4 +1,5 @@
-//! Shows progress on stderr: a bar with rate and time left on a terminal, and lines of text otherwise.
+//! Shows progress on stderr: on a terminal, a bar with the rate and the remaining time; otherwise, lines of
+//! text.
 
 use crate::text;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -148,7 +149,7 @@ fn style(template: &str, what: &str, unit: Unit) -> ProgressStyle {
         })
 }
 
-/// The text for the time left as long as no unit is done.
+/// Shown as the remaining time until the first unit is done.
 const UNKNOWN: &str = "? s";
 
 /// A number with its unit.

@@ -82,7 +82,7 @@ struct SampleRun {
 }
 
 impl RangeSamples {
-    /// The samples of `input` in the given order, for `threads` threads that read at a time.
+    /// The samples of `input` in the given order. `threads` threads will read them at the same time.
     pub(crate) fn new(
         reader: ShardReader,
         input: Arc<Input>,

@@ -5,8 +5,8 @@
 //! moved to their final names at the end. If the run fails before this move, for example because the disk is
 //! full, the old series is unchanged.
 //!
-//! Objects in a bucket cannot be renamed: each new shard replaces the old shard with its number as soon as it
-//! is complete. The saved plan names the run that replaces the series. Each run reads the plan before it
+//! Objects in a bucket cannot be renamed: as soon as a new shard is complete, it replaces the old shard with
+//! the same number. The saved plan names the run that replaces the series. Each run reads the plan before it
 //! writes a shard: if two runs replace the series at the same time, the run that began last continues, and
 //! the other run fails.
 

@@ -35,7 +35,7 @@ pub(crate) struct SampleList {
     samples: Vec<ListedSample>,
 }
 
-/// The keys of a list, by the shards of an input.
+/// The listed keys, by the input shard to which they belong.
 #[derive(Debug, Default)]
 pub(crate) struct ListedKeys<'a> {
     /// Keys that are listed without a shard.

@@ -39,8 +39,8 @@ pub(crate) struct SavedPlan {
     /// The checksums of finished shards, by number. Plans that differ only in checksums count as equal.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     checksums: BTreeMap<u64, ShardChecksum>,
-    /// Numbers of the shards that this run has written or read. The other checksums come from the plan that
-    /// this run has read; another rank may have saved newer checksums since.
+    /// Numbers of the shards that this run has written or read. The checksums of other shards come from the
+    /// plan that this run has read; another rank may have saved newer checksums since.
     #[serde(skip)]
     recorded: BTreeSet<u64>,
     /// Set while `--force` replaces an earlier series.
@@ -298,11 +298,11 @@ fn other_run(place: &str, differences: &[String]) -> Failure {
 
 /// Maximum number of attempts to save checksums. An attempt fails if another rank saves at the same moment.
 const MAX_SAVES: u32 = 20;
-/// Increase of the pause before each further attempt.
+/// The pause before each further attempt is longer than the last pause by this duration.
 const SAVE_PAUSE: Duration = Duration::from_millis(10);
 
-/// Adds the checksums of the shards that this run has recorded to the saved plan. Keeps the checksums that
-/// other ranks have saved.
+/// Adds to the saved plan the checksums that this run has recorded. Keeps the checksums that other ranks have
+/// saved.
 ///
 /// # Errors
 /// If another run has replaced the plan while this run wrote shards.
@@ -322,8 +322,8 @@ pub(crate) fn save_checksums(plan: &SavedPlan, series: &Series, store: &Store) -
         if saved.checksums == before {
             return Ok(());
         }
-        // The loop then reads the plan again. In a store without conditional writes, another rank may have
-        // read the plan before this write and may overwrite it.
+        // The loop then reads the plan again, to check that it has the checksums. In a store without
+        // conditional writes, another rank may have read the plan before this write, and may overwrite it.
         put_if(&place, &saved, PutCondition::unchanged(Some(version)), store)?;
     }
     // After the last attempt some checksums may be missing: a resumed run writes these shards again.

@@ -6,7 +6,7 @@ use crate::text;
 /// The value of `--skip-bad[=COUNT]`: `None` without the option, and `Some(None)` for the default limit.
 pub(crate) type SkipBad = Option<Option<u64>>;
 
-/// Checks that `bad` of `samples` samples are at most COUNT.
+/// Checks that no more samples are bad than COUNT allows: `bad` of `samples` samples are.
 ///
 /// The default limit is a thousandth of the samples, as in a training, but at least ten. If more samples are
 /// bad, the cause is more likely a wrong option or a broken disk than damaged samples.

@@ -19,7 +19,7 @@ const SYSTEM_NAMES: [&str; 13] = [
 
 /// Whether a file or folder is not data: it is hidden, as `.DS_Store` is, or it was added by a system.
 pub(crate) fn is_system_name(name: &str) -> bool {
-    // FAT and NTFS keep the case that a program wrote.
+    // Ignores the case, which on FAT and NTFS depends on the program that created the file.
     name.starts_with('.') || SYSTEM_NAMES.iter().any(|system| system.eq_ignore_ascii_case(name))
 }
 
