@@ -114,7 +114,7 @@ fn measure_all() -> io::Result<()> {
     }
 }
 
-/// Measures a group in a process of its own, with the server at this address.
+/// Measures a group in a process of its own, which reads from the server at this address.
 fn measure_child(group: &str, server: &str, variables: &[(&str, &OsStr)]) -> io::Result<()> {
     let status = Command::new(env::current_exe()?)
         .args(env::args_os().skip(1))

@@ -253,7 +253,7 @@ def readers(programs):
     def ours(program, scheme, method, *numbers):
         def command(server, size, link):
             base = "gs://bucket" if scheme == "gs" else f"{server}/bucket"
-            # The number of passes is so large that the time to open connections is negligible.
+            # Enough passes that the time to open connections is negligible.
             passes = 3 if link.removesuffix(", TLS") in ("loopback", "20 ms") else 1
             url = f"{base}/{pattern(size, SIZES[size][0])}"
             return [program, method, "::".join([url] * passes), *numbers]

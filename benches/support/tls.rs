@@ -25,7 +25,7 @@ impl TlsServer {
     ///
     /// # Errors
     ///
-    /// If `nginx` or `openssl` cannot be started, or fail.
+    /// If `nginx` or `openssl` cannot be started, or fails.
     pub(crate) fn start(objects: impl IntoIterator<Item = (String, Arc<Vec<u8>>)>) -> io::Result<Self> {
         let directory = tempfile::tempdir()?;
         let root = directory.path();

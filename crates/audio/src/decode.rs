@@ -20,15 +20,15 @@ impl Audio {
 
     /// Decodes sound whose samples take at most `limit` bytes. The first bytes of the file tell its format.
     ///
-    /// A sample stored as an integer is divided by the largest power of two of its type, as in libsndfile and
-    /// torchaudio, so that values are from -1 to 1. Samples stored as floats are returned unchanged.
+    /// A sample stored as an integer of `b` bits is divided by 2^(`b` - 1), as in libsndfile and torchaudio,
+    /// so that values are from -1 to 1. Samples stored as floats are returned unchanged.
     ///
-    /// Samples that an MP3 encoder added at the beginning and the end are removed, if the file gives their
-    /// numbers.
+    /// Samples that an MP3 encoder added at the beginning and the end are removed, if the file says how many
+    /// there are.
     ///
-    /// During decoding, sound of several channels takes twice the memory of its samples, and up to four times
-    /// as much if the file does not give the number of its frames. The codebooks of Vorbis take at most 16
-    /// MiB.
+    /// During decoding, sound of several channels takes twice the memory of its samples. If the file does not
+    /// give the number of its frames, it takes up to four times the memory of its samples. The codebooks of
+    /// Vorbis take at most 16 MiB.
     ///
     /// # Errors
     /// See [`AudioError`]. A truncated file is an error: WAV and FLAC must have the number of frames that

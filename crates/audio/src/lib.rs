@@ -97,7 +97,7 @@ fn checked_rate(rate: u32) -> Result<u32, AudioError> {
     if (1..=MAX_RATE).contains(&rate) { Ok(rate) } else { Err(AudioError::Rate(rate)) }
 }
 
-/// The default limit of the memory of sound, in bytes.
+/// By default, the maximum number of bytes that sound takes.
 const DEFAULT_LIMIT: usize = 512 << 20;
 
 /// Checks that this number of frames is within the limit.

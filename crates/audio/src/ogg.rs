@@ -32,7 +32,8 @@ pub(super) fn check_last_page(file: &[u8]) -> std::result::Result<(), AudioError
 }
 
 /// Limits the memory that the decoder will allocate for codebooks. `packets` are the identification and the
-/// setup packet. Without this check, 20 bytes of a file can claim 16 MB, up to 256 times.
+/// setup packet. Without this check, a codebook of 20 bytes can announce 16 million entries, and a file can
+/// have 256 codebooks.
 pub(super) fn check_codebooks(packets: &[u8]) -> std::result::Result<(), AudioError> {
     // The identification packet has 30 bytes; the setup packet begins with its 1-byte type and "vorbis".
     let size = codebook_bytes(packets.get(37..).unwrap_or_default());

@@ -40,7 +40,7 @@ impl AudioResampler {
         let common = greatest_common_divisor(from, to);
         let (from, to) = (from / common, to / common);
         let base = from.min(to) as f64 * ROLLOFF;
-        // The samples between the ends of the window, and one more for ends that lie between two samples.
+        // The largest number of input samples that the window can contain.
         let taps = (2.0 * WIDTH * from as f64 / base).ceil() as usize + 1;
         let mut resampler = AudioResampler { from, to, base, taps, weights: None };
         if from != to && to * taps as u64 <= MAX_WEIGHTS {
@@ -171,7 +171,8 @@ mod tests {
             let mut part = vec![0.0; frames];
             resampler.resample(&channel, 0, &mut part);
             let wanted = tone(to, frames, f64::from(from.min(to)) / 20.0);
-            // The samples at both ends differ, because the sound counts as silent beyond its ends.
+            // Leaves out the samples near both ends: they differ, because the sound counts as silent beyond
+            // its ends.
             let margin = frames / 10;
             let inside = part.iter().zip(&wanted).enumerate().take(frames - margin).skip(margin);
             for (at, (ours, wanted)) in inside {

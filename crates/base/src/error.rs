@@ -409,8 +409,7 @@ pub enum ErrorKind {
     TooManySkipped {
         /// The limit that was reached.
         limit: String,
-        /// Number of failures that were skipped before the last one, counted in the way in which the limit
-        /// counts failures.
+        /// Number of failures that were skipped before the last one, counted as the limit counts failures.
         skipped: u64,
         /// The failure that was not skipped.
         #[source]

@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind};
 use crate::secret_url::redact_text;
 
-/// Number of bytes that identify a file: the size of a tar header.
+/// Number of first bytes that identify a file: the size of a tar header.
 pub const HEAD: usize = 512;
 
 /// Number of characters of the first line that a message shows.

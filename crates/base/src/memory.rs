@@ -1,9 +1,9 @@
-//! Lock-free counters of the memory that each owner holds.
+//! Lock-free counters of the memory that the parts of a pipeline hold.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Number of bytes that one owner holds now. Clones share one counter.
+/// Number of bytes that are held now, by one holder or by several. Clones share one counter.
 #[derive(Debug, Clone, Default)]
 pub struct Gauge(Arc<AtomicU64>);
 
@@ -13,7 +13,7 @@ impl Gauge {
     }
 }
 
-/// One holder's bytes in a [`Gauge`] that several holders share. Dropping this subtracts them.
+/// The bytes of one holder, in a [`Gauge`] that adds up several holders. Dropping this subtracts them.
 #[derive(Debug, Default)]
 pub struct MemoryShare {
     gauge: Gauge,

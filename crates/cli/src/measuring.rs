@@ -51,7 +51,7 @@ impl StageRate {
         StageRate { stage: stage.into(), bytes, samples, seconds, bytes_per_second, samples_per_second }
     }
 
-    /// Sets the bytes of a stage that counted only samples, from the mean size of a sample.
+    /// For a stage that counted only samples, computes the bytes from the mean size of a sample.
     pub(crate) fn set_bytes_from_samples(&mut self, bytes_per_sample: f64) {
         self.bytes = (self.samples as f64 * bytes_per_sample) as u64;
         self.bytes_per_second = self.samples_per_second * bytes_per_sample;

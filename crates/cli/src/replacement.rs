@@ -53,7 +53,7 @@ fn replace(plan: &SavedPlan, series: &Series, store: &Store) -> Result<(), Failu
 }
 
 /// Moves the complete new shards from their partial directory to their final names. If the process is killed
-/// meanwhile, `--resume` finds out by the saved plan which shards are new.
+/// meanwhile, `--resume` finds out from the saved plan which shards are new.
 pub(crate) fn publish(
     mut plan: SavedPlan,
     staged: &Series,
@@ -81,7 +81,7 @@ pub(crate) fn publish(
     if let Ok(opened) = &opened {
         let _ = opened.sync_all();
     }
-    // `finish` saves the plan, so the lock is still held.
+    // The lock is held until `finish` has saved the plan.
     finish(plan, &BTreeMap::new(), series, store)
 }
 

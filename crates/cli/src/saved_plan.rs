@@ -54,7 +54,7 @@ pub(crate) struct SavedPlan {
 pub(crate) struct ShardChecksum {
     pub(crate) crc32c: u32,
     /// The version of an object in a bucket. While the object has this version, it need not be read again.
-    /// `None` for a local file, which can change without its modification time.
+    /// `None` for a local file: its content can change while its modification time stays the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<String>,
 }

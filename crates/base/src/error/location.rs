@@ -9,8 +9,8 @@ use std::time::Duration;
 pub struct Attempts {
     /// The number of tries, including the first.
     pub tries: u32,
-    /// The time from the first try to the end of the last, less the time in which the reader did not ask for
-    /// data.
+    /// The time from the first try to the end of the last try, without the time in which the reader did not
+    /// ask for data.
     pub elapsed: Duration,
 }
 

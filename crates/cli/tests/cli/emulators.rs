@@ -309,7 +309,7 @@ fn check_kill_and_resume(emulator: &Emulator) {
         part.map_or(0, |part| part.split(' ').next().unwrap().parse::<usize>().unwrap())
     };
     // The checksum of each shard was saved before the shard appeared, so no shard is written again. Each of
-    // the two threads may have an upload that the server completes after the copy was made.
+    // the two threads may have had an upload that the server completed only after `cp` had listed the shards.
     assert!((killed.len()..=killed.len() + 2).contains(&count("already there")), "{said}");
     assert_eq!(count("written again"), 0, "{said}");
     succeed(dir.path(), &[emulator], &["cp", &objects, "back/"]);

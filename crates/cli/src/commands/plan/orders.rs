@@ -24,9 +24,16 @@ pub(super) struct OrderComparison {
     orders: Vec<OrderReport>,
 }
 
-    Figures of one order. rive(Debug, Serialize)] ct OrderReport { keep_shards: bool, /// For each epoch, the
-    share of the read bytes that are in a cache already. The caches are empty before the /// first epoch.
-    hit_rates: Vec<f64>, /// See [`Shuffling::repeated_pairs`]. repeated_pairs: f64,
+/// Figures of one order.
+#[derive(Debug, Serialize)]
+struct OrderReport {
+    keep_shards: bool,
+    /// For each epoch, the share of the read bytes that are in a cache already. Before the first epoch, the
+    /// caches are empty.
+    hit_rates: Vec<f64>,
+    /// See [`Shuffling::repeated_pairs`].
+    repeated_pairs: f64,
+}
 
 impl OrderComparison {
     pub(super) fn of(training: &Training<'_>) -> Result<Self, Failure> {
