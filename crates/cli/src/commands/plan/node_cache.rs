@@ -114,8 +114,8 @@ struct BlockCache {
     reads: u64,
     /// For each block in the cache, its size and the number of its last read.
     blocks: HashMap<BlockNumber, (u64, u64)>,
-    /// The reads in their order, each with the block and the number of the read. A read is removed when it
-    /// reaches the front, if its block was read again later.
+    /// The reads in their order, each with the block and the number of the read. If the cache is too
+    /// large, reads are removed from the front. A block is evicted when its last read is removed.
     order: VecDeque<(BlockNumber, u64)>,
 }
 
