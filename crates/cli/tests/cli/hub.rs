@@ -134,7 +134,6 @@ fn the_token_is_found_where_other_tools_leave_it() {
     assert!(ran.err.contains("HF_ENDPOINT") && ran.err.contains("over https only"), "{ran:?}");
 }
 
-/// The log contains the commit that is read; no line contains the token.
 #[test]
 fn the_log_has_the_commit_and_no_token() {
     let dir = demo();

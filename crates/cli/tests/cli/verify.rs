@@ -136,7 +136,7 @@ fn a_field_that_few_samples_lack_is_a_finding() {
     let expected =
         "the sample does not have the field \"txt\", nor does 1 other sample; 90.0 % of all samples have it";
     assert_eq!(message, expected);
-    // Below the share of --common, a field is optional.
+    // A field is optional if the share of samples that have it is below `--common`.
     assert_eq!(kinds(dir.path(), &["a.tar", "--common", "0.95"]), []);
     assert_eq!(kinds(dir.path(), &["a.tar", "--require", "png,cls"]), []);
     assert_eq!(kinds(dir.path(), &["a.tar", "--require", "jpg"]).len(), 2);
