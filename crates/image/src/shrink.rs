@@ -77,7 +77,7 @@ pub enum Shrunk {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum KeptReason {
-    /// The side of the picture is within the limit.
+    /// The picture is within the limit.
     Small,
     /// It is neither a JPEG nor a PNG: there is no encoder for lossy WebP, GIF and other formats.
     Format,
@@ -153,9 +153,9 @@ impl Shrink {
 
     /// Makes a file smaller.
     ///
-    /// Only the headers of a kept file are read. A resized picture takes the memory of the decoded picture
-    /// (at most 512 MiB), and in addition at most twice as much if the sides are halved, or less than five
-    /// times as much if they are hardly reduced.
+    /// Only the headers of a kept file are read. Resizing takes the memory of the decoded picture (at most
+    /// 512 MiB) and working memory. If the sides are halved, the working memory is at most twice as large as
+    /// the decoded picture; if they are hardly reduced, less than five times.
     ///
     /// # Errors
     /// See [`ImageError`]. A picture that has to be resized must be undamaged to its last byte.
