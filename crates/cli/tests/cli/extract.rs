@@ -194,7 +194,7 @@ fn a_killed_extraction_is_resumed() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // A killed run may leave one partial file, or none.
+    // The killed run may have left no partial file, so the test writes one.
     fs::write(out.join(".0001.bin.0123456789abcdef.partial"), "half").unwrap();
     output(dir.path(), &extract);
     let names = tree(&dir.path().join("out"));

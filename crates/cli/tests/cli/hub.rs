@@ -26,7 +26,7 @@ fn run(hub: &Hub, directory: &Path, variables: &[(&str, &str)], arguments: &[&st
     ran
 }
 
-/// Starts a Hub with the shards of [`demo`] below `train`.
+/// Starts a Hub whose dataset has the shards of [`demo`] in the folder `train`.
 fn hub_with_demo(directory: &Path) -> Hub {
     let hub = Hub::start();
     let names = (0..3).map(|number| format!("train-{number:06}.tar"));

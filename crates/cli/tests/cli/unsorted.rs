@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A directory with the folder `files` of 60 samples with three files each, and the content that is expected
-/// from them.
+/// A directory whose folder `files` has the files of 60 samples, three for each sample. Also returns the
+/// content that these samples must have when they are read.
 fn tree() -> (TempDir, Content) {
     let dir = tempfile::tempdir().unwrap();
     let mut expected = Content::new();

@@ -74,7 +74,7 @@ fn damage_to_archives_is_found() {
     let dir = shard(&flipped);
     let found = findings(dir.path(), &["a.tar"]);
     assert_eq!((&*found[0].0, found[0].2["offset"].as_u64()), ("checksum", Some(at("000002") as u64)));
-    // The next header is of another field of the same sample.
+    // The next header belongs to another field of the same sample.
     let resumed = format!("; reading resumed at byte {}", at("000002") + 1024);
     assert!(found[0].2["message"].as_str().unwrap().ends_with(&resumed), "{found:?}");
     assert_eq!(found.len(), 1);
