@@ -90,7 +90,7 @@ impl Image {
             .map_err(|error| ImageError::Encode(error.into()))
     }
 
-    /// The values as bytes: two each (native byte order) for 16 bits, else one each.
+    /// The values as bytes: a value of 16 bits has two bytes in native order, any other value has one byte.
     fn numbers(&self) -> Result<Cow<'_, [u8]>, ImageError> {
         match &self.pixels {
             Pixels::U8(pixels) => Ok(Cow::Borrowed(pixels)),

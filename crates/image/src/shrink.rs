@@ -23,7 +23,7 @@ const LIMIT: usize = 512 << 20;
 ///
 /// A JPEG stays a JPEG, and a PNG a PNG. The ratio of the sides is kept, and pictures are never enlarged. A
 /// file that is small enough is [kept](KeptReason) unchanged, and so is a file that would lose more than
-/// pixels if it were rewritten.
+/// resolution if it were rewritten.
 ///
 /// - The filter is Pillow's `LANCZOS`, which spans three pixels to each side and is sharper than a triangle
 ///   or an average of areas. It averages linear light (by the sRGB curve), so that fine detail keeps its

@@ -185,8 +185,8 @@ impl<'a> Frame<'a> {
         self.geometry.push(GeometryStep::FlipVertical, self.size());
     }
 
-    /// The pixels: rows from the top, pixels from the left, the channels of a pixel together. Calling this
-    /// scales a file of 16 bits to 8 bits.
+    /// The pixels: rows from the top, pixels from the left, the channels of a pixel together. The pixels of a
+    /// 16-bit file are scaled to 8 bits.
     ///
     /// # Errors
     /// The errors of decoding, and [`ImageError::Depth`] in a mode of 16 bits.
