@@ -1,5 +1,5 @@
-//! Datasets of an emulated Hugging Face Hub. Its URL and the token come from environment variables, as for
-//! other tools.
+//! Datasets of an emulated Hugging Face Hub. The program reads the Hub's URL and the token from the same
+//! environment variables as other tools.
 
 use crate::program::{Ran, demo, program};
 use crate::support::Every;

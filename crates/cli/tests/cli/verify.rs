@@ -1,4 +1,4 @@
-//! `shardstream verify`: every kind of damage is found and named, and the rest is verified as well.
+//! `shardstream verify`: every kind of damage is found and named, and the rest of the shard is verified.
 
 use crate::program::{Ran, demo, output, run, sample, unread, write};
 use crate::support::Every;

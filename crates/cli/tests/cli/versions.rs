@@ -112,7 +112,7 @@ fn an_index_copied_with_its_shards_is_accepted_by_checksums_or_an_option() {
         let accepted = if checksums.is_empty() { FOUND } else { [0; 5] };
         assert_eq!(exit_codes(dir.path(), &[]), accepted, "{checksums:?}");
         assert_eq!(exit_codes(dir.path(), &["--without-versions"]), [0; 5], "{checksums:?}");
-        // A shard with other samples is an error, even with the option and with checksums.
+        // A shard with other samples is an error, even with `--without-versions` and with checksums.
         let shard = data.join("train-000001.tar");
         let mut bytes = fs::read(&shard).unwrap();
         let at = bytes.windows(5).position(|bytes| bytes == b"a dog" || bytes == b"a cat").unwrap();
