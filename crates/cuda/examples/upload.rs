@@ -45,7 +45,7 @@ fn upload(
     Ok(OnDevice { pixels, source })
 }
 
-/// In place of a training step: reads the pixels in its own stream.
+/// Takes the place of a training step, which would read the pixels in its own stream.
 fn train(step: u64, pixels: &CudaSlice<u8>) {
     if step.is_multiple_of(100) {
         println!("step {step}: {} bytes on the device", pixels.len());

@@ -263,8 +263,8 @@ pub(crate) struct Unrecorded {
     pub(crate) is_done: bool,
 }
 
-/// A CUDA event, made by [`Context::record`]. The event is done when all work that was in the stream at the
-/// time of that call has ended.
+/// A CUDA event, made by [`Context::record`]. The event is done when the work that was in the stream when
+/// `record` was called has ended.
 pub(crate) struct Event {
     context: Context,
     event: *mut c_void,

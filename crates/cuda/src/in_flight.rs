@@ -6,7 +6,7 @@ use crate::error::CudaError;
 use std::ffi::c_void;
 use std::fmt;
 
-/// Keeps a batch, or another value, until the copies from its memory in a stream have ended.
+/// Keeps a batch, or another value, until a stream's copies from its memory have ended.
 ///
 /// A call that copies from pinned memory returns before the device has read the memory. If the batch were
 /// dropped at that moment, the loader would write the next batch into the same memory, and the device would

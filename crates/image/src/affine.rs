@@ -14,8 +14,7 @@ pub(super) fn projection([a, b, c, d, e, f]: Affine) -> Projection {
     [a, b, c, d, e, f, 0.0, 0.0]
 }
 
-/// A shear: each row moves left by `x` pixels per row above it, each column up by `y` pixels per column to
-/// its left.
+/// A shear. The row at height `Y` moves left by `x Y` pixels; the column at `X` moves up by `y X` pixels.
 pub(super) fn shear(x: f64, y: f64) -> Affine {
     [1.0, x, 0.0, y, 1.0, 0.0]
 }
@@ -142,8 +141,8 @@ impl<'a, P: Copy> Picture<'a, P> {
         Picture { pixels, width: size.width as usize, height: size.height as usize, fill }
     }
 
-    /// Draws each pixel: `pixel` gets the point of the old picture to which the matrix maps the pixel's
-    /// centre.
+    /// Draws each pixel of the new picture. The matrix maps the pixel's centre to a point of the old picture;
+    /// `pixel` returns the pixel for that point.
     fn draw(&self, warp: Warp, to: &mut [P], pixel: impl Fn(f64, f64) -> P) {
         let [a, b, c, d, e, f, g, h] = warp.matrix;
         let width = warp.after.width as usize;

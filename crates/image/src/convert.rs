@@ -84,8 +84,8 @@ pub(super) fn convert_in_place(pixels: &mut [u8], count: usize, from: usize, to:
     }
 }
 
-/// Converts CMYK pixels to RGB in place, packed at the beginning of the same memory. The inks are inverted,
-/// as Adobe stores them: 255 is no ink.
+/// Converts CMYK pixels to RGB in place. The RGB pixels are packed at the beginning of the memory. The inks
+/// are inverted, as Adobe stores them: 255 is no ink.
 #[cfg(feature = "turbojpeg")]
 pub(super) fn cmyk_to_rgb(pixels: &mut [u8]) {
     let count = pixels.len() / 4;

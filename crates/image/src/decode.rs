@@ -22,8 +22,8 @@ pub struct FrameOptions {
     pub apply_orientation: bool,
     /// A JPEG may be decoded at a reduced scale that is still at least this many times the requested size.
     pub reducing_gap: f64,
-    /// Whether the image data of a JPEG must be complete, with nothing after it, also in parts that no crop
-    /// needs.
+    /// Whether to check that a JPEG's image data is complete, also where no crop needs it, and that nothing
+    /// follows the data.
     pub verify: bool,
     /// Maximum number of bytes of the decoded picture.
     pub limit: usize,

@@ -13,8 +13,8 @@ impl Image {
     ///
     /// # Errors
     /// See [`ImageError`]. Values of type `f32` must be from 0 to 1, and are rounded to 8 bits. Values of 16
-    /// bits are written with 16 bits. For such values, the functions for the other formats return
-    /// [`ImageError::Mode`].
+    /// bits keep their precision here; the functions for the other formats return [`ImageError::Mode`] for
+    /// them.
     pub fn to_png(&self) -> Result<Vec<u8>, ImageError> {
         let mut file = Vec::new();
         self.write(PngEncoder::new(&mut file))?;
@@ -90,7 +90,7 @@ impl Image {
             .map_err(|error| ImageError::Encode(error.into()))
     }
 
-    /// The values as bytes: two each (native byte order) for 16 bits, else one each.
+    /// The values as bytes: a value of 16 bits has two bytes in native order, any other value has one byte.
     fn numbers(&self) -> Result<Cow<'_, [u8]>, ImageError> {
         match &self.pixels {
             Pixels::U8(pixels) => Ok(Cow::Borrowed(pixels)),

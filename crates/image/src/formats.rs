@@ -66,7 +66,7 @@ fn check_gif(file: &[u8]) -> Result<(), ImageError> {
                 0x21 => 2,
                 _ => return None,
             };
-            // Blocks, each preceded by its length, up to an empty one.
+            // Skips blocks, each preceded by its length, up to an empty block.
             loop {
                 let length = usize::from(*file.get(at)?);
                 at += 1 + length;

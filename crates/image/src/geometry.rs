@@ -91,8 +91,8 @@ impl Geometry {
     pub fn visible(&self, corners: Corners) -> Option<VisiblePart> {
         let mut size = self.before;
         let mut visible_corners = clipped(corners, Rect::all(size.width, size.height));
-        // The moved rectangle as if nothing were cut off; `None` if a perspective maps a part of it to
-        // infinity.
+        // The visible rectangle transformed by the steps so far, not clipped to the picture; `None` if a
+        // perspective maps a part of it to infinity.
         let mut whole = Some(visible_corners);
         for step in &self.steps {
             let next = step.size(size);

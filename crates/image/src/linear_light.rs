@@ -10,7 +10,7 @@ use super::{ImageError, Size};
 use crate::convert::to_8_bits;
 use std::sync::OnceLock;
 
-/// Number of rows that are converted to 16 bits at a time, to bound the memory before the width is reduced.
+/// Number of rows that are converted to 16 bits at a time. This bounds the memory for rows of the old width.
 const STRIP: usize = 64;
 
 /// The curve of sRGB and its inverse.

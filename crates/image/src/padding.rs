@@ -10,7 +10,7 @@ pub enum PaddingMode {
     /// The pixels at the edge.
     Edge,
     /// The picture mirrored at its edge, without repeating the pixels of the edge: `3 2 | 1 2 3 | 2 1`. A
-    /// border that is wider than the picture is mirrored again at the other edge, as by NumPy's `pad`.
+    /// border that is wider than the picture is mirrored again at the other edge, as in NumPy's `pad`.
     Reflect,
     /// As [`Reflect`](PaddingMode::Reflect), but repeating the pixels of the edge: `2 1 | 1 2 3 | 3 2`.
     Symmetric,

@@ -23,7 +23,7 @@ const LIMIT: usize = 512 << 20;
 ///
 /// A JPEG stays a JPEG, and a PNG a PNG. The ratio of the sides is kept, and pictures are never enlarged. A
 /// file that is small enough is [kept](KeptReason) unchanged, and so is a file that would lose more than
-/// pixels if it were rewritten.
+/// resolution if it were rewritten.
 ///
 /// - The filter is Pillow's `LANCZOS`, which spans three pixels to each side and is sharper than a triangle
 ///   or an average of areas. It averages linear light (by the sRGB curve), so that fine detail keeps its
@@ -77,7 +77,7 @@ pub enum Shrunk {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum KeptReason {
-    /// The side of the picture is within the limit.
+    /// The picture is within the limit.
     Small,
     /// It is neither a JPEG nor a PNG: there is no encoder for lossy WebP, GIF and other formats.
     Format,
@@ -153,9 +153,9 @@ impl Shrink {
 
     /// Makes a file smaller.
     ///
-    /// Only the headers of a kept file are read. A resized picture takes the memory of the decoded picture
-    /// (at most 512 MiB), and in addition at most twice as much if the sides are halved, or less than five
-    /// times as much if they are hardly reduced.
+    /// Only the headers of a kept file are read. Resizing takes the memory of the decoded picture (at most
+    /// 512 MiB) and working memory. If the sides are halved, the working memory is at most twice as large as
+    /// the decoded picture; if they are hardly reduced, less than five times.
     ///
     /// # Errors
     /// See [`ImageError`]. A picture that has to be resized must be undamaged to its last byte.

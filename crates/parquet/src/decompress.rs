@@ -49,13 +49,13 @@ fn read(decoder: impl Read, size: usize) -> Result<Vec<u8>, String> {
 
 fn snappy(bytes: &[u8], size: usize) -> Result<Vec<u8>, String> {
     let length = snap::raw::decompress_len(bytes).map_err(|error| error.to_string())?;
-    // Snappy encodes a copy of up to 64 bytes in at least 2 bytes: it expands at most 32 times.
+    // Snappy encodes a copy of up to 64 bytes in at least 2 bytes, so a page expands at most 32 times.
     check_length(length, size, bytes.len(), 32)?;
     snap::raw::Decoder::new().decompress_vec(bytes).map_err(|error| error.to_string())
 }
 
 fn lz4(bytes: &[u8], size: usize) -> Result<Vec<u8>, String> {
-    // In LZ4, each further byte of a length adds up to 255 bytes: it expands less than 256 times.
+    // In LZ4, each further byte of a length adds up to 255 bytes, so a page expands less than 256 times.
     check_length(size, size, bytes.len(), 256)?;
     lz4_flex::block::decompress(bytes, size).map_err(|error| error.to_string())
 }

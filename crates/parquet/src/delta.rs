@@ -5,9 +5,9 @@ use crate::thrift::varint;
 /// The largest accepted number of delta-encoded values in a page. Writers end a page after about 1 MiB.
 const MAX_VALUES: u64 = 1 << 24;
 
-/// Checks that the series of delta-encoded numbers at the beginning of a page has at most `values` numbers,
-/// the number of values in the page's header. It has fewer if the page has nulls, which are not stored. If
-/// `parts` is 2, a second series follows the first, and is checked as well.
+/// Checks that the series of delta-encoded numbers at the beginning of a page has at most `values` numbers.
+/// `values` is the count in the page's header, which includes nulls; the series does not. If `parts` is 2, a
+/// second series follows the first, and is checked as well.
 pub(crate) fn check(bytes: &[u8], values: u64, parts: usize) -> Result<(), String> {
     let mut bytes = bytes;
     if bytes.is_empty() {

@@ -19,9 +19,9 @@ use std::sync::Arc;
 /// - If the file has checksums of pages, they are checked. Damage is [an error](shardstream::ErrorKind) that
 ///   names the row group and the column. After any error, also one of a single row, the remaining rows of the
 ///   slice are not read.
-/// - The rows that are decoded together may have
-///   [`Limits::sample`](shardstream::tar::Limits::sample) bytes in each column, or 16 MiB if the limit is
-///   smaller. The chosen columns of a row group may have
+/// - Several rows are decoded together. In each column they may have at most
+///   [`Limits::sample`](shardstream::tar::Limits::sample) bytes, or 16 MiB if that limit is smaller. The
+///   chosen columns of a row group may have at most
 ///   [`Limits::member`](shardstream::tar::Limits::member) bytes. A file beyond these limits is `Unsupported`.
 ///   No policy skips this error, because the file is not damaged.
 ///

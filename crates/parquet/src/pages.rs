@@ -63,8 +63,8 @@ impl ChunkPages {
     /// rows, as the footer says. To skip rows, the decoder relies on the counts in page headers, so a wrong
     /// count would shift all later rows.
     ///
-    /// All levels and values of a page of lists may be decoded at once. Such a page is refused if they have
-    /// more than `limit` bytes, because a run of any length takes only a few bytes in the file.
+    /// The decoder may decode all levels and values of a page of lists at once. So a page is refused if they
+    /// would take more than `limit` bytes: in the file, a run of any length takes only a few bytes.
     pub(crate) fn check(mut self, values: u64, rows: u64, limit: u64) -> Result<()> {
         let (mut found_values, mut found_rows, mut largest) = (0, Some(0), 0);
         let is_flat = self.max_repetition == 0;
@@ -239,8 +239,8 @@ impl ChunkPages {
     }
 }
 
-/// Returns the bytes of a version 1 data page after the definition or repetition levels with which `bytes`
-/// begins. `max` is the maximum level, and `count` is the number of levels.
+/// Skips the definition or repetition levels at the beginning of `bytes`, and returns the remaining bytes of
+/// the version 1 data page. `max` is the maximum level, and `count` is the number of levels.
 fn behind_levels(bytes: &[u8], max: i16, encoding: Encoding, count: u32) -> Result<&[u8]> {
     let length = match encoding {
         Encoding::RLE => {

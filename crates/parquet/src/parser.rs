@@ -125,7 +125,7 @@ impl ParquetParser {
         Ok(ParserState::Rows(Box::new(Rows { table, next, end, group, requested, next_group, end_group })))
     }
 
-    /// Does one step of parsing. Returns `None` if only the state changed; the caller then does the next.
+    /// Does one step of parsing. Returns `None` if only the state changed; the caller then does another step.
     fn step(&mut self) -> Result<Option<Parsed>> {
         let parts = match &mut self.state {
             ParserState::Ended => return Ok(Some(Parsed::End)),

@@ -169,7 +169,7 @@ impl Executable {
             non_donatable_input_indices: not_donated.as_ptr(),
             num_non_donatable_input_indices: not_donated.len(),
         });
-        // No completion events: reading a result returns the errors of the program.
+        // No completion events are requested: reading a result returns the errors of the program.
         let mut args = args!(PJRT_LoadedExecutable_Execute_Args {
             executable: self.executable.as_ptr(),
             options: options.as_mut_ptr(),

@@ -164,7 +164,7 @@ fn keys_make_directories_and_stay_below_the_target() {
     assert!(!Path::new("/tmp/shardstream-x.txt").exists());
 }
 
-/// A power failure leaves an empty file, and so does an older version of the program that is killed.
+/// A power failure can leave an empty file. Older versions of the program also left one if they were killed.
 #[test]
 fn an_empty_file_that_a_killed_run_left_is_written_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -194,7 +194,7 @@ fn a_killed_extraction_is_resumed() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // A killed run may leave one partial file, or none.
+    // The killed run may have left no partial file, so the test writes one.
     fs::write(out.join(".0001.bin.0123456789abcdef.partial"), "half").unwrap();
     output(dir.path(), &extract);
     let names = tree(&dir.path().join("out"));
@@ -202,7 +202,7 @@ fn a_killed_extraction_is_resumed() {
     assert!(names.iter().every(|name| fs::read(dir.path().join("out").join(name)).unwrap() == noise(5000)));
 }
 
-/// The process is killed when it gives the first file its name.
+/// The process is killed when it calls `rename` to give the first file its final name.
 #[test]
 #[cfg(target_os = "linux")]
 #[ignore = "needs strace"]
@@ -260,13 +260,13 @@ fn with_an_index_only_the_wanted_samples_are_read() {
     assert_eq!(tree(&dir.path().join("first")), ["00.bin", "01.bin"]);
     let ranges: Vec<_> = server.requests()[begun..].iter().filter_map(Request::range).collect();
     assert!(ranges.iter().every(|(_, last)| *last < 700_000), "{ranges:?}");
-    // An index has no keys: the headers are read first, and then the range of one sample.
+    // An index has no keys, so the command reads all headers first. Then it reads the range of one sample.
     let keys = ["extract", &url, "--index", "i.json", "--to", "one", "--keys", "17"];
     assert!(output(dir.path(), &keys).starts_with("1 file of 1 sample"));
     assert!(fs::read(dir.path().join("one/17.bin")).unwrap() == noise(300_017));
     let error = failure(dir.path(), &[&keys[..6], &["--keys", "x"]].concat(), 1);
     assert!(error.contains("none of 40 samples has a key of --keys"), "{error}");
-    // Extract all samples, and then from a shard that has changed.
+    // Extract all samples. Then extract from a shard that has changed since its index was built.
     let said = output(dir.path(), &["extract", &url, "--index", "i.json", "--to", "all"]);
     assert!(said.starts_with("40 files of 40 samples"), "{said}");
     fs::write(dir.path().join("a.tar"), &shard).unwrap();

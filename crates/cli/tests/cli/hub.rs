@@ -1,5 +1,5 @@
-//! Datasets of an emulated Hugging Face Hub. Its URL and the token come from environment variables, as for
-//! other tools.
+//! Datasets of an emulated Hugging Face Hub. The program reads the Hub's URL and the token from the same
+//! environment variables as other tools.
 
 use crate::program::{Ran, demo, program};
 use crate::support::Every;
@@ -26,7 +26,7 @@ fn run(hub: &Hub, directory: &Path, variables: &[(&str, &str)], arguments: &[&st
     ran
 }
 
-/// Starts a Hub with the shards of [`demo`] below `train`.
+/// Starts a Hub whose dataset has the shards of [`demo`] in the folder `train`.
 fn hub_with_demo(directory: &Path) -> Hub {
     let hub = Hub::start();
     let names = (0..3).map(|number| format!("train-{number:06}.tar"));
@@ -134,7 +134,6 @@ fn the_token_is_found_where_other_tools_leave_it() {
     assert!(ran.err.contains("HF_ENDPOINT") && ran.err.contains("over https only"), "{ran:?}");
 }
 
-/// The log contains the commit that is read; no line contains the token.
 #[test]
 fn the_log_has_the_commit_and_no_token() {
     let dir = demo();

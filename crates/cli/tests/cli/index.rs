@@ -132,7 +132,7 @@ fn documents_of_wids_are_imported_and_exported() {
     assert_eq!((&first["filesize"], first.get("layout")), (&20480.into(), None));
     output(dir.path(), &["index", "import-wids", "data/wids.json", "--to", "data/again.json"]);
     assert_eq!(load(dir.path(), "data/again.json"), load(dir.path(), "data/i.json"));
-    // The document has one sample fewer than the shard.
+    // `wids.json` says one sample fewer than the shard has.
     let text = fs::read_to_string(dir.path().join("data/wids.json")).unwrap();
     fs::write(
         dir.path().join("data/wids.json"),

@@ -154,7 +154,7 @@ fn a_verification_resumes_where_it_was_interrupted() {
 /// Much longer than a command may take to end after a signal, but shorter than any time-out of a store.
 const SOON: Duration = Duration::from_secs(12);
 
-/// Starts a command on this server, and interrupts it while it waits for a response.
+/// Starts a command that reads from this server, and interrupts the command while it waits for a response.
 fn interrupt_at_server(directory: &Path, server: &Server, signal_name: &str, command: &[&str]) {
     let before = server.requests().len();
     let mut program = program(directory);

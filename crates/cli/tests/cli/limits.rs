@@ -67,7 +67,7 @@ fn large_samples_are_indexed_verified_and_rewritten_with_a_limit() {
     }
 }
 
-/// For each limit: a shard that exceeds it, and a value of the limit that accepts the shard.
+/// For each limit: a shard that exceeds it, and a higher value that the shard does not exceed.
 #[test]
 fn every_message_of_a_limit_names_the_option_that_sets_it() {
     let dir = tempfile::tempdir().unwrap();

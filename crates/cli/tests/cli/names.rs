@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// The content of all files below a directory by their paths.
+/// Maps the path of each file below a directory to the file's content.
 fn tree(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut todo = vec![directory.to_owned()];

@@ -56,7 +56,7 @@ fn picture(shape: usize, (height, width): (u32, u32), ground: [u8; 3], paint: [u
     Image::new(ImageMode::Rgb8, (height, width), pixels).unwrap()
 }
 
-/// Returns the page with the current outputs of the page's commands.
+/// Runs the page's commands. Returns the page with the outputs of this run.
 fn with_outputs(page: &str, directory: &Path, show: fn(&str) -> String) -> String {
     let mut written = String::new();
     let (mut in_block, mut commands, mut status) = (false, 0, 0);
@@ -106,7 +106,7 @@ fn normalised(text: &str) -> String {
             let after: Vec<&str> = words.iter().skip(at + 1).take(2).copied().collect();
             matches!(after.first(), Some(unit) if unit.trim_end_matches(',').ends_with("/s"))
                 || matches!(after[..], ["s", "left," | "left"])
-                // The number of samples that other threads have read is not fixed.
+                // How many samples the other threads have read by then differs in each run.
                 || line.contains(" left, ") && after == ["samples"]
         };
         let shown = |(at, word): (usize, &&str)| {
@@ -122,10 +122,10 @@ fn normalised(text: &str) -> String {
     lines
 }
 
-/// Parts of lines that depend on the machine or the build, or may be missing.
+/// A line that contains one of these depends on the machine or the build, or may be missing.
 const VARYING: [&str; 6] = ["slowest: ", "try: ", "limit: ", " ahead: ", " memory: ", "debug build: "];
 
-/// The lines of a page with their line numbers; in blocks that show times, without figures.
+/// The lines of a page with their line numbers. In blocks that show times, each number is replaced by `#`.
 fn compared(page: &str) -> Vec<(usize, String)> {
     let mut times = false;
     let line = |(at, line): (usize, &str)| {
@@ -135,7 +135,6 @@ fn compared(page: &str) -> Vec<(usize, String)> {
             _ => times,
         };
         let line = match times {
-            // The limit depends on the machine, and so do the advice and the activity of the threads.
             true if VARYING.iter().any(|part| line.contains(part)) => return None,
             true => without_numbers(line),
             false => line.to_owned(),

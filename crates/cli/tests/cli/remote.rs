@@ -141,7 +141,7 @@ fn errors_name_a_proxy_that_refuses_or_cannot_be_reached() {
         assert!(error.contains(&status.to_string()) && error.contains("the proxy in HTTP_PROXY"), "{error}");
         assert!(error.contains(what), "{error}");
     }
-    // These are the texts of `hyper` for a tunnel that is refused with 407, and with another status.
+    // If a proxy refuses a tunnel, `hyper` has one error message for status 407 and another for all others.
     for (status, what) in [(407, "into the URL of the proxy"), (403, "tunnel error")] {
         let proxy = Server::start(move |_| Reply::new(status, ""));
         let error =

@@ -26,7 +26,7 @@ fn mean_and_deviation_are_those_of_all_pixels() {
     let shown = output(dir.path(), &["stats", "--json", "data"]);
     let stats: Json = serde_json::from_str(&shown).unwrap();
     let images = &stats["fields"]["png"]["images"];
-    // Sample n has red 20 n everywhere, in 8 columns and 6 + n % 3 rows.
+    // Every pixel of sample n has the red value 20 n. The picture has 8 columns and 6 + n % 3 rows.
     let pixels: Vec<f64> =
         (0..12).flat_map(|n: u32| vec![f64::from(20 * n) / 255.0; 8 * (6 + n as usize % 3)]).collect();
     let mean = pixels.iter().sum::<f64>() / pixels.len() as f64;

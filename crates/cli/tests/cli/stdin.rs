@@ -36,8 +36,8 @@ fn commands_that_read_an_archive_once_read_it_from_stdin() {
         let read = |folder: &str| fs::read(dir.path().join(folder).join(&name)).unwrap();
         assert!(read("out") == read("expected"), "{name:?}");
     }
-    // Stdin can be one of several shards, and `info` shows the same size however the archive is cut into
-    // writes.
+    // Stdin can be one of several shards. `info` shows the same size, whether the archive arrives in few or
+    // many writes.
     let expected = output(dir.path(), &["info", "data"]);
     let several = ["info", "data/train-000000.tar", "-", "data/train-000002.tar"];
     assert_eq!(run(dir.path(), shard, &several).out, expected);

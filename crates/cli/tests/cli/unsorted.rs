@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A directory with the folder `files` of 60 samples with three files each, and the content that is expected
-/// from them.
+/// A directory whose folder `files` has the files of 60 samples, three for each sample. Also returns the
+/// content that these samples must have when they are read.
 fn tree() -> (TempDir, Content) {
     let dir = tempfile::tempdir().unwrap();
     let mut expected = Content::new();
@@ -41,7 +41,8 @@ fn tar(dir: &Path, arguments: &[&str]) {
     assert!(done.status.success(), "{done:?}");
 }
 
-/// Archives all files in the order of their fields, so that each sample is scattered over the whole archive.
+/// Archives all files of the first field, then those of the next field. So each sample is scattered over the
+/// whole archive.
 fn tar_by_field(dir: &Path, expected: &Content) {
     let fields = ["txt", "bin", "cls"].into_iter();
     let names = fields.flat_map(|field| expected.iter().map(move |(key, _)| format!("./{key}.{field}\n")));
@@ -57,7 +58,7 @@ fn reshard_makes_shards_of_any_archive_of_files() {
     let (dir, expected) = tree();
     let dir = dir.path();
     tar_by_field(dir, &expected);
-    // Common ways to make an archive. The second way keeps the order of the directory.
+    // Two common ways to make an archive. The second way keeps the order in which the directory lists files.
     tar(dir, &["-czf", "../y.tar.gz", "-T", "../list"]);
     tar(dir, &["-cf", "../z.tar", "."]);
     for shard in ["x.tar", "y.tar.gz", "z.tar"] {
@@ -104,7 +105,7 @@ fn errors_name_the_shard_the_member_and_what_to_do() {
     let (dir, expected) = tree();
     let dir = dir.path();
     tar_by_field(dir, &expected);
-    // Without the option for the limit, the error advises to run the command that writes sorted shards.
+    // Without `--limit unsorted`, the message names the command that writes sorted shards.
     let said = run(dir, &["verify", "x.tar"]);
     assert_eq!(said.code, Some(3), "{said:?}");
     assert!(

@@ -1,4 +1,4 @@
-//! `shardstream verify`: every kind of damage is found and named, and the rest is verified as well.
+//! `shardstream verify`: every kind of damage is found and named, and the rest of the shard is verified.
 
 use crate::program::{Ran, demo, output, run, sample, unread, write};
 use crate::support::Every;
@@ -74,7 +74,7 @@ fn damage_to_archives_is_found() {
     let dir = shard(&flipped);
     let found = findings(dir.path(), &["a.tar"]);
     assert_eq!((&*found[0].0, found[0].2["offset"].as_u64()), ("checksum", Some(at("000002") as u64)));
-    // The next header is of another field of the same sample.
+    // The next header belongs to another field of the same sample.
     let resumed = format!("; reading resumed at byte {}", at("000002") + 1024);
     assert!(found[0].2["message"].as_str().unwrap().ends_with(&resumed), "{found:?}");
     assert_eq!(found.len(), 1);
@@ -136,7 +136,7 @@ fn a_field_that_few_samples_lack_is_a_finding() {
     let expected =
         "the sample does not have the field \"txt\", nor does 1 other sample; 90.0 % of all samples have it";
     assert_eq!(message, expected);
-    // Below the share of --common, a field is optional.
+    // A field is optional if the share of samples that have it is below `--common`.
     assert_eq!(kinds(dir.path(), &["a.tar", "--common", "0.95"]), []);
     assert_eq!(kinds(dir.path(), &["a.tar", "--require", "png,cls"]), []);
     assert_eq!(kinds(dir.path(), &["a.tar", "--require", "jpg"]).len(), 2);

@@ -1,5 +1,5 @@
-//! Commands that compare the version of a shard with the version in an index or a log. The server gives
-//! strong and weak ETags, times in whole seconds, and sometimes an ETag and sometimes a time.
+//! Commands that compare a shard's version with the version in an index or a log. The server names versions
+//! by strong ETags, weak ETags or times in whole seconds. In some tests it changes from one kind to another.
 
 use crate::program::{demo, output, run, write};
 use crate::support::server::Naming::{Old, Strong, Unversioned, Weak, Young};
@@ -66,8 +66,8 @@ fn touch(directory: &Path, time: Duration) {
     }
 }
 
-/// The exit codes of the commands that take an index (`index check`, `verify`, `reshard`, `plan`), and 1 if a
-/// dataset with the index returns an error, otherwise 0. `option` is given to the commands.
+/// The exit codes of the commands that take an index: `index check`, `verify`, `reshard`, `plan`. The last
+/// number is 1 if a dataset with the index returns an error, otherwise 0. Each command is run with `option`.
 fn exit_codes(directory: &Path, option: &[&str]) -> [i32; 5] {
     let code = |arguments: &[&str]| run(directory, &[arguments, option].concat()).code.unwrap();
     let _ = fs::remove_dir_all(directory.join("out"));
@@ -112,7 +112,7 @@ fn an_index_copied_with_its_shards_is_accepted_by_checksums_or_an_option() {
         let accepted = if checksums.is_empty() { FOUND } else { [0; 5] };
         assert_eq!(exit_codes(dir.path(), &[]), accepted, "{checksums:?}");
         assert_eq!(exit_codes(dir.path(), &["--without-versions"]), [0; 5], "{checksums:?}");
-        // A shard with other samples is an error, even with the option and with checksums.
+        // A shard with other samples is an error, even with `--without-versions` and with checksums.
         let shard = data.join("train-000001.tar");
         let mut bytes = fs::read(&shard).unwrap();
         let at = bytes.windows(5).position(|bytes| bytes == b"a dog" || bytes == b"a cat").unwrap();

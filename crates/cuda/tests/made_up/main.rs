@@ -1,5 +1,5 @@
-//! Pinned batches with a fake driver, which records the pinned memory and refuses the calls that the real
-//! driver refuses.
+//! Tests of pinned batches with a fake driver. It records which memory is pinned, and refuses the calls that
+//! the real driver refuses.
 #![allow(unsafe_code, reason = "calls the fake driver")]
 
 #[path = "../../../pjrt/tests/made_up/build.rs"]

@@ -1,5 +1,5 @@
-//! A picture between its file and its slot in a batch: crops, flips and a resize are planned, and pixels
-//! decoded late.
+//! [`Frame`]: a picture that is read from a file, transformed, and written into a slot of a batch. Crops,
+//! flips and one resize are planned before the pixels are decoded.
 
 mod pixel_writer;
 mod plan;
@@ -51,8 +51,8 @@ impl FrameScratch {
     }
 }
 
-/// A picture that [transforms](super::Transform) change. Its size is known from the start; its pixels are
-/// decoded when they are first needed.
+/// A picture to which [transforms](super::Transform) are applied. Its size is known from the start; its
+/// pixels are decoded when they are first needed.
 ///
 /// Crops, flips and the first resize are only recorded. When a transform needs pixels, or all transforms are
 /// done, only the part that remains is decoded, at the smallest scale that suffices.
@@ -185,8 +185,8 @@ impl<'a> Frame<'a> {
         self.geometry.push(GeometryStep::FlipVertical, self.size());
     }
 
-    /// The pixels: rows from the top, pixels from the left, the channels of a pixel together. Calling this
-    /// scales a file of 16 bits to 8 bits.
+    /// The pixels: rows from the top, pixels from the left, the channels of a pixel together. The pixels of a
+    /// 16-bit file are scaled to 8 bits.
     ///
     /// # Errors
     /// The errors of decoding, and [`ImageError::Depth`] in a mode of 16 bits.
@@ -303,7 +303,8 @@ impl<'a> Frame<'a> {
             self.resample(raster, plan)?;
         }
         self.orient(plan, orientation)?;
-        // Changed last: after an error the frame is unchanged, so that another call returns the same error.
+        // These fields are set last. So an error leaves the frame unchanged, and a second call returns the
+        // same error.
         self.jpeg = None;
         (self.stored, self.orientation) = ((width, height), Orientation::default());
         self.plan = FramePlan::new(width, height);

@@ -1,4 +1,4 @@
-//! Resizes the pixels in memory to the part that a plan keeps.
+//! Resizes the pixels in memory, and draws the part of the result that a plan keeps.
 
 use super::plan::FramePlan;
 use crate::Filter;

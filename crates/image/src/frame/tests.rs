@@ -16,7 +16,7 @@ fn file(orientation: u8) -> Vec<u8> {
     [&jpeg[..2], &exif, &jpeg[2..]].concat()
 }
 
-/// Draws the picture, or its part `part` mirrored. Returns the size and the pixels of the result.
+/// Draws the whole picture; with `part`, draws only that part, mirrored. Returns the size and the pixels.
 fn drawn(file: &[u8], oriented: bool, part: Option<Rect>) -> ((u32, u32), Vec<u8>) {
     let options = FrameOptions {
         keep_wide: false,

@@ -50,7 +50,7 @@ pub(super) fn grey(pixels: &mut [u8]) {
 /// Shifts the hue by `turns` full turns. The largest and the smallest value of a pixel stay the same numbers,
 /// but may move to other channels; the value in between changes.
 pub(super) fn hue(pixels: &mut [u8], turns: f32) {
-    // In sectors of a sixth of a turn, from 0 to 6.
+    // The shift in sixths of a turn, from 0 to 6.
     let turned = 6.0 * (turns - turns.floor());
     for pixel in pixels.as_chunks_mut::<3>().0 {
         let [r, g, b] = pixel.map(f32::from);

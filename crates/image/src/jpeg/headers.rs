@@ -27,8 +27,8 @@ pub(crate) struct JpegHeaders {
     /// too short. libjpeg warns about bytes between segments, and the decoder in Rust fails for both kinds of
     /// ranges.
     ignored: Vec<Range<usize>>,
-    /// The number of MCUs between two restart markers, by the headers before the first scan; 0 without
-    /// restart markers.
+    /// The number of MCUs between two restart markers, as the headers before the first scan define it; 0
+    /// without restart markers.
     pub(super) interval: u16,
     /// The colour transform in the Adobe segment.
     adobe: Option<u8>,
@@ -39,7 +39,7 @@ pub(crate) struct JpegHeaders {
 #[derive(Debug, Default, Clone)]
 pub(super) struct Scans {
     pub(super) list: Vec<Scan>,
-    /// The number of runs of entropy-coded data of all scans.
+    /// The total number of runs of entropy-coded data in all scans.
     pub(super) runs: u64,
     /// Whether the scans contain all bits of all coefficients. The standard does not require that, but all
     /// encoders write complete files.
@@ -89,7 +89,7 @@ impl JpegHeaders {
                     rest = &rest[1..];
                     continue;
                 }
-                // A second file, or the end without a scan.
+                // The start of a second file, or the end of this file before a scan.
                 0xd8 | 0xd9 => return None,
                 _ => {}
             }
@@ -280,8 +280,8 @@ impl JpegHeaders {
         bytes.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
     }
 
-    /// A smaller height for the header, with which a decoder stops after the rows above `bottom`; `None` if
-    /// that saves nothing. The data of the rows below is then not verified.
+    /// A smaller height to write into the header; `None` if that saves nothing. With this height, a decoder
+    /// stops after the rows above `bottom`, and does not verify the data of the rows below.
     pub(super) fn rows_above(&self, bottom: u32) -> Option<u16> {
         // In a file of several scans, every scan covers the whole picture.
         if !self.is_one_pass() {

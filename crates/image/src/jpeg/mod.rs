@@ -109,7 +109,8 @@ pub(super) fn decode(
     if request.verify && !headers.scans.complete {
         return Err(ImageError::Decode(INCOMPLETE.into()));
     }
-    // The decoder's memory besides the pixels of the decoded part, which are checked when the part is known.
+    // The memory that the decoder needs besides the pixels that it returns. The number of those pixels is
+    // checked later, when the decoded part is known.
     let decoder_bytes = match headers.coefficient_bytes() {
         0 => 0,
         bytes => bytes.saturating_add(headers.size().value_count(request.channels).unwrap_or(u64::MAX)),

@@ -26,7 +26,7 @@ type MissingBits = [u8; 64];
 /// How often, on average, the scans of a large file may visit each sample. Encoders write up to about ten
 /// scans, and each scan visits only some of the samples.
 const MAX_VISITS: u64 = 16;
-/// Number of samples that the scans of any file may visit, however small the file.
+/// Number of visits to samples that the scans of any file may make, even of a small file.
 const SMALL_VISITS: u64 = 1 << 28;
 
 /// Each scan counts as a visit to at least this many samples. This bounds the number of scans, and thereby
@@ -88,7 +88,7 @@ fn record_scan(header: &[u8], headers: &JpegHeaders, missing_bits: &mut [Missing
     }
 }
 
-/// The runs of a scan. The restart markers between them have been found to be in order.
+/// The runs of a scan whose restart markers are in the right order.
 struct CheckedRuns {
     count: u64,
     /// The end of the last run: the offset of the fill bytes and the marker that follow it.

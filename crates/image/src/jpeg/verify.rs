@@ -1,9 +1,9 @@
 //! Detects image data that ends early or is left over, which `zune-jpeg` itself accepts.
 //!
-//! When its bits run out, the decoder continues with zeros, which are valid codes. The decoder skips data
-//! that is left over after the last pixel. So the decoder gets a copy of the file in which 1-bits follow each
-//! run of entropy-coded data, through a [`WatchedReader`] that watches how many of these bits the decoder
-//! reads:
+//! When the bits run out, the decoder continues with zeros, which are valid codes. The decoder skips data
+//! that is left over after the last pixel. So this module makes a copy of the file in which 1-bits follow
+//! each run of entropy-coded data. The decoder reads the copy through a [`WatchedReader`], which watches how
+//! many of these bits the decoder reads:
 //!
 //! - A code that consists only of 1-bits is reserved (T.81, annex C), so a symbol that begins after the end
 //!   of its run is an error.

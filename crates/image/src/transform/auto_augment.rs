@@ -53,8 +53,8 @@ impl DrawOptions {
     }
 }
 
-/// Draws an operation; then the bin of its magnitude, by `bin`, if the operation has a magnitude; then its
-/// sign, if it has a random one.
+/// Draws an operation. If the operation has a magnitude, `bin` then draws the magnitude's bin. If the sign of
+/// the magnitude is random, the sign is drawn last.
 fn draw(
     space: AugmentationSpace,
     bins: u32,

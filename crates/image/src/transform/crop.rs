@@ -249,7 +249,7 @@ impl Transform for RandomCrop {
         if self.mode == PaddingMode::Constant {
             return Ok(functional::crop(frame, top, left, size, self.fill)?);
         }
-        // Adds only the part of the border that is inside of the crop: at most a few times the padding.
+        // Adds only the part of the border that is inside of the crop.
         let before = |at: i64| at.min(0).unsigned_abs() as u32;
         let after =
             |at: i64, part: u32, picture: u32| (at + i64::from(part) - i64::from(picture)).max(0) as u32;

@@ -1,4 +1,4 @@
-//! Transforms of pictures between file and batch, with the names of torchvision.
+//! Transforms that change pictures before they are written into batches, with the names of torchvision.
 
 mod auto_augment;
 mod blur;

@@ -47,7 +47,7 @@ pub(super) struct AugmentationSpace {
     shear: f32,
     translate: Translation,
     rotate: f32,
-    /// The deviation from 1 of the factors of brightness, colour, contrast and sharpness.
+    /// How far the factors of brightness, colour, contrast and sharpness are from 1.
     factor: f32,
     /// Maximum number of bits that are removed.
     posterize: f32,

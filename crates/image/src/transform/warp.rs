@@ -51,8 +51,8 @@ impl RandomRotation {
         Ok(RandomRotation { degrees, expand: false, drawing: DrawOptions::default() })
     }
 
-    /// Whether the picture grows so that all of it stays visible. Then its size depends on the angle, so that
-    /// a resize or a crop has to follow before a batch. Default: no, the size stays the same.
+    /// Whether the picture grows so that all of it stays visible. Then its size depends on the angle, so a
+    /// resize or a crop has to follow before it is put into a batch. Default: no, the size stays the same.
     #[must_use]
     pub fn expand(self, expand: bool) -> Self {
         RandomRotation { expand, ..self }

@@ -1,5 +1,5 @@
-//! Reads files that pyarrow wrote: the values are those that pyarrow reads, and the orders are those of tar
-//! shards.
+//! Reads files that pyarrow wrote: the values are those that pyarrow reads, and the rows have the same order
+//! as the samples of tar shards.
 
 mod damage;
 mod hostile;

@@ -1,4 +1,5 @@
-//! Rows in Parquet files have the same order, states and lengths as the same rows in JSON lines.
+//! Datasets of Parquet files have the same order, states and lengths as datasets of JSON lines with the same
+//! rows.
 
 use crate::texts;
 use proptest::prelude::*;

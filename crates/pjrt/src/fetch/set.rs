@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use zip::result::ZipError;
 
-/// Name of a file in the folder that the installing process locks.
+/// Name of the lock file in the folder. A process locks this file while it installs the wheels.
 const LOCK: &str = ".lock";
 
 /// Several wheels to unpack into one folder.

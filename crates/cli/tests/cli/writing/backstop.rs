@@ -56,7 +56,7 @@ fn shards_that_a_listing_does_not_show_are_not_overwritten() {
     assert_eq!(puts(), before);
 }
 
-/// A resumed run sees from an object's version whether it was replaced, and need not read the whole series.
+/// A resumed run detects a replaced object by its version, so it need not read all shards.
 #[test]
 fn a_replaced_object_is_written_again() {
     let dir = demo();

@@ -87,7 +87,7 @@ fn split_writes_nothing_if_one_series_cannot_be_written() {
     let ran = split("val/v-%d.tar=0.1", &[]);
     assert!(ran.code == Some(1) && ran.err.contains("1 shard of this series already exists"), "{ran:?}");
     assert!(is_empty(&dir.path().join("out")));
-    // The index of the second series already exists, and is not an index.
+    // The second series' index would overwrite a file that is not an index.
     fs::create_dir(dir.path().join("new")).unwrap();
     fs::write(dir.path().join("new/v.index.json"), "mine").unwrap();
     for resume in [&[][..], &["--resume"]] {
@@ -244,7 +244,7 @@ fn long_names_are_counted_in_the_planned_sizes() {
     };
     write("in/a.tar", &|n| format!("{n:03}"));
     write("in/b.tar", &|n| format!("{long}{n:03}"));
-    // A long name with a slash fits into the prefix of one header.
+    // A long name with a slash fits into one header: the text before the slash goes into the field `prefix`.
     write("in/c.tar", &|n| format!("{long}/{n:03}"));
     output(dir.path(), &["index", "build", "in", "--to", "i.json"]);
     let (limit, mut counts) = (30_720, Vec::new());

@@ -13,7 +13,7 @@ fn bench_measures_each_stage_and_names_the_slowest() {
     for what in ["\nread ", "\nparse ", "\ndecode ", "\nloader ", "\ntry: ", "\nloader: "] {
         assert!(text.contains(what), "{what}: {text}");
     }
-    // The slowest stage depends on the machine. A unit test checks the choice for given rates.
+    // The slowest stage depends on the machine. A unit test checks which stage is named for given rates.
     let slowest = text.lines().find_map(|line| line.strip_prefix("slowest: "));
     assert!(matches!(slowest, Some("read" | "parse" | "decode" | "loader")), "{text}");
     let json = output(dir.path(), &["bench", "data", "--seconds", "0.1", "--resize", "16", "--json"]);

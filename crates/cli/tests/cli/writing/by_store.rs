@@ -32,8 +32,8 @@ fn is_copy(request: &Request) -> bool {
     request.header("x-goog-copy-source").is_some()
 }
 
-/// Number of bytes of shards that these requests read and write; a request for a whole shard counts as a
-/// million.
+/// How many bytes of shards these requests read, and how many they write. A GET without a range counts as
+/// 1,000,000 bytes.
 fn bytes_moved(requests: &[Request]) -> [usize; 2] {
     let of = |method: &str| {
         let shards = requests.iter().filter(|request| is_of_shard(request));
@@ -75,7 +75,7 @@ fn no_byte_of_a_shard_is_moved_within_a_bucket_or_to_compare_it() {
     let mut back = files(&dir.path().join("back"));
     back.remove(".shardstream-copies.json");
     assert!(back == files(&dir.path().join("data")));
-    // An upload is compared by the checksum of the store.
+    // Uploaded objects are not read back: the store's checksums are compared instead.
     let begun = server.requests().len();
     succeed(&server, dir.path(), &["cp", "data", "gs://bucket/up/"]);
     assert_eq!(bytes_moved(&server.requests().split_off(begun)), [6, 3 * 20_480]);
@@ -129,7 +129,7 @@ fn a_source_that_changes_while_it_is_copied_fails_the_copy() {
     let dir = demo();
     let data = files(&dir.path().join("data"));
     let (old, new) = (data["train-000000.tar"].clone(), data["train-000001.tar"].clone());
-    // If the store copies: the source is replaced just before it is copied.
+    // The store copies the object itself. The source is replaced just before the copy.
     let port: Arc<OnceLock<u16>> = Arc::default();
     let (known, bytes) = (Arc::clone(&port), new.clone());
     let server = bucket::start_with(move |request| {
@@ -145,7 +145,7 @@ fn a_source_that_changes_while_it_is_copied_fails_the_copy() {
     assert!(ran.code == Some(1) && ran.err.contains("changed"), "{ran:?}");
     let left = run(&server, dir.path(), &["ls", "gs://bucket/copy/"]);
     assert!(left.code == Some(1) && left.err.contains("no shards"), "{left:?}");
-    // If this process copies: the source is replaced after its version was read.
+    // This process copies the object. The source is replaced after its version was read.
     let web = Server::start(move |request| match request.number {
         0 => Strong("old").reply(request, &old),
         _ => Strong("new").reply(request, &new),

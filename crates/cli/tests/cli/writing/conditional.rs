@@ -20,8 +20,8 @@ fn tars(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     files(directory).into_iter().filter(|(name, _)| name.ends_with(".tar")).collect()
 }
 
-/// Several times, starts two runs at once that divide the demo's samples into different shards. `command` is
-/// the program with the environment of a bucket.
+/// Five times, starts two runs at the same time that write one series with different numbers of samples per
+/// shard. `command` returns the program with the environment variables for the bucket.
 fn check_two_runs_at_once(directory: &Path, bucket: &str, command: impl Fn() -> Command) {
     let counts = ["2", "3"];
     let alone = counts.map(|count| {

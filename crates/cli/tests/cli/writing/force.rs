@@ -98,7 +98,7 @@ fn a_killed_run_leaves_the_old_series() {
     assert!(now == alone && partial(&out) == 0, "{:?}", now.keys());
 }
 
-/// The directory is in the state that a kill leaves while the new shards replace the old ones.
+/// The directory has the files that a run leaves if it is killed while its new shards replace the old ones.
 #[test]
 fn an_interrupted_replacement_is_resumed() {
     let dir = demo();
@@ -166,7 +166,7 @@ fn two_runs_in_one_directory_leave_the_whole_series_of_one() {
     }
 }
 
-/// The objects that a bucket contains after these requests, if their names end in `end`.
+/// The objects that a bucket contains after these requests. Only names that end in `end` are included.
 fn stored_objects(requests: &[Request], end: &str) -> BTreeMap<String, Vec<u8>> {
     let mut objects = BTreeMap::new();
     for request in requests.iter().filter(|request| request.path().replace("%2E", ".").ends_with(end)) {

@@ -40,8 +40,8 @@ fn a_validation_folder_without_one_class_keeps_the_numbers_of_the_training() {
     let expected = [("dog/9", "1"), ("owl/8", "2")].map(|(key, class)| (key.to_owned(), class.to_owned()));
     assert_eq!(classes(&dir.path().join("val-shards")), expected.into());
     assert_eq!(fs::read(dir.path().join("val-shards/shards.classes.json")).unwrap(), list);
-    // Without `--classes`, the list of classes of the training shards in the same directory shows that the
-    // numbers would differ.
+    // Without `--classes`, the program finds the class list of the training shards in the same directory. The
+    // numbers would differ from that list, so the program fails.
     let to = "train/val-%03d.tar";
     let error = failure(dir.path(), &create("val", to, &[]), 1);
     assert!(error.contains("the class \"dog\" would have the number 0, but has the number 1"), "{error}");
@@ -80,7 +80,7 @@ fn a_list_of_classes_replaces_nothing() {
         assert!(error.contains("would replace a file of the series"), "{place}: {error}");
     }
     assert!(files(&dir.path().join("out")) == before && !dir.path().join("new").exists());
-    // A run that fails before it writes leaves no list either.
+    // A run that fails before it writes shards does not write the list of classes either.
     fs::write(dir.path().join("photos/cat/0.png"), "").unwrap();
     failure(dir.path(), &create("photos", "new/%03d.tar", &["--classes", "c.json"]), 1);
     assert!(!dir.path().join("c.json").exists());
@@ -108,7 +108,8 @@ fn only_folders_of_images_are_classes() {
     assert_eq!((ran.code, &*ran.err), (Some(0), said));
     let found = classes(&dir.path().join("out"));
     assert!(found.len() == 12 && found["cat/0"] == "0" && found["owl/3"] == "2", "{found:?}");
-    // An empty folder would change the numbers: it would be a class here, but not where it was removed.
+    // An empty folder would count as a class, so a copy of the data without this folder would number its
+    // classes differently.
     fs::create_dir(photo("bird")).unwrap();
     let error = failure(dir.path(), &create("photos", "new/%03d.tar", &[]), 1);
     assert!(

@@ -111,7 +111,7 @@ fn two_values_of_one_field_are_refused() {
     let error =
         failure(dir.path(), &["create", "--from-jsonl", "list", "--as-json", "--to", "out/%d.tar"], 1);
     assert!(error.contains("list, line 1: two values are named \"a\""), "{error}");
-    // The real format of the image is the name of another field of its sample.
+    // `a.jpg` is a PNG, so its field would be named `png`. But the list has a value of that name.
     fs::copy(dir.path().join("photos/cat/0.png"), dir.path().join("a.jpg")).unwrap();
     fs::write(dir.path().join("list"), "file,png\na.jpg,text\n").unwrap();
     let error = failure(dir.path(), &["create", "--from-csv", "list", "--to", "out/%d.tar"], 1);

@@ -69,7 +69,7 @@ fn partial(directory: &Path) -> usize {
     names.filter(|name| name.ends_with(".partial")).count()
 }
 
-/// The samples of all shards in a directory with this prefix, in the order of the shards' names.
+/// The samples of all shards whose names start with `beginning`, in the order of the names.
 fn samples(directory: &Path, beginning: &str) -> Samples {
     let names = files(directory).into_keys();
     let shards = names.filter(|name| name.starts_with(beginning) && name.contains(".tar"));

@@ -11,7 +11,7 @@ fn plan_document(directory: &Path, options: &[&str]) -> Value {
     serde_json::from_str(&output(directory, &plan)).unwrap()
 }
 
-/// Writes one shard of each size.
+/// Writes one shard for each number of samples in `sizes`.
 fn shards_of(sizes: &[usize]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("data")).unwrap();

@@ -137,8 +137,8 @@ fn check_through_a_bucket(directory: &Path, scheme: &str) {
 }
 
 /// A compressed shard is read once, whatever the number of output shards: its reader continues from one
-/// output shard to the next. Each thread may need a reader, since threads may not begin in the order of the
-/// samples.
+/// output shard to the next. Each thread may need its own reader, because threads do not always begin in the
+/// order of the samples.
 #[test]
 fn a_compressed_shard_is_read_once_by_each_thread_after_its_headers() {
     let dir = tempfile::tempdir().unwrap();

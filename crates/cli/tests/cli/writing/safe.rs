@@ -64,7 +64,8 @@ fn the_input_is_not_written_over() {
     assert!(files(&dir.path().join("data")) == before);
 }
 
-/// The input is given as signed URLs of shards on the server that an environment variable names for buckets.
+/// The input is a signed `http` URL of an object. The output is a `gs` URL of the same object, because an
+/// environment variable names the same server for buckets.
 #[test]
 fn the_input_is_not_written_over_under_its_signed_url() {
     let dir = demo();
@@ -160,7 +161,7 @@ fn a_plan_of_another_series_is_not_replaced() {
     let resumed = [&reshard("out/train-%d.tar")[..], &["--resume"]].concat();
     let error = failure(dir.path(), &resumed, 1);
     assert!(error.contains("names train-%06d.tar then, train-%d.tar now"), "{error}");
-    // A plan of the same series without shards may be replaced.
+    // A plan of the same series may be replaced if the series has no shards.
     for place in files(&dir.path().join("out")).into_keys().filter(|name| name.ends_with(".tar")) {
         fs::remove_file(dir.path().join("out").join(place)).unwrap();
     }
