@@ -52,7 +52,7 @@ enum BodyState {
     Taken,
 }
 
-/// The thread that reads sources that may block.
+/// Which thread reads a source that may block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadOn {
     /// The polling thread.
@@ -113,8 +113,8 @@ impl Body {
         self
     }
 
-    /// Begins to request the bytes before they are read, as far as the budget allows. Returns the number of
-    /// later objects that should begin to request their bytes too.
+    /// Begins to request the body's bytes before they are read, as far as the budget allows. Returns for how
+    /// many of the objects that are read next `begin` should also be called.
     #[doc(hidden)]
     pub fn begin(&mut self) -> usize {
         match &mut self.state {
@@ -141,8 +141,8 @@ impl Body {
         }
     }
 
-    /// Declares that no bytes around this range will be read, so that a cache fetches only the range. Call it
-    /// before the body [begins](Body::begin).
+    /// Declares that only this body's range of the object will be read. A cache then fetches none of the
+    /// bytes around it. Call it before the body [begins](Body::begin).
     #[doc(hidden)]
     pub fn set_scattered(&mut self) {
         if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
