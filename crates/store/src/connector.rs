@@ -99,7 +99,7 @@ pub(super) fn mark_bytes_request(options: &mut GetOptions) {
 #[derive(Debug)]
 pub(super) struct Connector {
     is_for_bucket: bool,
-    /// What to set if there are no credentials, for messages.
+    /// For messages: what to set if there are no credentials.
     hint: &'static str,
     /// The headers that are sent with each signed request.
     headers: HeaderMap,

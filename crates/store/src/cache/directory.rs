@@ -31,7 +31,7 @@ pub(super) struct CacheDirectory {
     path: PathBuf,
     max_bytes: u64,
     room: Mutex<Room>,
-    /// The earliest time of last use among the blocks that were found since `room` was last locked. It has a
+    /// The earliest previous use of any block that was found since `room` was last locked. This field has a
     /// lock of its own, since `room` is locked while all files are listed, and readers must not wait for the
     /// listing.
     found: Mutex<Option<SystemTime>>,

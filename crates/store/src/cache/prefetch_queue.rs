@@ -10,7 +10,7 @@ use tokio::sync::watch;
 pub(super) struct PrefetchQueue {
     max_bytes: u64,
     state: watch::Sender<QueueState>,
-    /// Number of objects so far, for unique turns.
+    /// Number of objects added so far. It makes each turn unique.
     objects: AtomicU64,
 }
 
