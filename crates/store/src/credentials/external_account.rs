@@ -27,7 +27,7 @@ pub(super) struct ExternalAccount {
     token_type: String,
     url: String,
     client: Option<(String, String)>,
-    /// The project of a workforce pool.
+    /// The project that is billed for the requests of a workforce pool.
     user_project: Option<String>,
     subject: SubjectSource,
 }

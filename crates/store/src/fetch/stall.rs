@@ -43,7 +43,7 @@ impl StallWatch {
     /// # Errors
     ///
     /// The errors of the body, and a timeout if the body sends fewer than [`MIN_RATE`] bytes per second for
-    /// the time of a stall.
+    /// the time `stall`.
     pub(crate) async fn next(
         &mut self,
         body: &mut BoxStream<'static, Result<Bytes>>,
