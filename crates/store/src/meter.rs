@@ -73,7 +73,7 @@ struct Latency {
     hedged: u64,
 }
 
-/// The smoothed time that readers wait for an object, in seconds per megabyte.
+/// The smoothed time for which readers wait per megabyte of an object, in seconds.
 #[derive(Debug, Default)]
 struct ObjectWaits {
     seen: u32,
@@ -88,7 +88,8 @@ const SLOW_FACTOR: f64 = 8.0;
 /// Minimum wait for a slow object.
 const SLOW_WAIT: Duration = Duration::from_secs(2);
 
-/// Lower bound of the usual wait, in seconds per megabyte, for the comparison.
+/// A usual wait below this value, in seconds per megabyte, counts as this value when a wait is compared with
+/// it.
 const MIN_PACE: f64 = 0.001;
 
 impl ObjectWaits {
@@ -141,7 +142,8 @@ impl SourceMeter {
         RequestTimer { meter: Arc::clone(self), sent: Instant::now(), entry, record }
     }
 
-    /// Records that a request has failed `tries` times, and pauses until the returned entry is dropped.
+    /// Records that a request has failed `tries` times and now pauses. The pause lasts until the returned
+    /// entry is dropped.
     pub(super) fn pause(
         &self,
         url: &SecretUrl,

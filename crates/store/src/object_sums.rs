@@ -72,7 +72,7 @@ impl ObjectSums {
     }
 }
 
-/// The ETag of S3, if it may be computed from the content: an MD5, followed by the number of parts if there
+/// An ETag of S3, if it can be a checksum of the content: an MD5, followed by the number of parts if there
 /// are parts.
 fn content_tag(etag: &str) -> Option<String> {
     let tag = etag.trim_matches('"').to_ascii_lowercase();

@@ -261,7 +261,8 @@ impl<'a> ObjectUrl<'a> {
         one == two || self.is_local() && other.is_local() && place::is_same_mounted(&one, &two)
     }
 
-    /// A text that is the same for all URLs of one object, except through several mounts of a directory.
+    /// A text that is the same for all URLs of one object, unless they lead through different mounts of a
+    /// directory.
     #[doc(hidden)]
     #[must_use]
     pub fn place(&self) -> String {
