@@ -113,8 +113,8 @@ impl Body {
         self
     }
 
-    /// Begins to request the body's bytes before they are read, as far as the budget allows. Returns for how
-    /// many of the objects that are read next `begin` should also be called.
+    /// Begins to request the body's bytes before they are read, as far as the budget allows. Returns the
+    /// number of following objects for which `begin` should be called too.
     #[doc(hidden)]
     pub fn begin(&mut self) -> usize {
         match &mut self.state {
@@ -132,8 +132,8 @@ impl Body {
         }
     }
 
-    /// Sets a version that the reader is known to accept. Call it before the body [begins](Body::begin). If
-    /// the cache has this version, the cache sends no request for the object's current version.
+    /// Sets a version of the object that the reader accepts. Call it before the body [begins](Body::begin).
+    /// If the cache has this version, the cache sends no request for the object's current version.
     #[doc(hidden)]
     pub fn set_known_version(&mut self, object: ObjectVersion) {
         if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
@@ -150,8 +150,8 @@ impl Body {
         }
     }
 
-    /// Declares that each epoch reads the same bytes: a cache that has no room for all of these bytes keeps
-    /// the blocks that it already has. Call it before the body [begins](Body::begin).
+    /// Declares that each epoch reads the same bytes. A cache that has no room for all of them then keeps the
+    /// blocks that it already has. Call it before the body [begins](Body::begin).
     #[doc(hidden)]
     pub fn set_repeated(&mut self) {
         if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
@@ -347,7 +347,7 @@ impl fmt::Debug for Body {
     }
 }
 
-/// A body that is being read. It adds the location to errors, and ends when a [`Stopper`] stops it.
+/// A body that is being read. It adds the URL and the offset to errors, and ends when a [`Stopper`] stops it.
 struct RunningBody {
     /// `None` after the end.
     chunks: Option<BoxStream<'static, Result<Bytes>>>,

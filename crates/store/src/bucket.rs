@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 /// Time limit for comparing the stored object with the sent bytes after an upload whose result is unknown.
 const COMPARE_TIME: Duration = Duration::from_secs(60);
-/// [`COMPARE_TIME`] is extended by one second for each multiple of this number of bytes in the object.
+/// The time limit is [`COMPARE_TIME`] plus one second for each of this number of bytes of the object.
 const MIN_COMPARE_RATE: u64 = 4 << 20;
 /// Minimum time between two reads of the credentials.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);

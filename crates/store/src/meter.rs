@@ -88,8 +88,7 @@ const SLOW_FACTOR: f64 = 8.0;
 /// Minimum wait for a slow object.
 const SLOW_WAIT: Duration = Duration::from_secs(2);
 
-/// A usual wait below this value, in seconds per megabyte, counts as this value when a wait is compared with
-/// it.
+/// Waits are compared with the usual wait, or with this many seconds per megabyte if that is more.
 const MIN_PACE: f64 = 0.001;
 
 impl ObjectWaits {

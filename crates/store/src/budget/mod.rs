@@ -269,7 +269,7 @@ impl BudgetState {
             return None;
         }
         let starved = self.schedule.is_limited() && waiting;
-        // If every object fits into one response, all requests are short first ranges. So the larger of the
+        // If every object fits into one response, only short first ranges are in flight. So the larger of the
         // two counts is used.
         let in_flight = self.schedule.long_connections().max(self.schedule.short_first());
         self.tuner.observe(now, received, starved, self.first_byte, in_flight)

@@ -152,8 +152,8 @@ impl CacheBuilder {
     /// Maximum size of all blocks in bytes. Default: 16 GiB.
     ///
     /// To stay below this maximum, the cache first evicts the blocks that were read least recently by any
-    /// process. Each additional process that writes at the same time may exceed the maximum by a
-    /// thirty-second of it.
+    /// process. For each additional process that writes at the same time, the size may exceed the maximum by
+    /// a further thirty-second.
     ///
     /// With `DatasetBuilder::keep_shards`, or without `shuffle_shards`, each epoch reads the same blocks. If
     /// these blocks exceed the maximum, the block that was read least recently is the one that is needed

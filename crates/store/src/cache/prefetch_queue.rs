@@ -60,7 +60,7 @@ impl PrefetchQueue {
     }
 }
 
-/// An object's turn in the queue. Dropping this gives it up.
+/// An object's turn in the queue, given up on drop.
 #[derive(Debug)]
 pub(super) struct PrefetchTurn {
     queue: Arc<PrefetchQueue>,

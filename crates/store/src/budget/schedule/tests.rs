@@ -386,7 +386,7 @@ fn objects_with_one_response_each_lead_to_more_requests() {
         schedule.set_remaining(queue, u64::MAX);
     }
     assert_eq!(grant_all(&mut schedule, limits).len(), 4);
-    // Each response has its whole object, and the readers wait.
+    // Each response contains a whole object, and the readers wait.
     assert!(schedule.is_limited());
     assert_eq!((schedule.short_first(), schedule.long_connections()), (4, 0));
     assert_eq!(grant_all(&mut schedule, ScheduleLimits { connections: 8, ..limits }).len(), 4);
