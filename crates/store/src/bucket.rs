@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 /// Time limit for comparing the stored object with the sent bytes after an upload whose result is unknown.
 const COMPARE_TIME: Duration = Duration::from_secs(60);
-/// The time limit is [`COMPARE_TIME`] plus one second for each of this number of bytes of the object.
+/// In bytes per second. The time limit is [`COMPARE_TIME`] plus the object's size divided by this rate.
 const MIN_COMPARE_RATE: u64 = 4 << 20;
 /// Minimum time between two reads of the credentials.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
