@@ -63,7 +63,6 @@ enum ReadOn {
     OwnThread,
 }
 
-/// The source of a body's chunks.
 pub(super) enum ChunkSource {
     /// An iterator that may block.
     Blocking(Box<dyn Iterator<Item = Result<Bytes>> + Send>),
@@ -71,7 +70,6 @@ pub(super) enum ChunkSource {
     Stream(BoxStream<'static, Result<Bytes>>),
     /// Ranged requests for an object, which can begin before the first chunk is requested.
     Fetch(Box<Fetch>),
-    /// An object read through the cache.
     Cached(Box<CachedRead>),
 }
 

@@ -138,7 +138,6 @@ impl HttpConnector for Connector {
 }
 
 impl Connector {
-    /// Makes a client for credential servers.
     #[cfg(any(feature = "gcs", feature = "s3"))]
     pub(super) fn credential_client(&self, options: &ClientOptions) -> Result<CredentialClient> {
         Ok(CredentialClient(self.client(options)?))
@@ -335,7 +334,6 @@ impl CloudClient {
     }
 }
 
-/// The error of a request that had no response in time.
 fn timed_out(time: Duration) -> HttpError {
     let why = format!("no response within {time:?}");
     HttpError::new(HttpErrorKind::Timeout, io::Error::new(io::ErrorKind::TimedOut, why))

@@ -334,18 +334,15 @@ impl RequestTimer {
         time
     }
 
-    /// Records that bytes of the body have arrived.
     pub(super) fn received(&mut self, bytes: usize) {
         self.record.bytes += bytes as u64;
         self.entry.received(bytes);
     }
 
-    /// Records that the body has ended.
     pub(super) fn done(&mut self) {
         self.record.end = Some((RequestOutcome::Done, self.sent.elapsed()));
     }
 
-    /// Records that the request or its body has failed.
     pub(super) fn failed(&mut self, error: &Error) {
         let outcome = match error.kind() {
             ErrorKind::Busy { .. } => RequestOutcome::Busy,

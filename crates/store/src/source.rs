@@ -177,7 +177,6 @@ impl GetResponse {
         self
     }
 
-    /// The size and version of the object.
     pub(super) fn object(&self) -> ObjectVersion {
         ObjectVersion { size: self.size, version: self.version.clone() }
     }

@@ -61,7 +61,6 @@ impl SourceRegistry {
         self.registered.iter().find(|(base, _)| serves(base.expose_secret()))
     }
 
-    /// The location of the object at `url`.
     pub(super) fn location(&self, url: &str) -> Result<ObjectLocation> {
         if let Some((_, source)) = self.registered(url) {
             return Ok(ObjectLocation::Source(Arc::clone(source)));

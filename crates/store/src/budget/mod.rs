@@ -88,7 +88,7 @@ struct BudgetInner {
     read_ahead: AtomicU64,
     /// Whether any loader has read samples ahead.
     has_read_ahead: AtomicBool,
-    /// Sends when readers may have become idle, or stopped being idle.
+    /// Sends a message when readers may have become idle, or stopped being idle.
     changes: watch::Sender<()>,
     /// The budget for fetches while readers are idle.
     prefetch: OnceLock<Budget>,
@@ -175,7 +175,6 @@ impl Budget {
         self.state().completed(bytes, time);
     }
 
-    /// Records that a store asked to slow down.
     pub(super) fn throttled(&self) {
         self.state().tuner.throttled();
     }

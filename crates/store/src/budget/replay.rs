@@ -80,7 +80,6 @@ impl Link {
 struct Flight {
     id: ObjectId,
     range: Range<u64>,
-    /// The time at which the response begins.
     response_at: f64,
     wait: Wait,
     /// Number of bytes that have not arrived.
@@ -192,7 +191,6 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Handles the beginning of a response.
     fn begin_response(&mut self, number: usize) {
         let flight = &self.flights[number];
         let (id, wait, range) = (flight.id, flight.wait, flight.range.clone());
@@ -210,7 +208,6 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Handles the end of a response.
     fn end_response(&mut self, flight: &Flight) {
         let time = Duration::from_secs_f64(self.now - flight.response_at);
         self.state.completed(flight.range.end - flight.range.start, time);

@@ -375,7 +375,6 @@ impl RangeSchedule {
         self.ending
     }
 
-    /// Number of bytes that are in flight or unread.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

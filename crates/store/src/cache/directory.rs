@@ -81,7 +81,6 @@ impl CacheDirectory {
         self.path.join(&object.key).join(format!("{}-{number}.{BLOCK}", object.name()))
     }
 
-    /// Lists the blocks of an object.
     pub(super) fn blocks(&self, key: &str) -> io::Result<ObjectBlocks> {
         let mut blocks = ObjectBlocks::default();
         for path in entries(&self.path.join(key))? {

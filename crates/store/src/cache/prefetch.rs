@@ -103,7 +103,6 @@ struct ObjectPrefetch {
     known: Option<Option<ObjectVersion>>,
     /// Offset in the object of the first byte that may be prefetched.
     start: u64,
-    /// The blocks that have been fetched.
     fetched: HashSet<u64>,
 }
 

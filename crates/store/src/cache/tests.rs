@@ -71,7 +71,6 @@ fn assert_names_a_file(error: &Error, directory: &Path) {
     assert_eq!(error.location().shard(), Some(URL));
 }
 
-/// The simulated disk damages every block that is written.
 #[test]
 fn a_disk_that_damages_every_write_is_an_error() {
     let (directory, cache, store, content) = setup();

@@ -77,7 +77,6 @@ impl AttemptPolicy {
         if is_reading { retry_timeout.min(stall / 4) } else { retry_timeout }
     }
 
-    /// The failure of a request without a response.
     pub(super) fn no_response(&self, target: &RequestTarget, error: &HttpError) -> AttemptError {
         use HttpErrorKind::{Connect, Interrupted, Request, Timeout};
 
@@ -192,7 +191,6 @@ fn without_secrets(page: Bytes, status: StatusCode, target: &RequestTarget) -> B
     }
 }
 
-/// The error of an interrupted body.
 fn body_fault(error: &HttpError) -> Error {
     network_fault(error, io_kind(error))
 }

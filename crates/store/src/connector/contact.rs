@@ -20,7 +20,6 @@ impl Contact {
         self.responded.load(Ordering::Acquire)
     }
 
-    /// Records that the server has sent a response.
     pub(super) fn set_responded(&self) {
         self.responded.store(true, Ordering::Release);
     }

@@ -190,7 +190,6 @@ impl TokenFormat {
     }
 }
 
-/// Reads the token from a program's output.
 fn program_token(output: &Document) -> Result<String> {
     match output.text("token_type")?.ends_with(":saml2") {
         true => output.text("saml_response"),

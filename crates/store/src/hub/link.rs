@@ -69,7 +69,6 @@ impl Link {
         Instant::now() < self.end
     }
 
-    /// The version that the link's server names.
     pub(super) fn served_version(&self) -> Option<String> {
         self.served_version.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
