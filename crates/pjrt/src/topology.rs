@@ -5,13 +5,13 @@ use super::error::PjrtError;
 use super::{CompileOptions, Plugin, sys};
 use std::ptr::NonNull;
 
-/// A topology of the plugin. Dropping the handle frees the topology.
+/// A topology that the plugin has created. Dropping the handle frees the topology.
 struct TopologyHandle<'a>(&'a Plugin, NonNull<sys::PJRT_TopologyDescription>);
 
 impl Drop for TopologyHandle<'_> {
     fn drop(&mut self) {
         let mut args = args!(PJRT_TopologyDescription_Destroy_Args { topology: self.1.as_ptr() });
-        // SAFETY: ours, and not used again.
+        // SAFETY: the handle owns the topology, and nothing uses it after the drop.
         let _ = unsafe { call!(self.0, PJRT_TopologyDescription_Destroy, args) };
     }
 }
@@ -22,7 +22,7 @@ struct CompiledHandle<'a>(&'a Plugin, NonNull<sys::PJRT_Executable>);
 impl Drop for CompiledHandle<'_> {
     fn drop(&mut self) {
         let mut args = args!(PJRT_Executable_Destroy_Args { executable: self.1.as_ptr() });
-        // SAFETY: ours, and not used again.
+        // SAFETY: the handle owns the executable, and nothing uses it after the drop.
         let _ = unsafe { call!(self.0, PJRT_Executable_Destroy, args) };
     }
 }

@@ -73,7 +73,7 @@ impl Client {
             device: self.local_device(device)?,
         });
         // SAFETY: client and device are alive, the dimensions live during the call, and `data` lives as long
-        // as needed, by the caller's promise. The plugin hands array and event over to us.
+        // as needed, as the caller promises. The plugin hands array and event over to us.
         unsafe {
             call!(self.plugin(), PJRT_Client_BufferFromHostBuffer, args)?;
             let done = Event::from_raw(self.plugin(), args.done_with_host_buffer);

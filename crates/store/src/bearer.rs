@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 /// Returns a token; `None` if there is none.
 type RequestToken = dyn Fn() -> BoxFuture<'static, Result<Option<String>>> + Send + Sync;
 
-/// Caches a token, as the value of the header in which it is sent.
+/// Caches the value of the `Authorization` header that contains the token.
 pub(super) struct BearerToken {
     request: Box<RequestToken>,
     /// The last token. The outer option is `None` before the first request.

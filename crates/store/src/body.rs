@@ -52,7 +52,7 @@ enum BodyState {
     Taken,
 }
 
-/// The thread that reads sources that may block.
+/// Which thread reads a source that may block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadOn {
     /// The polling thread.
@@ -63,7 +63,6 @@ enum ReadOn {
     OwnThread,
 }
 
-/// The source of a body's chunks.
 pub(super) enum ChunkSource {
     /// An iterator that may block.
     Blocking(Box<dyn Iterator<Item = Result<Bytes>> + Send>),
@@ -71,7 +70,6 @@ pub(super) enum ChunkSource {
     Stream(BoxStream<'static, Result<Bytes>>),
     /// Ranged requests for an object, which can begin before the first chunk is requested.
     Fetch(Box<Fetch>),
-    /// An object read through the cache.
     Cached(Box<CachedRead>),
 }
 
@@ -113,8 +111,8 @@ impl Body {
         self
     }
 
-    /// Begins to request the bytes before they are read, as far as the budget allows. Returns the number of
-    /// later objects that should begin to request their bytes too.
+    /// Begins to request the body's bytes before they are read, as far as the budget allows. Returns the
+    /// number of following objects for which `begin` should be called too.
     #[doc(hidden)]
     pub fn begin(&mut self) -> usize {
         match &mut self.state {
@@ -132,8 +130,8 @@ impl Body {
         }
     }
 
-    /// Sets a version that the reader is known to accept. Call it before the body [begins](Body::begin). If
-    /// the cache has this version, the cache sends no request for the object's current version.
+    /// Sets a version of the object that the reader accepts. Call it before the body [begins](Body::begin).
+    /// If the cache has this version, the cache sends no request for the object's current version.
     #[doc(hidden)]
     pub fn set_known_version(&mut self, object: ObjectVersion) {
         if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
@@ -141,8 +139,8 @@ impl Body {
         }
     }
 
-    /// Declares that no bytes around this range will be read, so that a cache fetches only the range. Call it
-    /// before the body [begins](Body::begin).
+    /// Declares that only this body's range of the object will be read. A cache then fetches none of the
+    /// bytes around it. Call it before the body [begins](Body::begin).
     #[doc(hidden)]
     pub fn set_scattered(&mut self) {
         if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
@@ -150,8 +148,8 @@ impl Body {
         }
     }
 
-    /// Declares that each epoch reads the same bytes: a cache that has no room for all of these bytes keeps
-    /// the blocks that it already has. Call it before the body [begins](Body::begin).
+    /// Declares that each epoch reads the same bytes. A cache that has no room for all of them then keeps the
+    /// blocks that it already has. Call it before the body [begins](Body::begin).
     #[doc(hidden)]
     pub fn set_repeated(&mut self) {
         if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
@@ -347,7 +345,7 @@ impl fmt::Debug for Body {
     }
 }
 
-/// A body that is being read. It adds the location to errors, and ends when a [`Stopper`] stops it.
+/// A body that is being read. It adds the URL and the offset to errors, and ends when a [`Stopper`] stops it.
 struct RunningBody {
     /// `None` after the end.
     chunks: Option<BoxStream<'static, Result<Bytes>>>,

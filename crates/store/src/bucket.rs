@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 /// Time limit for comparing the stored object with the sent bytes after an upload whose result is unknown.
 const COMPARE_TIME: Duration = Duration::from_secs(60);
-/// Number of bytes of the object for which [`COMPARE_TIME`] is extended by one second.
+/// In bytes per second. The time limit is [`COMPARE_TIME`] plus the object's size divided by this rate.
 const MIN_COMPARE_RATE: u64 = 4 << 20;
 /// Minimum time between two reads of the credentials.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ pub(super) type BucketClient = Arc<dyn ObjectStore>;
 
 pub(super) struct Bucket {
     pub(super) base: SecretUrl,
-    /// The account or container of the client, and the endpoint in the environment.
+    /// The client's account or container, and the endpoint that the environment sets.
     pub(super) place: String,
     client: Mutex<RenewableClient>,
     /// How to make a new client; `None` if the client is the caller's own.
@@ -161,8 +161,8 @@ impl Bucket {
     /// to the last request was lost, the request was repeated, and the second response says that there is no
     /// such upload.
     ///
-    /// The bytes are compared, by a checksum of the store if it has one, because an earlier object with this
-    /// name may have the same size.
+    /// Compares the bytes, not only the sizes, because an earlier object with this name may have the same
+    /// size. If the store has a checksum of the object, compares the checksums instead of the bytes.
     pub(super) async fn stored(
         &self,
         client: &dyn ObjectStore,
@@ -295,8 +295,8 @@ impl Bucket {
         Err(error)
     }
 
-    /// Completes an upload in parts, if the condition is met. S3 checks the condition in the same step. For
-    /// other stores, a separate request checks the condition before the upload is completed.
+    /// Completes an upload in parts, if the condition is met. S3 checks the condition when it completes the
+    /// upload. For other stores, a separate request checks the condition before the upload is completed.
     pub(super) async fn complete(
         &self,
         url: &str,

@@ -166,9 +166,9 @@ impl StoreBuilder {
         self
     }
 
-    /// Time without a byte of a response after which the response is dropped and the rest is requested again.
-    /// Default: 20 s. Never longer than [`retry_timeout`](StoreBuilder::retry_timeout). A response that
-    /// delivers less than 1 KiB per second over this time counts as silent.
+    /// If no byte of a response arrives for this time, the response is dropped and the rest is requested
+    /// again. Default: 20 s. Never longer than [`retry_timeout`](StoreBuilder::retry_timeout). A response
+    /// that delivers less than 1 KiB per second over this time counts as silent.
     pub fn stall_timeout(mut self, time: Duration) -> Self {
         self.limits.stall = time;
         self
@@ -189,7 +189,8 @@ impl StoreBuilder {
         self
     }
 
-    /// Records the time of each request for bytes of an object, without its name: see [`RequestRecording`].
+    /// Records the time of each request for bytes of an object, without the object's name: see
+    /// [`RequestRecording`].
     pub fn record_requests(mut self, recording: &RequestRecording) -> Self {
         self.recording = Some(recording.clone());
         self

@@ -17,7 +17,6 @@ use reqwest::{Client, ClientBuilder};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time limit for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// # Errors

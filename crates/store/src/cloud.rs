@@ -167,7 +167,7 @@ fn retry(limits: &FetchLimits) -> RetryConfig {
     }
 }
 
-/// What to set if there are no credentials for the bucket that `base` names, for messages.
+/// For messages: what to set if there are no credentials for the bucket that `base` names.
 #[cfg(feature = "cloud")]
 pub(super) fn hint(base: &str) -> &'static str {
     match ObjectUrl::parse(base).scheme() {

@@ -1,4 +1,4 @@
-//! The compression of an object, by the suffix of its name.
+//! The compression of an object, which the suffix of its name determines.
 
 use super::object_url::ObjectUrl;
 
@@ -15,7 +15,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// The compression, by the suffix of the object's name; `None` for any other name.
+    /// The compression that the suffix of the object's name says; `None` for any other name.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }

@@ -99,7 +99,7 @@ pub(super) fn mark_bytes_request(options: &mut GetOptions) {
 #[derive(Debug)]
 pub(super) struct Connector {
     is_for_bucket: bool,
-    /// What to set if there are no credentials, for messages.
+    /// For messages: what to set if there are no credentials.
     hint: &'static str,
     /// The headers that are sent with each signed request.
     headers: HeaderMap,
@@ -138,7 +138,6 @@ impl HttpConnector for Connector {
 }
 
 impl Connector {
-    /// Makes a client for credential servers.
     #[cfg(any(feature = "gcs", feature = "s3"))]
     pub(super) fn credential_client(&self, options: &ClientOptions) -> Result<CredentialClient> {
         Ok(CredentialClient(self.client(options)?))
@@ -335,7 +334,6 @@ impl CloudClient {
     }
 }
 
-/// The error of a request that had no response in time.
 fn timed_out(time: Duration) -> HttpError {
     let why = format!("no response within {time:?}");
     HttpError::new(HttpErrorKind::Timeout, io::Error::new(io::ErrorKind::TimedOut, why))

@@ -222,7 +222,7 @@ mod reader {
         }
     }
 
-    /// Limits the number of decompressed bytes, by the number of compressed bytes consumed so far.
+    /// Limits the number of decompressed bytes in proportion to the compressed bytes consumed so far.
     pub(super) struct ExpansionLimit {
         compression: &'static str,
         expansion: Expansion,

@@ -17,7 +17,6 @@ impl HostPause {
         *end = until.max(*end);
     }
 
-    /// The remaining time of the pause.
     pub(super) fn left(&self) -> Duration {
         let end = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         end.map_or(Duration::ZERO, |end| end.saturating_duration_since(Instant::now()))

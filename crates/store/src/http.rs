@@ -94,7 +94,7 @@ fn header_value(text: &str) -> Result<HeaderValue> {
     value.map_err(|error| ErrorKind::Config(format!("cannot be sent to a server: {error}")).into())
 }
 
-/// The headers that name the bytes and the version of a request.
+/// The headers that request a range and a version of an object.
 pub(super) fn range_and_version(options: &GetOptions) -> Result<HeaderMap> {
     let mut headers = HeaderMap::new();
     if let Some(range) = &options.range {

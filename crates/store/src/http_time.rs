@@ -19,7 +19,7 @@ pub(super) fn parse_date(text: &str) -> Option<SystemTime> {
     epoch_time([year, month, day], [hours, minutes, seconds])
 }
 
-/// The time of a date and time of day in UTC, in the Gregorian calendar.
+/// Converts a date and a time of day, in UTC and the Gregorian calendar.
 fn epoch_time([year, month, day]: [u64; 3], [hours, minutes, seconds]: [u64; 3]) -> Option<SystemTime> {
     // Here a year begins in March, so that a leap day is its last day.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };

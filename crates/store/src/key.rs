@@ -65,7 +65,6 @@ pub(super) fn mark_page(page: &str, tag: &str) -> Option<String> {
     changed.then_some(result)
 }
 
-/// Removes the marks from a key.
 pub(super) fn unmark(key: &str) -> Cow<'_, str> {
     if !key.contains(MARK) {
         return Cow::Borrowed(key);

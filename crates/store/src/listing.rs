@@ -1,4 +1,4 @@
-//! Collects the objects of a listing, with a limit of memory.
+//! Collects the objects of a listing, with a limit on their memory.
 
 use super::source::ObjectInfo;
 use crate::error::{ErrorKind, Result, SizeLimit};

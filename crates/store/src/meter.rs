@@ -73,7 +73,7 @@ struct Latency {
     hedged: u64,
 }
 
-/// The smoothed time that readers wait for an object, in seconds per megabyte.
+/// The smoothed time for which readers wait per megabyte of an object, in seconds.
 #[derive(Debug, Default)]
 struct ObjectWaits {
     seen: u32,
@@ -88,7 +88,7 @@ const SLOW_FACTOR: f64 = 8.0;
 /// Minimum wait for a slow object.
 const SLOW_WAIT: Duration = Duration::from_secs(2);
 
-/// Lower bound of the usual wait, in seconds per megabyte, for the comparison.
+/// Waits are compared with the usual wait, or with this many seconds per megabyte if that is more.
 const MIN_PACE: f64 = 0.001;
 
 impl ObjectWaits {
@@ -141,7 +141,8 @@ impl SourceMeter {
         RequestTimer { meter: Arc::clone(self), sent: Instant::now(), entry, record }
     }
 
-    /// Records that a request has failed `tries` times, and pauses until the returned entry is dropped.
+    /// Records that a request has failed `tries` times and now pauses. The pause lasts until the returned
+    /// entry is dropped.
     pub(super) fn pause(
         &self,
         url: &SecretUrl,
@@ -333,18 +334,15 @@ impl RequestTimer {
         time
     }
 
-    /// Records that bytes of the body have arrived.
     pub(super) fn received(&mut self, bytes: usize) {
         self.record.bytes += bytes as u64;
         self.entry.received(bytes);
     }
 
-    /// Records that the body has ended.
     pub(super) fn done(&mut self) {
         self.record.end = Some((RequestOutcome::Done, self.sent.elapsed()));
     }
 
-    /// Records that the request or its body has failed.
     pub(super) fn failed(&mut self, error: &Error) {
         let outcome = match error.kind() {
             ErrorKind::Busy { .. } => RequestOutcome::Busy,

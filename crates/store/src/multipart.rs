@@ -50,7 +50,6 @@ impl PartsUpload {
         Ok(())
     }
 
-    /// Waits for all parts, and completes the object.
     pub(super) async fn complete(&mut self) -> Result<PutResult> {
         let RunningUpload { url, upload, in_flight } = self.running()?;
         while !in_flight.is_empty() {

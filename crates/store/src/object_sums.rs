@@ -1,10 +1,10 @@
-//! Compares objects by checksums, without reading both.
+//! Compares objects by checksums, without reading both objects.
 //!
 //! | store | what it keeps | what a comparison tells |
 //! |---|---|---|
 //! | Google Cloud Storage | CRC-32C of every object | equal or not |
 //! | Azure | MD5 of an object that was written in one request | equal or not |
-//! | S3 | ETag: MD5 of an object that was written in one request; of one in parts, MD5 over the MD5s of its parts, and their number | equal, or unknown: an encrypted object has an ETag of another kind |
+//! | S3 | ETag: MD5 of an object that was written in one request; of an object that was written in parts, MD5 over the MD5s of its parts, and their number | equal, or unknown: an encrypted object has an ETag of another kind |
 
 use super::checksum::Checksum;
 use super::object::PART_SIZE;
@@ -72,7 +72,7 @@ impl ObjectSums {
     }
 }
 
-/// The ETag of S3, if it may be computed from the content: an MD5, followed by the number of parts if there
+/// An ETag of S3, if it can be a checksum of the content: an MD5, followed by the number of parts if there
 /// are parts.
 fn content_tag(etag: &str) -> Option<String> {
     let tag = etag.trim_matches('"').to_ascii_lowercase();

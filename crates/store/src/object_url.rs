@@ -239,9 +239,10 @@ impl<'a> ObjectUrl<'a> {
     /// is saved without them. A web URL (`https://`) of an object in Google Cloud Storage, S3 or Azure names
     /// the same object as the URL with its bucket (such as `gs://`). If a variable such as `AWS_ENDPOINT_URL`
     /// names another server, this is true for the web URLs of that server instead.
-    /// `AZURE_STORAGE_ACCOUNT_NAME` is the account of a container whose URL names no account. Paths of a
-    /// local file through symbolic links to its directory, or through several mounts of it, are the same. A
-    /// link to the file itself is another place, since writing to it replaces the link.
+    /// `AZURE_STORAGE_ACCOUNT_NAME` is the account of a container whose URL names no account. Paths that
+    /// reach a local file through symbolic links to its directory, or through different mounts of the
+    /// directory, name the same object. A link to the file itself is another object, since writing to it
+    /// replaces the link.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -261,7 +262,8 @@ impl<'a> ObjectUrl<'a> {
         one == two || self.is_local() && other.is_local() && place::is_same_mounted(&one, &two)
     }
 
-    /// A text that is the same for all URLs of one object, except through several mounts of a directory.
+    /// A text that is the same for all URLs of one object, unless they lead through different mounts of a
+    /// directory.
     #[doc(hidden)]
     #[must_use]
     pub fn place(&self) -> String {

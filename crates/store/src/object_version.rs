@@ -214,7 +214,7 @@ mod tests {
     use super::VersionComparison::{Different, Same, Unknown};
     use super::*;
 
-    /// Versions of each kind: `a` and `b` are two of one kind.
+    /// Versions of each kind: `a` and `b` are two different versions of one kind.
     const KINDS: [(&str, Option<&str>); 15] = [
         ("none", None),
         ("strong a", Some("\"a\"")),

@@ -21,7 +21,7 @@ const SLOW: Duration = Duration::from_millis(1);
 /// chunks, reaches this number.
 const MAX_SLOW: u32 = 3;
 
-/// Polls a stream that may block or be busy on a separate thread, a few chunks ahead.
+/// Polls a stream on a separate thread, a few chunks ahead, because the stream may block or be busy.
 pub(super) fn offload(mut chunks: BoxStream<'static, Result<Bytes>>) -> BoxStream<'static, Result<Bytes>> {
     let reading = async move {
         let (sender, receiver) = async_channel::bounded(READ_AHEAD / read_buffer::size());

@@ -23,14 +23,15 @@ pub enum PutCondition {
 }
 
 impl PutCondition {
-    /// The condition that the object has not changed since it was `seen`; `None` if there was no object.
+    /// The condition that the object has not changed since it was `seen`, which is `None` if there was no
+    /// object.
     #[doc(hidden)]
     #[must_use]
     pub fn unchanged(seen: Option<ObjectVersion>) -> Self {
         seen.map_or(PutCondition::Absent, PutCondition::Version)
     }
 
-    /// Compares the condition with the object that was found at the URL; `None` if there is none.
+    /// Compares the condition with `found`, the object at the URL; `None` if there is no object.
     ///
     /// # Errors
     ///

@@ -60,7 +60,7 @@ impl Store {
     /// As [`open_ranges`](Store::open_ranges), but accepts any version of the object, and reads the ranges
     /// after all objects that were opened in `queue` before. Calls `prepare` with the body of each range
     /// before that body begins to fetch. Begins to fetch the ranges that have already been requested. Returns
-    /// the body, and the number of later objects in the queue that should begin to fetch too.
+    /// the body, and the number of later objects in the queue whose fetches should begin too.
     #[doc(hidden)]
     pub fn open_ranges_in(
         &self,
@@ -108,8 +108,8 @@ struct OpenedRange {
 }
 
 impl RangeChunks {
-    /// Begins to fetch all ranges that were requested. Returns the number of later objects in the queue that
-    /// should begin to fetch too.
+    /// Begins to fetch all ranges that were requested. Returns the number of later objects in the queue whose
+    /// fetches should begin too.
     fn open_requested(&mut self) -> Result<usize> {
         let mut behind = 0;
         while let Some(range) = self.requests.take() {

@@ -68,7 +68,7 @@ pub struct SourceReport {
 }
 
 impl SourceReport {
-    /// Bytes per second of the time in which a request was in flight.
+    /// Mean number of bytes received per second while at least one request was in flight.
     #[must_use]
     pub fn throughput(&self) -> f64 {
         match self.active.as_secs_f64() {
@@ -77,7 +77,7 @@ impl SourceReport {
         }
     }
 
-    /// The fraction of all bytes for readers that came from the cache; 0 if there were no bytes.
+    /// The fraction of the readers' bytes that came from the cache; 0 if there were no bytes.
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
         match self.cached.saturating_add(self.bytes.saturating_sub(self.prefetched)) {

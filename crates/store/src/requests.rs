@@ -152,12 +152,10 @@ pub(super) struct RequestEntry {
 }
 
 impl RequestEntry {
-    /// Records that the response has begun.
     pub(super) fn answered(&self) {
         self.change(|request| request.phase = RequestPhase::Body);
     }
 
-    /// Records that bytes of the body have arrived.
     pub(super) fn received(&self, bytes: usize) {
         self.change(|request| request.received += bytes as u64);
     }

@@ -290,7 +290,7 @@ fn checksum(headers: &HeaderMap, is_whole: bool) -> Option<Checksum> {
         let value = digests.iter().find_map(|value| value.strip_prefix(name)?.strip_prefix("=:"));
         value.and_then(|value| value.strip_suffix(':'))
     };
-    // For an object that was uploaded in parts, this may be a checksum of the parts' checksums.
+    // For an object that was uploaded in parts, this header may have a checksum of the parts' checksums.
     let is_composite = !values("x-amz-checksum-type").is_empty() && is("x-amz-checksum-type", "COMPOSITE");
     let amazon = single("x-amz-checksum-crc32c").filter(|_| is_whole && !is_composite);
     let sent = single("content-md5").filter(|_| is_whole);

@@ -38,8 +38,8 @@ fn start() -> io::Result<Runtime> {
     let counter = Arc::clone(&started);
     let runtime = Builder::new_multi_thread()
         .worker_threads(workers)
-        // Each local file that is open as a stream occupies a blocking thread. With too few, streams would
-        // wait for each other.
+        // Each local file that is open as a stream occupies a blocking thread. With too few threads, streams
+        // would wait for each other.
         .max_blocking_threads(1 << 16)
         .thread_name("shardstream-io")
         .on_thread_park(move || {

@@ -46,8 +46,8 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>>;
 
     /// Identifies the storage system, as far as URLs do not: the endpoint or account of this source. A
-    /// [cache](super::Cache) shares an object between two sources, of this or another process, only if both
-    /// its URL and the place are equal. The place is hashed and never shown.
+    /// [cache](super::Cache) shares an object between two sources, of this or another process, only if the
+    /// object's URL and the two places are equal. The place is hashed and never shown.
     ///
     /// The default is the empty string.
     fn place(&self) -> String {
@@ -94,8 +94,9 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
         self.put(url, body)
     }
 
-    /// Copies an object to another URL of this source, if the object that is there now meets `condition`. The
-    /// storage system copies the bytes itself. The caller compares the copy with the original.
+    /// Copies an object to another URL of this source, if the object that is at that URL now meets
+    /// `condition`. The storage system copies the bytes itself. The caller compares the copy with the
+    /// original.
     ///
     /// The default returns [`ErrorKind::Unsupported`].
     fn copy(&self, from: &str, to: &str, condition: PutCondition) -> BoxFuture<'static, Result<()>> {
@@ -144,7 +145,7 @@ pub struct GetResponse {
     /// The checksum of the whole object, whichever range the body holds, if it is known. It is verified if
     /// the whole object is read.
     pub checksum: Option<Checksum>,
-    /// The bytes. The chunks become the [`Bytes`] that samples share: 64 KiB and more work best.
+    /// The bytes. The chunks become the [`Bytes`] that samples share. Chunks of 64 KiB or more work best.
     pub body: BoxStream<'static, Result<Bytes>>,
 }
 
@@ -176,7 +177,6 @@ impl GetResponse {
         self
     }
 
-    /// The size and version of the object.
     pub(super) fn object(&self) -> ObjectVersion {
         ObjectVersion { size: self.size, version: self.version.clone() }
     }

@@ -21,7 +21,7 @@ use std::{cmp, fmt};
 pub(super) struct SourceRegistry {
     /// The caller's sources with the prefixes of the URLs that they serve, longest first.
     registered: Vec<(SecretUrl, Arc<dyn Source>)>,
-    /// Clients configured from the environment, by the part of the URL before the key.
+    /// Clients configured from the environment. The map's key is the part of the URL before the object's key.
     clients: Mutex<HashMap<SecretUrl, Arc<dyn Source>>>,
     limits: FetchLimits,
     /// The headers that the caller has set for web servers.
@@ -61,7 +61,6 @@ impl SourceRegistry {
         self.registered.iter().find(|(base, _)| serves(base.expose_secret()))
     }
 
-    /// The location of the object at `url`.
     pub(super) fn location(&self, url: &str) -> Result<ObjectLocation> {
         if let Some((_, source)) = self.registered(url) {
             return Ok(ObjectLocation::Source(Arc::clone(source)));

@@ -84,8 +84,8 @@ impl Store {
         open().map_err(|error: Error| error.in_shard(url))
     }
 
-    /// Opens the bytes `range` of one version of the object at `url` for reading. If the object is shorter
-    /// than the end of the range, the body ends with the object; it may be empty.
+    /// Opens the bytes `range` of one version of the object at `url` for reading. If the object ends before
+    /// the end of the range, the body ends there too, and may be empty.
     ///
     /// `version` is the version for which the range was chosen, such as the result of [`stat`](Store::stat)
     /// or of an earlier read: see [`Body::of_version`]. [`ObjectVersion::any`] accepts the current version.
@@ -102,8 +102,8 @@ impl Store {
     /// another version by now.
     pub fn open_range(&self, url: &str, range: Range<u64>, version: &ObjectVersion) -> Result<Body> {
         let queue = self.queue(&Gauge::default());
-        // Nothing is known about later reads, so a range is one request even if the object ends soon after
-        // it.
+        // Later reads are unknown. If this were known to be the last object, the range could be split into
+        // smaller requests.
         queue.set_remaining(u64::MAX);
         Ok(self.open_range_in(&queue, url, range)?.of_version(version))
     }

@@ -3,7 +3,7 @@
 use crate::common::{client, plugin};
 use shardstream_pjrt::{Client, CompileOptions, Executable, PjrtError, Signature, Span, Spec};
 
-/// A program that adds an input to the state. The result is in the memory of the state.
+/// A program that adds an input to the state. The result reuses the memory of the state.
 const ADD: &str = "func.func @main(%state: tensor<1024xf32> {tf.aliasing_output = 0 : i32}, %x: tensor<f32>)
                        -> tensor<1024xf32> {
     %all = stablehlo.broadcast_in_dim %x, dims = [] : (tensor<f32>) -> tensor<1024xf32>
@@ -128,7 +128,7 @@ fn arguments_of_the_wrong_shape_type_number_or_device_are_errors() {
     mismatch(program.run(state(), &[vec![&pair]]));
     mismatch(program.run(state(), &[vec![&elsewhere]]));
     mismatch(program.run(state(), &[vec![&foreign]]));
-    // After all these errors, correct arguments still run, even twice.
+    // After all these errors, the program still runs with correct arguments, even twice.
     for _ in 0..2 {
         assert_eq!(program.run(state(), &[vec![&x]]).unwrap()[0].len(), 1);
     }

@@ -1,4 +1,5 @@
-//! Tests that the memory of an upload returns to its owner, also after errors and early drops.
+//! Tests that the memory of an upload is released, also if the upload is refused or the array is dropped
+//! early.
 
 use crate::common::client;
 use bytes::Bytes;

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// A program that adds an input to the state. The result is in the memory of the state.
+/// A program that adds an input to the state. The result reuses the memory of the state.
 const ADD: &str = "func.func @main(%state: tensor<1024xf32> {tf.aliasing_output = 0 : i32}, %x: tensor<f32>)
                        -> tensor<1024xf32> {
     %all = stablehlo.broadcast_in_dim %x, dims = [] : (tensor<f32>) -> tensor<1024xf32>

@@ -68,7 +68,7 @@ fn join(other: OtherProcess) -> (Result<Client, PjrtError>, Arc<Store>) {
     (plugin().client_of_job(&options, store.clone()), store)
 }
 
-// This is a single test: the plugin checks, over all clients of this process, that all values are deleted.
+// The cases share one test, because the plugin counts the undeleted values of all clients of the process.
 #[test]
 fn the_plugin_uses_the_store_of_the_job() {
     let (client, store) = join(OtherProcess::HasStored);

@@ -1,6 +1,6 @@
-//! A fake PJRT plugin, which the tests build. It exchanges the processes' devices through the key-value
-//! store, as the CUDA plugin does, and checks that each value that was read is deleted. The memory of an
-//! upload is released at once; programs can be compiled and loaded, but not run.
+//! A fake PJRT plugin, which the tests build. As the CUDA plugin does, it exchanges the processes' device
+//! numbers through the key-value store. It checks that each value is deleted after it was read. The memory of
+//! an upload is released at once; programs can be compiled and loaded, but not run.
 #![allow(unsafe_code)]
 
 #[allow(non_camel_case_types, non_snake_case, non_upper_case_globals, dead_code, clippy::all)]

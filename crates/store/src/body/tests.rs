@@ -87,7 +87,6 @@ fn a_panic_of_a_blocking_source_is_not_a_short_body() {
     assert!(matches!(items[1].as_ref().unwrap_err().kind(), ErrorKind::SourcePanicked(_)));
 }
 
-/// The thread that decompresses must end with the reader.
 #[cfg(feature = "gzip")]
 #[test]
 fn decompression_runs_on_another_thread_and_ends_with_its_reader() {
@@ -112,7 +111,8 @@ fn decompression_runs_on_another_thread_and_ends_with_its_reader() {
     }
 }
 
-/// Each body has a thread that waits for its reader. These threads must not keep another body from starting.
+/// Each body has a thread, which waits until the reader takes the next chunk. These waiting threads must not
+/// keep another body from starting.
 #[test]
 fn any_number_of_bodies_can_be_read_in_turn() {
     let (done, read) = std::sync::mpsc::channel();
@@ -135,7 +135,7 @@ fn bodies_and_stoppers_cross_threads() {
 }
 
 /// Tokio limits the number of operations of a task until the task yields. Another executor that runs inside
-/// of the task never yields.
+/// the task never yields to Tokio.
 #[test]
 fn another_executor_in_a_tokio_task_reads_bodies_of_any_length() {
     let (done, read) = std::sync::mpsc::channel();

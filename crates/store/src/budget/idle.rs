@@ -4,13 +4,13 @@ use super::Budget;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
-/// Prefetching may use one part in this many of the budget's connections and memory, in addition to the
-/// readers.
+/// Prefetching may use the budget's connections and memory divided by this number, in addition to what the
+/// readers use.
 const PREFETCH_DIVISOR: u64 = 8;
 
 impl Budget {
     /// The budget for fetches while this budget is [idle](Budget::idle). It is a separate budget, so that
-    /// background fetches neither take a connection from a reader nor affect the tuning.
+    /// background fetches neither take a connection from a reader nor affect the tuned number of requests.
     pub(crate) fn for_prefetch(&self) -> Budget {
         let connections = self.0.connections / PREFETCH_DIVISOR as usize;
         let new = || Budget::new(connections.max(1), (self.0.bytes / PREFETCH_DIVISOR).max(1));
@@ -41,7 +41,7 @@ impl Budget {
         while !is_true() && changes.changed().await.is_ok() {}
     }
 
-    /// Wakes the tasks that wait for a state of the readers.
+    /// Wakes the tasks that wait in [`idle`](Self::idle) or [`awaited`](Self::awaited).
     pub(super) fn note_change(&self) {
         fence(SeqCst);
         if self.0.changes.receiver_count() > 0 {

@@ -28,8 +28,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tuner::ConcurrencyTuner;
 
-/// The number of connections and the amount of memory that reading objects may use. All stores that have a
-/// clone of one budget share its connections and memory.
+/// Limits the connections and the memory with which objects are read. All stores that have a clone of one
+/// budget share its connections and memory.
 ///
 /// All stores of a process share one budget, [`Budget::process`], unless they are given another budget. The
 /// number of requests in flight is tuned while reading: it grows as long as more requests increase the
@@ -49,7 +49,7 @@ use tuner::ConcurrencyTuner;
 ///
 /// Samples that the threads of loaders have read ahead, from files or from the network, take up to a quarter
 /// of the memory, which is reserved for them once a loader has such threads. In addition, each stream may
-/// hold two small chunks of samples (64 KiB and the last sample each), and each thread may hold one such
+/// hold two small chunks of samples (64 KiB plus the last sample each), and each thread may hold one such
 /// chunk. Local files that turn out to be slow are read ahead on separate threads, up to 64 files with 512
 /// KiB each, which are not counted. Samples are slices of the buffers into which they were read. A buffer has
 /// up to 512 KiB, and stays allocated as long as any sample in it exists. Finished batches, shuffle buffers
@@ -88,7 +88,7 @@ struct BudgetInner {
     read_ahead: AtomicU64,
     /// Whether any loader has read samples ahead.
     has_read_ahead: AtomicBool,
-    /// Sends when readers may have become idle, or stopped being idle.
+    /// Sends a message when readers may have become idle, or stopped being idle.
     changes: watch::Sender<()>,
     /// The budget for fetches while readers are idle.
     prefetch: OnceLock<Budget>,
@@ -106,8 +106,8 @@ struct BudgetState {
 }
 
 impl Budget {
-    /// Makes a budget of `connections` connections, and of `bytes` bytes that have been requested and not
-    /// read, or have been read ahead by loaders.
+    /// Makes a budget of `connections` connections and `bytes` bytes of memory. The memory holds bytes that
+    /// have been requested but not read, and samples that loaders have read ahead.
     #[must_use]
     pub fn new(connections: usize, bytes: u64) -> Self {
         let state = BudgetState::new(ConcurrencyTuner::new(connections));
@@ -175,7 +175,6 @@ impl Budget {
         self.state().completed(bytes, time);
     }
 
-    /// Records that a store asked to slow down.
     pub(super) fn throttled(&self) {
         self.state().tuner.throttled();
     }
@@ -269,8 +268,8 @@ impl BudgetState {
             return None;
         }
         let starved = self.schedule.is_limited() && waiting;
-        // If every object is read with one response, all requests count as short first ranges. So the larger
-        // of the two counts is used.
+        // If every object fits into one response, only short first ranges are in flight. So the larger of the
+        // two counts is used.
         let in_flight = self.schedule.long_connections().max(self.schedule.short_first());
         self.tuner.observe(now, received, starved, self.first_byte, in_flight)
     }

@@ -36,8 +36,8 @@ pub struct ReadQueue {
     place: Option<Arc<AtomicU64>>,
 }
 
-/// Difference between the numbers of two appended objects. Objects in a reserved position get the numbers
-/// between these two.
+/// Number of object numbers that a reserved position takes. It is also the step between the numbers of two
+/// appended objects.
 const PLACE: u64 = 1 << 20;
 
 struct ReadQueueInner {
@@ -79,7 +79,8 @@ impl ReadQueue {
         &self.inner.budget
     }
 
-    /// Makes a queue in the [budget for prefetching](Budget::for_prefetch), with the owner of this queue.
+    /// Makes a queue in the [budget for prefetching](Budget::for_prefetch). It has the same owner as this
+    /// queue.
     pub(crate) fn for_prefetch(&self) -> ReadQueue {
         self.inner.budget.for_prefetch().queue(&self.inner.owner)
     }
@@ -125,8 +126,8 @@ impl QueuedObject {
         grants
     }
 
-    /// Replaces the range of bytes that have not been requested by `ahead`, and the maximum number of ranges
-    /// by `max_ranges`.
+    /// Sets the bytes `ahead` of the object that are still to be requested, and the maximum number of ranges
+    /// at a time.
     pub(crate) fn extend(&self, ahead: Range<u64>, max_ranges: usize) {
         self.budget.change(|state| state.schedule.extend(self.id, ahead, max_ranges));
     }

@@ -4,8 +4,8 @@ use super::Budget;
 use crate::memory::{Gauge, MemoryShare};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Loaders may use one part in this many of a budget for samples that they have read ahead. The rest is for
-/// ranges.
+/// Loaders may use a budget's memory divided by this number for samples that they have read ahead. The rest
+/// is for ranges.
 const READ_AHEAD_DIVISOR: u64 = 4;
 
 impl Budget {

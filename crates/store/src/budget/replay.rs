@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// The first stage of `shardstream bench --record -j 4`, over a link of 200 Mbit/s with a round trip of 40
-/// ms, from a server that limits each connection to 4 MB/s.
+/// The requests of the first stage of `shardstream bench --record -j 4`, recorded over a link of 200 Mbit/s
+/// with a round trip of 40 ms. The server limits each connection to 4 MB/s.
 const RECORDING: &str = include_str!("../../tests/data/requests.jsonl");
 
 /// Number of readers. Each reader has its own queue.
@@ -80,7 +80,6 @@ impl Link {
 struct Flight {
     id: ObjectId,
     range: Range<u64>,
-    /// The time at which the response begins.
     response_at: f64,
     wait: Wait,
     /// Number of bytes that have not arrived.
@@ -192,7 +191,6 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Handles the beginning of a response.
     fn begin_response(&mut self, number: usize) {
         let flight = &self.flights[number];
         let (id, wait, range) = (flight.id, flight.wait, flight.range.clone());
@@ -210,7 +208,6 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Handles the end of a response.
     fn end_response(&mut self, flight: &Flight) {
         let time = Duration::from_secs_f64(self.now - flight.response_at);
         self.state.completed(flight.range.end - flight.range.start, time);
@@ -243,7 +240,7 @@ fn add(state: &mut BudgetState, id: ObjectId) {
 }
 
 /// Prints the throughput with the tuner and with fixed numbers of requests. Returns the tuner's throughput
-/// divided by the best one.
+/// divided by the highest throughput with a fixed number.
 fn fraction_of_best(name: &str, text: &str) -> f64 {
     let link = Link::of(&parse(text).unwrap());
     let megabytes = |fixed| Replay::new(&link).throughput(SECONDS, fixed) / 1e6;

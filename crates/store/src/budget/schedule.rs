@@ -1,11 +1,11 @@
 //! Decides which range of which object is requested next: a state machine without a clock or a socket.
 //!
 //! **The invariant.** A range that a reader waits for is granted at once; all other ranges are granted only
-//! within the limits. If such a range had to wait for memory, its reader could wait forever: the memory may
-//! be full of bytes of another object, which the reader will read only after this one. If the range would
-//! take more than half of the free memory, it is shortened to an eighth of the free memory, but at least to
-//! [`MIN_WITHOUT_ROOM`]. A queue has one reader, which waits for one range at a time. So at most `bytes`, and
-//! [`MIN_WITHOUT_ROOM`] for each queue, are in use.
+//! within the limits. If a range that a reader waits for had to wait for memory, the reader could wait
+//! forever: the memory may be full of bytes of another object, which the reader will read only after this
+//! one. If the range would take more than half of the free memory, it is shortened to an eighth of the free
+//! memory, but at least to [`MIN_WITHOUT_ROOM`]. A queue has one reader, which waits for one range at a time.
+//! So at most `bytes`, and [`MIN_WITHOUT_ROOM`] for each queue, are in use.
 //!
 //! Ranges that no reader waits for are granted fairly:
 //! - The next range is for the queue with the fewest bytes in use, and for the object of that queue that will
@@ -152,7 +152,7 @@ impl RangeSchedule {
         queue.objects.insert(id.number, object);
     }
 
-    /// Replaces the range of an object's bytes that have not been requested, and its maximum number of
+    /// Sets the range of an object's bytes that are still to be requested, and the maximum number of its
     /// ranges.
     pub(super) fn extend(&mut self, id: ObjectId, ahead: Range<u64>, max_ranges: usize) {
         let Some(queue) = self.queues.get_mut(&id.queue) else { return };
@@ -277,9 +277,10 @@ impl RangeSchedule {
         limits.range_size.min(share.max(MIN_SHARED))
     }
 
-    /// Grants more memory for a range of `held` bytes that is read while it is received: up to the smallest
-    /// of the usual size of a range, the size that its object sets, and `most`. The memory is granted at once
-    /// or not at all, so that the reader never waits for it. Returns the number of bytes that were added.
+    /// Enlarges the memory of a range that is read while it is received, from `held` bytes to the smallest of
+    /// three sizes: the usual size of a range, the size that its object sets, and `most`. The memory is
+    /// granted at once or not at all, so that the reader never waits for it. Returns the number of bytes that
+    /// were added.
     pub(super) fn grow(&mut self, id: ObjectId, held: u64, most: u64, limits: ScheduleLimits) -> u64 {
         let set = self.object(id).and_then(|object| object.sizes.all).unwrap_or(u64::MAX);
         let more = self.range_size(limits).min(set).min(most).saturating_sub(held);
@@ -374,7 +375,6 @@ impl RangeSchedule {
         self.ending
     }
 
-    /// Number of bytes that are in flight or unread.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

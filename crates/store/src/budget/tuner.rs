@@ -151,7 +151,7 @@ impl ConcurrencyTuner {
         self.throttled = false;
         let tried = self.limit.max(in_flight).min(self.max);
         let hold = |more| TuningPhase::Hold { rounds: ROUNDS_BETWEEN_TRIALS, more };
-        // For a nearby store, a smaller gain is noise.
+        // For a nearby store, a gain of less than a quarter is noise.
         let gain = if max_flat == 1 { 1.25 } else { 1.1 };
         self.phase = match self.phase {
             TuningPhase::Start { .. } if !starved => self.phase,

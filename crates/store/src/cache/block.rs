@@ -19,11 +19,11 @@ use std::time::SystemTime;
 const MAGIC: &[u8; 12] = b"shardstream\n";
 /// The format version. Versions 1 and 2 were files of whole objects.
 const FORMAT: u32 = 3;
-/// Number of bytes before the document: the magic, the length of the document, and a checksum of magic,
-/// length and document.
+/// Number of bytes before the header's JSON document: the magic, the length of the document, and a checksum
+/// of magic, length and document.
 const PREFIX: usize = 20;
-/// Maximum length of a document in bytes. A longer document is damaged, or has a URL that is too long to be
-/// cached.
+/// Maximum length of a header's JSON document in bytes. A longer document is damaged, or has a URL that is
+/// too long to be cached.
 const MAX_DOCUMENT: usize = 64 << 10;
 /// Number of bytes that are read first: enough for the header, unless the URL is long.
 const FIRST_READ: u64 = 2 << 10;
@@ -202,11 +202,8 @@ pub(super) fn read_object(file: &mut File) -> Result<CachedObject, BlockError> {
     read_header(file).map(|(header, _)| header.object)
 }
 
-/// Marks a block as the most recently used, by the modification time of its file. On a file system that
-/// cannot set times, blocks are evicted in the order in which they were written.
-///
-/// New blocks are marked too: the time that the system gives a new file comes from a clock that is some
-/// milliseconds late, so that a new block would seem older than one that was read just before.
+/// New blocks are marked too. Otherwise a new block could seem older than a block that was read just before
+/// it: the system sets the time of a new file from a clock that is some milliseconds late.
 pub(super) fn mark_used(file: &File) {
     let _ = file.set_modified(SystemTime::now());
 }

@@ -1,4 +1,5 @@
-//! A read through the cache: begins it ahead of its reader, and turns it into a stream.
+//! A read through the cache. It can begin before its reader needs the bytes, and becomes a stream of the
+//! bytes.
 
 use super::prefetch;
 use super::reader::{CacheReader, is_small};

@@ -31,7 +31,7 @@ pub(super) struct CacheDirectory {
     path: PathBuf,
     max_bytes: u64,
     room: Mutex<Room>,
-    /// The earliest time of last use among the blocks that were found since `room` was last locked. It has a
+    /// The earliest previous use of any block that was found since `room` was last locked. This field has a
     /// lock of its own, since `room` is locked while all files are listed, and readers must not wait for the
     /// listing.
     found: Mutex<Option<SystemTime>>,
@@ -81,7 +81,6 @@ impl CacheDirectory {
         self.path.join(&object.key).join(format!("{}-{number}.{BLOCK}", object.name()))
     }
 
-    /// Lists the blocks of an object.
     pub(super) fn blocks(&self, key: &str) -> io::Result<ObjectBlocks> {
         let mut blocks = ObjectBlocks::default();
         for path in entries(&self.path.join(key))? {

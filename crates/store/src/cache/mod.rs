@@ -152,17 +152,17 @@ impl CacheBuilder {
     /// Maximum size of all blocks in bytes. Default: 16 GiB.
     ///
     /// To stay below this maximum, the cache first evicts the blocks that were read least recently by any
-    /// process. Each additional process that writes at the same time may exceed the maximum by a
-    /// thirty-second of it.
+    /// process. For each additional process that writes at the same time, the size may exceed the maximum by
+    /// a further thirty-second.
     ///
     /// With `DatasetBuilder::keep_shards`, or without `shuffle_shards`, each epoch reads the same blocks. If
     /// these blocks exceed the maximum, the block that was read least recently is the one that is needed
     /// next. So blocks of such a dataset replace only blocks that are not in use. A block is in use if it was
-    /// read after this cache was opened. It is also in use if it was read earlier, but after the earlier read
-    /// of a block that this cache has found since it was opened: such blocks are from the same job, before it
-    /// was restarted. If all blocks are in use, new blocks are not kept, so that each epoch finds all blocks
-    /// that are in the cache. If more than eight times `max_bytes` of new blocks were not kept, and no block
-    /// was found in between, the blocks that were read before then no longer count as in use.
+    /// read after this cache was opened. When the cache finds a block, all blocks that were read since the
+    /// previous read of that block are in use too: the same job read them before it was restarted. If all
+    /// blocks are in use, new blocks are not kept, so that each epoch finds all blocks that are in the cache.
+    /// If more than eight times `max_bytes` of new blocks were not kept, and no block was found in between,
+    /// the blocks that were read before then no longer count as in use.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self
@@ -182,8 +182,8 @@ impl CacheBuilder {
     /// a [`warning`](Cache::warning): the shard is requested again when it is read.
     /// [`SourceReport`](super::SourceReport) says how much was prefetched, and how much of that was read.
     ///
-    /// Prefetching helps a trainer that is slower than the link on average but sometimes faster, and bridges
-    /// failures of the link of some minutes. Up to 16 shards ahead of each stream are fetched.
+    /// Prefetching helps if a trainer is slower than the link on average but sometimes faster, or if the link
+    /// fails for some minutes. Up to 16 shards ahead of each stream are fetched.
     pub fn prefetch(mut self, bytes: u64) -> Self {
         self.prefetch = bytes;
         self

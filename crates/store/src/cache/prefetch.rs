@@ -8,10 +8,10 @@
 //!
 //! A loader opens the next shards of each stream, and the memory of the budget has room for some of their
 //! bytes. Each object requests a range from the budget, and waits for the grant. When a range is granted, the
-//! next missing blocks, of as many bytes as the range, are fetched into memory for the reader. Meanwhile, and
-//! when the reader has [`MAX_AHEAD`] such fetches, the blocks after them are fetched into the directory, in
-//! runs of up to [`RUN`] bytes. Each cache fetches one run at a time, for the object that will be read first.
-//! When the reader reaches the object, it fetches the blocks that are still missing.
+//! next missing blocks, of as many bytes as the range, are fetched into memory for the reader. While the
+//! object waits for a grant, or after [`MAX_AHEAD`] such fetches, the missing blocks that follow are fetched
+//! into the directory, in runs of up to [`RUN`] bytes. Each cache fetches one run at a time, for the object
+//! that will be read first. When the reader reaches the object, it fetches the blocks that are still missing.
 //!
 //! Example: the memory has room for the shard A and the beginning of B; C is open too. While the trainer
 //! computes, the other blocks of B are fetched into the directory, and then the blocks of C. After A, the
@@ -103,7 +103,6 @@ struct ObjectPrefetch {
     known: Option<Option<ObjectVersion>>,
     /// Offset in the object of the first byte that may be prefetched.
     start: u64,
-    /// The blocks that have been fetched.
     fetched: HashSet<u64>,
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 pub(super) struct PrefetchQueue {
     max_bytes: u64,
     state: watch::Sender<QueueState>,
-    /// Number of objects so far, for unique turns.
+    /// Number of objects added so far. It makes each turn unique.
     objects: AtomicU64,
 }
 
@@ -60,7 +60,7 @@ impl PrefetchQueue {
     }
 }
 
-/// An object's turn in the queue. Dropping this gives it up.
+/// An object's turn in the queue, given up on drop.
 #[derive(Debug)]
 pub(super) struct PrefetchTurn {
     queue: Arc<PrefetchQueue>,

@@ -25,11 +25,12 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Maximum number of fetches that begin ahead. They share the budget with all other reads.
+/// Maximum number of fetches that begin before the reader needs their bytes. They share the budget with all
+/// other reads.
 pub(super) const MAX_AHEAD: usize = 4;
-/// For a range of at most one part in this many of a block, fetching the block is not worthwhile. Exception:
-/// slices of an index, which are opened with a known version, since other slices of the block will be read
-/// too.
+/// If a range is no longer than a block divided by this number, fetching the whole block is not worthwhile.
+/// Exception: slices of an index, which are opened with a known version, since other slices of the block will
+/// be read too.
 const SMALL_DIVISOR: u64 = 16;
 
 /// See the [module](self).
@@ -304,7 +305,8 @@ impl CacheReader {
         Ok(Some(wanted).filter(|wanted| !wanted.is_empty()))
     }
 
-    /// Receives the rest of the last block in the background, after the reader has all its bytes.
+    /// Receives the rest of the last block in the background, after the reader has received all bytes that it
+    /// reads.
     fn finish_block(&self, mut fetch: BlockFetch) {
         let Some(mut recorder) = fetch.recorder.take() else { return };
         let unfinished = self.cache.begin();

@@ -21,7 +21,6 @@ pub(super) struct BlockCutter {
 pub(super) struct ReceivedBlock {
     pub(super) number: u64,
     pub(super) chunks: Vec<Bytes>,
-    /// Whether it is the last block of its object.
     pub(super) is_last: bool,
 }
 
@@ -43,7 +42,6 @@ impl BlockCutter {
         is_whole.then(|| ReceivedBlock { number, chunks: std::mem::take(&mut self.chunks), is_last })
     }
 
-    /// Whether the object has more bytes.
     pub(super) fn has_more(&self) -> bool {
         self.at < self.object.size
     }

@@ -6,19 +6,19 @@
 //! that is read in each epoch replaces only [unused](Eviction::Unused) blocks; if there are none, the new
 //! block is not kept. The blocks in the cache stay, and each epoch finds all of them.
 //!
-//! A block is in use if it was used since this process opened the cache. It is also in use if it was used
-//! earlier, but after the earlier use of a block that this process has found in the cache: such blocks are
-//! from the same job, before it was restarted. If the process finds no block while it reads many times the
-//! size of the cache, the job reads other data than the cache has. Then no block is in use.
+//! A block is in use if it was used since this process opened the cache. When the process finds a block in
+//! the cache, all blocks that were used since the previous use of that block are in use too: the same job
+//! used them before it was restarted. If the process finds no block while it reads many times the size of the
+//! cache, the job reads other data than the cache has. Then no block is in use.
 
 use std::time::SystemTime;
 
-/// A process lists the directory again after it has written one part in this many of the maximum size, or an
+/// A process lists the directory again after it has written the maximum size divided by this number, or an
 /// eighth of the free bytes if that is more. So several processes together exceed the maximum by only a few
 /// percent.
 const LISTING_DIVISOR: u64 = 32;
-/// All blocks count as unused when the blocks that were not kept since a block was last found add up to this
-/// many times the maximum size.
+/// If new blocks of this many times the maximum size are not kept, and no block is found in between, all
+/// blocks count as unused.
 const UNUSED_FACTOR: u64 = 8;
 
 /// The blocks that may be evicted for a new block.
@@ -38,7 +38,8 @@ pub(super) struct Room {
     max_bytes: u64,
     /// Number of bytes that can be written before the next listing.
     left: u64,
-    /// Number of bytes that are refused for lack of unused blocks before the next listing.
+    /// Number of bytes that can be refused before the next listing, because the last listing found no unused
+    /// blocks.
     full: u64,
     /// As `full`, but for blocks that are written with [`Eviction::Never`].
     full_without_eviction: u64,

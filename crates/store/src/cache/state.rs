@@ -140,7 +140,8 @@ impl CacheState {
             }));
         }
         for part in parts {
-            // Hashes the length too, so that parts cannot be confused.
+            // Hashes the length of each part too. Otherwise two pairs of parts could have the same bytes
+            // together.
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }

@@ -71,7 +71,6 @@ fn assert_names_a_file(error: &Error, directory: &Path) {
     assert_eq!(error.location().shard(), Some(URL));
 }
 
-/// The simulated disk damages every block that is written.
 #[test]
 fn a_disk_that_damages_every_write_is_an_error() {
     let (directory, cache, store, content) = setup();
@@ -90,7 +89,7 @@ fn a_disk_that_damages_every_write_is_an_error() {
         cache.flush();
     }
     flips.store(false, SeqCst);
-    // The files that are left were found to be damaged before.
+    // This process has already found damage in the remaining files, so reading them again would be an error.
     let left = files(directory.path());
     left.iter().for_each(|path| std::fs::remove_file(path).unwrap());
     for _ in 0..2 {
@@ -113,7 +112,7 @@ fn a_body_can_begin_before_it_is_read() {
     cache.flush();
     assert_eq!(files(directory.path()).len(), 38);
 
-    // A body that is dropped after it has begun has no effect.
+    // A body that has begun and is dropped does not affect the next body.
     let mut writer = store.create(URL).unwrap();
     writer.write_all(b"changed").unwrap();
     writer.finish().unwrap();

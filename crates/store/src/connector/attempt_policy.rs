@@ -54,7 +54,7 @@ pub(super) struct AttemptError {
 pub(super) struct AttemptPolicy {
     /// Whether the requests are sent to the bucket, and not to a credential server.
     pub(super) is_for_bucket: bool,
-    /// What to set if there are no credentials, for messages.
+    /// For messages: what to set if there are no credentials.
     pub(super) hint: &'static str,
     pub(super) limits: FetchLimits,
     /// Timeout for the beginning of a response, and for each chunk of its body.
@@ -77,7 +77,6 @@ impl AttemptPolicy {
         if is_reading { retry_timeout.min(stall / 4) } else { retry_timeout }
     }
 
-    /// The failure of a request without a response.
     pub(super) fn no_response(&self, target: &RequestTarget, error: &HttpError) -> AttemptError {
         use HttpErrorKind::{Connect, Interrupted, Request, Timeout};
 
@@ -181,8 +180,8 @@ impl AttemptPolicy {
     }
 }
 
-/// Returns a body for `object_store`. Removes the secrets that were sent from a body that is an error
-/// message, because `object_store` would show the message.
+/// Returns a body for `object_store`. If the body is an error message, removes the secrets that were sent to
+/// the server, because `object_store` would show the message.
 fn without_secrets(page: Bytes, status: StatusCode, target: &RequestTarget) -> Bytes {
     // S3 reports some errors with a success status.
     let is_error = !status.is_success() || page.windows(7).take(1 << 10).any(|start| start == b"<Error>");
@@ -192,12 +191,11 @@ fn without_secrets(page: Bytes, status: StatusCode, target: &RequestTarget) -> B
     }
 }
 
-/// The error of an interrupted body.
 fn body_fault(error: &HttpError) -> Error {
     network_fault(error, io_kind(error))
 }
 
-/// The kind of I/O error, as far as `object_store` tells it.
+/// The kind of the I/O error, if `object_store` reports it, which it does only for a timeout.
 fn io_kind(error: &HttpError) -> Option<io::ErrorKind> {
     (error.kind() == HttpErrorKind::Timeout).then_some(io::ErrorKind::TimedOut)
 }
@@ -218,7 +216,7 @@ mod tests {
     }
 
     /// The reader of bytes has its own timeout for the response. This timeout must not end before the fault
-    /// is reported.
+    /// of a credential server is reported.
     #[test]
     fn credentials_are_retried_for_less_time_while_bytes_are_requested() {
         let policy = policy();

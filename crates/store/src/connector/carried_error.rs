@@ -64,7 +64,7 @@ pub(crate) fn carried(error: &(dyn std::error::Error + 'static)) -> Option<Carri
     causes.find_map(|error| error.downcast_ref::<CarriedError>()?.content().take())
 }
 
-/// Takes out the error of this crate that an error of `object_store` has, if any.
+/// The error of this crate inside an error of `object_store`, if there is one. Takes it out.
 pub(crate) fn carried_error(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
     match carried(error)? {
         Carried::Error(error) => Some(error),
@@ -72,7 +72,7 @@ pub(crate) fn carried_error(error: &(dyn std::error::Error + 'static)) -> Option
     }
 }
 
-/// An error of this crate inside one of `object_store`; [`carried_error`] takes it out again.
+/// Wraps an error of this crate in an error of `object_store`. [`carried_error`] takes it out again.
 #[cfg(any(feature = "gcs", feature = "s3"))]
 pub(crate) fn store_error(error: Error) -> object_store::Error {
     object_store::Error::Generic {
@@ -81,7 +81,7 @@ pub(crate) fn store_error(error: Error) -> object_store::Error {
     }
 }
 
-/// The error of this crate inside one of `object_store`, or [`ErrorKind::Denied`].
+/// The error of this crate inside an error of `object_store`; [`ErrorKind::Denied`] if there is none inside.
 #[cfg(any(feature = "gcs", feature = "s3"))]
 pub(crate) fn own_error(error: object_store::Error) -> Error {
     carried_error(&error).unwrap_or_else(|| ErrorKind::Denied(Failure::boxed(&error)).into())

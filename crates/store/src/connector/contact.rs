@@ -20,13 +20,13 @@ impl Contact {
         self.responded.load(Ordering::Acquire)
     }
 
-    /// Records that the server has sent a response.
     pub(super) fn set_responded(&self) {
         self.responded.store(true, Ordering::Release);
     }
 
-    /// How long a server that cannot be reached is retried: `usual`, or `before_contact` if it has never sent
-    /// a response. `None` if its requests have failed for that long already.
+    /// How long to retry a server that cannot be reached: `usual` if it has ever sent a response, and at most
+    /// `before_contact` if not. `None` if it has never sent one and its requests have failed for
+    /// `before_contact`.
     pub(super) fn limit(&self, before_contact: Duration, usual: Duration) -> Option<Duration> {
         match self.has_responded() {
             true => Some(usual),

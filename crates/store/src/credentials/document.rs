@@ -25,7 +25,6 @@ impl Document {
         Self::parse(&text, origin)
     }
 
-    /// Parses a document that comes from `origin`.
     pub(super) fn parse(text: &[u8], origin: String) -> Result<Self> {
         match serde_json::from_slice(text) {
             Ok(value @ Value::Object(_)) => Ok(Document { origin, place: String::new(), value }),
@@ -34,7 +33,6 @@ impl Document {
         }
     }
 
-    /// The file or other origin of the document.
     pub(super) fn origin(&self) -> &str {
         &self.origin
     }

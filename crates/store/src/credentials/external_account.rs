@@ -27,7 +27,7 @@ pub(super) struct ExternalAccount {
     token_type: String,
     url: String,
     client: Option<(String, String)>,
-    /// The project of a workforce pool.
+    /// The project that is billed for the requests of a workforce pool.
     user_project: Option<String>,
     subject: SubjectSource,
 }
@@ -190,7 +190,6 @@ impl TokenFormat {
     }
 }
 
-/// Reads the token from a program's output.
 fn program_token(output: &Document) -> Result<String> {
     match output.text("token_type")?.ends_with(":saml2") {
         true => output.text("saml_response"),

@@ -100,7 +100,7 @@ struct RefreshToken {
     token: Mutex<String>,
 }
 
-/// The impersonation of a service account, by the field `service_account_impersonation_url`.
+/// How to impersonate a service account, as the field `service_account_impersonation_url` says.
 struct Impersonation {
     place: String,
     url: String,

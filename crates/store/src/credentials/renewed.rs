@@ -122,7 +122,7 @@ mod tests {
     use futures::executor::block_on;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// Gives numbers, each valid for the given time. The third request and later ones fail.
+    /// A source of numbers, each valid for the given time. All requests after the second fail.
     struct Numbers(AtomicU64, Option<Duration>);
 
     impl CredentialSource for Numbers {

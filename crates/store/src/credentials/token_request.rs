@@ -1,4 +1,4 @@
-//! Requests tokens of Google, and parses the responses.
+//! Requests tokens from Google, and parses the responses.
 
 use super::document::Document;
 use super::renewed::Expiring;
@@ -35,7 +35,8 @@ pub(super) fn checked(request: http::Result<HttpRequest>, place: &str) -> Result
     request.map_err(|_| unusable(format!("{place}: it has characters that cannot be sent in a request")))
 }
 
-/// Sends a request, and parses the JSON of its response. Messages name the origin of the request by `place`.
+/// Sends a request, and parses the JSON of its response. Error messages name the origin of the request as
+/// `place`.
 pub(super) async fn send_json(
     client: &CredentialClient,
     request: HttpRequest,

@@ -38,7 +38,6 @@ pub(super) fn parse_time(text: &str) -> Option<SystemTime> {
     humantime::parse_rfc3339(&format!("{}Z", text.strip_suffix(end)?)).ok()
 }
 
-/// The time in this many seconds.
 #[cfg(feature = "gcs")]
 pub(super) fn after_seconds(seconds: u64) -> SystemTime {
     SystemTime::now() + std::time::Duration::from_secs(seconds.min(1 << 30))

@@ -1,4 +1,4 @@
-//! Tests that compressed shards are decompressed exactly, or are an error.
+//! Tests that compressed shards are decompressed exactly, or result in an error.
 
 use super::*;
 use crate::error::SizeLimit;

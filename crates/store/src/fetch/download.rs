@@ -32,7 +32,8 @@ pub(super) struct Download {
     unranged: bool,
     /// The offset of the next byte to send to the reader.
     at: u64,
-    /// CRC-32C of the bytes that the reader has; only computed if no strong version identifies the object.
+    /// CRC-32C of the bytes that the reader has received; only computed if no strong version identifies the
+    /// object.
     sum: u32,
     /// Time that the last response waited for the reader.
     reader_time: Duration,

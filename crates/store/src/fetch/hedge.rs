@@ -73,7 +73,7 @@ async fn request(target: &QueuedTarget, options: GetOptions, attempt: u32) -> Re
     Ok(GetResponse { body: CountedBody { timer, body: response.body }.boxed(), ..response })
 }
 
-/// A body whose bytes are counted. The request of the body is in progress until the body is dropped.
+/// A body whose bytes are counted. Its request counts as in progress until the body is dropped.
 struct CountedBody {
     timer: RequestTimer,
     body: BoxStream<'static, Result<Bytes>>,

@@ -290,7 +290,7 @@ fn receive_in_one(
     let pinned = Arc::new(response.object());
     let wanted = requested.filter(|_| !unranged).unwrap_or_else(|| target.wanted.clone());
     let length = response.size.map(|size| wanted.end.min(size).saturating_sub(wanted.start));
-    // The response does not end with the granted range. The memory of that range limits the unread bytes, and
+    // The response continues after the granted range. The memory of that range limits the unread bytes, and
     // may be small: if the version was unknown, the range is short.
     grant.memory.grow(length.unwrap_or(u64::MAX));
     let granted = usize::try_from(grant.memory.bytes()).unwrap_or(usize::MAX);

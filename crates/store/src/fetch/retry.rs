@@ -27,7 +27,7 @@ const MIN_PROGRESS: u64 = 256 << 10;
 /// many bytes.
 const MIN_SHORT: u64 = 16 << 10;
 /// A complete response with fewer bytes than requested does not count as a failed try either if it has at
-/// least one part in this many of the requested bytes.
+/// least the requested number of bytes divided by this number.
 const MIN_SHORT_DIVISOR: u64 = 16;
 
 /// The object and the range of a request, and the counters of its source.
@@ -59,7 +59,7 @@ impl Retries {
         self.tries + 1
     }
 
-    /// Excludes the time in which a response waited for its reader.
+    /// Excludes from the time of all tries the time in which a response waited for its reader.
     pub(super) fn exclude(&mut self, time: Duration) {
         self.since += time;
     }
@@ -242,7 +242,8 @@ mod tests {
         FetchLimits { retries, pause: Duration::from_millis(100), ..FetchLimits::default() }
     }
 
-    /// Number of tries of a request that fails after the time `takes` each time, and the total time.
+    /// Simulates a request of which each try fails after `takes`. Returns the number of tries and the total
+    /// time.
     fn tries(
         limits: FetchLimits,
         limit: Duration,
@@ -280,7 +281,7 @@ mod tests {
             let (_, elapsed) = tries(limits, limits.retry_timeout, None, Duration::ZERO);
             assert!((Duration::from_secs(60)..=limits.retry_timeout).contains(&elapsed), "{elapsed:?}");
         }
-        // With a silent server, each try takes the stall limit.
+        // With a silent server, each try lasts as long as the stall limit.
         let (number, elapsed) = tries(limits, limits.retry_timeout, None, limits.stall);
         assert!(elapsed <= limits.retry_timeout + limits.stall && number > 5, "{number} {elapsed:?}");
     }

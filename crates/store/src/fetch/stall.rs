@@ -6,7 +6,6 @@ use futures::stream::{BoxStream, TryStreamExt};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Waits for `future`, for no longer than `stall`.
 pub(crate) async fn with_stall_timeout<T>(
     stall: Duration,
     future: impl Future<Output = Result<T>>,
@@ -14,7 +13,6 @@ pub(crate) async fn with_stall_timeout<T>(
     tokio::time::timeout(stall, future).await.unwrap_or_else(|_| Err(stalled(stall, "received nothing")))
 }
 
-/// The error of a connection that makes no progress.
 fn stalled(stall: Duration, what: &str) -> Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("the connection stalled: {what} for {stall:?}")).into()
 }
@@ -43,7 +41,7 @@ impl StallWatch {
     /// # Errors
     ///
     /// The errors of the body, and a timeout if the body sends fewer than [`MIN_RATE`] bytes per second for
-    /// the time of a stall.
+    /// the time `stall`.
     pub(crate) async fn next(
         &mut self,
         body: &mut BoxStream<'static, Result<Bytes>>,

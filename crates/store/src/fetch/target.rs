@@ -68,7 +68,6 @@ impl QueuedTarget {
         response.checksum.into_iter().for_each(|checksum| self.object.set_checksum(checksum));
     }
 
-    /// The context of a request for `range`.
     pub(super) fn context(&self, range: Option<Range<u64>>) -> RequestContext<'_> {
         RequestContext { url: &self.url, range, meter: &self.meter, budget: &self.queued.budget }
     }
@@ -79,7 +78,6 @@ impl QueuedTarget {
         response.checksum.filter(|_| all && self.limits.checksums)
     }
 
-    /// Checks that a response is of the expected version.
     pub(super) fn check_expected(&self, response: &GetResponse) -> Result<()> {
         let object = response.object();
         match &self.expected {

@@ -108,7 +108,6 @@ impl Endpoint {
         self.origin.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The URI of a request for this path and query.
     pub(super) fn uri(&self, request: &str) -> Result<Uri> {
         let uri = format!("{}{request}", self.url).parse();
         uri.map_err(|error| ErrorKind::Config(format!("bad URL: {error}")).into())

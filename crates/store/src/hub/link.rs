@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The hash of the content of a file, and its size, in a redirect to a link.
+/// Headers of a redirect to a link: the hash of the file's content, and the file's size.
 const LINKED_ETAG: &str = "x-linked-etag";
 const LINKED_SIZE: &str = "x-linked-size";
 /// A link is no longer used when less than this time is left until its end, since requests take time to
@@ -69,7 +69,6 @@ impl Link {
         Instant::now() < self.end
     }
 
-    /// The version that the link's server names.
     pub(super) fn served_version(&self) -> Option<String> {
         self.served_version.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -123,7 +122,7 @@ fn life(query: &str, now: SystemTime) -> Option<Duration> {
         // Signatures of CloudFront, and the older signatures of S3 and Google.
         find("expires").and_then(|end| epoch(end.parse().ok()?)),
         find("policy").and_then(|policy| epoch(policy_end(&policy)?)),
-        // Of Azure.
+        // Signatures of Azure.
         find("se").and_then(|end| parse_iso_time(&end)),
     ];
     let first = ends.into_iter().flatten().min()?;

@@ -27,7 +27,7 @@ pub(super) async fn refused(
         return refusal;
     }
     let (is_missing, what) = meaning(&code, status, repository, path, token);
-    // The text of the whole error would repeat the words of `what`.
+    // The text of the whole error would repeat words of `what`, so only the details are shown.
     let details = match Error::from(refusal).kind() {
         ErrorKind::NotFound(details) | ErrorKind::Denied(details) => details.to_string(),
         _ => status.to_string(),
@@ -39,7 +39,8 @@ pub(super) async fn refused(
     })
 }
 
-/// Returns whether something is missing (and not refused), and a message with what to do.
+/// Returns whether the file, revision or dataset is missing (rather than refused), and a message that says
+/// what to do.
 fn meaning(
     code: &str,
     status: StatusCode,

@@ -38,7 +38,7 @@ impl TreeEntry {
             None => (self.size, self.oid),
         };
         let mut info = ObjectInfo::new(format!("{base}/{}", self.path), size);
-        // The same version as in the response when the file is read.
+        // The response with the file's bytes has the same version.
         info.version = hash.map(|hash| format!("\"{hash}\""));
         Some(info)
     }

@@ -5,7 +5,6 @@ use crate::telemetry::count;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Counts the reads of the local files of a store.
 #[derive(Debug, Default)]
 pub(crate) struct FileMeter {
     opened: AtomicU64,

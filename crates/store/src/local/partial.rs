@@ -102,7 +102,6 @@ fn partial_name(name: &OsStr) -> OsString {
     format!(".{}.{random:016x}{PARTIAL}", &shown[..end]).into()
 }
 
-/// Whether this is the name of a partial file.
 pub(super) fn is_partial(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     name.starts_with(b".") && name.ends_with(PARTIAL.as_bytes())

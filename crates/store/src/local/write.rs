@@ -109,7 +109,8 @@ fn publish(partial: &Path, path: &Path) -> io::Result<()> {
 fn publish_without_link(partial: &Path, path: &Path) -> io::Result<()> {
     let directory = File::open(directory(path));
     if let Ok(directory) = &directory {
-        // Without locks, the check alone protects an existing file, unless it is created at the same moment.
+        // Without locks, only the check protects an existing file. It cannot protect a file that is created
+        // at the same moment.
         let _ = directory.lock();
     }
     match fs::symlink_metadata(path) {

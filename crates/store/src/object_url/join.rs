@@ -71,7 +71,7 @@ impl ObjectUrl<'_> {
         }
     }
 
-    /// Whether this URL, when it is opened, is `name` in `directory`.
+    /// Whether opening this URL opens `name` in `directory`.
     fn is_below(&self, directory: &ObjectUrl<'_>, name: &str) -> Result<bool> {
         match (self.local_path()?, directory.local_path()?) {
             (Some(path), Some(directory)) => {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing in a name is decoded again.
+        /// A name that looks percent-encoded is not decoded.
         #[test]
         #[cfg(unix)]
         fn a_joined_file_has_exactly_this_name(name in "([a.%?#: é/]|%2[eEfF]|%41|file:|[.]{2}){1,12}") {

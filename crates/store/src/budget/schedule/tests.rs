@@ -223,7 +223,7 @@ fn an_awaited_range_takes_an_eighth_of_little_free_memory() {
     };
     let lengths = [0, 4 * MIB, 8 * MIB - 100_000, 8 * MIB, 80 * MIB].map(&mut awaited);
     assert_eq!(lengths, [4 * MIB, MIB / 2, MIN_WITHOUT_ROOM, MIN_WITHOUT_ROOM, MIN_WITHOUT_ROOM]);
-    // If the user has set a range size, a range without room is shortened all the same.
+    // If no memory is free, a range is shortened even if the user has set the size of ranges.
     let mut schedule = RangeSchedule { bytes: 8 * MIB, ..RangeSchedule::default() };
     schedule.add(id(0, 0), 0..1 << 40, Some(MIB), usize::MAX);
     schedule.await_next(id(0, 0));
@@ -282,7 +282,7 @@ fn short_first_ranges_leave_the_connections_to_others() {
     let first = taken(&mut schedule);
     assert_eq!(first.len(), 4, "no more than of others");
     assert!(first.iter().all(|(id, range)| schedule.is_short_first(*id, range)));
-    // The first response tells the size of its object, and its body is still in flight.
+    // The first response has told the object's size, but the rest of this response is still in flight.
     schedule.extend(id(0, 0), 64 << 10..100 * MIB, usize::MAX);
     let more = taken(&mut schedule);
     assert_eq!(more.len(), 4);
@@ -292,7 +292,8 @@ fn short_first_ranges_leave_the_connections_to_others() {
     assert_eq!((schedule.connections, schedule.long_connections()), (8, 4));
     schedule.short_first_received();
     assert_eq!((schedule.connections, schedule.long_connections()), (7, 4));
-    // The other objects are now assumed to have the same size, so they could be requested.
+    // The other objects are now assumed to have the same size. They could be requested if connections were
+    // free.
     assert!(taken(&mut schedule).is_empty(), "the front has used up its connections");
 }
 
@@ -385,7 +386,7 @@ fn objects_with_one_response_each_lead_to_more_requests() {
         schedule.set_remaining(queue, u64::MAX);
     }
     assert_eq!(grant_all(&mut schedule, limits).len(), 4);
-    // Each response has its whole object, and the readers wait.
+    // Each response contains a whole object, and the readers wait.
     assert!(schedule.is_limited());
     assert_eq!((schedule.short_first(), schedule.long_connections()), (4, 0));
     assert_eq!(grant_all(&mut schedule, ScheduleLimits { connections: 8, ..limits }).len(), 4);
