@@ -11,7 +11,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Number of bytes of a local file that are collected before they are written.
+/// Size of the buffer of a local writer, in bytes.
 const WRITE_BUFFER: usize = 256 << 10;
 
 impl Store {
@@ -86,7 +86,7 @@ impl Store {
         put().map_err(|error| error.in_shard(url))
     }
 
-    /// `buffer` is the number of bytes that a local file collects before it writes them.
+    /// `buffer` is the size of the buffer of a local writer, in bytes.
     fn create_with(&self, url: &str, options: WriteOptions, buffer: usize) -> Result<Box<dyn ObjectWriter>> {
         let create = || -> Result<Box<dyn ObjectWriter>> {
             match self.0.sources.location(url)? {
@@ -101,8 +101,8 @@ impl Store {
         create().map_err(|error| error.in_shard(url))
     }
 
-    /// [`create`](Store::create) for content that is not compressed. Refuses a name with the suffix of a
-    /// compression, because reading such an object would fail.
+    /// [`create`](Store::create) for content that is not compressed. Refuses a name that ends in the suffix
+    /// of a compressed file: a reader would try to decompress the object and fail.
     #[doc(hidden)]
     pub fn create_plain(&self, url: &str, private: bool) -> Result<Box<dyn ObjectWriter>> {
         match Decompressor::of(url) {

@@ -41,7 +41,7 @@ impl ObjectName {
             None => ("0", "1"),
         };
         let name = Self { step: step.parse().ok()?, ranks: ranks.parse().ok()?, rank: rank.parse().ok()? };
-        // The comparison refuses another number of leading zeros, and other extensions.
+        // The comparison refuses names with another number of leading zeros, or with another extension.
         if name.rank >= name.ranks || name.to_string() != text {
             return None;
         }
@@ -130,8 +130,9 @@ impl Listing {
         (complete, incomplete)
     }
 
-    /// The objects to delete after `ranks` processes have written the checkpoint at `step`, in order of
-    /// deletion. Keeps the last `keep` complete checkpoints (0: all), and the checkpoint at the step `best`.
+    /// The objects to delete after `ranks` processes have written the checkpoint at `step`, in the order in
+    /// which to delete them. Keeps the last `keep` complete checkpoints (0: all), and the checkpoint at the
+    /// step `best`.
     ///
     /// Checkpoints of later steps are kept: another training wrote them, and the current training resumed
     /// from an earlier checkpoint. An incomplete checkpoint is deleted if there is a complete checkpoint at a
