@@ -158,7 +158,7 @@ impl Listing {
         let checkpoints = self.0.range(..=(step, usize::MAX));
         let obsolete = checkpoints.filter(|((step, ranks), parts)| is_obsolete(*step, *ranks, parts));
         // The objects are in the order of their ranks, so rank 0's object is deleted first. Without rank 0's
-        // object, the objects of the other ranks are never taken for a checkpoint.
+        // object, the remaining objects never count as a complete checkpoint.
         obsolete.flat_map(|(_, parts)| parts.values().map(String::as_str)).collect()
     }
 }
