@@ -186,7 +186,8 @@ impl Records {
 
 impl Drop for Appender {
     fn drop(&mut self) {
-        // The training has failed. Its last lines, which say why, are written here.
+        // `finish` was not called, so the training has failed. The last records, which say why, are written
+        // here.
         if let Err(e) = self.close() {
             (self.records.settings.on_error)(&with_causes(&e));
         }
