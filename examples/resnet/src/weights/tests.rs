@@ -19,7 +19,7 @@ fn narrow(mut manifest: Manifest) -> Manifest {
     manifest
 }
 
-/// A state with finite values of all kinds in the buffers of a file, and zeros as momentum.
+/// A state whose momentum is zero. The buffers that a file stores have finite values of all kinds.
 fn state(manifest: &Manifest, seed: u32) -> Vec<Vec<f32>> {
     let mut bits = seed;
     let mut value = || {
@@ -43,7 +43,7 @@ fn bits(state: &[Vec<f32>]) -> Vec<Vec<u32>> {
     state.iter().map(|values| values.iter().map(|value| value.to_bits()).collect()).collect()
 }
 
-/// A state of zeros with the decoded values.
+/// A state of zeros into which the decoded values were copied.
 fn applied(decoded: Decoded, manifest: &Manifest) -> Vec<Vec<f32>> {
     let mut state: Vec<Vec<f32>> =
         manifest.state.iter().map(|b| vec![0.0; b.shape.iter().product::<i64>() as usize]).collect();

@@ -26,7 +26,6 @@ fn synthetic() -> &'static dyn Source {
     &crate::common::synthetic().1
 }
 
-/// The first `n` batches of a split.
 fn first_batches(split: Split, n: usize) -> Vec<HostBatch> {
     synthetic().batches(split, 0).unwrap().take(n).map(Result::unwrap).collect()
 }
