@@ -28,9 +28,9 @@ impl Store {
     /// As [`create`](Store::create), but writes the object only if a condition is met when the writer is
     /// finished.
     ///
-    /// The store checks the condition and writes the object in one step, if it can: of two processes that
-    /// write the same object, one fails. An object of more than 16 MiB is uploaded in parts. Only S3
-    /// completes such an upload conditionally; elsewhere, the condition is checked right before the last
+    /// If possible, the store checks the condition and writes the object in one step, so that one of two
+    /// processes that write the same object fails. An object of more than 16 MiB is uploaded in parts. Only
+    /// S3 completes such an upload conditionally; elsewhere, the condition is checked right before the last
     /// request.
     ///
     /// # Errors

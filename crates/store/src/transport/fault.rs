@@ -22,8 +22,8 @@ fn malformed(why: &str) -> Error {
 }
 
 /// Refuses a body that two HTTP clients could read differently (RFC 9112, 6.3). `hyper` decodes only the
-/// transfer coding `chunked`: it returns other encoded bytes as the bytes of the object. `hyper` also accepts
-/// the length `5, 5`.
+/// transfer coding `chunked`: a body in another coding would be returned encoded, as if it were the object.
+/// `hyper` also accepts the length `5, 5`.
 pub(super) fn check_framing(headers: &HeaderMap) -> Result<()> {
     let is_list = |value: &HeaderValue| value.as_bytes().contains(&b',');
     if headers.get_all(header::CONTENT_LENGTH).iter().any(is_list) {
@@ -42,7 +42,8 @@ pub(super) fn check_framing(headers: &HeaderMap) -> Result<()> {
 
 /// A fault of the network, with the given kind or else with the kind of the I/O error that caused it.
 ///
-/// It is [`ErrorKind::Io`], which is retried, unless the next connection would fail in the same way.
+/// It is [`ErrorKind::Io`], which is retried. If the next connection would fail in the same way, it is
+/// [`ErrorKind::Store`], which is not retried.
 pub(crate) fn network_fault(error: &(dyn StdError + 'static), kind: Option<io::ErrorKind>) -> Error {
     if let Some(unreadable) = causes(error).find_map(as_hyper).filter(|error| error.is_parse()) {
         return malformed(&unreadable.to_string());

@@ -163,8 +163,8 @@ pub(crate) fn is_public(name: &HeaderName) -> bool {
     public.contains(name)
 }
 
-/// Whether a header that is not sent to other servers has a value that is not secret, since the value
-/// describes the request. Such a value may be part of any message, so the value is not removed from messages.
+/// Whether a header that is not sent to other servers has a value that is no secret: the value only describes
+/// the request. A message may contain the same text by chance, so the value is not removed from messages.
 fn is_technical(name: &HeaderName) -> bool {
     let technical = [
         "content-encoding",

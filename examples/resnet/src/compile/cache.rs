@@ -176,7 +176,8 @@ impl Cache {
     }
 
     /// Removes the least recently used programs until the cache is within its limit, but keeps `newest`. Also
-    /// removes files that killed processes have left. Returns the number of removed programs and their bytes.
+    /// removes files that killed processes have left. Returns the number of removed programs and their total
+    /// size in bytes.
     fn remove_oldest(&self, newest: &Path) -> io::Result<(u64, u64)> {
         let mut programs = Vec::new();
         let mut total = 0;
