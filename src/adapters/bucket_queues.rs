@@ -83,8 +83,8 @@ impl<T> BucketQueues<T> {
         self.pushed += 1;
     }
 
-    /// Takes an item for the next sequence number: of this shape, of a smaller shape, or of any shape if `shape`
-    /// is `None`. Returns `None` if more items must be pushed first.
+    /// Takes an item for the next sequence number: of this shape, of a smaller shape, or of any shape if
+    /// `shape` is `None`. Returns `None` if more items must be pushed first.
     pub(crate) fn take(&mut self, shape: Option<usize>) -> Option<Taken<T>> {
         // After a restore, no item is taken before all saved items are queued again. Otherwise `save` would
         // not know the front of each queue.

@@ -57,8 +57,8 @@ pub fn write_to(object: &mut dyn ObjectWriter, bytes: &[u8]) -> Result<()> {
 
 /// Number of bytes that are passed to the upload at once.
 const CHUNK_SIZE: usize = 1 << 20;
-/// When a writer is dropped, the body of its upload breaks off, and the upload should end by itself. After this
-/// time, it is cancelled.
+/// When a writer is dropped, the body of its upload breaks off, and the upload should end by itself. After
+/// this time, it is cancelled.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// After the upload has ended, how much longer a dropped writer waits until the object store has aborted it.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(9);

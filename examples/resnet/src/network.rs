@@ -66,8 +66,8 @@ impl Network for Model {
 }
 
 /// A network that computes nothing. Batches are still uploaded to the devices. The steps run one after the
-/// other, each for a given time, and the host continues meanwhile, as on a device. A dry run shows whether data
-/// arrives fast enough for such steps.
+/// other, each for a given time, and the host continues meanwhile, as on a device. A dry run shows whether
+/// data arrives fast enough for such steps.
 #[derive(Debug)]
 pub struct DryRun {
     manifest: Manifest,

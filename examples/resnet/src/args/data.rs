@@ -34,8 +34,8 @@ pub struct DataArgs {
     /// Samples in the shuffle buffer of each stream
     #[arg(long, default_value_t = 512)]
     pub shuffle: usize,
-    /// Logical streams of all processes together; the order of the samples depends on this number. 0: the least
-    /// common multiple of 8 and the number of processes. Set it if the number of processes may change
+    /// Logical streams of all processes together; the order of the samples depends on this number. 0: the
+    /// least common multiple of 8 and the number of processes. Set it if the number of processes may change
     #[arg(long, default_value_t = 0)]
     pub streams: usize,
     /// Each stream has the same shards in all epochs, so that a process can cache its shards on a disk or a

@@ -160,8 +160,8 @@ impl Manifest {
         Signature { state: vec![], inputs: vec![Spec::of::<i32>(&[])] }
     }
 
-    /// Parameters of `step`: the state, images, labels, and one buffer of hyperparameters (learning rate, weight
-    /// decay, label smoothing, momentum).
+    /// Parameters of `step`: the state, images, labels, and one buffer of hyperparameters (learning rate,
+    /// weight decay, label smoothing, momentum).
     pub fn step_signature(&self) -> Signature {
         let mut inputs = self.batch_inputs();
         inputs.push(Spec::of::<f32>(&[4]));

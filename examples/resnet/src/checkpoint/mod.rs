@@ -110,8 +110,8 @@ impl Checkpoints {
         Self { topology, ..self }
     }
 
-    /// Records one more option that future steps depend on. A training that resumes from a checkpoint may have
-    /// another value for this option than the checkpoint.
+    /// Records one more option that future steps depend on. A training that resumes from a checkpoint may
+    /// have another value for this option than the checkpoint.
     pub fn input(self, name: &str, value: impl ToString) -> Self {
         Self { inputs: self.inputs.with(name, value), ..self }
     }

@@ -24,8 +24,8 @@ const VARIABLES: [&str; 6] = [
 const LIBRARIES: [&str; 8] =
     ["libcu", "libnv", "libnccl", "libamd", "libhip", "libroc", "libMIOpen", "libhsa"];
 
-/// Everything that an executable depends on. The key is stored in the executable's file, and the key's hash is
-/// the file's name.
+/// Everything that an executable depends on. The key is stored in the executable's file, and the key's hash
+/// is the file's name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {

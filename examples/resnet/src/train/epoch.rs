@@ -291,8 +291,8 @@ mod tests {
         assert_eq!(expected_steps(8, None, None), Some(8));
         assert_eq!(expected_steps(0, None, Some(&last)), Some(16));
         assert_eq!(expected_steps(8, Some(20), Some(&last)), Some(8));
-        // The limit is larger than the number of steps of an epoch. If the limit counted as the expected number
-        // of steps, the rate would not decay to zero.
+        // The limit is larger than the number of steps of an epoch. If the limit counted as the expected
+        // number of steps, the rate would not decay to zero.
         assert_eq!(expected_steps(1000, None, Some(&last)), Some(16));
         assert_eq!(expected_steps(1000, Some(20), None), Some(20));
     }

@@ -23,8 +23,8 @@ fn program(arguments: &[&str]) -> Command {
 
 /// Arguments of a training in one process.
 const ONE_PROCESS: &[&str] = &[];
-/// Arguments of a dry run in two processes. The CPU plugin cannot join processes, so two processes cannot train.
-/// An epoch takes a second.
+/// Arguments of a dry run in two processes. The CPU plugin cannot join processes, so two processes cannot
+/// train. An epoch takes a second.
 const TWO_PROCESSES: &[&str] =
     &["--artifact", "resnet8-x8", "--spawn", "2", "--dry-run=100", "--streams", "8"];
 
