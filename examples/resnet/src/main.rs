@@ -298,8 +298,8 @@ fn conclude(args: &Args, summary: &Summary) -> Result<()> {
     }
 }
 
-/// Opens the devices, and checks that the plugin has joined all processes of the job. The CPU plugin never
-/// does, so each process would train alone. Also returns the plugin.
+/// Opens the devices. Unless this is a dry run, checks that the plugin has joined all processes of the job:
+/// the CPU plugin never does, so each process would train alone. Also returns the plugin.
 fn open_devices(
     args: &Args,
     artifact: &Artifact,

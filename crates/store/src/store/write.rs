@@ -11,7 +11,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Size of the buffer of a local writer, in bytes.
+/// Buffer size of a local writer, in bytes.
 const WRITE_BUFFER: usize = 256 << 10;
 
 impl Store {
@@ -86,7 +86,7 @@ impl Store {
         put().map_err(|error| error.in_shard(url))
     }
 
-    /// `buffer` is the size of the buffer of a local writer, in bytes.
+    /// `buffer` is the buffer size of a local writer, in bytes.
     fn create_with(&self, url: &str, options: WriteOptions, buffer: usize) -> Result<Box<dyn ObjectWriter>> {
         let create = || -> Result<Box<dyn ObjectWriter>> {
             match self.0.sources.location(url)? {

@@ -186,7 +186,7 @@ impl Records {
 
 impl Drop for Appender {
     fn drop(&mut self) {
-        // `finish` was not called, so the training has failed. The last records, which say why, are written
+        // If `finish` was not called, the training has failed. Its last records, which say why, are written
         // here.
         if let Err(e) = self.close() {
             (self.records.settings.on_error)(&with_causes(&e));

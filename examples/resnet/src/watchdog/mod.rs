@@ -261,7 +261,7 @@ impl WatchedLoop {
     }
 
     /// Writes this rank's note, and waits for the notes of the other ranks. Returns the newest note of each
-    /// rank; `None` if this job writes no notes, or if the loop continues meanwhile.
+    /// rank; `None` if the notes cannot be written or read, or if the loop continues meanwhile.
     fn gather(&self, status: &LoopStatus, activity: Activity) -> Option<Vec<Note>> {
         let notes = self.notes.as_ref()?;
         notes.write(activity.word(), status.steps).ok()?;
