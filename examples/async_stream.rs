@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Streams shards on tokio: first on one task, then with a loader's threads.
 #[derive(Parser)]
 struct Options {
-    /// Shards with fields `txt` and `cls`; without it, a small shard in memory is written first and streamed.
+    /// Shards with fields `txt` and `cls`; without it, a small shard is first written to memory.
     pattern: Option<String>,
 }
 

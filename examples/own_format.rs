@@ -1,5 +1,5 @@
-//! Implements a custom shard format and reads shards in this format. A record is the length of a text, in 4
-//! little-endian bytes, and the text.
+//! Implements a custom shard format and reads shards in this format. A record has 4 little-endian bytes with
+//! the length of a text, then the text.
 //!
 //! ```text
 //! cargo run --example own_format

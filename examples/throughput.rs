@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Prints the number of samples, the bytes of their fields, the elapsed time, the time until the first sample
-//! (or the first batch of 64), and a report of the transfers. `read` is the lower limit for any reader: it
-//! copies the same files into one buffer and parses nothing. The scripts in `benches/compare` parse the first
-//! line. To measure your own data, use `shardstream bench` (`crates/cli`).
+//! (or the first batch of 64), and a report of the transfers. `read` copies the same files into one buffer
+//! and parses nothing: no reader can take less time. The scripts in `benches/compare` parse the first line.
+//! To measure your own data, use `shardstream bench` (`crates/cli`).
 
 use clap::{Parser, ValueEnum};
 use futures::StreamExt as _;

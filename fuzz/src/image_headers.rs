@@ -6,8 +6,8 @@ use crate::memory::within;
 use shardstream::image::{Image, ImageMode};
 
 const LIMIT: usize = 1 << 20;
-/// Limit on all allocated memory. The WebP decoder allocates up to 16 MiB, as the 24 bits of a partition's
-/// size say, before it reads the partition.
+/// Limit on all allocated memory. Before the WebP decoder reads a partition, it allocates as many bytes as
+/// the partition claims to have: up to 16 MiB.
 const MAX_MEMORY: u64 = 24 << 20;
 
 pub fn run(data: &[u8]) {

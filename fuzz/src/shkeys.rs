@@ -6,8 +6,8 @@ use shardstream::index::KeyIndex;
 /// Makes a key index with correct checksums: few inputs would have correct checksums by chance.
 ///
 /// The first byte of the input is the number of bits that choose a block, the second the length of a sample's
-/// number, and the third the number of keys. Two bytes for each block are the number of its end entry. The
-/// rest are the entries.
+/// number, and the third the number of keys. Then two bytes for each block say at which entry the block ends.
+/// The rest are the entries.
 fn document(bytes: &[u8]) -> Option<Vec<u8>> {
     let ([bits, length, keys], rest) = bytes.split_first_chunk::<3>()?;
     let (bits, each) = (bits % 4, 8 + usize::from(*length));

@@ -1,5 +1,5 @@
 //! Parsing any text returns a state or an error. A state is equal after it was written and parsed again. A
-//! loader that accepts a state ends, and returns only samples of the data.
+//! loader that accepts a state reaches the end of the epoch, and returns only samples of its dataset.
 
 use shardstream::adapters::GroupBy;
 use shardstream::prelude::*;
@@ -8,10 +8,10 @@ use shardstream::{ErrorKind, Index, Result, State};
 use std::sync::{Arc, LazyLock};
 
 const SAMPLES: usize = 24;
-/// Maximum number of batches and errors of an epoch; a loader that returns more does not end.
+/// A loader that returns more batches and errors than this in an epoch counts as endless.
 const MAX_ITEMS: usize = 10 * SAMPLES;
 
-/// A small dataset, for loaders with or without an index, of one rank or of two.
+/// A small dataset. Loaders read it with or without the index, on one rank or on two.
 struct Job {
     shards: ShardList,
     store: Store,
@@ -57,9 +57,9 @@ impl Job {
         if indexed {
             return keys.build();
         }
-        // The loader without the index has two more stages: `flat_map` makes two items of a sample, so a
-        // state may be between them, and `GroupBy` keeps items, so a state includes numbers for the stage
-        // `GroupBy`.
+        // The loader without the index has two more stages. `flat_map` makes two items of each sample, so a
+        // state may be recorded between the two. `GroupBy` holds items back, so a state includes numbers for
+        // this stage.
         let group = |key: &String| Ok(key.bytes().last().unwrap_or_default() % 3);
         let pairs =
             keys.flat_map(|key| Ok([key.clone(), key])).stage("pairs", move || GroupBy::new(2, group));

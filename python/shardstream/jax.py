@@ -41,7 +41,7 @@ class DeviceBatches(Iterator[dict[str, jax.Array]]):
         self._failure: Exception | None = None
 
     def __iter__(self) -> DeviceBatches:
-        # The iteration has ended with a failure that was raised: continue after the last batch.
+        # If the previous iteration raised a failure, this one continues after the last batch.
         if not self._ahead and self._failure is None and self._batches._end() == "failed":
             self.set_state(self._state)
         return self

@@ -307,7 +307,7 @@ class _Runs:
                 f"the state belongs to an iteration {kind}, but the loader has epochs={self.epochs}",
                 kind="state",
             )
-        # The state of an ended epoch is restored too: this checks that it belongs to this loader.
+        # `restore` also checks that the state belongs to this loader, so it is called for an ended epoch too.
         core = self.loader.restore(state)
         if end == "ended":
             core.close()
@@ -320,7 +320,8 @@ class Batches(Iterator[Batch]):
 
     def __init__(self, runs: _Runs, core: _core.Batches, epoch: int) -> None:
         self._runs, self._closed = runs, False
-        # One assignment of both: Ctrl-C and other threads never see an epoch with another epoch's batches.
+        # One assignment sets both, so neither Ctrl-C nor another thread finds one epoch's number with another
+        # epoch's batches.
         self._run = core, epoch
         self._lock = threading.Lock()
 

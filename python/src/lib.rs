@@ -12,8 +12,8 @@
 //! ```
 //!
 //! No thread of the library ever runs Python code or waits for the interpreter's lock. Otherwise a Python
-//! thread that holds this lock and joins a thread of the library would wait for ever, and so would the end of
-//! the interpreter.
+//! thread that holds this lock and joins a thread of the library would wait for ever, and the interpreter
+//! could not end.
 
 mod columns;
 mod error;

@@ -227,7 +227,8 @@ fn mask(batch: &TensorBatch) -> shardstream::Result<BatchTensor> {
 
 impl Drop for Batches {
     fn drop(&mut self) {
-        // In a forked child, another thread's lock of the slot may be held for ever.
+        // In a forked child, the slot may be locked for ever: another thread may have held the lock during
+        // the fork.
         if !process::is_forked() {
             drop_detached(mem::replace(&mut *self.slot(), Slot::Closed));
         }

@@ -28,7 +28,7 @@ impl From<Extent> for Size {
     }
 }
 
-/// A number, or a range of factors.
+/// A number or a range: of factors or of degrees.
 #[derive(Deserialize, Clone, Copy)]
 #[serde(untagged)]
 pub(crate) enum Amount {

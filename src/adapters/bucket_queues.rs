@@ -24,7 +24,8 @@ pub(crate) struct Taken<T> {
 }
 
 /// The items of one stream that wait for a sequence number of their shape. For each sequence number, the
-/// caller names a shape and gets the oldest item of that shape.
+/// caller names a shape and gets the oldest item of that shape. If that shape's queue is empty and no more
+/// items may wait, the caller gets an item of a smaller shape.
 #[derive(Debug)]
 pub(crate) struct BucketQueues<T> {
     plan: Arc<BucketPlan>,
@@ -38,7 +39,7 @@ pub(crate) struct BucketQueues<T> {
     draining: bool,
     /// After a restore, the number of items that are pushed again.
     to_replay: u64,
-    /// After a restore, the number of the first item of each queue.
+    /// After a restore: for each queue, the number of the first item that the queue had in the saved state.
     fronts: Vec<u64>,
 }
 
@@ -67,7 +68,7 @@ impl<T> BucketQueues<T> {
     pub(crate) fn push(&mut self, Measured { item, bucket, used }: Measured<T>) {
         let number = self.pushed;
         self.pushed += 1;
-        // Items before the saved front of their queue were already taken.
+        // If the item was before the first saved item of its queue, it was already taken.
         if number < self.to_replay && self.fronts.get(bucket).is_some_and(|first| number < *first) {
             return;
         }
@@ -82,8 +83,8 @@ impl<T> BucketQueues<T> {
         self.pushed += 1;
     }
 
-    /// Takes an item of this shape for the next sequence number. If `shape` is `None`, takes an item of any
-    /// shape. Returns `None` if more items must be pushed first.
+    /// Takes an item for the next sequence number: of this shape, of a smaller shape, or of any shape if
+    /// `shape` is `None`. Returns `None` if more items must be pushed first.
     pub(crate) fn take(&mut self, shape: Option<usize>) -> Option<Taken<T>> {
         // After a restore, no item is taken before all saved items are queued again. Otherwise `save` would
         // not know the front of each queue.
@@ -104,7 +105,7 @@ impl<T> BucketQueues<T> {
         is_stuck.then_some(Taken { item: None, fill: (0, room) })
     }
 
-    /// The queue that has the item for a sequence number of this shape.
+    /// The queue from which a sequence number of this shape takes its item.
     fn queue_for(&self, shape: usize) -> Option<usize> {
         let waits = |bucket: &usize| self.queues.get(*bucket).is_some_and(|queue| !queue.is_empty());
         if waits(&shape) {

@@ -11,7 +11,7 @@ const LOOK_AHEAD: usize = 256;
 /// shape builds up.
 const MARGIN: f64 = 0.03;
 
-/// The error of `LastBatch::Drop` if batches have several shapes.
+/// The error if batches have several shapes and the last batch is dropped.
 pub(crate) const NOT_DROPPED: &str = "`LastBatch::Drop` with `buckets`: the last slots of an epoch may be \
                                       empty on some ranks only; take the same number of steps on all ranks \
                                       from `epochs`";

@@ -57,10 +57,10 @@ pub fn write_to(object: &mut dyn ObjectWriter, bytes: &[u8]) -> Result<()> {
 
 /// Number of bytes that are passed to the upload at once.
 const CHUNK_SIZE: usize = 1 << 20;
-/// Time for an upload to end by itself after its writer was dropped: the upload's body then breaks off. After
-/// this time, the upload is cancelled.
+/// When a writer is dropped, the body of its upload breaks off, and the upload should end by itself. After
+/// this time, it is cancelled.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for which a dropped writer then waits for the abort of the upload.
+/// After the upload has ended, how much longer a dropped writer waits until the object store has aborted it.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(9);
 
 /// A message from a writer to its upload.

@@ -11,7 +11,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An error of the library, mostly of writing to the destination.
+    /// An error from `shardstream`, mostly while writing to the destination.
     #[error(transparent)]
     Stream(#[from] shardstream::Error),
     /// A file or folder cannot be read.

@@ -1,7 +1,6 @@
 //! Shows progress: on a terminal a bar with rate and time left, elsewhere plain lines.
 //!
-//! This file is a copy of the trainer's module in `examples/resnet`, with rates. A crate for both programs
-//! would be longer than this file.
+//! This file is a copy of the progress module in `examples/resnet`. Only this copy shows rates.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::{Mutex, PoisonError};

@@ -9,7 +9,7 @@ const FEW: usize = 8;
 /// World sizes for which the table has the number of shards per rank.
 const WORLD_SIZES: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/// The sizes of the shards of a series.
+/// The size of each shard in a series.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     /// The samples and bytes of each shard.
@@ -25,7 +25,7 @@ impl Summary {
         self.shards.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// A line with the totals and the rates of writing in the time `elapsed`.
+    /// A line with the totals, and with the rates if writing took the time `elapsed`.
     #[must_use]
     pub fn line(&self, elapsed: Duration) -> String {
         let seconds = elapsed.as_secs_f64().max(1e-3);

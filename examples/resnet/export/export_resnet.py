@@ -55,7 +55,7 @@ ARTIFACTS = Path(__file__).resolve().parent.parent / "artifacts"
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
-# Version of the arguments and results of the programs, and of the networks that the models' names mean. The
+# Changes when the programs' arguments or results change, or when a model's name means another network. The
 # trainer's `src/artifact/format.rs` has the same number.
 FORMAT = 2
 

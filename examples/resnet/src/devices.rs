@@ -45,8 +45,8 @@ pub fn open(
     }
     let env = |name: &str| std::env::var(name).ok();
     let address = match &join.coordinator {
-        // A spawned process has the command line of its parent, but the parent's server is at the address in
-        // the environment.
+        // A spawned process has its parent's command line, but must connect to its parent's server, whose
+        // address is in the environment.
         Some(given) if !spawn::is_spawned() => Some(given.clone()),
         _ => Address::detect(env)?,
     };
@@ -62,8 +62,7 @@ pub fn open(
     if rank == 0 && !spawn::is_spawned() {
         let server = Server::start(&address.host, address.port, job.clone())?;
         server_address = server.address().to_string();
-        // The server is never dropped: the plugin of another rank may request a key for as long as this
-        // process runs.
+        // The server is never dropped: the plugin of another rank may request a key at any time.
         std::mem::forget(server);
     }
     let member = Member::join(&server_address, job, rank, join.timeout)?;

@@ -37,7 +37,7 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
-    /// A training from single files cannot be resumed, since their order has no state.
+    /// A training from single files cannot resume: its batches have no state.
     #[error(
         "a training from a folder cannot be resumed, since its order has no state: make shards of the folder"
     )]

@@ -22,7 +22,7 @@ pub fn prefix(topology: &Topology) -> String {
 }
 
 impl<'a> Log<'a> {
-    /// The log of the process of this rank.
+    /// A log that writes to `out`. Its lines begin with this process's [`prefix`].
     pub fn new(out: &'a mut dyn Write, topology: &Topology) -> Self {
         Self { out, prefix: prefix(topology), bar: None }
     }

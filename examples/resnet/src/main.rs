@@ -298,8 +298,8 @@ fn conclude(args: &Args, summary: &Summary) -> Result<()> {
     }
 }
 
-/// Opens the devices, and checks that they are the devices of the whole job: the CPU plugin, for example, has
-/// any number of devices, but does not join processes to a job. Also returns the plugin.
+/// Opens the devices. Unless this is a dry run, checks that the plugin has joined all processes of the job:
+/// the CPU plugin never does, so each process would train alone. Also returns the plugin.
 fn open_devices(
     args: &Args,
     artifact: &Artifact,
@@ -388,7 +388,8 @@ fn open_source(
             })
         }
     };
-    // Reads the first validation batch, so that an error in the validation shards fails before the training.
+    // Reads the first validation batch, so that an error in the validation shards ends the program before the
+    // training.
     let first = source.batches(Split::Validation, 0)?.next();
     first.ok_or(Error::Empty("validation"))?.map_err(Error::Data)?;
     Ok(source)

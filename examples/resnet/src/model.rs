@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Hyper {
     /// The learning rate.
     pub rate: f32,
-    /// Factor of each weight in its gradient; biases and batch norm have no weight decay.
+    /// Each weight times this factor is added to its gradient; biases and batch norm have no weight decay.
     pub weight_decay: f32,
     /// Share of the target that is spread evenly over the classes, 0 to 1.
     pub label_smoothing: f32,

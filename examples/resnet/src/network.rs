@@ -65,9 +65,9 @@ impl Network for Model {
     }
 }
 
-/// A network that feeds the devices but computes nothing. Each step takes a given time, one step after the
-/// other, while the host continues, as on a device. A dry run shows whether data arrives fast enough for such
-/// steps.
+/// A network that computes nothing. Batches are still uploaded to the devices. The steps run one after the
+/// other, each for a given time, and the host continues meanwhile, as on a device. A dry run shows whether
+/// data arrives fast enough for such steps.
 #[derive(Debug)]
 pub struct DryRun {
     manifest: Manifest,

@@ -43,7 +43,7 @@ impl RankNotes {
         self.store.put(&url, b"").map(drop)
     }
 
-    /// The notes that all ranks have written in this run.
+    /// All notes that this rank and the other ranks have written in this run.
     pub(crate) fn read(&self) -> shardstream::Result<Vec<Note>> {
         let notes = self.objects()?.into_iter().filter_map(|url| parse(&url));
         Ok(notes.filter(|(first, _)| *first == self.first_step).map(|(_, note)| note).collect())

@@ -1,4 +1,4 @@
-//! Files that are removed when the process ends, also if it ends without running destructors.
+//! Files that are removed when the process ends, even if it ends without running destructors.
 
 use std::fs;
 use std::path::PathBuf;

@@ -73,7 +73,7 @@ impl Summary {
     /// The best validation accuracy and its epoch, counted from 1.
     pub fn best(&self) -> Option<(f64, usize)> {
         let numbered = self.epochs.iter().enumerate().map(|(i, e)| (e.validation_accuracy, i + 1));
-        // Of epochs with the same accuracy, the first.
+        // If several epochs have the best accuracy, the first one is returned.
         numbered.reduce(|best, e| if e.0 > best.0 { e } else { best })
     }
 
@@ -171,7 +171,7 @@ impl Tally {
     }
 }
 
-/// A stopwatch that can start at an earlier stopwatch's time.
+/// A stopwatch that can start with a time that was measured before.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     before: Duration,

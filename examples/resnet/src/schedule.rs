@@ -29,8 +29,8 @@ pub enum Decay {
         /// The divisor, at least 1.
         divisor: f64,
     },
-    /// The rate falls exponentially, by `divisor` over `every` epochs. After each `every` epochs the rate
-    /// equals the rate of [`Step`](Self::Step).
+    /// The rate falls exponentially. After every `every` epochs it has been divided by `divisor` once more,
+    /// so it then equals the rate of [`Step`](Self::Step).
     Exponential {
         /// Number of epochs, above zero; may be a fraction.
         every: f64,

@@ -163,7 +163,8 @@ fn kill_all(children: &mut [Child]) {
     }
 }
 
-/// The exit code of a process that has not failed but ended on purpose, as all processes of the job do.
+/// The exit code of a process that has ended on purpose; `None` if it has failed. All processes of the job
+/// end on purpose together.
 fn deliberate_exit_code(status: ExitStatus) -> Option<u8> {
     let code = u8::try_from(status.code()?).ok()?;
     match code {

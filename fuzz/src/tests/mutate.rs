@@ -22,7 +22,6 @@ const TEXTS: [&str; 14] = [
     "null",
     "\"\"",
 ];
-/// Maximum number of bytes of an input.
 const MAX_BYTES: usize = 16 << 10;
 
 /// Draws inputs: 49 of 50 are a file of the corpus with one to five changes, the other inputs are random

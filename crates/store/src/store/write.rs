@@ -11,7 +11,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Number of bytes of a local file that are collected before they are written.
+/// Buffer size of a local writer, in bytes.
 const WRITE_BUFFER: usize = 256 << 10;
 
 impl Store {
@@ -28,9 +28,9 @@ impl Store {
     /// As [`create`](Store::create), but writes the object only if a condition is met when the writer is
     /// finished.
     ///
-    /// The store checks the condition and writes the object in one step, if it can: of two processes that
-    /// write the same object, one fails. An object of more than 16 MiB is uploaded in parts. Only S3
-    /// completes such an upload conditionally; elsewhere, the condition is checked right before the last
+    /// If possible, the store checks the condition and writes the object in one step, so that one of two
+    /// processes that write the same object fails. An object of more than 16 MiB is uploaded in parts. Only
+    /// S3 completes such an upload conditionally; elsewhere, the condition is checked right before the last
     /// request.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl Store {
         put().map_err(|error| error.in_shard(url))
     }
 
-    /// `buffer` is the number of bytes that a local file collects before it writes them.
+    /// `buffer` is the buffer size of a local writer, in bytes.
     fn create_with(&self, url: &str, options: WriteOptions, buffer: usize) -> Result<Box<dyn ObjectWriter>> {
         let create = || -> Result<Box<dyn ObjectWriter>> {
             match self.0.sources.location(url)? {
@@ -101,8 +101,8 @@ impl Store {
         create().map_err(|error| error.in_shard(url))
     }
 
-    /// [`create`](Store::create) for content that is not compressed. Refuses a name with the suffix of a
-    /// compression, because reading such an object would fail.
+    /// [`create`](Store::create) for content that is not compressed. Refuses a name that ends in the suffix
+    /// of a compressed file: a reader would try to decompress the object and fail.
     #[doc(hidden)]
     pub fn create_plain(&self, url: &str, private: bool) -> Result<Box<dyn ObjectWriter>> {
         match Decompressor::of(url) {

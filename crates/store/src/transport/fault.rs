@@ -13,7 +13,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use std::error::Error as StdError;
 use std::{io, iter};
 
-/// What to do if a proxy asks for a password.
+/// The advice in the error if a proxy asks for a password.
 pub(crate) const PROXY_PASSWORD: &str = "put the user and the password into the URL of the proxy";
 
 /// The error of a response that is not valid HTTP or TLS, which a retry would not change.
@@ -22,8 +22,8 @@ fn malformed(why: &str) -> Error {
 }
 
 /// Refuses a body that two HTTP clients could read differently (RFC 9112, 6.3). `hyper` decodes only the
-/// transfer coding `chunked`: it returns other encoded bytes as the bytes of the object. `hyper` also accepts
-/// the length `5, 5`.
+/// transfer coding `chunked`: a body in another coding would be returned encoded, as if it were the object.
+/// `hyper` also accepts the length `5, 5`.
 pub(super) fn check_framing(headers: &HeaderMap) -> Result<()> {
     let is_list = |value: &HeaderValue| value.as_bytes().contains(&b',');
     if headers.get_all(header::CONTENT_LENGTH).iter().any(is_list) {
@@ -42,7 +42,8 @@ pub(super) fn check_framing(headers: &HeaderMap) -> Result<()> {
 
 /// A fault of the network, with the given kind or else with the kind of the I/O error that caused it.
 ///
-/// It is [`ErrorKind::Io`], which is retried, unless the next connection would fail in the same way.
+/// It is [`ErrorKind::Io`], which is retried. If the next connection would fail in the same way, it is
+/// [`ErrorKind::Store`], which is not retried.
 pub(crate) fn network_fault(error: &(dyn StdError + 'static), kind: Option<io::ErrorKind>) -> Error {
     if let Some(unreadable) = causes(error).find_map(as_hyper).filter(|error| error.is_parse()) {
         return malformed(&unreadable.to_string());
@@ -68,14 +69,14 @@ fn as_hyper<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a hyper::Error>
     error.downcast_ref()
 }
 
-/// An error and all its causes. The `source` of an [`io::Error`] is the source of the error that it wraps;
-/// here the wrapped error itself is included.
+/// An error and all its causes. `source` of an [`io::Error`] skips the error that the I/O error wraps; this
+/// iterator includes it.
 fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     iter::successors(Some(error), |error| cause(*error))
 }
 
-/// A temporary fault, even if it is one of TLS: [`ErrorKind::Io`] with the given kind, or else with the kind
-/// of the I/O error that caused it.
+/// A temporary fault, even if TLS caused it: [`ErrorKind::Io`] with the given kind. Without a given kind, it
+/// has the kind of the I/O error that caused it.
 fn temporary_fault(error: &(dyn StdError + 'static), kind: Option<io::ErrorKind>) -> Error {
     // The innermost kind that is not `Other`.
     let kinds = causes(error).filter_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind);

@@ -49,7 +49,7 @@ pub(super) struct Response {
     /// The body without its transfer coding (RFC 9112, 7). If the body is dropped before its end, the rest of
     /// it is not received.
     pub(super) body: BoxStream<'static, Result<Bytes>>,
-    /// The request that was sent. A server may repeat its secrets in an error.
+    /// The request that was sent. An error from the server may repeat secrets of this request.
     pub(super) target: RequestTarget,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct HttpClients {
     pub(super) single_use: reqwest::Client,
 }
 
-/// Requests bodies of objects.
+/// Sends the requests that download the contents of objects.
 ///
 /// In HTTP/1.1, only the order of the responses on a connection tells to which request each one belongs. If a
 /// server or proxy sends one response too many, all later responses are assigned to the wrong requests, and
@@ -181,7 +181,7 @@ fn names_version(request: &HeaderMap) -> bool {
     request.contains_key(header::IF_MATCH) || request.contains_key(header::IF_UNMODIFIED_SINCE)
 }
 
-/// Whether a response has the version and begins with the byte that the headers of its request name.
+/// Whether a response has the version that the request's headers name, and begins at the byte that they name.
 fn has_named_bytes(response: &HeaderMap, request: &HeaderMap) -> bool {
     // Listings of some clouds have ETags without quotes.
     let text =
@@ -195,7 +195,7 @@ fn has_named_bytes(response: &HeaderMap, request: &HeaderMap) -> bool {
             == first_byte(text(response, header::CONTENT_RANGE), "bytes ")
 }
 
-/// The secrets of the proxies in the environment and of `more`, another proxy.
+/// The secrets in the URLs of the environment's proxies, and in `more`, the URL of another proxy.
 pub(super) fn proxy_secrets(more: Option<String>) -> Arc<SentSecrets> {
     let mut sent = SentSecrets::default();
     for proxy in proxy_urls().chain(more) {

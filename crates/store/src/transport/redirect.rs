@@ -15,7 +15,7 @@ const MAX_REDIRECTS: usize = 10;
 /// The URI and headers of a request. The same rules apply to all requests: https redirects only to https, and
 /// another server gets only [a few headers](is_public).
 ///
-/// It also keeps the secrets of all redirects, which a response may repeat.
+/// It also keeps the secrets that were sent before each redirect: a response may repeat them.
 pub(crate) struct RequestTarget {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
@@ -163,8 +163,8 @@ pub(crate) fn is_public(name: &HeaderName) -> bool {
     public.contains(name)
 }
 
-/// Whether a header that is not sent to other servers has a value that is not secret, since the value
-/// describes the request. Such a value may be part of any message, so the value is not removed from messages.
+/// Whether a header that is not sent to other servers has a value that is no secret: the value only describes
+/// the request. A message may contain the same text by chance, so the value is not removed from messages.
 fn is_technical(name: &HeaderName) -> bool {
     let technical = [
         "content-encoding",
@@ -199,7 +199,7 @@ fn keep_public(headers: &mut HeaderMap) -> bool {
     !names.is_empty()
 }
 
-/// The end of a message that says what to do if S3 says that the bucket is in another region; else empty.
+/// If S3 responds that the bucket is in another region: advice for the end of an error message. Else empty.
 pub(crate) fn region(headers: &HeaderMap, sent: &SentSecrets) -> String {
     match headers.get("x-amz-bucket-region").and_then(|region| region.to_str().ok()) {
         Some(region) => {

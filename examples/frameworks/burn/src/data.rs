@@ -18,8 +18,9 @@ pub struct Images {
     pub labels: Tensor<1, Int>,
 }
 
-/// A loader of shuffled and augmented batches from shards of images and classes. All batches are full, and
-/// all epochs have the same number of batches. Damaged images are skipped, up to one in a thousand.
+/// A loader that reads images and classes from shards, shuffles and augments them, and batches them. All
+/// batches are full, and all epochs have the same number of batches. Damaged images are skipped, up to one in
+/// a thousand.
 ///
 /// # Errors
 /// Fails if the shards cannot be read.

@@ -12,8 +12,9 @@ use shardstream::state::Ledger;
 /// Height and width of the images.
 const SIZE: u32 = 32;
 
-/// A loader of shuffled and augmented batches from shards of images and classes. All batches are full, and
-/// all epochs have the same number of batches. Damaged images are skipped, up to one in a thousand.
+/// A loader that reads images and classes from shards, shuffles and augments them, and batches them. All
+/// batches are full, and all epochs have the same number of batches. Damaged images are skipped, up to one in
+/// a thousand.
 ///
 /// # Errors
 /// Fails if the shards cannot be read.

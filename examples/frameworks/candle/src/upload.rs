@@ -1,4 +1,4 @@
-//! Batches as candle's tensors, ahead of the step: the recipe of `docs/trainers.md`, as it is shown there.
+//! Uploads each batch as candle tensors before its step begins. `docs/trainers.md` shows this code.
 
 use candle_core::{Device, Tensor};
 use shardstream::feed::Feed;

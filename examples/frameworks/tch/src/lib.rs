@@ -1,4 +1,4 @@
-//! Batches as tensors of `tch`, ahead of the step.
+//! Uploads each batch as `tch` tensors before its step begins.
 
 use shardstream::codec::DType;
 use shardstream::feed::Feed;
@@ -25,7 +25,7 @@ pub fn tensor(from: &shardstream::tensor::Tensor, device: Device) -> Result<Tens
     tensor.f_to_device(device).map_err(Error::step)
 }
 
-/// Copies a batch to a device: torch owns its memory, so the batch returns to the loader at once.
+/// Copies a batch to a device. The copy is in torch's own memory, so the batch returns to the loader at once.
 ///
 /// # Errors
 /// Fails if the batch has no `image` or `label`, and as [`tensor`] does.

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Make shards of the downloaded files of CIFAR-10: DEST/train/cifar-train-%06d.tar and
+/// Make shards from the downloaded CIFAR-10 files: DEST/train/cifar-train-%06d.tar and
 /// DEST/val/cifar-val-%06d.tar.
 ///
 /// A sample has an image (png or ppm) and the number of its class (cls). The index of each set is written
@@ -38,10 +38,10 @@ struct Args {
     /// Format of the images
     #[arg(long, value_enum, default_value_t = Format::Png)]
     format: Format,
-    /// Shuffle with this seed, each repetition in another order; without it, keep the order of the source
+    /// Shuffle with this seed, each copy in another order; without it, keep the order of the source
     #[arg(long, value_name = "SEED")]
     shuffle_seed: Option<u64>,
-    /// Remove existing shards of these names
+    /// Remove existing shards with the same names
     #[arg(long)]
     overwrite: bool,
     /// Number of threads that encode images; 0: the number of cores

@@ -1,4 +1,4 @@
-//! Reads CIFAR-10 in either of its downloaded forms, and writes shards of it.
+//! Reads CIFAR-10 from its binary or its Python download, and writes it to shards.
 
 pub mod pickle;
 mod source;
@@ -41,7 +41,7 @@ impl Format {
     }
 }
 
-/// Settings of the shards of a set.
+/// How to write the shards of the training or the validation set.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Number of copies of each image.
@@ -50,8 +50,7 @@ pub struct Options {
     pub per_shard: u64,
     /// Format of the images.
     pub format: Format,
-    /// Seed of the order of the images. Each repetition has another order. `None` keeps the order of the
-    /// source.
+    /// Seed for shuffling the images. Each copy has another order. `None` keeps the order of the source.
     pub shuffle_seed: Option<u64>,
     /// Whether to remove existing shards.
     pub overwrite: bool,

@@ -198,7 +198,7 @@ impl<'a> Machine<'a> {
                     2..=5 => {}
                     _ => return Err(self.malformed("a protocol other than 2 to 5")),
                 },
-                // This operation has the length of a frame. Only programs that read the pickle from a file
+                // This operation says how long a frame is. Only programs that read the pickle from a file
                 // need the length.
                 0x95 => drop(self.number::<8>()?),
                 b'(' => self.marks.push(self.stack.len()),

@@ -1,8 +1,8 @@
 //! Reads the downloaded files of CIFAR-10: <https://www.cs.toronto.edu/~kriz/cifar.html>.
 //!
-//! In the binary form a file has records of a label and 3072 bytes of pixels. In the Python form a file is a
-//! pickled dictionary with an array `data`, whose rows have 3072 bytes, and a list `labels`. In both forms
-//! the bytes of an image are the red, then the green, then the blue values of its 1024 pixels.
+//! A binary file is a sequence of records: a label, then 3072 bytes of pixels. A Python file is a pickled
+//! dictionary with an array `data`, which has one row of 3072 bytes per image, and a list `labels`. In both
+//! forms the bytes of an image are the red, then the green, then the blue values of its 1024 pixels.
 
 use super::pickle::Pickle;
 use crate::{Error, Result};

@@ -1,4 +1,4 @@
-//! Tests of the shards of CIFAR-10, from both forms of the downloaded files.
+//! Tests that make shards from both forms of the CIFAR-10 download.
 //!
 //! The test of the Python form is ignored by default: it needs a Python with numpy, which writes the pickles.
 //! That Python is `SHARDSTREAM_TEST_PYTHON`, or `python3` if the variable is not set. A pickle that Python 2

@@ -5,7 +5,7 @@ mod cifar;
 mod commands;
 mod pickle;
 
-// The server of the library's tests.
+// The server that the library's own tests use.
 #[cfg(feature = "gcs")]
 #[allow(dead_code)]
 #[path = "../../../../tests/support/bucket.rs"]

@@ -34,8 +34,8 @@ pub struct DataArgs {
     /// Samples in the shuffle buffer of each stream
     #[arg(long, default_value_t = 512)]
     pub shuffle: usize,
-    /// Logical streams of all processes together, on which the order depends; 0: 8, or the smallest multiple
-    /// of the number of processes that 8 divides. Set it if the number of processes may change
+    /// Logical streams of all processes together; the order of the samples depends on this number. 0: the
+    /// least common multiple of 8 and the number of processes. Set it if the number of processes may change
     #[arg(long, default_value_t = 0)]
     pub streams: usize,
     /// Each stream has the same shards in all epochs, so that a process can cache its shards on a disk or a
@@ -45,7 +45,7 @@ pub struct DataArgs {
     /// Batches that are prepared ahead on the host; 0: 2, or as many as help in 512 MiB
     #[arg(long, value_name = "BATCHES", default_value_t = 0)]
     pub prefetch: usize,
-    /// Batches that wait on the devices
+    /// Batches that are uploaded to the devices ahead of their steps
     #[arg(long, value_name = "BATCHES", default_value_t = 2, value_parser = at_least_one)]
     pub depth: usize,
     /// Damaged training images that each process may skip in an epoch; one more is an error. Without it, each

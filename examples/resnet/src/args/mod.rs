@@ -32,8 +32,8 @@ use std::time::Duration;
 /// Without arguments it trains ResNet-8 on built-in synthetic images, on a TPU or an NVIDIA GPU if there is
 /// one, else on the CPU. The plugin for GPU (3.2 GB) or CPU (64 MB) is downloaded the first time.
 ///
-/// SIGTERM and SIGINT stop the training after the current step. With --checkpoint it is saved there, and the
-/// same command with --resume resumes it. A second signal ends the program at once.
+/// SIGTERM and SIGINT stop the training after the current step. --checkpoint says where a checkpoint is then
+/// saved; the same command with --resume resumes from it. A second signal ends the program at once.
 ///
 /// Exit codes: 0 all epochs are done; 1 an error; 2 wrong options; 3 the accuracy is below --target-accuracy;
 /// 4 a step took longer than --step-timeout; 75 stopped by a signal; 128 + number of the signal after a
@@ -51,7 +51,7 @@ pub struct Args {
     /// The options of the training.
     #[command(flatten)]
     pub training: TrainingArgs,
-    /// The options of everything that a training writes.
+    /// The options of the log, the checkpoints and the other outputs.
     #[command(flatten)]
     pub output: OutputArgs,
     /// The options of the job's processes.

@@ -34,11 +34,11 @@ pub struct NetworkArgs {
     /// the first time
     #[arg(long, value_name = "KIND|PATH")]
     pub plugin: Option<PluginChoice>,
-    /// An option for opening the plugin's devices; may be given several times
+    /// An option that the plugin gets when it opens its devices; may be given several times
     #[arg(long = "plugin-option", value_name = "NAME=VALUE")]
     pub plugin_options: Vec<PluginOption>,
-    /// Directory in which compiled programs are kept for the next start, which nobody else may write to, or
-    /// `off`; `compiled` in the work directory unless set
+    /// Directory that keeps compiled programs for the next start, or `off`; `compiled` in the work directory
+    /// unless set. Nobody else may write to this directory
     #[arg(long, value_name = "DIR|off")]
     pub compile_cache: Option<CacheLocation>,
     /// Compile for TPU topologies, for example v3:2x2,v5e:2x4, print the size of the code, and exit; needs

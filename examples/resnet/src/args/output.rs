@@ -7,7 +7,7 @@ use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// The options of everything that a training writes.
+/// The options of the log, the checkpoints and the other outputs.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Log and checkpoints", about = None, long_about = None)]
 pub struct OutputArgs {
@@ -48,8 +48,8 @@ pub struct OutputArgs {
     /// Write the numbers of the summary as JSON
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
-    /// Write weights and batch-norm statistics after the last epoch, as a safetensors file with torchvision's
-    /// names, also if the training was finished before; in a directory it is model.safetensors
+    /// After the last epoch, write weights and batch-norm statistics to a safetensors file with torchvision's
+    /// names, even if the training had ended before it was resumed. In a directory: model.safetensors
     #[arg(long, value_name = "FILE|URL", conflicts_with = "dry_run")]
     pub save_weights: Option<String>,
     /// Save checkpoints, with the network and the state of the data, to a directory, or gs://bucket/prefix

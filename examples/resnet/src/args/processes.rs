@@ -21,7 +21,7 @@ pub struct ProcessArgs {
     /// processes. Without it, the address that the launcher has put into the environment
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "spawn")]
     pub coordinator: Option<Address>,
-    /// Maximum wait of a GPU process for the other processes at the start
+    /// How long a GPU process waits at the start for the other processes
     #[arg(
         long,
         value_name = "SECONDS",

@@ -41,7 +41,7 @@ pub struct TrainingArgs {
     /// Nesterov momentum
     #[arg(long, default_value_t = 0.9, value_parser = below_one)]
     pub momentum: f32,
-    /// End with exit code 3 if the best validation accuracy is below this one
+    /// End with exit code 3 if the best validation accuracy is lower than this
     #[arg(long, value_name = "PERCENT", value_parser = percentage)]
     pub target_accuracy: Option<f64>,
 }

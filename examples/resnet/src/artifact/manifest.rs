@@ -116,7 +116,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Sha256 of the step, which identifies the program.
+    /// Sha256 of the program `step`. It identifies the artifact.
     pub fn digest(&self) -> &str {
         &self.sha256.step
     }
@@ -126,7 +126,7 @@ impl Manifest {
         self.local_batch(self.devices)
     }
 
-    /// Number of images per step of a process with `local_devices` devices.
+    /// Number of images per step in a process that has `local_devices` devices.
     pub fn local_batch(&self, local_devices: usize) -> usize {
         self.batch * local_devices
     }
@@ -160,8 +160,8 @@ impl Manifest {
         Signature { state: vec![], inputs: vec![Spec::of::<i32>(&[])] }
     }
 
-    /// Parameters of `step`: the state; images, labels and the hyperparameters (learning rate, weight decay,
-    /// label smoothing, momentum).
+    /// Parameters of `step`: the state, images, labels, and one buffer of hyperparameters (learning rate,
+    /// weight decay, label smoothing, momentum).
     pub fn step_signature(&self) -> Signature {
         let mut inputs = self.batch_inputs();
         inputs.push(Spec::of::<f32>(&[4]));

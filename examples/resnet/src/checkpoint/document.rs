@@ -75,8 +75,8 @@ impl Identity {
     }
 }
 
-/// Options that future steps depend on. They may change between a checkpoint and its resume; the log then has
-/// a line for each change.
+/// Options that future steps depend on. A training that resumes from a checkpoint may have other options than
+/// the checkpoint; it logs a line for each difference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Inputs {
     /// Number of epochs.
@@ -114,7 +114,7 @@ struct CheckpointMeta {
 }
 
 impl Checkpoint {
-    /// The position of the checkpoint, for the log.
+    /// The checkpoint's step and epoch, for the log.
     pub(super) fn title(&self) -> String {
         let Progress { epochs, running, .. } = &self.progress;
         let within = match running.steps() {
@@ -245,7 +245,7 @@ pub(super) fn decode(
 }
 
 impl Checkpoint {
-    /// Describes the positions of the data and of the network if the two positions differ.
+    /// If the state of the data and the network are from different samples, says from which.
     pub(super) fn divergence(&self) -> Option<String> {
         let Self { progress, data, .. } = self;
         let of_data = (data.epoch(), data.samples());

@@ -116,7 +116,8 @@ impl CheckpointError {
     pub(super) fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. } | Self::Incomplete { .. } => true,
-            // If the object of a checkpoint is not an archive, it is a damaged archive.
+            // The trainer writes every checkpoint as an archive, so an object that is not an archive is
+            // damaged.
             Self::Read { source, .. } => {
                 let is_not_an_archive = matches!(source.kind(), ErrorKind::NotAnArchive { .. });
                 is_not_an_archive || Failures::damage().contains(source.kind())

@@ -41,7 +41,7 @@ impl ObjectName {
             None => ("0", "1"),
         };
         let name = Self { step: step.parse().ok()?, ranks: ranks.parse().ok()?, rank: rank.parse().ok()? };
-        // The comparison refuses another number of leading zeros, and other extensions.
+        // The comparison refuses names with another number of leading zeros, or with another extension.
         if name.rank >= name.ranks || name.to_string() != text {
             return None;
         }
@@ -130,8 +130,9 @@ impl Listing {
         (complete, incomplete)
     }
 
-    /// The objects to delete after `ranks` processes have written the checkpoint at `step`, in order of
-    /// deletion. Keeps the last `keep` complete checkpoints (0: all), and the checkpoint at the step `best`.
+    /// The objects to delete after `ranks` processes have written the checkpoint at `step`, in the order in
+    /// which to delete them. Keeps the last `keep` complete checkpoints (0: all), and the checkpoint at the
+    /// step `best`.
     ///
     /// Checkpoints of later steps are kept: another training wrote them, and the current training resumed
     /// from an earlier checkpoint. An incomplete checkpoint is deleted if there is a complete checkpoint at a
@@ -157,7 +158,7 @@ impl Listing {
         let checkpoints = self.0.range(..=(step, usize::MAX));
         let obsolete = checkpoints.filter(|((step, ranks), parts)| is_obsolete(*step, *ranks, parts));
         // The objects are in the order of their ranks, so rank 0's object is deleted first. Without rank 0's
-        // object, the objects of the other ranks are never taken for a checkpoint.
+        // object, the remaining objects never count as a complete checkpoint.
         obsolete.flat_map(|(_, parts)| parts.values().map(String::as_str)).collect()
     }
 }

@@ -77,7 +77,7 @@ impl Checkpoints {
             return Err(bad("give a directory, or a bucket with a prefix"));
         }
         if ObjectUrl::parse(url).is_file_url() {
-            // For such a URL, listings return paths, so the listed names would not begin with `url`.
+            // For a `file:` URL, listings return paths, so the listed names would not begin with `url`.
             return Err(bad("give the path without file:"));
         }
         Ok(Self {
@@ -110,8 +110,8 @@ impl Checkpoints {
         Self { topology, ..self }
     }
 
-    /// Records one more option that future steps depend on, and that may change between a checkpoint and its
-    /// resume.
+    /// Records one more option that future steps depend on. A training that resumes from a checkpoint may
+    /// have another value for this option than the checkpoint.
     pub fn input(self, name: &str, value: impl ToString) -> Self {
         Self { inputs: self.inputs.with(name, value), ..self }
     }

@@ -19,7 +19,7 @@ pub struct SavedCheckpoint {
 }
 
 impl SavedCheckpoint {
-    /// The step of the training, if the checkpoint was written.
+    /// The checkpoint's step; `None` if the checkpoint was not written.
     pub fn step(&self) -> Option<u64> {
         match self.unwritten {
             None => Some(self.step),

@@ -102,7 +102,7 @@ impl Cache {
         self.dir.join(format!("{}.{ENDING}", key.hash()))
     }
 
-    /// The cached program, or the reason why it cannot be used.
+    /// The cached program; `None` if it is not in the cache. An error says why the entry cannot be used.
     pub(super) fn get(&self, key: &Key) -> Result<Option<CacheEntry>, String> {
         let path = self.path(key);
         let mut file = match fs::read(&path) {
@@ -129,8 +129,8 @@ impl Cache {
         Ok(Some(CacheEntry { outputs: header.outputs, executable }))
     }
 
-    /// Marks the entry of the program as being loaded, until the marker is dropped. `None` if the directory
-    /// cannot be written or has no locks; a crash during the load is then not detected.
+    /// Marks the program's entry as being loaded, until the marker is dropped. `None` if the directory cannot
+    /// be written, or its file system has no locks; a crash during the load is then not detected.
     pub(super) fn mark_load(&self, key: &Key) -> Option<LoadMarker> {
         LoadMarker::create(&self.path(key)).ok()
     }
@@ -176,7 +176,8 @@ impl Cache {
     }
 
     /// Removes the least recently used programs until the cache is within its limit, but keeps `newest`. Also
-    /// removes files that killed processes have left. Returns the number of removed programs and their bytes.
+    /// removes files that killed processes have left. Returns the number of removed programs and their total
+    /// size in bytes.
     fn remove_oldest(&self, newest: &Path) -> io::Result<(u64, u64)> {
         let mut programs = Vec::new();
         let mut total = 0;

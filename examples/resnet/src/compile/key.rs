@@ -24,8 +24,8 @@ const VARIABLES: [&str; 6] = [
 const LIBRARIES: [&str; 8] =
     ["libcu", "libnv", "libnccl", "libamd", "libhip", "libroc", "libMIOpen", "libhsa"];
 
-/// Everything that an executable depends on. The key is stored with the executable, and its hash is the name
-/// of the file.
+/// Everything that an executable depends on. The key is stored in the executable's file, and the key's hash
+/// is the file's name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
@@ -33,7 +33,7 @@ pub struct Key {
     format: u32,
     /// Sha256 of the program.
     program: String,
-    /// The serialized compile options with the ids of the devices, as hexadecimal digits.
+    /// The serialized compile options, which include the ids of the devices, as hexadecimal digits.
     options: String,
     target: Target,
 }
@@ -57,8 +57,8 @@ pub struct Target {
     processor: Option<Processor>,
 }
 
-/// The identity of a shared library. It includes the name of the file and not its path: containers have the
-/// same file at other paths, and updates put other files at the same path.
+/// The identity of a shared library. It includes the file's name and not its path: the same file may have
+/// different paths in different containers, and an update may put another file at the same path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Library {

@@ -28,7 +28,8 @@ pub(super) struct LoadMarker {
 }
 
 impl LoadMarker {
-    /// Marks the entry as being loaded. Fails if the directory cannot be written, or has no locks.
+    /// Marks the entry as being loaded. Fails if the directory cannot be written, or its file system has no
+    /// locks.
     pub fn create(entry: &Path) -> io::Result<Self> {
         let dir = entry.parent().unwrap_or(Path::new("."));
         let file = tempfile::Builder::new().prefix(SCRATCH).tempfile_in(dir)?;
@@ -62,7 +63,7 @@ fn is_marker(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.to_string_lossy().starts_with(LOADING))
 }
 
-/// Whether the process of the marker is dead.
+/// Whether the process that created the marker is dead.
 fn is_left_over(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
     // The lock is shared, so that two processes that check at the same time both get the lock.

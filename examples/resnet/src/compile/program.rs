@@ -13,6 +13,6 @@ pub struct Program<'a> {
     pub signature: Signature,
     /// The number of devices that the program runs on.
     pub options: &'a CompileOptions,
-    /// Whether the program runs on devices of the whole job or of this process.
+    /// Whether the program runs on the devices of the whole job, or only on the devices of this process.
     pub span: Span,
 }

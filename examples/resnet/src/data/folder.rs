@@ -80,7 +80,7 @@ impl Folder {
         let (rank, ranks) = (self.options.topology.rank(), self.options.topology.world_size());
         let batch = self.options.batch;
         let numbers_of_batches = (0..self.steps() as usize).map(move |step| {
-            // Ranks take turns at the samples of the permutation.
+            // Position `p` of the permutation belongs to rank `p % ranks`.
             let positions = (step * batch..(step + 1) * batch).map(|position| position * ranks + rank);
             Ok(positions.filter_map(|position| order.get(position).copied()).collect::<Vec<usize>>())
         });

@@ -36,11 +36,11 @@ pub struct DataOptions {
     pub skip_bad: Option<u64>,
     /// URLs of the shards' indexes. If there is no URL, the shards are indexed.
     pub indexes: Sets<Option<String>>,
-    /// A directory in which indexes that were built are kept for the next start.
+    /// The directory that keeps the built indexes for the next start.
     pub index_cache: Option<PathBuf>,
     /// Pins the memory of the images.
     pub memory: Option<Arc<dyn BatchMemory>>,
-    /// Receives a reporter of the batches. The reporter says later what the batches wait for.
+    /// Gets the loader's reporter at the start of each epoch, and later says what the loader waits for.
     pub waiting: Waiting,
 }
 

@@ -68,8 +68,8 @@ impl ShardData {
         Ok(ShardData { loader: builder.build()?, samples, waiting: options.waiting.clone() })
     }
 
-    /// Starts to read the batches of an epoch, counted from 0. The seed and the epoch determine the order and
-    /// the augmentation.
+    /// Starts to read the batches of an epoch; the first epoch is 0. The seed and the epoch determine the
+    /// order and the augmentation.
     pub fn batches(&self, epoch: u64) -> impl Iterator<Item = shardstream::Result<HostBatch>> + Send + use<> {
         let mut batches = self.loader.epoch(epoch);
         self.waiting.watch(&batches);

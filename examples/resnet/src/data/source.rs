@@ -9,8 +9,8 @@ use shardstream::State;
 
 /// The data of a training.
 pub trait Source {
-    /// The batches of an epoch, counted from 0. Training has only full batches; the last validation batch is
-    /// padded.
+    /// The batches of an epoch; the first epoch is 0. Training has only full batches; the last validation
+    /// batch is padded.
     fn batches(&self, split: Split, epoch: u64) -> Result<HostBatches>;
 
     /// Number of batches of an epoch, the same on all ranks; `None` if unknown.

@@ -186,7 +186,8 @@ impl Records {
 
 impl Drop for Appender {
     fn drop(&mut self) {
-        // The training has failed. Its last lines, which say why, are written here.
+        // If `finish` was not called, the training has failed. Its last records, which say why, are written
+        // here.
         if let Err(e) = self.close() {
             (self.records.settings.on_error)(&with_causes(&e));
         }

@@ -57,7 +57,7 @@ impl LogDir {
     }
 
     /// Wraps `out` in a writer that copies each line to the text log of this process, `log-rank-00000.txt`.
-    /// In a directory, the lines are appended to the log of an earlier process.
+    /// In a local directory, the lines are appended to the log that an earlier process wrote.
     pub fn log<W: Write>(&self, out: W) -> Result<LogCopy<W>, LogDirError> {
         let url = format!("{}/log-rank-{:05}.txt", self.url, self.rank);
         Ok(LogCopy::new(out, Appender::start(&self.store, &url, vec![], self.settings)?))

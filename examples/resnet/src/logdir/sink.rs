@@ -6,8 +6,8 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The destination of records. Records that [`put`](Sink::put) has added are kept until they are written,
-/// also if [`flush`](Sink::flush) fails.
+/// The destination of records. Keeps the records that [`put`](Sink::put) adds until a [`flush`](Sink::flush)
+/// succeeds.
 #[derive(Debug)]
 pub(super) enum Sink {
     File(FileSink),

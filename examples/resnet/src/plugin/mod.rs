@@ -161,8 +161,8 @@ fn has_numbered_file(dir: &Path, prefix: &str) -> bool {
     })
 }
 
-/// Finds the CUDA plugin of python3. If python3 has none, finds the plugin in the cache, and downloads it the
-/// first time. `proc` is the folder `/proc`.
+/// Finds the CUDA plugin that is installed for python3. If there is none, finds the plugin in the cache, and
+/// downloads it the first time. `proc` is the folder `/proc`.
 fn cuda_plugin(proc: &Path) -> Result<FoundPlugin, PluginError> {
     if !cuda::is_supported() {
         return Err(PluginError::CudaPlatform { platform: platform() });
@@ -225,16 +225,16 @@ fn plugin_file(path: PathBuf, from: &'static str) -> Result<FoundPlugin, PluginE
     }
 }
 
-/// Finds the libtpu of python3. The package is looked up but not imported, since an import would claim the
-/// TPU.
+/// Finds the libtpu that is installed for python3. The package is looked up but not imported, since an import
+/// would claim the TPU.
 fn python_libtpu() -> Option<PathBuf> {
     const LOOK_UP: &str = "import importlib.util as u; s = u.find_spec('libtpu'); \
                            print(next(iter(s.submodule_search_locations)) if s else '')";
     python_file(LOOK_UP, "libtpu.so")
 }
 
-/// Finds the newest CUDA plugin of python3 that the driver supports. NVIDIA's libraries must be beside the
-/// plugin. `python` returns the output of a line of Python.
+/// Of the CUDA plugins that are installed for python3, finds the newest that the driver supports. NVIDIA's
+/// libraries must be beside the plugin. `python` runs a line of Python and returns its output.
 fn python_cuda(python: impl Fn(&str) -> Option<String>, driver: Option<cuda::Driver>) -> Option<FoundPlugin> {
     let is_supported =
         |package: &&cuda::PythonPackage| driver.is_none_or(|driver| driver >= package.oldest_driver);

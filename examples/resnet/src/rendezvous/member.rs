@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time for a response to arrive, in addition to the time that the server waits.
+/// How long a member waits for a response, in addition to the time for which the server waits for the key.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// A refused process tries again for this time: after a restart, the server of the previous run may still be

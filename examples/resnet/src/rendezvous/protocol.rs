@@ -13,7 +13,6 @@ const MAGIC: [u8; 8] = *b"shardkv\0";
 /// Version of the messages. All processes of a job run the same program, so only one version is supported.
 pub(super) const VERSION: u32 = 1;
 
-/// Maximum length of a key in bytes.
 pub(super) const MAX_KEY_BYTES: usize = 4 << 10;
 
 /// Maximum length of a value in bytes. The topology of a host has a few kilobytes, an NCCL id 128 bytes.

@@ -223,7 +223,8 @@ impl SharedStore {
             Presence::Left | Presence::Lost => return Err(Refusal::Left),
             presence @ Presence::Absent => {
                 *presence = Presence::Here { process: hello.process, connections: 1, from };
-                // The result is stored, since a rank may leave before another rank sends its request to join.
+                // `complete` stays true, since a rank may leave before another rank sends its request to
+                // join.
                 let is_here = |rank: &Rank| matches!(rank.presence, Presence::Here { .. });
                 state.complete |= state.ranks.iter().all(is_here);
                 drop(state);

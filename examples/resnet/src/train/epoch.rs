@@ -258,8 +258,8 @@ impl Training<'_> {
     }
 }
 
-/// The expected number of steps of the next epoch: the number of the data if it is known, otherwise the
-/// number of the last epoch, but at most `limit` (0: no limit). `None` if all of these numbers are unknown.
+/// The expected number of steps of the next epoch: `known`, the number of steps in the data, otherwise the
+/// number of steps of the last epoch, but at most `limit` (0: no limit). `None` if nothing is known.
 fn expected_steps(limit: u64, known: Option<u64>, last: Option<&Epoch>) -> Option<u64> {
     let steps = known.or(last.map(|epoch| epoch.steps));
     if limit == 0 {
@@ -291,8 +291,8 @@ mod tests {
         assert_eq!(expected_steps(8, None, None), Some(8));
         assert_eq!(expected_steps(0, None, Some(&last)), Some(16));
         assert_eq!(expected_steps(8, Some(20), Some(&last)), Some(8));
-        // The limit is larger than the number of steps of an epoch. If the limit were expected, the rate
-        // would not decay to zero.
+        // The limit is larger than the number of steps of an epoch. If the limit counted as the expected
+        // number of steps, the rate would not decay to zero.
         assert_eq!(expected_steps(1000, None, Some(&last)), Some(16));
         assert_eq!(expected_steps(1000, Some(20), None), Some(20));
     }

@@ -21,7 +21,7 @@ pub struct TrainOptions {
     pub label_smoothing: f32,
     /// Nesterov momentum of the updates.
     pub momentum: f32,
-    /// Number of batches that wait on the devices.
+    /// Number of batches that are uploaded to the devices ahead of their steps.
     pub depth: usize,
     /// The rank of this process and the number of processes.
     pub topology: Topology,

@@ -165,7 +165,7 @@ impl Watchdog {
         });
     }
 
-    /// Stops to watch, at the end of the loop.
+    /// Stops watching, because the loop has ended.
     pub fn finish(&self) {
         self.update(|status| status.ended = true);
         if let Some(shared) = &self.0 {
@@ -261,7 +261,7 @@ impl WatchedLoop {
     }
 
     /// Writes this rank's note, and waits for the notes of the other ranks. Returns the newest note of each
-    /// rank; `None` if there are no notes, or if the loop continues.
+    /// rank; `None` if the notes cannot be written or read, or if the loop continues meanwhile.
     fn gather(&self, status: &LoopStatus, activity: Activity) -> Option<Vec<Note>> {
         let notes = self.notes.as_ref()?;
         notes.write(activity.word(), status.steps).ok()?;

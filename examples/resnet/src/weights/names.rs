@@ -6,7 +6,7 @@
 use super::WeightsError;
 use crate::artifact::{Manifest, StateBuffer};
 
-/// A tensor of a file, and the buffer of the state that has its values.
+/// A tensor of a file, and the buffer of the state that has the tensor's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tensor {
     /// Torchvision's name.

@@ -19,7 +19,7 @@ fn narrow(mut manifest: Manifest) -> Manifest {
     manifest
 }
 
-/// A state with finite values of all kinds in the buffers of a file, and zeros as momentum.
+/// A state whose momentum is zero. The buffers that a file stores have finite values of all kinds.
 fn state(manifest: &Manifest, seed: u32) -> Vec<Vec<f32>> {
     let mut bits = seed;
     let mut value = || {
@@ -43,7 +43,7 @@ fn bits(state: &[Vec<f32>]) -> Vec<Vec<u32>> {
     state.iter().map(|values| values.iter().map(|value| value.to_bits()).collect()).collect()
 }
 
-/// A state of zeros with the decoded values.
+/// A state of zeros into which the decoded values were copied.
 fn applied(decoded: Decoded, manifest: &Manifest) -> Vec<Vec<f32>> {
     let mut state: Vec<Vec<f32>> =
         manifest.state.iter().map(|b| vec![0.0; b.shape.iter().product::<i64>() as usize]).collect();
@@ -75,7 +75,7 @@ fn the_weights_of_every_built_in_network_are_read_as_they_were_written() {
     let mut seen: Vec<Manifest> = Vec::new();
     for name in names.split(", ") {
         let manifest = manifest(name);
-        // Programs for other types and devices have the same state.
+        // The programs for other types and numbers of devices have the same state: one of them is enough.
         if seen.iter().any(|other| other.state == manifest.state && other.stages == manifest.stages) {
             continue;
         }
@@ -120,7 +120,8 @@ fn kernels_have_the_layout_of_pytorch() {
     let manifest = manifest("resnet8");
     let mut state = state(&manifest, 2);
     let index = |name: &str| manifest.state.iter().position(|buffer| buffer.name == name).unwrap();
-    // (height, width, inputs, outputs) = (3, 3, 16, 32), and (inputs, outputs) = (64, 10).
+    // The kernel's (height, width, inputs, outputs) is (3, 3, 16, 32); the dense layer's (inputs, outputs) is
+    // (64, 10).
     let (kernel, dense) = (index("params.Block_1.Conv_0.kernel"), index("params.Dense_0.kernel"));
     for buffer in [kernel, dense] {
         state[buffer] = (0..state[buffer].len()).map(|value| value as f32).collect();

@@ -16,7 +16,6 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use synthetic::{Counts, Shards};
 
-/// The path of the CPU plugin.
 pub fn plugin() -> PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| plugin::cpu().expect("a CPU plugin").path).clone()

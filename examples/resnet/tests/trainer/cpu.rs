@@ -26,7 +26,6 @@ fn synthetic() -> &'static dyn Source {
     &crate::common::synthetic().1
 }
 
-/// The first `n` batches of a split.
 fn first_batches(split: Split, n: usize) -> Vec<HostBatch> {
     synthetic().batches(split, 0).unwrap().take(n).map(Result::unwrap).collect()
 }
@@ -109,7 +108,7 @@ fn bfloat16_on_eight_devices_stays_near_float32() {
     }
 }
 
-/// Trains one step, resets the model, and returns the loss and the state after the step.
+/// Returns the loss of one training step, and the state after it. Then the model has its old state again.
 fn one_step(model: &mut Model, hyper: Hyper) -> (f32, Vec<Vec<f32>>) {
     let before = model.state(0).unwrap();
     let batch = model.uploader().upload(&first_batches(Split::Train, 1)[0]).unwrap();

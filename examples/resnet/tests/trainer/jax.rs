@@ -88,7 +88,8 @@ fn compare(name: &str) {
     println!("{name}: losses {} to {}, with differences {differences:?}", ours[0].0, ours[19].0);
     assert!(differences[..5].iter().all(|difference| *difference < TOLERANCE / 20.0), "{differences:?}");
     assert!(differences.iter().all(|difference| *difference < TOLERANCE), "{differences:?}");
-    // The predictions may differ for a few of the 64 samples, whose two largest logits are nearly equal.
+    // The predictions may differ for a few of the 64 samples: those whose two largest logits are nearly
+    // equal.
     for (step, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
         assert!(ours.1.abs_diff(theirs.1) <= 3, "step {step}: {} and {} are correct", ours.1, theirs.1);
     }

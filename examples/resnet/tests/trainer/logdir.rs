@@ -194,7 +194,7 @@ fn check_events(dir: &Path, files: usize) {
     assert_eq!(read["scalars"], serde_json::json!(expected));
     assert_eq!(read["texts"], serde_json::json!({"options": [[0, "| lr | 0.2 |\n|---|---|\nünï"]]}));
     assert_eq!(read["plugins"], serde_json::json!({"options": "text"}));
-    // Each file begins with the version of the format, and has all its records.
+    // Each file begins with the version of the format, and no event is missing.
     assert_eq!(read["versions"], serde_json::json!(vec!["brain.Event:2"; files]));
     assert_eq!(read["events"], 340 + 1 + files);
     assert_eq!(read["now"], true);

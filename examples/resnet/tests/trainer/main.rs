@@ -22,7 +22,7 @@ mod child;
 #[path = "../../../../crates/pjrt/tests/made_up/build.rs"]
 mod build;
 
-// The server of the library's tests.
+// The server that the library's own tests use.
 #[cfg(feature = "gcs")]
 #[allow(dead_code)]
 #[path = "../../../../tests/support/bucket.rs"]

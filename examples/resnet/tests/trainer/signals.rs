@@ -23,7 +23,8 @@ fn program(arguments: &[&str]) -> Command {
 
 /// Arguments of a training in one process.
 const ONE_PROCESS: &[&str] = &[];
-/// Arguments of a dry run in two processes: the CPU plugin cannot join processes. An epoch takes a second.
+/// Arguments of a dry run in two processes. The CPU plugin cannot join processes, so two processes cannot
+/// train. An epoch takes a second.
 const TWO_PROCESSES: &[&str] =
     &["--artifact", "resnet8-x8", "--spawn", "2", "--dry-run=100", "--streams", "8"];
 
@@ -212,7 +213,7 @@ fn a_checkpoint_that_cannot_be_written_is_a_warning() {
     let mut program = program(&arguments);
     let mut child = start(&mut program);
     let mut log = read_until(&mut child, "checkpoint at step 4 ");
-    // A file in the place of the directory: nothing can be written below it.
+    // A file replaces the directory, so no checkpoint can be written to it.
     std::fs::rename(&checkpoints, &moved).unwrap();
     std::fs::write(&checkpoints, "").unwrap();
     let output = child.wait_with_output().unwrap();

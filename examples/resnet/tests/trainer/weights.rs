@@ -222,7 +222,7 @@ impl Comparison {
         std::fs::write(self.path("weights"), encode(&self.manifest, &state).unwrap()).unwrap();
     }
 
-    /// Appends a second state, with the weights of the safetensors file, to the file of the exported state.
+    /// Reads the safetensors file into a second state, and appends it to the file of the exported state.
     fn import(&self) {
         let mut state = state(&self.manifest);
         let initial = Initial::read(self.path("weights").to_str().unwrap(), &self.manifest).unwrap();
@@ -247,8 +247,8 @@ fn compare(name: &str, ours: &[f32], theirs: &[f32]) {
 #[ignore = "needs Pythons with JAX and with torchvision: see CONTRIBUTING.md"]
 fn a_network_built_from_the_file_gives_the_exporters_logits() {
     if std::env::var_os("SHARDSTREAM_TEST_TORCHVISION").is_some_and(|path| !path.is_empty()) {
-        // The next test compares with torchvision itself. The network of this test only imitates torchvision
-        // in JAX.
+        // The next test compares with torchvision itself, so this test is not needed: its network only
+        // imitates torchvision in JAX.
         return;
     }
     let jax = python("JAX");

@@ -5,8 +5,8 @@ use crate::report::tests::epoch;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// A checkpoint after epochs of 2 steps each, with these validation accuracies, and `steps` steps of the next
-/// epoch.
+/// A checkpoint after one epoch of 2 steps for each of these validation accuracies, and then `steps` steps of
+/// the next epoch.
 fn after(accuracies: &[f64], steps: u64) -> Checkpoint {
     let mut checkpoint = checkpoint(1);
     let epochs =
@@ -157,7 +157,7 @@ proptest! {
             if keep > 0 {
                 let kept_complete = kept.iter().filter(|step| complete.contains(step)).count();
                 prop_assert!(kept_complete <= keep + usize::from(best.is_some()), "{kept:?}");
-                // No incomplete checkpoint is kept before a complete checkpoint.
+                // No incomplete checkpoint that is older than the newest complete checkpoint is kept.
                 let newest = complete.last().copied().unwrap_or(0);
                 prop_assert!(kept.iter().all(|step| *step >= newest || complete.contains(step)), "{kept:?}");
             }

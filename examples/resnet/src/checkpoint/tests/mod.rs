@@ -269,8 +269,8 @@ fn another_shape_is_refused() {
     assert!(e.contains("it has no stats.var.npy"), "{e}");
 }
 
-/// Writes a checkpoint whose sample `change` has changed, with a correct digest. Returns the error of
-/// resuming.
+/// Applies `change` to a checkpoint's sample, and writes the sample with a correct digest. Returns the error
+/// when a training resumes from it.
 fn forged(change: impl Fn(Sample) -> Sample) -> CheckpointError {
     let (_dir, place) = written(&[3]);
     let url = place.newest().unwrap().unwrap();
