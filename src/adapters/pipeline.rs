@@ -54,8 +54,8 @@ pin_project! {
     ///
     /// # Errors
     ///
-    /// An error passes all stages at once, before the items that wait in a buffer or a batch. The iteration
-    /// continues after it.
+    /// An error passes through all stages immediately, ahead of the items that wait in a buffer or a batch.
+    /// The iteration continues after it.
     #[must_use = "stages are lazy: they do nothing unless they are iterated over or polled"]
     pub struct Pipeline<S, T> {
         #[pin]
@@ -101,7 +101,7 @@ impl<S, T> Pipeline<S, T> {
         Pipeline { seed: ShuffleSeed { seed, epoch, stream, ..self.seed }, ..self }
     }
 
-    /// The same pipeline with the random numbers of the dataset with this number in a mix.
+    /// Sets the number of the pipeline's dataset in a mix. The random numbers of its shuffles depend on it.
     pub(crate) fn of_dataset(self, dataset: u64) -> Self {
         Pipeline { seed: ShuffleSeed { dataset, ..self.seed }, ..self }
     }
@@ -166,10 +166,10 @@ impl Pipeline<(), ()> {
     /// Mixes pipelines item by item. Each pipeline has its own stages and [weight](Pipeline::weight).
     ///
     /// The order is the same as in one stream of [`Loader::mix`](crate::Loader::mix) with the
-    /// [seed](Pipeline::seed) of the first pipeline. It is made in windows: a window has as many items as the
-    /// sum of the weights, and exactly `weight` items from each pipeline. When a pipeline has ended, the
-    /// other pipelines take its turns, until all pipelines have ended. Unlike in a loader, an error is
-    /// counted as an item.
+    /// [seed](Pipeline::seed) of the first pipeline. The order consists of windows: a window has as many
+    /// items as the sum of the weights, and exactly `weight` items from each pipeline. When a pipeline has
+    /// ended, the other pipelines take its turns, until all pipelines have ended. Unlike in a loader, an
+    /// error is counted as an item.
     ///
     /// All pipelines must have the same type. Otherwise, box their sources: `let web = web.results()` returns
     /// the source of a pipeline, and `(Box::new(web) as Box<dyn Iterator<Item = _>>).pipeline()` makes a
