@@ -49,7 +49,7 @@ impl<T: Number> Ragged<T> {
     sequence_options!();
 }
 
-/// Owns numbers whose bytes are shared.
+/// Owns numbers, so that their bytes can be shared as [`Bytes`].
 struct Converted<T>(Vec<T>);
 
 impl<T: Number> AsRef<[u8]> for Converted<T> {
@@ -85,7 +85,7 @@ fn prefix(data: &ArrayData<'_>, length: usize) -> Bytes {
     bytes
 }
 
-/// Puts `content` into the only cell.
+/// Puts `content` into each cell. A column with one output has one cell.
 pub(super) fn put_all(cells: &mut [Cell], content: Bytes) -> Result<()> {
     match cells {
         [cell] => cell.put(content),

@@ -97,13 +97,13 @@ impl DatasetBuilder {
     }
 
     /// The index of the shards. With an index, shards are cut into slices, so that all streams, and so all
-    /// ranks, get the same number of samples (one more or less), a few shards can feed many ranks, and
+    /// ranks, get the same number of samples to within one, a few shards can feed many ranks, and
     /// [`Dataset::len`] is known. The index must contain all shards that are read. Default: none, and streams
     /// read whole shards.
     ///
     /// The order of the samples is different with and without an index. A shard that has changed since it was
     /// indexed is [an error](ErrorKind::Stale): its size or version differs, a slice has other samples than
-    /// in the index, or the shard has more samples than the index says.
+    /// the index says, or the shard has more samples than the index says.
     ///
     /// A copy of a shard at another URL may have any version. A new object at the same URL is accepted if the
     /// index has checksums and they match the samples. If the index has no checksums,
@@ -279,8 +279,8 @@ impl DatasetBuilder {
 
     /// The format of all shards. By default the name of a shard determines its format:
     /// [`JsonLines`](crate::formats::JsonLines) for `.jsonl` and `.ndjson`, also with `.gz` or `.zst`;
-    /// otherwise a tar archive. Without an index, [`build`](DatasetBuilder::build) reads the tables of a
-    /// format that [has them](ShardFormat::reads_ranges).
+    /// otherwise a tar archive. Without an index, [`build`](DatasetBuilder::build) reads each shard's table
+    /// of contents, if the format [has one](ShardFormat::reads_ranges).
     pub fn format(mut self, format: impl ShardFormat + 'static) -> Self {
         self.shards.format = FormatChoice::given(format);
         self
@@ -292,8 +292,8 @@ impl DatasetBuilder {
         self
     }
 
-    /// Expands the pattern, checks all options, and plans the streams. Blocks if the pattern has wildcards,
-    /// while a directory or bucket is listed, and while an index is loaded or built.
+    /// Expands the pattern, checks all options, and plans the streams. Blocks while a directory or bucket is
+    /// listed, which a pattern with wildcards needs, and while an index is loaded or built.
     ///
     /// # Errors
     /// - The pattern is malformed or matches nothing.
