@@ -192,7 +192,7 @@ impl Dataset {
         self.0.empty.iter().copied().skip(stream).step_by(self.0.plan.streams())
     }
 
-    /// Reads slices of shards. The shards have their numbers in the plan.
+    /// Reads slices of shards. Each slice has its shard's number in the plan.
     pub(crate) fn read_slices(&self, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> ShardReader {
         let shards = Arc::clone(&self.0.shards);
         let reader =
@@ -205,7 +205,7 @@ impl Dataset {
         self.0.shards.shard(planned)
     }
 
-    /// The header of the dataset in a state. The loader adds its own options.
+    /// The header that describes the dataset in a state. The loader adds its own options to it.
     pub(crate) fn header(&self) -> DatasetHeader {
         let plan = &self.0.plan;
         let hash = |numbers: &[u64]| hash_texts(numbers.iter().map(u64::to_string));
@@ -281,7 +281,7 @@ impl Dataset {
         self.pipeline(epoch, round_robin(self.readers(epoch)).longest())
     }
 
-    /// As [`samples`](Dataset::samples), but as a stream for any executor.
+    /// Like [`samples`](Dataset::samples), but returns a stream for any executor.
     pub fn stream(&self, epoch: u64) -> Pipeline<Mix<ShardReaderStream>, Sample> {
         self.pipeline(epoch, round_robin(self.readers(epoch).map(ShardReader::into_stream)).longest())
     }
