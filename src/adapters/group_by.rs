@@ -14,8 +14,8 @@ const MAX_WAITING: usize = 1000;
 ///
 /// Items of groups that are not full wait in memory: at most [`max_waiting`](GroupBy::max_waiting) items. If
 /// more items would wait, the oldest groups are returned although they are not full. At the end, all
-/// remaining groups are returned, the oldest first. With [`partial`](GroupBy::partial), groups that are not
-/// full are dropped instead.
+/// remaining groups are returned, the oldest first. With [`Partial::Drop`](GroupBy::partial), groups that are
+/// not full are dropped instead.
 ///
 /// ```
 /// use shardstream::adapters::{GroupBy, IteratorExt};

@@ -100,7 +100,7 @@ impl<T> Stage<T> for CheckedMix {
 }
 
 impl MixOrder {
-    /// A random order in proportion to these weights.
+    /// A random order in which each source occurs in proportion to its weight.
     fn by_weights(weights: &[u32], seed: u64, stream: usize) -> Result<Self> {
         if weights.is_empty() {
             return Err(ErrorKind::Config("a mix of no sources: give it at least one".into()).into());

@@ -67,7 +67,7 @@ pin_project! {
     }
 }
 
-/// The key of the random numbers of the next shuffle.
+/// What the random numbers of the next shuffle depend on.
 #[derive(Debug, Clone, Copy, Default)]
 struct ShuffleSeed {
     dataset: u64,

@@ -185,9 +185,9 @@ impl DatasetBuilder {
     ///
     /// The order depends on this number, and not on the number of ranks: set it, and do not change it, if the
     /// number of ranks may change. A loader reads several streams in parallel. Each stream has its own
-    /// shuffle buffer, so a batch mixes samples of several shards. More streams can be divided evenly among
-    /// more numbers of ranks (48 among 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48), but need more memory and threads
-    /// if there are few ranks.
+    /// shuffle buffer, so a batch mixes samples of several shards. Choose a number that many numbers of ranks
+    /// divide: 48 streams work with 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 ranks. But more streams need more
+    /// memory and threads if there are few ranks.
     ///
     /// Default: for shards in the order of the list, one stream for each rank and worker, so that a single
     /// process reads the shards in the listed order. For shuffled or resampled shards, 8 streams, so that the

@@ -77,7 +77,7 @@ pub struct Dataset(Arc<DatasetState>);
 #[derive(Clone)]
 struct DatasetState {
     shards: Arc<ShardSet>,
-    /// The shards without samples according to the index, by their numbers in the plan.
+    /// The shards that have no samples according to the index, by their numbers in the plan.
     empty: Vec<usize>,
     plan: Plan,
     /// The logical streams that this process reads.

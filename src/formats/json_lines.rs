@@ -82,7 +82,7 @@ impl ShardFormat for JsonLines {
     }
 }
 
-/// Cuts chunks into lines. A line that is in one chunk is not copied: it is a slice of the chunk.
+/// Cuts chunks into lines. A line that lies within one chunk is not copied: it is a slice of the chunk.
 #[derive(Debug)]
 struct LineParser {
     /// The name of the member that has the key.

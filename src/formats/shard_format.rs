@@ -87,9 +87,9 @@ pub trait ShardFormat: fmt::Debug + Send + Sync {
 pub struct ParserStart {
     /// The number of the first sample in its shard.
     pub sample: u64,
-    /// The number of the first sample in the shard that is not read, for a parser that [reads
-    /// ranges](ShardFormat::reads_ranges); [`u64::MAX`] if all samples are read, and for any other parser. If
-    /// [`is_cut`](Self::is_cut), the bytes of such a parser end before the first sample that is not read.
+    /// The number of the sample before which the parser must stop, if the parser [reads
+    /// ranges](ShardFormat::reads_ranges); [`u64::MAX`] if it must read all samples. It is always
+    /// [`u64::MAX`] for other parsers, which stop where their bytes end: see [`is_cut`](Self::is_cut).
     pub end: u64,
     /// The offset of the first pushed byte in the uncompressed shard.
     pub offset: u64,
