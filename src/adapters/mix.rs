@@ -181,8 +181,8 @@ impl<S> Mix<S> {
         self.current
     }
 
-    /// Records what source `at` returned: an item, or `None` because it has ended. Returns the item. After an
-    /// end, `source` may choose another source.
+    /// Records what source `at` returned: an item, or `None` because it has ended. Returns the item. If the
+    /// source has ended, the next call of `source` chooses another one, unless the mix has ended too.
     fn received<T>(&mut self, at: usize, item: Option<T>) -> Option<T> {
         self.current = None;
         if item.is_some() {

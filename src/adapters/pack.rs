@@ -53,7 +53,8 @@ pub struct Pack<N> {
     waiting: usize,
     /// Number of pushed documents.
     pushed: u64,
-    /// Number of documents pushed before the current look-ahead began. A restore pushes the later ones again.
+    /// Number of documents pushed before the current look-ahead began. A restore pushes the documents since
+    /// then again.
     first: u64,
     /// Packed rows that have not been returned.
     ready: VecDeque<PackedRow<N>>,

@@ -119,8 +119,8 @@ impl<S, T> Pipeline<S, T> {
         Rng::of_dataset(dataset, Purpose::Shuffle, seed, epoch, stream)
     }
 
-    /// Sets this pipeline's relative weight in a [mix](Pipeline::mix). In a mix of a pipeline of weight 3 and
-    /// a pipeline of weight 1, three of four items are from the first pipeline. Default: 1.
+    /// Sets this pipeline's relative weight in a [mix](Pipeline::mix). If a pipeline of weight 3 is mixed
+    /// with a pipeline of weight 1, three of four items are from the first pipeline. Default: 1.
     pub fn weight(self, weight: u32) -> Self {
         Pipeline { weight, ..self }
     }

@@ -63,7 +63,7 @@ impl<T> ShapedItems<T> {
         self.queues.drain();
     }
 
-    /// The shape of the current batch, and the number of items of a full batch of this shape.
+    /// The shape of the current batch, and how many items make the batch full.
     pub(super) fn shape(&self) -> (usize, usize) {
         let bucket = self.shapes.bucket();
         (bucket, self.plan.sizes.get(bucket).copied().unwrap_or(1))

@@ -42,7 +42,7 @@ impl TensorBatch {
         self.step.bucket
     }
 
-    /// The number of rows. It is the length of the first axis of every tensor of a fixed shape.
+    /// The number of rows. Every tensor of a fixed shape has this length along its first axis.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows

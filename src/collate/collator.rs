@@ -156,7 +156,7 @@ impl Collator {
         SlotAllocator { collator: self.clone(), rest: RowSlots::new(), left: 0 }
     }
 
-    /// The number of bytes of a sample in the tensors of a fixed shape.
+    /// How many bytes a sample takes in the tensors of a fixed shape.
     pub(crate) fn row_size(&self) -> usize {
         self.0.pools.iter().filter_map(|pool| pool.size).fold(0, usize::saturating_add)
     }

@@ -14,7 +14,7 @@ use std::ops::Range;
 /// One number λ, drawn from Beta(`alpha`, `alpha`), and one box are used for the whole batch. The box's
 /// centre is drawn uniformly from the picture. The box is √(1 − λ) times as wide and as high as the picture,
 /// and clipped at the picture's borders. The weight of a picture's own label is the fraction of its area that
-/// is kept. Pictures may have any number type. Labels and padding rows are treated as by
+/// is kept. Pictures may have any number type. Labels and padding rows are treated as in
 /// [`Mixup`](super::Mixup).
 ///
 /// To apply either `Mixup` or `CutMix` to each batch, choose between them with a seed that neither of them

@@ -185,8 +185,8 @@ impl DatasetBuilder {
     ///
     /// The order depends on this number, and not on the number of ranks: set it, and do not change it, if the
     /// number of ranks may change. A loader reads several streams in parallel. Each stream has its own
-    /// shuffle buffer, so a batch mixes samples of several shards. Choose a number that many numbers of ranks
-    /// divide: 48 streams work with 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 ranks. But more streams need more
+    /// shuffle buffer, so a batch mixes samples of several shards. Choose a number of streams with many
+    /// divisors: 48 streams work with 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 ranks. But more streams need more
     /// memory and threads if there are few ranks.
     ///
     /// Default: for shards in the order of the list, one stream for each rank and worker, so that a single
@@ -292,8 +292,8 @@ impl DatasetBuilder {
         self
     }
 
-    /// Expands the pattern, checks all options, and plans the streams. Blocks while a directory or bucket is
-    /// listed, which a pattern with wildcards needs, and while an index is loaded or built.
+    /// Expands the pattern, checks all options, and plans the streams. Blocks while the pattern's directory
+    /// or bucket is listed, and while an index is loaded or built.
     ///
     /// # Errors
     /// - The pattern is malformed or matches nothing.
@@ -382,7 +382,7 @@ impl DatasetBuilder {
     }
 }
 
-/// Checks that the index has the offset of each sample, so that a sample can be read by itself.
+/// Checks that the index has the offset of each sample, so that each sample can be read without the others.
 fn check_offsets(index: &Index) -> Result<()> {
     let Some(shard) = index.iter().find(|shard| shard.range(0..shard.samples()).is_none()) else {
         return Ok(());

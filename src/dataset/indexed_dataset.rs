@@ -246,7 +246,7 @@ impl Dataset {
         let Ok((_, url)) = self.shard(planned) else { return false };
         let gap = if ObjectUrl::from(url).is_local() { LOCAL_GAP } else { GAP };
         let bytes = self.indexed(planned).and_then(|index| index.range(between));
-        // Without offsets, the shard is read from its beginning in any case.
+        // Without offsets, the shard is always read from its beginning.
         bytes.is_none_or(|bytes| bytes.end - bytes.start < gap)
     }
 }

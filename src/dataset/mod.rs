@@ -53,7 +53,7 @@ use std::sync::Arc;
 /// the seed, the epoch and the number of streams, but not on the number of nodes or threads.
 ///
 /// [`samples`](Dataset::samples) is a blocking iterator and [`stream`](Dataset::stream) an asynchronous
-/// stream. Both return one sample of each of this process's streams in turn. A
+/// stream. Both take one sample from each of this process's streams in turn. A
 /// [`Loader`](crate::loader::Loader) reads the same streams on threads.
 ///
 /// ```
@@ -171,9 +171,9 @@ impl Dataset {
 
     /// Reads one logical stream of an epoch: its shards one after the other.
     ///
-    /// All streams of an epoch must read the same version of a shard. If the shard was replaced meanwhile,
-    /// the second stream that reads it returns [`ErrorKind::Changed`](crate::ErrorKind::Changed). The dataset
-    /// remembers the versions of the last epochs between calls of `read`. Each call of
+    /// All streams of an epoch must read the same version of a shard. If the shard is replaced during the
+    /// epoch, the next stream that reads it returns [`ErrorKind::Changed`](crate::ErrorKind::Changed). The
+    /// dataset remembers the versions of the last epochs between calls of `read`. Each call of
     /// [`samples`](Dataset::samples) or [`stream`](Dataset::stream), and each run of a loader, starts without
     /// remembered versions.
     pub fn read(&self, epoch: u64, stream: usize) -> ShardReader {

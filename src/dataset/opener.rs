@@ -21,8 +21,8 @@
 //! the selected samples 0..80 of A become the pieces 0..40 and 40..80 if 1 MiB or more lies between the
 //! samples 39 and 40. Pieces count as open slices, and have the number of their slice.
 //!
-//! If a shard has no selected samples, one of its samples is read to check that the shard is the one in the
-//! index. Such shards (`empty`) are opened first.
+//! If a shard has no selected samples, one of its samples is read to check that the shard is the one that the
+//! index describes. Such shards (`empty`) are opened first.
 //!
 //! A restore reads small slices, scattered over the shards that were open. More slices are open at a time
 //! than in a usual read ([`SliceBody::wanted_ahead`]). The reader of the rest of the pass

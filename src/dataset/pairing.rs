@@ -405,8 +405,9 @@ impl<C> Pairing<C> {
     }
 }
 
-/// The shard and the number of the sample whose key has the same hash as `key`. The index is
-/// [unique](KeyIndex::unique): no two keys have the same hash, and it is in memory, so a look-up cannot fail.
+/// The shard and the number of the sample whose key has the same hash as `key`. In a
+/// [unique](KeyIndex::unique) index, no two keys have the same hash. It is in memory, so a look-up cannot
+/// fail.
 fn only(keys: &KeyIndex, key: &str) -> Option<(usize, u64)> {
     keys.find(key).ok()?.into_iter().next()
 }

@@ -254,8 +254,8 @@ impl ResolvedSide {
     }
 
     /// The slice of the side that is read for a slice of the dataset. If an index has the offsets of the
-    /// side's samples, these are the samples with the same numbers as in the dataset's slice; otherwise it is
-    /// the whole shard of the side.
+    /// side's samples, this slice has the same sample numbers as the dataset's slice. Otherwise it is the
+    /// whole shard of the side.
     pub(super) fn slice(&self, dataset: &ShardSet, slice: &Slice) -> Slice {
         // A shard that does not exist is an error when it is opened.
         let shard = dataset.shard(slice.shard).map_or(usize::MAX, |(number, _)| number);

@@ -42,7 +42,7 @@ pub(super) struct SliceCheck {
     expected: Option<ExpectedObject>,
     /// Whether the job resumes from a state that was saved while this slice was being read.
     resumed: bool,
-    /// Whether the object was replaced after that state was saved.
+    /// Whether the object was replaced between the save of the state and the restore.
     replaced: bool,
 }
 

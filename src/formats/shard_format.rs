@@ -106,7 +106,7 @@ pub struct ParserStart {
     pub limits: Limits,
     /// The epoch, shard and dataset in the positions of the samples.
     pub(crate) position: Position,
-    /// According to an index, the shard has samples up to this offset.
+    /// The offset at which the shard's last sample ends, according to an index.
     pub(crate) reach: Option<u64>,
 }
 
