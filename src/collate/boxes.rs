@@ -139,9 +139,9 @@ impl Boxes {
         self
     }
 
-    /// Makes tensors of a fixed shape: `.boxes`, `float32[samples, max, 4]`; `.labels`, `int64[samples,
-    /// max]`; and `.boxes.present`, `bool[samples, max]`, which is true for boxes and false for padding.
-    /// Padding boxes are zeros. A sample with more than `max` boxes is an error, unless
+    /// Makes tensors of a fixed shape: `.boxes`, `float32[samples, max, 4]`; `.labels`,
+    /// `int64[samples, max]`; and `.boxes.present`, `bool[samples, max]`, which is true for boxes and false
+    /// for padding. Padding boxes are zeros. A sample with more than `max` boxes is an error, unless
     /// [`truncate`](Boxes::truncate) is called.
     #[must_use]
     pub fn fixed(mut self, max: usize) -> Self {

@@ -124,8 +124,7 @@ impl ImageColumn {
 
     /// Subtracts the mean of each channel and divides by its standard deviation, where mean and deviation are
     /// given for values from 0 to 1. The `f32` results are exactly those of torchvision's `Normalize`; for
-    /// `BF16` and `F16`, these results are rounded to the type. Values of type `U8` and `U16` cannot be
-    /// normalized.
+    /// `BF16` and `F16`, these results are rounded. Values of type `U8` and `U16` cannot be normalized.
     #[must_use]
     pub fn normalize(mut self, mean: impl Into<Vec<f32>>, deviation: impl Into<Vec<f32>>) -> Self {
         self.normalize = Some((mean.into(), deviation.into()));
