@@ -18,7 +18,7 @@ const LOOK_AHEAD: usize = 1000;
 /// [`Fit::Contiguous`] works differently: it needs no look-ahead and cuts documents wherever a row ends.
 ///
 /// [`PackedRow::len`] is the number of tokens of a row. Documents with log-normal lengths (median 400 tokens,
-/// deviation 1) fill more than 99 % of rows of 2048 tokens. A loader [reports](crate::loader::Report::fill)
+/// deviation 1) fill rows of 2048 tokens to more than 99 %. A loader [reports](crate::loader::Report::fill)
 /// the fraction of its rows that is filled.
 ///
 /// ```

@@ -163,7 +163,7 @@ impl SliceCheck {
             None => return Some(self.short().map(Err)),
         };
         if let Some(error) = self.other_sample(&sample) {
-            // This sample was returned before the state was saved, so it was the indexed sample then.
+            // A dropped sample was checked before the state was saved too, so it was the indexed sample then.
             self.replaced |= self.resumed && self.to_drop > 0;
             return self.refused(error);
         }

@@ -48,7 +48,7 @@ const DEPTH: usize = 2;
 /// closure takes the place of that batch's result, and iteration can continue. A panic is returned as
 /// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) and ends the iteration. The thread starts with the
 /// first call of `next`, or of [`start`](Feed::start). Dropping the feed joins the thread: it waits until the
-/// closure returns, but not for the network, like dropping a [`Loader`](crate::Loader)'s batches.
+/// closure returns. As with a [`Loader`](crate::Loader)'s batches, it does not wait for the network.
 ///
 /// The closure should start a transfer without waiting for its end, and return a handle. The handle must own
 /// the memory that the transfer reads, as clones of `Bytes` do.
@@ -201,7 +201,7 @@ struct FeedMeter {
 #[derive(Debug)]
 struct BatchRequest {
     start: Instant,
-    /// Whether the batch was ready at the start.
+    /// Whether the batch was ready when the request began.
     was_ready: bool,
 }
 
