@@ -1,11 +1,11 @@
-//! Takes the fields that specs choose out of a sample, for `rename` and `to_tuple`. Several specs may choose
-//! the same field.
+//! Removes fields from a sample and returns their values, for `rename` and `to_tuple`. A spec names one field
+//! or alternatives; several specs may name the same field.
 
 use crate::{FromValue, Result, Sample};
 use bytestring::ByteString;
 
-/// Takes the field that `spec` chooses out of the sample. If one of the `later` specs chooses the same field,
-/// a clone of its value stays in the sample.
+/// Removes the field that `spec` names from the sample and returns its value. If a spec in `later` names the
+/// same field, the sample keeps a clone of the value.
 pub(super) fn take<T: FromValue>(sample: &mut Sample, spec: &str, later: &[ByteString]) -> Result<T> {
     let name = sample.name_of(spec);
     let is_needed_later = name.is_some() && later.iter().any(|later| sample.name_of(later) == name);

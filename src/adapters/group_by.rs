@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::hash::Hash;
 
-/// Default of the largest number of waiting items.
+/// Default of [`GroupBy::max_waiting`].
 const MAX_WAITING: usize = 1000;
 
 /// A [`Stage`] that groups items with the same key, such as `size` samples of one class, speaker or customer.
@@ -14,8 +14,8 @@ const MAX_WAITING: usize = 1000;
 ///
 /// Items of groups that are not full wait in memory: at most [`max_waiting`](GroupBy::max_waiting) items. If
 /// more items would wait, the oldest groups are returned although they are not full. At the end, all
-/// remaining groups are returned, the oldest first. With [`partial`](GroupBy::partial), groups that are not
-/// full are dropped instead.
+/// remaining groups are returned, the oldest first. With [`Partial::Drop`](GroupBy::partial), groups that are
+/// not full are dropped instead.
 ///
 /// ```
 /// use shardstream::adapters::{GroupBy, IteratorExt};
@@ -29,7 +29,7 @@ const MAX_WAITING: usize = 1000;
 ///
 /// In a loader, use [`LoaderBuilder::group_by`](crate::loader::LoaderBuilder::group_by). Each logical stream
 /// has its own stage, so the items of a group come from one stream. After a restore, reading begins at the
-/// item that was the oldest waiting item.
+/// oldest item that was waiting when the state was saved.
 #[must_use = "a stage does nothing until it is driven"]
 pub struct GroupBy<T, K, F> {
     size: usize,
@@ -46,7 +46,7 @@ pub struct GroupBy<T, K, F> {
     waiting: BTreeSet<u64>,
     /// The keys of complete groups, which are returned next.
     ended: VecDeque<K>,
-    /// The key of the last item.
+    /// The key of the last pushed item.
     last: Option<K>,
     /// Number of pushed items.
     pushed: u64,
@@ -111,8 +111,9 @@ where
         GroupBy { partial, ..self }
     }
 
-    /// Ends a group also when the next item has another key. This is for items of a group that are adjacent,
-    /// such as the pieces of one video in a shard. Do not shuffle such items before they are grouped.
+    /// Also ends a group when an item with another key follows it. Use this if the items of each group are
+    /// adjacent in the input, such as the pieces of one video in a shard. Do not shuffle such items before
+    /// they are grouped.
     ///
     /// ```
     /// use shardstream::adapters::{GroupBy, IteratorExt};
@@ -301,7 +302,8 @@ mod tests {
     }
 
     proptest! {
-        /// After each group, restores a new stage and pushes the inputs that the state asks for.
+        /// After each returned group, saves the state and restores a new stage from it. The new stage gets
+        /// the last `inputs` inputs again, then the rest.
         #[test]
         fn a_restored_stage_returns_the_remaining_groups(
             keys in prop::collection::vec(prop_oneof![0u64..5, Just(9)], 0..60),

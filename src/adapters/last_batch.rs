@@ -21,9 +21,9 @@ use crate::plan::StreamLengths;
 /// With [`buckets`](crate::loader::LoaderBuilder::buckets) on several ranks, a rank may have no items of a
 /// step's shape. Its batch is then empty, or padded.
 ///
-/// The next sample of its stream replaces a sample that fails. Unless failures are
-/// [skipped](crate::loader::LoaderBuilder::on_error), the error is returned too. The stream is then shorter
-/// than its index says. The items that it lacks at the end of the epoch are replaced too: with `Drop` and
+/// A sample that fails is replaced by the next sample of its stream. Unless failures are
+/// [skipped](crate::loader::LoaderBuilder::on_error), the error is returned too. The stream then has fewer
+/// items than its index says. At the end of the epoch, its missing items are replaced too: with `Drop` and
 /// `Repeat` by the first items of the epoch, with `Pad` by clones. So all ranks take the same number of
 /// steps. The [ledger](crate::State::ledger) counts the replacements. If no undamaged sample exists for a
 /// replacement (`Drop` and `Repeat` need one in the stream, `Pad` one in the epoch), the run ends with
@@ -40,9 +40,9 @@ pub enum LastBatch {
     /// The last batches are left out, so every batch is full.
     Drop,
     /// The last batches are padded with clones of their last item. A batch without items is padded with
-    /// clones of the first item of the epoch that does not fail. The loader searches for this item among the
-    /// first 4096 samples. If batches have several shapes and no item with the batch's shape is found,
-    /// tensors are padded with zeros, and lists stay empty.
+    /// clones of the epoch's first item that does not fail. The loader searches for this item among the first
+    /// 4096 samples. If batches have several shapes and no item with the batch's shape is found, tensors are
+    /// padded with zeros, and lists stay empty.
     Pad,
     /// The last batches are filled with the first items of the epoch.
     Repeat,

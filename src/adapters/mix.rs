@@ -27,7 +27,7 @@ pub fn round_robin<S>(sources: impl IntoIterator<Item = S>) -> Mix<S> {
 
 /// Takes items from several sources in random order, in proportion to their weights.
 ///
-/// The order is made in windows. A window has as many items as the sum of the weights, and exactly `weight`
+/// The order consists of windows. A window has as many items as the sum of the weights, and exactly `weight`
 /// items from each source. A [mix of datasets](crate::Loader::mix) has the same order in each of its streams.
 /// The order depends only on the seed and the weights. The mix ends when a source has no item at its turn;
 /// with [`longest`](Mix::longest), the next source that has not ended takes the turn.
@@ -51,9 +51,9 @@ pub fn random_mix<S>(sources: impl IntoIterator<Item = (S, u32)>, seed: u64) -> 
 /// Several sources mixed into one: an [`Iterator`] if the sources are iterators, a [`Stream`] if they are
 /// streams.
 ///
-/// [`round_robin`] and [`random_mix`] return it. All sources must have the same type. Box sources of
-/// different types, as `Box<dyn Iterator<Item = T> + Send>` or `futures::stream::BoxStream`. An error of a
-/// source is counted as an item.
+/// [`round_robin`] and [`random_mix`] return it. All sources must have the same type. To mix sources of
+/// different types, box them as `Box<dyn Iterator<Item = T> + Send>` or `futures::stream::BoxStream`. An
+/// error of a source is counted as an item.
 #[must_use = "adapters are lazy: they do nothing unless they are iterated over or polled"]
 pub struct Mix<S> {
     sources: Vec<S>,
@@ -78,7 +78,8 @@ struct WeightedOrder {
     running: Vec<usize>,
 }
 
-/// The stage after a mix of pipelines. It returns items unchanged, or the error of bad weights.
+/// The stage after a mix of pipelines. It returns the items unchanged. If the weights are bad, it returns an
+/// error instead.
 #[derive(Debug)]
 pub(super) struct CheckedMix(Option<String>);
 
@@ -99,7 +100,7 @@ impl<T> Stage<T> for CheckedMix {
 }
 
 impl MixOrder {
-    /// A random order in proportion to these weights.
+    /// A random order in which each source occurs in proportion to its weight.
     fn by_weights(weights: &[u32], seed: u64, stream: usize) -> Result<Self> {
         if weights.is_empty() {
             return Err(ErrorKind::Config("a mix of no sources: give it at least one".into()).into());
@@ -143,8 +144,8 @@ impl MixOrder {
 }
 
 impl<S> Mix<S> {
-    /// Returns a mix with the order of a mix of datasets, and the stage that reports bad weights. The mix
-    /// ends when all sources have ended.
+    /// Returns a mix that orders items as a mix of datasets does, and the stage that reports bad weights. The
+    /// mix ends when all sources have ended.
     pub(super) fn of_pipelines(sources: Vec<(S, u32)>, seed: u64, stream: u64) -> (Self, CheckedMix) {
         let (sources, weights): (Vec<S>, Vec<u32>) = sources.into_iter().unzip();
         match MixOrder::by_weights(&weights, seed, stream as usize) {
@@ -180,8 +181,8 @@ impl<S> Mix<S> {
         self.current
     }
 
-    /// Called with the item or the end that source `at` returned. Returns the item. If the source has ended,
-    /// the caller may ask another source.
+    /// Records what source `at` returned: an item, or `None` because it has ended. Returns the item. If the
+    /// source has ended, the next call of `source` chooses another one, unless the mix has ended too.
     fn received<T>(&mut self, at: usize, item: Option<T>) -> Option<T> {
         self.current = None;
         if item.is_some() {

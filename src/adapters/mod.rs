@@ -41,8 +41,9 @@
 //!
 //! # Errors
 //!
-//! An error passes all stages at once, before the items that wait in a buffer or a batch. It does not end the
-//! iteration: the next call returns the next item. The caller decides whether to stop or to skip the error.
+//! An error passes through all stages immediately, ahead of the items that wait in a buffer or a batch. It
+//! does not end the iteration: the next call returns the next item. The caller decides whether to stop or to
+//! skip the error.
 //!
 //! ```
 //! use shardstream::adapters::IteratorExt;

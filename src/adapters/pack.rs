@@ -6,7 +6,7 @@ use crate::{Error, ErrorKind, Result};
 use std::collections::VecDeque;
 use std::vec;
 
-/// Default number of documents that are packed together.
+/// Default of [`Pack::look_ahead`].
 const LOOK_AHEAD: usize = 1000;
 
 /// A [`Stage`] that packs documents of tokens into rows of a fixed length, with little padding.
@@ -17,8 +17,8 @@ const LOOK_AHEAD: usize = 1000;
 /// first documents. A document that is longer than a row is cut into pieces; an empty document is left out.
 /// [`Fit::Contiguous`] works differently: it needs no look-ahead and cuts documents wherever a row ends.
 ///
-/// [`PackedRow::len`] is the number of tokens of a row. Documents with a median of 400 tokens (log-normal,
-/// deviation 1) fill more than 99 % of rows of 2048 tokens. A loader [reports](crate::loader::Report::fill)
+/// [`PackedRow::len`] is the number of tokens of a row. Documents with log-normal lengths (median 400 tokens,
+/// deviation 1) fill rows of 2048 tokens to more than 99 %. A loader [reports](crate::loader::Report::fill)
 /// the fraction of its rows that is filled.
 ///
 /// ```
@@ -34,8 +34,9 @@ const LOOK_AHEAD: usize = 1000;
 /// ```
 ///
 /// In a loader, use [`LoaderBuilder::pack`](crate::loader::LoaderBuilder::pack). Each logical stream has its
-/// own stage. A restore reads again all documents that were packed together; with `Contiguous`, it reads
-/// again only the document that contains the end of the last row.
+/// own stage. After a restore, the documents that were packed together are read again if some of their rows
+/// were not returned yet. With `Contiguous`, only the document that contains the end of the last row is read
+/// again.
 #[derive(Debug, Clone)]
 #[must_use = "a stage does nothing until it is driven"]
 pub struct Pack<N> {
@@ -46,19 +47,21 @@ pub struct Pack<N> {
     documents: VecDeque<(u64, vec::IntoIter<N>)>,
     /// Number of the first waiting document's tokens that are already in earlier rows.
     used: u64,
-    /// After a restore, the value of `used` for the first document that is pushed.
+    /// After a restore: the saved value of `used`, for the first document that is pushed.
     resumed: u64,
     /// Number of waiting tokens.
     waiting: usize,
     /// Number of pushed documents.
     pushed: u64,
-    /// Number of documents that were pushed before the documents that are packed together.
+    /// Number of documents pushed before the current look-ahead began. A restore pushes the documents since
+    /// then again.
     first: u64,
     /// Packed rows that have not been returned.
     ready: VecDeque<PackedRow<N>>,
-    /// Number of returned rows that were packed together with the rows in `ready`.
+    /// Of the rows that were packed together with those in `ready`, the number already returned.
     returned: u64,
-    /// After a restore, the value of `returned` for the documents that are packed next.
+    /// After a restore: the saved value of `returned`. Once the documents are packed again, that number of
+    /// rows is skipped.
     returned_before: u64,
 }
 

@@ -54,8 +54,8 @@ pin_project! {
     ///
     /// # Errors
     ///
-    /// An error passes all stages at once, before the items that wait in a buffer or a batch. The iteration
-    /// continues after it.
+    /// An error passes through all stages immediately, ahead of the items that wait in a buffer or a batch.
+    /// The iteration continues after it.
     #[must_use = "stages are lazy: they do nothing unless they are iterated over or polled"]
     pub struct Pipeline<S, T> {
         #[pin]
@@ -67,7 +67,7 @@ pin_project! {
     }
 }
 
-/// The key of the random numbers of the next shuffle.
+/// What the random numbers of the next shuffle depend on.
 #[derive(Debug, Clone, Copy, Default)]
 struct ShuffleSeed {
     dataset: u64,
@@ -101,7 +101,7 @@ impl<S, T> Pipeline<S, T> {
         Pipeline { seed: ShuffleSeed { seed, epoch, stream, ..self.seed }, ..self }
     }
 
-    /// The same pipeline with the random numbers of the dataset with this number in a mix.
+    /// Sets the number of the pipeline's dataset in a mix. The random numbers of its shuffles depend on it.
     pub(crate) fn of_dataset(self, dataset: u64) -> Self {
         Pipeline { seed: ShuffleSeed { dataset, ..self.seed }, ..self }
     }
@@ -119,8 +119,8 @@ impl<S, T> Pipeline<S, T> {
         Rng::of_dataset(dataset, Purpose::Shuffle, seed, epoch, stream)
     }
 
-    /// Sets this pipeline's relative weight in a [mix](Pipeline::mix). In a mix of a pipeline of weight 3 and
-    /// a pipeline of weight 1, three of four items are from the first pipeline. Default: 1.
+    /// Sets this pipeline's relative weight in a [mix](Pipeline::mix). If a pipeline of weight 3 is mixed
+    /// with a pipeline of weight 1, three of four items are from the first pipeline. Default: 1.
     pub fn weight(self, weight: u32) -> Self {
         Pipeline { weight, ..self }
     }
@@ -166,10 +166,10 @@ impl Pipeline<(), ()> {
     /// Mixes pipelines item by item. Each pipeline has its own stages and [weight](Pipeline::weight).
     ///
     /// The order is the same as in one stream of [`Loader::mix`](crate::Loader::mix) with the
-    /// [seed](Pipeline::seed) of the first pipeline. It is made in windows: a window has as many items as the
-    /// sum of the weights, and exactly `weight` items from each pipeline. When a pipeline has ended, the
-    /// other pipelines take its turns, until all pipelines have ended. Unlike in a loader, an error is
-    /// counted as an item.
+    /// [seed](Pipeline::seed) of the first pipeline. The order consists of windows: a window has as many
+    /// items as the sum of the weights, and exactly `weight` items from each pipeline. When a pipeline has
+    /// ended, the other pipelines take its turns, until all pipelines have ended. Unlike in a loader, an
+    /// error is counted as an item.
     ///
     /// All pipelines must have the same type. Otherwise, box their sources: `let web = web.results()` returns
     /// the source of a pipeline, and `(Box::new(web) as Box<dyn Iterator<Item = _>>).pipeline()` makes a

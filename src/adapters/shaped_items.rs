@@ -16,7 +16,7 @@ pub(super) struct ShapedItems<T> {
     queues: BucketQueues<T>,
     shapes: Shapes,
     measure: Measure<T>,
-    /// Number of sequence numbers that have been filled, with items or gaps.
+    /// The next sequence number that gets an item or a gap.
     next_number: u64,
 }
 
@@ -44,8 +44,8 @@ impl<T> ShapedItems<T> {
         Ok(())
     }
 
-    /// Moves waiting items to the current batch. Returns whether the batch is complete: it has all of its
-    /// sequence numbers, and at least one item.
+    /// Moves waiting items to the current batch. Returns whether the batch is complete: each of its sequence
+    /// numbers has an item or a gap, and at least one has an item.
     pub(super) fn fill(&mut self, items: &mut Vec<T>) -> bool {
         loop {
             self.shapes.seek(self.next_number);
@@ -63,7 +63,7 @@ impl<T> ShapedItems<T> {
         self.queues.drain();
     }
 
-    /// The shape of the current batch, and the number of items of a full batch of this shape.
+    /// The shape of the current batch, and how many items make the batch full.
     pub(super) fn shape(&self) -> (usize, usize) {
         let bucket = self.shapes.bucket();
         (bucket, self.plan.sizes.get(bucket).copied().unwrap_or(1))

@@ -88,8 +88,8 @@ pub(crate) struct ReplayedBuffer {
 }
 
 /// Computes the content of a buffer of `size` items after `taken` draws, without the items themselves.
-/// `length` is the total number of items, if the end of the items had been reached after these draws. Returns
-/// `None` if `taken` items cannot have been drawn.
+/// `length` is the total number of items if the source had ended by then, otherwise `None`. Returns `None` if
+/// `taken` items cannot have been drawn.
 pub(crate) fn replay(size: usize, mut rng: Rng, taken: u64, length: Option<u64>) -> Option<ReplayedBuffer> {
     let (mut held, mut inputs) = (Vec::new(), 0);
     for _ in 0..taken {
@@ -248,8 +248,8 @@ mod tests {
         assert_eq!(sample.get("bin").unwrap().as_bytes().unwrap().len(), 10);
     }
 
-    /// Each item that is in the buffer first is equally often the first output. The mean displacement is
-    /// about the size of the buffer.
+    /// Each of the items that first fill the buffer is equally often the first output. The mean displacement
+    /// is about the size of the buffer.
     #[test]
     fn outputs_are_uniform_and_items_move_far() {
         let (count, size, rounds) = (40, 10, 2000);
@@ -294,8 +294,7 @@ mod tests {
                 || oks(0..count).into_iter().pipeline().seed(seed, 0, 0).shuffle(size).initial(initial);
             let mut out: Vec<i32> = source().results().map(Result::unwrap).collect();
             for (at, &n) in out.iter().enumerate() {
-                // An item can be returned early by fewer positions than the buffer's size, and late by any
-                // number of positions.
+                // An item is returned fewer than `size` positions early, or any number of positions late.
                 prop_assert!((n as usize) < at + size.max(1), "item {n} at {at}");
             }
             prop_assert_eq!(show(source()), show(source()));

@@ -46,7 +46,8 @@ impl<T> Stage<T> for Sliced {
     }
 
     fn size_hint(&self, upstream: (usize, Option<usize>)) -> (usize, Option<usize>) {
-        // Errors pass without being counted, so the range limits only the lower bound.
+        // Errors are returned in addition to the items of the range, so the range limits only the lower
+        // bound.
         let wanted = upstream.0.saturating_sub(self.skip);
         (self.left.map_or(wanted, |left| left.min(wanted)), upstream.1)
     }

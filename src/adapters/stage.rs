@@ -123,8 +123,7 @@ pub trait Stage<In> {
 /// The saved state of a stage: how many of its last inputs the stage needs again, and some numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct SavedStage {
-    /// Number of last inputs that the stage needs again: all inputs from the oldest input that the stage
-    /// still holds.
+    /// How many of the last inputs the stage needs again: all from the oldest input that it still holds.
     pub inputs: u64,
     /// Other numbers that the stage needs, for example the number of outputs that it has already returned for
     /// these `inputs`. Save only a few numbers, because every state of the job contains them.
@@ -136,7 +135,7 @@ pub(crate) fn bad_option(name: &str, error: &Error) -> String {
     format!("the stage `{name}`: {}", config_text(error))
 }
 
-/// The text of an error of an option.
+/// The message of an error about an option.
 pub(super) fn config_text(error: &Error) -> String {
     match error.kind() {
         ErrorKind::Config(what) => what.clone(),
@@ -237,7 +236,7 @@ impl<C> StageMachine<C> {
         Poll::Ready(None)
     }
 
-    /// Called with the next item of the source, or its end. Returns at most one output.
+    /// Called with the source's next item, or with `None` at its end. Returns at most one output.
     fn input<T>(&mut self, item: Option<Result<T>>) -> Option<Result<C::Out>>
     where
         C: Stage<T>,

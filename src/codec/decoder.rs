@@ -18,8 +18,8 @@ type Decode = dyn Fn(&Bytes, usize) -> Result<Value, BoxError> + Send + Sync;
 /// Decodes the fields of samples by their extensions.
 ///
 /// The [module](crate::codec) documentation has a table of extensions. If a field's name ends in several
-/// known extensions, the longest of them is used: `seg.png` before `png`. A decoder that is set later
-/// replaces an earlier decoder for the same extension.
+/// known extensions, the longest of them is used: `seg.png` before `png`. If an extension gets a decoder
+/// twice, the later one is used.
 ///
 /// ```
 /// use shardstream::codec::Decoder;
@@ -159,8 +159,8 @@ impl Decoder {
     }
 
     /// Refuses fields that take more than this many bytes of memory when decompressed, parsed as JSON or
-    /// decoded to an image or sound: a few bytes of input can claim any amount of memory. The memory of a
-    /// JSON document is estimated before it is parsed, with 64 bytes for a number and 650 for a map. The
+    /// decoded to an image or sound, because a few bytes of input can claim any amount of memory. The memory
+    /// of a JSON document is estimated before it is parsed, with 64 bytes for a number and 650 for a map. The
     /// estimate is up to twice the memory that the document takes.
     #[must_use]
     pub fn max_size(mut self, bytes: usize) -> Self {

@@ -16,8 +16,8 @@ type Encode = dyn Fn(&Value) -> Result<Bytes, BoxError> + Send + Sync;
 /// values.
 ///
 /// Raw bytes are written unchanged, whatever the extension. Text is written unchanged if the extension is
-/// unknown or for text. In a field for labels or JSON, text must be a label or a JSON document. If the
-/// extension ends in `.gz`, the encoded bytes are compressed.
+/// unknown or is one for text. In a field for labels, text must be a label; in a field for JSON, it must be a
+/// JSON document. If the extension ends in `.gz`, the encoded bytes are compressed.
 ///
 /// ```
 /// use shardstream::Value;

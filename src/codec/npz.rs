@@ -21,10 +21,8 @@ pub(crate) enum NpzError {
     /// A member of the archive is not a readable npy file.
     #[error("cannot read the array {name:?}")]
     Array { name: String, source: NpyError },
-    /// Two arrays have the same name.
     #[error("two arrays have the name {0:?}")]
     Duplicate(String),
-    /// The arrays take more memory than the limit.
     #[error("the arrays take more than the limit of {0} bytes")]
     TooLarge(usize),
 }

@@ -13,7 +13,7 @@ use crate::sample::{ArrayError, DType, Sample};
 /// sample's slot.
 ///
 /// By default, the field is an npy file or a decoded [`Array`](crate::Array). Numbers are not converted: an
-/// array of another type or shape is an error, [`ArrayError::Mismatch`], which names both.
+/// array of another type or shape is an error, [`ArrayError::Mismatch`].
 ///
 /// Reading raw bytes, or an npy file in C order with little-endian numbers, allocates no memory. Other npy
 /// files are converted in new memory. Reading a safetensors file allocates memory for its header.

@@ -29,8 +29,8 @@ pub enum Cut {
 ///
 /// The column makes two tensors: the sound, `float32[samples, channels, frames]`, and, with the suffix
 /// `.lengths`, the number of each sound's frames that are not padding, `int32[samples]`. Padding frames are
-/// zeros. The whole file is decoded, so that damage is an error. Only the part that is kept is resampled (see
-/// [`AudioResampler`]).
+/// zeros. The whole file is decoded, so damage anywhere in it is an error. Only the part that is kept is
+/// resampled (see [`AudioResampler`]).
 ///
 /// ```
 /// use shardstream::Sample;

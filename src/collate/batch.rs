@@ -30,7 +30,7 @@ impl TensorBatch {
         TensorBatch { names, tensors, rows, step: Step::of(valid) }
     }
 
-    /// Sets the batch's step, and keeps its tensors.
+    /// Replaces the batch's step.
     pub(crate) fn at(self, step: Step) -> Self {
         TensorBatch { step, ..self }
     }
@@ -42,7 +42,7 @@ impl TensorBatch {
         self.step.bucket
     }
 
-    /// The number of rows. It is the length of the first axis of every tensor of a fixed shape.
+    /// The number of rows. Every tensor of a fixed shape has this length along its first axis.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows
@@ -67,8 +67,8 @@ impl TensorBatch {
         self.step.mask(self.rows)
     }
 
-    /// The state of the job after this batch has been consumed; `None` for a batch that no
-    /// [loader](crate::Loader) made.
+    /// The state of the job after this batch has been consumed; `None` if the batch was not made by a
+    /// [loader](crate::Loader).
     #[must_use]
     pub fn state(&self) -> Option<&State> {
         self.step.state.as_ref()

@@ -113,8 +113,8 @@ impl Boxes {
         self
     }
 
-    /// Like [`labels`](Boxes::labels), from a list in a JSON document. `pointer` is a JSON pointer (RFC
-    /// 6901), such as `/labels`.
+    /// Like [`labels`](Boxes::labels), but reads the labels from a list inside a JSON document. `pointer` is
+    /// a JSON pointer (RFC 6901), such as `/labels`.
     #[must_use]
     pub fn labels_at(mut self, field: &str, pointer: &str) -> Self {
         let mut labels = Field::new(field);
@@ -141,7 +141,7 @@ impl Boxes {
 
     /// Makes tensors of a fixed shape: `.boxes`, `float32[samples, max, 4]`; `.labels`,
     /// `int64[samples, max]`; and `.boxes.present`, `bool[samples, max]`, which is true for boxes and false
-    /// for padding. Padding boxes are zeros. A sample with more boxes is an error, unless
+    /// for padding. Padding boxes are zeros. A sample with more than `max` boxes is an error, unless
     /// [`truncate`](Boxes::truncate) is called.
     #[must_use]
     pub fn fixed(mut self, max: usize) -> Self {
@@ -253,7 +253,7 @@ impl Boxes {
         match numbers {
             FieldNumbers::Array(array) => {
                 let is_boxes = match array.shape[..] {
-                    // No boxes. The other axes of a shape with a 0 may have any length.
+                    // There are no boxes: one axis has length 0, and the other axes may have any length.
                     _ if array.data.is_empty() => true,
                     [_, 4] => true,
                     [numbers] => matches!(self.field.form, Form::Raw(_)) && numbers.is_multiple_of(4),
@@ -291,7 +291,7 @@ impl Boxes {
     }
 }
 
-/// The tolerance when calculated numbers are compared with limits.
+/// The tolerance for rounding errors when calculated numbers are compared with limits.
 const ROUNDING: f64 = 1e-4;
 
 /// Copies `numbers` to the beginning of `to`, and fills the rest with zeros.

@@ -229,7 +229,7 @@ mod tests {
             format!("{:?}", Columns::new().with("x", Pairs(vec![2, 1]))),
             "{\"x\": \"int16[.., 2, 1]\"}"
         );
-        // A batch without samples still has the shape of its rows.
+        // In a batch without samples, the tensor still has the shape of a row.
         let batch = Columns::new().with("x", Pairs(vec![2])).collate([]).unwrap();
         assert_eq!(batch["x"].to_string(), "int16[0, 2]");
     }

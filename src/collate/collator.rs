@@ -53,7 +53,7 @@ impl Clone for Row {
     }
 }
 
-/// Makes batches of samples; cheap to clone.
+/// Makes batches from samples. It is cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Collator(Arc<CollatorInner>);
 
@@ -93,9 +93,9 @@ impl OutputPool {
 impl Columns {
     /// Makes a batch of samples on this thread, for pipelines without a [loader](crate::Loader).
     ///
-    /// The memory of batches is not reused. Samples that no dataset has read have the same position, so
-    /// columns draw the same random numbers for all of them, unless [positions](Sample::with_position) are
-    /// set.
+    /// The memory of batches is not reused. Samples that were not read from a dataset all have the same
+    /// position, so columns draw the same random numbers for all of them, unless
+    /// [positions](Sample::with_position) are set.
     ///
     /// # Errors
     /// The first error of a sample. [`ErrorKind::Config`](crate::ErrorKind::Config) for invalid columns, such
@@ -152,12 +152,11 @@ impl Collator {
         columns.memory.is_some() || columns.columns.iter().any(|named| named.finished.is_some())
     }
 
-    /// An allocator of the slots of batches.
     pub(crate) fn slots(&self) -> SlotAllocator {
         SlotAllocator { collator: self.clone(), rest: RowSlots::new(), left: 0 }
     }
 
-    /// The number of bytes of a sample in the tensors of a fixed shape.
+    /// How many bytes a sample takes in the tensors of a fixed shape.
     pub(crate) fn row_size(&self) -> usize {
         self.0.pools.iter().filter_map(|pool| pool.size).fold(0, usize::saturating_add)
     }
@@ -207,7 +206,7 @@ impl Collator {
         Ok(row)
     }
 
-    /// A row of zeros, with no rows in ragged tensors, in newly allocated memory.
+    /// A row of zeros in newly allocated memory. Its ragged outputs are empty.
     pub(crate) fn blank_row(&self) -> Row {
         let blank = |output| Cell::standalone(output).content;
         Row { contents: self.0.columns.outputs.iter().map(blank).collect() }
@@ -265,8 +264,8 @@ fn joined(mut slots: impl Iterator<Item = BytesMut>, pool: &TensorPool) -> Bytes
         copy
     };
     while let Some(slot) = slots.next() {
-        // `unsplit` is called only for adjacent slots of one buffer. It would copy slots that are not
-        // adjacent to memory that is not aligned.
+        // `unsplit` is called only for adjacent slots of one buffer. If two slots are not adjacent, it would
+        // copy them, and the copy might not be aligned.
         if whole.as_ptr().addr() + whole.len() != slot.as_ptr().addr() || whole.capacity() != whole.len() {
             // The slot is not adjacent: the sample of the slot in between failed, or this slot is padding.
             return copied(&mut [whole, slot].into_iter().chain(slots));

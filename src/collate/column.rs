@@ -87,14 +87,14 @@ pub trait Column: Send + Sync {
         None
     }
 
-    /// Converts the tensors that samples were written to into the tensors of the batch. Called only if
+    /// Makes the tensors of the batch from `tensors`, which hold the written samples. Called only if
     /// [`finished`](Column::finished) is not `None`. `tensors` are in the order of
     /// [`outputs`](Column::outputs); a ragged tensor is followed by its offsets. The first `valid` samples
     /// are real; the remaining samples are padding.
     ///
     /// # Errors
     /// Any reason why the batch cannot be used. A loader treats it as a failure of all samples of the batch:
-    /// [`on_error`](crate::loader::LoaderBuilder::on_error) may skip them, and the batch is made of later
+    /// [`on_error`](crate::loader::LoaderBuilder::on_error) may skip them, and the batch is made from later
     /// samples.
     fn finish(&self, tensors: Vec<Tensor>, valid: usize) -> Result<Vec<Tensor>> {
         let _ = valid;

@@ -11,13 +11,14 @@ use std::ops::Range;
 /// Pastes a box of the previous picture into each picture of a batch, and mixes their labels in proportion to
 /// the area (Yun et al., *CutMix*, 2019), like torchvision's `v2.CutMix`.
 ///
-/// For the whole batch, one number λ is drawn from Beta(`alpha`, `alpha`), and a centre of the box anywhere
-/// in the picture. The box is √(1 − λ) times as wide and as high as the picture, and clipped at the picture's
-/// borders. The weight of a picture's own label is the fraction of its area that is kept. Pictures may have
-/// any number type. Labels and padding rows are treated as by [`Mixup`](super::Mixup).
+/// One number λ, drawn from Beta(`alpha`, `alpha`), and one box are used for the whole batch. The box's
+/// centre is drawn uniformly from the picture. The box is √(1 − λ) times as wide and as high as the picture,
+/// and clipped at the picture's borders. The weight of a picture's own label is the fraction of its area that
+/// is kept. Pictures may have any number type. Labels and padding rows are treated as in
+/// [`Mixup`](super::Mixup).
 ///
-/// To apply either `Mixup` or `CutMix` to each batch, choose with a seed that neither transform uses: with
-/// `batch.rng(1).below(2)`, if the transforms have the seeds 2 and 3.
+/// To apply either `Mixup` or `CutMix` to each batch, choose between them with a seed that neither of them
+/// uses, for example with `batch.rng(1).below(2)` if their seeds are 2 and 3.
 ///
 /// ```
 /// use shardstream::Sample;
@@ -181,8 +182,8 @@ mod tests {
             let (xs, ys) = draw(&mut rng, 1.0, 224, 224);
             area += (xs.len() * ys.len()) as f64 / (224.0 * 224.0);
         }
-        // The mean of (s - s²/4)², the expected part of a box within the picture, where s² = 1 - λ is
-        // uniform.
+        // If a box has the side s, the mean of its area inside the picture is (s - s²/4)². `wanted` is the
+        // mean of this area over s² = 1 - λ, which is uniform.
         let wanted: f64 = (0..1000)
             .map(|i| (f64::from(i) + 0.5) / 1000.0)
             .map(|l| l.sqrt() - l / 4.0)

@@ -106,7 +106,7 @@ impl Field {
     pub(super) fn check_numbers<T: Number>(&self) -> Result<()> {
         self.check()?;
         let Form::Raw(stored) = self.form else { return Ok(()) };
-        // Converting zero numbers fails exactly if the stored type cannot be converted to `T`.
+        // Converting an empty slice fails exactly if the stored type cannot be converted to `T`.
         T::of_array(stored, &[], &mut []).map_err(|_| {
             let wanted = T::DTYPE;
             config_error(format!(

@@ -124,8 +124,7 @@ impl ImageColumn {
 
     /// Subtracts the mean of each channel and divides by its standard deviation, where mean and deviation are
     /// given for values from 0 to 1. The `f32` results are exactly those of torchvision's `Normalize`; for
-    /// `BF16` and `F16`, these results are rounded to the nearest number. Values of type `U8` and `U16`
-    /// cannot be normalized.
+    /// `BF16` and `F16`, these results are rounded. Values of type `U8` and `U16` cannot be normalized.
     #[must_use]
     pub fn normalize(mut self, mean: impl Into<Vec<f32>>, deviation: impl Into<Vec<f32>>) -> Self {
         self.normalize = Some((mean.into(), deviation.into()));
@@ -184,8 +183,9 @@ impl ImageColumn {
     /// coordinates in the field refer to the decoded picture, after the EXIF orientation if
     /// [`apply_orientation`](ImageColumn::apply_orientation) is set.
     ///
-    /// Boxes also follow the crops, flips, resizes and calls of [`functional`](crate::image::functional) of
-    /// your own transforms. A transform that calls [`Frame::redraw`] is an error of the sample.
+    /// Boxes also follow your own transforms, if these crop, flip or resize the picture or call
+    /// [`functional`](crate::image::functional). A transform that calls [`Frame::redraw`] is an error of the
+    /// sample.
     ///
     /// ```
     /// use shardstream::Sample;
@@ -302,8 +302,8 @@ impl ImageColumn {
         };
         let decode = |error| Error::decode(field, error);
         SCRATCH.with(|scratch| {
-            // If a transform of another picture called this function, the thread's shared memory is already
-            // in use.
+            // If this function was called by a transform of another picture, that picture is using the
+            // thread's shared memory.
             let mut own = FrameScratch::default();
             let mut shared = scratch.try_borrow_mut();
             let scratch = shared.as_deref_mut().unwrap_or(&mut own);

@@ -20,7 +20,7 @@ use std::borrow::Cow;
 /// - a PNG with a palette, whose indices are the labels, as in Pascal VOC;
 /// - an npy file or a decoded [`Array`](crate::Array) of whole numbers or booleans, `[height, width]`.
 ///
-/// The label image must be as large as the picture before its transforms, after the EXIF orientation if
+/// The label image must have the same size as the decoded picture, after the EXIF orientation if
 /// [`apply_orientation`](super::ImageColumn::apply_orientation) is set.
 ///
 /// The name of the tensor is the name of the image column, followed by `.mask`. Its shape is

@@ -50,8 +50,8 @@ pub(super) fn misfit<T: Element>(number: impl std::fmt::Display) -> String {
     format!("{number} does not fit {}", T::DTYPE)
 }
 
-/// Converts all numbers of one type. The loop has no early exit, so that the compiler vectorizes it. If every
-/// number of the first type fits into the second type, the compiler removes the check.
+/// Converts numbers of the type `$from` to `Self`. The loop has no early exit, so that the compiler
+/// vectorizes it. If every `$from` fits into `Self`, the compiler removes the check.
 macro_rules! convert {
     ($from:ty, $data:expr, $to:expr) => {{
         let from = $data.as_chunks::<{ size_of::<$from>() }>().0;

@@ -9,7 +9,7 @@ use crate::sample::{DType, Sample, Value};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
-/// The suffix of the tensor that is true for the samples that have the field of a column.
+/// The suffix of the tensor that tells which samples have the field.
 pub(super) const PRESENT: &str = ".present";
 
 /// A column of a field that samples may lack. An additional tensor `.present`, `bool[samples]`, is true for

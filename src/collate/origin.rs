@@ -34,8 +34,8 @@ enum OriginPart {
 }
 
 impl Origin {
-    /// The [keys](Sample::key) of the samples: a ragged tensor of the bytes of all keys of a batch (`uint8`),
-    /// and `.offsets`, as for [`Text`](super::Text). [`TensorBatch::strings`](super::TensorBatch::strings)
+    /// The [keys](Sample::key) of the samples: a ragged `uint8` tensor with the bytes of all keys, and
+    /// `.offsets`, as for [`Text`](super::Text). [`TensorBatch::strings`](super::TensorBatch::strings)
     /// returns the keys. The key of a sample that a stage made is the key that the stage set.
     #[must_use]
     pub fn key() -> Self {

@@ -49,7 +49,7 @@ impl<T: Number> Ragged<T> {
     sequence_options!();
 }
 
-/// Owns numbers whose bytes are shared.
+/// Owns numbers, so that their bytes can be shared as [`Bytes`].
 struct Converted<T>(Vec<T>);
 
 impl<T: Number> AsRef<[u8]> for Converted<T> {
@@ -85,7 +85,7 @@ fn prefix(data: &ArrayData<'_>, length: usize) -> Bytes {
     bytes
 }
 
-/// Puts `content` into the only cell.
+/// Puts `content` into each cell. A column with one output has one cell.
 pub(super) fn put_all(cells: &mut [Cell], content: Bytes) -> Result<()> {
     match cells {
         [cell] => cell.put(content),
@@ -108,8 +108,8 @@ impl<T: Number> Column for Ragged<T> {
     }
 }
 
-/// A column of texts. It makes a ragged tensor of the bytes of all texts of a batch (`uint8`), and
-/// `.offsets`, as [`Ragged`] does. [`TensorBatch::strings`](super::TensorBatch::strings) returns the texts.
+/// A column of texts. It makes a ragged `uint8` tensor with the bytes of all texts, and `.offsets`, as
+/// [`Ragged`] does. [`TensorBatch::strings`](super::TensorBatch::strings) returns the texts.
 ///
 /// The field is text or raw bytes. Bytes that are not UTF-8 are an error.
 ///
@@ -184,9 +184,8 @@ impl Column for Text {
     }
 }
 
-/// A column of the raw bytes of a field, whatever they contain. It makes a ragged tensor of the bytes of all
-/// samples of a batch (`uint8`), and `.offsets`, as [`Ragged`] does. The bytes are copied once, into the
-/// batch.
+/// A column of the raw bytes of a field, whatever they contain. It makes a ragged `uint8` tensor with the
+/// bytes of all samples, and `.offsets`, as [`Ragged`] does. The bytes are copied once, into the batch.
 ///
 /// ```
 /// use shardstream::collate::{Blob, Columns};

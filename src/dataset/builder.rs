@@ -97,13 +97,13 @@ impl DatasetBuilder {
     }
 
     /// The index of the shards. With an index, shards are cut into slices, so that all streams, and so all
-    /// ranks, get the same number of samples (one more or less), a few shards can feed many ranks, and
+    /// ranks, get the same number of samples to within one, a few shards can feed many ranks, and
     /// [`Dataset::len`] is known. The index must contain all shards that are read. Default: none, and streams
     /// read whole shards.
     ///
     /// The order of the samples is different with and without an index. A shard that has changed since it was
     /// indexed is [an error](ErrorKind::Stale): its size or version differs, a slice has other samples than
-    /// in the index, or the shard has more samples than the index says.
+    /// the index says, or the shard has more samples than the index says.
     ///
     /// A copy of a shard at another URL may have any version. A new object at the same URL is accepted if the
     /// index has checksums and they match the samples. If the index has no checksums,
@@ -185,9 +185,9 @@ impl DatasetBuilder {
     ///
     /// The order depends on this number, and not on the number of ranks: set it, and do not change it, if the
     /// number of ranks may change. A loader reads several streams in parallel. Each stream has its own
-    /// shuffle buffer, so a batch mixes samples of several shards. More streams can be divided evenly among
-    /// more numbers of ranks (48 among 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48), but need more memory and threads
-    /// if there are few ranks.
+    /// shuffle buffer, so a batch mixes samples of several shards. Choose a number of streams with many
+    /// divisors: 48 streams work with 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 ranks. But more streams need more
+    /// memory and threads if there are few ranks.
     ///
     /// Default: for shards in the order of the list, one stream for each rank and worker, so that a single
     /// process reads the shards in the listed order. For shuffled or resampled shards, 8 streams, so that the
@@ -279,8 +279,8 @@ impl DatasetBuilder {
 
     /// The format of all shards. By default the name of a shard determines its format:
     /// [`JsonLines`](crate::formats::JsonLines) for `.jsonl` and `.ndjson`, also with `.gz` or `.zst`;
-    /// otherwise a tar archive. Without an index, [`build`](DatasetBuilder::build) reads the tables of a
-    /// format that [has them](ShardFormat::reads_ranges).
+    /// otherwise a tar archive. Without an index, [`build`](DatasetBuilder::build) reads each shard's table
+    /// of contents, if the format [has one](ShardFormat::reads_ranges).
     pub fn format(mut self, format: impl ShardFormat + 'static) -> Self {
         self.shards.format = FormatChoice::given(format);
         self
@@ -292,8 +292,8 @@ impl DatasetBuilder {
         self
     }
 
-    /// Expands the pattern, checks all options, and plans the streams. Blocks if the pattern has wildcards,
-    /// while a directory or bucket is listed, and while an index is loaded or built.
+    /// Expands the pattern, checks all options, and plans the streams. Blocks while the pattern's directory
+    /// or bucket is listed, and while an index is loaded or built.
     ///
     /// # Errors
     /// - The pattern is malformed or matches nothing.
@@ -382,7 +382,7 @@ impl DatasetBuilder {
     }
 }
 
-/// Checks that the index has the offset of each sample, so that a sample can be read by itself.
+/// Checks that the index has the offset of each sample, so that each sample can be read without the others.
 fn check_offsets(index: &Index) -> Result<()> {
     let Some(shard) = index.iter().find(|shard| shard.range(0..shard.samples()).is_none()) else {
         return Ok(());

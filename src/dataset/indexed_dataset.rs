@@ -10,8 +10,8 @@ use crate::secret_url::SecretUrl;
 use crate::store::ObjectUrl;
 use std::sync::Arc;
 
-/// Two samples of a shard with fewer bytes between them are read as one range, because a new request takes
-/// longer than reading these bytes.
+/// If fewer than this number of bytes lie between two requested samples of a shard, both are read as one
+/// range, because a new request takes longer than reading these bytes.
 const GAP: u64 = 1 << 20;
 /// The same limit for local files. It is smaller than [`GAP`], because a new range only opens the file again.
 const LOCAL_GAP: u64 = 16 << 10;
@@ -56,8 +56,7 @@ impl Dataset {
     pub fn by_key(&self, keys: &KeyIndex, key: &str) -> Result<Sample> {
         let shown = |sample: &Sample| format!("sample {} of {}", sample.position().sample, sample.shard());
         let mut found: Option<Sample> = None;
-        // A shard that this dataset does not read, but that has a sample whose key has the same hash as
-        // `key`.
+        // A shard outside this dataset with a sample whose key has the same hash as `key`.
         let mut outside = None;
         for (shard, number) in keys.find(key).map_err(|error| error.with_key(key))? {
             let Some(position) = self.keyed_position(keys, shard, number)? else {
@@ -107,8 +106,8 @@ impl Dataset {
         Err(Error::from(ErrorKind::NoSuchKey { searched }).with_key(key))
     }
 
-    /// Checks that the dataset reads the same version of a shard as the version whose keys are in the key
-    /// index. `number` is the number of the shard in the list.
+    /// Checks that the key index has the keys of the version of a shard that the dataset reads. `number` is
+    /// the number of the shard in the list.
     fn check_current(&self, keys: &KeyIndex, number: usize) -> Result<()> {
         let Some(url) = self.0.shards.list.get(number) else { return Ok(()) };
         let planned = self.0.shards.numbers.planned(number);
@@ -247,7 +246,7 @@ impl Dataset {
         let Ok((_, url)) = self.shard(planned) else { return false };
         let gap = if ObjectUrl::from(url).is_local() { LOCAL_GAP } else { GAP };
         let bytes = self.indexed(planned).and_then(|index| index.range(between));
-        // Without offsets, the shard is read from its beginning in any case.
+        // Without offsets, the shard is always read from its beginning.
         bytes.is_none_or(|bytes| bytes.end - bytes.start < gap)
     }
 }

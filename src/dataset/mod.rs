@@ -53,7 +53,7 @@ use std::sync::Arc;
 /// the seed, the epoch and the number of streams, but not on the number of nodes or threads.
 ///
 /// [`samples`](Dataset::samples) is a blocking iterator and [`stream`](Dataset::stream) an asynchronous
-/// stream. Both return one sample of each of this process's streams in turn. A
+/// stream. Both take one sample from each of this process's streams in turn. A
 /// [`Loader`](crate::loader::Loader) reads the same streams on threads.
 ///
 /// ```
@@ -77,7 +77,7 @@ pub struct Dataset(Arc<DatasetState>);
 #[derive(Clone)]
 struct DatasetState {
     shards: Arc<ShardSet>,
-    /// The shards without samples according to the index, by their numbers in the plan.
+    /// The shards that have no samples according to the index, by their numbers in the plan.
     empty: Vec<usize>,
     plan: Plan,
     /// The logical streams that this process reads.
@@ -171,9 +171,9 @@ impl Dataset {
 
     /// Reads one logical stream of an epoch: its shards one after the other.
     ///
-    /// All streams of an epoch must read the same version of a shard. If the shard was replaced meanwhile,
-    /// the second stream that reads it returns [`ErrorKind::Changed`](crate::ErrorKind::Changed). The dataset
-    /// remembers the versions of the last epochs between calls of `read`. Each call of
+    /// All streams of an epoch must read the same version of a shard. If the shard is replaced during the
+    /// epoch, the next stream that reads it returns [`ErrorKind::Changed`](crate::ErrorKind::Changed). The
+    /// dataset remembers the versions of the last epochs between calls of `read`. Each call of
     /// [`samples`](Dataset::samples) or [`stream`](Dataset::stream), and each run of a loader, starts without
     /// remembered versions.
     pub fn read(&self, epoch: u64, stream: usize) -> ShardReader {
@@ -192,7 +192,7 @@ impl Dataset {
         self.0.empty.iter().copied().skip(stream).step_by(self.0.plan.streams())
     }
 
-    /// Reads slices of shards. The shards have their numbers in the plan.
+    /// Reads slices of shards. Each slice has its shard's number in the plan.
     pub(crate) fn read_slices(&self, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> ShardReader {
         let shards = Arc::clone(&self.0.shards);
         let reader =
@@ -205,7 +205,7 @@ impl Dataset {
         self.0.shards.shard(planned)
     }
 
-    /// The header of the dataset in a state. The loader adds its own options.
+    /// The header that describes the dataset in a state. The loader adds its own options to it.
     pub(crate) fn header(&self) -> DatasetHeader {
         let plan = &self.0.plan;
         let hash = |numbers: &[u64]| hash_texts(numbers.iter().map(u64::to_string));
@@ -281,7 +281,7 @@ impl Dataset {
         self.pipeline(epoch, round_robin(self.readers(epoch)).longest())
     }
 
-    /// As [`samples`](Dataset::samples), but as a stream for any executor.
+    /// Like [`samples`](Dataset::samples), but returns a stream for any executor.
     pub fn stream(&self, epoch: u64) -> Pipeline<Mix<ShardReaderStream>, Sample> {
         self.pipeline(epoch, round_robin(self.readers(epoch).map(ShardReader::into_stream)).longest())
     }

@@ -21,8 +21,8 @@
 //! the selected samples 0..80 of A become the pieces 0..40 and 40..80 if 1 MiB or more lies between the
 //! samples 39 and 40. Pieces count as open slices, and have the number of their slice.
 //!
-//! If a shard has no selected samples, one of its samples is read to check that the shard is the one in the
-//! index. Such shards (`empty`) are opened first.
+//! If a shard has no selected samples, one of its samples is read to check that the shard is the one that the
+//! index describes. Such shards (`empty`) are opened first.
 //!
 //! A restore reads small slices, scattered over the shards that were open. More slices are open at a time
 //! than in a usual read ([`SliceBody::wanted_ahead`]). The reader of the rest of the pass
@@ -45,8 +45,8 @@ use crate::wait;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Samples that are not selected are skipped by a new request if they have this number of bytes or more. With
-/// fewer bytes, reading them takes no longer than a new request.
+/// If the unselected samples between two selected ones take this number of bytes or more, a new request skips
+/// them. Reading fewer bytes takes no longer than a new request.
 const GAP: u64 = 1 << 20;
 
 /// Opens the slices of a stream in order, several of them ahead of the reader.
@@ -69,7 +69,7 @@ pub(super) struct Opener {
     pub(super) next: usize,
     /// The open slices between `current` and `next`.
     ahead: VecDeque<OpenedSlice>,
-    /// Number of slices that should be open beyond the slice that was opened last.
+    /// The `wanted_ahead` of the slice that was opened last.
     wanted_ahead: usize,
     /// The pieces of slice `next - 1` that are not opened yet.
     pieces: VecDeque<SlicePiece>,
@@ -81,7 +81,7 @@ pub(super) struct Opener {
     /// Whether the slices are small and scattered, so that waiting for a response takes longer than receiving
     /// its bytes.
     pub(super) scattered: bool,
-    /// Number of samples of the next slice that were read before a restore.
+    /// How many samples of the next slice are skipped, because they were consumed before a restore.
     pub(super) passed: u64,
     /// Pairs of the number of a slice and the object that the slice must be read from.
     pub(super) expected: Vec<(usize, ObjectVersion)>,
@@ -99,7 +99,7 @@ struct SlicePiece {
     /// The number of the slice.
     slice: usize,
     samples: Slice,
-    /// Number of samples of the slice that were read before a restore.
+    /// How many samples of the slice are skipped, because they were consumed before a restore.
     passed: u64,
     /// The object that the piece must be read from.
     expected: Option<ObjectVersion>,
@@ -193,7 +193,7 @@ impl Opener {
         }
     }
 
-    /// Opens slices once all slices of `before` are open. `before` reads earlier samples of the same pass.
+    /// Opens slices if all slices of `before` are open. `before` reads earlier samples of the same pass.
     pub(super) fn follow(&mut self, before: &Opener) {
         if before.has_more() {
             return;
@@ -318,7 +318,7 @@ impl Opener {
         start.position = Position { epoch, shard, dataset, ..Position::default() };
         let index = shards.indexed(slice.shard);
         let samples = match index {
-            // One sample is enough to check that this is the shard of the index.
+            // One sample is enough to check that this is the shard that the index describes.
             Some(index) if index.samples() == 0 => 0..index.stored_samples().min(1),
             Some(index) => index.span(&slice.samples),
             None => slice.samples.clone(),

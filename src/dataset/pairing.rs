@@ -1,5 +1,5 @@
-//! `Pairing`: finds the samples of a side for one reader by key, in the shard that is paired with the
-//! reader's shard, or by an index of keys.
+//! `Pairing`: looks up samples of a side by key, for one reader. It searches the side's shard that is paired
+//! with the reader's shard, or uses an index of keys.
 //!
 //! Whether a key is found depends only on the shards. Earlier look-ups, the beginning of the slice and the
 //! size of the buffer only determine how much is read, and how often.
@@ -82,7 +82,8 @@ impl<C> Pairing<C> {
         versions: &Versions,
         convert: fn(Body) -> C,
     ) -> Self {
-        // With an index of keys, shards are not paired, so the reader's slices have no slices of the side.
+        // With an index of keys, shards are not paired, so no slice of the side belongs to a slice of the
+        // reader.
         let slices = slices.iter().filter(|_| side.keys.is_none());
         let slices = slices.map(|slice| side.slice(shards, slice)).collect();
         Pairing::with_slices(side, epoch, slices, versions, convert)
@@ -404,8 +405,9 @@ impl<C> Pairing<C> {
     }
 }
 
-/// The shard and the number of the only sample whose key has this hash. The index is
-/// [unique](KeyIndex::unique), so it is in memory and a look-up cannot fail.
+/// The shard and the number of the sample whose key has the same hash as `key`. In a
+/// [unique](KeyIndex::unique) index, no two keys have the same hash. It is in memory, so a look-up cannot
+/// fail.
 fn only(keys: &KeyIndex, key: &str) -> Option<(usize, u64)> {
     keys.find(key).ok()?.into_iter().next()
 }

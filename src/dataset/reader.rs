@@ -90,7 +90,8 @@ impl ShardReader {
         self
     }
 
-    /// Whether all slices are open, so that the following reader may [begin](Self::begin_after).
+    /// Whether the following reader may [begin](Self::begin_after): all slices of this reader are open, and
+    /// there is room for more.
     pub(crate) fn has_room_after(&self) -> bool {
         self.0.slices.opener.room_after() > 0
     }

@@ -184,8 +184,8 @@ fn entries(index: &Index, list: &ShardList, numbers: &ShardNumbers) -> Result<In
     .collect()
 }
 
-/// Checks that the index has the sizes of the shards. Parsers use these sizes to find the tables at the ends
-/// of the shards.
+/// Checks that the index has the sizes of the shards. Parsers use the size to find the table of contents at
+/// the end of a shard.
 fn check_sizes(index: Option<&Index>) -> Result<()> {
     let Some(shard) = index.and_then(|index| index.iter().find(|shard| shard.bytes().is_none())) else {
         return Ok(());

@@ -24,8 +24,8 @@ impl Shards {
     ///
     /// If the pattern has wildcards, the directory or bucket is listed once; names of saved indexes, which
     /// end in `.index.json` or `.shidx`, are skipped. A local directory, or a URL that ends in `/`, expands
-    /// to the `.tar`, `.tar.gz`, `.tgz`, `.tar.zst` and `.tzst` files directly in it, or to its JSON lines
-    /// files if it has nothing else.
+    /// to the `.tar`, `.tar.gz`, `.tgz`, `.tar.zst` and `.tzst` files directly in it, or, if all its files
+    /// are JSON lines files, to these.
     ///
     /// [`DatasetBuilder::build`](super::DatasetBuilder::build) expands a pattern in the same way, and
     /// [`auto_index`](super::DatasetBuilder::auto_index) indexes the resulting shards. Call this method if
@@ -50,8 +50,8 @@ impl Shards {
         Ok(self.listed(store, &FormatChoice::default())?.shards)
     }
 
-    /// As [`resolve`](Shards::resolve), for shards of this format. Also returns the sizes and versions from
-    /// the listing.
+    /// Like [`resolve`](Shards::resolve), but for shards of this format. Also returns the sizes and versions
+    /// from the listing.
     pub(super) fn listed(self, store: &Store, format: &FormatChoice) -> Result<ListedShards> {
         match self {
             Shards::List(list) => {
@@ -139,8 +139,8 @@ fn is_directory(url: &str) -> bool {
     !has_none && (url.ends_with('/') || parsed.is_local() && Path::new(url).is_dir())
 }
 
-/// The shards directly in a directory, by extension: its tar shards, or its JSON lines files if it has
-/// nothing else. (JSON lines files beside images, or beside directories with shards, are lists and logs.)
+/// The shards directly in a directory, by extension: its tar archives, or its JSON lines files if it has no
+/// other files. (JSON lines files beside images, or beside directories with shards, are lists and logs.)
 fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<ObjectInfo>> {
     let prefix = directory.expose_secret();
     let depth = prefix.trim_end_matches('/').matches('/').count() + 1;

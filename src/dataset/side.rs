@@ -24,9 +24,9 @@ use std::sync::Arc;
 /// cheapest if the keys of both shards are in the same order: then the shards are read in lockstep, and
 /// nothing is buffered. Otherwise samples of the side that are read before they are needed are kept in [a
 /// buffer](Side::buffer_bytes). A key is known to be missing only after the side's shard was read to its end.
-/// So the first missing key of each slice reads the shard to its end, and samples that do not fit into the
-/// buffer meanwhile are read a second time. Without an index, each shard of the side is read to its end after
-/// the dataset's shard, to detect damage.
+/// So at the first missing key of each slice, the shard is read to its end. Samples that do not fit into the
+/// buffer are then read a second time. Without an index, each shard of the side is read to its end after the
+/// dataset's shard, to detect damage.
 ///
 /// ```
 /// use shardstream::dataset::{Missing, Side};
@@ -52,7 +52,7 @@ pub struct Side {
     key_bytes: usize,
 }
 
-/// The handling of samples of the dataset whose key the [side](Side) does not have.
+/// What happens to a sample of the dataset if the [side](Side) does not have its key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {
@@ -100,7 +100,7 @@ impl Side {
         self
     }
 
-    /// The handling of samples whose key the side does not have. Default: [`Missing::Error`].
+    /// Sets what happens to samples whose key the side does not have. Default: [`Missing::Error`].
     pub fn missing(self, missing: Missing) -> Self {
         Side { missing, ..self }
     }
@@ -126,9 +126,9 @@ impl Side {
     /// An index of the side's keys, so that shards need not be paired: a sample is found in any shard of the
     /// side. Default: none, and shards are paired.
     ///
-    /// The index must be of the shards of the side, in their order, and no key may occur twice. It also
-    /// serves as the [index](Side::index) of the side. A key index that was [opened](KeyIndex::open) has no
-    /// offsets of samples: also set the side's index, or a shard is read from its beginning up to each
+    /// The index must list the side's shards in the same order as the side, and no key may occur twice. It
+    /// also serves as the [index](Side::index) of the side. A key index that was [opened](KeyIndex::open) has
+    /// no offsets of samples: also set the side's index, or a shard is read from its beginning up to each
     /// sample. A key index that is older than the side's index is [an error](ErrorKind::Index).
     ///
     /// With an index of keys, missing keys need no reads. If the side is in the order of the dataset (with
@@ -186,9 +186,9 @@ impl Side {
         Side { buffer_bytes: bytes, ..self }
     }
 
-    /// Limit of the bytes of all keys of one shard of the side, which are in memory while the shard is read.
-    /// Each key counts 64 bytes in addition to its text. More bytes are [an error](ErrorKind::TooLarge).
-    /// Default: 256 MiB, enough for about 3 million keys.
+    /// Limit in bytes for the keys of one shard of the side. All of these keys are in memory while the shard
+    /// is read. Each key counts 64 bytes in addition to its text. More bytes are [an
+    /// error](ErrorKind::TooLarge). Default: 256 MiB, enough for about 3 million keys.
     pub fn key_bytes(self, bytes: usize) -> Self {
         Side { key_bytes: bytes, ..self }
     }
@@ -236,8 +236,8 @@ impl Side {
 }
 
 impl ResolvedSide {
-    /// The header of the side in a state. It has no sizes of buffers, because these do not change the
-    /// samples.
+    /// The header that describes the side in a state. It has no sizes of buffers, because these do not change
+    /// the samples.
     pub(super) fn header(&self) -> SideHeader {
         let missing = match self.missing {
             Missing::Error => "error",
@@ -254,8 +254,8 @@ impl ResolvedSide {
     }
 
     /// The slice of the side that is read for a slice of the dataset. If an index has the offsets of the
-    /// side's samples, these are the samples with the same numbers as in the dataset's slice; otherwise it is
-    /// the whole shard of the side.
+    /// side's samples, this slice has the same sample numbers as the dataset's slice. Otherwise it is the
+    /// whole shard of the side.
     pub(super) fn slice(&self, dataset: &ShardSet, slice: &Slice) -> Slice {
         // A shard that does not exist is an error when it is opened.
         let shard = dataset.shard(slice.shard).map_or(usize::MAX, |(number, _)| number);

@@ -1,4 +1,5 @@
-//! `SideBuffer`: a limited buffer for samples of a side that were read before they are needed.
+//! `SideBuffer`: a buffer of limited size for samples of a side that were read before the dataset's sample
+//! with the same key.
 
 use crate::sample::Sample;
 use smol_str::SmolStr;

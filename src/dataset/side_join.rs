@@ -60,8 +60,8 @@ impl<C> SideJoin<C> {
         self.sample = Some((sample, 0));
     }
 
-    /// The shard of slice `slice` has ended: the paired shards of the sides are read to their ends too, to
-    /// detect damage after the last joined sample.
+    /// Called when the dataset's shard of slice `slice` has ended. Then `poll_sample` reads the paired shards
+    /// of the sides to their ends too, to detect damage after the last joined sample.
     pub(super) fn end(&mut self, slice: usize) {
         let all_in_slice = self.sides.iter().all(|side| side.is_in(slice));
         self.ending = if all_in_slice { Some(0) } else { None };

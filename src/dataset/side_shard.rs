@@ -7,7 +7,7 @@ use smol_str::SmolStr;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Bytes counted for a remembered key or fault in addition to the key's text.
+/// Bytes counted for each key in `seen` or `faults`, in addition to the key's text.
 const ENTRY: usize = 64;
 
 /// The current shard of a side, in which samples are looked up.

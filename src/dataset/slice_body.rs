@@ -9,7 +9,7 @@ use crate::plan::Slice;
 use crate::secret_url::SecretUrl;
 use crate::store::{Body, ObjectVersion, ReadQueue};
 
-/// Number of scattered slices to open ahead of the current one. By default, a budget has the same number of
+/// Number of scattered slices to open ahead of the current one. The default budget has the same number of
 /// connections.
 const SCATTERED_AHEAD: usize = 64;
 

@@ -1,4 +1,4 @@
-//! `SliceCheck`: checks that the samples read from a shard are those of the slice, complete and of the
+//! `SliceCheck`: checks that the samples read from a shard are exactly those of the slice, and are from the
 //! expected object.
 
 use super::versions::EpochVersions;
@@ -10,7 +10,7 @@ use crate::secret_url::SecretUrl;
 use crate::store::{ObjectCell, ObjectUrl, ObjectVersion};
 
 /// Drops the samples before a slice and the samples that the index does not select, and checks that no sample
-/// is missing, surplus, or of another object. Samples are counted by their numbers in the archive.
+/// is missing, surplus, or from another object. Samples are counted by their numbers in the archive.
 #[derive(Debug)]
 pub(super) struct SliceCheck {
     /// Number of samples that are still to be dropped, because they are before the slice or were read before
@@ -24,9 +24,9 @@ pub(super) struct SliceCheck {
     checks_end: bool,
     /// The index entry of the shard.
     index: Option<ShardIndex>,
-    /// Whether the slice is read from its own first sample. Then a sample that cannot be read ends the slice:
-    /// a restore starts at the first sample of a slice, and would give later samples different numbers than
-    /// this run.
+    /// Whether reading can start at the slice's own first sample. Then a sample that cannot be read ends the
+    /// slice: a restore may start after this sample, and would number the later samples differently than this
+    /// run.
     is_located: bool,
     /// Whether samples are compared with the checksums of the index.
     checksums: bool,
@@ -40,16 +40,16 @@ pub(super) struct SliceCheck {
     object: ObjectCell,
     /// The expected object; `None` after the object was checked.
     expected: Option<ExpectedObject>,
-    /// Whether the slice was open in the state from which the job resumes.
+    /// Whether the job resumes from a state that was saved while this slice was being read.
     resumed: bool,
-    /// Whether the object was replaced after the state from which the job resumes was saved.
+    /// Whether the object was replaced between the save of the state and the restore.
     replaced: bool,
 }
 
 /// The object that a slice must be read from.
 #[derive(Debug)]
 pub(super) struct ExpectedObject {
-    /// The object in the state from which the job resumes.
+    /// The version of the object that the saved state records.
     pub(super) state: Option<ObjectVersion>,
     /// The objects that other readers of the epoch have read.
     pub(super) epoch: EpochVersions,
@@ -60,8 +60,8 @@ pub(super) struct ExpectedObject {
 #[derive(Debug)]
 enum Shortfall {
     None,
-    /// An error among the dropped samples. `reported` says whether the error belongs to the slice: then it
-    /// was reported when the slice was read before the restore.
+    /// The error of a dropped sample. `reported` says whether the sample belongs to the slice: then its error
+    /// was already reported before the restore.
     Dropped {
         error: Error,
         reported: bool,
@@ -145,7 +145,7 @@ impl SliceCheck {
         self.replaced
     }
 
-    /// Whether no more samples need to be read of the shard.
+    /// Whether no more samples of the shard need to be read.
     pub(super) fn is_done(&self) -> bool {
         self.to_drop == 0 && self.left == 0 && !self.checks_end
     }
@@ -163,7 +163,7 @@ impl SliceCheck {
             None => return Some(self.short().map(Err)),
         };
         if let Some(error) = self.other_sample(&sample) {
-            // Before the state was saved, this was the indexed sample, or it would not have been returned.
+            // A dropped sample was checked before the state was saved too, so it was the indexed sample then.
             self.replaced |= self.resumed && self.to_drop > 0;
             return self.refused(error);
         }

@@ -6,8 +6,8 @@ use crate::store::ObjectVersion;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Number of epochs whose versions are remembered although no reader of the epoch exists, because the streams
-/// of an epoch may be read one after the other.
+/// Number of epochs whose versions are kept even while no reader of the epoch exists: the streams of an epoch
+/// may be read one after the other.
 const MAX_EPOCHS: usize = 2;
 
 /// The state that the readers of a run share: for each epoch, the version of each shard that they have read;
@@ -33,7 +33,8 @@ impl Versions {
         &self.network
     }
 
-    /// The versions of an epoch. They are remembered while a clone exists, and for [`MAX_EPOCHS`] epochs.
+    /// The versions of an epoch. If there are more than [`MAX_EPOCHS`] epochs, the versions of the oldest
+    /// epochs without readers are dropped.
     pub(super) fn of(&self, epoch: u64) -> EpochVersions {
         let mut epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
         let versions = epochs.entry(epoch).or_default().clone();

@@ -48,7 +48,7 @@ const DEPTH: usize = 2;
 /// closure takes the place of that batch's result, and iteration can continue. A panic is returned as
 /// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) and ends the iteration. The thread starts with the
 /// first call of `next`, or of [`start`](Feed::start). Dropping the feed joins the thread: it waits until the
-/// closure returns, but not for the network, like dropping a [`Loader`](crate::Loader)'s batches.
+/// closure returns. As with a [`Loader`](crate::Loader)'s batches, it does not wait for the network.
 ///
 /// The closure should start a transfer without waiting for its end, and return a handle. The handle must own
 /// the memory that the transfer reads, as clones of `Bytes` do.
@@ -155,7 +155,7 @@ pub struct FeedReport {
 
 impl FeedReport {
     /// *Data readiness*: the share of the steps, from 0 to 1, whose batch was ready when the consumer called
-    /// `next`. The first batch of each feed is excluded. Without further batches, the readiness is 1.
+    /// `next`. The first batch of each feed is excluded. If there are no other batches, the readiness is 1.
     #[must_use]
     pub fn readiness(&self) -> f64 {
         match self.batches.saturating_sub(self.firsts) {
@@ -201,18 +201,18 @@ struct FeedMeter {
 #[derive(Debug)]
 struct BatchRequest {
     start: Instant,
-    /// Whether the batch was ready at the start.
+    /// Whether the batch was ready when the request began.
     was_ready: bool,
 }
 
 impl FeedMeter {
-    /// The consumer requests a batch. A stream's consumer may poll several times for one batch: the first
-    /// poll starts the request.
+    /// Called when the consumer requests a batch. A stream's consumer may poll several times for one batch:
+    /// the first poll starts the request.
     fn request(&mut self, is_ready: bool) {
         self.request.get_or_insert_with(|| BatchRequest { start: Instant::now(), was_ready: is_ready });
     }
 
-    /// The consumer received an item, or the end.
+    /// Called when the consumer received an item or the end.
     fn receive<B>(&mut self, item: Option<&Result<B>>) {
         let Some(request) = self.request.take() else { return };
         // Only batches count as steps: not errors, nor the end.

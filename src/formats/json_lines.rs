@@ -56,9 +56,9 @@ impl JsonLines {
         Self::default()
     }
 
-    /// Uses the value of this member of a line as the key of the line's sample. The value must be a string or
-    /// a whole number. A line that lacks the member or is not a JSON object is [an error](ErrorKind::Format)
-    /// of that sample. Default: the key is the number of the sample.
+    /// Takes the key of each sample from this member of its line. The value must be a string or a whole
+    /// number. A line that lacks the member or is not a JSON object is [an error](ErrorKind::Format) of that
+    /// sample. Default: the key is the number of the sample.
     pub fn key(self, member: impl Into<String>) -> Self {
         JsonLines { key: Some(member.into()) }
     }
@@ -82,7 +82,7 @@ impl ShardFormat for JsonLines {
     }
 }
 
-/// Cuts chunks into lines. A line that is in one chunk is not copied: it is a slice of the chunk.
+/// Cuts chunks into lines. A line that lies within one chunk is not copied: it is a slice of the chunk.
 #[derive(Debug)]
 struct LineParser {
     /// The name of the member that has the key.

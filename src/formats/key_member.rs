@@ -19,7 +19,7 @@ pub(super) fn key_of(line: &[u8], member: &str) -> Result<String, String> {
     }
 }
 
-/// Reads an object and returns the key in its member.
+/// Reads a JSON object and returns the value of `member` as a key.
 struct KeyOfObject<'a> {
     member: &'a str,
 }

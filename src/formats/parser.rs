@@ -20,8 +20,8 @@ impl FormatChoice {
         FormatChoice(Some(Arc::new(format)))
     }
 
-    /// The text of the format that the caller set. It is part of the names of saved indexes, because a shard
-    /// has different samples if it is read in a different format.
+    /// The `Debug` text of the format that the caller set. It is part of the names of saved indexes, because
+    /// a shard has different samples if it is read in a different format.
     pub(crate) fn text(&self) -> Option<String> {
         self.0.as_ref().map(|format| format!("format {format:?}"))
     }

@@ -87,9 +87,9 @@ pub trait ShardFormat: fmt::Debug + Send + Sync {
 pub struct ParserStart {
     /// The number of the first sample in its shard.
     pub sample: u64,
-    /// The number of the first sample in the shard that is not read, for a parser that [reads
-    /// ranges](ShardFormat::reads_ranges); [`u64::MAX`] if all samples are read, and for any other parser. If
-    /// [`is_cut`](Self::is_cut), the bytes of such a parser end before the first sample that is not read.
+    /// The number of the sample before which the parser must stop, if the parser [reads
+    /// ranges](ShardFormat::reads_ranges); [`u64::MAX`] if it must read all samples. It is always
+    /// [`u64::MAX`] for other parsers, which stop where their bytes end: see [`is_cut`](Self::is_cut).
     pub end: u64,
     /// The offset of the first pushed byte in the uncompressed shard.
     pub offset: u64,
@@ -106,7 +106,7 @@ pub struct ParserStart {
     pub limits: Limits,
     /// The epoch, shard and dataset in the positions of the samples.
     pub(crate) position: Position,
-    /// According to an index, the shard has samples up to this offset.
+    /// The offset at which the shard's last sample ends, according to an index.
     pub(crate) reach: Option<u64>,
 }
 

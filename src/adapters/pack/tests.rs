@@ -54,7 +54,8 @@ proptest! {
         prop_assert!(whole.iter().map(PackedRow::tokens).eq(all.chunks(length)));
         let pieces = |row: &PackedRow<_>| row.lengths().iter().sum::<usize>() == row.len();
         prop_assert!(whole.iter().all(pieces));
-        // After each row, restore a new stage and push the inputs that the state asks for.
+        // After each row, restore a new stage from the saved state and push the last `inputs` documents
+        // again.
         let mut stage = Pack::new(length).fit(Fit::Contiguous);
         let mut given = 0;
         for (number, document) in documents(&lengths).enumerate() {

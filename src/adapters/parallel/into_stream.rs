@@ -4,7 +4,7 @@ use futures::Stream;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A [`Stream`], for any executor, of the items of an iterator whose items are prepared on other threads.
+/// Converts an iterator whose items are prepared on other threads to a [`Stream`], for any executor.
 ///
 /// `into_stream` of [`Background`](super::Background), [`Batches`](crate::loader::Batches) and
 /// [`Feed`](crate::Feed) returns it. [`get_ref`](IntoStream::get_ref) and [`get_mut`](IntoStream::get_mut)

@@ -28,10 +28,10 @@ const MAX_AHEAD: usize = 1 << 16;
 ///
 /// [`prefetch`](super::Pipeline::prefetch) and [`par_map`](super::Pipeline::par_map) return it.
 ///
-/// The threads start when the first item is asked for, or by [`start`](Background::start). Dropping the
-/// iterator stops and joins the threads. Waits inside this crate (for bytes of a store, for items of other
-/// threads) then end with [`ErrorKind::Stopped`]. A running call of the source or the closure is completed,
-/// and no further call is made. If such a call panics, its item is [`ErrorKind::Panicked`].
+/// The threads start at the first call of `next` or [`start`](Background::start). Dropping the iterator stops
+/// and joins the threads. Waits inside this crate (for bytes of a store, for items of other threads) then end
+/// with [`ErrorKind::Stopped`]. A running call of the source or the closure is completed, and no further call
+/// is made. If such a call panics, its item is [`ErrorKind::Panicked`].
 ///
 /// [`into_stream`](Background::into_stream) converts it to a [`Stream`](futures::Stream) for any executor.
 /// (It is not itself a stream: if a type is both, calls of `next` and `pipeline` are ambiguous.)
@@ -125,8 +125,8 @@ impl<T> Background<T> {
         IntoStream::new(self)
     }
 
-    /// Whether the next item or the end is ready, so that asking for it does not wait. With `par_map`, this
-    /// is also true if the next item is still being computed.
+    /// Whether `next` would return without waiting. With `par_map`, also true while a thread computes the
+    /// next item.
     pub(crate) fn is_ready(&self) -> bool {
         match &self.state {
             BackgroundState::New(_) => false,
@@ -157,8 +157,8 @@ impl<T> Background<T> {
         item
     }
 
-    /// Returns the error of an interrupted wait, and ends the iteration. Otherwise a caller that continues
-    /// after errors would loop forever.
+    /// Returns the error of an interrupted wait, and ends the iteration, so that a caller that continues
+    /// after errors does not loop forever.
     fn interrupted(&mut self, error: Error) -> Option<Result<T>> {
         self.state = BackgroundState::Ended;
         Some(Err(error))
@@ -317,8 +317,7 @@ impl<T> Drop for ThreadedQueue<T> {
     }
 }
 
-/// The error for an item that its thread never sent, because dropping a value ran code of the caller, which
-/// panicked.
+/// The error for an item that was never sent: its thread panicked while it dropped a value of the caller.
 fn lost<T>() -> Result<T> {
     Err(ErrorKind::Panicked("it ended without an answer".into()).into())
 }

@@ -1,8 +1,8 @@
 //! `par_map`: a map on several threads that keeps the order.
 //!
 //! A thread takes the next item of the source and the next entry of the queue under one lock, so the queue
-//! has the order of the source. The thread maps the item after releasing the lock, and then sends it to its
-//! entry. The length of the queue bounds the number of items prepared in advance.
+//! has the order of the source. The thread releases the lock, maps the item, and sends the result through the
+//! entry's channel. The length of the queue bounds the number of items prepared in advance.
 
 use super::{Background, QueueEntry, ThreadedQueue};
 use crate::panic::{catch, drop_caught};
@@ -54,7 +54,7 @@ impl<I, F> SharedMap<I, F> {
         }
     }
 
-    /// Takes an item of the source, and adds its entry to the queue.
+    /// Takes an item from the source and adds an entry for it to the queue.
     fn take<T, U>(&self, queue: &Sender<QueueEntry<U>>) -> Option<(T, oneshot::Sender<Result<U>>)>
     where
         I: Iterator<Item = Result<T>>,
@@ -66,7 +66,7 @@ impl<I, F> SharedMap<I, F> {
                 _ => Ok(None),
             };
             if !matches!(item, Ok(Some(_))) {
-                // A panic of the dropped source must not replace the item or error.
+                // If dropping the source panics, the panic must not replace the item or error.
                 drop(drop_caught(source.take()));
             }
             match item {
@@ -215,7 +215,7 @@ mod tests {
         let (sent, is_sent) = mpsc::channel();
         let gone = Mutex::new(gone);
         let source = (0..2).map(Ok).inspect(move |n| {
-            // The only thread takes an item after it has sent the previous item.
+            // There is one thread: it has sent item 0 before it takes item 1.
             if matches!(n, Ok(1)) {
                 sent.send(()).unwrap();
             }

@@ -9,7 +9,6 @@ pub(crate) enum NpyError {
     /// The bytes do not begin with the magic number of an npy file.
     #[error("not an npy file")]
     Magic,
-    /// The version of the format is unknown.
     #[error("unknown version {0}.{1} of the npy format")]
     Version(u8, u8),
     /// The file ends within its header.
@@ -26,10 +25,10 @@ pub(crate) enum NpyError {
         /// What is wrong.
         message: &'static str,
     },
-    /// The data is longer or shorter than the shape and the type in the header need.
+    /// The data is longer or shorter than the header's shape and type require.
     #[error("the npy header says {expected} bytes of data, but there are {found}")]
     Length {
-        /// Number of bytes that the shape and the type need.
+        /// Number of bytes that the shape and the type require.
         expected: usize,
         /// Number of bytes that follow the header.
         found: usize,

@@ -69,7 +69,6 @@ fn parse_descr(text: &str) -> Result<(DType, bool), NpyError> {
     Ok((dtype, order == b'>' && dtype.size() > 1))
 }
 
-/// Reads the dictionary of the header.
 struct NpyHeaderParser<'a> {
     text: &'a [u8],
     at: usize,

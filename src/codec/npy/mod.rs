@@ -107,8 +107,8 @@ impl Array {
             self.dtype().npy_descr(),
             axes.join(", ")
         );
-        // Like numpy, leave room in the header: if the array in the file grows, the length of its first axis
-        // is overwritten with a number of more digits.
+        // Like numpy, leave room in the header: a program that appends rows to the file overwrites the length
+        // of the first axis, and the new number may have more digits.
         if let Some(first) = axes.first() {
             header.extend(std::iter::repeat_n(' ', 21_usize.saturating_sub(first.len())));
         }
