@@ -5,7 +5,7 @@
 //! `webdataset` (that is, in Pillow): colour is converted to grey by the weights of ITU-R 601, the alpha
 //! channel is dropped without blending or added as opaque, the EXIF orientation is not applied, and an
 //! animation is decoded to its first frame. There are two differences. Pillow applies the orientation tag of
-//! a TIFF; this crate does not apply that tag, like the EXIF orientation. Pillow fills a GIF whose first
+//! a TIFF; this crate ignores that tag, as it ignores the EXIF orientation. Pillow fills a GIF whose first
 //! frame does not cover its canvas; here such a GIF is an error.
 //!
 //! 16-bit values are exact in the 16-bit modes ([`ImageMode::L16`], [`ImageMode::Rgb16`]) and divided by

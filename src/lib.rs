@@ -10,7 +10,7 @@
 //! | bytes | [`store`] | local files, `gs://`, `s3://`, `az://`, `https://`, `hf://`, compression |
 //! | samples | [`tar`], [`Sample`] | a sans-I/O parser, damage as typed errors |
 //! | contents of the shards | [`index`] | counts and offsets of samples, without reading their data |
-//! | dataset | [`dataset`] | the samples of this rank, by all modules above |
+//! | dataset | [`dataset`] | the samples of this rank, read with all modules above |
 //! | items | [`adapters`], [`codec`], [`image`] | shuffle, decode, map, batch, mix |
 //! | batches for a device | [`collate`], [`tensor`] | samples written into slots of aligned memory |
 //! | threads | [`loader`] | reads and decodes ahead of the trainer |

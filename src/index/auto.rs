@@ -278,8 +278,8 @@ fn load(store: &Store, url: &str) -> Result<Option<Index>> {
     Ok(None)
 }
 
-/// The lowest directory that contains all patterns, up to its last slash. If the patterns have no directory
-/// in common, it is the directory of the first pattern.
+/// The deepest directory that contains all patterns; its name ends in a slash. If the patterns have no
+/// directory in common, the directory of the first pattern.
 fn common_directory<'a>(patterns: &[&'a str]) -> &'a str {
     let directory = |pattern: &'a str| {
         let pattern = glob::split(pattern).map_or(pattern, |(directory, _)| directory);
@@ -295,7 +295,7 @@ fn common_directory<'a>(patterns: &[&'a str]) -> &'a str {
     }
     let is_directory = match common {
         "" => patterns.iter().all(|url| ObjectUrl::parse(url).is_local()),
-        // A scheme alone, such as `gs://`, has no path: the patterns are in different buckets.
+        // If only a scheme such as `gs://` is common, the patterns are in different buckets.
         common => !ObjectUrl::parse(common).path().is_empty(),
     };
     if is_directory { common } else { first }

@@ -286,7 +286,7 @@ impl KeyTable {
         }
     }
 
-    /// For each two adjacent entries with the same hash, the pair of their numbers.
+    /// The sample numbers of each two adjacent entries that have the same hash.
     pub(super) fn repeated(&self) -> Result<Vec<(u64, u64)>> {
         let entries = self.entries(0..self.layout.keys)?;
         let next = self.layout.read_entries(&entries).skip(1);

@@ -31,9 +31,9 @@ struct SelectionRun {
 }
 
 impl Selection {
-    /// Selects a part of the samples that `of` has selected, or of all `stored` samples of an archive if `of`
-    /// is `None`. The ascending `ranges` choose the part, by the numbers of the samples among the samples of
-    /// `of` or of the archive.
+    /// Selects samples among those that `of` has selected or, if `of` is `None`, among all `stored` samples
+    /// of an archive. `ranges` is ascending, and numbers the samples from the first selected sample of `of`,
+    /// or from the first sample of the archive.
     pub(super) fn narrowed(
         name: Arc<str>,
         of: Option<&Selection>,
@@ -95,8 +95,9 @@ impl Selection {
 
     /// The range of stored numbers from the first to the last of these selected samples.
     ///
-    /// The span of an empty range is empty, and begins at the stored number of the range's start. A number
-    /// that is `n` beyond the last selected sample is mapped to the number `n` beyond the end of the archive.
+    /// The span of an empty range is empty, and begins at the stored number of the sample `samples.start`. If
+    /// `samples` begins or ends `n` numbers beyond the last selected sample, the span does so `n` numbers
+    /// beyond the end of the archive.
     pub(super) fn span(&self, samples: &Range<u64>) -> Range<u64> {
         let beyond = |sample: u64| self.stored.saturating_add(sample - self.selected.min(sample));
         let start = self.position_of(samples.start).unwrap_or_else(|| beyond(samples.start));
@@ -184,8 +185,8 @@ impl SelectionBuilder {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SelectionDocument {
     pub(super) name: Arc<str>,
-    /// The lengths of the runs of consecutive samples of the archive that are, in turn, not selected and
-    /// selected.
+    /// The archive's samples, divided into runs that are alternately not selected and selected: the length of
+    /// each run.
     pub(super) runs: Vec<u64>,
 }
 

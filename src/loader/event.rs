@@ -5,8 +5,8 @@ use crate::plan::Shapes;
 use crate::sample::{Position, Sample, SampleLocation};
 use crate::state::{Cursor, OpenSlice};
 
-/// An event of a stream: a sample, a failure between two samples, or the end. `I` is the type of the samples;
-/// after the stages on the threads, it is the type of the stages' outputs.
+/// An event of a stream: a sample, a failure between two samples, or the end. `I` is the type of the samples.
+/// Once the stages on the threads have run, it is the type of their outputs.
 #[derive(Debug, Default)]
 pub(super) enum StreamEvent<I = StageInput> {
     Input(I),
@@ -92,7 +92,7 @@ pub(super) struct StreamStart {
     pub(super) stream: usize,
     /// Number of streams of the job.
     pub(super) streams: usize,
-    /// Index of the first item in the stream. Only meaningful without a mixture.
+    /// Number of items and gaps of the stream before this point. Only meaningful without a mixture.
     pub(super) first_index: u64,
     /// The shape of each step, if batches have several shapes.
     pub(super) shapes: Option<Shapes>,
@@ -134,7 +134,7 @@ pub(super) enum FailedStep {
     Row,
 }
 
-/// The position of an item in the sequence of the job, and the sample that it was made of.
+/// The position of an item in the sequence of the job, and the sample that the item was made from.
 #[derive(Debug, Default)]
 pub(super) struct Tag {
     /// Number of the item in the sequence of all ranks.

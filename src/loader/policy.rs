@@ -64,7 +64,8 @@ impl OnError {
     ///
     /// There are four steps: reading and selecting samples; the stages on the threads; a stateful stage with
     /// the stages after it; and writing the rows of its items. A step succeeds with a sample that it filters
-    /// out, too. A sample that waits in a shuffle buffer or a packer has succeeded in the steps before.
+    /// out, too. A sample that waits in a shuffle buffer or a packer has succeeded in the steps before that
+    /// buffer or packer.
     pub fn in_a_row(mut self, limit: u64) -> Self {
         self.in_a_row = Some(limit);
         self

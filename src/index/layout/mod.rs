@@ -2,9 +2,9 @@
 //!
 //! Most samples of a shard have the same fields, in the same order, with headers of the same length. Such a
 //! *shape* is stored once. Consecutive samples with the same shape are stored as one *run*. Only the sizes of
-//! fields are stored for each sample; all offsets can be computed from shapes, runs and sizes. So a document
-//! takes little more than the digits of the sizes. The documentation of [`Index::save`](super::Index::save)
-//! has the sizes of some documents.
+//! fields are stored for each sample; all offsets can be computed from shapes, runs and sizes. So a JSON
+//! document is only a little longer than its list of sizes. The documentation of
+//! [`Index::save`](super::Index::save) has the sizes of some documents.
 
 mod document;
 
@@ -44,7 +44,7 @@ struct SampleShape {
     /// The number of bytes between the end of the previous sample and the first header.
     lead: u64,
     /// For each member, the number of its field, and the gap before its content: the number of bytes from the
-    /// end of the previous member, or from the first header.
+    /// end of the previous member or, for the first member, from the sample's first header.
     members: Vec<(usize, u64)>,
 }
 

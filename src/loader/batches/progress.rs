@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub(in crate::loader) struct RankProgress {
     header: Arc<JobHeader>,
-    /// Number of streams of each dataset on this rank.
+    /// Number of streams that this rank reads of each dataset.
     streams_per_dataset: usize,
     /// The sequence number up to which all batches were collected.
     reached: Reached,
@@ -37,7 +37,7 @@ pub(in crate::loader) struct RankProgress {
 #[derive(Debug)]
 pub(super) struct BatchEntry {
     pub(super) tag: Tag,
-    /// Whether the batch has its item.
+    /// Whether the entry is an item, which is a row of the batch.
     pub(super) has_row: bool,
 }
 
@@ -166,8 +166,8 @@ impl RankProgress {
         ErrorKind::NoShards(what).into()
     }
 
-    /// Marks a source after an event, whether or not the event gets into a batch: the cursor of the source
-    /// must be set before the next state.
+    /// Marks the cursor of a source as outdated after an event, even if the event does not get into a batch.
+    /// The cursor must be set before the next state is made.
     pub(super) fn touch(&mut self, source: &SourcePass) {
         let number = self.number_of(source);
         if let Some(is_outdated) = self.is_outdated.get_mut(number)
@@ -233,8 +233,8 @@ impl RankProgress {
                 first.saturating_add(self.header.begins(from.dataset)).saturating_add(from.pass)
             }
             EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => {
-                // Repeated items at the end of an epoch count as its last pass, because the ledger is ordered
-                // by epoch.
+                // Items repeated at the end of an epoch count as part of its last pass, because the ledger is
+                // ordered by epoch.
                 epoch.saturating_mul(repeats).saturating_add(from.pass.min(repeats - 1))
             }
         }

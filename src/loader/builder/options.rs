@@ -8,8 +8,8 @@ use crate::loader::watch::Diagnosis;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Options of a run. On a [mix](crate::Loader::mix), an option of a dataset is set for all datasets of the
-/// mix.
+/// Options of a run. If the loader is a [mix](crate::Loader::mix), an option that each dataset has is set for
+/// all datasets.
 impl<T, B, C> LoaderBuilder<T, B, C> {
     /// Shuffles the samples of each stream in a buffer of `samples`, by the dataset's seed, the epoch and the
     /// stream. Default: 0, no shuffle.
@@ -68,9 +68,9 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
 
     /// Number of cores that the threads may use, if the number of [threads](LoaderBuilder::threads) is not
     /// fixed. More threads than cores are started only if threads wait instead of computing. Set this if
-    /// several ranks share a host. Default: the cores that the process may use, less one in eight for the
-    /// trainer. In a [mix](crate::Loader::mix), the largest number that is set for one of the datasets or for
-    /// the mix is used.
+    /// several ranks share a host. Default: the cores that the process may use, minus one for each eight of
+    /// them, which is left to the trainer. In a [mix](crate::Loader::mix), the largest number that is set for
+    /// one of the datasets or for the mix is used.
     pub fn cores(mut self, cores: usize) -> Self {
         self.options.resources.cores = Some(cores);
         self
@@ -84,11 +84,11 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     }
 
     /// Applies a function to each batch, for instance to mix its images or to convert it for a framework. The
-    /// function runs on the thread that collects batches, ahead of the trainer, on one batch after the other.
-    /// Work on single items is faster in a [`map`](LoaderBuilder::map) or a
+    /// function runs on the thread that collects batches, ahead of the trainer, for one batch at a time. Work
+    /// on single items is faster in a [`map`](LoaderBuilder::map) or a
     /// [column](crate::collate::Columns::with_fn) than in `map_batch`, because maps and columns use all
-    /// threads. `map_batch` can be called several times. Stages on items must be added before it; options may
-    /// follow.
+    /// threads. `map_batch` can be called several times. Add stages on items before you call `map_batch`;
+    /// options may follow.
     ///
     /// The batch already has its state, which seeds its [random
     /// numbers](crate::collate::TensorBatch::rng). If the function returns another type,

@@ -59,7 +59,7 @@ pub(super) struct ChunkRead<T> {
     pub(super) status: SourceStatus,
 }
 
-/// Reads a chunk of a source and calls `map` with each sample. Stops early instead of waiting. A panic ends
+/// Reads a chunk from a source and calls `map` with each sample. Stops early instead of waiting. A panic ends
 /// the source, and is the last error in its chunk.
 pub(super) fn read_chunk<T>(
     source: &mut impl PollSamples,

@@ -6,17 +6,17 @@
 //!   it is read, and the entry is filled when its samples are mapped.
 //! - A source without a chunk may always be read, even if the budget has no memory. So the sequence, which
 //!   takes the items of all sources in turn, never waits for memory that chunks of other sources hold.
-//! - One chunk for each thread may also be read without memory, so that no thread is idle because the budget
-//!   is used up.
+//! - One more chunk for each thread may be read even if the budget has no memory, so that no thread is idle
+//!   because the budget is used up.
 //!
 //! Beyond that, chunks are read ahead while the budget has memory and not too many items wait: at most
 //! `max_ahead` chunks, which is two for each thread and one for each source. The source with the fewest
 //! chunks is read first. The source that the sequence waits for is read before all others.
 //!
-//! Example with three sources and two threads (`tests.rs`), where no chunk is taken: the sources are read in
-//! the order 0, 1, 2, 0, 1, 2, 0. These are 2 · 2 + 3 = 7 chunks, and no more are read. When the sequence
-//! takes a chunk of source 1, that source has the fewest chunks and is read next. If the budget has no memory
-//! at all, each source has only one chunk.
+//! Example with three sources and two threads (`tests.rs`), while the sequence takes no chunk: the sources
+//! are read in the order 0, 1, 2, 0, 1, 2, 0. These are 2 · 2 + 3 = 7 chunks, and no more are read. When the
+//! sequence takes a chunk of source 1, that source has the fewest chunks and is read next. If the budget has
+//! no memory at all, each source has only one chunk.
 
 use super::chunk::{Chunk, ChunkLimits, SourceStatus};
 use super::chunk_length::ChunkLength;
@@ -84,7 +84,8 @@ struct SourceState<S, T> {
     length: ChunkLength,
     /// Number of items in `chunks`.
     items_waiting: usize,
-    /// Number of the first item of the next sample, if each sample that is being mapped becomes one item.
+    /// Predicted number of the next sample's first item: each sample that is still being mapped is expected
+    /// to become one item.
     next_item: u64,
     /// The entry in the queue.
     queued: Option<Priority>,
