@@ -257,8 +257,8 @@ impl<S, T> ReadSchedule<S, T> {
             }
         };
         self.is_full = false;
-        // Together, one chunk of each source must not exceed `MAX_BYTES_WAITING`; a chunk has one row at
-        // least.
+        // The rows of one chunk from each source must not exceed `MAX_BYTES_WAITING` in total. But a chunk
+        // has at least one row.
         let rows = self.row_bytes.saturating_mul(self.sources.len()).max(1);
         let sources = self.sources.len();
         let source = self.sources.get_mut(number)?;
@@ -271,8 +271,8 @@ impl<S, T> ReadSchedule<S, T> {
         Some(ReadTask { source: number, reader, limits, maps_at_once, memory })
     }
 
-    /// Reserves memory of the budget for another chunk of a source. If the budget is used up, a chunk that is
-    /// needed gets a reservation of 0 bytes, and any other chunk must wait: then `None` is returned.
+    /// Reserves memory from the budget for another chunk of a source. If the budget is used up, a chunk that
+    /// is needed gets a reservation of 0 bytes, and any other chunk must wait: then `None` is returned.
     fn reserve_memory(&mut self, number: usize) -> Option<ReadAheadMemory> {
         let source = self.sources.get_mut(number)?;
         let reserved = source.budget.try_reserve(source.length.expected_bytes(), &self.gauge);
@@ -358,7 +358,8 @@ impl<S, T> ReadSchedule<S, T> {
         taken
     }
 
-    /// Puts a reader back after a read. Returns the new chunk, if the read returned any samples or events.
+    /// Puts a reader back after a read. Returns the ID of the new chunk, if the read returned any samples or
+    /// events.
     pub(super) fn put_back(
         &mut self,
         number: usize,

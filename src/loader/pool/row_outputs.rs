@@ -110,8 +110,8 @@ enum Pulled {
 }
 
 impl SamplesToRows {
-    /// The work of writing this item as a row. If the item has a location (a key and a shard), it replaces
-    /// the location of the tag.
+    /// The work of writing this sample as a row. If the sample has a key or a shard, it replaces that of the
+    /// tag's location.
     fn work(&self, tag: &mut Tag, sample: Sample, slots: RowSlots) -> RowWork {
         if let Some(location) = &mut tag.location {
             **location = sample.location().made_of(location);
@@ -347,7 +347,7 @@ impl SharedWork for BatchWork {
     }
 }
 
-/// The error of a source whose rows all fail, after the last failure.
+/// The error of a source for which no row could be written. `last` is its last failure.
 fn no_row_error(last: &Error) -> Error {
     let what = format!(
         "no row of a stream could be written in {MAX_PASSES_WITHOUT_ROW} epochs: the errors before this one, \

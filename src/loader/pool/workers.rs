@@ -269,7 +269,8 @@ impl<T: Send + 'static> Workers<T> {
         drop(done);
     }
 
-    /// Waits for a source to read, and does shared work meanwhile. Returns `None` when this thread must end.
+    /// Waits until a source can be read, and does shared work meanwhile. Returns `None` when this thread must
+    /// end.
     fn next_task(&self) -> Option<ReadTask<Box<StreamReader>>> {
         let mut state = self.lock();
         loop {
@@ -286,7 +287,7 @@ impl<T: Send + 'static> Workers<T> {
             if let Some(work) = state.shared.clone() {
                 drop(state);
                 self.do_pieces(&work);
-                // The lock is not held here, because this may drop the caller's samples.
+                // The lock is not held here, because dropping `work` may drop the caller's samples.
                 drop(work);
                 state = self.lock();
                 continue;
@@ -313,8 +314,8 @@ impl<T: Send + 'static> Workers<T> {
         }
     }
 
-    /// Releases a source for other threads. Returns the new chunk and the slots of its rows; `None` if the
-    /// read returned nothing or the pool is closed.
+    /// Releases a source for other threads. Returns the ID of the new chunk and the slots of its rows; `None`
+    /// if the read returned nothing or the pool is closed.
     fn put_back(
         &self,
         source: usize,

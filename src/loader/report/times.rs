@@ -48,7 +48,7 @@ pub struct Times {
     /// The collecting thread put items into batches.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub collect: Duration,
-    /// The collecting thread waited for items of the workers.
+    /// The collecting thread waited for items from the workers.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_items: Duration,
     /// The collecting thread was idle because the maximum number of batches was ready.

@@ -75,7 +75,7 @@ pub(in crate::loader) struct Sequencer<O> {
     announced: u64,
     /// The local stream of each item and gap of the current batch.
     entry_streams: Vec<usize>,
-    /// The batch that has ended last.
+    /// The batch that ended most recently.
     last: Option<EndedBatch>,
     /// The location of each stream's last failure.
     failed: Vec<Option<Location>>,
@@ -120,7 +120,7 @@ pub(in crate::loader) struct SequenceConfig {
     /// The highest sequence number that any rank had reached before a restore.
     pub(in crate::loader) furthest: u64,
     pub(in crate::loader) batching: Batching,
-    /// Whether no other rank takes the same steps. Then a batch without items is skipped also if batches have
+    /// Whether no other rank takes the same steps. Then a batch without items is skipped even if batches have
     /// several shapes.
     pub(in crate::loader) alone: bool,
     /// Whether streams that have ended are repeated to fill the remaining batches.
@@ -141,7 +141,7 @@ pub(in crate::loader) enum Batching {
 }
 
 impl<O> Sequencer<O> {
-    /// A sequencer that starts at this rank's first sequence number from `first_number` on.
+    /// A sequencer that starts at this rank's first sequence number that is `first_number` or higher.
     pub(in crate::loader) fn new(sources: O, streams: Vec<MixedStream>, config: &SequenceConfig) -> Self {
         let SequenceConfig { rank, ranks, first_number, batching, .. } = *config;
         let live_streams = streams.len();
@@ -280,7 +280,7 @@ impl<O> Sequencer<O> {
             skipped %= batch;
         }
         if self.covered == 0 {
-            // The batch starts after the skipped batches, also if it is restarted.
+            // The batch starts after the skipped batches, even if it is restarted.
             self.batch_local_number = self.local_number;
         }
         if self.batching != Batching::WhenFull {

@@ -102,8 +102,8 @@ impl<T: 'static> Stages<T> {
         self.with_stream_stage(name, stream_stage)
     }
 
-    /// Appends a stage that queues items by shape. `measure` returns the bucket of an item, and the part of
-    /// the bucket's shape that the item fills.
+    /// Appends a stage that queues items by shape. `measure` returns the bucket of an item, and how much of
+    /// the bucket's shape the item fills.
     pub(super) fn bucketed(
         self,
         plan: Arc<BucketPlan>,
@@ -146,7 +146,7 @@ impl<T: 'static> Stages<T> {
         }
     }
 
-    /// The stream stage with a function after it.
+    /// The stream stage, followed by `f`.
     fn stream_stage_then<U: 'static>(
         &self,
         f: impl Fn(T) -> Result<Option<U>> + Send + Sync + 'static,

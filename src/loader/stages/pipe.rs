@@ -17,7 +17,7 @@ pub(in crate::loader) enum PipeOutput<T> {
 /// Receives the outputs of a sample, one after the other.
 pub(in crate::loader) type Sink<'a, T> = &'a mut dyn FnMut(Result<T>);
 
-/// The stages as a function of a sample and of the slots for the row of its first output.
+/// The stages as one function, which gets a sample and the slots for the row of the sample's first output.
 pub(in crate::loader) enum Pipe<T> {
     /// The output is the sample itself.
     Identity(fn(Sample) -> T),
