@@ -56,7 +56,7 @@ impl BatchEntry {
 pub(in crate::loader) struct PromisedItems {
     /// Number of items of each stream of the job.
     pub(in crate::loader) lengths: Arc<[u64]>,
-    /// Number of passes over each dataset.
+    /// Number of passes over each dataset in an epoch. Later passes repeat items.
     pub(in crate::loader) passes: Arc<[u64]>,
 }
 

@@ -6,8 +6,8 @@
 //!   it is read, and the entry is filled when its samples are mapped.
 //! - A source without a chunk may always be read, even if the budget has no memory. So the sequence, which
 //!   takes the items of all sources in turn, never waits for memory that chunks of other sources hold.
-//! - One more chunk for each thread may be read even if the budget has no memory, so that no thread is idle
-//!   because the budget is used up.
+//! - While fewer chunks are ahead than there are threads, a chunk may be read even if the budget has no
+//!   memory, so that no thread is idle because the budget is used up.
 //!
 //! Beyond that, chunks are read ahead while the budget has memory and not too many items wait: at most
 //! `max_ahead` chunks, which is two for each thread and one for each source. The source with the fewest
@@ -55,8 +55,8 @@ pub(super) struct ReadSchedule<S, T> {
     items_waiting: usize,
     /// The source that the sequence waits for.
     awaited: Option<usize>,
-    /// Number of threads. This is also the number of chunks that may be read without memory of the budget,
-    /// besides one for each source.
+    /// Number of threads. While fewer chunks than this are ahead, a chunk may be read even if the budget has
+    /// no memory.
     threads: usize,
     /// Whether the last reservation failed because the budget was used up.
     is_full: bool,
@@ -287,7 +287,7 @@ impl<S, T> ReadSchedule<S, T> {
         None
     }
 
-    /// Whether there is a source to read, if the budget has memory for it.
+    /// Whether there is a source to read that needs no memory from the budget or may get it.
     pub(super) fn is_readable(&self) -> bool {
         let Some(number) = self.next_source() else { return false };
         let has_no_chunk = self.sources.get(number).is_some_and(|source| source.chunks.is_empty());

@@ -103,7 +103,7 @@ struct SourceRows {
     failing_since: Option<u64>,
 }
 
-/// An event of a source for the current batch. The row of an item is still to be written.
+/// An event of a source for the current batch. If the event is an item, its row is not written yet.
 enum Pulled {
     Event(Option<LoaderEvent<Row>>),
     Row(Tag),
