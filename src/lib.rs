@@ -78,10 +78,10 @@ pub use topology::Topology;
 ///
 /// The prelude has the types that read, decode, batch, write and resume, the usual columns and transforms,
 /// and the traits whose methods programs call. Import other names from their modules, as the examples do. The
-/// prelude leaves out [`Result`] and [`Error`], which would shadow other types of these names, and the traits
-/// that a program implements ([`Column`](crate::collate::Column), [`Stage`](crate::adapters::Stage)). It
-/// imports [`StreamExt`](crate::adapters::StreamExt) as `_`, so that its name does not clash with that of
-/// `futures::StreamExt`.
+/// prelude leaves out [`Result`] and [`Error`], because they would shadow other types of these names. It also
+/// leaves out the traits that a program implements ([`Column`](crate::collate::Column),
+/// [`Stage`](crate::adapters::Stage)). It imports [`StreamExt`](crate::adapters::StreamExt) as `_`, so that
+/// its name does not clash with that of `futures::StreamExt`.
 pub mod prelude {
     pub use crate::adapters::{Batch, IteratorExt, Pipeline, StreamExt as _};
     #[doc(no_inline)]

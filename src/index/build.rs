@@ -202,9 +202,9 @@ impl IndexBuilder {
     /// # Errors
     /// The error that reading the shards would return: damage to an archive, an error of any sample, or an
     /// error of the store. If several shards fail, it is the error of the first of these shards in the list.
-    /// Indexes of single shards that were already [saved](IndexBuilder::beside) stay. [`ErrorKind::Config`]
-    /// is returned for 0 threads, limits of 0, a filter or directory with an empty name, and a directory
-    /// whose name is not UTF-8.
+    /// Indexes of single shards that have already been [saved](IndexBuilder::beside) are kept.
+    /// [`ErrorKind::Config`] is returned for 0 threads, limits of 0, a filter or directory with an empty
+    /// name, and a directory whose name is not UTF-8.
     pub fn build(mut self, shards: &ShardList) -> Result<Index> {
         let indexed = self.indexed::<()>(shards, None)?;
         Ok(indexed.into_iter().map(|(shard, _)| shard).collect())

@@ -31,9 +31,8 @@ struct SelectionRun {
 }
 
 impl Selection {
-    /// Selects samples among those that `of` has selected or, if `of` is `None`, among all `stored` samples
-    /// of an archive. `ranges` is ascending, and numbers the samples from the first selected sample of `of`,
-    /// or from the first sample of the archive.
+    /// Selects samples of those that `of` has selected or, if `of` is `None`, of all `stored` samples of an
+    /// archive. In the ascending `ranges`, number 0 is the first of the samples to select from.
     pub(super) fn narrowed(
         name: Arc<str>,
         of: Option<&Selection>,

@@ -158,7 +158,7 @@ impl OnError {
         if let Some(ShareLimit { largest, minimum }) = self.share {
             let failed = total.saturating_add(1);
             let seen = samples.saturating_add(failed);
-            // Until `minimum` items were seen, the items that are missing from `minimum` count as successes.
+            // Until `minimum` items were seen, the items that are still to come count as successes.
             let counted = seen.max(minimum);
             if failed as f64 > largest * counted as f64 {
                 return too_many(

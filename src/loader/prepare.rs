@@ -281,7 +281,7 @@ impl Settings {
         .collect()
     }
 
-    /// The dataset of each item of a stream.
+    /// The order in which a stream takes items from the datasets.
     pub(super) fn dataset_order(&self, stream: usize, header: &JobHeader) -> DatasetOrder {
         let (seed, streams) =
             self.first().map_or((0, 1), |dataset| (dataset.seed(), dataset.plan().streams()));

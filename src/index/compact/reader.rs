@@ -110,7 +110,7 @@ impl CompactReader {
         Ok(())
     }
 
-    /// The shards, after the last chunk.
+    /// Returns the shards. To be called after the last chunk.
     pub(in crate::index) fn finish(self) -> Result<Vec<ShardIndex>> {
         if !self.pending.is_empty() || self.count != Some(self.shards.len()) {
             return damaged("it ends too early");

@@ -34,7 +34,7 @@ pub(crate) struct ShardLayout {
     /// The contents of members are padded to a multiple of this many bytes: 512 in tar archives, 1 in other
     /// formats.
     block: u64,
-    /// Whether samples can be read from their own offsets.
+    /// Whether reading can start at the offset of any sample.
     seekable: bool,
 }
 
@@ -63,7 +63,6 @@ impl ShardLayout {
         self.offsets.len() as u64
     }
 
-    /// Whether samples can be read from their own offsets.
     pub(super) fn seekable(&self) -> bool {
         self.seekable
     }
@@ -74,7 +73,7 @@ impl ShardLayout {
     }
 
     /// The range of bytes from the first header of the first sample to the first header of the sample after
-    /// the last. `end` is the size of the archive.
+    /// the last one, or to `end`, the size of the archive, if there is none.
     pub(super) fn range(&self, samples: Range<u64>, end: u64) -> Option<Range<u64>> {
         let at = |sample: u64| match usize::try_from(sample).ok()? {
             sample if sample == self.offsets.len() => Some(end),
@@ -236,7 +235,7 @@ impl LayoutBuilder {
         self.push(sample.offset, members);
     }
 
-    /// Returns the layout. `seekable` is true if samples can be read from their own offsets.
+    /// Returns the layout. `seekable` is true if reading can start at the offset of any sample.
     pub(crate) fn finish(self, seekable: bool) -> ShardLayout {
         let mut layout = ShardLayout { seekable, ..self.layout };
         if !layout.has_checksums() {

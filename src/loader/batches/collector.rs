@@ -1,7 +1,7 @@
 //! `BatchCollector`: collects the rows of the sequence into batches, each with the state after its last row.
 //!
-//! Items count when their batch exists. Only then is it known whether they were delivered or lost, so
-//! [`RankProgress`] updates the state, the digest and the ledger at that time.
+//! Items are counted when their batch exists. Only then is it known whether the items were delivered or lost,
+//! so [`RankProgress`] updates the state, the digest and the ledger at that time.
 //!
 //! *One rule for failures.* Every failure is a failure of samples: of one sample that could not be read,
 //! mapped or written as a row ([`LoaderEvent::Fault`]), or of all samples of a batch that could not be made
@@ -39,7 +39,7 @@ pub(in crate::loader) struct FoundRow<R> {
     pub(in crate::loader) failed: Option<Location>,
 }
 
-/// An output of a run: its batches, then its end or a final error.
+/// An output of a run. A run has batches, then its end or a final error.
 pub(in crate::loader) enum RunOutput<B> {
     Batch(CollectedBatch<B>),
     /// The end. The state is present if it may differ from the state of the last batch, because samples
@@ -49,7 +49,7 @@ pub(in crate::loader) enum RunOutput<B> {
     Failed(Error),
 }
 
-/// A batch, with the values for the run's report and the run's state after the batch.
+/// A batch, the run's state after the batch, and values for the run's report.
 pub(in crate::loader) struct CollectedBatch<B> {
     pub(in crate::loader) batch: B,
     /// Number of items in the batch.

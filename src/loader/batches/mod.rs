@@ -29,7 +29,7 @@ use std::fmt;
 use std::iter::{self, FusedIterator};
 use std::task::{Context, Poll, ready};
 
-/// The outputs of a run, before the trainer's side unpacks them.
+/// The outputs of a run, before [`unpack`] converts them for the trainer.
 pub(super) type Collected<B> = Box<dyn Iterator<Item = Result<RunOutput<B>>> + Send>;
 
 /// An iterator over the batches of one epoch or of many; from [`Loader::epoch`](super::Loader::epoch),

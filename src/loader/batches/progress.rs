@@ -98,7 +98,7 @@ impl RankProgress {
         RankProgress { promised, ..self }
     }
 
-    /// Counts a batch with these entries, which ends before sequence number `end`. `padded` says whether
+    /// Counts a batch with these entries. The batch ends before sequence number `end`. `padded` says whether
     /// batches with too few items are padded.
     pub(super) fn deliver(&mut self, entries: &[BatchEntry], end: u64, padded: bool) {
         self.batches += 1;

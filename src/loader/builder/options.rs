@@ -11,8 +11,8 @@ use std::time::Duration;
 /// Options of a run. If the loader is a [mix](crate::Loader::mix), an option that each dataset has is set for
 /// all datasets.
 impl<T, B, C> LoaderBuilder<T, B, C> {
-    /// Shuffles the samples of each stream in a buffer of `samples`, by the dataset's seed, the epoch and the
-    /// stream. Default: 0, no shuffle.
+    /// Shuffles the samples of each stream in a buffer of `samples` samples. The order depends on the
+    /// dataset's seed, the epoch and the stream. Default: 0, no shuffle.
     ///
     /// The buffers hold samples with their stored fields, before decoding. A rank needs memory for `samples`
     /// times its number of streams times the mean stored size of a sample. The
@@ -47,12 +47,12 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     /// is used.
     ///
     /// By default the number is tuned during a run. It starts with one thread for each of the
-    /// [`cores`](LoaderBuilder::cores). The trainer may wait for batches while all threads are busy although
-    /// cores are idle, because stages wait for a service or a slow disk. The loader then tries up to twice as
-    /// many threads, at most 32 for each core and 256 in all, and keeps them if the rate grows. If no core of
-    /// the machine is idle, the loader tries fewer threads than before, down to the number of cores. The next
-    /// run of the loader starts with the tuned number. The [report](crate::loader::Report) has the current
-    /// number, and each change is an event of `tracing`.
+    /// [`cores`](LoaderBuilder::cores). If the trainer waits for batches, all threads are busy and still some
+    /// cores are idle, then stages are waiting for a service or a slow disk. The loader then tries up to
+    /// twice as many threads, at most 32 for each core and 256 in all, and keeps them if the rate grows. If
+    /// no core of the machine is idle, the loader tries fewer threads than before, down to the number of
+    /// cores. The next run of the loader starts with the tuned number. The [report](crate::loader::Report)
+    /// has the current number, and each change is an event of `tracing`.
     ///
     /// While streams resume from a state, up to 16 additional threads read for them.
     ///

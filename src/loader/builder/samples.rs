@@ -63,7 +63,8 @@ impl LoaderBuilder<Sample> {
         self.map(move |sample| decoder.decode(sample))
     }
 
-    /// Renames fields, by pairs of the new and the old name. See [`Pipeline::rename`], which does the same.
+    /// Renames fields. Each pair is a new name and the old name. See [`Pipeline::rename`], which does the
+    /// same.
     pub fn rename<N, O>(self, names: impl IntoIterator<Item = (N, O)>) -> Self
     where
         N: Into<ByteString>,

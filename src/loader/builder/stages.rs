@@ -40,11 +40,11 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// Keeps only the items for which the predicate is true. The next item of the stream replaces a dropped
     /// one, so that batches stay full.
     ///
-    /// A filter before any other stage runs before the [shuffle buffer](LoaderBuilder::shuffle), while the
-    /// stream is read: on samples with their stored fields, and on one thread at a time for each stream.
-    /// Dropped samples never enter the buffer. This is the place to filter by keys, sizes or small fields. A
-    /// filter after another stage runs on the threads, in the order of the calls, as
-    /// [`filter_map`](LoaderBuilder::filter_map) does.
+    /// A filter that is added before any other stage runs before the [shuffle
+    /// buffer](LoaderBuilder::shuffle), while the stream is read: on samples with their stored fields, and on
+    /// one thread at a time for each stream. Dropped samples never enter the buffer. This is the place to
+    /// filter by keys, sizes or small fields. A filter after another stage runs on the threads, in the order
+    /// of the calls, as [`filter_map`](LoaderBuilder::filter_map) does.
     ///
     /// With a filter, the number of items is not known ahead, so [`Loader::steps`](crate::Loader::steps) is
     /// `None`. With a filter before the buffer, a restore starts at the beginning of each shard that was open

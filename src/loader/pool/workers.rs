@@ -28,8 +28,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Additional limits of chunks if the thread that takes chunks also reads them. Nothing is handed over
-/// between threads then, so long chunks have no advantage; short chunks of all sources stay in the CPU cache.
+/// Additional limits of chunks if the thread that takes chunks also reads them. Then nothing is handed over
+/// between threads, so long chunks have no advantage; short chunks of all sources stay in the CPU cache.
 const TAKER_LIMITS: ChunkLimits = ChunkLimits { samples: 64, bytes: 256 << 10 };
 
 impl PollSamples for StreamReader {

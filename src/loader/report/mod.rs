@@ -65,9 +65,9 @@ pub struct Report {
     /// `waited`.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub first: Duration,
-    /// Number of batches, without the first, that were ready when the trainer requested them.
+    /// Number of batches after the first that were ready when the trainer requested them.
     pub ready: u64,
-    /// Number of batches, without the first, that were not ready.
+    /// Number of batches after the first that were not ready.
     pub late: u64,
     /// Time from the request of the first batch until now, or until the run ended.
     #[serde(serialize_with = "crate::seconds::serialize")]
@@ -146,8 +146,8 @@ impl Report {
         }
     }
 
-    /// The difference to `earlier`, a report of the same run: for one epoch of several, or for the last
-    /// minute. `queues`, `ledger` and `memory` are not subtracted.
+    /// The difference between this report and `earlier`, a report of the same run: for one epoch of several,
+    /// or for the last minute. `queues`, `ledger` and `memory` are not subtracted.
     #[must_use]
     pub fn since(mut self, earlier: &Report) -> Report {
         self.batches = self.batches.saturating_sub(earlier.batches);

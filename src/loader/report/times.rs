@@ -96,7 +96,7 @@ impl Times {
         })
     }
 
-    /// The difference to `earlier`.
+    /// The difference between these times and `earlier`.
     pub(super) fn since(mut self, earlier: &Times) -> Times {
         let mut before = *earlier;
         for activity in Activity::ALL {

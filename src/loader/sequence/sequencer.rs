@@ -4,9 +4,9 @@
 //! `g % streams`, whether or not other streams have ended or failed. Each rank has every `ranks`th stream, so
 //! it computes the numbers of its items without communication, before and after a restore.
 //!
-//! So a sequence number without an item stays empty, and later items do not move up. Here are two streams
-//! with the items 0, 2, 4 and 1, in batches of 2 (`tests.rs` writes `number:item`, and `|number` for the end
-//! of a batch):
+//! So a sequence number without an item stays empty, and later items do not move up. Here are two streams in
+//! batches of 2: stream 0 has the items 0, 2 and 4, stream 1 has the item 1 (`tests.rs` writes `number:item`,
+//! and `|number` for the end of a batch):
 //!
 //! ```text
 //! Aligned, Steps    0:0 1:1 |2   2:2 |4       4:4 |6      stream 1 has ended: 3 and 5 are empty
@@ -28,8 +28,8 @@
 //! have the items 0, 2, … and 1, 3, …. So an item may change its number, but a number never changes its
 //! stream.
 //!
-//! `skip_taken` skips all numbers that were taken before a restore at once: in a state, one stream may be
-//! 2^40 items ahead of another.
+//! `skip_taken` skips, in a single call, all numbers that were taken before a restore: in a state, one stream
+//! may be 2^40 items ahead of another.
 
 use super::{MixedStream, SourceOutputs};
 use crate::error::{Error, ErrorKind, Location, Result};

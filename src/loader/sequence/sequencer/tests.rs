@@ -63,7 +63,7 @@ fn gaps_do_not_count_in_a_full_batch() {
     assert_eq!(events, ["0:0", "1:1", "|2", "2:2", "4:4", "|5", "6:6", "8:8", "|9"]);
     let events = sequence(&[&[1, 5, 9, 13], &[3]], (1, 2), 2, 0, Batching::WhenFull);
     assert_eq!(events, ["1:1", "3:3", "|4", "5:5", "9:9", "|11", "13:13"], "the last batch is not full");
-    // A sequence that starts at number 11 continues the one above.
+    // A sequence that starts at number 11 continues the previous sequence.
     assert_eq!(
         sequence(&[&[13, 17, 21], &[]], (1, 2), 2, 11, Batching::WhenFull)[..3],
         ["13:13", "17:17", "|19"]
