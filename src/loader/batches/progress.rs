@@ -61,8 +61,8 @@ pub(in crate::loader) struct PromisedItems {
 }
 
 impl PromisedItems {
-    /// Number of items that this stream has at the sequence numbers `start..end`, without its first `covered`
-    /// items.
+    /// Number of items that this stream has at the sequence numbers `start..end`. The stream's first
+    /// `covered` items do not count.
     fn items(&self, stream: usize, start: u64, end: u64, covered: u64) -> u64 {
         let count = self.lengths.len() as u64;
         let length = self.lengths.get(stream).copied().unwrap_or_default();

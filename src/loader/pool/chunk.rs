@@ -28,7 +28,7 @@ pub(super) struct ChunkLimits {
 }
 
 impl ChunkLimits {
-    /// The smaller of both limits.
+    /// For each limit, the smaller of the two values.
     pub(super) fn at_most(self, other: ChunkLimits) -> Self {
         ChunkLimits { samples: self.samples.min(other.samples), bytes: self.bytes.min(other.bytes) }
     }

@@ -8,7 +8,7 @@ use crate::sample::Sample;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// An output of the threads: an item, or an input of the stream stage.
+/// An output of the stages on the threads: an item, or an input of the stream stage.
 pub(in crate::loader) enum PipeOutput<T> {
     Item(T),
     Erased(ErasedItem),
