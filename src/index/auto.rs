@@ -146,7 +146,6 @@ impl AutoIndex {
         self
     }
 
-    /// Checks the options.
     pub(crate) fn check(&self) -> Result<()> {
         for place in &self.places {
             match place {

@@ -346,7 +346,6 @@ pub(crate) fn outdated(what: &str, shard: &SecretUrl) -> Error {
     Error::from(ErrorKind::Index(what)).in_shard(shard)
 }
 
-/// The hash of a key.
 pub(crate) fn hash_of(key: &str) -> u64 {
     hash_texts([key])
 }

@@ -242,7 +242,6 @@ struct Windows<'a> {
     at: u64,
     /// The offset at which the current window ends.
     end: u64,
-    /// The size of the current window.
     size: u64,
     /// The size and version of the object in the first window. All windows must be of the same object.
     object: Option<ObjectVersion>,

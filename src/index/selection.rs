@@ -60,17 +60,14 @@ impl Selection {
         Selection { name, runs, stored, selected }
     }
 
-    /// The name of the filter.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The number of selected samples.
     pub(super) fn selected(&self) -> u64 {
         self.selected
     }
 
-    /// The number of samples in the archive.
     pub(super) fn stored(&self) -> u64 {
         self.stored
     }

@@ -312,7 +312,6 @@ impl ShardIndex {
         self.selection.as_deref().map(Selection::fingerprint)
     }
 
-    /// Whether the checksum of every sample is known.
     pub(crate) fn has_checksums(&self) -> bool {
         self.layout.as_ref().is_some_and(|layout| layout.has_checksums())
     }

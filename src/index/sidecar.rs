@@ -78,7 +78,6 @@ pub(super) fn find(
     (same_shard && same_version && needs.are_met_by(&saved)).then(|| saved.unselected().at(url))
 }
 
-/// Saves an index at `place`.
 pub(crate) fn save_sidecar(store: &Store, place: &str, shard: &ShardIndex) -> Result<()> {
     save(store, place, shard, false)
 }

@@ -80,7 +80,6 @@ pub(super) enum LoaderEvent<T> {
     Fault(SampleFault),
     /// A failure after which the run cannot continue.
     Fatal(Error),
-    /// The end of a batch.
     BatchEnd(BatchEnd),
 }
 
@@ -110,7 +109,6 @@ pub(super) struct SourcePass {
     pub(super) pass: u64,
 }
 
-/// The failure of one sample.
 #[derive(Debug)]
 pub(super) struct SampleFault {
     pub(super) source: SourcePass,
@@ -172,7 +170,6 @@ impl StreamNote {
     }
 }
 
-/// The end of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BatchEnd {
     /// The sequence number at which the next batch of all ranks starts.

@@ -149,7 +149,6 @@ pub struct Loader<B> {
     start: Arc<StartRun<B>>,
 }
 
-/// Starts a prepared run.
 type StartRun<B> = dyn Fn(&Settings, PreparedRun) -> Batches<B> + Send + Sync;
 
 /// Reading.

@@ -67,7 +67,6 @@ impl ShardLayout {
         self.seekable
     }
 
-    /// The offset at which the last member ends, padding included.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
@@ -219,7 +218,6 @@ impl LayoutBuilder {
         self.layout.checksums.push(checksum);
     }
 
-    /// The number of samples that have been added.
     pub(super) fn samples(&self) -> u64 {
         self.layout.samples()
     }

@@ -77,7 +77,6 @@ pub(in crate::loader) struct BatchCollector<R, B> {
     policy: Arc<OnError>,
     /// Number of failed batches in a row.
     failed_batches: u64,
-    /// The next outputs.
     outputs: VecDeque<Result<RunOutput<B>>>,
     ended: bool,
 }

@@ -132,7 +132,6 @@ impl RankProgress {
         State::new(Arc::clone(&self.header), self.reached, self.batches, self.streams.as_slice().into())
     }
 
-    /// Counts an entry of a batch.
     fn count(&mut self, entry: &BatchEntry) {
         let Tag { sequence_number, source, position, fill: (used, capacity), .. } = entry.tag;
         let number = self.number_of(&source);

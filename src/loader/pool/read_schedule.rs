@@ -94,7 +94,6 @@ struct SourceState<S, T> {
 /// The priority of a source. The source with the lowest value, and so with the fewest chunks, is read next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Priority {
-    /// Number of chunks of the source.
     chunks: usize,
     /// Number of the first chunk that was not taken yet, counted among all chunks of the source.
     first_chunk: u64,
@@ -122,7 +121,6 @@ pub(super) type Leftovers<S, T> = (Option<S>, VecDeque<Option<Chunk<T>>>);
 /// The next task of a thread: to read a chunk of a source.
 #[derive(Debug)]
 pub(super) struct ReadTask<S> {
-    /// Number of the source.
     pub(super) source: usize,
     pub(super) reader: S,
     pub(super) limits: ChunkLimits,
@@ -139,7 +137,6 @@ pub(super) struct ReadSummary {
     pub(super) bytes: usize,
     /// Whether the read returned any samples or other events.
     pub(super) is_chunk: bool,
-    /// Whether the source has ended.
     pub(super) ended: bool,
 }
 
@@ -167,7 +164,6 @@ pub(super) enum NextChunk<T> {
     Ready(Chunk<T>),
     /// The chunk is being read or mapped, or the source waits for bytes.
     Pending,
-    /// The source has ended.
     Ended,
 }
 
@@ -222,7 +218,6 @@ impl<S, T> ReadSchedule<S, T> {
         }
     }
 
-    /// Changes the number of threads.
     pub(super) fn set_threads(&mut self, threads: usize) {
         self.threads = threads;
         self.max_ahead = threads.saturating_mul(AHEAD_PER_THREAD).saturating_add(self.sources.len());
@@ -233,12 +228,10 @@ impl<S, T> ReadSchedule<S, T> {
         ReadSchedule { gauge, ..self }
     }
 
-    /// Whether the last reservation failed because the budget was used up.
     pub(super) fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// Number of sources.
     pub(super) fn sources(&self) -> usize {
         self.sources.len()
     }
@@ -449,7 +442,6 @@ impl<S, T> ReadSchedule<S, T> {
         self.sources.iter_mut().map(left).collect()
     }
 
-    /// Whether [`close`](ReadSchedule::close) was called.
     pub(super) fn is_closed(&self) -> bool {
         self.closed
     }

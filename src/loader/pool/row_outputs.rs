@@ -45,7 +45,6 @@ pub(in crate::loader) trait IntoRows<T>: Clone + Send + Sync + 'static {
     ) -> Self::Outputs<O>;
 }
 
-/// Each item is a row.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::loader) struct ItemsAsRows;
 
@@ -58,12 +57,10 @@ impl<T: Send + 'static> IntoRows<T> for ItemsAsRows {
     }
 }
 
-/// Writes samples into rows.
 #[derive(Clone)]
 pub(in crate::loader) struct SamplesToRows {
     /// One collator for each shape of batches.
     pub(in crate::loader) collators: Arc<[Collator]>,
-    /// The seed of each dataset.
     pub(in crate::loader) seeds: Arc<[u64]>,
 }
 
@@ -92,7 +89,6 @@ pub(in crate::loader) struct RowOutputs<O> {
     stop: StopHandle,
 }
 
-/// The rows of one source.
 #[derive(Default)]
 struct SourceRows {
     /// The events that were prepared for the current batch; `None` for the end of the source.

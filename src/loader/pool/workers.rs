@@ -50,7 +50,6 @@ pub(super) struct Workers<T> {
     state: Arc<Mutex<WorkersState<T>>>,
     /// Signals that a source can be read.
     readable: Condvar,
-    /// Wakes the taker.
     taker: AtomicWaker,
     /// Whether the taker itself reads and maps, without other threads. Then no chunk moves from the cache of
     /// one core to the cache of another core.
@@ -90,7 +89,6 @@ struct WorkersState<T> {
     idle: usize,
     /// Number of running threads.
     threads: usize,
-    /// The wanted number of threads.
     wanted: usize,
     /// Number of the next thread to start.
     next_thread: usize,
@@ -225,7 +223,6 @@ impl<T: Send + 'static> Workers<T> {
         self.finish(id, Chunk { items, outputs, memory }, samples, start.elapsed(), cpu);
     }
 
-    /// The stages of a source's dataset.
     fn stages_of(&self, source: usize) -> Option<&Stages<T>> {
         self.stages.get(source / self.streams_per_dataset)
     }

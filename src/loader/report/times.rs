@@ -125,7 +125,6 @@ impl Times {
     }
 }
 
-/// The kinds of work of the worker threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WorkKind {
     ReadFiles,

@@ -27,7 +27,6 @@ impl MixedStream {
         MixedStream { sources, order, taken, repeats, had_item: taken > 0 }
     }
 
-    /// Number of items and gaps that were taken.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }

@@ -106,7 +106,6 @@ pub(in crate::loader) trait BatchSequence<T>: Iterator<Item = LoaderEvent<T>> {
     fn cursor(&mut self, source: usize) -> Result<Cursor>;
 }
 
-/// The configuration of a [`Sequencer`].
 #[derive(Debug, Clone)]
 pub(in crate::loader) struct SequenceConfig {
     pub(in crate::loader) rank: usize,
@@ -206,7 +205,6 @@ impl<O> Sequencer<O> {
         Error::from(ErrorKind::NoShards(what)).located(location)
     }
 
-    /// Ends the current batch.
     fn end_batch<T>(&mut self) -> LoaderEvent<T> {
         let all = (self.batch as u64).saturating_mul(self.ranks as u64);
         let mut entry_streams = self.last.take().map(|last| last.entry_streams).unwrap_or_default();
@@ -230,7 +228,6 @@ impl<O> Sequencer<O> {
         LoaderEvent::BatchEnd(BatchEnd { next_number: self.batch_start, size, bucket })
     }
 
-    /// Whether the current batch is complete.
     fn batch_is_complete(&self) -> bool {
         match self.batching {
             Batching::WhenFull => self.filled >= self.batch,

@@ -62,7 +62,6 @@ pub(super) struct InputLog {
     position: Position,
     /// Number of items that the stage returned since the first output of the sample at `position`.
     part: u64,
-    /// Number of outputs.
     outputs: u64,
     /// Number of failures to read or map a sample.
     failures: u64,
@@ -338,7 +337,6 @@ impl InputLog {
     }
 }
 
-/// Appends a later note.
 fn append(note: &mut Option<Box<StreamNote>>, later: Option<Box<StreamNote>>) {
     match (note, later) {
         (Some(note), Some(later)) => note.append(*later),

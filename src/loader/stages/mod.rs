@@ -179,7 +179,6 @@ impl<T: 'static> Stages<T> {
     }
 }
 
-/// Makes the stream stage of one stream.
 type MakeStreamStage<T> = Arc<dyn Fn(&StreamStart) -> Box<dyn StreamStage<T>> + Send + Sync>;
 
 /// The outputs of `flat_map` for one output of the previous stage.

@@ -33,7 +33,6 @@ type RefFn<T> = Arc<dyn Fn(&Sample, RowSlots) -> Result<T> + Send + Sync>;
 type OneFn<T> = Arc<dyn Fn(Sample, RowSlots) -> Result<T> + Send + Sync>;
 type ManyFn<T> = Arc<dyn Fn(Sample, RowSlots, Sink<'_, T>) + Send + Sync>;
 
-/// The outputs of one sample.
 pub(in crate::loader) type SampleOutputs<T> = SmallVec<[Result<T>; 1]>;
 
 /// No stage: each sample is an item.
