@@ -34,8 +34,8 @@ pub(super) struct IndexAssembly<'a> {
 }
 
 impl<'a> IndexAssembly<'a> {
-    /// An assembly without entries. A saved entry is used only if it meets `needs` and has the filter's
-    /// selection.
+    /// An assembly without entries. A saved entry is used only if it meets `needs`. If there is a filter, a
+    /// filter of the same name must have selected the entry's samples.
     pub(super) fn new(
         store: &'a Store,
         listed: &'a ListedShards,

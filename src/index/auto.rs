@@ -80,7 +80,7 @@ impl AutoIndex {
     }
 
     /// Saves the index in a local directory, which several datasets may share. A missing directory is
-    /// created. Only the owner can read a created directory and its files.
+    /// created. Only the owner can read a directory that is created, and its files.
     pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
         Self::of(AutoPlace::Directory(directory.into()))
     }

@@ -108,10 +108,10 @@ impl IndexBuilder {
         self
     }
 
-    /// Saves the index of each shard in a local directory, and uses indexes that are saved there, like
-    /// [`beside`](IndexBuilder::beside). Several processes and datasets may share the directory. Only the
-    /// owner can read a created directory and its files. Use another directory after you change the
-    /// [format](IndexBuilder::format).
+    /// Saves the index of each shard in a local directory, and uses indexes that are saved there, as
+    /// [`beside`](IndexBuilder::beside) does. Several processes and datasets may share the directory. Only
+    /// the owner can read a directory that is created, and its files. Use another directory after you change
+    /// the [format](IndexBuilder::format).
     pub fn cache(mut self, directory: impl Into<PathBuf>) -> Self {
         self.cache = Some(directory.into());
         self

@@ -166,7 +166,7 @@ impl Index {
     /// 4. by another spelling of its URL, if several shards have the same file name.
     ///
     /// This function does not check that the object is a copy of the indexed shard: compare
-    /// [`bytes`](ShardIndex::bytes) with the object's size, like a dataset does.
+    /// [`bytes`](ShardIndex::bytes) with the object's size, as a dataset does.
     #[must_use]
     pub fn get(&self, url: &str) -> Option<&ShardIndex> {
         self.at(self.find(url)?)

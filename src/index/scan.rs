@@ -169,7 +169,7 @@ impl LostSamples {
 }
 
 /// Parses the bytes of the shard. The outline finds the samples. If bodies are needed, a parser also reads
-/// the same samples from the same bytes. The parser consumes each chunk at once, so it holds at most one
+/// the same samples from the same bytes. The parser consumes each chunk immediately, so it holds at most one
 /// sample.
 struct Parsers<'a> {
     wanted: Wanted<'a>,

@@ -31,8 +31,8 @@ struct SelectionRun {
 }
 
 impl Selection {
-    /// Selects samples of those that `of` has selected or, if `of` is `None`, of all `stored` samples of an
-    /// archive. In the ascending `ranges`, number 0 is the first of the samples to select from.
+    /// Selects some of the samples that `of` has selected or, if `of` is `None`, some of an archive's
+    /// `stored` samples. In the ascending `ranges`, number 0 is the first of the samples to select from.
     pub(super) fn narrowed(
         name: Arc<str>,
         of: Option<&Selection>,

@@ -126,7 +126,7 @@ pub(super) enum FailedStep {
     Read,
     /// The stages on the threads. A sample that they filter out is a success too.
     Map,
-    /// The stream stage, or a function after it. Every item is a success.
+    /// The stream stage, or a function after it. Each item that they return is a success.
     Stage,
     /// Writing the row of an item of a stream stage.
     Row,

@@ -131,7 +131,7 @@ impl OnError {
         }
     }
 
-    /// Whether this error of reading a shard skips the rest of the shard.
+    /// Whether the rest of a shard is skipped after reading the shard has returned this error.
     pub(crate) fn ends_shard(&self, error: &Error) -> bool {
         self.rest_of_shard
             && self.skipped.has(FailureClass::Damage)

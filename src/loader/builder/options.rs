@@ -120,7 +120,8 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
         LoaderBuilder { parts, options, map_batch: map_batch.then(f) }
     }
 
-    /// Handling of the last batches of an epoch, which may have fewer items. Default: [`LastBatch::Keep`].
+    /// How the last batches of an epoch are handled. They may have fewer items than other batches. Default:
+    /// [`LastBatch::Keep`].
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -188,7 +189,7 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
         self
     }
 
-    /// Handling of samples that fail. Default: [`OnError::stop`], which returns each failure as an error
+    /// What happens to samples that fail. Default: [`OnError::stop`], which returns each failure as an error
     /// item.
     ///
     /// ```

@@ -11,8 +11,8 @@
 //! row_outputs     writes rows of tensors after a stateful stage
 //! ```
 //!
-//! The order of the items depends neither on the thread that reads a source nor on the time of reading:
-//! [`Sequencer`](super::sequence::Sequencer) takes the items from each source in turn.
+//! The order of the items depends neither on which thread reads a source nor on when it does:
+//! [`Sequencer`](super::sequence::Sequencer) takes one item from each source in turn.
 
 mod chunk;
 mod chunk_length;

@@ -236,7 +236,7 @@ impl<S, T> ReadSchedule<S, T> {
         self.sources.len()
     }
 
-    /// The next source to read; `None` if all sources have enough chunks, or nothing to read.
+    /// The next source to read; `None` if each source has enough chunks or has nothing to read.
     pub(super) fn next_task(&mut self) -> Option<ReadTask<S>> {
         let first = self.next_source()?;
         let (number, memory) = match self.reserve_memory(first) {

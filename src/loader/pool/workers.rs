@@ -391,7 +391,8 @@ impl<T: Send + 'static> Workers<T> {
             if let Poll::Ready(taken) = take() {
                 return taken;
             }
-            // An interrupt ends a wait, but a taker that reads may never wait, so it checks here.
+            // An interrupt ends a wait. But a taker that reads may never wait, so it checks for an interrupt
+            // here.
             if self.taker_reads && wait::is_interrupted() {
                 return Err(ErrorKind::Stopped.into());
             }

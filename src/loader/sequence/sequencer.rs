@@ -95,7 +95,7 @@ struct EndedBatch {
 /// A sequence of events whose consumer can restart the batch that has just ended.
 pub(in crate::loader) trait BatchSequence<T>: Iterator<Item = LoaderEvent<T>> {
     /// Restarts the batch that has just ended. All its items are lost; the next items of the same streams
-    /// take their sequence numbers. Returns the batch's first sequence number of this rank.
+    /// take their sequence numbers. Returns this rank's first sequence number in the batch.
     fn restart(&mut self) -> u64;
 
     /// The cursor of a restore that continues after the last event of a source. When a batch has ended, no
@@ -289,7 +289,7 @@ impl<O> Sequencer<O> {
 }
 
 impl<O: SourceOutputs> Sequencer<O> {
-    /// Announces the sources of the rest of the current batch, in order.
+    /// Announces the sources of the items that are left in the current batch, in order.
     fn announce(&mut self) {
         let counts_items = self.batching == Batching::WhenFull;
         let left = self.batch.saturating_sub(if counts_items { self.filled } else { self.covered });
