@@ -2,11 +2,11 @@
 //!
 //! [`Image::decode`] reads JPEG, PNG, WebP and PNM, and with the feature `image-formats` BMP, GIF, TIFF and
 //! QOI. It detects the format from the content. Modes and conversions are the same as in Python's
-//! `webdataset` (that is, in Pillow): colour is converted to grey by the weights of ITU-R 601, the alpha
-//! channel is dropped without blending or added as opaque, the EXIF orientation is not applied, and an
-//! animation is decoded to its first frame. There are two differences. Pillow applies the orientation tag of
-//! a TIFF; this crate does not apply that tag, like the EXIF orientation. Pillow fills a GIF whose first
-//! frame does not cover its canvas; here such a GIF is an error.
+//! `webdataset` (that is, in Pillow): colour is converted to grey by the weights of ITU-R 601, an alpha
+//! channel is dropped without blending, and a missing one is added as opaque, the EXIF orientation is not
+//! applied, and an animation is decoded to its first frame. There are two differences. Pillow applies the
+//! orientation tag of a TIFF; this crate ignores that tag, as it ignores the EXIF orientation. Pillow fills a
+//! GIF whose first frame does not cover its canvas; here such a GIF is an error.
 //!
 //! 16-bit values are exact in the 16-bit modes ([`ImageMode::L16`], [`ImageMode::Rgb16`]) and divided by
 //! 65535 in the `f32` modes. In the 8-bit modes they are scaled to 8 bits, where Pillow would clip grey

@@ -14,7 +14,7 @@ pub(crate) const DEFAULT_LIMIT: u64 = 512 << 20;
 const SMALL: u64 = 256 << 20;
 /// The memory limit grows by this number for each stored (possibly compressed) byte of the document.
 const PER_BYTE: u64 = 64;
-/// Upper bound of the estimate for each byte of text. A short text needs no estimate.
+/// The estimate is at most this number of bytes for each byte of text, so a short text needs no estimate.
 const MOST_PER_BYTE: u64 = 256;
 
 /// The types that a document is parsed into.
@@ -22,11 +22,11 @@ const MOST_PER_BYTE: u64 = 256;
 pub(crate) enum ParsedAs {
     /// `serde_json::Value`, or a type that the caller defines.
     Values,
-    /// A type of this crate: lists of numbers and texts, and known keys.
+    /// A type of this crate, which has lists of numbers and texts under known keys.
     Lists,
 }
 
-/// Bytes of memory of each part of a document, with the spare capacity of growing lists.
+/// The estimated memory in bytes for each part of a document, including the spare capacity of growing lists.
 struct Costs {
     element: u64,
     text: u64,

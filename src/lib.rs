@@ -10,7 +10,7 @@
 //! | bytes | [`store`] | local files, `gs://`, `s3://`, `az://`, `https://`, `hf://`, compression |
 //! | samples | [`tar`], [`Sample`] | a sans-I/O parser, damage as typed errors |
 //! | contents of the shards | [`index`] | counts and offsets of samples, without reading their data |
-//! | dataset | [`dataset`] | the samples of this rank, by all modules above |
+//! | dataset | [`dataset`] | the samples of this rank, read with all modules above |
 //! | items | [`adapters`], [`codec`], [`image`] | shuffle, decode, map, batch, mix |
 //! | batches for a device | [`collate`], [`tensor`] | samples written into slots of aligned memory |
 //! | threads | [`loader`] | reads and decodes ahead of the trainer |
@@ -78,10 +78,10 @@ pub use topology::Topology;
 ///
 /// The prelude has the types that read, decode, batch, write and resume, the usual columns and transforms,
 /// and the traits whose methods programs call. Import other names from their modules, as the examples do. The
-/// prelude leaves out [`Result`] and [`Error`], which would shadow other types of these names, and the traits
-/// that a program implements ([`Column`](crate::collate::Column), [`Stage`](crate::adapters::Stage)). It
-/// imports [`StreamExt`](crate::adapters::StreamExt) as `_`, so that its name does not clash with that of
-/// `futures::StreamExt`.
+/// prelude leaves out [`Result`] and [`Error`], because they would shadow other types of these names. It also
+/// leaves out the traits that a program implements ([`Column`](crate::collate::Column),
+/// [`Stage`](crate::adapters::Stage)). It imports [`StreamExt`](crate::adapters::StreamExt) as `_`, so that
+/// its name does not clash with that of `futures::StreamExt`.
 pub mod prelude {
     pub use crate::adapters::{Batch, IteratorExt, Pipeline, StreamExt as _};
     #[doc(no_inline)]

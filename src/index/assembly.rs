@@ -16,7 +16,7 @@ pub(crate) struct ListedShards {
     pub(crate) shards: ShardList,
     /// The size and version of each shard, as far as the listing has them.
     pub(crate) objects: Vec<ObjectVersion>,
-    /// The patterns of the dataset. A shard without wildcards is a pattern too.
+    /// The URL patterns from which `shards` was listed. A URL without wildcards counts as a pattern.
     pub(crate) patterns: ShardList,
 }
 
@@ -27,15 +27,15 @@ pub(super) struct IndexAssembly<'a> {
     store: &'a Store,
     needs: SavedNeeds,
     listed: &'a ListedShards,
-    /// The current size and version of each shard, after the first look-up.
+    /// The current size and version of each shard; `None` before the first look-up.
     now: Option<Vec<ObjectVersion>>,
     /// The current entry of each shard, if a saved index has one.
     entries: Vec<Option<ShardIndex>>,
 }
 
 impl<'a> IndexAssembly<'a> {
-    /// An assembly without entries. A saved entry is used only if it meets `needs` and has the filter's
-    /// selection.
+    /// An assembly without entries. A saved entry is used only if it meets `needs`. If there is a filter, a
+    /// filter of the same name must have selected the entry's samples.
     pub(super) fn new(
         store: &'a Store,
         listed: &'a ListedShards,
@@ -51,7 +51,7 @@ impl<'a> IndexAssembly<'a> {
         IndexAssembly { threads, ..self }
     }
 
-    /// Takes the entries of a saved index that are still current.
+    /// Copies from a saved index the entries that are still current.
     pub(super) fn take(&mut self, saved: &Index) -> Result<()> {
         let now = match self.now.take() {
             Some(now) => now,

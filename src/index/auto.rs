@@ -80,7 +80,7 @@ impl AutoIndex {
     }
 
     /// Saves the index in a local directory, which several datasets may share. A missing directory is
-    /// created. Only the owner can read a created directory and its files.
+    /// created. Only the owner can read a directory that is created, and its files.
     pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
         Self::of(AutoPlace::Directory(directory.into()))
     }
@@ -146,7 +146,6 @@ impl AutoIndex {
         self
     }
 
-    /// Checks the options.
     pub(crate) fn check(&self) -> Result<()> {
         for place in &self.places {
             match place {
@@ -278,8 +277,8 @@ fn load(store: &Store, url: &str) -> Result<Option<Index>> {
     Ok(None)
 }
 
-/// The lowest directory that contains all patterns, up to its last slash. If the patterns have no directory
-/// in common, it is the directory of the first pattern.
+/// The deepest directory that contains all patterns; its name ends in a slash. If the patterns have no
+/// directory in common, the directory of the first pattern.
 fn common_directory<'a>(patterns: &[&'a str]) -> &'a str {
     let directory = |pattern: &'a str| {
         let pattern = glob::split(pattern).map_or(pattern, |(directory, _)| directory);
@@ -295,7 +294,7 @@ fn common_directory<'a>(patterns: &[&'a str]) -> &'a str {
     }
     let is_directory = match common {
         "" => patterns.iter().all(|url| ObjectUrl::parse(url).is_local()),
-        // A scheme alone, such as `gs://`, has no path: the patterns are in different buckets.
+        // If only a scheme such as `gs://` is common, the patterns are in different buckets.
         common => !ObjectUrl::parse(common).path().is_empty(),
     };
     if is_directory { common } else { first }

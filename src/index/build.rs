@@ -39,7 +39,7 @@ pub struct IndexBuilder {
 }
 
 impl Index {
-    /// A builder of an index, which reads the headers of shards.
+    /// A builder that reads the headers of shards to index them.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -108,10 +108,10 @@ impl IndexBuilder {
         self
     }
 
-    /// Saves the index of each shard in a local directory, and uses indexes that are saved there, like
-    /// [`beside`](IndexBuilder::beside). Several processes and datasets may share the directory. Only the
-    /// owner can read a created directory and its files. Use another directory after you change the
-    /// [format](IndexBuilder::format).
+    /// Saves the index of each shard in a local directory, and uses indexes that are saved there, as
+    /// [`beside`](IndexBuilder::beside) does. Several processes and datasets may share the directory. Only
+    /// the owner can read a directory that is created, and its files. Use another directory after you change
+    /// the [format](IndexBuilder::format).
     pub fn cache(mut self, directory: impl Into<PathBuf>) -> Self {
         self.cache = Some(directory.into());
         self
@@ -119,8 +119,8 @@ impl IndexBuilder {
 
     /// The format of the shards. Set the same format as for the
     /// [dataset](crate::dataset::DatasetBuilder::format) that will read them. Shards that are not tar
-    /// archives are read whole, unless the format has a [table](ShardFormat::reads_ranges) with the number of
-    /// samples. Default: the format that follows from each shard's name.
+    /// archives are read whole, unless their [table of contents](ShardFormat::reads_ranges) says how many
+    /// samples they have. Default: each shard's name determines its format.
     pub fn format(self, format: impl ShardFormat + 'static) -> Self {
         self.of_format(FormatChoice::given(format))
     }
@@ -202,9 +202,9 @@ impl IndexBuilder {
     /// # Errors
     /// The error that reading the shards would return: damage to an archive, an error of any sample, or an
     /// error of the store. If several shards fail, it is the error of the first of these shards in the list.
-    /// Indexes of single shards that were already [saved](IndexBuilder::beside) stay. [`ErrorKind::Config`]
-    /// is returned for 0 threads, limits of 0, a filter or directory with an empty name, and a directory
-    /// whose name is not UTF-8.
+    /// Indexes of single shards that have already been [saved](IndexBuilder::beside) are kept.
+    /// [`ErrorKind::Config`] is returned for 0 threads, limits of 0, a filter or directory with an empty
+    /// name, and a directory whose name is not UTF-8.
     pub fn build(mut self, shards: &ShardList) -> Result<Index> {
         let indexed = self.indexed::<()>(shards, None)?;
         Ok(indexed.into_iter().map(|(shard, _)| shard).collect())
@@ -233,9 +233,9 @@ impl IndexBuilder {
         keys.build().unique()
     }
 
-    /// Indexes the shards and returns the keys of their samples, in the order of the shards and of each
-    /// archive. Like [`build_keys`](IndexBuilder::build_keys), it reads the headers, and neither uses nor
-    /// writes saved indexes. A key may occur more than once.
+    /// Indexes the shards and returns the keys of their samples, in the order of the list. The keys of a
+    /// shard are in the order of its archive. Like [`build_keys`](IndexBuilder::build_keys), it reads the
+    /// headers, and neither uses nor writes saved indexes. A key may occur more than once.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -254,9 +254,9 @@ impl IndexBuilder {
     }
 
     /// Like [`build_with_keys`](IndexBuilder::build_with_keys), but leaves out damaged samples and calls
-    /// `on_damage` with the error of each damaged sample. Samples after damage to an archive are left out
-    /// too. The index of a damaged shard has the undamaged samples as its selection, so that a caller can
-    /// read the ranges between damaged samples.
+    /// `on_damage` with the error of each damaged sample. If the structure of an archive is damaged, the
+    /// samples after the damage are left out too. The index of a damaged shard has the undamaged samples as
+    /// its selection, so that a caller can read the ranges between damaged samples.
     #[doc(hidden)]
     pub fn build_undamaged(
         mut self,
@@ -288,7 +288,7 @@ impl IndexBuilder {
         Ok(shards.iter().filter_map(|url| indexed.get(*numbers.get(url.expose_secret())?)?.clone()).collect())
     }
 
-    /// The indexes of these shards, which are all different, in the order of the shards.
+    /// Indexes these shards, which are all different. The results are in the order of `urls`.
     fn index<K: Clone + Send>(
         &mut self,
         urls: &[&SecretUrl],
@@ -311,9 +311,9 @@ impl IndexBuilder {
         };
         let next = AtomicUsize::new(0);
         let mut indexed = vec![None; urls.len()];
-        // If several shards fail, the error of the first of these shards in the list. Threads start shards in
-        // the order of the list and finish each shard that they have started, so this error does not depend
-        // on the number of threads.
+        // If several shards fail, the error of the first of them in the list is returned. Threads start
+        // shards in the order of the list and finish each shard that they have started, so this error does
+        // not depend on the number of threads.
         let mut failed: Option<(usize, crate::Error)> = None;
         thread::scope(|scope| {
             let (sender, done) = mpsc::channel();

@@ -13,8 +13,8 @@ use std::borrow::Cow;
 
 const KIND: &str = "wids-shard-index-v1";
 
-/// The kind of a document with selected samples. The document has this kind, and no `wids_version`. So a
-/// reader that does not know selections refuses the document, instead of reading the wrong samples.
+/// The `__kind__` of a document with selected samples. Such a document has no `wids_version`. So a reader
+/// that does not know selections refuses the document, instead of reading the wrong samples.
 const SELECTED: &str = "shardstream-selected-index-v1";
 
 /// Size in bytes of the longest accepted document.
@@ -215,7 +215,7 @@ impl Index {
     /// KB if samples have 1 KB (0.2 % of the shard), and 85 KB if they have 100 KB (0.01 %). The document of
     /// 1300 such shards takes 85 to 110 MB and loads in about two seconds. If that is too much, save only the
     /// [`counts`](Index::counts). The compact form takes half as many bytes as JSON. If shards have no
-    /// layouts, it takes an eighth of the bytes: about 15 MB for a million shards.
+    /// layouts, it takes an eighth as many bytes as JSON: about 15 MB for a million shards.
     ///
     /// # Errors
     /// [`ErrorKind::Index`] if shards differ only in the parts of their URLs that are left out;

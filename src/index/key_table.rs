@@ -45,7 +45,6 @@ pub(super) struct KeyTable {
     entries: Entries,
 }
 
-/// A block of entries.
 #[derive(Debug, Clone, Copy)]
 struct KeyBlock {
     /// The total number of entries in this block and all blocks before it.
@@ -174,7 +173,6 @@ impl KeyTable {
         KeyTable { layout, blocks, entries: Entries::Loaded(bytes.into()) }
     }
 
-    /// Number of keys.
     pub(super) fn len(&self) -> u64 {
         self.layout.keys
     }
@@ -286,7 +284,7 @@ impl KeyTable {
         }
     }
 
-    /// For each two adjacent entries with the same hash, the pair of their numbers.
+    /// The sample numbers of each two adjacent entries that have the same hash.
     pub(super) fn repeated(&self) -> Result<Vec<(u64, u64)>> {
         let entries = self.entries(0..self.layout.keys)?;
         let next = self.layout.read_entries(&entries).skip(1);
@@ -372,7 +370,6 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }
 
-/// The error for a damaged document.
 pub(super) fn damaged<T>(what: &str) -> Result<T> {
     let what = format!("the key index is damaged: {what}; build it again (`shardstream index build --keys`)");
     Err(ErrorKind::Index(what).into())

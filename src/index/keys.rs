@@ -26,8 +26,8 @@ const MAX_LOADED: u64 = 16 << 20;
 /// An index from keys to samples. For a key, it returns the number of the shard, and the number of the sample
 /// in that shard. Cheap to clone.
 ///
-/// [`Dataset::by_key`](crate::Dataset::by_key) uses it, and so do [sides](crate::dataset::Side::keys) whose
-/// shards are not paired with the shards of a dataset.
+/// [`Dataset::by_key`](crate::Dataset::by_key) uses it, and so do [side datasets](crate::dataset::Side::keys)
+/// whose shards are not paired with the shards of the main dataset.
 /// [`IndexBuilder::build_keys`](super::IndexBuilder::build_keys) and `shardstream index build --keys` build
 /// it from headers; a [`KeyIndexBuilder`] builds it from keys.
 ///
@@ -74,7 +74,7 @@ impl KeyIndex {
         KeyIndex(Arc::new(KeyedShards { index, starts, table }))
     }
 
-    /// A builder of a key index from the keys of shards. A key may occur more than once.
+    /// A builder to which the keys of each shard are added. A key may occur more than once.
     pub fn builder() -> KeyIndexBuilder {
         KeyIndexBuilder::default()
     }
@@ -162,8 +162,8 @@ impl KeyIndex {
         matches!(without_secrets(url), Cow::Borrowed(_)).then(|| format!("{url}{SUFFIX}"))
     }
 
-    /// The index of the shards. For a key index that was [opened](KeyIndex::open), it has only the sizes,
-    /// versions and numbers of samples of the shards.
+    /// The index of the shards. For a key index that was [opened](KeyIndex::open), it has only each shard's
+    /// size, version and number of samples.
     #[must_use]
     pub fn index(&self) -> &Index {
         &self.0.index
@@ -183,7 +183,7 @@ impl KeyIndex {
 
     /// The samples whose keys have the same hash as `key`. Each sample is a pair: the number of the shard,
     /// and the number of the sample in the shard. The caller must compare the samples' keys with `key`. The
-    /// call may block, to read a block of the table.
+    /// call may block while it reads a part of the table.
     #[doc(hidden)]
     pub fn find(&self, key: &str) -> Result<Vec<(usize, u64)>> {
         Ok(self.0.table.find(hash_of(key))?.into_iter().map(|number| self.place(number)).collect())
@@ -214,8 +214,8 @@ impl KeyIndex {
         })
     }
 
-    /// For each shard, the numbers of the samples whose keys have a hash in this part of the range of all
-    /// hashes.
+    /// For each shard, the numbers of the samples whose keys have a hash in `part`. `part` is a fraction of
+    /// the range of all hashes: `0.0..0.1` is its first tenth.
     pub(super) fn numbers_between(&self, part: &Range<f64>) -> Result<Vec<Vec<u64>>> {
         let bound = |part: f64| (part * 2.0_f64.powi(64)) as u128;
         let hashes = bound(part.start)..bound(part.end);
@@ -248,8 +248,8 @@ impl KeyIndex {
         Ok(numbers)
     }
 
-    /// Checks that samples have the same numbers in `index`. `index` must have the same shards in the same
-    /// order.
+    /// Checks that samples have the same numbers in `index` as in this key index. Both must have the same
+    /// shards in the same order.
     pub(crate) fn check_numbers(&self, index: &Index) -> Result<()> {
         for (known, shard) in self.index().iter().zip(index) {
             check_entry(known, shard, &known.url)?;
@@ -260,7 +260,7 @@ impl KeyIndex {
         Ok(())
     }
 
-    /// Converts the number of a sample among the samples of all shards to its shard and its number in the
+    /// Converts a sample's number, counted over all shards, to the number of its shard and its number in the
     /// shard.
     fn place(&self, number: u64) -> (usize, u64) {
         let starts = &self.0.starts;
@@ -346,7 +346,6 @@ pub(crate) fn outdated(what: &str, shard: &SecretUrl) -> Error {
     Error::from(ErrorKind::Index(what)).in_shard(shard)
 }
 
-/// The hash of a key.
 pub(crate) fn hash_of(key: &str) -> u64 {
     hash_texts([key])
 }

@@ -39,10 +39,10 @@
 //!    "select": {"name": "at least 600 bytes, v1", "runs": [1, 2]}}]}
 //! ```
 //!
-//! `nsamples` is the number of selected samples, and `name` the name of the filter. `runs` has the lengths of
-//! the runs of consecutive samples of the archive that are, in turn, not selected and selected. The document
-//! has a different kind and no `wids_version`, because a reader that does not know `select` would read the
-//! wrong samples.
+//! `nsamples` is the number of selected samples, and `name` the name of the filter. `runs` divides the
+//! samples of the archive into runs that are alternately not selected and selected, and has the length of
+//! each run. The document has a different kind and no `wids_version`, because a reader that does not know
+//! `select` would read the wrong samples.
 //!
 //! With such an index, [`Dataset::len`](crate::Dataset::len), plans and steps count selected samples. The
 //! [position](crate::Sample::position) of a sample is still its number in the archive, so that its random
@@ -140,7 +140,7 @@ impl IndexedShards {
         lookup.get(name, name_of)
     }
 
-    /// If several shards have the same file name as this URL, the shard with the same normalized URL.
+    /// Finds a shard by its normalized URL, if several shards have the file name of `url`.
     fn by_place(&self, url: &ObjectUrl<'_>) -> Option<usize> {
         let name_of = |number: usize| self.place(number).file_name();
         self.by_name.get().filter(|lookup| lookup.is_ambiguous(&url.file_name(), name_of))?;
@@ -166,13 +166,13 @@ impl Index {
     /// 4. by another spelling of its URL, if several shards have the same file name.
     ///
     /// This function does not check that the object is a copy of the indexed shard: compare
-    /// [`bytes`](ShardIndex::bytes) with the object's size, like a dataset does.
+    /// [`bytes`](ShardIndex::bytes) with the object's size, as a dataset does.
     #[must_use]
     pub fn get(&self, url: &str) -> Option<&ShardIndex> {
         self.at(self.find(url)?)
     }
 
-    /// The number of the shard that [`get`](Index::get) finds.
+    /// The number of the shard that [`get`](Index::get) returns.
     pub(crate) fn find(&self, url: &str) -> Option<usize> {
         let shards = &*self.0;
         let place = ObjectUrl::parse(url);
@@ -189,7 +189,7 @@ impl Index {
         self.0.shards.get(number)
     }
 
-    /// Whether the index has exactly these URLs, in the same ascending order.
+    /// Whether the index has exactly these URLs in this order, and the order is ascending.
     pub(crate) fn is_of<'a>(&self, urls: impl ExactSizeIterator<Item = &'a SecretUrl>) -> bool {
         self.len() == urls.len() && self.iter().map(|shard| &shard.url).eq(urls) && self.is_ascending()
     }

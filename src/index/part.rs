@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 /// A part of the samples of a dataset, for [`DatasetBuilder::part`](crate::dataset::DatasetBuilder::part).
 ///
-/// Parts of one kind with adjacent bounds, such as `0.0..0.9` and `0.9..1.0`, have no sample in common, and
-/// together they have all samples. `0.0..0.1` is contained in `0.0..0.2`.
+/// The parts `0.0..0.9` and `0.9..1.0`, if the same function makes both, have no sample in common, and
+/// together they have all samples. The part `0.0..0.1` is contained in the part `0.0..0.2`.
 #[derive(Clone)]
 pub struct DatasetPart(PartBounds);
 

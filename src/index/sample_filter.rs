@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Returns whether a sample is selected.
 type Predicate = dyn Fn(&Sample) -> Result<bool> + Send + Sync;
 
-/// A predicate over samples and its name. Cheap to clone.
+/// A named predicate over samples. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct SampleFilter {
     name: Arc<str>,

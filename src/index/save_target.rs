@@ -1,5 +1,5 @@
-//! `SaveTarget`: a document in which an index can be saved. Also finds the first of several targets that can
-//! be written.
+//! `SaveTarget`: a document in which an index can be saved. Also finds, among several targets, the first that
+//! can be written.
 
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::SecretUrl;

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 /// Size in bytes of the first window, and of the first window after a skipped body.
 const MIN_WINDOW: u64 = 64 << 10;
-/// Size in bytes of the largest window, the same as a [`Store`]'s smallest requests by default.
+/// Size in bytes of the largest window: as large as the smallest requests that a [`Store`] sends by default.
 const MAX_WINDOW: u64 = 8 << 20;
 /// A body that ends more than this number of bytes after the end of its window is skipped with a new request.
 /// Receiving this many bytes takes about as long as a new request.
@@ -29,8 +29,8 @@ pub(super) struct Wanted<'a> {
     pub(super) checksums: bool,
     /// Whether each sample is selected.
     pub(super) filter: Option<&'a SampleFilter>,
-    /// If this function is set and bodies are not needed, damaged samples are left out, and it is called with
-    /// the error of each damaged sample. Otherwise damage is an error of the scan.
+    /// If this function is set and bodies are not needed, damaged samples are left out, and the function is
+    /// called with the error of each damaged sample. Otherwise damage is an error of the scan.
     pub(super) on_damage: Option<&'a (dyn Fn(&Error) + Send + Sync)>,
 }
 
@@ -40,8 +40,8 @@ impl Wanted<'_> {
         self.checksums || self.filter.is_some()
     }
 
-    /// Whether the error is damage, and the damaged sample is left out. If so, calls `on_damage` with the
-    /// error.
+    /// Whether the sample with this error is left out because it is damaged. If so, calls `on_damage` with
+    /// the error.
     pub(super) fn leaves_out(self, error: &Error) -> bool {
         let is_damage = error.kind().failure_class() == Some(FailureClass::Damage);
         // If bodies are needed, damaged samples are never left out: the outline and the parser of `Parsers`
@@ -169,7 +169,7 @@ impl LostSamples {
 }
 
 /// Parses the bytes of the shard. The outline finds the samples. If bodies are needed, a parser also reads
-/// the same samples from the same bytes. The parser consumes each chunk at once, so it holds at most one
+/// the same samples from the same bytes. The parser consumes each chunk immediately, so it holds at most one
 /// sample.
 struct Parsers<'a> {
     wanted: Wanted<'a>,
@@ -242,7 +242,6 @@ struct Windows<'a> {
     at: u64,
     /// The offset at which the current window ends.
     end: u64,
-    /// The size of the current window.
     size: u64,
     /// The size and version of the object in the first window. All windows must be of the same object.
     object: Option<ObjectVersion>,

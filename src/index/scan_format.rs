@@ -120,8 +120,8 @@ fn fits(place: &SamplePlace, sample: &Sample, end: u64) -> bool {
     is_in_order
 }
 
-/// Adds a sample to the layout, and returns the offset at which it ends. If `place` is `None`, only the sizes
-/// of the sample's fields in the layout are meaningful.
+/// Adds a sample to the layout, and returns the offset at which it ends. If `place` is `None`, the layout
+/// gets the sizes of the sample's fields, but its offsets are meaningless.
 fn push(layout: &mut LayoutBuilder, sample: &Sample, place: Option<SamplePlace>, end: u64) -> u64 {
     let names = sample.fields().map(|(name, value)| (name, value.size() as u64));
     let Some(SamplePlace { offset, fields, .. }) = place else {

@@ -10,7 +10,7 @@ use crate::tar::{Limits, Parsed};
 /// of samples.
 ///
 /// # Errors
-/// The first error of reading the table of contents.
+/// The first error that reading the table of contents returns.
 pub(super) fn scan(store: &Store, url: &str, format: &FormatChoice, limits: Limits) -> Result<ShardIndex> {
     let start = ParserStart { end: 0, ..ParserStart::new(limits) };
     let (mut parser, mut body) = open(store, url, format, start)?;

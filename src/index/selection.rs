@@ -31,9 +31,8 @@ struct SelectionRun {
 }
 
 impl Selection {
-    /// Selects a part of the samples that `of` has selected, or of all `stored` samples of an archive if `of`
-    /// is `None`. The ascending `ranges` choose the part, by the numbers of the samples among the samples of
-    /// `of` or of the archive.
+    /// Selects some of the samples that `of` has selected or, if `of` is `None`, some of an archive's
+    /// `stored` samples. In the ascending `ranges`, number 0 is the first of the samples to select from.
     pub(super) fn narrowed(
         name: Arc<str>,
         of: Option<&Selection>,
@@ -61,17 +60,14 @@ impl Selection {
         Selection { name, runs, stored, selected }
     }
 
-    /// The name of the filter.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The number of selected samples.
     pub(super) fn selected(&self) -> u64 {
         self.selected
     }
 
-    /// The number of samples in the archive.
     pub(super) fn stored(&self) -> u64 {
         self.stored
     }
@@ -95,8 +91,9 @@ impl Selection {
 
     /// The range of stored numbers from the first to the last of these selected samples.
     ///
-    /// The span of an empty range is empty, and begins at the stored number of the range's start. A number
-    /// that is `n` beyond the last selected sample is mapped to the number `n` beyond the end of the archive.
+    /// The span of an empty range is empty, and begins at the stored number of the sample `samples.start`. If
+    /// `samples` begins or ends `n` numbers beyond the last selected sample, the span does so `n` numbers
+    /// beyond the end of the archive.
     pub(super) fn span(&self, samples: &Range<u64>) -> Range<u64> {
         let beyond = |sample: u64| self.stored.saturating_add(sample - self.selected.min(sample));
         let start = self.position_of(samples.start).unwrap_or_else(|| beyond(samples.start));
@@ -184,8 +181,8 @@ impl SelectionBuilder {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SelectionDocument {
     pub(super) name: Arc<str>,
-    /// The lengths of the runs of consecutive samples of the archive that are, in turn, not selected and
-    /// selected.
+    /// The archive's samples, divided into runs that are alternately not selected and selected: the length of
+    /// each run.
     pub(super) runs: Vec<u64>,
 }
 

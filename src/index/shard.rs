@@ -95,8 +95,8 @@ impl ShardIndex {
         self.selection.as_deref().map_or(self.samples, Selection::stored)
     }
 
-    /// Converts the number of a sample in the index to its number in the archive, which its
-    /// [position](crate::Sample::position) contains. Both numbers are the same unless a filter
+    /// Converts a sample's number in the index to its number in the archive, which is part of the sample's
+    /// [position](crate::Sample::position). Both numbers are the same unless a filter
     /// [selected](ShardIndex::selection) the samples. `None` if the index has no such sample.
     #[must_use]
     pub fn position_of(&self, sample: u64) -> Option<u64> {
@@ -312,7 +312,6 @@ impl ShardIndex {
         self.selection.as_deref().map(Selection::fingerprint)
     }
 
-    /// Whether the checksum of every sample is known.
     pub(crate) fn has_checksums(&self) -> bool {
         self.layout.as_ref().is_some_and(|layout| layout.has_checksums())
     }

@@ -8,8 +8,8 @@ use crate::store::ObjectUrl;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::sync::Arc;
 
-/// Largest accepted number of samples of a shard. With this limit, the number of samples of the longest list
-/// of shards does not overflow.
+/// Largest accepted number of samples of a shard. With this limit, the samples of [`MAX_SHARDS`] shards can
+/// be counted in a `u64`.
 const MAX_SAMPLES: u64 = 1 << 40;
 
 /// Size in bytes of a header of a tar archive.

@@ -18,7 +18,7 @@ pub(crate) fn beside(url: &str) -> Option<String> {
     matches!(without_secrets(url), Cow::Borrowed(_)).then(|| format!("{url}{SUFFIX}"))
 }
 
-/// The URL without a signature, or the absolute path, which does not depend on the working directory.
+/// The URL without a signature. A path is made absolute, so that it does not depend on the working directory.
 pub(super) fn canonical(url: &str) -> Cow<'_, str> {
     let url = without_secrets(url);
     let absolute = || std::path::absolute(&*url).ok()?.to_str().map(str::to_owned);
@@ -78,7 +78,6 @@ pub(super) fn find(
     (same_shard && same_version && needs.are_met_by(&saved)).then(|| saved.unselected().at(url))
 }
 
-/// Saves an index at `place`.
 pub(crate) fn save_sidecar(store: &Store, place: &str, shard: &ShardIndex) -> Result<()> {
     save(store, place, shard, false)
 }

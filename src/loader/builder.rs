@@ -65,19 +65,19 @@ impl RunOptions {
 }
 
 impl Loader<()> {
-    /// A builder of a loader of `dataset`.
+    /// A builder for a loader that reads `dataset`.
     #[doc(alias = "new")]
     pub fn builder(dataset: Dataset) -> LoaderBuilder<Sample> {
         LoaderBuilder::new(dataset)
     }
 
-    /// A builder of a loader that mixes several datasets item by item. Each dataset has its own stages,
+    /// A builder for a loader that mixes several datasets item by item. Each dataset has its own stages,
     /// [weight](LoaderBuilder::weight) and number of [epochs](LoaderBuilder::passes).
     ///
     /// The weights hold exactly. Each stream is divided into windows whose length is the sum of the weights;
-    /// a window has as many items of each dataset as its weight. The order in a window depends on the seed of
-    /// the first dataset. Each dataset has its own epochs: when an epoch of a dataset has ended, its next
-    /// epoch begins.
+    /// a window has as many items of each dataset as the dataset's weight. The order in a window depends on
+    /// the seed of the first dataset. Each dataset has its own epochs: when an epoch of a dataset has ended,
+    /// its next epoch begins.
     ///
     /// The datasets must have the same number of streams, and be read by the same ranks.
     ///

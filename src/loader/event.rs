@@ -5,8 +5,8 @@ use crate::plan::Shapes;
 use crate::sample::{Position, Sample, SampleLocation};
 use crate::state::{Cursor, OpenSlice};
 
-/// An event of a stream: a sample, a failure between two samples, or the end. `I` is the type of the samples;
-/// after the stages on the threads, it is the type of the stages' outputs.
+/// An event of a stream: a sample, a failure between two samples, or the end. `I` is the type of the samples.
+/// Once the stages on the threads have run, it is the type of their outputs.
 #[derive(Debug, Default)]
 pub(super) enum StreamEvent<I = StageInput> {
     Input(I),
@@ -80,7 +80,6 @@ pub(super) enum LoaderEvent<T> {
     Fault(SampleFault),
     /// A failure after which the run cannot continue.
     Fatal(Error),
-    /// The end of a batch.
     BatchEnd(BatchEnd),
 }
 
@@ -92,7 +91,7 @@ pub(super) struct StreamStart {
     pub(super) stream: usize,
     /// Number of streams of the job.
     pub(super) streams: usize,
-    /// Index of the first item in the stream. Only meaningful without a mixture.
+    /// Number of items and gaps of the stream before this point. Only meaningful without a mixture.
     pub(super) first_index: u64,
     /// The shape of each step, if batches have several shapes.
     pub(super) shapes: Option<Shapes>,
@@ -110,7 +109,6 @@ pub(super) struct SourcePass {
     pub(super) pass: u64,
 }
 
-/// The failure of one sample.
 #[derive(Debug)]
 pub(super) struct SampleFault {
     pub(super) source: SourcePass,
@@ -128,13 +126,13 @@ pub(super) enum FailedStep {
     Read,
     /// The stages on the threads. A sample that they filter out is a success too.
     Map,
-    /// The stream stage, or a function after it. Every item is a success.
+    /// The stream stage, or a function after it. Each item that they return is a success.
     Stage,
     /// Writing the row of an item of a stream stage.
     Row,
 }
 
-/// The position of an item in the sequence of the job, and the sample that it was made of.
+/// The position of an item in the sequence of the job, and the sample that the item was made from.
 #[derive(Debug, Default)]
 pub(super) struct Tag {
     /// Number of the item in the sequence of all ranks.
@@ -155,7 +153,7 @@ pub(super) struct Tag {
 pub(super) struct StreamNote {
     /// The slices that were opened.
     pub(super) opened: Vec<OpenSlice>,
-    /// All samples of the stream with a number below this one have left the shuffle buffer.
+    /// All samples of the stream with a lower number have left the shuffle buffer.
     pub(super) oldest: u64,
     /// Number of samples in the pass, once the pass has ended.
     pub(super) length: Option<u64>,
@@ -172,7 +170,6 @@ impl StreamNote {
     }
 }
 
-/// The end of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BatchEnd {
     /// The sequence number at which the next batch of all ranks starts.

@@ -81,10 +81,9 @@ use tuning::LearnedTuning;
 /// The batches of an epoch depend on the dataset, the seed, the epoch and the options, never on the number of
 /// threads or on timing.
 ///
-/// [`epoch`](Loader::epoch) returns the batches of an epoch as an [`Iterator`];
-/// [`Batches::into_stream`] turns them into a [`Stream`](futures::Stream). Dropping the batches stops and
-/// joins all threads, also those that wait for the network. The drop takes no longer than the stages need for
-/// one sample.
+/// [`epoch`](Loader::epoch) returns the batches of an epoch as an [`Iterator`]; [`Batches::into_stream`]
+/// turns them into a [`Stream`](futures::Stream). Dropping the batches stops and joins all threads, including
+/// threads that wait for the network. The drop takes no longer than the stages need for one sample.
 ///
 /// # The sequence of a job
 ///
@@ -112,9 +111,9 @@ use tuning::LearnedTuning;
 /// form the batch of this step. Samples of a batch count in the state, its digest and the ledger once the
 /// batch exists.
 ///
-/// An outage of the network, the store or the disk while a shard is read (`Denied`, `Io`, `Store`, `Busy`,
-/// `Length`, `DamagedCache`) ends the batches after its error, because the sequence cannot continue without
-/// the missing samples. To continue, [restore](Loader::restore) [`Batches::state`].
+/// If the network, the store or the disk fails while a shard is read (`Denied`, `Io`, `Store`, `Busy`,
+/// `Length`, `DamagedCache`), the iterator returns the error and then ends, because the sequence cannot
+/// continue without the missing samples. To continue, [restore](Loader::restore) [`Batches::state`].
 ///
 /// # Resuming
 ///
@@ -150,7 +149,6 @@ pub struct Loader<B> {
     start: Arc<StartRun<B>>,
 }
 
-/// Starts a prepared run.
 type StartRun<B> = dyn Fn(&Settings, PreparedRun) -> Batches<B> + Send + Sync;
 
 /// Reading.
@@ -164,7 +162,8 @@ impl<B: Send + 'static> Loader<B> {
         self.begin(self.settings.epoch_run(epoch))
     }
 
-    /// The batches of all epochs from `first` on, without end: for training by the number of steps.
+    /// The batches of all epochs from `first` on, without end: to train for a number of steps rather than of
+    /// epochs.
     ///
     /// Each stream continues with its next epoch as soon as its epoch has ended, in another order if the
     /// dataset [shuffles its shards](crate::dataset::DatasetBuilder::shuffle_shards). So there are no gaps,
@@ -215,7 +214,7 @@ impl<B: Send + 'static> Loader<B> {
         Ok((self.start)(&self.settings, self.settings.prepare(header, Some(state))?))
     }
 
-    /// As [`restore`](Loader::restore), but into a mixture that was changed on purpose: other weights,
+    /// Like [`restore`](Loader::restore), but into a mixture that was changed on purpose: other weights,
     /// another schedule, added or removed datasets, or a dataset with other shards.
     ///
     /// An unchanged dataset continues with its next sample and the content of its shuffle buffers: no sample
@@ -224,8 +223,8 @@ impl<B: Send + 'static> Loader<B> {
     /// dataset that cannot continue is an error, unless `changes` names it as [added](Changes::added),
     /// [removed](Changes::removed), or [restarted](Changes::restarted): a restarted dataset was changed and
     /// begins with its next epoch. The report lists what happened to each dataset. The order of the following
-    /// items is a function of the state and of this loader, on any number of ranks. The states of the
-    /// following batches can be restored by [`restore`](Loader::restore).
+    /// items is a function of the state and of this loader, on any number of ranks.
+    /// [`restore`](Loader::restore) accepts the states of the following batches.
     ///
     /// Datasets are matched by their [names](LoaderBuilder::name). Datasets without a name are matched by
     /// shards, seed and options, or, if shards, seed or options have changed, by their numbers. A state of a

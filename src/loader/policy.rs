@@ -64,7 +64,8 @@ impl OnError {
     ///
     /// There are four steps: reading and selecting samples; the stages on the threads; a stateful stage with
     /// the stages after it; and writing the rows of its items. A step succeeds with a sample that it filters
-    /// out, too. A sample that waits in a shuffle buffer or a packer has succeeded in the steps before.
+    /// out, too. A sample that waits in a shuffle buffer or a packer has succeeded in the steps before that
+    /// buffer or packer.
     pub fn in_a_row(mut self, limit: u64) -> Self {
         self.in_a_row = Some(limit);
         self
@@ -130,7 +131,7 @@ impl OnError {
         }
     }
 
-    /// Whether this error of reading a shard skips the rest of the shard.
+    /// Whether the rest of a shard is skipped after reading the shard has returned this error.
     pub(crate) fn ends_shard(&self, error: &Error) -> bool {
         self.rest_of_shard
             && self.skipped.has(FailureClass::Damage)
@@ -157,7 +158,7 @@ impl OnError {
         if let Some(ShareLimit { largest, minimum }) = self.share {
             let failed = total.saturating_add(1);
             let seen = samples.saturating_add(failed);
-            // Until `minimum` items were seen, the items that are missing from `minimum` count as successes.
+            // Until `minimum` items were seen, the items that are still to come count as successes.
             let counted = seen.max(minimum);
             if failed as f64 > largest * counted as f64 {
                 return too_many(

@@ -37,7 +37,7 @@ pub(super) struct PreparedRun {
     pub(super) stop: StopHandle,
     /// Whether the run continues over all epochs, without end.
     pub(super) endless: bool,
-    /// Whether the run had already ended in the state that is restored.
+    /// Whether the run had already ended when the restored state was saved.
     pub(super) end: RunEnd,
     /// Configures the streams that are searched for the first item of the epoch, which pads batches.
     pub(super) all_streams: AllStreams,
@@ -257,7 +257,7 @@ impl Settings {
         self.stream_states(self.streams(), None)
     }
 
-    /// The states from which this rank's streams start, by dataset and stream.
+    /// The states from which this rank's streams start, ordered by dataset, then by stream.
     fn stream_states(&self, mine: &[usize], state: Option<&State>) -> Result<Vec<StreamState>> {
         let numbers = 0..self.parts.len();
         let all = numbers.flat_map(|dataset| mine.iter().map(move |stream| (dataset, *stream)));
@@ -281,7 +281,7 @@ impl Settings {
         .collect()
     }
 
-    /// The dataset of each item of a stream.
+    /// The order in which a stream takes items from the datasets.
     pub(super) fn dataset_order(&self, stream: usize, header: &JobHeader) -> DatasetOrder {
         let (seed, streams) =
             self.first().map_or((0, 1), |dataset| (dataset.seed(), dataset.plan().streams()));

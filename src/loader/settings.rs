@@ -14,16 +14,13 @@ use crate::state::{EpochRange, JobHeader, Reached, State};
 use std::fmt;
 use std::sync::Arc;
 
-/// The options of one dataset.
 #[derive(Clone)]
 pub(super) struct DatasetSettings {
     pub(super) dataset: Dataset,
     pub(super) select: Option<SelectFn>,
     /// Number of samples in the shuffle buffer of each stream.
     pub(super) shuffle: usize,
-    /// The name that the caller gave to the dataset.
     pub(super) name: Option<String>,
-    /// The weight in a mixture.
     pub(super) weight: u32,
     /// Number of epochs of the dataset in one epoch of the mixture.
     pub(super) passes: u64,
@@ -79,7 +76,6 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Checks the options.
     pub(super) fn check(&self) -> Result<()> {
         let config = |what: &str| Err(ErrorKind::Config(what.into()).into());
         let Some(first) = self.parts.first() else { return config("a mix of no datasets: give it some") };
@@ -195,7 +191,6 @@ impl Settings {
         Reached { next_number, furthest, step }
     }
 
-    /// Makes the monitor of a new run.
     pub(super) fn new_run(
         &self,
         state: State,
@@ -221,7 +216,6 @@ impl Settings {
         self.first().map_or(0, |dataset| dataset.topology().reader())
     }
 
-    /// Number of readers of the job.
     pub(super) fn readers(&self) -> usize {
         self.first().map_or(1, |dataset| dataset.topology().readers())
     }

@@ -124,7 +124,7 @@ impl DatasetSettings {
         let length = plan.samples(at.stream).filter(|length| *length > 0);
         let length = length.ok_or_else(|| misfit("samples are to be skipped in a stream without samples"))?;
         let slices = |pass| plan.stream(epoch_of(pass), at.stream);
-        // The number of samples in the slices before the slice `number` of the pass.
+        // The number of samples in the pass's slices before slice `number`.
         let samples_before = |number: usize| -> u64 {
             let slices = slices(at.cursor.pass);
             slices.iter().take(number).map(|slice| slice.samples.end - slice.samples.start).sum()

@@ -1,4 +1,4 @@
-//! The compact form of an index: about 15 bytes for each shard, in addition to its layout.
+//! The compact form of an index. A shard takes about 15 bytes, plus the bytes of its layout.
 //!
 //! ```text
 //! 89 53 48 49 44 58 0d 0a   magic number
@@ -12,15 +12,15 @@
 //!
 //! - a byte of flags: 1 for a size, 2 for a version, 4 for a layout, 8 for a selection;
 //! - its URL: the number of bytes that it shares with the beginning of the frame's previous URL, the number
-//!   that it shares with the end, and the bytes between them;
+//!   of bytes that it shares with that URL's end, and its bytes between the two;
 //! - its number of samples, as the (zigzag) difference from the previous number in the frame;
 //! - the parts that the flags announce: the size, as the difference from the previous size in the frame; the
 //!   version, encoded like the URL; the layout and the selection, with the same parts as in the [JSON
-//!   document](super::Index). Before each list is its length.
+//!   document](super::Index). Each list begins with its length.
 //!
 //! Texts that share bytes with previous texts could expand to any amount of memory. So the total length of
-//! the texts of a frame must be at most [`MAX_EXPANSION`] times the length of the part of the frame's content
-//! that has been written. A writer stores a text in full if sharing would exceed this limit.
+//! the texts of a frame must be at most [`MAX_EXPANSION`] times the length of the frame's content written so
+//! far. A writer stores a text in full if sharing would exceed this limit.
 
 mod reader;
 #[cfg(test)]

@@ -62,8 +62,8 @@ impl CompactReader {
         }
     }
 
-    /// Reads the next chunk. The part of the document that has been read may take `limit` bytes of memory.
-    /// `resolve` replaces the URL of a shard, which may be relative to the document.
+    /// Reads the next chunk. The shards read so far may take up to `limit` bytes of memory. `resolve`
+    /// replaces a shard's URL if it is relative to the document.
     pub(in crate::index) fn push(
         &mut self,
         bytes: &[u8],
@@ -110,7 +110,7 @@ impl CompactReader {
         Ok(())
     }
 
-    /// The shards, after the last chunk.
+    /// Returns the shards. To be called after the last chunk.
     pub(in crate::index) fn finish(self) -> Result<Vec<ShardIndex>> {
         if !self.pending.is_empty() || self.count != Some(self.shards.len()) {
             return damaged("it ends too early");
@@ -203,7 +203,7 @@ impl<'a> FrameReader<'a> {
         Err("a number of more than 64 bits")
     }
 
-    /// The length of a list whose items take at least `each` bytes.
+    /// Reads the length of a list. Each item of the list takes at least `each` bytes.
     fn length(&mut self, each: usize) -> FrameResult<usize> {
         let length = usize::try_from(self.number()?).unwrap_or(usize::MAX);
         if length > self.left() / each { Err("a list that is longer than its frame") } else { Ok(length) }

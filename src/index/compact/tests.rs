@@ -47,7 +47,6 @@ fn read_error(bytes: &[u8]) -> String {
     error.to_string()
 }
 
-/// A shard of a test.
 #[derive(Debug, Clone)]
 struct Made {
     name: String,

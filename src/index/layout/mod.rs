@@ -2,9 +2,9 @@
 //!
 //! Most samples of a shard have the same fields, in the same order, with headers of the same length. Such a
 //! *shape* is stored once. Consecutive samples with the same shape are stored as one *run*. Only the sizes of
-//! fields are stored for each sample; all offsets can be computed from shapes, runs and sizes. So a document
-//! takes little more than the digits of the sizes. The documentation of [`Index::save`](super::Index::save)
-//! has the sizes of some documents.
+//! fields are stored for each sample; all offsets can be computed from shapes, runs and sizes. So a JSON
+//! document is only a little longer than its list of sizes. The documentation of
+//! [`Index::save`](super::Index::save) has the sizes of some documents.
 
 mod document;
 
@@ -34,7 +34,7 @@ pub(crate) struct ShardLayout {
     /// The contents of members are padded to a multiple of this many bytes: 512 in tar archives, 1 in other
     /// formats.
     block: u64,
-    /// Whether samples can be read from their own offsets.
+    /// Whether reading can start at the offset of any sample.
     seekable: bool,
 }
 
@@ -44,7 +44,7 @@ struct SampleShape {
     /// The number of bytes between the end of the previous sample and the first header.
     lead: u64,
     /// For each member, the number of its field, and the gap before its content: the number of bytes from the
-    /// end of the previous member, or from the first header.
+    /// end of the previous member or, for the first member, from the sample's first header.
     members: Vec<(usize, u64)>,
 }
 
@@ -63,18 +63,16 @@ impl ShardLayout {
         self.offsets.len() as u64
     }
 
-    /// Whether samples can be read from their own offsets.
     pub(super) fn seekable(&self) -> bool {
         self.seekable
     }
 
-    /// The offset at which the last member ends, padding included.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
 
     /// The range of bytes from the first header of the first sample to the first header of the sample after
-    /// the last. `end` is the size of the archive.
+    /// the last one, or to `end`, the size of the archive, if there is none.
     pub(super) fn range(&self, samples: Range<u64>, end: u64) -> Option<Range<u64>> {
         let at = |sample: u64| match usize::try_from(sample).ok()? {
             sample if sample == self.offsets.len() => Some(end),
@@ -220,7 +218,6 @@ impl LayoutBuilder {
         self.layout.checksums.push(checksum);
     }
 
-    /// The number of samples that have been added.
     pub(super) fn samples(&self) -> u64 {
         self.layout.samples()
     }
@@ -236,7 +233,7 @@ impl LayoutBuilder {
         self.push(sample.offset, members);
     }
 
-    /// Returns the layout. `seekable` is true if samples can be read from their own offsets.
+    /// Returns the layout. `seekable` is true if reading can start at the offset of any sample.
     pub(crate) fn finish(self, seekable: bool) -> ShardLayout {
         let mut layout = ShardLayout { seekable, ..self.layout };
         if !layout.has_checksums() {

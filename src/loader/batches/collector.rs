@@ -1,14 +1,14 @@
 //! `BatchCollector`: collects the rows of the sequence into batches, each with the state after its last row.
 //!
-//! Items count when their batch exists. Only then is it known whether they were delivered or lost, so
-//! [`RankProgress`] updates the state, the digest and the ledger at that time.
+//! Items are counted when their batch exists. Only then is it known whether the items were delivered or lost,
+//! so [`RankProgress`] updates the state, the digest and the ledger at that time.
 //!
 //! *One rule for failures.* Every failure is a failure of samples: of one sample that could not be read,
 //! mapped or written as a row ([`LoaderEvent::Fault`]), or of all samples of a batch that could not be made
 //! (because `finish` of a column, a clone of an item for padding, or `map_batch` failed). The collector
 //! applies the policy. If the policy skips the failure, each of these samples is recorded in the ledger. In
 //! any case the next samples of the streams replace the failed samples, so that no rank misses a step. An
-//! outage ends the run, also during the search for an item for padding.
+//! outage ends the run, even while the collector searches for an item for padding.
 
 use super::maker::{BatchMaker, FinishBatch};
 use super::progress::{BatchEntry, RankProgress};
@@ -39,7 +39,7 @@ pub(in crate::loader) struct FoundRow<R> {
     pub(in crate::loader) failed: Option<Location>,
 }
 
-/// An output of a run: its batches, then its end or a final error.
+/// An output of a run. A run has batches, then its end or a final error.
 pub(in crate::loader) enum RunOutput<B> {
     Batch(CollectedBatch<B>),
     /// The end. The state is present if it may differ from the state of the last batch, because samples
@@ -49,7 +49,7 @@ pub(in crate::loader) enum RunOutput<B> {
     Failed(Error),
 }
 
-/// A batch, with the values for the run's report and the run's state after the batch.
+/// A batch, the run's state after the batch, and values for the run's report.
 pub(in crate::loader) struct CollectedBatch<B> {
     pub(in crate::loader) batch: B,
     /// Number of items in the batch.
@@ -59,7 +59,7 @@ pub(in crate::loader) struct CollectedBatch<B> {
     pub(in crate::loader) state: State,
 }
 
-/// An iterator over the batches of a run, from the events of its sequence.
+/// An iterator over the batches of a run, which it makes from the events of the run's sequence.
 pub(in crate::loader) struct BatchCollector<R, B> {
     sequence: Box<dyn BatchSequence<R> + Send>,
     make: BatchMaker<R, B>,
@@ -77,7 +77,6 @@ pub(in crate::loader) struct BatchCollector<R, B> {
     policy: Arc<OnError>,
     /// Number of failed batches in a row.
     failed_batches: u64,
-    /// The next outputs.
     outputs: VecDeque<Result<RunOutput<B>>>,
     ended: bool,
 }
@@ -137,8 +136,8 @@ impl<R, B> BatchCollector<R, B> {
                 Some(LoaderEvent::BatchEnd(end)) => self.finish(end),
                 None => {
                     self.ended = true;
-                    // An incomplete batch is dropped, and with it the failures between its items: then the
-                    // state after the last batch still applies.
+                    // If the run ends in the middle of a batch, the batch and the failures between its items
+                    // are dropped, and the state after the last batch still applies.
                     let state = self.rows.is_empty().then(|| self.state()).transpose();
                     self.outputs.push_back(state.map(RunOutput::End));
                 }
@@ -157,13 +156,13 @@ impl<R, B> BatchCollector<R, B> {
         }
     }
 
-    /// Makes an error the next output. `TooManySkipped` ends the run.
+    /// Adds an error to the outputs. `TooManySkipped` ends the run.
     fn stop_with(&mut self, error: Error) {
         self.ended |= matches!(error.kind(), ErrorKind::TooManySkipped { .. });
         self.outputs.push_back(Err(error));
     }
 
-    /// Ends the run with an error. The state after the last batch still applies.
+    /// Adds an error to the outputs, and ends the run. The state after the last batch still applies.
     fn end_with(&mut self, error: Error) {
         self.ended = true;
         self.outputs.push_back(Err(error));
@@ -181,7 +180,8 @@ impl<R, B> BatchCollector<R, B> {
         {
             return self.end_with(error);
         }
-        // `map_batch` gets the batch with the state after it. If it fails, the progress is reset.
+        // `map_batch` gets the batch with the state after the batch, so `progress` is updated first. If
+        // `map_batch` fails, `progress` is reset.
         let before = self.make.maps.then(|| self.progress.clone());
         let error = match self.make_batch(rows, end) {
             Ok((finish, items)) => {
@@ -242,7 +242,7 @@ impl<R, B> BatchCollector<R, B> {
     fn fail_batch(&mut self, error: Error, entries: &[BatchEntry]) -> u64 {
         let lost: Vec<&BatchEntry> = entries.iter().filter(|entry| entry.has_row).collect();
         let Counts { total, samples, .. } = self.progress.counts();
-        // The limit of the total counts samples; the limit of failures in a row counts batches.
+        // The policy's limit on all failures counts samples; its limit on failures in a row counts batches.
         let total = total.saturating_add(lost.len().saturating_sub(1) as u64);
         let in_a_row = self.failed_batches;
         self.failed_batches += 1;
@@ -289,7 +289,8 @@ impl<R, B> BatchCollector<R, B> {
 impl<R, B> Iterator for BatchCollector<R, B> {
     type Item = Result<RunOutput<B>>;
 
-    /// A panic that no other `catch` has caught ends the run with an error, also on the trainer's thread.
+    /// A panic that no other `catch` has caught ends the run with an error, even if the panic was on the
+    /// trainer's thread.
     fn next(&mut self) -> Option<Self::Item> {
         catch(|| self.advance()).unwrap_or_else(|panic| {
             self.ended = true;

@@ -26,10 +26,11 @@ pub(in crate::loader) struct BatchMaker<R, B> {
 type BlankRow<R> = Arc<dyn Fn(Option<usize>) -> R + Send + Sync>;
 type MakeBatch<R, B> = Arc<dyn Fn(Vec<R>, usize, Option<usize>) -> Result<FinishBatch<B>> + Send + Sync>;
 
-/// Finishes a batch: adds the state and the other facts of its step, and calls `map_batch`.
+/// Finishes a batch: adds the state and the other values of its [`Step`], and calls the function of
+/// `map_batch`.
 pub(in crate::loader) type FinishBatch<B> = Box<dyn FnOnce(Step) -> Result<B>>;
 
-/// The function of `map_batch`, which is applied to each batch with its state.
+/// The function that the caller gave to `map_batch`. It is applied to each batch with its state.
 pub(in crate::loader) struct MapBatch<B, C> {
     map: Arc<dyn Fn(B) -> Result<C> + Send + Sync>,
     is_identity: bool,
@@ -65,7 +66,7 @@ impl<R, B> BatchMaker<R, B> {
         sizes?.into_iter().max()
     }
 
-    /// Whether making a batch calls the caller's code, so that it may fail.
+    /// Whether making a batch may fail, because it calls the caller's code.
     pub(in crate::loader) fn may_fail(&self) -> bool {
         self.maps || self.pad.is_some() || self.collators.iter().any(Collator::may_fail)
     }

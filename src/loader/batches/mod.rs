@@ -29,7 +29,7 @@ use std::fmt;
 use std::iter::{self, FusedIterator};
 use std::task::{Context, Poll, ready};
 
-/// The outputs of a run, before the trainer's side unpacks them.
+/// The outputs of a run, before [`unpack`] converts them for the trainer.
 pub(super) type Collected<B> = Box<dyn Iterator<Item = Result<RunOutput<B>>> + Send>;
 
 /// An iterator over the batches of one epoch or of many; from [`Loader::epoch`](super::Loader::epoch),
@@ -139,7 +139,7 @@ impl<B: Send + 'static> Batches<B> {
     /// Dropping the stream joins the threads, like dropping the iterator, and blocks until they have ended.
     pub fn into_stream(self) -> IntoStream<Self> {
         let batches = match self.batches {
-            // Collecting blocks, which the thread of an executor must not do.
+            // Collecting a batch may block, and an executor's thread must not block.
             BatchSource::Inline(batches) => BatchSource::Ahead(prefetch(batches, 1)),
             ahead => ahead,
         };
@@ -281,7 +281,7 @@ mod tests {
         Ok(())
     }
 
-    /// Surplus threads end and are joined, also those that are blocked because they wait for work.
+    /// Surplus threads end and are joined, including threads that are blocked while they wait for work.
     #[test]
     fn threads_are_added_and_removed() -> Result<()> {
         let directory = tempfile::tempdir()?;

@@ -1,4 +1,4 @@
-//! `MonitoredCollector`: reports the activity of the thread that collects batches to the run monitor.
+//! `MonitoredCollector`: reports to the run monitor what the thread that collects batches does.
 
 use super::collector::{BatchCollector, RunOutput};
 use crate::activity::{self, Activity};
@@ -8,7 +8,7 @@ use crate::loader::watch::{Role, RunMonitor};
 use crate::telemetry::span;
 use std::sync::Arc;
 
-/// A [`BatchCollector`] that reports the activity of its thread to the run monitor.
+/// A [`BatchCollector`] that reports to the run monitor what its thread does.
 pub(in crate::loader) struct MonitoredCollector<R, B> {
     collect: BatchCollector<R, B>,
     run: RunMonitor,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub(in crate::loader) struct RankProgress {
     header: Arc<JobHeader>,
-    /// Number of streams of each dataset on this rank.
+    /// Number of streams that this rank reads of each dataset.
     streams_per_dataset: usize,
     /// The sequence number up to which all batches were collected.
     reached: Reached,
@@ -37,7 +37,7 @@ pub(in crate::loader) struct RankProgress {
 #[derive(Debug)]
 pub(super) struct BatchEntry {
     pub(super) tag: Tag,
-    /// Whether the batch has its item.
+    /// Whether the entry is an item, which is a row of the batch.
     pub(super) has_row: bool,
 }
 
@@ -56,13 +56,13 @@ impl BatchEntry {
 pub(in crate::loader) struct PromisedItems {
     /// Number of items of each stream of the job.
     pub(in crate::loader) lengths: Arc<[u64]>,
-    /// Number of passes over each dataset.
+    /// Number of passes over each dataset in an epoch. Later passes repeat items.
     pub(in crate::loader) passes: Arc<[u64]>,
 }
 
 impl PromisedItems {
-    /// Number of items that this stream has at the sequence numbers `start..end`, without its first `covered`
-    /// items.
+    /// Number of items that this stream has at the sequence numbers `start..end`. The stream's first
+    /// `covered` items do not count.
     fn items(&self, stream: usize, start: u64, end: u64, covered: u64) -> u64 {
         let count = self.lengths.len() as u64;
         let length = self.lengths.get(stream).copied().unwrap_or_default();
@@ -98,7 +98,7 @@ impl RankProgress {
         RankProgress { promised, ..self }
     }
 
-    /// Counts a batch with these entries, which ends before sequence number `end`. `padded` says whether
+    /// Counts a batch with these entries. The batch ends before sequence number `end`. `padded` says whether
     /// batches with too few items are padded.
     pub(super) fn deliver(&mut self, entries: &[BatchEntry], end: u64, padded: bool) {
         self.batches += 1;
@@ -132,7 +132,6 @@ impl RankProgress {
         State::new(Arc::clone(&self.header), self.reached, self.batches, self.streams.as_slice().into())
     }
 
-    /// Counts an entry of a batch.
     fn count(&mut self, entry: &BatchEntry) {
         let Tag { sequence_number, source, position, fill: (used, capacity), .. } = entry.tag;
         let number = self.number_of(&source);
@@ -166,8 +165,8 @@ impl RankProgress {
         ErrorKind::NoShards(what).into()
     }
 
-    /// Marks a source after an event, whether or not the event gets into a batch: the cursor of the source
-    /// must be set before the next state.
+    /// Marks the cursor of a source as outdated after an event, even if the event does not get into a batch.
+    /// The cursor must be set before the next state is made.
     pub(super) fn touch(&mut self, source: &SourcePass) {
         let number = self.number_of(source);
         if let Some(is_outdated) = self.is_outdated.get_mut(number)
@@ -233,8 +232,8 @@ impl RankProgress {
                 first.saturating_add(self.header.begins(from.dataset)).saturating_add(from.pass)
             }
             EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => {
-                // Repeated items at the end of an epoch count as its last pass, because the ledger is ordered
-                // by epoch.
+                // Items repeated at the end of an epoch count as part of its last pass, because the ledger is
+                // ordered by epoch.
                 epoch.saturating_mul(repeats).saturating_add(from.pass.min(repeats - 1))
             }
         }

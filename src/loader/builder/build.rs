@@ -107,7 +107,6 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     }
 }
 
-/// The checked options.
 struct CheckedOptions<T> {
     settings: Settings,
     stages: Vec<Stages<T>>,

@@ -7,7 +7,7 @@ use crate::loader::tuning::Resources;
 use crate::plan::WeightChange;
 
 impl<T: Send + 'static> LoaderBuilder<T> {
-    /// A builder of a mix of the datasets of `builders`.
+    /// A builder for a loader that mixes the datasets of `builders`.
     pub(in crate::loader) fn mixed(builders: impl IntoIterator<Item = LoaderBuilder<T>>) -> Self {
         let mut mixed = LoaderBuilder::of(Vec::new(), RunOptions::default());
         for LoaderBuilder { parts, options, .. } in builders {
@@ -76,11 +76,11 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     /// `item` counts the items of all ranks from the beginning of the run, from 0: step `k` starts with item
     /// `k * batch * ranks`. So the change is at the same item for any number of ranks and any batch size. The
     /// shares are exact before and after the change: each stream is divided into windows whose length is the
-    /// sum of the weights, and a window has exactly as many items of each dataset as its weight. A change
-    /// ends the current window and starts a new one.
+    /// sum of the weights, and a window has exactly as many items of each dataset as the dataset's weight. A
+    /// change ends the current window and starts a new one.
     ///
-    /// A dataset contributes no items while its weight is 0. At the beginning of the run, its shards are
-    /// opened and its buffers are filled all the same, so the shards must exist. Use a weight of 0 with
+    /// A dataset contributes no items while its weight is 0. But even then its shards are opened and its
+    /// buffers are filled at the beginning of the run, so the shards must exist. Use a weight of 0 with
     /// [`epochs`](crate::Loader::epochs), where no dataset ends. [`epoch`](crate::Loader::epoch) starts at
     /// item 0 and reads every dataset to its end; datasets of weight 0 follow after all others have ended.
     ///

@@ -8,11 +8,11 @@ use crate::loader::watch::Diagnosis;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Options of a run. On a [mix](crate::Loader::mix), an option of a dataset is set for all datasets of the
-/// mix.
+/// Options of a run. If the loader is a [mix](crate::Loader::mix), an option that each dataset has is set for
+/// all datasets.
 impl<T, B, C> LoaderBuilder<T, B, C> {
-    /// Shuffles the samples of each stream in a buffer of `samples`, by the dataset's seed, the epoch and the
-    /// stream. Default: 0, no shuffle.
+    /// Shuffles the samples of each stream in a buffer of `samples` samples. The order depends on the
+    /// dataset's seed, the epoch and the stream. Default: 0, no shuffle.
     ///
     /// The buffers hold samples with their stored fields, before decoding. A rank needs memory for `samples`
     /// times its number of streams times the mean stored size of a sample. The
@@ -47,12 +47,12 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     /// is used.
     ///
     /// By default the number is tuned during a run. It starts with one thread for each of the
-    /// [`cores`](LoaderBuilder::cores). The trainer may wait for batches while all threads are busy although
-    /// cores are idle, because stages wait for a service or a slow disk. The loader then tries up to twice as
-    /// many threads, at most 32 for each core and 256 in all, and keeps them if the rate grows. If no core of
-    /// the machine is idle, the loader tries fewer threads than before, down to the number of cores. The next
-    /// run of the loader starts with the tuned number. The [report](crate::loader::Report) has the current
-    /// number, and each change is an event of `tracing`.
+    /// [`cores`](LoaderBuilder::cores). If the trainer waits for batches, all threads are busy and still some
+    /// cores are idle, then stages are waiting for a service or a slow disk. The loader then tries up to
+    /// twice as many threads, at most 32 for each core and 256 in all, and keeps them if the rate grows. If
+    /// no core of the machine is idle, the loader tries fewer threads than before, down to the number of
+    /// cores. The next run of the loader starts with the tuned number. The [report](crate::loader::Report)
+    /// has the current number, and each change is an event of `tracing`.
     ///
     /// While streams resume from a state, up to 16 additional threads read for them.
     ///
@@ -68,9 +68,9 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
 
     /// Number of cores that the threads may use, if the number of [threads](LoaderBuilder::threads) is not
     /// fixed. More threads than cores are started only if threads wait instead of computing. Set this if
-    /// several ranks share a host. Default: the cores that the process may use, less one in eight for the
-    /// trainer. In a [mix](crate::Loader::mix), the largest number that is set for one of the datasets or for
-    /// the mix is used.
+    /// several ranks share a host. Default: the cores that the process may use, minus one for each eight of
+    /// them, which is left to the trainer. In a [mix](crate::Loader::mix), the largest number that is set for
+    /// one of the datasets or for the mix is used.
     pub fn cores(mut self, cores: usize) -> Self {
         self.options.resources.cores = Some(cores);
         self
@@ -84,11 +84,11 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     }
 
     /// Applies a function to each batch, for instance to mix its images or to convert it for a framework. The
-    /// function runs on the thread that collects batches, ahead of the trainer, on one batch after the other.
-    /// Work on single items is faster in a [`map`](LoaderBuilder::map) or a
+    /// function runs on the thread that collects batches, ahead of the trainer, for one batch at a time. Work
+    /// on single items is faster in a [`map`](LoaderBuilder::map) or a
     /// [column](crate::collate::Columns::with_fn) than in `map_batch`, because maps and columns use all
-    /// threads. `map_batch` can be called several times. Stages on items must be added before it; options may
-    /// follow.
+    /// threads. `map_batch` can be called several times. Add stages on items before you call `map_batch`;
+    /// options may follow.
     ///
     /// The batch already has its state, which seeds its [random
     /// numbers](crate::collate::TensorBatch::rng). If the function returns another type,
@@ -120,7 +120,8 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
         LoaderBuilder { parts, options, map_batch: map_batch.then(f) }
     }
 
-    /// Handling of the last batches of an epoch, which may have fewer items. Default: [`LastBatch::Keep`].
+    /// How the last batches of an epoch are handled. They may have fewer items than other batches. Default:
+    /// [`LastBatch::Keep`].
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -188,7 +189,7 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
         self
     }
 
-    /// Handling of samples that fail. Default: [`OnError::stop`], which returns each failure as an error
+    /// What happens to samples that fail. Default: [`OnError::stop`], which returns each failure as an error
     /// item.
     ///
     /// ```

@@ -63,7 +63,8 @@ impl LoaderBuilder<Sample> {
         self.map(move |sample| decoder.decode(sample))
     }
 
-    /// Renames fields, by pairs of the new and the old name. See [`Pipeline::rename`], which does the same.
+    /// Renames fields. Each pair is a new name and the old name. See [`Pipeline::rename`], which does the
+    /// same.
     pub fn rename<N, O>(self, names: impl IntoIterator<Item = (N, O)>) -> Self
     where
         N: Into<ByteString>,
@@ -72,7 +73,7 @@ impl LoaderBuilder<Sample> {
         self.renamed("rename", Rename::new(names))
     }
 
-    /// As [`rename`](LoaderBuilder::rename), and drops all fields that `names` does not contain.
+    /// Like [`rename`](LoaderBuilder::rename), but also drops all fields that `names` does not contain.
     pub fn rename_only<N, O>(self, names: impl IntoIterator<Item = (N, O)>) -> Self
     where
         N: Into<ByteString>,
@@ -112,9 +113,9 @@ impl LoaderBuilder<Sample> {
     /// adjacent. The memory of dropped batches is reused. At any time there are up to `prefetch` batches
     /// ready, besides those that are being written.
     ///
-    /// A stateful stage decides which samples form a batch, so the rows are written after it: all threads
-    /// write the rows of a batch together, before other work. A sample whose row cannot be written has
-    /// failed, and the next sample of its stream replaces it.
+    /// If the loader has a stateful stage, the stage decides which samples form a batch. Then the rows are
+    /// written after the stage: all threads write the rows of a batch together, before other work. A sample
+    /// whose row cannot be written has failed, and the next sample of its stream replaces it.
     ///
     /// ```
     /// use shardstream::prelude::*;

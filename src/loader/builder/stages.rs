@@ -17,9 +17,9 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// Applies a function to each item, on the threads: to decode, augment or pick fields. `map` can be
     /// called several times.
     ///
-    /// If the function fails, the error is returned as an item or the sample is skipped, by
-    /// [`on_error`](LoaderBuilder::on_error). The next sample of the stream replaces the failed one. Take
-    /// random numbers from [`Sample::rng`](crate::Sample::rng), so that they don't depend on threads.
+    /// If the function fails, the error is returned as an item or the sample is skipped, as
+    /// [`on_error`](LoaderBuilder::on_error) says. The next sample of the stream replaces the failed one.
+    /// Take random numbers from [`Sample::rng`](crate::Sample::rng), so that they don't depend on threads.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -40,18 +40,18 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// Keeps only the items for which the predicate is true. The next item of the stream replaces a dropped
     /// one, so that batches stay full.
     ///
-    /// A filter before any other stage runs before the [shuffle buffer](LoaderBuilder::shuffle), while the
-    /// stream is read: on samples with their stored fields, and on one thread at a time for each stream.
-    /// Dropped samples never enter the buffer. This is the place to filter by keys, sizes or small fields. A
-    /// filter after another stage runs on the threads, in the order of the calls, as
-    /// [`filter_map`](LoaderBuilder::filter_map) does.
+    /// A filter that is added before any other stage runs before the [shuffle
+    /// buffer](LoaderBuilder::shuffle), while the stream is read: on samples with their stored fields, and on
+    /// one thread at a time for each stream. Dropped samples never enter the buffer. This is the place to
+    /// filter by keys, sizes or small fields. A filter after another stage runs on the threads, in the order
+    /// of the calls, as [`filter_map`](LoaderBuilder::filter_map) does.
     ///
     /// With a filter, the number of items is not known ahead, so [`Loader::steps`](crate::Loader::steps) is
     /// `None`. With a filter before the buffer, a restore starts at the beginning of each shard that was open
-    /// in the state. To avoid both, store the selection with the index:
+    /// when the state was saved. To avoid both, store the selection with the index:
     /// [`AutoIndex::select`](crate::index::AutoIndex::select). The predicate must always return the same for
-    /// the same item. An [error](crate::PredicateResult) or a panic of the predicate is the error of that
-    /// sample, to which [`on_error`](LoaderBuilder::on_error) applies.
+    /// the same item. If the predicate returns an [error](crate::PredicateResult) or panics, the sample has
+    /// failed, and [`on_error`](LoaderBuilder::on_error) applies.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -312,7 +312,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         builder
     }
 
-    /// Changes the stages of each dataset by `append`.
+    /// Applies `append` to the stages of each dataset.
     fn stages<U: 'static>(self, append: impl Fn(Stages<T>) -> Stages<U>) -> LoaderBuilder<U> {
         let parts = self.parts.into_iter().map(|(part, stages)| (part, append(stages)));
         LoaderBuilder::of(parts.collect(), self.options)

@@ -127,8 +127,8 @@ fn the_share_is_computed_of_at_least_the_minimum() {
     assert!(stops(&policy, counts(0, 2, 9)).is_none(), "3 of 12");
 }
 
-/// If half of the samples are damaged, a run ends after a few samples. If half of the allowed share is
-/// damaged, hardly any run of 10,000 samples ends by chance.
+/// If half of the samples are damaged, a run ends after a few samples. If the share of damaged samples is
+/// half of the allowed share, hardly any run of 10,000 samples ends by chance.
 #[test]
 fn a_share_ends_a_run_over_heavily_damaged_data_early_and_no_other_run() {
     let policy = OnError::skip(Failures::damage()).share(0.001, 10_000);

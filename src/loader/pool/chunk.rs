@@ -19,7 +19,6 @@ pub(super) struct Chunk<T> {
 /// Reading a chunk stops after this time, even if the chunk is not full.
 const MAX_READ_TIME: Duration = Duration::from_millis(5);
 
-/// Size limits of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChunkLimits {
     pub(super) samples: usize,
@@ -28,7 +27,7 @@ pub(super) struct ChunkLimits {
 }
 
 impl ChunkLimits {
-    /// The smaller of both limits.
+    /// For each limit, the smaller of the two values.
     pub(super) fn at_most(self, other: ChunkLimits) -> Self {
         ChunkLimits { samples: self.samples.min(other.samples), bytes: self.bytes.min(other.bytes) }
     }
@@ -41,17 +40,14 @@ pub(super) enum SourceStatus {
     Ready,
     /// The source waits for bytes, or for the permission to start the next pass.
     Pending,
-    /// The source has ended.
     Ended,
 }
 
-/// A source of samples.
 pub(super) trait PollSamples {
     /// The next sample or event, without blocking.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamEvent>>;
 }
 
-/// The result of reading a chunk.
 pub(super) struct ChunkRead<T> {
     pub(super) items: Vec<StreamEvent<T>>,
     /// Bytes of the samples that were read.
@@ -59,7 +55,7 @@ pub(super) struct ChunkRead<T> {
     pub(super) status: SourceStatus,
 }
 
-/// Reads a chunk of a source and calls `map` with each sample. Stops early instead of waiting. A panic ends
+/// Reads a chunk from a source and calls `map` with each sample. Stops early instead of waiting. A panic ends
 /// the source, and is the last error in its chunk.
 pub(super) fn read_chunk<T>(
     source: &mut impl PollSamples,

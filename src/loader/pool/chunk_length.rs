@@ -91,8 +91,8 @@ impl ChunkLength {
 
     /// Records that a chunk of `bytes` bytes was read.
     pub(super) fn read(&mut self, bytes: u64) {
-        // A chunk for which the budget had no memory is cut short. So its size can only lower the
-        // expectation, and not below `MAX_BYTES`.
+        // A chunk for which the budget had no memory is cut short. So its size may lower the expectation, but
+        // not below `MAX_BYTES`, and never raises it.
         self.expected_bytes = match self.had_memory {
             true => bytes,
             false => self.expected_bytes.min(bytes.max(MAX_BYTES as u64)),

@@ -22,7 +22,6 @@ pub(in crate::loader) struct InlineOutputs<T> {
     sources: Vec<InlineSource<T>>,
     streams_per_dataset: usize,
     stages: Arc<[Stages<T>]>,
-    /// Allocates the slots of rows.
     allocator: Option<SlotAllocator>,
 }
 
@@ -35,7 +34,6 @@ struct InlineSource<T> {
 }
 
 impl<T> InlineSource<T> {
-    /// The next event of the stream.
     fn read(&mut self) -> StreamEvent {
         if let Some(event) = self.parsed.pop_front() {
             return event;

@@ -11,8 +11,8 @@
 //! row_outputs     writes rows of tensors after a stateful stage
 //! ```
 //!
-//! The order of the items depends neither on the thread that reads a source nor on the time of reading:
-//! [`Sequencer`](super::sequence::Sequencer) takes the items from each source in turn.
+//! The order of the items depends neither on which thread reads a source nor on when it does:
+//! [`Sequencer`](super::sequence::Sequencer) takes one item from each source in turn.
 
 mod chunk;
 mod chunk_length;
@@ -52,7 +52,7 @@ pub(super) struct WorkerPool<T: Send + 'static> {
     sources: Vec<SourceOutput<T>>,
 }
 
-/// The outputs of one source that were not taken yet.
+/// The outputs of one source that the sequence has not taken yet.
 struct SourceOutput<T> {
     outputs: TaggedOutputs<T>,
     gate: Option<Gate>,
@@ -65,8 +65,8 @@ struct SourceOutput<T> {
 }
 
 impl<T: Send + 'static> WorkerPool<T> {
-    /// `streams` and `sequence` are the arguments of the sequencer. The first call of
-    /// [`next`](SourceOutputs::next) starts the threads.
+    /// `streams` and `sequence` are also the arguments of the sequencer that takes the outputs. The first
+    /// call of [`next`](SourceOutputs::next) starts the threads.
     pub(super) fn new(
         sources: Sources<T>,
         streams: Vec<MixedStream>,
@@ -120,7 +120,7 @@ impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
                 }
             };
             source.taken += 1;
-            // On this path, the usual event is moved once less than by `take` below.
+            // On this path, the usual event is moved once less than on the path through `take` below.
             if let StreamEvent::Input(mapped) = event
                 && source.outputs.gives_at_once(mapped)
             {

@@ -6,17 +6,17 @@
 //!   it is read, and the entry is filled when its samples are mapped.
 //! - A source without a chunk may always be read, even if the budget has no memory. So the sequence, which
 //!   takes the items of all sources in turn, never waits for memory that chunks of other sources hold.
-//! - One chunk for each thread may also be read without memory, so that no thread is idle because the budget
-//!   is used up.
+//! - While fewer chunks are ahead than there are threads, a chunk may be read even if the budget has no
+//!   memory, so that no thread is idle because the budget is used up.
 //!
 //! Beyond that, chunks are read ahead while the budget has memory and not too many items wait: at most
 //! `max_ahead` chunks, which is two for each thread and one for each source. The source with the fewest
 //! chunks is read first. The source that the sequence waits for is read before all others.
 //!
-//! Example with three sources and two threads (`tests.rs`), where no chunk is taken: the sources are read in
-//! the order 0, 1, 2, 0, 1, 2, 0. These are 2 · 2 + 3 = 7 chunks, and no more are read. When the sequence
-//! takes a chunk of source 1, that source has the fewest chunks and is read next. If the budget has no memory
-//! at all, each source has only one chunk.
+//! Example with three sources and two threads (`tests.rs`), while the sequence takes no chunk: the sources
+//! are read in the order 0, 1, 2, 0, 1, 2, 0. These are 2 · 2 + 3 = 7 chunks, and no more are read. When the
+//! sequence takes a chunk of source 1, that source has the fewest chunks and is read next. If the budget has
+//! no memory at all, each source has only one chunk.
 
 use super::chunk::{Chunk, ChunkLimits, SourceStatus};
 use super::chunk_length::ChunkLength;
@@ -55,8 +55,8 @@ pub(super) struct ReadSchedule<S, T> {
     items_waiting: usize,
     /// The source that the sequence waits for.
     awaited: Option<usize>,
-    /// Number of threads. This is also the number of chunks that may be read without memory of the budget,
-    /// besides one for each source.
+    /// Number of threads. While fewer chunks than this are ahead, a chunk may be read even if the budget has
+    /// no memory.
     threads: usize,
     /// Whether the last reservation failed because the budget was used up.
     is_full: bool,
@@ -84,7 +84,8 @@ struct SourceState<S, T> {
     length: ChunkLength,
     /// Number of items in `chunks`.
     items_waiting: usize,
-    /// Number of the first item of the next sample, if each sample that is being mapped becomes one item.
+    /// Predicted number of the next sample's first item: each sample that is still being mapped is expected
+    /// to become one item.
     next_item: u64,
     /// The entry in the queue.
     queued: Option<Priority>,
@@ -93,7 +94,6 @@ struct SourceState<S, T> {
 /// The priority of a source. The source with the lowest value, and so with the fewest chunks, is read next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Priority {
-    /// Number of chunks of the source.
     chunks: usize,
     /// Number of the first chunk that was not taken yet, counted among all chunks of the source.
     first_chunk: u64,
@@ -121,7 +121,6 @@ pub(super) type Leftovers<S, T> = (Option<S>, VecDeque<Option<Chunk<T>>>);
 /// The next task of a thread: to read a chunk of a source.
 #[derive(Debug)]
 pub(super) struct ReadTask<S> {
-    /// Number of the source.
     pub(super) source: usize,
     pub(super) reader: S,
     pub(super) limits: ChunkLimits,
@@ -138,7 +137,6 @@ pub(super) struct ReadSummary {
     pub(super) bytes: usize,
     /// Whether the read returned any samples or other events.
     pub(super) is_chunk: bool,
-    /// Whether the source has ended.
     pub(super) ended: bool,
 }
 
@@ -166,7 +164,6 @@ pub(super) enum NextChunk<T> {
     Ready(Chunk<T>),
     /// The chunk is being read or mapped, or the source waits for bytes.
     Pending,
-    /// The source has ended.
     Ended,
 }
 
@@ -221,7 +218,6 @@ impl<S, T> ReadSchedule<S, T> {
         }
     }
 
-    /// Changes the number of threads.
     pub(super) fn set_threads(&mut self, threads: usize) {
         self.threads = threads;
         self.max_ahead = threads.saturating_mul(AHEAD_PER_THREAD).saturating_add(self.sources.len());
@@ -232,17 +228,15 @@ impl<S, T> ReadSchedule<S, T> {
         ReadSchedule { gauge, ..self }
     }
 
-    /// Whether the last reservation failed because the budget was used up.
     pub(super) fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// Number of sources.
     pub(super) fn sources(&self) -> usize {
         self.sources.len()
     }
 
-    /// The next source to read; `None` if all sources have enough chunks, or nothing to read.
+    /// The next source to read; `None` if each source has enough chunks or has nothing to read.
     pub(super) fn next_task(&mut self) -> Option<ReadTask<S>> {
         let first = self.next_source()?;
         let (number, memory) = match self.reserve_memory(first) {
@@ -256,8 +250,8 @@ impl<S, T> ReadSchedule<S, T> {
             }
         };
         self.is_full = false;
-        // Together, one chunk of each source must not exceed `MAX_BYTES_WAITING`; a chunk has one row at
-        // least.
+        // The rows of one chunk from each source must not exceed `MAX_BYTES_WAITING` in total. But a chunk
+        // has at least one row.
         let rows = self.row_bytes.saturating_mul(self.sources.len()).max(1);
         let sources = self.sources.len();
         let source = self.sources.get_mut(number)?;
@@ -270,8 +264,8 @@ impl<S, T> ReadSchedule<S, T> {
         Some(ReadTask { source: number, reader, limits, maps_at_once, memory })
     }
 
-    /// Reserves memory of the budget for another chunk of a source. If the budget is used up, a chunk that is
-    /// needed gets a reservation of 0 bytes, and any other chunk must wait: then `None` is returned.
+    /// Reserves memory from the budget for another chunk of a source. If the budget is used up, a chunk that
+    /// is needed gets a reservation of 0 bytes, and any other chunk must wait: then `None` is returned.
     fn reserve_memory(&mut self, number: usize) -> Option<ReadAheadMemory> {
         let source = self.sources.get_mut(number)?;
         let reserved = source.budget.try_reserve(source.length.expected_bytes(), &self.gauge);
@@ -286,7 +280,7 @@ impl<S, T> ReadSchedule<S, T> {
         None
     }
 
-    /// Whether there is a source to read, if the budget has memory for it.
+    /// Whether there is a source to read that needs no memory from the budget or may get it.
     pub(super) fn is_readable(&self) -> bool {
         let Some(number) = self.next_source() else { return false };
         let has_no_chunk = self.sources.get(number).is_some_and(|source| source.chunks.is_empty());
@@ -357,7 +351,8 @@ impl<S, T> ReadSchedule<S, T> {
         taken
     }
 
-    /// Puts a reader back after a read. Returns the new chunk, if the read returned any samples or events.
+    /// Puts a reader back after a read. Returns the ID of the new chunk, if the read returned any samples or
+    /// events.
     pub(super) fn put_back(
         &mut self,
         number: usize,
@@ -447,7 +442,6 @@ impl<S, T> ReadSchedule<S, T> {
         self.sources.iter_mut().map(left).collect()
     }
 
-    /// Whether [`close`](ReadSchedule::close) was called.
     pub(super) fn is_closed(&self) -> bool {
         self.closed
     }

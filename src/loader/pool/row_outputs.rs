@@ -45,7 +45,6 @@ pub(in crate::loader) trait IntoRows<T>: Clone + Send + Sync + 'static {
     ) -> Self::Outputs<O>;
 }
 
-/// Each item is a row.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::loader) struct ItemsAsRows;
 
@@ -58,12 +57,10 @@ impl<T: Send + 'static> IntoRows<T> for ItemsAsRows {
     }
 }
 
-/// Writes samples into rows.
 #[derive(Clone)]
 pub(in crate::loader) struct SamplesToRows {
     /// One collator for each shape of batches.
     pub(in crate::loader) collators: Arc<[Collator]>,
-    /// The seed of each dataset.
     pub(in crate::loader) seeds: Arc<[u64]>,
 }
 
@@ -92,7 +89,6 @@ pub(in crate::loader) struct RowOutputs<O> {
     stop: StopHandle,
 }
 
-/// The rows of one source.
 #[derive(Default)]
 struct SourceRows {
     /// The events that were prepared for the current batch; `None` for the end of the source.
@@ -103,15 +99,15 @@ struct SourceRows {
     failing_since: Option<u64>,
 }
 
-/// An event of a source for the current batch. The row of an item is still to be written.
+/// An event of a source for the current batch. If the event is an item, its row is not written yet.
 enum Pulled {
     Event(Option<LoaderEvent<Row>>),
     Row(Tag),
 }
 
 impl SamplesToRows {
-    /// The work of writing this item as a row. If the item has a location (a key and a shard), it replaces
-    /// the location of the tag.
+    /// The work of writing this sample as a row. If the sample has a key or a shard, it replaces that of the
+    /// tag's location.
     fn work(&self, tag: &mut Tag, sample: Sample, slots: RowSlots) -> RowWork {
         if let Some(location) = &mut tag.location {
             **location = sample.location().made_of(location);
@@ -347,7 +343,7 @@ impl SharedWork for BatchWork {
     }
 }
 
-/// The error of a source whose rows all fail, after the last failure.
+/// The error of a source for which no row could be written. `last` is its last failure.
 fn no_row_error(last: &Error) -> Error {
     let what = format!(
         "no row of a stream could be written in {MAX_PASSES_WITHOUT_ROW} epochs: the errors before this one, \

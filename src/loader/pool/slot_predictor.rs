@@ -127,7 +127,6 @@ impl SlotPredictor {
         }
     }
 
-    /// Ends a source.
     pub(super) fn end(&mut self, source: usize) {
         if let Some(ended) = self.sequencer.sources().ended.get_mut(source) {
             *ended = true;

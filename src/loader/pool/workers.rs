@@ -28,8 +28,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Additional limits of chunks if the thread that takes chunks also reads them. Nothing is handed over
-/// between threads then, so long chunks have no advantage; short chunks of all sources stay in the CPU cache.
+/// Additional limits of chunks if the thread that takes chunks also reads them. Then nothing is handed over
+/// between threads, so long chunks have no advantage; short chunks of all sources stay in the CPU cache.
 const TAKER_LIMITS: ChunkLimits = ChunkLimits { samples: 64, bytes: 256 << 10 };
 
 impl PollSamples for StreamReader {
@@ -50,7 +50,6 @@ pub(super) struct Workers<T> {
     state: Arc<Mutex<WorkersState<T>>>,
     /// Signals that a source can be read.
     readable: Condvar,
-    /// Wakes the taker.
     taker: AtomicWaker,
     /// Whether the taker itself reads and maps, without other threads. Then no chunk moves from the cache of
     /// one core to the cache of another core.
@@ -90,7 +89,6 @@ struct WorkersState<T> {
     idle: usize,
     /// Number of running threads.
     threads: usize,
-    /// The wanted number of threads.
     wanted: usize,
     /// Number of the next thread to start.
     next_thread: usize,
@@ -225,7 +223,6 @@ impl<T: Send + 'static> Workers<T> {
         self.finish(id, Chunk { items, outputs, memory }, samples, start.elapsed(), cpu);
     }
 
-    /// The stages of a source's dataset.
     fn stages_of(&self, source: usize) -> Option<&Stages<T>> {
         self.stages.get(source / self.streams_per_dataset)
     }
@@ -269,7 +266,8 @@ impl<T: Send + 'static> Workers<T> {
         drop(done);
     }
 
-    /// Waits for a source to read, and does shared work meanwhile. Returns `None` when this thread must end.
+    /// Waits until a source can be read, and does shared work meanwhile. Returns `None` when this thread must
+    /// end.
     fn next_task(&self) -> Option<ReadTask<Box<StreamReader>>> {
         let mut state = self.lock();
         loop {
@@ -286,7 +284,7 @@ impl<T: Send + 'static> Workers<T> {
             if let Some(work) = state.shared.clone() {
                 drop(state);
                 self.do_pieces(&work);
-                // The lock is not held here, because this may drop the caller's samples.
+                // The lock is not held here, because dropping `work` may drop the caller's samples.
                 drop(work);
                 state = self.lock();
                 continue;
@@ -313,8 +311,8 @@ impl<T: Send + 'static> Workers<T> {
         }
     }
 
-    /// Releases a source for other threads. Returns the new chunk and the slots of its rows; `None` if the
-    /// read returned nothing or the pool is closed.
+    /// Releases a source for other threads. Returns the ID of the new chunk and the slots of its rows; `None`
+    /// if the read returned nothing or the pool is closed.
     fn put_back(
         &self,
         source: usize,
@@ -393,7 +391,8 @@ impl<T: Send + 'static> Workers<T> {
             if let Poll::Ready(taken) = take() {
                 return taken;
             }
-            // An interrupt ends a wait, but a taker that reads may never wait, so it checks here.
+            // An interrupt ends a wait. But a taker that reads may never wait, so it checks for an interrupt
+            // here.
             if self.taker_reads && wait::is_interrupted() {
                 return Err(ErrorKind::Stopped.into());
             }

@@ -54,7 +54,7 @@ pub struct Report {
     pub batches: u64,
     /// Number of items in the returned batches.
     pub items: u64,
-    /// The used share of the items, if a stage counts it: [`Pack`](crate::adapters::Pack),
+    /// How much of the items is not padding, if a stage counts it: [`Pack`](crate::adapters::Pack),
     /// [`buckets`](crate::loader::LoaderBuilder::buckets), or a stage with
     /// [`Stage::fill`](crate::adapters::Stage::fill).
     pub fill: Option<Fill>,
@@ -65,16 +65,16 @@ pub struct Report {
     /// `waited`.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub first: Duration,
-    /// Number of batches, without the first, that were ready when the trainer requested them.
+    /// Number of batches after the first that were ready when the trainer requested them.
     pub ready: u64,
-    /// Number of batches, without the first, that were not ready.
+    /// Number of batches after the first that were not ready.
     pub late: u64,
     /// Time from the request of the first batch until now, or until the run ended.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub elapsed: Duration,
     /// The part of `elapsed` in which the trainer did something other than steps, such as validation or a
-    /// checkpoint. The time between two batches counts if it is longer than a second and longer than 16 times
-    /// the usual time; the usual time is subtracted.
+    /// checkpoint. If the time between two batches is longer than a second and longer than 16 times the usual
+    /// time between batches, the excess over the usual time counts.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub rested: Duration,
     /// The time that the threads spent on each activity.
@@ -107,8 +107,8 @@ pub struct Queues {
     pub prefetch: u64,
 }
 
-/// The used part of all batches, as a stateful stage counts it: tokens of packed rows, or tokens or pixels of
-/// items in the shapes of their buckets. The rest is padding.
+/// How much of all batches is used, as a stateful stage counts it: in tokens for packed rows, and in tokens
+/// or pixels for items in buckets. The rest is padding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Fill {
@@ -146,8 +146,8 @@ impl Report {
         }
     }
 
-    /// The difference to `earlier`, a report of the same run: for one epoch of several, or for the last
-    /// minute. `queues`, `ledger` and `memory` are not subtracted.
+    /// The difference between this report and `earlier`, a report of the same run: for one epoch of several,
+    /// or for the last minute. `queues`, `ledger` and `memory` are not subtracted.
     #[must_use]
     pub fn since(mut self, earlier: &Report) -> Report {
         self.batches = self.batches.saturating_sub(earlier.batches);

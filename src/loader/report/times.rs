@@ -48,7 +48,7 @@ pub struct Times {
     /// The collecting thread put items into batches.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub collect: Duration,
-    /// The collecting thread waited for items of the workers.
+    /// The collecting thread waited for items from the workers.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_items: Duration,
     /// The collecting thread was idle because the maximum number of batches was ready.
@@ -96,7 +96,7 @@ impl Times {
         })
     }
 
-    /// The difference to `earlier`.
+    /// The difference between these times and `earlier`.
     pub(super) fn since(mut self, earlier: &Times) -> Times {
         let mut before = *earlier;
         for activity in Activity::ALL {
@@ -125,7 +125,6 @@ impl Times {
     }
 }
 
-/// The kinds of work of the worker threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WorkKind {
     ReadFiles,

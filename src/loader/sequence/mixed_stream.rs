@@ -27,7 +27,6 @@ impl MixedStream {
         MixedStream { sources, order, taken, repeats, had_item: taken > 0 }
     }
 
-    /// Number of items and gaps that were taken.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
@@ -57,13 +56,14 @@ impl MixedStream {
         }
     }
 
-    /// The source of the item that is `ahead` items after the next one, if no source ends before it.
+    /// The source of the item that is `ahead` items after the next item, if no source ends before that item.
     pub(super) fn source_at(&mut self, ahead: u64) -> Option<usize> {
         let dataset = self.dataset_at(ahead);
         self.sources.get(dataset).map(|(source, _)| *source)
     }
 
-    /// The dataset of the item that is `ahead` items after the next one, if no dataset ends before it.
+    /// The dataset of the item that is `ahead` items after the next item, if no dataset ends before that
+    /// item.
     fn dataset_at(&mut self, ahead: u64) -> usize {
         let index = self.taken.saturating_add(ahead);
         let sources = &self.sources;

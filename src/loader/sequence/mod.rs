@@ -61,7 +61,7 @@ pub(super) trait SourceOutputs {
         let _ = (sources, bucket);
     }
 
-    /// Does the pieces of some work: on the threads of the pool, if there are any, and on this thread.
+    /// Does all pieces of `work`: on the threads of the pool, if there are any, and on this thread.
     fn share(&mut self, work: &Arc<dyn SharedWork>) {
         while work.do_piece() {}
     }

@@ -4,9 +4,9 @@
 //! `g % streams`, whether or not other streams have ended or failed. Each rank has every `ranks`th stream, so
 //! it computes the numbers of its items without communication, before and after a restore.
 //!
-//! So a sequence number without an item stays empty, and later items do not move up. Here are two streams
-//! with the items 0, 2, 4 and 1, in batches of 2 (`tests.rs` writes `number:item`, and `|number` for the end
-//! of a batch):
+//! So a sequence number without an item stays empty, and later items do not move up. Here are two streams in
+//! batches of 2: stream 0 has the items 0, 2 and 4, stream 1 has the item 1 (`tests.rs` writes `number:item`,
+//! and `|number` for the end of a batch):
 //!
 //! ```text
 //! Aligned, Steps    0:0 1:1 |2   2:2 |4       4:4 |6      stream 1 has ended: 3 and 5 are empty
@@ -28,8 +28,8 @@
 //! have the items 0, 2, … and 1, 3, …. So an item may change its number, but a number never changes its
 //! stream.
 //!
-//! `skip_taken` skips all numbers that were taken before a restore at once: in a state, one stream may be
-//! 2^40 items ahead of another.
+//! `skip_taken` skips, in a single call, all numbers that were taken before a restore: in a state, one stream
+//! may be 2^40 items ahead of another.
 
 use super::{MixedStream, SourceOutputs};
 use crate::error::{Error, ErrorKind, Location, Result};
@@ -75,7 +75,7 @@ pub(in crate::loader) struct Sequencer<O> {
     announced: u64,
     /// The local stream of each item and gap of the current batch.
     entry_streams: Vec<usize>,
-    /// The batch that has ended last.
+    /// The batch that ended most recently.
     last: Option<EndedBatch>,
     /// The location of each stream's last failure.
     failed: Vec<Option<Location>>,
@@ -95,7 +95,7 @@ struct EndedBatch {
 /// A sequence of events whose consumer can restart the batch that has just ended.
 pub(in crate::loader) trait BatchSequence<T>: Iterator<Item = LoaderEvent<T>> {
     /// Restarts the batch that has just ended. All its items are lost; the next items of the same streams
-    /// take their sequence numbers. Returns the batch's first sequence number of this rank.
+    /// take their sequence numbers. Returns this rank's first sequence number in the batch.
     fn restart(&mut self) -> u64;
 
     /// The cursor of a restore that continues after the last event of a source. When a batch has ended, no
@@ -106,7 +106,6 @@ pub(in crate::loader) trait BatchSequence<T>: Iterator<Item = LoaderEvent<T>> {
     fn cursor(&mut self, source: usize) -> Result<Cursor>;
 }
 
-/// The configuration of a [`Sequencer`].
 #[derive(Debug, Clone)]
 pub(in crate::loader) struct SequenceConfig {
     pub(in crate::loader) rank: usize,
@@ -120,7 +119,7 @@ pub(in crate::loader) struct SequenceConfig {
     /// The highest sequence number that any rank had reached before a restore.
     pub(in crate::loader) furthest: u64,
     pub(in crate::loader) batching: Batching,
-    /// Whether no other rank takes the same steps. Then a batch without items is skipped also if batches have
+    /// Whether no other rank takes the same steps. Then a batch without items is skipped even if batches have
     /// several shapes.
     pub(in crate::loader) alone: bool,
     /// Whether streams that have ended are repeated to fill the remaining batches.
@@ -141,7 +140,7 @@ pub(in crate::loader) enum Batching {
 }
 
 impl<O> Sequencer<O> {
-    /// A sequencer that starts at this rank's first sequence number from `first_number` on.
+    /// A sequencer that starts at this rank's first sequence number that is `first_number` or higher.
     pub(in crate::loader) fn new(sources: O, streams: Vec<MixedStream>, config: &SequenceConfig) -> Self {
         let SequenceConfig { rank, ranks, first_number, batching, .. } = *config;
         let live_streams = streams.len();
@@ -206,7 +205,6 @@ impl<O> Sequencer<O> {
         Error::from(ErrorKind::NoShards(what)).located(location)
     }
 
-    /// Ends the current batch.
     fn end_batch<T>(&mut self) -> LoaderEvent<T> {
         let all = (self.batch as u64).saturating_mul(self.ranks as u64);
         let mut entry_streams = self.last.take().map(|last| last.entry_streams).unwrap_or_default();
@@ -230,7 +228,6 @@ impl<O> Sequencer<O> {
         LoaderEvent::BatchEnd(BatchEnd { next_number: self.batch_start, size, bucket })
     }
 
-    /// Whether the current batch is complete.
     fn batch_is_complete(&self) -> bool {
         match self.batching {
             Batching::WhenFull => self.filled >= self.batch,
@@ -280,7 +277,7 @@ impl<O> Sequencer<O> {
             skipped %= batch;
         }
         if self.covered == 0 {
-            // The batch starts after the skipped batches, also if it is restarted.
+            // The batch starts after the skipped batches, even if it is restarted.
             self.batch_local_number = self.local_number;
         }
         if self.batching != Batching::WhenFull {
@@ -292,7 +289,7 @@ impl<O> Sequencer<O> {
 }
 
 impl<O: SourceOutputs> Sequencer<O> {
-    /// Announces the sources of the rest of the current batch, in order.
+    /// Announces the sources of the items that are left in the current batch, in order.
     fn announce(&mut self) {
         let counts_items = self.batching == Batching::WhenFull;
         let left = self.batch.saturating_sub(if counts_items { self.filled } else { self.covered });

@@ -24,7 +24,6 @@ pub(super) struct BucketStage<T> {
     last: Option<OutputOrigin>,
 }
 
-/// An item and its origin.
 struct Located<T> {
     item: T,
     at: OutputOrigin,

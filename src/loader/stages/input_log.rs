@@ -15,10 +15,10 @@
 //!   the seed.
 //! - *The stages on the threads* compute the outputs of a sample again. A restore drops the first `past`
 //!   outputs, counted from the first sample that is read again.
-//! - *A stream stage* [saves](super::StreamStage::save) the number of last inputs that it needs, and numbers
-//!   of its own. A restore pushes those inputs again, and the stage does not return items again that it had
-//!   returned before. A stage that cannot save its state is wrapped ([`Rerun`](super::rerun::Rerun)). The
-//!   outputs before these inputs are the `past` outputs.
+//! - *A stream stage* [saves](super::StreamStage::save) how many of its last inputs it needs, and numbers
+//!   that describe its own state. A restore pushes those inputs again, and the stage does not return items
+//!   again that it had returned before. A stage that cannot save its state is wrapped
+//!   ([`Rerun`](super::rerun::Rerun)). The outputs before these inputs are the `past` outputs.
 //!
 //! Failures to read or map a sample occur again in the same order: the first `failures` failures were
 //! reported before the state was saved, and are not reported again.
@@ -62,7 +62,6 @@ pub(super) struct InputLog {
     position: Position,
     /// Number of items that the stage returned since the first output of the sample at `position`.
     part: u64,
-    /// Number of outputs.
     outputs: u64,
     /// Number of failures to read or map a sample.
     failures: u64,
@@ -78,11 +77,11 @@ pub(super) struct InputLog {
     repeated: Repeated,
 }
 
-/// Number of outputs and failures from before a restore that are still to occur again.
+/// How many outputs and failures from before a restore have not occurred again yet.
 #[derive(Debug, Default)]
 struct Repeated {
     outputs: u64,
-    /// Number of the repeated outputs that are dropped.
+    /// How many of `outputs` are dropped when they occur again.
     past: u64,
     failures: u64,
     /// The value of `part` after the repeated outputs.
@@ -338,7 +337,6 @@ impl InputLog {
     }
 }
 
-/// Appends a later note.
 fn append(note: &mut Option<Box<StreamNote>>, later: Option<Box<StreamNote>>) {
     match (note, later) {
         (Some(note), Some(later)) => note.append(*later),

@@ -1,5 +1,5 @@
 //! The stages between the shuffle buffer and the sequence. Most stages run on the threads, sample by sample.
-//! A stream stage runs after the threads, and gets the outputs of one stream in order.
+//! A stream stage comes after these stages, and gets their outputs for one stream in order.
 //!
 //! ```text
 //! pipe            the stages on the threads: a function from a sample to any number of outputs
@@ -33,7 +33,7 @@ use std::sync::Arc;
 /// The stages for the samples of one dataset, after its shuffle buffer.
 pub(super) struct Stages<T> {
     pub(super) pipe: Pipe<PipeOutput<T>>,
-    /// Makes the stage after the threads, if there is one.
+    /// Makes the stream stage, if there is one.
     pub(super) stream_stage: Option<MakeStreamStage<T>>,
     /// The names of the stages that change the number of items, with their options. A restore requires the
     /// same names.
@@ -89,7 +89,7 @@ impl<T: 'static> Stages<T> {
         Stages { pipe, stream_stage: None, names: self.names, is_empty: false, locates: self.locates }
     }
 
-    /// Appends a stateful stage, which runs after the threads.
+    /// Appends a stateful stage, as a stream stage.
     pub(super) fn stateful<C>(self, name: String, make: stateful::MakeStage<C>) -> Stages<C::Out>
     where
         T: Send,
@@ -102,8 +102,8 @@ impl<T: 'static> Stages<T> {
         self.with_stream_stage(name, stream_stage)
     }
 
-    /// Appends a stage that queues items by shape. `measure` returns the bucket of an item, and the part of
-    /// the bucket's shape that the item fills.
+    /// Appends a stage that queues items by shape. `measure` returns the bucket of an item, and how much of
+    /// the bucket's shape the item fills.
     pub(super) fn bucketed(
         self,
         plan: Arc<BucketPlan>,
@@ -123,7 +123,7 @@ impl<T: 'static> Stages<T> {
         Stages { names, ..measured.with_stream_stage(String::new(), stream_stage) }
     }
 
-    /// Appends a stream stage. All outputs of the threads become its inputs.
+    /// Appends a stream stage. All outputs of the stages on the threads become its inputs.
     fn with_stream_stage<U: 'static>(
         mut self,
         name: String,
@@ -146,7 +146,7 @@ impl<T: 'static> Stages<T> {
         }
     }
 
-    /// The stream stage with a function after it.
+    /// The stream stage, followed by `f`.
     fn stream_stage_then<U: 'static>(
         &self,
         f: impl Fn(T) -> Result<Option<U>> + Send + Sync + 'static,
@@ -159,7 +159,7 @@ impl<T: 'static> Stages<T> {
 }
 
 impl<T: 'static> Stages<T> {
-    /// Runs the stages of the threads on a sample.
+    /// Runs `pipe` on a sample.
     pub(super) fn run(&self, input: StageInput, slots: RowSlots) -> MappedInput<T> {
         let needs_location = self.locates || self.stream_stage.is_some();
         let location = needs_location.then(|| Box::new(input.sample.location()));
@@ -179,7 +179,6 @@ impl<T: 'static> Stages<T> {
     }
 }
 
-/// Makes the stream stage of one stream.
 type MakeStreamStage<T> = Arc<dyn Fn(&StreamStart) -> Box<dyn StreamStage<T>> + Send + Sync>;
 
 /// The outputs of `flat_map` for one output of the previous stage.

@@ -8,7 +8,7 @@ use crate::sample::Sample;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// An output of the threads: an item, or an input of the stream stage.
+/// An output of the stages on the threads: an item, or an input of the stream stage.
 pub(in crate::loader) enum PipeOutput<T> {
     Item(T),
     Erased(ErasedItem),
@@ -17,7 +17,7 @@ pub(in crate::loader) enum PipeOutput<T> {
 /// Receives the outputs of a sample, one after the other.
 pub(in crate::loader) type Sink<'a, T> = &'a mut dyn FnMut(Result<T>);
 
-/// The stages as a function of a sample and of the slots for the row of its first output.
+/// The stages as one function, which gets a sample and the slots for the row of the sample's first output.
 pub(in crate::loader) enum Pipe<T> {
     /// The output is the sample itself.
     Identity(fn(Sample) -> T),
@@ -33,7 +33,6 @@ type RefFn<T> = Arc<dyn Fn(&Sample, RowSlots) -> Result<T> + Send + Sync>;
 type OneFn<T> = Arc<dyn Fn(Sample, RowSlots) -> Result<T> + Send + Sync>;
 type ManyFn<T> = Arc<dyn Fn(Sample, RowSlots, Sink<'_, T>) + Send + Sync>;
 
-/// The outputs of one sample.
 pub(in crate::loader) type SampleOutputs<T> = SmallVec<[Result<T>; 1]>;
 
 /// No stage: each sample is an item.

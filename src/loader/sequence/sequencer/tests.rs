@@ -3,7 +3,8 @@ use crate::loader::sequence::MixedStream;
 use crate::loader::sequence::testing::{Listed, fatal, fault, item};
 use crate::plan::DatasetOrder;
 
-/// The sequence of streams, each with the number of items that were taken before a restore, and its events.
+/// The sequence of `streams`. Each has a number of items that were taken before a restore, and the events
+/// after them.
 fn sequenced(streams: Vec<(u64, Vec<LoaderEvent<u32>>)>, config: SequenceConfig) -> Vec<String> {
     let order = || DatasetOrder::new(&[1], 0, 0).unwrap();
     let taken = streams.iter().enumerate();
@@ -62,7 +63,7 @@ fn gaps_do_not_count_in_a_full_batch() {
     assert_eq!(events, ["0:0", "1:1", "|2", "2:2", "4:4", "|5", "6:6", "8:8", "|9"]);
     let events = sequence(&[&[1, 5, 9, 13], &[3]], (1, 2), 2, 0, Batching::WhenFull);
     assert_eq!(events, ["1:1", "3:3", "|4", "5:5", "9:9", "|11", "13:13"], "the last batch is not full");
-    // A sequence that starts at number 11 continues the one above.
+    // A sequence that starts at number 11 continues the previous sequence.
     assert_eq!(
         sequence(&[&[13, 17, 21], &[]], (1, 2), 2, 11, Batching::WhenFull)[..3],
         ["13:13", "17:17", "|19"]
@@ -84,7 +85,8 @@ fn a_sequence_can_start_at_any_number() {
     assert_eq!(sequence(&[&[7], &[4]], (1, 3), 1, 3, aligned), ["4:4", "|6", "7:7", "|9"]);
 }
 
-/// The sequence of streams, each with the number of items that were taken before a restore, and its items.
+/// The sequence of `streams`. Each has a number of items that were taken before a restore, and the items
+/// after them.
 fn sequence_after(streams: &[(u64, &[u32])], batch: usize, batching: Batching) -> Vec<String> {
     let streams = streams.iter().map(|(taken, items)| (*taken, items.iter().copied().map(item).collect()));
     sequenced(
@@ -182,7 +184,8 @@ fn streams_are_repeated_until_all_batches_are_full() {
 
 #[test]
 fn a_step_that_another_rank_completed_before_a_restore_is_skipped() {
-    // The items of stream 0 in the first step of 4 were taken. Stream 1 had ended before.
+    // The first step covers numbers 0 to 3. The items of stream 0 in it were taken, and stream 1 had ended
+    // before.
     let sequence = |furthest| {
         let config = SequenceConfig {
             rank: 0,
