@@ -81,7 +81,8 @@ impl StreamConfig {
         self.dataset.shuffle_rng(epoch, self.stream)
     }
 
-    /// The sample after selection, or `None` if the selection drops it. A panic is an error of the sample.
+    /// The sample after selection, or `None` if the selection drops it. If the selection panics, the sample
+    /// has failed.
     pub(super) fn select(&self, sample: Sample) -> Result<Option<Sample>> {
         let Some(select) = &self.select else { return Ok(Some(sample)) };
         let _filtering = activity::during(Activity::Filter);

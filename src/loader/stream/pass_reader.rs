@@ -144,12 +144,12 @@ impl PassReader {
     }
 
     /// Whether the error means that a shard was replaced after the state was saved. A shard that contradicts
-    /// its index is a different case: a run without a restore reports the same error for it, and continues.
+    /// its index has the same kind of error, even in a run without a restore. Such a run continues.
     pub(super) fn is_replaced(&self, error: &Error) -> bool {
         matches!(error.kind(), ErrorKind::Stale { .. }) && self.reader.is_replaced()
     }
 
-    /// Adds the slice of the sample that enters the buffer to the note, if the slice is a new one.
+    /// Notes the slice of the sample that enters the buffer, if the previous sample came from another slice.
     fn note_slice(&mut self) {
         let slice = self.reader.slice();
         if self.slice.replace(slice) != Some(slice) {
