@@ -25,8 +25,8 @@ use crate::shards::braces;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of files that are read for one mixture. If a few metadatasets each refer to another
-/// metadataset several times, any number of files could be read.
+/// Maximum number of files that are read for one mixture. Without it, a few metadatasets could cause any
+/// number of reads, if each refers to the next one several times.
 const MAX_FILES: usize = 10_000;
 /// Maximum depth of nested metadatasets.
 const MAX_DEPTH: usize = 64;
@@ -56,8 +56,8 @@ pub(super) fn read(root: &Yaml, file: &Path, split: &str) -> Result<Mixture, Str
         dataset
     });
     let mut mixture = Mixture::of(datasets.collect());
-    // The temperature is the same as in Energon, which draws the datasets of `blend_epochized` in proportion
-    // to their numbers of samples.
+    // Energon draws the datasets of `blend_epochized` in proportion to their numbers of samples. That is a
+    // temperature of 1.
     mixture.temperature = (mode == BlendMode::Repetitions).then_some(1.0);
     Ok(mixture)
 }

@@ -1,5 +1,5 @@
-//! `StreamStage`: a stage that takes the outputs of one stream in order. It follows the stages that run on the
-//! worker threads.
+//! `StreamStage`: a stage that takes the outputs of one stream in order. It follows the stages that run on
+//! the worker threads.
 
 use crate::activity::{self, Activity};
 use crate::adapters::SavedStage;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// An output of the worker threads, type-erased. A stream stage takes it as input.
 pub(in crate::loader) type ErasedItem = Box<dyn Any + Send>;
 
-/// A stage that takes the outputs of the worker threads. Each stream has its own stage, which gets the outputs
-/// of this stream in order, one at a time.
+/// A stage that takes the outputs of the worker threads. Each stream has its own stage, which gets the
+/// outputs of this stream in order, one at a time.
 pub(in crate::loader) trait StreamStage<T>: Send {
     /// Consumes one output of the worker threads.
     fn push(&mut self, output: ErasedItem, at: &OutputOrigin) -> Result<()>;
@@ -66,8 +66,8 @@ pub(in crate::loader) trait StreamStage<T>: Send {
         false
     }
 
-    /// Whether the stage has consumed too many outputs in a row without returning an item. It may hold them all
-    /// in memory.
+    /// Whether the stage has consumed too many outputs in a row without returning an item. It may hold them
+    /// all in memory.
     fn only_takes(&self) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! `TaggedOutputs`: returns the outputs of a source one by one, each tagged with its position. Also returns the
-//! cursor that a state records.
+//! `TaggedOutputs`: returns the outputs of a source one by one, each tagged with its position. Also returns
+//! the cursor that a state records.
 
 use super::super::event::{
     FailedStep, InputOrigin, LoaderEvent, SampleFault, SourcePass, StageInput, StreamEvent, StreamFault,
@@ -21,8 +21,8 @@ use std::mem::take;
 pub(in crate::loader) struct MappedInput<T> {
     origin: InputOrigin,
     outputs: SampleOutputs<PipeOutput<T>>,
-    /// The key and shard of the sample. Set if a later step can fail for the sample: the stream stage, the row
-    /// or the batch.
+    /// The key and shard of the sample. Set if a later step can fail for the sample: the stream stage, the
+    /// row or the batch.
     location: Option<Box<SampleLocation>>,
 }
 

@@ -1,5 +1,5 @@
-//! How many threads a run has, and how many batches it prepares ahead: fixed by the caller, or tuned during the
-//! run.
+//! How many threads a run has, and how many batches it prepares ahead: fixed by the caller, or tuned during
+//! the run.
 //!
 //! ```text
 //! resources  the numbers that the caller set, and the defaults
@@ -87,7 +87,8 @@ pub(super) struct Tuning {
     has_one_thread: bool,
     prefetch: AtomicUsize,
     max_prefetch: usize,
-    /// Has one permit for each batch that may still be prepared. `None` if the number of batches ahead is fixed.
+    /// Has one permit for each batch that may still be prepared. `None` if the number of batches ahead is
+    /// fixed.
     room: Option<Semaphore>,
     tuner: Option<Mutex<RunTuner>>,
     learned: Arc<Mutex<LearnedChoices>>,

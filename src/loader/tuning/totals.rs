@@ -58,7 +58,7 @@ impl RunTotals {
         self.items as f64 / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// The share of the time that the trainer waited.
+    /// The share of the elapsed time in which the trainer waited.
     pub(super) fn waits(&self) -> f64 {
         self.share(self.waited)
     }

@@ -2,11 +2,11 @@
 //! times and counts.
 //!
 //! - *More threads* are tried if the trainer waits and all threads are busy although cores are idle: then the
-//!   stages wait for something, such as a service or a slow disk. Up to twice as many threads are tried, as
-//!   far as the cores suffice. The added threads are kept if the run gets faster. Otherwise the number of
-//!   windows before the next trial doubles.
+//!   stages wait for something, such as a service or a slow disk. The number of threads at most doubles, and
+//!   the cores must suffice for them. The added threads are kept if the run gets faster. Otherwise the number
+//!   of windows before the next trial doubles.
 //! - *Fewer threads* are tried if there are more threads than cores, and no core is idle: then the service or
-//!   disk may have become fast. The lower number is kept if the run does not get slower.
+//!   disk may have become faster. The lower number is kept if the run does not get slower.
 //! - *Batches ahead* are doubled if the trainer waits for some batches although other batches were ready
 //!   early: then the rate suffices, but it is uneven.
 
@@ -36,7 +36,8 @@ const COMPUTE_BOUND: f64 = 0.8;
 const IDLE_CORES_TO_ADD: f64 = 0.25;
 /// Surplus threads are removed only if at most this number of the machine's cores is idle.
 const IDLE_CORES_TO_REMOVE: f64 = 0.1;
-/// More threads are kept if the rate grows by this factor.
+/// Added threads are kept if the rate grows by this factor. A smaller factor suffices if the trainer waits
+/// little.
 const GAIN: f64 = 1.1;
 /// Fewer threads are kept if the rate stays above this share of the earlier rate.
 const KEPT: f64 = 0.97;

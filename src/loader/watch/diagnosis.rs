@@ -9,9 +9,9 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
 
-/// The current activity of each thread, stream and request of a run, and the cause of the trainer's wait;
-/// from [`Batches::diagnose`](crate::loader::Batches::diagnose) or a [`Reporter`](super::Reporter), also
-/// while the run hangs.
+/// The current activity of each thread, stream and request of a run, and the cause of the trainer's wait.
+/// [`Batches::diagnose`](crate::loader::Batches::diagnose) or a [`Reporter`](super::Reporter) returns it,
+/// even while the run hangs.
 ///
 /// `Display` begins with `no batch for 30.0 s: …` and the cause of the wait, and has a line for each thread,
 /// stream and request. The `Serialize` implementation also has `threads` and `streams`.
@@ -29,8 +29,8 @@ pub struct Diagnosis {
     pub(in crate::loader) threads: Vec<ThreadStatus>,
     /// The streams of the run, ordered by dataset and stream.
     streams: Vec<StreamStatus>,
-    /// The open requests of the run's stores, the oldest first. Some requests may belong to other runs with
-    /// these stores.
+    /// The open requests of the run's stores, the oldest first. Some may belong to other runs that use these
+    /// stores.
     pub requests: Vec<RequestReport>,
     /// Whether this is a debug build in which the library itself is not optimised.
     pub debug_build: bool,

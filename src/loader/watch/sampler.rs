@@ -51,12 +51,12 @@ fn sample_runs() {
             }
             sampler.runs.clone()
         };
-        // The lock is not held here, because this may drop the last reference to a run, and call the caller's
-        // code.
+        // The lock is not held here: the loop may drop the last reference to a run, and runs code of the
+        // caller.
         let mut ended = Vec::new();
         for weak in runs {
-            // The caller's subscriber, metrics recorder or callback may panic, also when it is dropped with
-            // the run.
+            // The caller's subscriber, metrics recorder or callback may panic, even while it is dropped
+            // together with the run.
             let has_ended = catch(|| match weak.upgrade() {
                 Some(run) if run.has_ended() => true,
                 Some(run) => {

@@ -19,9 +19,9 @@ pub(super) struct WatchedThreads {
 struct WatchedThread {
     role: Role,
     mark: Arc<ThreadMark>,
-    /// Number of changes of the activity that the mark had counted at the last sample.
+    /// How often the activity had changed at the last sample, as counted by the mark.
     changes: u64,
-    /// The time of the last sample with a change of the activity.
+    /// The time of the last sample that found a new activity.
     since: Instant,
 }
 
@@ -32,7 +32,7 @@ impl WatchedThreads {
         if self.threads.iter().any(|thread| Arc::ptr_eq(&thread.mark, &mark)) {
             return;
         }
-        // One thread at a time requests batches.
+        // Only one thread at a time requests batches, so the new one replaces the earlier one.
         if role == Role::Trainer {
             self.threads.retain(|thread| thread.role != Role::Trainer);
         }
