@@ -392,7 +392,7 @@ fn samples_of(document: &Yaml, shards: &[String]) -> Result<u64, String> {
 /// A name for a dataset: the last part of its path, with a number if another dataset has that name.
 fn unique_name(directory: &Path, names: &mut BTreeSet<String>) -> String {
     let name = directory.file_name().map_or_else(|| "dataset".into(), |name| name.to_string_lossy());
-    // A mix names datasets without a name by their numbers.
+    // Names that are numbers are taken: a mix uses the number of a dataset without a name as its name.
     let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
     let name = if is_number { format!("dataset-{name}") } else { name.into_owned() };
     let numbered = std::iter::once(name.clone()).chain((2u64..).map(|number| format!("{name}-{number}")));

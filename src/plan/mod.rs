@@ -1,4 +1,4 @@
-//! The shards that each stream reads in each epoch, in order, as pure functions; and splitters.
+//! Pure functions that compute which shards each stream reads in each epoch, in order. Also splitters.
 //!
 //! A [`Plan`] is a function of the number of shards, a seed, the epoch and the number of *logical streams*:
 //! it does not depend on time or on which reader starts first. In each epoch, all shards are put into one
@@ -209,8 +209,8 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the plan is not [counted](Plan::counted), if the sampler is of another number
-    /// of samples, or if there are fewer positions than streams.
+    /// [`ErrorKind::Config`] if the plan is not [counted](Plan::counted), if the sampler was made for another
+    /// number of samples, or if there are fewer positions than streams.
     pub fn sampled(self, sampler: Sampler) -> Result<Self> {
         let config = |what: String| Err(ErrorKind::Config(what).into());
         if self.counts.is_none() {
