@@ -106,8 +106,7 @@ impl<V: FieldContent> Grouper<V> {
             let whole = match self.walker.step().map_err(|error| self.damaged(error))? {
                 Event::NeedInput => return Ok(GroupEvent::NeedInput),
                 // The last sample is complete only at the end of the input, when the padding has been
-                // checked. At `Event::EndOfArchive`, the zeros of the end marker may have overwritten
-                // members.
+                // checked. At `Event::EndOfArchive`, the zeros may still prove to be overwritten members.
                 Event::End => match (self.sample.take(), &mut self.held) {
                     (None, _) => return Ok(GroupEvent::End),
                     (last, None) => last,
@@ -228,7 +227,7 @@ impl<V: FieldContent> Grouper<V> {
         }
     }
 
-    /// Whether members of different samples were mixed: the members of a sample were not adjacent.
+    /// Whether the members of any sample were not adjacent.
     pub(super) fn is_mixed(&self) -> bool {
         self.held.as_ref().is_some_and(HeldSamples::is_mixed)
     }
@@ -278,7 +277,7 @@ impl<V: FieldContent> Grouper<V> {
         }
     }
 
-    /// Adds shard, key and offset to an error of the source of the bytes.
+    /// Adds shard, key and offset to an error of the reader that the bytes come from.
     pub(super) fn broken(&mut self, error: Error) -> Error {
         let offset = self.walker.offset();
         self.lost(error, true).at_offset(offset)

@@ -87,7 +87,7 @@ impl<V> HeldSamples<V> {
         })
     }
 
-    /// Whether members of different samples were mixed: the members of a sample were not adjacent.
+    /// Whether the members of any sample were not adjacent.
     pub(super) fn is_mixed(&self) -> bool {
         self.is_mixed
     }
