@@ -438,8 +438,8 @@ impl Walker {
             .ok_or_else(|| header::invalid("a size beyond what can be addressed"))
     }
 
-    /// Called when fewer than the `wanted` bytes that come next have been pushed. Asks for input, or ends the
-    /// archive if the input has ended.
+    /// Called when fewer than the next `wanted` bytes have been pushed. Asks for input, or ends the archive
+    /// if the input has ended.
     fn starved(&mut self, wanted: u64) -> Result<Event> {
         if !self.finished {
             return Ok(Event::NeedInput);

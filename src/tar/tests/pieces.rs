@@ -1,4 +1,4 @@
-//! Reads ranges of samples of a shard, and outlines from headers alone.
+//! Reads ranges of a shard's samples, and makes outlines from headers alone.
 
 use super::properties::{built, chunks, members};
 use super::*;
@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use std::ops::Range;
 
 /// Returns the samples of the outline, and whether the outline is seekable. Pushes chunks of the sizes
-/// `steps`. Before each chunk, skips the bytes that the outline does not need if the next value of `jumps` is
-/// true.
+/// `steps`. Before each chunk, if the next value of `jumps` is true, skips the bytes that the outline does
+/// not need.
 fn outlined(bytes: &[u8], steps: &[usize], jumps: &[bool]) -> (Vec<Result<SampleOutline>>, bool) {
     let mut outline = Outline::new("s.tar").with_limits(several());
     let (mut steps, mut jumps) = (steps.iter().cycle(), jumps.iter().cycle());
