@@ -139,8 +139,8 @@ impl MetadatasetReader {
         }
     }
 
-    /// Reads the datasets of a blend. The share or the repetitions of a dataset in a nested blend are
-    /// multiplied by the share or the repetitions of the nested blend.
+    /// Reads the datasets of a blend. If the blend refers to a nested blend, the share of the nested blend
+    /// multiplies the shares of its datasets. The same holds for repetitions.
     fn blend(&mut self, list: &Yaml, mode: BlendMode, file: &Path, split: &str) -> Result<Blend, String> {
         let factor = if mode == BlendMode::Weights { "weight" } else { "repetitions" };
         let (mut parts, mut sum) = (Vec::new(), 0.0);

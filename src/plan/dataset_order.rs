@@ -54,8 +54,8 @@ impl DatasetOrder {
     /// The order of stream `stream` of `streams`, which starts with `weights` and applies `changes`.
     ///
     /// A change names a sequence number `n` of the job, which is at index `n / streams` of its stream. Each
-    /// stream changes its weights at its first index whose sequence number is at least `n`. If there is an
-    /// `origin`, a new window starts at that sequence number, with the weights that apply from there on.
+    /// stream changes its weights at its first index whose sequence number is at least `n`. If `origin` is a
+    /// sequence number, a new window starts there, with the weights that apply from there on.
     pub(crate) fn scheduled(
         weights: &[u32],
         changes: &[WeightChange],
@@ -194,7 +194,7 @@ impl DatasetOrder {
         self.phases.partition_point(|phase| phase.from <= index).saturating_sub(1)
     }
 
-    /// The dataset at this index of the window, whether or not it has ended.
+    /// The dataset that is drawn for this index of the stream, whether or not this dataset has ended.
     fn drawn_at(&mut self, index: u64) -> usize {
         let Some(WeightPhase { from, weights, length }) = self.phases.get(self.phase_of(index)) else {
             return 0;

@@ -94,7 +94,7 @@ impl<V: FieldContent> Grouper<V> {
         self
     }
 
-    /// The next complete sample without an error; see [`SampleParser::next`](super::SampleParser::next).
+    /// The next complete sample that has no error; see [`SampleParser::next`](super::SampleParser::next).
     pub(super) fn next(&mut self) -> Result<GroupEvent<V>> {
         loop {
             if let Some(complete) = self.held.as_mut().and_then(HeldSamples::next_complete) {

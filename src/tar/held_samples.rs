@@ -37,7 +37,7 @@ impl<V> HeldSamples<V> {
         }
     }
 
-    /// The next complete sample without an error.
+    /// The next complete sample that has no error.
     pub(super) fn next_complete(&mut self) -> Option<Pending<V>> {
         loop {
             let complete = self.complete.pop_front()?;

@@ -21,9 +21,9 @@ pub(in crate::loader) trait StreamStage<T>: Send {
     /// Returns the next item; `None` if the stage needs another output first.
     fn pull(&mut self) -> Option<Result<StageOutput<T>, StageFailure>>;
 
-    /// Called after a later function failed for the last pulled item, or filtered it out. The next item takes
-    /// the sequence number of this item. Returns the item's origin; `None` if the item comes from the last
-    /// pushed output.
+    /// Called after a function behind this stage failed for the last pulled item, or filtered it out. The
+    /// next item takes the sequence number of the lost item. Returns the origin of the lost item; `None` if
+    /// it comes from the last pushed output.
     fn lose_item(&mut self) -> Option<OutputOrigin> {
         None
     }
@@ -37,7 +37,7 @@ pub(in crate::loader) trait StreamStage<T>: Send {
     /// Resets the stage at the end of a pass.
     fn end(&mut self);
 
-    /// This pass has no more outputs, so `pull` returns the items that are left.
+    /// Called when the pass has no more outputs. From then on, `pull` returns the items that are left.
     fn drain(&mut self) {}
 
     /// Whether the stage continues across the ends of passes, up to the end of the run.

@@ -54,7 +54,8 @@ impl<T> MappedInput<T> {
     }
 }
 
-/// The outputs of one source, in the order of its stream. If there is a stream stage, its items.
+/// The outputs of one source, in the order of its stream. If there is a stream stage, the items that the
+/// stage returns.
 pub(in crate::loader) struct TaggedOutputs<T> {
     dataset: usize,
     /// Number of the stream in the job.
@@ -66,7 +67,7 @@ pub(in crate::loader) struct TaggedOutputs<T> {
     name: String,
     /// Whether items carry the location of their sample.
     locates: bool,
-    /// The sample of the last output that was pushed into the stream stage.
+    /// The location of the sample whose output was last pushed into the stream stage.
     location: Option<SampleLocation>,
     /// The samples that a restore may read again.
     log: InputLog,
@@ -89,13 +90,13 @@ pub(in crate::loader) struct TaggedOutputs<T> {
     /// Whether the run continues over all epochs, without end.
     endless: bool,
     too_many_empty_passes: bool,
-    /// Whether the source counts as ended, because the stages returned no item in too many passes.
+    /// Whether the source counts as ended, because too many consecutive passes had no item.
     gave_up: bool,
     /// Whether the source has ended. [`has_ended`](TaggedOutputs::has_ended) resets it.
     ended: bool,
 }
 
-/// A run ends with an error after this number of consecutive passes without an item.
+/// A source ends with an error after this number of consecutive passes without an item.
 const MAX_EMPTY_PASSES: u64 = 100;
 
 /// The input whose outputs are returned next.
@@ -325,7 +326,8 @@ impl<T: 'static> TaggedOutputs<T> {
         }
     }
 
-    /// A failure of the stream stage, at the sample that was pushed last.
+    /// The event for a failure of the stream stage. Adds the location of the last pushed sample to the error,
+    /// unless the error already names a sample.
     fn stage_failed(&mut self, failed: StageFailure) -> LoaderEvent<T> {
         let StageFailure { mut error, pass } = failed;
         if let Some(Current { at, .. }) = self.current.as_ref().filter(|_| pass.is_none()) {

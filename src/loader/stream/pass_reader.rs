@@ -18,7 +18,7 @@ pub(super) struct NumberedSample {
     pub(super) sample: Sample,
 }
 
-/// The failure of a sample before the shuffle buffer.
+/// Why a sample failed before it entered the shuffle buffer.
 #[derive(Debug)]
 pub(super) enum SampleError {
     /// The sample could not be read.

@@ -35,7 +35,7 @@ pub(in crate::loader) struct StreamReader {
     empty_passes: u64,
     /// Whether an earlier pass has read a sample since the last failure.
     has_read: bool,
-    /// The results of the current pass so far.
+    /// What the current pass has returned so far.
     pass_yield: PassYield,
     /// Number of samples of the pass that have left the shuffle buffer.
     taken: u64,
@@ -51,7 +51,7 @@ pub(in crate::loader) struct StreamReader {
     ended: bool,
 }
 
-/// The results of a pass.
+/// What a pass has returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PassYield {
     Nothing,
@@ -121,7 +121,7 @@ impl StreamReader {
         let current = match self.resume_from.take() {
             None => Ok(following.unwrap_or_else(|| self.stream.fresh(epoch))),
             Some(from) => {
-                // The pass has returned samples before the restore, even if no sample is left.
+                // The pass returned samples before the restore, even if no sample is left now.
                 (self.pass_yield, self.taken) = (PassYield::Samples, from.taken);
                 resumed_pass(&self.stream, epoch, &from)
             }

@@ -15,8 +15,8 @@ use crate::store::ObjectVersion;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Maximum number of samples in a shard without an index. A state that says that more were read is rejected:
-/// computing the content of the shuffle buffer would take too long.
+/// Maximum number of samples in a shard without an index. If a state says that more were taken, it is
+/// rejected: computing the content of the shuffle buffer would take too long.
 const MAX_IN_SHARD: u64 = 1 << 26;
 
 /// Two samples are read by separate requests if this number of bytes or more lies between them. If fewer

@@ -29,7 +29,7 @@ pub(in crate::loader) struct RunTotals {
 }
 
 impl RunTotals {
-    /// The difference to `before`.
+    /// The times and counts since `before`.
     pub(super) fn since(&self, before: &RunTotals) -> RunTotals {
         let idle_cores = self.idle_cores.zip(before.idle_cores);
         RunTotals {

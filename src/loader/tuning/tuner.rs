@@ -54,7 +54,8 @@ const MAX_PATIENCE: u32 = 64;
 
 /// The rate suffices if the collecting thread was idle for this share of the time.
 const SUFFICIENT_IDLE: f64 = 0.1;
-/// More batches are prepared ahead if more than one batch is late, and more than this share of all batches.
+/// More batches are prepared ahead if at least two batches, and more than this share of all batches, are
+/// late.
 const LATE: f64 = 0.02;
 /// Number of batches over which late batches are counted.
 const LATE_WINDOW: u64 = 50;

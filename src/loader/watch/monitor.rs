@@ -275,7 +275,8 @@ impl RunMonitor {
         let waited = {
             let mut consumed = self.0.consumed();
             let waited = consumed.wait.map(|wait| wait.start.elapsed());
-            // If a batch is ready, the trainer does not wait for the loader: it has only not polled again.
+            // If a batch is ready, the loader is not the cause: the consumer of a stream has not polled
+            // again.
             let waits = consumed.made.is_empty() && !consumed.is_warned;
             let waited = waited.filter(|waited| waits && *waited >= self.0.on_stall.after);
             consumed.is_warned |= waited.is_some();

@@ -75,7 +75,7 @@ impl WatchedThreads {
 
     /// Snapshots of the active threads. `idle` is the activity of idle workers.
     pub(super) fn snapshots(&self, idle: Activity) -> Vec<ThreadSnapshot> {
-        // The activity of a thread that has resumed its streams and ended is `Other`.
+        // A thread may only resume streams and then end. Its activity is then `Other`.
         let active = self.threads.iter().filter(|thread| thread.mark.activity() != Activity::Other);
         let snapshots = active.map(|thread| ThreadSnapshot {
             role: thread.role,
