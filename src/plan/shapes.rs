@@ -75,7 +75,6 @@ impl Shapes {
         }
     }
 
-    /// Moves to the next step.
     pub(crate) fn advance(&mut self) {
         let end = self.end();
         match self.window.choice(self.at + 1) {

@@ -70,7 +70,6 @@ pub(crate) struct ItemsLeft {
 }
 
 impl ItemsLeft {
-    /// Number of batches.
     pub(crate) fn batches(&self) -> u64 {
         self.batches_in(u64::MAX)
     }

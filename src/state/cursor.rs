@@ -70,7 +70,6 @@ pub(crate) struct OpenSlice {
     /// The size of the stored object in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) size: Option<u64>,
-    /// The version of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<Arc<str>>,
 }

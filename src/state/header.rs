@@ -149,12 +149,10 @@ impl JobHeader {
         self
     }
 
-    /// Number of epochs between the run's first epoch and the dataset's first epoch.
     pub(crate) fn begins(&self, dataset: usize) -> u64 {
         self.datasets.get(dataset).map_or(0, |dataset| dataset.begins)
     }
 
-    /// The number that a dataset had in its first mixture.
     pub(crate) fn number(&self, dataset: usize) -> u64 {
         self.datasets.get(dataset).map_or(0, |dataset| dataset.number)
     }

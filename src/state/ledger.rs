@@ -139,7 +139,6 @@ impl Ledger {
         [self, other].into_iter().sum()
     }
 
-    /// Records a skipped failure.
     pub(crate) fn skip(&mut self, dataset: usize, stream: usize, epoch: u64, error: &Error) {
         let number = self.skipped();
         self.change(|record| {
@@ -277,7 +276,6 @@ impl Skip {
         }
     }
 
-    /// The key by which entries are sorted.
     fn sort_key(&self) -> (usize, u64, usize, u64) {
         (self.dataset, self.epoch, self.stream, self.number)
     }

@@ -69,7 +69,6 @@ const MAX_COUNT: u64 = 1 << 48;
 pub struct State {
     header: Arc<JobHeader>,
     reached: Reached,
-    /// Number of consumed batches.
     batches: u64,
     end: RunEnd,
     /// Number of steps that a restore skips.

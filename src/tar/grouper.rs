@@ -63,7 +63,6 @@ pub(super) struct Grouper<V> {
     keys: SeenKeys,
 }
 
-/// The next result of a [`Grouper`].
 pub(super) enum GroupEvent<V> {
     NeedInput,
     Sample(Pending<V>),

@@ -185,7 +185,6 @@ impl Walker {
         self.global_used
     }
 
-    /// The limits on the archive's contents.
     pub(super) fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -196,7 +195,6 @@ impl Walker {
         self.refused.take()
     }
 
-    /// Whether the end of the input was reached without damage.
     pub(super) fn is_complete(&self) -> bool {
         self.complete
     }

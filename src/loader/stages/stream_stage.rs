@@ -55,7 +55,6 @@ pub(in crate::loader) trait StreamStage<T>: Send {
         None
     }
 
-    /// Continues from a saved state.
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
         let _ = saved;
         Ok(())
@@ -100,7 +99,6 @@ impl OutputOrigin {
     }
 }
 
-/// A failure of a stream stage.
 pub(in crate::loader) struct StageFailure {
     pub(in crate::loader) error: Error,
     /// The pass of the failed item. `None` if the item comes from the last pushed output; otherwise the error

@@ -172,7 +172,6 @@ impl<T: 'static> TaggedOutputs<T> {
         }
     }
 
-    /// Sets whether items carry the location of their sample.
     pub(super) fn locating(self, locates: bool) -> Self {
         TaggedOutputs { locates, ..self }
     }

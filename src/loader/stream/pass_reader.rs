@@ -21,13 +21,11 @@ pub(super) struct NumberedSample {
 /// Why a sample failed before it entered the shuffle buffer.
 #[derive(Debug)]
 pub(super) enum SampleError {
-    /// The sample could not be read.
     Read(Error),
     /// The caller's selection failed. The error has nothing to do with the shard or the network.
     Select(Error),
 }
 
-/// How a sample is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadMode {
     /// Waits on this thread.
@@ -38,7 +36,6 @@ pub(super) enum ReadMode {
     Buffered,
 }
 
-/// Reads one pass of a stream.
 #[derive(Debug)]
 pub(super) struct PassReader {
     pub(super) reader: ShardReader,

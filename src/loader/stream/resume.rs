@@ -23,7 +23,6 @@ const MAX_IN_SHARD: u64 = 1 << 26;
 /// bytes lie between them, one request reads both samples and these bytes.
 const MIN_GAP: u64 = 1 << 20;
 
-/// Resumes a pass of the stream.
 pub(super) fn resumed_pass(stream: &StreamConfig, epoch: u64, from: &Cursor) -> Result<PassReader> {
     let slices = stream.slices(epoch);
     if from.open.is_empty() && from.length == Some(from.taken) {

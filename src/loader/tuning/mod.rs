@@ -56,7 +56,6 @@ impl LearnedTuning {
         LearnedTuning { choices: Arc::new(Mutex::new(choices)), limits }
     }
 
-    /// Starts a run.
     pub(super) fn begin(&self) -> Arc<Tuning> {
         let LearnedChoices { threads, prefetch, patience } = *lock(&self.choices);
         let TuningLimits { tunes_threads, .. } = self.limits;

@@ -60,7 +60,6 @@ const LATE: f64 = 0.02;
 /// Number of batches over which late batches are counted.
 const LATE_WINDOW: u64 = 50;
 
-/// The range of a tuned number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TunedRange {
     /// The number with which a run starts.
@@ -120,13 +119,11 @@ struct Trial {
     confirmed: u32,
 }
 
-/// Decides when to change the number of threads, or of batches ahead.
 #[derive(Debug)]
 pub(super) struct RunTuner {
     limits: TuningLimits,
     threads: usize,
     prefetch: usize,
-    /// The time of the last update.
     last_update: Option<Instant>,
     /// The totals at the start of the current window; `None` before the first batch.
     window_start: Option<RunTotals>,
@@ -177,7 +174,6 @@ impl RunTuner {
         self.trial = None;
     }
 
-    /// Whether an update is due.
     pub(super) fn is_due(&mut self) -> bool {
         let now = Instant::now();
         let is_due = now.saturating_duration_since(*self.last_update.get_or_insert(now)) >= WINDOW;

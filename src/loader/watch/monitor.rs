@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 #[derive(Clone)]
 pub(in crate::loader) struct RunMonitor(Arc<MonitoredRun>);
 
-/// The data of a monitored run.
 struct MonitoredRun {
     /// The stores of the run, each with its report at the start of the run.
     stores: Vec<(Store, StoreReport)>,
@@ -200,7 +199,6 @@ impl RunMonitor {
         );
     }
 
-    /// Whether the run has ended.
     pub(in crate::loader) fn has_ended(&self) -> bool {
         self.0.consumed().ended.is_some()
     }
@@ -324,7 +322,6 @@ impl RunMonitor {
         }
     }
 
-    /// Snapshots of all threads.
     fn thread_snapshots(&self) -> Vec<ThreadSnapshot> {
         let idle = self.idle_activity();
         self.0.threads().snapshots(idle)

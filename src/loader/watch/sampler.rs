@@ -8,7 +8,6 @@ use std::time::Duration;
 /// The time between two samples.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// A run that can be sampled.
 pub(super) trait Sampled: Send + Sync {
     fn has_ended(&self) -> bool;
 
@@ -16,9 +15,7 @@ pub(super) trait Sampled: Send + Sync {
 }
 
 struct ActivitySampler {
-    /// The runs to sample.
     runs: Vec<Weak<dyn Sampled>>,
-    /// Whether the thread runs.
     is_running: bool,
 }
 

@@ -14,7 +14,6 @@ pub(super) struct WatchedThreads {
     last_tick: Option<Instant>,
 }
 
-/// A thread of a run.
 #[derive(Debug)]
 struct WatchedThread {
     role: Role,
