@@ -226,7 +226,7 @@ impl<V: FieldContent> Grouper<V> {
         }
     }
 
-    /// Whether the members of any sample were not adjacent.
+    /// Whether any sample had members that were not adjacent.
     pub(super) fn is_mixed(&self) -> bool {
         self.held.as_ref().is_some_and(HeldSamples::is_mixed)
     }

@@ -87,7 +87,7 @@ impl<V> HeldSamples<V> {
         })
     }
 
-    /// Whether the members of any sample were not adjacent.
+    /// Whether any sample had members that were not adjacent.
     pub(super) fn is_mixed(&self) -> bool {
         self.is_mixed
     }

@@ -21,9 +21,9 @@ pub(in crate::loader) trait StreamStage<T>: Send {
     /// Returns the next item; `None` if the stage needs another output first.
     fn pull(&mut self) -> Option<Result<StageOutput<T>, StageFailure>>;
 
-    /// Called after a function behind this stage failed for the last pulled item, or filtered it out. The
-    /// next item takes the sequence number of the lost item. Returns the origin of the lost item; `None` if
-    /// it comes from the last pushed output.
+    /// Called after a function that follows this stage failed for the last pulled item, or filtered it out.
+    /// The next item takes the sequence number of the lost item. Returns the origin of the lost item; `None`
+    /// if it comes from the last pushed output.
     fn lose_item(&mut self) -> Option<OutputOrigin> {
         None
     }
@@ -60,7 +60,7 @@ pub(in crate::loader) trait StreamStage<T>: Send {
         Ok(())
     }
 
-    /// Whether the stage needs no more outputs: the caller may drop them.
+    /// Whether the stage needs no more outputs. Further outputs may be dropped.
     fn is_done(&self) -> bool {
         false
     }

@@ -270,8 +270,8 @@ fn next_readable(stream: &StreamConfig, reader: &mut ShardReader, slice: usize) 
                 Err(error) if is_outage(error.kind()) => return Err(error),
                 Err(error) => fault = Some(error),
             },
-            // An outage ends a run, so this sample did not fail before the restore. Skipping it now would
-            // shift the numbers of later samples.
+            // An outage ends a run, so the run before the restore did not skip this sample. Skipping it now
+            // would shift the numbers of later samples.
             Err(error) if is_outage(error.kind()) => return Err(error),
             Err(error) => fault = Some(error),
         }
