@@ -243,8 +243,8 @@ impl<'a> Refill<'a> {
         for number in numbers {
             let mut sample = next_readable(self.stream, reader, slice)?;
             if wanted.next_if_eq(&&number).is_some() {
-                // The sample may stay in the shuffle buffer for long. Without this, it would keep its whole
-                // chunk in memory.
+                // The sample may stay in the shuffle buffer for long. Without a copy of its own, it would
+                // keep its whole chunk in memory.
                 sample.compact();
                 self.samples.insert(number, sample);
             }

@@ -55,7 +55,7 @@ fn read_whole(bytes: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Reads the samples from number `from` up to number `to`, from the bytes of these samples alone.
+/// Reads the samples from number `from` up to number `to`. The parser gets only the bytes of these samples.
 fn piece(bytes: &[u8], starts: &[u64], from: usize, to: usize, cuts: &[usize]) -> Vec<Result<Sample>> {
     let start = starts.get(from).map_or(bytes.len(), |&start| start as usize);
     let parser = SampleParser::new("s.tar").with_limits(several()).starting(from as u64, start as u64);
