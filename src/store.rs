@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | a path, `file:` | local files | |
 //! | `gs://bucket/key` | Google Cloud Storage | `gcs` |
-//! | `s3://bucket/key` | Amazon S3 and its likes | `s3` |
+//! | `s3://bucket/key` | Amazon S3 and compatible stores | `s3` |
 //! | `az://container/key`, `abfss://container@account.dfs.core.windows.net/key` | Azure Blob Storage | `azure` |
 //! | `http://`, `https://` | web servers, signed URLs | `http` |
 //! | `hf://datasets/OWNER/NAME@REVISION/path` | datasets of the Hugging Face Hub | `http` |

@@ -2,8 +2,8 @@
 //!
 //! A step of a rank is a batch that it returns. If all ranks take the same number of steps, each step covers
 //! the same number of sequence numbers. With [`LastBatch::Keep`](super::LastBatch::Keep), and in epochs
-//! without end, a rank skips the batches in which it has no item. Such batches occur at the end of an epoch,
-//! and after a restore of a state whose ranks had reached different sequence numbers.
+//! without end, a rank skips the batches in which it has no item. Such batches occur at the end of an epoch.
+//! They also occur after a restore, if the ranks had reached different sequence numbers in the saved state.
 
 use super::settings::Settings;
 use crate::adapters::LastBatch;
@@ -86,8 +86,8 @@ impl StepsLeft {
         }
     }
 
-    /// Upper bound of the steps that are left for any rank. A rank with fewer steps left may also skip this
-    /// number of steps; then it has no steps left.
+    /// Upper bound of the number of steps that any rank has left. A rank may skip up to this number of steps,
+    /// even if it has fewer left itself.
     pub(super) fn of_all_ranks(&self, ranks: usize) -> u64 {
         match self {
             StepsLeft::WithItems(_, all) if ranks > 1 => *all,

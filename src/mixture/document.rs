@@ -24,13 +24,13 @@ pub struct Mixture {
     /// Whether shards are shuffled in each epoch; a dataset may set its own value.
     #[serde(default = "default_true")]
     pub shuffle_shards: bool,
-    /// Whether streams keep their shards in all epochs; a dataset may set its own value.
+    /// Whether each stream reads the same shards in all epochs; a dataset may set its own value.
     #[serde(default)]
     pub keep_shards: bool,
     /// Number of samples in the shuffle buffer of each stream; a dataset may set its own value.
     #[serde(default)]
     pub shuffle: usize,
-    /// Name of the stages that a dataset has if it does not name its stages.
+    /// Name of the stages for datasets that do not name their own.
     #[serde(default)]
     pub stages: Option<String>,
     /// The temperature with which a dataset's size scales its weight, as in
@@ -76,7 +76,7 @@ pub struct MixedDataset {
     /// Whether shards are shuffled in each epoch. If `None`, the mixture's value is used.
     #[serde(default)]
     pub shuffle_shards: Option<bool>,
-    /// Whether streams keep their shards in all epochs. If `None`, the mixture's value is used.
+    /// Whether each stream reads the same shards in all epochs. If `None`, the mixture's value is used.
     #[serde(default)]
     pub keep_shards: Option<bool>,
     /// Number of samples in the shuffle buffer of each stream. If `None`, the mixture's value is used.
@@ -101,7 +101,7 @@ pub enum IndexPlace {
     At(SecretUrl),
 }
 
-/// A change of the weights of a [`Mixture`], from one item of the job on.
+/// A change of the weights of a [`Mixture`] that takes effect at a given item of the job.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]

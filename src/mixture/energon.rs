@@ -25,8 +25,8 @@ use crate::shards::braces;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of files that are read for one mixture. If a few metadatasets each refer to another
-/// metadataset several times, any number of files could be read.
+/// Maximum number of files that are read for one mixture. Without it, a few metadatasets could cause any
+/// number of reads, if each refers to the next one several times.
 const MAX_FILES: usize = 10_000;
 /// Maximum depth of nested metadatasets.
 const MAX_DEPTH: usize = 64;
@@ -56,8 +56,8 @@ pub(super) fn read(root: &Yaml, file: &Path, split: &str) -> Result<Mixture, Str
         dataset
     });
     let mut mixture = Mixture::of(datasets.collect());
-    // The temperature is the same as in Energon, which draws the datasets of `blend_epochized` in proportion
-    // to their numbers of samples.
+    // Energon draws the datasets of `blend_epochized` in proportion to their numbers of samples. That is a
+    // temperature of 1.
     mixture.temperature = (mode == BlendMode::Repetitions).then_some(1.0);
     Ok(mixture)
 }
@@ -139,8 +139,8 @@ impl MetadatasetReader {
         }
     }
 
-    /// Reads the datasets of a blend. The share or the repetitions of a dataset in a nested blend are
-    /// multiplied by the share or the repetitions of the nested blend.
+    /// Reads the datasets of a blend. If the blend refers to a nested blend, the share of the nested blend
+    /// multiplies the shares of its datasets. The same holds for repetitions.
     fn blend(&mut self, list: &Yaml, mode: BlendMode, file: &Path, split: &str) -> Result<Blend, String> {
         let factor = if mode == BlendMode::Weights { "weight" } else { "repetitions" };
         let (mut parts, mut sum) = (Vec::new(), 0.0);
@@ -392,7 +392,7 @@ fn samples_of(document: &Yaml, shards: &[String]) -> Result<u64, String> {
 /// A name for a dataset: the last part of its path, with a number if another dataset has that name.
 fn unique_name(directory: &Path, names: &mut BTreeSet<String>) -> String {
     let name = directory.file_name().map_or_else(|| "dataset".into(), |name| name.to_string_lossy());
-    // A mix names datasets without a name by their numbers.
+    // Names that are numbers are taken: a mix uses the number of a dataset without a name as its name.
     let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
     let name = if is_number { format!("dataset-{name}") } else { name.into_owned() };
     let numbered = std::iter::once(name.clone()).chain((2u64..).map(|number| format!("{name}-{number}")));

@@ -160,8 +160,8 @@ impl Mixture {
         whole_weights(&shares.map(|(share, weight)| share * f64::from(*weight)).collect::<Vec<_>>())
     }
 
-    /// Returns a builder for a dataset of the mix, without the dataset's weight, and the dataset's
-    /// [size](Mixture::size).
+    /// Returns a builder for a dataset of the mix, and the dataset's [size](Mixture::size). The builder does
+    /// not have the dataset's weight yet.
     fn part<T: Send + 'static>(
         &self,
         part: &MixedDataset,

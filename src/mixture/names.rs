@@ -27,7 +27,6 @@ use std::sync::Arc;
 #[must_use = "stages do nothing until they are passed to `Mixture::builder`"]
 pub struct NamedStages<T>(BTreeMap<String, AppendStages<T>>);
 
-/// Appends stages to the samples of a dataset.
 type AppendStages<T> = Arc<dyn Fn(LoaderBuilder<Sample>) -> LoaderBuilder<T> + Send + Sync>;
 
 impl<T> NamedStages<T> {

@@ -97,7 +97,6 @@ impl Yaml {
         format!("line {}: {what}", self.line)
     }
 
-    /// The entries of a map.
     pub(super) fn map(&self, name: &str) -> Result<&[YamlEntry], String> {
         match &self.value {
             YamlValue::Map(entries) => Ok(entries),
@@ -105,7 +104,6 @@ impl Yaml {
         }
     }
 
-    /// The values of a list.
     pub(super) fn list(&self, name: &str) -> Result<&[Yaml], String> {
         match &self.value {
             YamlValue::List(list) => Ok(list),

@@ -1,11 +1,11 @@
-//! `DatasetOrder`: the dataset of each item of a stream in a mixture.
+//! `DatasetOrder`: from which dataset of a mixture each item of a stream comes.
 
 use super::window::{MAX_WINDOW, WeightedWindow, WindowKey, window_length};
 use crate::error::{ErrorKind, Result};
 use crate::rng::Purpose;
 use serde::{Deserialize, Serialize};
 
-/// New weights of all datasets, which apply from an item of the job on.
+/// New weights of all datasets, and the item of the job from which they apply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WeightChange {
@@ -14,13 +14,14 @@ pub(crate) struct WeightChange {
     pub(crate) weights: Vec<u32>,
 }
 
-/// The dataset of the item at each index of a stream of a loader. [`random_mix`](crate::adapters::random_mix)
-/// uses it for its single stream, with its sources in place of the datasets.
+/// Says for each index of a loader's stream from which dataset the item comes.
+/// [`random_mix`](crate::adapters::random_mix) uses it for its single stream, with its sources in place of
+/// the datasets.
 ///
-/// The items are divided into [windows](super::window) whose length is the sum of the weights. A window has
-/// exactly as many items of each dataset as its weight, in a random order that depends only on the seed, the
-/// stream and the first index of the window. A change of the weights starts a new window, so that the order
-/// after the change does not depend on the earlier weights.
+/// The items are divided into [windows](super::window) whose length is the sum of the weights. In a window,
+/// the number of items of each dataset is exactly the dataset's weight. Their order is random, and depends
+/// only on the seed, the stream and the first index of the window. A change of the weights starts a new
+/// window, so that the order after the change does not depend on the earlier weights.
 #[derive(Debug, Clone)]
 pub(crate) struct DatasetOrder {
     /// The phases, sorted by their first index. The first phase starts at index 0.
@@ -53,8 +54,8 @@ impl DatasetOrder {
     /// The order of stream `stream` of `streams`, which starts with `weights` and applies `changes`.
     ///
     /// A change names a sequence number `n` of the job, which is at index `n / streams` of its stream. Each
-    /// stream changes its weights at its first index whose sequence number is at least `n`. If there is an
-    /// `origin`, a new window starts at that sequence number, with the weights that apply from there on.
+    /// stream changes its weights at its first index whose sequence number is at least `n`. If `origin` is a
+    /// sequence number, a new window starts there, with the weights that apply from there on.
     pub(crate) fn scheduled(
         weights: &[u32],
         changes: &[WeightChange],
@@ -134,9 +135,9 @@ impl DatasetOrder {
         Ok(())
     }
 
-    /// Counts the items of each dataset at one or more indices from `index` on, but before `until`: adds the
-    /// numbers to `counts`, and subtracts them from `left`, the numbers of items that the datasets have left.
-    /// Returns the number of indices.
+    /// Counts the items of each dataset at `index` and possibly at later indices before `until`. Adds them to
+    /// `counts`, and subtracts them from `left`, which says how many items each dataset has left. Returns how
+    /// many indices were counted.
     pub(crate) fn count_items(
         &mut self,
         index: u64,
@@ -193,7 +194,7 @@ impl DatasetOrder {
         self.phases.partition_point(|phase| phase.from <= index).saturating_sub(1)
     }
 
-    /// The dataset at this index of the window, whether or not it has ended.
+    /// The dataset that is drawn for this index of the stream, whether or not this dataset has ended.
     fn drawn_at(&mut self, index: u64) -> usize {
         let Some(WeightPhase { from, weights, length }) = self.phases.get(self.phase_of(index)) else {
             return 0;
@@ -246,7 +247,8 @@ mod tests {
 
     #[test]
     fn every_item_of_the_job_from_a_change_on_has_the_new_weights() {
-        // Item 5 of a job with 3 streams: index 2 of the streams 0 and 1, index 1 of stream 2.
+        // The change at item 5 of a job with 3 streams applies from index 2 in the streams 0 and 1, and from
+        // index 1 in stream 2.
         for (stream, first) in [(0, 2), (1, 2), (2, 1)] {
             let changes = [change(5, &[0, 1])];
             let mut order = DatasetOrder::scheduled(&[1, 0], &changes, None, stream, 3, 7);
@@ -300,7 +302,7 @@ mod tests {
     }
 
     proptest! {
-        /// The expected shares are computed item by item of the job.
+        /// The test computes the expected shares separately for each item of the job.
         #[test]
         fn every_window_of_every_phase_has_the_shares(
             (weights, changes) in schedules(), streams in 1usize..5, origin in prop::option::of(0u64..150),

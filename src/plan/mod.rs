@@ -1,4 +1,4 @@
-//! The shards that each stream reads in each epoch, in order, as pure functions; and splitters.
+//! Pure functions that compute which shards each stream reads in each epoch, in order. Also splitters.
 //!
 //! A [`Plan`] is a function of the number of shards, a seed, the epoch and the number of *logical streams*:
 //! it does not depend on time or on which reader starts first. In each epoch, all shards are put into one
@@ -161,13 +161,13 @@ impl Plan {
         Plan { shuffled, orders: OrderCache::default(), ..self }
     }
 
-    /// Whether every stream keeps its shards (or slices of shards) in all epochs. The shards are dealt once,
-    /// in an order that depends on the seed, and each epoch permutes the shards of each stream. A process
-    /// that reads the same streams in each epoch then reads the same bytes, which are in its
+    /// Whether every stream reads the same shards (or slices of shards) in all epochs. The shards are dealt
+    /// once, in an order that depends on the seed, and each epoch permutes the shards of each stream. A
+    /// process that reads the same streams in each epoch then reads the same bytes, which are in its
     /// [cache](crate::store::Cache) from the second epoch on. Samples never move to another stream;
-    /// [`guide::determinism`](crate::guide::determinism) describes the loss of randomness. Default: false.
+    /// [`guide::determinism`](crate::guide::determinism) says how much randomness is lost. Default: false.
     ///
-    /// In a plan that is not [shuffled](Plan::shuffled), streams keep their shards in any case. A plan that
+    /// In a plan that is not [shuffled](Plan::shuffled), streams always read the same shards. A plan that
     /// draws [with replacement](Plan::resampled) ignores this option.
     ///
     /// ```
@@ -209,8 +209,8 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the plan is not [counted](Plan::counted), if the sampler is of another number
-    /// of samples, or if there are fewer positions than streams.
+    /// [`ErrorKind::Config`] if the plan is not [counted](Plan::counted), if the sampler was made for another
+    /// number of samples, or if there are fewer positions than streams.
     pub fn sampled(self, sampler: Sampler) -> Result<Self> {
         let config = |what: String| Err(ErrorKind::Config(what).into());
         if self.counts.is_none() {

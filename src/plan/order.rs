@@ -13,7 +13,7 @@ const MAX_EPOCHS: usize = 2;
 /// Number of shards between two cached sums of samples.
 const STRIDE: usize = 64;
 
-/// The shards of an epoch in order, in 4 bytes each, with sums of their numbers of samples.
+/// The shards of an epoch in order, at 4 bytes per shard, and sums of their sample counts.
 pub(super) struct EpochOrder {
     shards: OrderedShards,
     /// Number of samples before every [`STRIDE`]-th shard; empty if the numbers of samples are not known.

@@ -2,8 +2,8 @@
 
 use crate::error::{ErrorKind, Result};
 
-/// Maximum sum of the weights. If no weights with a smaller sum have exactly the wanted proportions, weights
-/// with this sum have them to half a ten-thousandth. The sum is also the length of a window of
+/// Maximum sum of the weights. If weights with exactly the wanted proportions have a larger sum, the
+/// proportions are rounded to ten-thousandths. The sum of the weights is the length of a window of
 /// [`DatasetOrder`](super::DatasetOrder).
 const MAX_SUM: u32 = 10_000;
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 /// Iterates over the steps of a job. Each step has one of several shapes.
 ///
-/// The steps are divided into [windows](super::window) whose length is the sum of the shares. A window has
-/// exactly as many steps of each shape as its share, in a random order that depends on the seed and the
-/// number of the window.
+/// The steps are divided into [windows](super::window) whose length is the sum of the shares. In a window,
+/// the number of steps of each shape is exactly the shape's share. Their order is random, and depends on the
+/// seed and the number of the window.
 #[derive(Debug, Clone)]
 pub(crate) struct Shapes {
     shares: Arc<[u32]>,
@@ -75,7 +75,6 @@ impl Shapes {
         }
     }
 
-    /// Moves to the next step.
     pub(crate) fn advance(&mut self) {
         let end = self.end();
         match self.window.choice(self.at + 1) {

@@ -34,8 +34,8 @@ impl StreamLengths {
         self.first_gap().saturating_sub(from) / batch.max(1)
     }
 
-    /// Number of steps up to the step of the last item, from sequence number `from` on. A step covers `batch`
-    /// sequence numbers.
+    /// Number of steps from sequence number `from` up to and including the step of the last item. A step
+    /// covers `batch` sequence numbers.
     pub(crate) fn all_steps(&self, batch: u64, from: u64) -> u64 {
         self.end().saturating_sub(from).div_ceil(batch.max(1))
     }
@@ -55,7 +55,7 @@ impl StreamLengths {
     }
 }
 
-/// The items that are left of a rank's streams, and the batches that they form.
+/// The items that a rank's streams have left, and the batches that they form.
 ///
 /// *Local numbers* count the sequence numbers of the rank: local number `l` of a rank with `m` streams is
 /// item `l / m` of its stream `l % m`. A *window* is a range of `batch` local numbers. Each window with at
@@ -70,7 +70,6 @@ pub(crate) struct ItemsLeft {
 }
 
 impl ItemsLeft {
-    /// Number of batches.
     pub(crate) fn batches(&self) -> u64 {
         self.batches_in(u64::MAX)
     }
@@ -174,9 +173,9 @@ mod tests {
     fn uneven_streams_leave_gaps() {
         let lengths = StreamLengths(vec![1, 0, 4]);
         assert_eq!((lengths.first_gap(), lengths.end()), (1, 12));
-        // 0 . 2 | . . 5 | . . 8 | . . 11
+        // The windows, with a dot for each gap: 0 . 2 | . . 5 | . . 8 | . . 11
         assert_eq!(kept(&lengths, (0, 1), 3), 4);
-        // 0 . | 2 . | . 5 | . . | 8 . | . 11
+        // The same items in windows of two: 0 . | 2 . | . 5 | . . | 8 . | . 11
         assert_eq!(kept(&lengths, (0, 1), 2), 5);
         assert_eq!(
             [0, 1, 3, 4, 5, 9].map(|step| lengths.left(0, 1, 2, 0, &[]).windows_of(step)),
@@ -192,7 +191,7 @@ mod tests {
         assert_eq!((lengths.first_gap(), lengths.end()), (u64::MAX, u64::MAX));
         assert_eq!(kept(&lengths, (1, 2), 1), u64::MAX - 1);
         assert_eq!(kept(&lengths, (0, 1), 2), u64::MAX / 2 + 1);
-        // . 50 . 52 53 . 55 56 …
+        // The local numbers from 50 on, with a dot where stream 0 has no item left: 50 . 52 53 . 55 56 …
         let endless = StreamLengths::endless(6).left(1, 2, 1, 100, &[1 << 40, 0, 7]);
         assert_eq!(endless.windows_of(1001), 1501);
     }

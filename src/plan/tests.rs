@@ -222,7 +222,7 @@ proptest! {
             prop_assert!(expected.contains(&(samples.len() as u64)));
             read.extend(samples);
         }
-        // The shares in sequence are the samples of the shards in the order of the epoch.
+        // One after the other, the shares have the samples of the shards in the order of the epoch.
         let order = plan.order(epoch).into_iter();
         let samples = order.flat_map(|shard| (0..counts[shard]).map(move |n| (shard, n)));
         prop_assert_eq!(read, samples.collect::<Vec<_>>());

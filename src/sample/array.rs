@@ -173,7 +173,7 @@ mod sealed {
     pub trait Sealed: Copy {
         /// Appends the element in little-endian order.
         fn push(self, to: &mut Vec<u8>);
-        /// Reads the element from exactly its bytes.
+        /// Reads an element. `bytes` is exactly as long as the element.
         fn read(bytes: &[u8]) -> Self;
     }
 }

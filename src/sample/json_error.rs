@@ -12,7 +12,7 @@ pub(crate) struct JsonError {
     is_nan: bool,
 }
 
-/// Number of bytes that the excerpt has before the error, and number of bytes that it has after the error.
+/// Number of bytes before the error that the excerpt shows. It shows equally many bytes after the error.
 const EXCERPT: usize = 24;
 
 impl JsonError {

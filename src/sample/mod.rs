@@ -356,7 +356,6 @@ impl Sample {
         &self.0.key
     }
 
-    /// The fields, in their order.
     pub(crate) fn into_fields(self) -> Fields {
         self.0.fields
     }

@@ -125,8 +125,8 @@ fn json_size(json: &serde_json::Value) -> usize {
 /// Number of characters of a text or a document that `Debug` shows.
 const EXCERPT: usize = 60;
 
-/// Shows the beginning of a text or a JSON document, also if the value is raw bytes. For any other value,
-/// shows its type and size. Binary data is not shown.
+/// Shows the beginning of a text, of a JSON document, or of raw bytes that are text. For any other value,
+/// shows its type and size.
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let excerpt = |f: &mut fmt::Formatter<'_>, text: &str| match text.char_indices().nth(EXCERPT) {

@@ -6,12 +6,12 @@ use super::glob;
 use crate::error::{Error, ErrorKind, Result};
 use std::ops::Range;
 
-/// Maximum depth of variables in the values of variables.
+/// Maximum depth to which the values of variables may contain other variables.
 const MAX_ROUNDS: usize = 10;
 /// Maximum length in bytes of a text after its variables were replaced.
 const MAX_LENGTH: usize = 1 << 20;
 
-/// The handling of wildcards.
+/// How wildcards are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wildcards {
     /// Wildcards are an error.

@@ -93,7 +93,7 @@ impl Glob {
     }
 }
 
-/// The position of the first wildcard in a path that can be listed.
+/// The position of the first wildcard; `None` if the path has no wildcards or cannot have wildcards.
 pub(super) fn first_wildcard(pattern: &str) -> Option<usize> {
     let path = path_start(pattern)?;
     Some(path + pattern[path..].find(WILDCARDS)?)

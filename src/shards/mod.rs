@@ -46,8 +46,8 @@ impl ShardList {
     ///
     /// Wildcards ([`*`, `?`, `[a-z]`](glob)) are an error, because this function lists no directories. To
     /// list the shards that a wildcard matches, use
-    /// [`dataset::Shards::resolve`](crate::dataset::Shards::resolve), or build a dataset of the pattern. Pass
-    /// names that contain these characters to [`from_urls`](ShardList::from_urls).
+    /// [`dataset::Shards::resolve`](crate::dataset::Shards::resolve), or build a dataset from the pattern.
+    /// Pass names that contain these characters to [`from_urls`](ShardList::from_urls).
     ///
     /// # Errors
     /// [`ErrorKind::Pattern`], with the position in the pattern, if the pattern is malformed, has wildcards,
@@ -76,8 +76,8 @@ impl ShardList {
         Self::expanded(pattern, vars, Wildcards::Refused)
     }
 
-    /// Like [`expand`](ShardList::expand), for patterns that are listed afterwards: wildcards that can be
-    /// listed are kept.
+    /// Like [`expand`](ShardList::expand), but keeps wildcards for a later listing, where listing is
+    /// possible.
     pub(crate) fn expand_to_list(pattern: &str) -> Result<Self> {
         Self::expanded(pattern, |_| None, Wildcards::Listed)
     }

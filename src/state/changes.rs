@@ -39,8 +39,8 @@ impl Changes {
         self
     }
 
-    /// Allows a dataset that both the state and the loader have to be changed: its shards, index, seed,
-    /// order, shuffle buffer or stages. The rest of the dataset's current epoch is not read. The dataset
+    /// Allows a change of a dataset that is in both the state and the loader. Its shards, index, seed, order,
+    /// shuffle buffer or stages may change. The rest of the dataset's current epoch is not read. The dataset
     /// starts again with its next epoch, which has another order. So some samples are read again sooner than
     /// without the change, and other samples later.
     pub fn restarted(mut self, dataset: impl Into<String>) -> Self {
@@ -54,7 +54,7 @@ impl Changes {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChangeReport {
-    /// The number in the job of the first item from the new mixture, counted from 0.
+    /// The first item from the new mixture: its number in the job, counted from 0.
     pub from: u64,
     /// The datasets of the loader in their order, followed by the removed datasets.
     pub datasets: Vec<DatasetChange>,
@@ -132,8 +132,8 @@ impl JobHeader {
         name.unwrap_or_else(|| dataset.to_string())
     }
 
-    /// Describes the first difference between a dataset of this job and dataset `number` of the job `here`
-    /// that changes the order of samples. Returns `None` if the order is the same.
+    /// Compares a dataset of this job with dataset `number` of the job `here`. Describes the first difference
+    /// that changes the order of samples; `None` if the order is the same.
     fn dataset_difference(&self, dataset: usize, here: &JobHeader, number: usize) -> Option<String> {
         let there = self.datasets.get(dataset)?;
         let here = here.datasets.get(number)?;

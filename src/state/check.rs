@@ -92,7 +92,7 @@ impl Cursor {
         if length.is_some_and(|length| length < taken) {
             return Err("more samples were taken than there were");
         }
-        // Once all samples of a pass have left the shuffle buffer, no slice of it is read again.
+        // Once all samples of a pass have left the shuffle buffer, no slice of the pass is read again.
         if taken == 0 && !open.is_empty() || taken > 0 && open.is_empty() && length != Some(taken) {
             return Err("samples come from slices that were opened");
         }

@@ -28,8 +28,8 @@ pub(crate) struct Cursor {
     /// restore drops these outputs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) past: u64,
-    /// Number of failures to read or map samples after the cursor that have been reported. A restore does not
-    /// report these failures again.
+    /// Number of reported failures to read or map samples after the cursor. A restore does not report them
+    /// again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) failures: u64,
     /// The record of the stream stage, if the stream has one.
@@ -47,15 +47,14 @@ pub(crate) struct StageRecord {
     /// Number of inputs that the stage must get again: its last inputs before the state was saved.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) inputs: u64,
-    /// The numbers that the stage saved. For a stage that is run again, the only number is the number of its
-    /// results to drop.
+    /// The numbers that the stage saved. For a stage that is run again, a single number: how many of its
+    /// results a restore drops.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) numbers: Vec<u64>,
     /// Whether the stage cannot save its state and is run again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) rerun: bool,
-    /// Number of items that the stage had returned since it got the first input that was made from its last
-    /// sample.
+    /// Number of items that the stage has returned since it got the first output of its last sample.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) part: u64,
 }
@@ -71,7 +70,6 @@ pub(crate) struct OpenSlice {
     /// The size of the stored object in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) size: Option<u64>,
-    /// The version of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<Arc<str>>,
 }

@@ -162,8 +162,7 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
-    /// In each case except a missing file, a program that treats every error as a missing file would restart
-    /// its job from the beginning.
+    /// A program that gets `None` starts its job from the beginning. So all other cases must be errors.
     #[test]
     fn only_a_missing_file_is_loaded_as_none() {
         let dir = tempfile::tempdir().unwrap();

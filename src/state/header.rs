@@ -15,8 +15,8 @@ pub(crate) struct JobHeader {
     /// The scheduled changes of the datasets' weights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) schedule: Vec<WeightChange>,
-    /// The item of the job at which the mixture was last changed by a restore, so that the windows of the mix
-    /// start at this item.
+    /// The item of the job at which a restore last changed the mixture. The windows of the mix start at this
+    /// item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) origin: Option<u64>,
 }
@@ -87,12 +87,12 @@ pub(crate) struct DatasetHeader {
     /// Number of epochs between the run's first epoch and the dataset's first epoch.
     #[serde(default, skip_serializing_if = "super::is_zero")]
     pub(crate) begins: u64,
-    /// The sides that are joined to the samples.
+    /// The side datasets, whose samples are joined to the samples of this dataset.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) sides: Vec<SideHeader>,
 }
 
-/// One of the sides that are joined to the samples of a dataset.
+/// A side dataset, whose samples are joined by key to the samples of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SideHeader {
@@ -102,7 +102,8 @@ pub(crate) struct SideHeader {
     /// Hash of the counts, sizes and versions in the side's index, if the side has an index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) index: Option<String>,
-    /// Whether a key is looked up in all shards of the side.
+    /// Whether a key is looked up in all shards of the side. If false, it is looked up in one shard, which is
+    /// paired with the shard of the sample.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) keys: bool,
     /// What happens to samples whose key the side lacks.
@@ -118,7 +119,7 @@ pub(crate) struct SideHeader {
 pub(crate) enum ShardOrder {
     Listed,
     Shuffled,
-    /// The shards are shuffled within each stream. A stream keeps its shards in all epochs.
+    /// The shards are shuffled within each stream. A stream reads the same shards in all epochs.
     Kept,
     Resampled,
     /// Samples are chosen one by one.
@@ -148,17 +149,15 @@ impl JobHeader {
         self
     }
 
-    /// Number of epochs between the run's first epoch and the dataset's first epoch.
     pub(crate) fn begins(&self, dataset: usize) -> u64 {
         self.datasets.get(dataset).map_or(0, |dataset| dataset.begins)
     }
 
-    /// The number that a dataset had in its first mixture.
     pub(crate) fn number(&self, dataset: usize) -> u64 {
         self.datasets.get(dataset).map_or(0, |dataset| dataset.number)
     }
 
-    /// Describes the first difference between this job, the job of a state, and `here`, the job of a loader.
+    /// Describes the first difference between this job, which is in a state, and the job `here` of a loader.
     pub(crate) fn difference(&self, here: &JobHeader) -> Option<String> {
         let differs = |what: &str, there: &dyn fmt::Display, here: &dyn fmt::Display| {
             Some(format!("{what} {there} in the state, and {here} here"))

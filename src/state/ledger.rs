@@ -116,20 +116,20 @@ impl Ledger {
     }
 
     /// Number of slots at the end of an epoch that were filled with copies of another sample, because streams
-    /// were shorter than in the index.
+    /// were shorter than the index says.
     #[must_use]
     pub fn padded(&self) -> u64 {
         self.0.as_deref().map_or(0, |record| record.padded)
     }
 
     /// Number of slots at the end of an epoch that were filled with samples from the beginning of the epoch,
-    /// because streams were shorter than in the index.
+    /// because streams were shorter than the index says.
     #[must_use]
     pub fn repeated(&self) -> u64 {
         self.0.as_deref().map_or(0, |record| record.repeated)
     }
 
-    /// Returns the ledger of the failures of both ledgers. The ranks of the two ledgers must have read
+    /// Returns a ledger that has the failures of both ledgers. The ranks of the two ledgers must have read
     /// different streams; the order of the ledgers does not matter.
     ///
     /// If several ranks read the same streams, [merge their states](crate::State::merge) instead, which
@@ -139,7 +139,6 @@ impl Ledger {
         [self, other].into_iter().sum()
     }
 
-    /// Records a skipped failure.
     pub(crate) fn skip(&mut self, dataset: usize, stream: usize, epoch: u64, error: &Error) {
         let number = self.skipped();
         self.change(|record| {
@@ -277,7 +276,6 @@ impl Skip {
         }
     }
 
-    /// The key by which entries are sorted.
     fn sort_key(&self) -> (usize, u64, usize, u64) {
         (self.dataset, self.epoch, self.stream, self.number)
     }

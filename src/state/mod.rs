@@ -69,7 +69,6 @@ const MAX_COUNT: u64 = 1 << 48;
 pub struct State {
     header: Arc<JobHeader>,
     reached: Reached,
-    /// Number of consumed batches.
     batches: u64,
     end: RunEnd,
     /// Number of steps that a restore skips.
@@ -188,8 +187,8 @@ impl State {
     ///
     /// If samples of an earlier shard of the epoch could not be read, a restore refuses to skip. If samples
     /// of the open shard could not be read, their number is unknown, and the restore skips too few samples:
-    /// one sample too few for each unreadable sample. If a dataset has sides, a restore may return an error
-    /// for a missing key. In this case, skip a few steps more or less.
+    /// one sample too few for each unreadable sample. If samples are joined to a dataset, a restore may
+    /// return an error for a missing key. In this case, skip a few steps more, or a few steps fewer.
     ///
     /// ```
     /// use shardstream::State;

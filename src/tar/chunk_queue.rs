@@ -5,7 +5,7 @@ use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::ops::Deref;
 
-/// Size in bytes of the largest buffer that is reserved for a size in a header, which may be false. More
+/// Maximum number of bytes that are reserved because of a size in a header. The size may be false, so more
 /// memory is reserved only when bytes arrive.
 const MAX_RESERVED: usize = 1 << 20;
 
@@ -125,8 +125,8 @@ impl ChunkQueue {
         Some(part)
     }
 
-    /// Skips up to `size` pushed bytes, and returns how many of the `size` bytes have not been skipped
-    /// because they have not been pushed.
+    /// Skips up to `size` pushed bytes. Returns how many of the `size` bytes are left to skip, because they
+    /// have not been pushed yet.
     pub(super) fn skip(&mut self, mut size: u64) -> u64 {
         while size > 0 && !self.head.is_empty() {
             let part = usize::try_from(size).unwrap_or(usize::MAX).min(self.head.len());

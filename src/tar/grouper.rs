@@ -63,7 +63,6 @@ pub(super) struct Grouper<V> {
     keys: SeenKeys,
 }
 
-/// The next result of a [`Grouper`].
 pub(super) enum GroupEvent<V> {
     NeedInput,
     Sample(Pending<V>),
@@ -94,7 +93,7 @@ impl<V: FieldContent> Grouper<V> {
         self
     }
 
-    /// The next complete sample without an error; see [`SampleParser::next`](super::SampleParser::next).
+    /// The next complete sample that has no error; see [`SampleParser::next`](super::SampleParser::next).
     pub(super) fn next(&mut self) -> Result<GroupEvent<V>> {
         loop {
             if let Some(complete) = self.held.as_mut().and_then(HeldSamples::next_complete) {
@@ -106,8 +105,7 @@ impl<V: FieldContent> Grouper<V> {
             let whole = match self.walker.step().map_err(|error| self.damaged(error))? {
                 Event::NeedInput => return Ok(GroupEvent::NeedInput),
                 // The last sample is complete only at the end of the input, when the padding has been
-                // checked. At `Event::EndOfArchive`, the zeros of the end marker may have overwritten
-                // members.
+                // checked. At `Event::EndOfArchive`, the zeros may still prove to be overwritten members.
                 Event::End => match (self.sample.take(), &mut self.held) {
                     (None, _) => return Ok(GroupEvent::End),
                     (last, None) => last,
@@ -228,7 +226,7 @@ impl<V: FieldContent> Grouper<V> {
         }
     }
 
-    /// Whether members of different samples were mixed: the members of a sample were not adjacent.
+    /// Whether any sample had members that were not adjacent.
     pub(super) fn is_mixed(&self) -> bool {
         self.held.as_ref().is_some_and(HeldSamples::is_mixed)
     }
@@ -278,7 +276,7 @@ impl<V: FieldContent> Grouper<V> {
         }
     }
 
-    /// Adds shard, key and offset to an error of the source of the bytes.
+    /// Adds shard, key and offset to an error of the reader that the bytes come from.
     pub(super) fn broken(&mut self, error: Error) -> Error {
         let offset = self.walker.offset();
         self.lost(error, true).at_offset(offset)

@@ -45,7 +45,7 @@ pub(super) struct Extension {
     sparse_name: Option<Bytes>,
 }
 
-/// Where the map of a sparse member ends.
+/// Where the map of a sparse member ends. The map says which parts of the file are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SparseMap {
     /// The whole map is in the header, in pax records, or in the content.

@@ -37,7 +37,7 @@ impl<V> HeldSamples<V> {
         }
     }
 
-    /// The next complete sample without an error.
+    /// The next complete sample that has no error.
     pub(super) fn next_complete(&mut self) -> Option<Pending<V>> {
         loop {
             let complete = self.complete.pop_front()?;
@@ -87,7 +87,7 @@ impl<V> HeldSamples<V> {
         })
     }
 
-    /// Whether members of different samples were mixed: the members of a sample were not adjacent.
+    /// Whether any sample had members that were not adjacent.
     pub(super) fn is_mixed(&self) -> bool {
         self.is_mixed
     }

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The process keeps only names shorter than this many bytes forever.
+/// Only names shorter than this, in bytes, are kept until the process ends.
 const LONG_NAME: usize = 64;
-/// Number of names that the process keeps forever.
+/// Maximum number of names that are kept until the process ends.
 const MAX_STATIC: usize = 1024;
-/// Number of names that a parser remembers.
+/// Maximum number of names that a parser remembers.
 const MAX_KNOWN: usize = 256;
 
 /// Copies each name once and returns the same copy when the name occurs again.

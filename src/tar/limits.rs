@@ -46,11 +46,11 @@ pub struct Limits {
     /// Largest accepted distance of a member from the first member of its sample, in bytes of the archive
     /// from header to header. Default: 0, which means that the members of a sample must be adjacent.
     ///
-    /// A larger value reads archives that are not sorted by name, such as those that `tar -cf x.tar .` and
-    /// `find | tar` write. Samples are returned in the order of their first members, without a `./` at the
-    /// beginning of their keys. Samples that may have more members are held in memory. They take at most as
-    /// many bytes as this limit. If the archive is damaged, the held samples are lost. A member beyond this
-    /// distance is an error, because its sample was already returned without the member.
+    /// A larger value also accepts archives that are not sorted by name, such as those that `tar -cf x.tar .`
+    /// and `find | tar` write. Samples are returned in the order of their first members, without a `./` at
+    /// the beginning of their keys. Samples that may have more members are held in memory. They take at most
+    /// as many bytes as this limit. If the archive is damaged, the held samples are lost. A member beyond
+    /// this distance is an error, because its sample was already returned without the member.
     ///
     /// A sample whose members are mixed with members of other samples has no byte range of its own, so a
     /// `Dataset` refuses this limit. `shardstream reshard --limit unsorted=1GiB` rewrites such archives as

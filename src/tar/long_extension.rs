@@ -18,7 +18,7 @@ const MAX_HEAD: usize = 64;
 /// needs the size to find the next member, and the name to say in the error which sample is refused.
 #[derive(Debug, Default)]
 pub(super) struct LongExtension {
-    /// The whole pax records that have the name or the size.
+    /// Complete pax records: those that have the name or the size.
     kept: Vec<u8>,
     /// The beginning of a name that is too long.
     name: Vec<u8>,

@@ -8,7 +8,6 @@ use std::collections::HashSet;
 /// fields.
 pub(super) const MANY_FIELDS: usize = 32;
 
-/// A sample whose members are being collected.
 #[derive(Debug)]
 pub(super) struct Pending<V> {
     pub(super) content: Box<SampleContent<V>>,

@@ -86,7 +86,7 @@ impl<C, P: ShardParser> Read<C, P> {
         }
     }
 
-    /// Passes the next chunk of the source, its end, or its error to the parser.
+    /// Passes to the parser what the source returned: the next chunk, the end, or an error.
     fn feed(&mut self, chunk: Option<Result<Bytes>>) -> Result<()> {
         match chunk {
             Some(Ok(chunk)) => self.parser.push(chunk),

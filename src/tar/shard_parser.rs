@@ -52,8 +52,8 @@ pub trait ShardParser: fmt::Debug + Send {
         true
     }
 
-    /// Adds the parser's position, such as the offset that it reached, to an error of the source of the
-    /// bytes. Default: returns the error unchanged.
+    /// Adds the parser's position, such as the offset that it reached, to an error of the reader that the
+    /// bytes come from. Default: returns the error unchanged.
     fn broken(&mut self, error: Error) -> Error {
         error
     }
@@ -63,8 +63,8 @@ pub trait ShardParser: fmt::Debug + Send {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SamplePlace {
-    /// The offset at which a parser can start so that it returns this sample first. A reader of this sample
-    /// alone reads the bytes from this offset to the offset of the next sample.
+    /// The offset at which a parser can start so that it returns this sample first. To read only this sample,
+    /// a reader reads the bytes from this offset to the offset of the next sample.
     pub offset: u64,
     /// The byte range of each field's content, in the order of the sample's fields. Ranges begin at or after
     /// `offset` and must not overlap.

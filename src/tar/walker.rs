@@ -185,7 +185,6 @@ impl Walker {
         self.global_used
     }
 
-    /// The limits on the archive's contents.
     pub(super) fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -196,7 +195,6 @@ impl Walker {
         self.refused.take()
     }
 
-    /// Whether the end of the input was reached without damage.
     pub(super) fn is_complete(&self) -> bool {
         self.complete
     }
@@ -438,8 +436,8 @@ impl Walker {
             .ok_or_else(|| header::invalid("a size beyond what can be addressed"))
     }
 
-    /// Called when fewer than the `wanted` bytes that come next have been pushed. Asks for input, or ends the
-    /// archive if the input has ended.
+    /// Called when fewer than the next `wanted` bytes have been pushed. Asks for input, or ends the archive
+    /// if the input has ended.
     fn starved(&mut self, wanted: u64) -> Result<Event> {
         if !self.finished {
             return Ok(Event::NeedInput);

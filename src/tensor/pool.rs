@@ -57,7 +57,7 @@ impl TensorPool {
         Arc::new(TensorPool { size: None, free: Mutex::default(), slabs: None, in_use: Gauge::default() })
     }
 
-    /// Takes a buffer of the pool's size.
+    /// Takes a buffer from the pool. Its length is the pool's buffer size.
     pub(crate) fn take(&self) -> BytesMut {
         let size = self.size.unwrap_or_default();
         let made = || self.slabs.as_ref().and_then(|slabs| slabs.make(size));

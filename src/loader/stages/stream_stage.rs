@@ -1,4 +1,5 @@
-//! `StreamStage`: a stage that gets the outputs of one stream in order, after the stages on the threads.
+//! `StreamStage`: a stage that takes the outputs of one stream in order. It follows the stages that run on
+//! the worker threads.
 
 use crate::activity::{self, Activity};
 use crate::adapters::SavedStage;
@@ -8,27 +9,27 @@ use crate::sample::{Position, SampleLocation};
 use std::any::Any;
 use std::sync::Arc;
 
-/// An output of the threads that is an input of a stream stage, with its type erased.
+/// An output of the worker threads, type-erased. A stream stage takes it as input.
 pub(in crate::loader) type ErasedItem = Box<dyn Any + Send>;
 
-/// A stage after the threads. Each stream has its own stage. The outputs of the stream are passed to this
-/// stage in order, one at a time.
+/// A stage that takes the outputs of the worker threads. Each stream has its own stage, which gets the
+/// outputs of this stream in order, one at a time.
 pub(in crate::loader) trait StreamStage<T>: Send {
-    /// Consumes one output of the threads.
+    /// Consumes one output of the worker threads.
     fn push(&mut self, output: ErasedItem, at: &OutputOrigin) -> Result<()>;
 
     /// Returns the next item; `None` if the stage needs another output first.
     fn pull(&mut self) -> Option<Result<StageOutput<T>, StageFailure>>;
 
-    /// A function after this stage failed for the item that was pulled last, or filtered it out, so the next
-    /// item takes its sequence number. Returns the origin of the lost item; `None` if the item comes from the
-    /// last output.
+    /// Called after a function that follows this stage failed for the last pulled item, or filtered it out.
+    /// The next item takes the sequence number of the lost item. Returns the origin of the lost item; `None`
+    /// if it comes from the last pushed output.
     fn lose_item(&mut self) -> Option<OutputOrigin> {
         None
     }
 
-    /// The last `count` items and gaps that were pulled have lost their sequence numbers. The next items and
-    /// gaps take these numbers.
+    /// Called when the sequence numbers of the last `count` pulled items and gaps are free again. The next
+    /// items and gaps take these numbers.
     fn give_back(&mut self, count: u64) {
         let _ = count;
     }
@@ -36,7 +37,7 @@ pub(in crate::loader) trait StreamStage<T>: Send {
     /// Resets the stage at the end of a pass.
     fn end(&mut self);
 
-    /// This pass has no more outputs, so `pull` returns the items that are left.
+    /// Called when the pass has no more outputs. From then on, `pull` returns the items that are left.
     fn drain(&mut self) {}
 
     /// Whether the stage continues across the ends of passes, up to the end of the run.
@@ -44,7 +45,7 @@ pub(in crate::loader) trait StreamStage<T>: Send {
         false
     }
 
-    /// Whether all following items are independent of earlier outputs.
+    /// Whether no later item depends on the outputs pushed so far.
     fn is_fresh(&self) -> bool {
         false
     }
@@ -54,19 +55,18 @@ pub(in crate::loader) trait StreamStage<T>: Send {
         None
     }
 
-    /// Continues from a saved state.
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
         let _ = saved;
         Ok(())
     }
 
-    /// Whether the stage may drop all further outputs.
+    /// Whether the stage needs no more outputs. Further outputs may be dropped.
     fn is_done(&self) -> bool {
         false
     }
 
-    /// Whether the stage has consumed too many outputs in a row without returning an item: it may hold all of
-    /// these outputs in memory.
+    /// Whether the stage has consumed too many outputs in a row without returning an item. It may hold them
+    /// all in memory.
     fn only_takes(&self) -> bool {
         false
     }
@@ -77,7 +77,7 @@ pub(in crate::loader) trait StreamStage<T>: Send {
     }
 }
 
-/// The origin of an output of the threads.
+/// The origin of an output of the worker threads.
 #[derive(Debug, Clone, Default)]
 pub(in crate::loader) struct OutputOrigin {
     /// The key and shard of the sample, for errors.
@@ -99,10 +99,9 @@ impl OutputOrigin {
     }
 }
 
-/// A failure of a stream stage.
 pub(in crate::loader) struct StageFailure {
     pub(in crate::loader) error: Error,
-    /// The pass of the item that failed, if the item does not come from the last output. The error then
+    /// The pass of the failed item. `None` if the item comes from the last pushed output; otherwise the error
     /// already names the sample.
     pub(in crate::loader) pass: Option<u64>,
 }
@@ -117,7 +116,7 @@ impl From<Error> for StageFailure {
 pub(in crate::loader) struct StageOutput<T> {
     /// `None` for a gap.
     pub(in crate::loader) item: Option<T>,
-    /// The origin of the item; `None` if the item comes from the last output.
+    /// The origin of the item; `None` if the item comes from the last pushed output.
     pub(in crate::loader) at: Option<OutputOrigin>,
     /// The used size of the item and its capacity, such as the number of tokens in a packed row and the
     /// length of the row.
@@ -125,7 +124,7 @@ pub(in crate::loader) struct StageOutput<T> {
 }
 
 impl<T> StageOutput<T> {
-    /// An item that comes from the last output.
+    /// An item that comes from the last pushed output.
     pub(super) fn item(item: T) -> Self {
         StageOutput { item: Some(item), at: None, fill: None }
     }

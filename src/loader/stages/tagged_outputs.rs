@@ -1,5 +1,5 @@
-//! `TaggedOutputs`: returns the outputs of a source one by one, each tagged with its position, and the cursor
-//! of a restore.
+//! `TaggedOutputs`: returns the outputs of a source one by one, each tagged with its position. Also returns
+//! the cursor that a state records.
 
 use super::super::event::{
     FailedStep, InputOrigin, LoaderEvent, SampleFault, SourcePass, StageInput, StreamEvent, StreamFault,
@@ -17,11 +17,12 @@ use crate::state::{Cursor, StageRecord, misfit};
 use std::fmt;
 use std::mem::take;
 
-/// An input, and its outputs from the stages on the threads.
+/// An input, and what the stages on the worker threads made of it.
 pub(in crate::loader) struct MappedInput<T> {
     origin: InputOrigin,
     outputs: SampleOutputs<PipeOutput<T>>,
-    /// The key and shard of the sample, if the stream stage, the row or the batch of the sample may fail.
+    /// The key and shard of the sample. Set if a later step can fail for the sample: the stream stage, the
+    /// row or the batch.
     location: Option<Box<SampleLocation>>,
 }
 
@@ -53,19 +54,20 @@ impl<T> MappedInput<T> {
     }
 }
 
-/// The outputs of one source, in the order of its stream, after the stream stage.
+/// The outputs of one source, in the order of its stream. If there is a stream stage, the items that the
+/// stage returns.
 pub(in crate::loader) struct TaggedOutputs<T> {
     dataset: usize,
     /// Number of the stream in the job.
     stream: usize,
     stage: Option<Box<dyn StreamStage<T>>>,
-    /// Whether the stage cannot save its state, and is wrapped in a [`Rerun`].
+    /// Whether the stage cannot save its state, and is therefore wrapped in a [`Rerun`].
     reruns: bool,
     /// The name of the stream stage.
     name: String,
     /// Whether items carry the location of their sample.
     locates: bool,
-    /// The sample of the last output that was pushed into the stream stage.
+    /// The location of the sample whose output was last pushed into the stream stage.
     location: Option<SampleLocation>,
     /// The samples that a restore may read again.
     log: InputLog,
@@ -73,34 +75,34 @@ pub(in crate::loader) struct TaggedOutputs<T> {
     given_pass: u64,
     /// Whether an input was pushed.
     started: bool,
-    /// Whether the stages on the threads have succeeded since their last failure.
+    /// Whether the stages on the worker threads have succeeded since their last failure.
     has_mapped: bool,
     /// Whether the stream stage has succeeded since its last failure.
     has_staged: bool,
-    /// The error of restoring the stage.
+    /// Why the stage could not be restored.
     start_error: Option<Error>,
-    /// The first input of the next pass, while the stage drains.
+    /// While the stage drains, the first input of the next pass.
     next_pass: Option<Box<MappedInput<T>>>,
     current: Option<Current<T>>,
     pass: u64,
-    /// The first pass without an item since the last item.
+    /// The pass of the last item; the first pass that was read, if there was no item.
     first_empty_pass: Option<u64>,
     /// Whether the run continues over all epochs, without end.
     endless: bool,
     too_many_empty_passes: bool,
-    /// Whether the source counts as ended, because the stages returned no item in too many passes.
+    /// Whether the source counts as ended, because too many consecutive passes had no item.
     gave_up: bool,
-    /// Whether the source has ended; reset by [`has_ended`](TaggedOutputs::has_ended).
+    /// Whether the source has ended. [`has_ended`](TaggedOutputs::has_ended) resets it.
     ended: bool,
 }
 
-/// A run ends with an error after this number of consecutive passes without an item.
+/// A source ends with an error after this number of consecutive passes without an item.
 const MAX_EMPTY_PASSES: u64 = 100;
 
 /// The input whose outputs are returned next.
 struct Current<T> {
     outputs: smallvec::IntoIter<[Result<PipeOutput<T>>; 1]>,
-    /// Number of outputs of the input that were taken.
+    /// How many outputs of the input were taken so far.
     seen: u64,
     at: OutputOrigin,
 }
@@ -170,7 +172,6 @@ impl<T: 'static> TaggedOutputs<T> {
         }
     }
 
-    /// Sets whether items carry the location of their sample.
     pub(super) fn locating(self, locates: bool) -> Self {
         TaggedOutputs { locates, ..self }
     }
@@ -180,7 +181,7 @@ impl<T: 'static> TaggedOutputs<T> {
         self.stage.is_some()
     }
 
-    /// The cursor of a restore that continues after the last event.
+    /// The cursor from which a restore continues after the last returned event.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if the stage saves its state only sometimes.
@@ -221,14 +222,14 @@ impl<T: 'static> TaggedOutputs<T> {
         }
     }
 
-    /// Whether [`push`](TaggedOutputs::push) returns an event for this input in any case. Usually it does:
-    /// the input has a single output, and there is no stream stage.
+    /// Whether [`push`](TaggedOutputs::push) is sure to return an event for this input. Usually it is: the
+    /// input has a single output, and there is no stream stage.
     pub(in crate::loader) fn gives_at_once(&self, mapped: &MappedInput<T>) -> bool {
         let is_item = matches!(mapped.outputs[..], [Ok(PipeOutput::Item(_))]);
         is_item && self.stage.is_none() && !self.log.skips()
     }
 
-    /// Moves the next input of the source out of `mapped`, and returns its first event.
+    /// Moves the next input of the source out of `mapped`, and returns the first event of this input.
     pub(in crate::loader) fn push(&mut self, mapped: &mut MappedInput<T>) -> Option<LoaderEvent<T>> {
         let spans = self.stage.as_ref().is_some_and(|stage| stage.spans_passes());
         let pass = mapped.origin.pass;
@@ -238,7 +239,7 @@ impl<T: 'static> TaggedOutputs<T> {
         }
         if self.pass != pass {
             self.pass = pass;
-            // A stage that was restored belongs to the pass of its first input.
+            // A restored stage already belongs to the pass of its first input.
             if let Some(stage) = self.stage.as_mut().filter(|_| self.started && !spans) {
                 stage.end();
             }
@@ -282,7 +283,7 @@ impl<T: 'static> TaggedOutputs<T> {
         self.next()
     }
 
-    /// The source has ended: the items that are left in the stream stage come next.
+    /// Called when the source has ended. The next events are the items that are left in the stream stage.
     fn end(&mut self) {
         self.drain();
         self.ended = true;
@@ -316,15 +317,16 @@ impl<T: 'static> TaggedOutputs<T> {
         Some(LoaderEvent::Fault(SampleFault { source, failed: FailedStep::Read, after_success, error }))
     }
 
-    /// The last `count` items and gaps have lost their sequence numbers. The next items and gaps take these
-    /// numbers.
+    /// Called when the sequence numbers of the last `count` items and gaps are free again. The next items and
+    /// gaps take these numbers.
     pub(in crate::loader) fn give_back(&mut self, count: u64) {
         if let Some(stage) = &mut self.stage {
             stage.give_back(count);
         }
     }
 
-    /// A failure of the stream stage, at the sample that was pushed last.
+    /// The event for a failure of the stream stage. Adds the location of the last pushed sample to the error,
+    /// unless the error already names a sample.
     fn stage_failed(&mut self, failed: StageFailure) -> LoaderEvent<T> {
         let StageFailure { mut error, pass } = failed;
         if let Some(Current { at, .. }) = self.current.as_ref().filter(|_| pass.is_none()) {
@@ -336,7 +338,7 @@ impl<T: 'static> TaggedOutputs<T> {
         LoaderEvent::Fault(SampleFault { source, failed: FailedStep::Stage, after_success, error })
     }
 
-    /// The error of a stage that consumes items and returns none.
+    /// The error for a stage that consumes items and returns none.
     fn no_output_error(&self) -> Error {
         let what = format!(
             "the stage `{}` took {MAX_INPUTS_WITHOUT_OUTPUT} items in a row and returned none: it holds all \
@@ -346,14 +348,13 @@ impl<T: 'static> TaggedOutputs<T> {
         ErrorKind::Config(what).into()
     }
 
-    /// The source, and the pass of its last input.
     fn source(&self) -> SourcePass {
         SourcePass { dataset: self.dataset, local_stream: 0, pass: self.pass }
     }
 
-    /// The next event that the stream stage returns without another output of the threads.
+    /// The next event that the stream stage can return before it gets another output of the worker threads.
     fn next_of_stage(&mut self) -> Option<LoaderEvent<T>> {
-        // Until the last sample with an output is read again, the log does not know the position of an item.
+        // Until the `past` outputs have been dropped, the log does not know the position of the next item.
         let stage = self.stage.as_mut().filter(|_| !self.log.skips())?;
         let pulled = match stage.pull()? {
             Ok(pulled) => pulled,
@@ -444,7 +445,7 @@ impl<T: 'static> TaggedOutputs<T> {
                     }
                     let is_needed = self.log.push_output();
                     let Some(stage) = &mut self.stage else { continue };
-                    // The stage may return the item several passes later.
+                    // The stage may return an item only after several passes.
                     if stage.spans_passes() {
                         self.first_empty_pass = Some(self.pass);
                     }

@@ -38,7 +38,6 @@ pub(in crate::loader) struct StreamConfig {
     pub(in crate::loader) shard: CurrentShard,
 }
 
-/// The epochs that a stream reads.
 #[derive(Debug, Clone)]
 pub(in crate::loader) enum StreamEpochs {
     /// The first epoch, and the number of epochs. `None`: epochs without end.
@@ -59,12 +58,10 @@ impl StreamEpochs {
 }
 
 impl StreamConfig {
-    /// The slices that the stream reads in an epoch.
     pub(in crate::loader) fn slices(&self, epoch: u64) -> Vec<Slice> {
         self.dataset.plan().stream(epoch, self.stream)
     }
 
-    /// Reads these slices of an epoch.
     pub(in crate::loader) fn reader(&self, epoch: u64, slices: Vec<Slice>) -> ShardReader {
         let reader = self.dataset.read_slices(epoch, slices, &self.versions);
         reader.stopped_by(self.stop.clone(), self.number).showing(self.shard.clone())
@@ -81,7 +78,8 @@ impl StreamConfig {
         self.dataset.shuffle_rng(epoch, self.stream)
     }
 
-    /// The sample after selection, or `None` if the selection drops it. A panic is an error of the sample.
+    /// The sample after selection, or `None` if the selection drops it. If the selection panics, the sample
+    /// has failed.
     pub(super) fn select(&self, sample: Sample) -> Result<Option<Sample>> {
         let Some(select) = &self.select else { return Ok(Some(sample)) };
         let _filtering = activity::during(Activity::Filter);

@@ -1,8 +1,8 @@
-//! One stream of one dataset: its epochs one after the other, each read, selected and shuffled.
+//! Reads one stream of one dataset, epoch by epoch. Samples are read, selected and shuffled.
 //!
 //! ```text
 //! config       the configuration of a stream
-//! read_limit   limits the samples that are read to find one for padding
+//! read_limit   limits how many samples are read in search of one that pads batches
 //! gate         controls whether a stream that has ended may start again
 //! pass_reader  one pass: samples are read, selected and shuffled
 //! resume       resumes a pass in the middle of an epoch

@@ -18,16 +18,14 @@ pub(super) struct NumberedSample {
     pub(super) sample: Sample,
 }
 
-/// The failure of a sample before the shuffle buffer.
+/// Why a sample failed before it entered the shuffle buffer.
 #[derive(Debug)]
 pub(super) enum SampleError {
-    /// The sample could not be read.
     Read(Error),
     /// The caller's selection failed. The error has nothing to do with the shard or the network.
     Select(Error),
 }
 
-/// How a sample is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadMode {
     /// Waits on this thread.
@@ -38,7 +36,6 @@ pub(super) enum ReadMode {
     Buffered,
 }
 
-/// Reads one pass of a stream.
 #[derive(Debug)]
 pub(super) struct PassReader {
     pub(super) reader: ShardReader,
@@ -144,12 +141,12 @@ impl PassReader {
     }
 
     /// Whether the error means that a shard was replaced after the state was saved. A shard that contradicts
-    /// its index is a different case: a run without a restore reports the same error for it, and continues.
+    /// its index has the same kind of error, even in a run without a restore. Such a run continues.
     pub(super) fn is_replaced(&self, error: &Error) -> bool {
         matches!(error.kind(), ErrorKind::Stale { .. }) && self.reader.is_replaced()
     }
 
-    /// Adds the slice of the sample that enters the buffer to the note, if the slice is a new one.
+    /// Notes the slice of the sample that enters the buffer, if the previous sample came from another slice.
     fn note_slice(&mut self) {
         let slice = self.reader.slice();
         if self.slice.replace(slice) != Some(slice) {

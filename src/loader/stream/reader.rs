@@ -29,29 +29,29 @@ pub(in crate::loader) struct StreamReader {
     current: Option<PassReader>,
     /// The next pass. Its first shards are requested while the last shards of this pass are read.
     following: Option<PassReader>,
-    /// The cursor from which the first pass resumes, until that pass has started.
+    /// The cursor from which the first pass resumes. `None` once that pass has started.
     resume_from: Option<Cursor>,
     /// Number of consecutive passes without a sample.
     empty_passes: u64,
     /// Whether an earlier pass has read a sample since the last failure.
     has_read: bool,
-    /// The results of the current pass so far.
+    /// What the current pass has returned so far.
     pass_yield: PassYield,
     /// Number of samples of the pass that have left the shuffle buffer.
     taken: u64,
     /// The cursor from which the stream starts.
     start: Cursor,
-    /// Index of the first item in the stream, if there is no mixture.
+    /// Index in the stream of the first returned item, if there is no mixture.
     first_index: u64,
-    /// Whether [`StreamEvent::End`] was reported since the gate was closed.
+    /// Whether [`StreamEvent::End`] was reported since the gate last closed.
     end_reported: bool,
-    /// The error of resuming the stream.
+    /// Why the stream could not resume.
     start_error: Option<Error>,
     mode: ReadMode,
     ended: bool,
 }
 
-/// The results of a pass.
+/// What a pass has returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PassYield {
     Nothing,
@@ -100,7 +100,7 @@ impl StreamReader {
         }
     }
 
-    /// The gate that lets the stream start again at its end, if the stream can be repeated.
+    /// The gate that decides whether the stream starts again after its end; `None` if it is never repeated.
     pub(in crate::loader) fn gate(&self) -> Option<&Gate> {
         match &self.stream.epochs {
             StreamEpochs::Repeating(_, _, gate) => Some(gate),
@@ -121,7 +121,7 @@ impl StreamReader {
         let current = match self.resume_from.take() {
             None => Ok(following.unwrap_or_else(|| self.stream.fresh(epoch))),
             Some(from) => {
-                // The pass has returned samples before the restore, even if no sample is left.
+                // The pass returned samples before the restore, even if no sample is left now.
                 (self.pass_yield, self.taken) = (PassYield::Samples, from.taken);
                 resumed_pass(&self.stream, epoch, &from)
             }
@@ -265,9 +265,8 @@ impl Iterator for StreamReader {
 }
 
 impl StreamReader {
-    /// The next event, if it can be computed from bytes that are already in memory and without calling the
-    /// caller's functions; otherwise `None`. Call it only after [`next`](Iterator::next) has returned an
-    /// event.
+    /// The next event, if its bytes are already in memory and none of the caller's functions has to run.
+    /// Otherwise `None`. Call it only after [`next`](Iterator::next) has returned an event.
     pub(in crate::loader) fn next_buffered(&mut self) -> Option<StreamEvent> {
         if self.stream.select.is_some() || self.current.is_none() {
             return None;

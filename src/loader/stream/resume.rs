@@ -15,15 +15,14 @@ use crate::store::ObjectVersion;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Maximum number of samples in a shard without an index. A state with more samples is rejected: computing
-/// the content of the shuffle buffer would take too long.
+/// Maximum number of samples in a shard without an index. If a state says that more were taken, it is
+/// rejected: computing the content of the shuffle buffer would take too long.
 const MAX_IN_SHARD: u64 = 1 << 26;
 
 /// Two samples are read by separate requests if this number of bytes or more lies between them. If fewer
 /// bytes lie between them, one request reads both samples and these bytes.
 const MIN_GAP: u64 = 1 << 20;
 
-/// Resumes a pass of the stream.
 pub(super) fn resumed_pass(stream: &StreamConfig, epoch: u64, from: &Cursor) -> Result<PassReader> {
     let slices = stream.slices(epoch);
     if from.open.is_empty() && from.length == Some(from.taken) {
@@ -88,8 +87,8 @@ fn finished_pass(stream: &StreamConfig, epoch: u64, from: &Cursor) -> PassReader
     }
 }
 
-/// The slice that was read last. Checks that the slice exists, and that the slices up to it can have the
-/// number of samples that were taken.
+/// The slice that was read last. Checks that the slice exists, and that no more samples were taken than the
+/// slices up to this one can have.
 fn last_open_slice<'a>(stream: usize, slices: &[Slice], from: &'a Cursor) -> Result<&'a OpenSlice> {
     let misfit =
         |what: String| misfit(format!("stream {stream} {what}: the state is damaged, or of other shards"));
@@ -150,7 +149,7 @@ impl<'a> Refill<'a> {
         Ok((slice, index.filter(|index| index.range(slice.samples.clone()).is_some())))
     }
 
-    /// Adds samples of one slice, by their numbers in the pass, to the samples that will be read.
+    /// Adds samples of one slice to those that will be read. `wanted` has their numbers in the pass.
     fn add(&mut self, opened: &OpenSlice, wanted: &'a [u64]) -> Result<()> {
         let (slice, index) = self.slice(opened)?;
         let drops = self.stream.drops_samples();
@@ -195,8 +194,8 @@ impl<'a> Refill<'a> {
             }
             self.pick(&mut reader, number, middle..numbers.end, after)?;
             if is_last {
-                // The first call of `begin_before` starts nothing if, at that time, the run has more requests
-                // left than may be open at a time.
+                // The first call started nothing if the run still had more requests left than may be open at
+                // a time.
                 reader.begin_before(next);
             }
             // The rest of the slice is not needed.
@@ -205,8 +204,8 @@ impl<'a> Refill<'a> {
         Ok(())
     }
 
-    /// Reads the added samples, and samples of the slice that was read last, by their numbers in the pass.
-    /// Returns a reader that continues with the sample `next`.
+    /// Reads the added samples, and the samples `numbers` of the slice that was read last. Returns a reader
+    /// that continues with the sample `next`. All numbers count the samples of the pass.
     fn read_on(&mut self, opened: &OpenSlice, numbers: &'a [u64], next: u64) -> Result<ShardReader> {
         let shard_index = |number: u64| {
             number
@@ -244,8 +243,8 @@ impl<'a> Refill<'a> {
         for number in numbers {
             let mut sample = next_readable(self.stream, reader, slice)?;
             if wanted.next_if_eq(&&number).is_some() {
-                // The sample may stay in the shuffle buffer for long. Without this, it would keep its whole
-                // chunk in memory.
+                // The sample may stay in the shuffle buffer for long. Without a copy of its own, it would
+                // keep its whole chunk in memory.
                 sample.compact();
                 self.samples.insert(number, sample);
             }
@@ -271,8 +270,8 @@ fn next_readable(stream: &StreamConfig, reader: &mut ShardReader, slice: usize) 
                 Err(error) if is_outage(error.kind()) => return Err(error),
                 Err(error) => fault = Some(error),
             },
-            // An outage was not reported before the restore. To skip this sample would shift the numbers of
-            // later samples.
+            // An outage ends a run, so the run before the restore did not skip this sample. Skipping it now
+            // would shift the numbers of later samples.
             Err(error) if is_outage(error.kind()) => return Err(error),
             Err(error) => fault = Some(error),
         }

@@ -1,4 +1,5 @@
-//! The number of threads of a run and of batches ahead: fixed by the caller, or tuned during the run.
+//! How many threads a run has, and how many batches it prepares ahead: fixed by the caller, or tuned during
+//! the run.
 //!
 //! ```text
 //! resources  the numbers that the caller set, and the defaults
@@ -55,7 +56,6 @@ impl LearnedTuning {
         LearnedTuning { choices: Arc::new(Mutex::new(choices)), limits }
     }
 
-    /// Starts a run.
     pub(super) fn begin(&self) -> Arc<Tuning> {
         let LearnedChoices { threads, prefetch, patience } = *lock(&self.choices);
         let TuningLimits { tunes_threads, .. } = self.limits;
@@ -86,7 +86,8 @@ pub(super) struct Tuning {
     has_one_thread: bool,
     prefetch: AtomicUsize,
     max_prefetch: usize,
-    /// Has one permit for each additional batch that may be ready, if the number of batches ahead can change.
+    /// Has one permit for each batch that may still be prepared. `None` if the number of batches ahead is
+    /// fixed.
     room: Option<Semaphore>,
     tuner: Option<Mutex<RunTuner>>,
     learned: Arc<Mutex<LearnedChoices>>,
@@ -118,7 +119,7 @@ impl Tuning {
         self.max_prefetch
     }
 
-    /// Waits until another batch may be ready.
+    /// Waits until there is room for another ready batch.
     ///
     /// # Errors
     /// [`ErrorKind::Stopped`](crate::ErrorKind::Stopped) if this thread is interrupted.
@@ -131,7 +132,7 @@ impl Tuning {
         Ok(())
     }
 
-    /// The trainer took a batch, so another batch may be ready.
+    /// Called when the trainer has taken a batch, which makes room for another ready batch.
     pub(super) fn batch_taken(&self) {
         if let Some(room) = &self.room {
             room.add_permits(1);

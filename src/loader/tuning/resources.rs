@@ -12,8 +12,8 @@ const DEFAULT_PREFETCH: usize = 2;
 const MAX_TUNED_PREFETCH: usize = 32;
 /// Default maximum of the bytes of batches ahead.
 const DEFAULT_PREFETCH_BYTES: u64 = 512 << 20;
-/// Maximum number of threads per core that the tuner chooses. More threads than cores are for stages that
-/// wait for something other than a core.
+/// Maximum number of threads per core that the tuner chooses. More threads than cores help stages that wait,
+/// for example for a network response.
 const MAX_TUNED_THREADS_PER_CORE: usize = 32;
 /// Maximum number of threads that the tuner chooses.
 const MAX_TUNED_THREADS: usize = 256;

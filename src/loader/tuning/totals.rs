@@ -29,7 +29,7 @@ pub(in crate::loader) struct RunTotals {
 }
 
 impl RunTotals {
-    /// The difference to `before`.
+    /// The times and counts since `before`.
     pub(super) fn since(&self, before: &RunTotals) -> RunTotals {
         let idle_cores = self.idle_cores.zip(before.idle_cores);
         RunTotals {
@@ -58,7 +58,7 @@ impl RunTotals {
         self.items as f64 / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// The share of the time that the trainer waited.
+    /// The share of the elapsed time in which the trainer waited.
     pub(super) fn waits(&self) -> f64 {
         self.share(self.waited)
     }

@@ -2,11 +2,11 @@
 //! times and counts.
 //!
 //! - *More threads* are tried if the trainer waits and all threads are busy although cores are idle: then the
-//!   stages wait for something, such as a service or a slow disk. Up to twice as many threads are tried, as
-//!   far as the cores suffice. The added threads are kept if the run gets faster. Otherwise the number of
-//!   windows before the next trial doubles.
+//!   stages wait for something, such as a service or a slow disk. The number of threads at most doubles, and
+//!   the cores must suffice for them. The added threads are kept if the run gets faster. Otherwise the number
+//!   of windows before the next trial doubles.
 //! - *Fewer threads* are tried if there are more threads than cores, and no core is idle: then the service or
-//!   disk may have become fast. The lower number is kept if the run does not get slower.
+//!   disk may have become faster. The lower number is kept if the run does not get slower.
 //! - *Batches ahead* are doubled if the trainer waits for some batches although other batches were ready
 //!   early: then the rate suffices, but it is uneven.
 
@@ -36,7 +36,8 @@ const COMPUTE_BOUND: f64 = 0.8;
 const IDLE_CORES_TO_ADD: f64 = 0.25;
 /// Surplus threads are removed only if at most this number of the machine's cores is idle.
 const IDLE_CORES_TO_REMOVE: f64 = 0.1;
-/// More threads are kept if the rate grows by this factor.
+/// Added threads are kept if the rate grows by this factor. A smaller factor suffices if the trainer waits
+/// little.
 const GAIN: f64 = 1.1;
 /// Fewer threads are kept if the rate stays above this share of the earlier rate.
 const KEPT: f64 = 0.97;
@@ -53,12 +54,12 @@ const MAX_PATIENCE: u32 = 64;
 
 /// The rate suffices if the collecting thread was idle for this share of the time.
 const SUFFICIENT_IDLE: f64 = 0.1;
-/// More batches are prepared ahead if more than one batch is late, and more than this share of all batches.
+/// More batches are prepared ahead if at least two batches, and more than this share of all batches, are
+/// late.
 const LATE: f64 = 0.02;
 /// Number of batches over which late batches are counted.
 const LATE_WINDOW: u64 = 50;
 
-/// The range of a tuned number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TunedRange {
     /// The number with which a run starts.
@@ -118,13 +119,11 @@ struct Trial {
     confirmed: u32,
 }
 
-/// Decides when to change the number of threads, or of batches ahead.
 #[derive(Debug)]
 pub(super) struct RunTuner {
     limits: TuningLimits,
     threads: usize,
     prefetch: usize,
-    /// The time of the last update.
     last_update: Option<Instant>,
     /// The totals at the start of the current window; `None` before the first batch.
     window_start: Option<RunTotals>,
@@ -175,7 +174,6 @@ impl RunTuner {
         self.trial = None;
     }
 
-    /// Whether an update is due.
     pub(super) fn is_due(&mut self) -> bool {
         let now = Instant::now();
         let is_due = now.saturating_duration_since(*self.last_update.get_or_insert(now)) >= WINDOW;

@@ -1,11 +1,10 @@
-//! `Consumed`: the batches that the trainer received from a run, and the times that it waited.
+//! `Consumed`: the batches that the trainer received from a run, and how long it waited for them.
 
 use crate::loader::report::Fill;
 use crate::state::State;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The batches that the trainer has received so far, and its waits.
 #[derive(Debug)]
 pub(super) struct Consumed {
     /// The state after the last batch.
@@ -80,8 +79,8 @@ impl Consumed {
     }
 }
 
-/// Distinguishes steps from rests, by the time between two batches. In a rest the trainer does something much
-/// longer than a step, such as validation or a checkpoint.
+/// Distinguishes steps from rests, by the time between two batches. In a rest the trainer does something that
+/// takes much longer than a step, such as validation or a checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct StepTimer {
     /// The time at which the last batch was received.

@@ -9,9 +9,9 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
 
-/// The current activity of each thread, stream and request of a run, and the cause of the trainer's wait;
-/// from [`Batches::diagnose`](crate::loader::Batches::diagnose) or a [`Reporter`](super::Reporter), also
-/// while the run hangs.
+/// The current activity of each thread, stream and request of a run, and the cause of the trainer's wait.
+/// [`Batches::diagnose`](crate::loader::Batches::diagnose) or a [`Reporter`](super::Reporter) returns it,
+/// even while the run hangs.
 ///
 /// `Display` begins with `no batch for 30.0 s: …` and the cause of the wait, and has a line for each thread,
 /// stream and request. The `Serialize` implementation also has `threads` and `streams`.
@@ -25,21 +25,18 @@ pub struct Diagnosis {
     pub batches: u64,
     /// The cause of the wait, as a sentence.
     pub cause: String,
-    /// The threads of the run.
     pub(in crate::loader) threads: Vec<ThreadStatus>,
     /// The streams of the run, ordered by dataset and stream.
     streams: Vec<StreamStatus>,
-    /// The open requests of the run's stores, the oldest first. Some requests may belong to other runs with
-    /// these stores.
+    /// The open requests of the run's stores, the oldest first. Some may belong to other runs that use these
+    /// stores.
     pub requests: Vec<RequestReport>,
     /// Whether this is a debug build in which the library itself is not optimised.
     pub debug_build: bool,
 }
 
-/// The activity of a thread of a run.
 #[derive(Debug, Clone, Serialize)]
 pub(in crate::loader) struct ThreadStatus {
-    /// The thread's name.
     pub(in crate::loader) name: String,
     activity: Activity,
     /// The duration of the activity so far, accurate to about ten milliseconds.
@@ -55,7 +52,6 @@ pub(in crate::loader) struct ThreadStatus {
     sample: Option<u64>,
 }
 
-/// The status of a stream of a run.
 #[derive(Debug, Clone, Serialize)]
 struct StreamStatus {
     /// The number of the dataset, from 0.
@@ -78,7 +74,6 @@ fn shown<S: Serializer>(url: &Option<SecretUrl>, serializer: S) -> Result<S::Ok,
     url.as_ref().map(ToString::to_string).serialize(serializer)
 }
 
-/// The activity of a stream of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum StreamActivity {
@@ -171,7 +166,6 @@ fn has_stream(activity: Activity) -> bool {
     )
 }
 
-/// The cause of the trainer's wait.
 fn describe_cause(diagnosis: &Diagnosis, snapshots: &[ThreadSnapshot]) -> String {
     if diagnosis.waited.is_none() {
         return "the trainer does not wait".into();

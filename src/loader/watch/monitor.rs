@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 #[derive(Clone)]
 pub(in crate::loader) struct RunMonitor(Arc<MonitoredRun>);
 
-/// The data of a monitored run.
 struct MonitoredRun {
     /// The stores of the run, each with its report at the start of the run.
     stores: Vec<(Store, StoreReport)>,
@@ -200,7 +199,6 @@ impl RunMonitor {
         );
     }
 
-    /// Whether the run has ended.
     pub(in crate::loader) fn has_ended(&self) -> bool {
         self.0.consumed().ended.is_some()
     }
@@ -275,7 +273,8 @@ impl RunMonitor {
         let waited = {
             let mut consumed = self.0.consumed();
             let waited = consumed.wait.map(|wait| wait.start.elapsed());
-            // If a batch is ready, the trainer does not wait: the consumer of a stream has not polled again.
+            // If a batch is ready, the loader is not the cause: the consumer of a stream has not polled
+            // again.
             let waits = consumed.made.is_empty() && !consumed.is_warned;
             let waited = waited.filter(|waited| waits && *waited >= self.0.on_stall.after);
             consumed.is_warned |= waited.is_some();
@@ -323,7 +322,6 @@ impl RunMonitor {
         }
     }
 
-    /// Snapshots of all threads.
     fn thread_snapshots(&self) -> Vec<ThreadSnapshot> {
         let idle = self.idle_activity();
         self.0.threads().snapshots(idle)

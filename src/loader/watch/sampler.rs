@@ -8,7 +8,6 @@ use std::time::Duration;
 /// The time between two samples.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// A run that can be sampled.
 pub(super) trait Sampled: Send + Sync {
     fn has_ended(&self) -> bool;
 
@@ -16,9 +15,7 @@ pub(super) trait Sampled: Send + Sync {
 }
 
 struct ActivitySampler {
-    /// The runs to sample.
     runs: Vec<Weak<dyn Sampled>>,
-    /// Whether the thread runs.
     is_running: bool,
 }
 
@@ -51,12 +48,12 @@ fn sample_runs() {
             }
             sampler.runs.clone()
         };
-        // The lock is not held here, because this may drop the last reference to a run, and call the caller's
-        // code.
+        // The lock is not held here: the loop may drop the last reference to a run, and runs code of the
+        // caller.
         let mut ended = Vec::new();
         for weak in runs {
-            // The caller's subscriber, metrics recorder or callback may panic, also when it is dropped with
-            // the run.
+            // The caller's subscriber, metrics recorder or callback may panic, even while it is dropped
+            // together with the run.
             let has_ended = catch(|| match weak.upgrade() {
                 Some(run) if run.has_ended() => true,
                 Some(run) => {

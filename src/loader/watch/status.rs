@@ -5,7 +5,6 @@ use crate::dataset::CurrentShard;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The role of a thread in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::loader) enum Role {
     /// Reads and maps.
@@ -24,7 +23,6 @@ pub(in crate::loader) struct StreamId {
     pub(in crate::loader) shard: CurrentShard,
 }
 
-/// The progress of a stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::loader) struct StreamProgress {
     /// Whether a thread reads the stream.
@@ -39,7 +37,6 @@ pub(in crate::loader) struct StreamProgress {
 
 /// A pool of threads, as the run monitor sees it.
 pub(in crate::loader) trait PoolStatus: Send + Sync {
-    /// The progress of each stream.
     fn streams(&self) -> Vec<StreamProgress>;
 
     /// The activity of idle threads. It says what the threads wait for.
@@ -49,7 +46,6 @@ pub(in crate::loader) trait PoolStatus: Send + Sync {
     fn done(&self) -> WorkDone;
 }
 
-/// The work of the threads of a pool.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::loader) struct WorkDone {
     /// Number of items that the stages made.

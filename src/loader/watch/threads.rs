@@ -14,14 +14,13 @@ pub(super) struct WatchedThreads {
     last_tick: Option<Instant>,
 }
 
-/// A thread of a run.
 #[derive(Debug)]
 struct WatchedThread {
     role: Role,
     mark: Arc<ThreadMark>,
-    /// Number of changes of the activity that the mark had counted at the last sample.
+    /// How often the activity had changed at the last sample, as counted by the mark.
     changes: u64,
-    /// The time of the last sample with a change of the activity.
+    /// The time of the last sample that found a new activity.
     since: Instant,
 }
 
@@ -32,7 +31,7 @@ impl WatchedThreads {
         if self.threads.iter().any(|thread| Arc::ptr_eq(&thread.mark, &mark)) {
             return;
         }
-        // One thread at a time requests batches.
+        // Only one thread at a time requests batches, so the new one replaces the earlier one.
         if role == Role::Trainer {
             self.threads.retain(|thread| thread.role != Role::Trainer);
         }
@@ -75,7 +74,7 @@ impl WatchedThreads {
 
     /// Snapshots of the active threads. `idle` is the activity of idle workers.
     pub(super) fn snapshots(&self, idle: Activity) -> Vec<ThreadSnapshot> {
-        // The activity of a thread that has resumed its streams and ended is `Other`.
+        // A thread may only resume streams and then end. Its activity is then `Other`.
         let active = self.threads.iter().filter(|thread| thread.mark.activity() != Activity::Other);
         let snapshots = active.map(|thread| ThreadSnapshot {
             role: thread.role,

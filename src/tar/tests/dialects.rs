@@ -123,7 +123,7 @@ fn members_that_are_no_files_are_skipped() {
     assert_eq!(keys(&parse_whole(&bytes)), ["a"]);
 }
 
-/// GNU tar writes a volume label with a blank size for `--label`.
+/// With `--label`, GNU tar writes a volume label whose size is blank.
 #[test]
 fn a_blank_size_means_zero() {
     for blank in [[0; 12], [b' '; 12], *b"          \0\0"] {

@@ -16,7 +16,6 @@ use crate::sample::Sample;
 use bytes::Bytes;
 use tar::{Builder, EntryType, Header};
 
-/// A member for a test archive.
 fn member(archive: &mut Builder<Vec<u8>>, name: &str, content: &[u8]) {
     let mut header = Header::new_ustar();
     header.set_size(content.len() as u64);

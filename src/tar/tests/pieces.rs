@@ -1,4 +1,4 @@
-//! Reads ranges of samples of a shard, and outlines from headers alone.
+//! Reads ranges of a shard's samples, and makes outlines from headers alone.
 
 use super::properties::{built, chunks, members};
 use super::*;
@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use std::ops::Range;
 
 /// Returns the samples of the outline, and whether the outline is seekable. Pushes chunks of the sizes
-/// `steps`. Before each chunk, skips the bytes that the outline does not need if the next value of `jumps` is
-/// true.
+/// `steps`. Before each chunk, if the next value of `jumps` is true, skips the bytes that the outline does
+/// not need.
 fn outlined(bytes: &[u8], steps: &[usize], jumps: &[bool]) -> (Vec<Result<SampleOutline>>, bool) {
     let mut outline = Outline::new("s.tar").with_limits(several());
     let (mut steps, mut jumps) = (steps.iter().cycle(), jumps.iter().cycle());
@@ -55,7 +55,7 @@ fn read_whole(bytes: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Reads the samples from number `from` up to number `to`, from the bytes of these samples alone.
+/// Reads the samples from number `from` up to number `to`. The parser gets only the bytes of these samples.
 fn piece(bytes: &[u8], starts: &[u64], from: usize, to: usize, cuts: &[usize]) -> Vec<Result<Sample>> {
     let start = starts.get(from).map_or(bytes.len(), |&start| start as usize);
     let parser = SampleParser::new("s.tar").with_limits(several()).starting(from as u64, start as u64);

@@ -144,7 +144,8 @@ fn a_name_above_the_limit_drops_the_samples_that_it_may_belong_to() {
     assert_eq!(parse(format!("002.{long}")), ["000"]);
 }
 
-/// The condensed content of a sparse member is never returned; the walker finds the next member after it.
+/// The stored content of a sparse member lacks the holes of the file, so it is never returned. The walker
+/// finds the next member after it.
 #[test]
 fn a_sparse_member_is_an_error_of_its_sample_only() {
     let gnu = header("001.mp4", EntryType::GNUSparse, 600);

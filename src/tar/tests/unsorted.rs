@@ -101,7 +101,7 @@ fn a_member_beyond_the_distance_is_an_error_that_names_the_option() {
     assert_eq!((at.shard(), at.member(), at.key()), (Some("s.tar"), Some("a.npy"), Some("a")));
     assert_eq!(at.offset(), Some(4096));
     assert!(error.to_string().contains("--limit unsorted=SIZE"), "{error}");
-    // Adjacent members of a sample may be larger than the distance.
+    // If the members of a sample are adjacent, their total size may exceed the maximum distance.
     let large = archive(&[("a.txt", &[1; 5000]), ("a.cls", &[2; 5000]), ("a.npy", b"3"), ("b.txt", b"4")]);
     assert_eq!(by_key(&parse_unsorted(1, &large))["a"].len(), 3);
 }

@@ -21,7 +21,7 @@ struct Model {
     wait: f64,
     /// The time of a step, in seconds.
     step: f64,
-    /// The maximum rate in items per second, of a service for example.
+    /// The maximum rate that a service or a disk allows, in items per second.
     most: f64,
     /// Number of cores that other programs use.
     others: f64,
@@ -79,7 +79,7 @@ impl Model {
 fn threads_are_added_if_the_threads_wait_for_a_service() {
     let threads = Model::new(0.1, 10.0).run(60);
     assert_eq!(threads.last(), Some(&64), "{threads:?}");
-    // Threads are added up to the rate of the trainer.
+    // Threads are added until the rate suffices for the trainer.
     let mut model = Model { step: 0.0083, ..Model::new(0.1, 10.0) };
     let threads = *model.run(60).last().unwrap();
     assert!(model.possible(threads) >= 1200.0 && threads < 20, "{threads}");
@@ -88,7 +88,7 @@ fn threads_are_added_if_the_threads_wait_for_a_service() {
 #[test]
 fn no_threads_are_added_if_the_threads_compute() {
     assert_eq!(Model::new(1.0, 0.1).run(60), [4; 60]);
-    // The threads wait half of the time, so the cores suffice for twice as many threads.
+    // The threads wait half of the time, so the cores suffice for twice as many threads as cores.
     let threads = *Model::new(1.0, 1.0).run(60).last().unwrap();
     assert!((6..=8).contains(&threads), "{threads}");
     // Other programs use half of the cores, so the threads wait for cores.
