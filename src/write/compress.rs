@@ -1,4 +1,4 @@
-//! Compresses shards by the method that follows from the suffix of their names.
+//! Compresses shards. The suffix of a shard's name selects the method.
 
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::shown;
@@ -16,7 +16,7 @@ pub(super) enum ShardCompression {
 }
 
 impl ShardCompression {
-    /// The compression that follows from the suffix of a shard's name.
+    /// The compression that the suffix of a shard's name selects.
     ///
     /// # Errors
     /// [`ErrorKind::UnsupportedCompression`] if the compression is unknown or not compiled in. Writing an
