@@ -147,7 +147,7 @@ fn damage_is_an_error_at_its_offset() {
     }
 }
 
-/// An archive that is cut anywhere gives the samples before the cut whole, then an error.
+/// An archive that is cut anywhere gives the complete samples before the cut, then an error.
 #[test]
 fn a_cut_anywhere_is_truncation() {
     let bytes = sound();

@@ -147,7 +147,7 @@ fn a_mix_is_the_same_in_a_pipeline() {
     }
 }
 
-/// A loader and a pipeline shuffle a dataset with one stream with the same random numbers.
+/// For a dataset with one stream, a loader and a pipeline shuffle with the same random numbers.
 #[test]
 fn a_shuffle_is_the_same_in_a_pipeline() {
     let keys = |sample: Sample| Ok(key(&sample));
