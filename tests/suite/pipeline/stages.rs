@@ -208,7 +208,7 @@ fn a_selective_stream_does_not_hold_up_others() {
             |items, keeps| {
                 items.filter_map(move |sample| Ok(Some(number(&sample)).filter(|number| keeps(*number))))
             },
-            // The other streams make many items of each sample.
+            // The other streams return ten items for each sample.
             |items, keeps| {
                 items.flat_map(move |sample| {
                     let number = number(&sample);
