@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 type Script = dyn Fn(usize, &GetOptions) -> Result<GetResponse> + Send + Sync;
 
-/// A source that answers each request by a script, and records the requests.
+/// A source that responds as its script says, and records the requests.
 pub(crate) struct Scripted {
     script: Box<Script>,
     pub(crate) requests: Mutex<Vec<GetOptions>>,
