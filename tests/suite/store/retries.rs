@@ -243,8 +243,8 @@ fn a_source_that_never_responds_times_out() {
     }
 }
 
-/// The body is received as far as there is room, and then waits for its reader. That wait does not count as a
-/// fault.
+/// Chunks of the body are received until the queue of its reader is full. Waiting for the reader then does
+/// not count as a fault.
 #[test]
 fn an_idle_reader_uses_up_no_retry_time() {
     let mut body = mute().open("mute://a").unwrap();
