@@ -272,7 +272,7 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    /// Number of replies so far after which surplus bytes were sent.
+    /// How many replies so far were followed by surplus bytes.
     pub(crate) fn surpluses(&self) -> usize {
         self.shared.surpluses.load(Ordering::SeqCst)
     }
