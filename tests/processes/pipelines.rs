@@ -179,7 +179,7 @@ fn damaged(shard: usize, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Tokens that are unique to the sample; the text of some samples is not numbers.
+/// Tokens that are unique to the sample; the text of some samples has no numbers.
 fn words(shard: usize, n: usize) -> String {
     let first = (shard * 100 + n) * 100;
     let tokens: Vec<u32> = (0..(shard * 5 + n * 3) % 37).map(|i| (first + i) as u32).collect();

@@ -47,7 +47,7 @@ fn files(endings: &[&str]) -> Vec<PathBuf> {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
-            // The reports in `benchmarks` are records of their time, and the other folders are generated.
+            // The reports in `benchmarks` are not updated, and the other folders are generated.
             if matches!(name, "benchmarks" | "target" | "venv" | "words.rs") || name.starts_with('.') {
                 continue;
             }

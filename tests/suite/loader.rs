@@ -1,4 +1,5 @@
-//! A loader returns the same batches with any number of threads, and every sample either once or as an error.
+//! A loader returns the same batches with any number of threads. It returns every sample once, or an error in
+//! its place.
 
 use crate::support::Every;
 use crate::support::shards::{all_keys, dataset, key, keys, memory, put, sorted, url, write};

@@ -1,4 +1,4 @@
-//! Documents of indexes: documents of this crate, documents of `wids`, and invalid documents.
+//! Index documents of this crate and of `wids`, and invalid index documents.
 
 use super::*;
 use crate::support::Every;

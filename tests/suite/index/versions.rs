@@ -454,8 +454,8 @@ fn the_index_of_the_original_reads_copies() {
     }
 }
 
-/// The shard has another version but the same size. The checksums in the index decide whether it is the same
-/// shard.
+/// The shard has the size that the index says, but another version. The checksums in the index decide whether
+/// it is the same shard.
 #[test]
 fn an_index_with_checksums_reads_copies_in_the_indexed_place() {
     let directory = tempfile::tempdir().unwrap();

@@ -21,8 +21,8 @@ fn shown<T: Debug>(batches: Vec<Result<Batch<T>>>) -> Vec<String> {
     batches.into_iter().map(|batch| batch.map_or_else(|error| format!("{error:#}"), show)).collect()
 }
 
-/// Checks that a chain of stages gives the same batches in a loader with and without threads, and in a
-/// pipeline, as an iterator and as a stream.
+/// Checks that a chain of stages gives the same batches in a loader (with and without threads) and in a
+/// pipeline (as an iterator and as a stream).
 macro_rules! same {
     ($($stages:tt)*) => {{
         let chain = stringify!($($stages)*);

@@ -345,8 +345,8 @@ fn stages_after_rows_fail_and_panic_per_row() {
     }
 }
 
-/// The samples that `before_shuffle` returns are shuffled and restored at their positions. An error of
-/// `before_shuffle` is a failure of its sample.
+/// Samples that `before_shuffle` returns are shuffled. They keep the positions of its inputs, also after a
+/// restore. An error of `before_shuffle` is a failure of its sample.
 #[test]
 fn outputs_of_stages_before_the_buffer_are_shuffled() {
     let source: Arc<VersionedSource> = VersionedSource::of(&[20, 20]);

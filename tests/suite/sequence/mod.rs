@@ -237,7 +237,7 @@ fn in_order(taken: &Taken) -> Vec<Item> {
     taken.values().flatten().cloned().collect()
 }
 
-/// Removes the items of `these` from `items`, each as often as it occurs in `these`, from the front.
+/// Removes each item of `these` from `items` as often as it occurs in `these`, its first occurrences first.
 fn without(items: Vec<Item>, these: impl Iterator<Item = Vec<Item>>) -> Vec<Item> {
     let mut gone: BTreeMap<Item, usize> = BTreeMap::new();
     these.flatten().for_each(|item| *gone.entry(item).or_default() += 1);

@@ -61,7 +61,7 @@ fn connections_are_reused() {
 
 #[test]
 fn a_connection_closed_while_idle_is_no_fault() {
-    // The server closes the connection after a response that did not announce it.
+    // The server closes the connection after a response that did not announce this.
     let requests = requests_of(|request| honest(request).then_closed());
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
     // The server closes the connection when the next request has arrived.

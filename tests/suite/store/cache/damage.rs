@@ -51,7 +51,7 @@ fn flipped(sound: &[u8], at: usize) -> Vec<u8> {
     damaged
 }
 
-/// Consecutive ranges of the object that end near the borders of pieces and blocks.
+/// Consecutive ranges of the object that end near the boundaries of pieces and blocks.
 fn parts() -> Vec<Range<usize>> {
     let ends = [
         10_000,
