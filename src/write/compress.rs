@@ -5,7 +5,6 @@ use crate::secret_url::shown;
 use crate::store::{Compression, shard_stem};
 use std::io::{self, Write};
 
-/// The compression of a shard that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShardCompression {
     None,

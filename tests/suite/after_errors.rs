@@ -87,7 +87,6 @@ fn all(mut batches: Batches<Batch<String>>) -> Vec<(Found, State)> {
     found
 }
 
-/// Fails if a key occurs twice.
 fn assert_unique(keys: &[String]) {
     let mut seen = BTreeSet::new();
     keys.iter().for_each(|key| assert!(seen.insert(key), "{key} comes twice"));

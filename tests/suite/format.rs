@@ -5,7 +5,6 @@ use crate::support::{archive, content, files, member, read_bytes};
 use shardstream::{Error, Result, Sample};
 use tar::EntryType;
 
-/// The name of an error's kind.
 fn kind(error: &Error) -> String {
     let kind = format!("{:?}", error.kind());
     kind.split(|c: char| !c.is_alphanumeric()).next().unwrap().to_owned()

@@ -99,7 +99,6 @@ struct Job {
     rest: LastBatch,
     /// The stages of each dataset.
     pipes: Vec<Pipe>,
-    /// Whether the job runs without an end.
     endless: bool,
     epoch: u64,
 }

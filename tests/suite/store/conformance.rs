@@ -43,7 +43,6 @@ pub(crate) fn read(store: &Store, url: &str) -> Result<Bytes> {
     read_with_both_apis(url, || store.open(url))
 }
 
-/// Reads a range of an object with both APIs.
 pub(crate) fn read_range(store: &Store, url: &str, range: Range<u64>) -> Result<Bytes> {
     read_with_both_apis(url, || store.open_range(url, range.clone(), &ObjectVersion::any()))
 }
