@@ -109,7 +109,7 @@ fn metadata<'a>(url: &'a str, host: &'a str) -> [(&'static str, &'a str); 3] {
     [("GOOGLE_BASE_URL", url), ("GCE_METADATA_HOST", host), ("GCE_METADATA_IP", host)]
 }
 
-/// A listing and a token response break off after their headers.
+/// A listing and a token response break off after 20 bytes of their bodies.
 #[test]
 fn a_short_response_that_breaks_off_is_requested_again() {
     let (page, token) = (AtomicUsize::new(0), AtomicUsize::new(0));
