@@ -79,7 +79,7 @@ impl Topology {
     /// # Errors
     /// As [`detect_from`](Topology::detect_from).
     pub fn detect() -> Result<Self> {
-        // A value that is not Unicode leads to the error for a value that is not a number.
+        // A value that is not Unicode is reported as a value that is not a number.
         Self::detect_from(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
@@ -189,7 +189,8 @@ fn with_local(
 }
 
 fn rank_and_size(environment: &Environment, names: &LauncherVariables) -> Result<Option<Topology>> {
-    // A world size without a rank was set by the user for another launcher: see `check_lone_world_size`.
+    // If the user sets a world size without a rank, another launcher sets the rank: see
+    // `check_lone_world_size`.
     let user_sets = WORLD_SIZES.contains(&names.world_size);
     if user_sets && !environment.has(names.rank) {
         return Ok(None);
@@ -199,8 +200,8 @@ fn rank_and_size(environment: &Environment, names: &LauncherVariables) -> Result
     with_local(topology, environment.first(names.local_rank)?, environment.first(names.local_world_size)?)
 }
 
-/// Checks that a world size that the user set without a rank agrees with the detected launcher: otherwise
-/// the user's value would be ignored silently.
+/// Checks a world size that the user set without a rank. It must agree with the detected launcher, which
+/// would otherwise silently override it.
 fn check_lone_world_size(environment: &Environment, topology: Topology) -> Result<()> {
     for LauncherVariables { rank, world_size, .. } in [EXPLICIT, TORCHRUN] {
         if environment.has(rank) || matches!(topology.launcher, Launcher::Explicit) {
@@ -243,7 +244,7 @@ fn slurm(environment: &Environment) -> Result<Option<Topology>> {
     with_local(topology, environment.number("SLURM_LOCALID")?, local_size)
 }
 
-/// The count of a node in Slurm's notation: `2(x3),1` means 2, 2, 2, 1.
+/// The number of tasks on a node, from Slurm's notation: `2(x3),1` means 2, 2, 2, 1.
 fn slurm_count(counts: &str, node: usize) -> Option<usize> {
     let mut nodes_before = node;
     for group in counts.split(',') {
@@ -268,8 +269,7 @@ fn partly_tpu(environment: &Environment) -> bool {
     !has_all && !environment.has("TPU_PROCESS_ADDRESSES")
 }
 
-/// The topology by the variables of the TPU runtime: the number of the slice, and the number of the worker in
-/// its slice.
+/// The topology from the variables of the TPU runtime, which number the slices and the workers in each slice.
 fn tpu(environment: &Environment) -> Result<Option<Topology>> {
     const PROCESSES: &str = "TPU_PROCESS_ADDRESSES";
     const HOSTS: &str = "TPU_WORKER_HOSTNAMES";
@@ -305,7 +305,7 @@ fn tpu(environment: &Environment) -> Result<Option<Topology>> {
     Ok(Some(topology))
 }
 
-/// The topology by a launcher that sets the rank, but not the number of ranks.
+/// The topology from a launcher that sets the rank, but not the number of ranks.
 fn rank_only(
     environment: &Environment,
     launcher: Launcher,

@@ -18,7 +18,6 @@ const MAX_ATTEMPTS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(300);
 /// Size limit of a response in bytes: enough for the addresses of some 10,000 hosts.
 const MAX_RESPONSE: usize = 512 << 10;
-/// Largest number of headers of a response.
 const MAX_HEADERS: usize = 64;
 
 /// The metadata server.

@@ -43,7 +43,7 @@ pub struct Topology {
 pub enum Launcher {
     /// Nothing: this is a single process.
     Single,
-    /// The program itself, by [`Topology::new`].
+    /// The program itself, through [`Topology::new`].
     Program,
     /// The variables `SHARDSTREAM_RANK` and `SHARDSTREAM_WORLD_SIZE`.
     Explicit,
@@ -59,7 +59,7 @@ pub enum Launcher {
     Slurm,
     /// The runtime of a Cloud TPU slice, or of several slices.
     Tpu,
-    /// The metadata server of a TPU VM, by [`Topology::detect_on_tpu_vm`].
+    /// The metadata server of a TPU VM, through [`Topology::detect_on_tpu_vm`].
     TpuVm,
     /// An indexed Job of Kubernetes.
     Kubernetes,
@@ -101,7 +101,7 @@ impl Topology {
         })
     }
 
-    /// The same process as worker `worker` of `workers`.
+    /// Sets this process's worker number and its number of workers.
     ///
     /// # Errors
     /// [`ErrorKind::Topology`] unless `worker < workers`.
@@ -113,14 +113,14 @@ impl Topology {
         Ok(Topology { worker, workers, ..self })
     }
 
-    /// The same process with data-parallel rank `rank` of `size`. All processes with the same data-parallel
-    /// rank read the same samples in the same order.
+    /// Sets the data-parallel rank of this process and the number of data-parallel ranks. All processes with
+    /// the same data-parallel rank read the same samples in the same order.
     ///
     /// Ranks of tensor, pipeline or context parallelism hold parts of one model and need the same samples.
     /// Give each process its data-parallel rank and the number of data-parallel ranks, as the training
     /// framework reports them. By default, all ranks are data-parallel. With `size` data-parallel ranks, a
     /// step consumes one batch of each data-parallel rank, and the number of streams must be a multiple of
-    /// `size` (times the workers) instead of the world size.
+    /// `size` times the number of workers; the world size does not matter.
     ///
     /// ```
     /// use shardstream::Topology;
@@ -152,7 +152,7 @@ impl Topology {
         Ok(Topology { group: rank, groups: size, ..self })
     }
 
-    /// The same process as local rank `local_rank` of `local_world_size` processes on its host.
+    /// Sets the local rank of this process and the number of processes on its host.
     ///
     /// # Errors
     /// [`ErrorKind::Topology`] unless `local_rank < local_world_size <= world_size`.

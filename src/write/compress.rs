@@ -1,11 +1,10 @@
-//! Compresses shards by the method that follows from the suffix of their names.
+//! Compresses shards. The suffix of a shard's name selects the method.
 
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::shown;
 use crate::store::{Compression, shard_stem};
 use std::io::{self, Write};
 
-/// The compression of a shard that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShardCompression {
     None,
@@ -16,7 +15,7 @@ pub(super) enum ShardCompression {
 }
 
 impl ShardCompression {
-    /// The compression that follows from the suffix of a shard's name.
+    /// The compression that the suffix of a shard's name selects.
     ///
     /// # Errors
     /// [`ErrorKind::UnsupportedCompression`] if the compression is unknown or not compiled in. Writing an

@@ -65,8 +65,8 @@ impl TarOptions {
         self.encoder.check()
     }
 
-    /// Sets the limits of the archive's readers. A sample with more bytes or fields than a limit is refused.
-    /// If you raise these limits, raise the limits of the readers too
+    /// Sets the limits of the archive's readers. The writer refuses a sample that exceeds them. If you raise
+    /// these limits, raise the limits of the readers too
     /// ([`DatasetBuilder::limits`](crate::dataset::DatasetBuilder::limits)).
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {

@@ -69,8 +69,8 @@ impl ShardPattern {
     /// The name of the series without the number and the suffix. It is used to name documents beside the
     /// shards.
     ///
-    /// The stem is the text before the number, without zeros and separators at the end of this text. If this
-    /// leaves no file name, the stem is `shards` in the same directory.
+    /// The stem is the text before the number, with trailing zeros and separators removed. If no file name
+    /// remains, the stem is `shards` in the same directory.
     ///
     /// Returns `None` if the number is in the name of a directory.
     ///

@@ -357,7 +357,6 @@ impl fmt::Debug for ShardWriterBuilder {
     }
 }
 
-/// The shard that is being written.
 struct OpenShard {
     url: SecretUrl,
     samples: u64,

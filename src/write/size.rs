@@ -1,4 +1,4 @@
-//! The size of an archive before it is written.
+//! Computes the size of an archive before the archive is written.
 
 use super::header::{BLOCK, headers_length};
 use super::tar::whole_archive;
@@ -38,10 +38,10 @@ impl ArchiveSize {
         self.members = self.members.saturating_add(head).saturating_add(body);
     }
 
-    /// Adds a member with `headers` bytes of headers. The name of the member need not be known. The headers
-    /// have 512 bytes, or more if the name is long. Their length can be computed from an
-    /// [`Index`](crate::Index): they end where the member's [content](crate::index::ShardIndex::members)
-    /// begins.
+    /// Adds a member with `headers` bytes of headers and `bytes` bytes of content. The name of the member
+    /// need not be known. The headers have 512 bytes, or more if the name is long. Their length can be
+    /// computed from an [`Index`](crate::Index): they end where the member's
+    /// [content](crate::index::ShardIndex::members) begins.
     pub fn add_member(&mut self, headers: u64, bytes: u64) {
         let round = |bytes: u64| bytes.checked_next_multiple_of(BLOCK as u64).unwrap_or(u64::MAX);
         self.members = self.members.saturating_add(round(headers)).saturating_add(round(bytes));

@@ -173,7 +173,6 @@ impl<W: Write> TarWriter<W> {
         Ok(self.out)
     }
 
-    /// Number of bytes that have been written.
     pub(super) fn written(&self) -> u64 {
         self.written
     }

@@ -53,8 +53,8 @@ fn a_sample_costs_one_allocation() {
         let samples = read([Ok(archive)].into_iter(), SampleParser::new("s.tar"));
         assert_eq!(samples.map(|sample| sample.unwrap().len()).sum::<usize>(), 2000);
     });
-    // Each of the 1000 samples has one list of fields. The other 30 allocations are for the table of keys,
-    // which grows.
+    // Each of the 1000 samples allocates one list of fields. The other 30 allocations are for the table of
+    // keys, which grows.
     assert!(count <= 1000 + 30, "{count} allocations for 1000 samples");
 }
 
@@ -210,7 +210,7 @@ fn numbers_are_written_into_slots_without_allocating() {
             })
         });
         counts.sort_unstable();
-        // Lists that grow take a few allocations.
+        // Growing the lists takes a few allocations.
         assert!(counts[1] < counts[0] + 8, "{name}: {counts:?} allocations for 256 and 1024 samples");
     }
 }
@@ -227,8 +227,8 @@ fn dataset(dir: &std::path::Path, field: &str, file: &[u8]) -> Dataset {
     Dataset::builder(shards).streams(2).shuffle_shards(true).topology(Topology::single()).build().unwrap()
 }
 
-/// The loader allocates once per document in a batch, for its sample. Rows, tags and queues are lists, which
-/// grow in the first batches only.
+/// The loader allocates once for each document (here the `bin` field of a sample) in a batch. Lists of rows,
+/// tags and queue entries grow only in the first batches.
 #[test]
 fn a_document_in_a_batch_costs_one_allocation() {
     const BATCHES: usize = 40;

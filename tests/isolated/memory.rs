@@ -104,8 +104,8 @@ fn loaders_of_one_process_share_the_budget() {
     let on_the_way = BUDGET + (LOADERS * (STREAMS * 5 + 3)) as u64 * sample;
     let most = on_the_way + queues(BUDGET, STREAMS, sample);
     assert!(read < most, "{} MB were read, at most {} MB may be", read >> 20, most >> 20);
-    // For an object of unknown length, the budget counts the granted range instead of the bytes in transit. A
-    // range that is granted without room has 64 KiB.
+    // For an object of unknown length, the budget counts the granted range instead of the bytes in transit.
+    // While the budget has no room, it grants ranges of 64 KiB.
     let counted = queues(BUDGET, STREAMS, sample) + BUDGET + ((LOADERS * STREAMS) << 16) as u64;
     assert!(budget.in_use() < counted, "{} MB are in use", budget.in_use() >> 20);
     drop(open);
@@ -187,9 +187,9 @@ fn most_in_use<T>(budget: &Budget, work: impl FnOnce() -> T) -> (u64, T) {
     (watcher.join().unwrap().max(last), result)
 }
 
-/// Opens loaders one after the other. Each loader takes four batches, so that its ranges grow, and then takes
-/// no more. Each stream may exceed the budget by one range of 64 KiB; with threads, also by two chunks that
-/// were read ahead.
+/// Opens loaders one after the other. The test takes four batches from each loader, so that the loader
+/// requests larger ranges, and then no more batches. Each stream may exceed the budget by one range of 64
+/// KiB. With threads, it may also exceed the budget by two chunks that were read ahead.
 #[cfg(feature = "http")]
 #[test]
 fn many_streams_over_http_exceed_the_budget_by_little_each() {
@@ -229,9 +229,8 @@ fn many_streams_over_http_exceed_the_budget_by_little_each() {
     }
 }
 
-/// The first request of an object of unknown version is for 64 KiB. If the server then sends the rest of the
-/// object in a single response, the budget grants that response the memory of an ordinary range, as far as
-/// there is room.
+/// The first request for an object whose version is unknown is for 64 KiB. If the server responds with the
+/// whole object, the budget grants that response the memory of a range, unless it has too little room.
 #[cfg(feature = "http")]
 #[test]
 fn a_single_response_has_the_memory_of_a_range() {

@@ -19,7 +19,7 @@ use std::sync::{Arc, RwLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// Number of small samples that threads pass on at a time.
+/// Number of small samples in a chunk, which threads process at once.
 const CHUNK: usize = 512;
 
 /// Runs `test` on a thread and fails if it takes too long.
@@ -121,8 +121,8 @@ fn dataset_of(store: StoreBuilder, source: Custom) -> Dataset {
     dataset.streams(2).build().unwrap()
 }
 
-/// Drops a loader's batches before the first batch, after some batches and while a batch is awaited; as an
-/// iterator and as an asynchronous stream.
+/// Drops a loader's batches before the first batch, after some batches, and while they wait for a batch.
+/// Tests both the iterator and the asynchronous stream.
 fn drop_at_any_point(dataset: &Dataset, batches: &[usize]) {
     let alive = Arc::new(());
     let start = || -> Batches<Batch<Sample>> {
@@ -150,7 +150,7 @@ fn drop_at_any_point(dataset: &Dataset, batches: &[usize]) {
         runtime.block_on(async { assert_eq!(start().into_stream().take(count).count().await, count) });
         ended("some batches of the stream in tokio");
     }
-    // The stream is dropped while a poll of it waits for a batch.
+    // The stream is polled once and dropped while it still waits for a batch.
     let mut stream = start().into_stream();
     let _ = stream.next().now_or_never();
     thread::sleep(Duration::from_millis(20));
@@ -328,7 +328,7 @@ fn dropping_ends_streams_that_may_start_another_pass() {
     });
 }
 
-/// Drops a feed while it holds samples. No further sample of the stream is uploaded.
+/// Drops a feed while it holds samples. The feed then uploads no further batch.
 #[test]
 fn a_dropped_feed_uploads_nothing() {
     watched(|| {
@@ -424,8 +424,9 @@ fn an_idle_consumer_stops_the_readers() {
                 // The samples in chunks: the chunk that is being batched, the chunks in the queue, and one
                 // chunk in each thread.
                 let in_map = batched + (1 + 2 * THREADS + THREADS) * CHUNK;
-                // Per stream: the current chunk, two chunks ahead, the chunk being filled; the samples of the
-                // shuffle buffer; and chunks of bytes in transit from the source, of one sample each.
+                // Per stream: the current chunk, two chunks ahead, and the chunk being filled; the samples of
+                // the shuffle buffer; and the pieces of the source's body that are in transit, with one
+                // sample in each.
                 let in_streams = in_map + STREAMS * (4 * CHUNK + shuffle + 32);
                 let (produced, mapped) = (wait_until_stable(&produced), mapped.load(Ordering::SeqCst));
                 assert!((taken * batch..=in_map).contains(&mapped), "{mapped} mapped, at most {in_map}");

@@ -28,8 +28,8 @@ fn idle() -> Option<u64> {
 }
 
 /// A stage that waits for a service gets more threads than there are cores, and the order of items stays the
-/// same. The next run starts with the number of threads that helped. A number of threads that the caller sets
-/// stays as it is.
+/// same. The next run starts with the tuned number of threads. The tuner does not change a number that the
+/// caller sets.
 #[test]
 fn the_tuner_adds_threads_while_threads_wait() {
     let _alone = alone();

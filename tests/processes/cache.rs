@@ -25,8 +25,8 @@ const LENGTH: usize = 950_000;
 const BLOCK: u64 = 30_000;
 const BLOCKS: usize = LENGTH.div_ceil(BLOCK as usize);
 
-/// A source of one object, whose bytes all processes read from one file. It logs requests in the file `log`.
-/// While the file `held` exists, the source withholds the second half of the object.
+/// A source with one object, whose bytes are in the file `object`. It logs requests in the file `log`. While
+/// the file `held` exists, the source withholds the second half of the object.
 #[derive(Debug)]
 struct HeldSource(PathBuf);
 

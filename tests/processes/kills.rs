@@ -1,5 +1,5 @@
-//! Jobs over damaged data whose ranks are all killed at random moments. Each launch resumes the job with
-//! another number of ranks. The job takes and skips the same samples as one process that is never killed.
+//! Jobs over damaged data whose ranks are all killed at random moments. Each launch resumes the job with a
+//! different number of ranks. The job takes and skips the same samples as one process that is never killed.
 
 use super::pipelines::{GLOBAL_BATCH, Kind, Pipeline, write};
 use super::rank::{Rank, config, read_state, save};
@@ -160,9 +160,9 @@ impl Job {
         self.alone.len() as u64
     }
 
-    /// Chooses for each rank the step after which the rank is killed. In one launch of five, all ranks are
-    /// killed just after they start. Also returns the step that no rank passes, which leaves steps for the
-    /// next launch.
+    /// Chooses after which step each rank is killed. In one launch out of five, all ranks are killed just
+    /// after they start. Also returns the step after which surviving ranks only wait, so that steps remain
+    /// for the next launch.
     fn kills(&mut self, ranks: usize) -> (u64, Vec<Kill>) {
         let first = self.after + 1 + self.rng.below(2 * self.steps() / (ROUNDS + 1));
         let most = (first + APART).min(self.steps() - 1);

@@ -26,14 +26,14 @@ const INDEXED: [usize; 13] = [9, 21, 4, 16, 30, 12, 1, 25, 8, 19, 6, 14, 23];
 /// The position in `LOOSE` of the shard that is missing.
 const MISSING: usize = 11;
 
-/// The items that the stages make of samples.
+/// The kind of items that the stages make from samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) enum Kind {
     /// Up to three items per sample.
     Items,
     /// Rows of tokens.
     Rows,
-    /// Rows of packed documents; the samples are joined with a side.
+    /// Rows of packed documents; the samples are joined with a side dataset.
     Packed,
 }
 
@@ -105,7 +105,7 @@ fn items(loader: LoaderBuilder<Sample>, name: &'static str) -> LoaderBuilder<Str
         })
 }
 
-/// Rows of tokens that cross the ends of documents. Some documents fail, others are skipped.
+/// Rows of tokens; one row may contain tokens of several documents. Some documents fail, others are skipped.
 fn rows(loader: LoaderBuilder<Sample>, name: &'static str, separator: Option<u32>) -> LoaderBuilder<String> {
     loader
         .map(move |sample| tokens(&sample, name))
@@ -153,7 +153,7 @@ pub(super) fn write(home: &Path) {
         let sample = |n| Sample::new(key(shard, n)).with("txt", words(50 + shard, n));
         let samples: Vec<Sample> = (0..size).map(sample).collect();
         fs::write(path(home, "indexed", shard), archive(&samples)).unwrap();
-        // The side's samples are in reverse order, and one in seven is missing.
+        // The side dataset has the samples in reverse order, and lacks one in seven.
         let side = |n| Sample::new(key(shard, n)).with("tag", format!("{}", 1_000_000 + shard * 1000 + n));
         let samples: Vec<Sample> = (0..size).rev().filter(|n| n % 7 != 3).map(side).collect();
         fs::write(path(home, "side", shard), archive(&samples)).unwrap();
@@ -179,7 +179,7 @@ fn damaged(shard: usize, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Tokens that are unique to the sample; in some samples, one word is no number.
+/// Tokens that are unique to the sample; the text of some samples has no numbers.
 fn words(shard: usize, n: usize) -> String {
     let first = (shard * 100 + n) * 100;
     let tokens: Vec<u32> = (0..(shard * 5 + n * 3) % 37).map(|i| (first + i) as u32).collect();

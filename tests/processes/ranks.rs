@@ -1,6 +1,6 @@
-//! A job of several processes on one store. Some processes are killed within an epoch, and more or fewer
-//! ranks resume from the last step that all ranks had saved. Together, the ranks of all launches train on the
-//! same samples as one process alone.
+//! A job of several processes that read the same shards. Some processes are killed within an epoch, and more
+//! or fewer ranks resume from the last step that all ranks had saved. Together, the ranks of all launches
+//! train on the same samples as one process alone.
 //!
 //! A rank runs this test program again with only the ignored test `rank_in_child`.
 

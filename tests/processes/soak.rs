@@ -29,9 +29,9 @@ const SHARDS: u64 = 16;
 const SAMPLES: u64 = 100;
 /// One request in this many meets a fault.
 const FAULTS: u64 = 50;
-/// The longest silence within a response, before the client gives up.
+/// How long a response may send nothing before the client gives up.
 const STALL: Duration = Duration::from_millis(400);
-/// Number of epochs before resources are measured.
+/// Number of epochs before resources must stop growing.
 const WARM_UP: u64 = 4;
 
 /// The most connections that the budget of a process allows.

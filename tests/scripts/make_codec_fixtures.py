@@ -125,7 +125,7 @@ def images():
     (out / "maximum.pgm").write_bytes(b"P5 3 1 100 " + bytes([0, 33, 100]))
     expect("maximum.pgm", Image.open(out / "maximum.pgm"))
 
-    # Pillow clips grey of 16 bits; this crate scales it to the nearest value.
+    # Pillow clips 16-bit grey values to 8 bits; this crate scales and rounds them.
     deep = RNG.integers(0, 65536, (5, 7), dtype=np.uint16)
     deep[0, :3] = [0, 128, 65535]
     scaled = Image.fromarray(np.round(deep / 257).astype(np.uint8))

@@ -97,7 +97,7 @@ save("rgb.ppm", odd)
 # The formats of the feature `image-formats`.
 for kind in ["bmp", "gif", "tiff", "qoi"]:
     save(f"formats.{kind}", odd)
-# Pillow clips grey of 16 bits; this crate scales it to the nearest value.
+# Pillow clips 16-bit grey values to 8 bits; this crate scales and rounds them.
 deep = RNG.integers(0, 65536, (61, 97), dtype=np.uint16)
 Image.fromarray(deep).save(OUT / "deep.png")
 every("deep.png", Image.fromarray(np.round(deep / 257).astype(np.uint8)))

@@ -58,7 +58,7 @@ def apply(image, name, parameters):
     if name == "posterize":
         return ImageOps.posterize(image, parameters[0]) if parameters[0] > 0 else None
     if name == "solarize":
-        # A tensor is compared with a float32 number.
+        # torchvision compares tensors with the threshold as a float32 number.
         return ImageOps.solarize(image, float(np.float32(parameters[0])))
     if name in ("invert", "autocontrast", "equalize"):
         return getattr(ImageOps, name)(image)
@@ -71,7 +71,8 @@ def apply(image, name, parameters):
     if name == "crop":
         x, y, width, height = parameters
         return image.crop((x, y, x + width, y + height))
-    # Between pixels, Pillow treats the border of an image differently from torchvision's tensors.
+    # Interpolating filters: at the border of an image, Pillow's values differ from those of torchvision's
+    # tensors.
     if "Nearest" not in parameters or len(parameters) > 2:
         return None
     amount = parameters[0]

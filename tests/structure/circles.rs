@@ -8,8 +8,7 @@ use crate::workspace::TARGETS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// For each module, the modules that it imports, each with the imports between files that make up this
-/// import.
+/// For each module: the modules that it imports, each with the imports between the files of the two modules.
 type Graph = BTreeMap<String, BTreeMap<String, Imports>>;
 
 /// The groups of modules in which each module imports every other module of the group, directly or through

@@ -23,7 +23,8 @@ pub(crate) struct Module {
 #[derive(Default)]
 pub(crate) struct Crate {
     pub(crate) modules: BTreeMap<Segments, Module>,
-    /// The libraries of the workspace that this crate names: from the name in its code to the library's name.
+    /// The libraries of the workspace that this crate uses. The key is the name in its code, the value the
+    /// library's name.
     pub(crate) externs: BTreeMap<String, String>,
 }
 

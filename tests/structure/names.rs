@@ -3,8 +3,8 @@
 use crate::workspace::{LIBRARY, TARGETS};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names that several types may have, since code writes them with their module, as in `std::io::Error`: in
-/// the programs, and in the library.
+/// Several types may have one of these names: code writes the module before the name, as in `std::io::Error`.
+/// The second list is for the library, the first for all other crates.
 const QUALIFIED: [&str; 4] = ["Error", "Options", "Result", "Sealed"];
 const QUALIFIED_IN_THE_LIBRARY: [&str; 1] = ["Sealed"];
 

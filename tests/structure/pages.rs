@@ -16,7 +16,7 @@ const NOT_PACKAGED: [&str; 8] = [
     "examples/train_pjrt",
     "python/",
 ];
-/// Features that are not for users, so that the README doesn't list them.
+/// Features that are not for users. The README doesn't list them.
 const PRIVATE_FEATURES: [&str; 3] = ["cloud", "default", "transport"];
 /// A page with at most this number of lines needs no table of contents.
 const TWO_SCREENS: usize = 120;

@@ -1,4 +1,5 @@
-//! Collects the paths in code. A path that begins with a name that a block imports is written out in full.
+//! Collects the paths in code. If a block imports a name, paths that begin with this name are replaced by
+//! their full paths.
 
 use std::collections::BTreeSet;
 use syn::visit::{self, Visit};
@@ -207,7 +208,7 @@ impl<'ast> Visit<'ast> for Paths {
                 leaves(&using.tree, &mut vec![], true, &mut uses);
             }
         }
-        // The paths that a block imports start outside of that block.
+        // The block's own imports do not apply to the paths that it imports.
         for using in uses.iter().filter(|using| using.name != "*") {
             self.add(using.path.clone(), None);
         }

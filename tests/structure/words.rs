@@ -47,7 +47,7 @@ fn files(endings: &[&str]) -> Vec<PathBuf> {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
-            // The reports in `benchmarks` are records of their time, and the other folders are generated.
+            // The reports in `benchmarks` are not updated, and the other folders are generated.
             if matches!(name, "benchmarks" | "target" | "venv" | "words.rs") || name.starts_with('.') {
                 continue;
             }
@@ -118,7 +118,7 @@ fn words_of_name(name: &str) -> String {
     spaced(&words)
 }
 
-/// The number of words in a line that could be moved to the next line. Code in backticks counts as one word.
+/// The number of words in a line. Code in backticks counts as one word, because no line may break within it.
 fn words(line: &str) -> usize {
     let text = line.split('`').enumerate().map(|(at, part)| if at % 2 == 1 { "code" } else { part });
     let text: String = text.collect();

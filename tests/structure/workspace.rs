@@ -63,7 +63,7 @@ fn read() -> BTreeMap<String, Target> {
         !list(target, "kind")
             .any(|kind| matches!(kind.as_str(), Some("bin" | "test" | "bench" | "example" | "custom-build")))
     };
-    // From the name of a package to the name that code uses for its library.
+    // The key is a package's name, the value the name of its library.
     let libraries: BTreeMap<&str, &str> = packages
         .iter()
         .flat_map(|package| list(package, "targets").map(move |target| (package, target)))

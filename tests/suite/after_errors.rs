@@ -1,4 +1,4 @@
-//! A job that continues after errors, stops and resumes returns the same batches as without the stop.
+//! A job that continues after errors returns the same batches, whether or not it is stopped and resumed.
 
 use crate::support::Every;
 use crate::support::shards::key;
@@ -87,7 +87,6 @@ fn all(mut batches: Batches<Batch<String>>) -> Vec<(Found, State)> {
     found
 }
 
-/// Fails if a key occurs twice.
 fn assert_unique(keys: &[String]) {
     let mut seen = BTreeSet::new();
     keys.iter().for_each(|key| assert!(seen.insert(key), "{key} comes twice"));
@@ -255,8 +254,8 @@ fn a_shard_that_stays_missing_eventually_ends_its_stream() {
 
 #[test]
 fn a_wrong_sample_count_in_the_index_is_an_error() {
-    // A shard of one sample is left out: if the index counted one sample less, it would count 0, and a shard
-    // for which the index counts 0 samples is not read.
+    // Shards of one sample are left out: an index that counts one sample less would count 0, and shards that
+    // have 0 samples in the index are not read.
     for shard in (0..SIZES.len()).filter(|shard| SIZES[*shard] > 1) {
         for (wrong, streams) in [(-1, 1), (-1, 2), (-1, 5), (1, 1), (1, 2), (1, 5)] {
             let mut sizes = SIZES;
@@ -329,8 +328,7 @@ fn a_network_fault_during_a_restore_shifts_no_sample() {
     }
 }
 
-/// A source that a test can make hang: its responses then have a body that sends no bytes, or they never
-/// arrive.
+/// A source that a test can make hang. It then never responds, or responds with a body that sends no bytes.
 #[derive(Debug)]
 struct Hanging {
     source: Arc<VersionedSource>,

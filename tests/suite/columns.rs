@@ -10,7 +10,7 @@ use shardstream::loader::LastBatch;
 use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, State};
 
-/// Writes `count` samples in shards of 10. Each sample has as many tokens as its number.
+/// Writes `count` samples in shards of 10. Sample number `n` has `n % 9` tokens.
 fn shards(dir: &std::path::Path, count: u32) -> String {
     let pattern = format!("{}/%06d.tar", dir.display());
     let mut writer = ShardWriter::builder(&pattern).max_count(10).build().unwrap();

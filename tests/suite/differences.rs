@@ -8,11 +8,11 @@ use shardstream::{Error, Result, Sample, Value};
 use std::path::Path;
 
 /// The name of a shard that `differences.py` writes; what `webdataset` reads from it; what this crate reads
-/// from it. Each result is written as samples with their fields, or as one decoded field, and as the error
-/// that ends the reading.
+/// from it. Each result lists the samples with their fields, or one decoded field, and then the error that
+/// ended the reading, if any.
 type Row = (&'static str, &'static str, &'static str);
 
-/// Some rows show agreement where a difference would be expected.
+/// In some rows, the libraries agree where a reader would expect a difference.
 const ROWS: &[Row] = &[
     ("cut_at_a_member.tar", "a: txt cls; b: txt", "a: txt cls; Truncated"),
     ("cut_in_a_header.tar", "a: txt cls; b: txt", "a: txt cls; Truncated"),

@@ -46,8 +46,8 @@ const WEB: [&str; 16] = [
     "The capital of Australia is Canberra, and not Sydney",
 ];
 
-/// Two lines of each of these poets: Blake, Shakespeare, Frost, Wordsworth, Dickinson, Lear, Carroll, Poe,
-/// Whitman, Coleridge, Byron, Kipling, Sandburg, Keats and Eliot.
+/// Two lines of a poem each, by Blake, Shakespeare, Frost, Wordsworth, Dickinson (two poems), Lear, Carroll,
+/// Poe, Whitman, Coleridge, Byron, Kipling, Sandburg, Keats and Eliot.
 const BOOKS: [&str; 16] = [
     "Tyger Tyger, burning bright,\nIn the forests of the night;",
     "Shall I compare thee to a summer's day?\nThou art more lovely and more temperate:",
@@ -111,7 +111,8 @@ fn key(number: usize) -> String {
     format!("{number:06}")
 }
 
-/// Four shards of the ten digits: each shard has the digits at another position and in another shade of grey.
+/// Four shards of the ten digits: each shard has the digits at a different position and in a different shade
+/// of grey.
 fn digits() -> Result<Vec<Sample>> {
     let digit = |number: usize| {
         let (shard, digit) = (number / 10, number % 10);

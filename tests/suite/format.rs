@@ -5,7 +5,6 @@ use crate::support::{archive, content, files, member, read_bytes};
 use shardstream::{Error, Result, Sample};
 use tar::EntryType;
 
-/// The name of an error's kind.
 fn kind(error: &Error) -> String {
     let kind = format!("{:?}", error.kind());
     kind.split(|c: char| !c.is_alphanumeric()).next().unwrap().to_owned()
@@ -147,7 +146,7 @@ fn damage_is_an_error_at_its_offset() {
     }
 }
 
-/// An archive that is cut anywhere gives the samples before the cut whole, then an error.
+/// An archive that is cut anywhere gives the complete samples before the cut, then an error.
 #[test]
 fn a_cut_anywhere_is_truncation() {
     let bytes = sound();

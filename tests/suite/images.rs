@@ -74,8 +74,8 @@ fn tolerance(name: &str, steps: &[Step]) -> (u8, f64) {
     let turbo = cfg!(feature = "turbojpeg");
     match (name.ends_with("jpg"), filter) {
         (false, None | Some(Filter::Nearest)) => (0, 0.0),
-        // Pillow resizes rows and columns in the opposite order of this crate, so values that overshoot are
-        // clipped at a different point.
+        // Pillow and this crate resize rows and columns in opposite orders, so values that overshoot are
+        // clipped at different points.
         (false, Some(Filter::Bicubic | Filter::Lanczos)) if name == "bilevel.png" => (30, 5.0),
         (false, Some(Filter::Bicubic | Filter::Lanczos)) if name == "deep.png" => (15, 0.5),
         (false, Some(_)) => (1, 0.3),
@@ -131,7 +131,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// A step, and the numbers of the step as fractions of the image's size.
+/// The kind of a step, and its parameters as fractions of the image's size.
 fn step() -> impl Strategy<Value = (u8, [f64; 4])> {
     (0..10u8, any::<[u16; 4]>().prop_map(|numbers| numbers.map(|number| f64::from(number) / 65536.0)))
 }
@@ -211,9 +211,8 @@ proptest! {
         let noted = transformed(file, ImageMode::Rgb8, steps.clone(), false).unwrap();
         let done = transformed(file, ImageMode::Rgb8, steps.clone(), true).unwrap();
         prop_assert_eq!((noted.width(), noted.height()), (done.width(), done.height()));
-        // A frame that notes all steps before it carries them out may compute the sums of a resize in a
-        // different order or over fewer pixels than an eager frame, and may decode the file at a fraction of
-        // its size.
+        // A frame that notes all steps before it carries them out may sum up pixels in a different order than
+        // an eager frame, or sum up fewer of them. It may also decode the file at a fraction of its size.
         let (worst, _) = distance(&noted, done.as_u8().unwrap());
         // Bicubic and Lanczos filters have negative weights, so a second resize amplifies a difference of 1.
         let resizes = steps.iter().filter(|step| matches!(step, Step::Resize(..))).count();

@@ -1,4 +1,5 @@
-//! A loader returns the same batches with any number of threads, and every sample either once or as an error.
+//! A loader returns the same batches with any number of threads. It returns every sample once, or an error in
+//! its place.
 
 use crate::support::Every;
 use crate::support::shards::{all_keys, dataset, key, keys, memory, put, sorted, url, write};
@@ -246,7 +247,7 @@ fn damage_is_reported_and_other_samples_are_read() {
     assert!(matches!(error(7), (ErrorKind::NotFound(_), 0)), "{:?}", error(7));
 
     // Errors are at the same positions in blocking and asynchronous reading, with and without threads. In a
-    // loader, errors take no slot.
+    // loader, an error takes no slot of a batch, so the order differs there.
     let shown =
         |sample: Result<Sample>| sample.map_or_else(|error| error.to_string(), |s| s.key().to_owned());
     let expected: Vec<String> = dataset.samples(0).results().map(shown).collect();

@@ -140,7 +140,7 @@ fn invalid_parts_are_refused() {
     assert!(refused(newer).contains("`shardstream index build --keys`"));
 }
 
-/// An index of selected samples with the keys of all samples is allowed, and tested above.
+/// The reverse is allowed and tested above: an index of selected samples, with the keys of all samples.
 #[test]
 fn keys_of_selected_samples_cannot_choose_a_part_of_all_samples() {
     let source = VersionedSource::of(&[10, 20]);

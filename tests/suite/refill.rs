@@ -51,7 +51,7 @@ struct Held {
     requests: Vec<(String, Option<(usize, usize)>)>,
 }
 
-/// A server of the shards that can withhold its responses, and fail.
+/// A server of shards, which can withhold its responses and can fail.
 struct Shelf {
     shards: usize,
     server: Server,
@@ -165,8 +165,8 @@ fn scattered(loader: &Loader<Batch<Sample>>, rest: &[ReadBatch]) -> usize {
     left
 }
 
-/// Waits until `left` requests have no response, and 200 ms more. Then answers all requests, and returns the
-/// requested shards that come after the current one.
+/// Waits until `left` requests have no response, and 200 ms more. Then answers all requests. Returns the
+/// requested shards that the stream reads after its current shard.
 fn requested_behind(loader: &Loader<Batch<Sample>>, shelf: &Shelf, left: usize) -> Vec<String> {
     let plan = loader.datasets().next().unwrap().plan().stream(0, 0);
     let behind: Vec<_> =

@@ -1,5 +1,5 @@
-//! States that a loader refuses, with the texts of the errors. No document makes a loader panic or run for
-//! ever.
+//! States that a loader refuses, with the texts of the errors. No JSON given as a state makes a loader panic
+//! or run for ever.
 
 use crate::support::versioned_source::{VersionedSource, counts, shard, url};
 use futures::StreamExt;
@@ -359,7 +359,7 @@ fn a_changed_open_shard_is_the_only_error_of_a_restore() {
     }
 }
 
-/// Values to put at any place of a document, where they are mostly wrong.
+/// Values to put anywhere in the JSON of a state, where most of them are invalid.
 fn values() -> impl Strategy<Value = Json> {
     let near =
         prop::sample::select(vec![0u64, 1, 2, 3, 5, 8, 13, 21, 1 << 20, 1 << 47, 1 << 48, 1 << 63, u64::MAX]);
@@ -400,7 +400,7 @@ fn skipping(items: LoaderBuilder<String>) -> LoaderBuilder<String> {
     items.map(fail).on_error(OnError::skip(Failures::all()))
 }
 
-/// Documents of valid states, each with its loader.
+/// Valid states as JSON, each with its loader.
 fn sound() -> Vec<(Loader<Batch<String>>, Json)> {
     let source = VersionedSource::of(&SIZES);
     let loaders = [
@@ -434,7 +434,7 @@ fn sound() -> Vec<(Loader<Batch<String>>, Json)> {
     loaders.into_iter().map(document).collect()
 }
 
-/// Each run tries other changes of the documents, as one run cannot try all.
+/// Each run of the test tries different changes of the states, as one run cannot try all.
 #[test]
 fn no_state_makes_a_loader_panic_or_run_forever() {
     let sound = sound();

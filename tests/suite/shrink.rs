@@ -1,4 +1,4 @@
-//! Pictures that are made smaller, compared with the pictures that Pillow makes smaller.
+//! Compares pictures that this crate makes smaller with those that Pillow makes smaller.
 
 use crate::support::noise;
 use crate::support::python::Python;

@@ -57,7 +57,7 @@ fn columns_of_one_field_are_different_views() {
 #[test]
 fn a_column_keeps_its_random_numbers_next_to_other_columns() {
     let alone = collate(Columns::new().with("image", view()));
-    // A single column draws the numbers of the sample's generator for the seed, whatever the column's name.
+    // A single column draws its numbers from `sample.rng(SEED)`, whatever the column's name.
     let made = |sample: &Sample| {
         let image = transforms().image(&picture(), ImageMode::Rgb8, &mut sample.rng(SEED)).unwrap();
         image.as_u8().unwrap().to_vec()

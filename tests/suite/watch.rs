@@ -102,7 +102,7 @@ fn a_slow_filter_is_named() {
 struct Slow {
     store: Store,
     pause: Duration,
-    /// The object whose responses do not end, and the lock with which the test ends them.
+    /// The object whose responses wait, and the lock that they wait for.
     silent: Option<(String, Arc<Mutex<()>>)>,
 }
 

@@ -23,7 +23,7 @@ pub struct HubState {
     pub is_gated: bool,
     /// Whether files with `.tar` in their names are served through links.
     pub has_links: bool,
-    /// The query parameters of links that tell when a link expires.
+    /// The query parameters that tell when a link expires.
     pub link_end: String,
     /// The links that have not expired.
     links: HashSet<String>,

@@ -60,7 +60,7 @@ impl Python {
         new
     }
 
-    /// The samples that `wids` reads with an index. Also writes to `output` the index that `wids` makes of
+    /// The samples that `wids` reads with an index. Also writes to `output` the index that `wids` makes from
     /// the shards.
     pub fn wids(&self, index: &Path, output: &Path, shards: &[&Path]) -> Content {
         shard(&self.run("index_wids.py", &[&[index, output], shards].concat()))

@@ -52,7 +52,7 @@ pub(crate) enum Framing {
     Chunked,
     /// By closing the connection.
     Close,
-    /// Nothing marks the end: only the body is sent, and it contains the head.
+    /// Nothing marks the end. The server sends only the body, which includes the status line and the headers.
     Raw,
 }
 
@@ -100,7 +100,7 @@ impl Reply {
         Reply::new(0, bytes).framed(Framing::Raw)
     }
 
-    /// Closes the connection after the whole body, without having announced it with `Connection: close`.
+    /// Closes the connection after the whole body, although no `Connection: close` announced it.
     pub(crate) fn then_closed(self) -> Self {
         self.cut(usize::MAX)
     }
@@ -272,7 +272,7 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    /// Number of replies so far after which surplus bytes were sent.
+    /// How many replies so far were followed by surplus bytes.
     pub(crate) fn surpluses(&self) -> usize {
         self.shared.surpluses.load(Ordering::SeqCst)
     }

@@ -46,8 +46,8 @@ pub fn put(store: &Store, url: &str, bytes: &[u8]) {
     object.finish().unwrap();
 }
 
-/// Writes a shard for each number of samples in `sizes`, and returns the builder of a dataset of these shards
-/// that this process reads alone.
+/// Writes a shard for each number of samples in `sizes`. Returns the builder of a dataset of these shards,
+/// which a single process reads.
 pub fn dataset(sizes: &[usize]) -> DatasetBuilder {
     let store = memory();
     let shards = write(&store, sizes);

@@ -1,5 +1,5 @@
-//! Checks a state's document against `docs/state.schema.json`. Only the parts of JSON Schema that this file
-//! uses are supported.
+//! Checks a state's document against `docs/state.schema.json`. Supports only the parts of JSON Schema that
+//! this schema uses.
 
 use super::root;
 use serde_json::{Map, Value as Json};

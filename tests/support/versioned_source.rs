@@ -47,7 +47,7 @@ impl VersionedSource {
         Store::builder().with_source("shelf", Arc::clone(self) as _).build().unwrap()
     }
 
-    /// A dataset of the first `shards` shards that this process reads alone.
+    /// The builder of a dataset of the first `shards` shards, which a single process reads.
     pub fn dataset(self: &Arc<Self>, shards: usize) -> DatasetBuilder {
         let list = ShardList::from_urls((0..shards).map(url));
         Dataset::builder(list).store(self.store()).topology(Topology::single())
@@ -73,7 +73,7 @@ impl Source for VersionedSource {
     }
 }
 
-/// An index with the number of samples of each shard only.
+/// An index that has only the number of samples of each shard.
 pub fn counts(sizes: &[usize]) -> Index {
     let entries =
         sizes.iter().enumerate().map(|(n, size)| serde_json::json!({"url": url(n), "nsamples": size}));

@@ -80,7 +80,7 @@ pub(super) fn topology(launcher: Launcher, rank: usize, world_size: usize) -> Re
     Ok(Topology { launcher, ..Topology::new(rank, world_size)? })
 }
 
-/// The variable with the address of the coordinator of a job of several TPU slices.
+/// In a job with several TPU slices, this variable has the coordinator's address.
 pub(super) const SLICES_ADDRESS: &str = "MEGASCALE_COORDINATOR_ADDRESS";
 
 /// The topology of a worker of a TPU slice. In a job of several slices, `slice` is the slice's number and the

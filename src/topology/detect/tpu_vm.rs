@@ -1,4 +1,4 @@
-//! The rank of a TPU VM from the metadata server, if no launcher has set variables.
+//! Reads the rank of a TPU VM from the metadata server if no launcher has set variables.
 
 use super::environment::{Environment, Member, NumericVariable, SET_BOTH, check_range, in_slice};
 use crate::error::Result;

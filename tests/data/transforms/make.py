@@ -61,7 +61,7 @@ def operations():
     for label, mode in FILTERS.items():
         for degrees in [-135.0, -90.0, -30.0, -9.0, 4.5, 17.0, 180.0]:
             yield "rotate", [degrees, label], lambda p, x=degrees, m=mode: F.rotate(p, x, interpolation=m)
-    # Between pixels, torchvision weighs pixels at the border of a filled image twice.
+    # Only nearest: with a fill colour, torchvision's bilinear interpolation weighs the border pixels twice.
     yield "rotate", [20.0, "Nearest", [10, 200, 90]], lambda p: F.rotate(p, 20.0, fill=[10, 200, 90][: p.shape[0]])
     for label, mode in FILTERS.items():
         for op in ["ShearX", "ShearY", "TranslateX", "TranslateY"]:

@@ -149,7 +149,7 @@ fn an_index_of_json_lines_says_where_each_line_is() {
         let dataset = dataset(pattern).index(index).checksums(true).build().unwrap();
         assert_eq!(dataset.samples(0).results().filter(|sample| sample.is_ok()).count(), 35);
     }
-    // Checksums reveal a line that was changed in a file of the same size.
+    // Checksums reveal that a line has changed, although the file has the same size as before.
     let first = shards[1].expose_secret();
     let text = std::fs::read_to_string(first).unwrap().replacen("ab", "xy", 1);
     std::fs::write(first, text).unwrap();

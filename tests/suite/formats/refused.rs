@@ -17,7 +17,8 @@ fn a_key_that_occurs_twice_in_a_side_is_an_error_also_after_a_restore() {
     let lines = |keys: &[&str]| keys.iter().copied().enumerate().map(line).collect::<String>();
     let main = put(dir.path(), "main.jsonl", lines(&["a", "b", "c", "d"]));
     let format = || JsonLines::new().key("id");
-    // If the keys of a side are unique, every sample is joined. The keys of a dataset itself may repeat.
+    // If the keys of the side dataset are unique, every sample is joined. The keys of the main dataset may
+    // repeat.
     for (side, expected) in [
         (&["a", "b", "c", "d"][..], Some([0, 1, 2, 3])),
         (&["d", "c", "b", "a"], Some([3, 2, 1, 0])),

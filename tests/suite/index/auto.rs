@@ -74,7 +74,7 @@ fn versions_missing_from_a_listing_are_requested() {
     assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(6));
 }
 
-/// A document that is cut or overwritten in part is built again.
+/// If an index document is cut or partly overwritten, the index is built again.
 #[test]
 fn a_torn_index_document_is_never_used() {
     let logged = LoggedBucket::of(&[2, 1], true, true);
@@ -143,7 +143,7 @@ fn a_directory_keeps_the_index_of_its_shards() {
     let dir = tempfile::tempdir().unwrap();
     let infos = write(ShardWriter::builder(pattern(dir.path(), ".tar")), &motley());
     let all = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    // These patterns would also match the index.
+    // The pattern `s-*` also matches the name of its index.
     for pattern in [all("s-*"), all("s-{000..005}.tar")] {
         let build = || {
             let builder = Dataset::builder(&pattern).topology(Topology::single());

@@ -46,7 +46,7 @@ fn a_writer_and_a_builder_record_the_same_checksums() {
             assert!((0..built.samples()).every(|sample| built.checksum_of(sample).is_some()));
             assert_eq!(built.checksum_of(built.samples()), None);
         }
-        // Checksums are kept in saved and cached indexes, but not in an index of counts.
+        // Saved and cached indexes keep the checksums; an index that holds only counts does not.
         let place = dir.path().join("index.json");
         written.save(&Store::default(), place.to_str().unwrap()).unwrap();
         assert_eq!(Index::load(&Store::default(), place.to_str().unwrap()).unwrap(), written);

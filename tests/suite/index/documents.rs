@@ -1,4 +1,4 @@
-//! Documents of indexes: documents of this crate, documents of `wids`, and invalid documents.
+//! Index documents of this crate and of `wids`, and invalid index documents.
 
 use super::*;
 use crate::support::Every;
@@ -131,8 +131,8 @@ fn shards_are_found_by_url_and_by_name() {
     assert_eq!((index.len(), index.samples(), index.shards().len()), (4, 10, 4));
 }
 
-/// Several shards share the name `0.tar`, so the index finds them by their whole location, in any spelling of
-/// it.
+/// Several shards share the name `0.tar`, so the index finds them by their whole location, however the
+/// location is spelled.
 #[test]
 fn shards_with_the_same_name_are_found_by_their_locations() {
     let dir = tempfile::tempdir().unwrap();

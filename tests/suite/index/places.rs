@@ -77,8 +77,8 @@ fn a_saved_index_is_replaced_only_by_a_complete_one() {
     assert_ne!(kept(&logged), before);
 }
 
-/// The bucket only accepts new objects, so the probe of a job that was stopped before it saved its index is
-/// still there.
+/// A job was stopped before it saved its index. The bucket only accepts new objects, so the job could not
+/// delete its probe.
 #[test]
 fn a_leftover_probe_does_not_make_a_location_unwritable() {
     let mut logged = LoggedBucket::of(&[3, 2], true, true);

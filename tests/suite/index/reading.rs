@@ -152,7 +152,7 @@ trait SizeWritten {
 }
 
 impl SizeWritten for Sample {
-    /// The number of bytes of a sample's fields in an archive. A class has two decimal digits.
+    /// The number of bytes of a sample's fields in an archive. The field `cls` has two decimal digits.
     fn size_written(self) -> u64 {
         let size = |(name, value): (&str, &shardstream::Value)| match name {
             "cls" => 2,

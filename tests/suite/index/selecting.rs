@@ -259,8 +259,8 @@ fn damage_to_unselected_samples_is_not_an_error() {
     }
 }
 
-/// If an unreadable sample is not counted, all later samples have numbers that are too low, so an unselected
-/// sample could be returned as a selected sample.
+/// If an unreadable sample were not counted, all later samples would get numbers that are too low. An
+/// unselected sample could then be returned as a selected sample.
 #[test]
 fn no_sample_is_taken_for_another_after_an_unreadable_one() {
     use crate::support::files;

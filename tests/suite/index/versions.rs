@@ -1,5 +1,5 @@
-//! Shards that were replaced after they were indexed or during an epoch. The new shards have the same length
-//! and other samples.
+//! Shards that were replaced after they were indexed or during an epoch. The new shards are as long as the
+//! old ones, but have different samples.
 
 use super::*;
 use crate::support::Every;
@@ -300,7 +300,8 @@ fn a_new_run_reads_the_current_version() {
     noted.put(&url, shard(0, '4'));
     let next = take(3);
     assert_eq!(next, [&all("3")[10..], &all("4"), &all("4")[..1]].concat());
-    // An epoch that is read stream by stream keeps one version as long as its plan is alive.
+    // All reads of an epoch's streams expect the same version of a shard, as long as the epoch's plan is
+    // alive.
     assert_eq!(dataset.read(0, 0).collect::<Outcome>().whole(), all("4"));
     noted.put(&url, shard(0, '5'));
     let again: Outcome = dataset.read(0, 0).collect();
@@ -329,7 +330,7 @@ fn rewriting_a_local_shard_in_place_is_detected() {
     let index = indexed(&store, &urls);
     let sound = dataset(&store, &urls, Some(index.clone()), 3).samples(0).collect::<Outcome>().whole();
     assert_eq!(sound.len(), 2 * SAMPLES);
-    // The shard is replaced after the first of the streams that share it was read.
+    // Several streams share each shard. It is replaced after the first of these streams was read.
     for index in [index.without_versions(), index.counts().without_versions()] {
         put('1', 1000);
         let dataset = dataset(&store, &urls, Some(index), 3);
@@ -453,8 +454,8 @@ fn the_index_of_the_original_reads_copies() {
     }
 }
 
-/// The shard has another version but the same size. The checksums in the index decide whether it is the same
-/// shard.
+/// The shard has the size that the index says, but another version. The checksums in the index decide whether
+/// it is the same shard.
 #[test]
 fn an_index_with_checksums_reads_copies_in_the_indexed_place() {
     let directory = tempfile::tempdir().unwrap();
@@ -473,7 +474,7 @@ fn an_index_with_checksums_reads_copies_in_the_indexed_place() {
     }
     let found: Outcome = dataset(&store, &urls, Some(index.clone()), 3).samples(0).collect();
     assert_eq!(found.whole(), expected);
-    // A job that skips steps has a state that no reader has checked against the shards.
+    // A job also resumes from its state with the copies.
     let loader = |index: &Index| {
         let loader = Loader::builder(dataset(&store, &urls, Some(index.clone()), 1)).threads(0);
         loader.map(|sample| shown(&sample)).batch(1).build().unwrap()

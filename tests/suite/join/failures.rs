@@ -1,4 +1,4 @@
-//! Damaged sides, outages while a side is read, and hostile sides.
+//! Side datasets that are damaged, unavailable or hostile.
 
 use super::*;
 use crate::support::{member, noise};
@@ -155,7 +155,7 @@ fn scattered_samples_of_a_side_are_reported() {
     assert_eq!((keys.len(), errors), (14, vec!["scattered_sample 01-003 captions/001.tar".to_owned()]));
 }
 
-/// A sample whose members are scattered is never joined with some of its members only, whatever the size of
+/// A sample whose members are scattered is never joined with only some of its members, whatever the size of
 /// the buffer.
 #[test]
 fn scattered_samples_are_never_joined_in_part() {

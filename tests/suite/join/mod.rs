@@ -1,4 +1,5 @@
-//! Shards of several datasets that are joined by key.
+//! Shards of several datasets that are joined by key. A side is a dataset whose fields are added to the
+//! samples of the main dataset.
 //!
 //! ```text
 //! keyed      sides whose keys are in a key index

@@ -104,8 +104,8 @@ proptest! {
         }).collect();
         let stream: Vec<_> = futures::executor::block_on(dataset.stream(0).collect());
         if missing == Missing::Skip {
-            // A skipped sample takes no slot, so the samples of the streams alternate in a different order
-            // than in the model.
+            // A stream that skips a sample returns its next sample instead. So the streams alternate
+            // differently than in the model, which drops the samples afterwards.
             let sorted = |mut items: Vec<_>| { items.sort(); items };
             prop_assert_eq!(sorted(collect(dataset.samples(0))), sorted(model.clone()));
             prop_assert_eq!(sorted(collect(stream.into_iter())), sorted(model));

@@ -29,7 +29,8 @@ fn refused<T>(result: Result<T>, words: &[&str]) {
     assert!(words.iter().all(|word| text.contains(word)), "{text:?} lacks one of {words:?}");
 }
 
-/// Fails unless `check` and `collate` refuse the column, before any sample; `check` must name the column.
+/// Fails unless `check` and `collate` refuse the column, before any sample is read; `check` must name the
+/// column.
 #[track_caller]
 fn column(column: impl Column + 'static, words: &[&str]) {
     let columns = Columns::new().with("good", Blob::new("bin")).with("bad one", column);

@@ -77,7 +77,7 @@ fn streams(state: &State) -> Vec<[Option<u64>; 4]> {
 }
 
 fn jobs() -> impl Strategy<Value = Job> {
-    // Small datasets repeat many times to fill slots.
+    // Small datasets repeat many times to fill the slots at the end of an epoch.
     let sizes = prop_oneof![prop::collection::vec(1usize..3, 4..6), prop::collection::vec(1usize..12, 4..8)];
     let part = (sizes, 1u32..4, 1u64..5);
     let last =
@@ -163,7 +163,7 @@ proptest! {
     }
 }
 
-/// To fill slots, each dataset makes one more pass, and then further passes.
+/// To fill the slots at the end of an epoch, each dataset makes one more pass, and then further passes.
 #[test]
 fn steps_can_be_skipped_into_repeated_passes() {
     for (passes, sizes) in [([2, 2], [5, 17]), ([1, 3], [5, 5]), ([4, 1], [5, 19])] {
@@ -189,7 +189,7 @@ fn steps_can_be_skipped_into_repeated_passes() {
     }
 }
 
-/// Slots of samples that fail are filled from the start of the epoch, also with `LastBatch::Drop`.
+/// If samples fail, samples from the start of the epoch fill their slots, even with `LastBatch::Drop`.
 #[test]
 fn steps_can_be_skipped_into_replacements_of_lost_samples() {
     let source = VersionedSource::of(&[10]);

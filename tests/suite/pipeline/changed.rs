@@ -43,7 +43,7 @@ impl Part {
         if indexed { items } else { items.flat_map(|item| Ok([item, item + 30_000, item + 60_000])) }
     }
 
-    /// The items that a stream returns from epoch `epoch` on if it only reads this dataset, as dataset
+    /// The items of this dataset that a stream returns from epoch `epoch` on, if the dataset is number
     /// `number` of a mixture.
     fn alone(&self, number: u64, stream: usize, epoch: u64, count: usize) -> Vec<u64> {
         let here = rank(stream, STREAMS);
@@ -248,7 +248,7 @@ fn unambiguous_datasets_need_no_names() {
     let mut runs = begin(&old, 0, 1);
     let past = rows(&mut runs, 4);
     let state = merged(&runs);
-    // The datasets are in the opposite order of the saved job, and now have names.
+    // The datasets are listed in the reverse order of the saved job's datasets, and now have names.
     let new = [part(2, "books", 6, 1), part(1, "web", 5, 1)];
     let (mut runs, report) = change(&new, (0, 1), &state, &Changes::new());
     let numbers = |DatasetChange { before, number, .. }: &DatasetChange| (*before, *number);

@@ -21,8 +21,8 @@ fn shown<T: Debug>(batches: Vec<Result<Batch<T>>>) -> Vec<String> {
     batches.into_iter().map(|batch| batch.map_or_else(|error| format!("{error:#}"), show)).collect()
 }
 
-/// Checks that a chain of stages gives the same batches in a loader with and without threads, and in a
-/// pipeline, as an iterator and as a stream.
+/// Checks that a chain of stages gives the same batches in a loader (with and without threads) and in a
+/// pipeline (as an iterator and as a stream).
 macro_rules! same {
     ($($stages:tt)*) => {{
         let chain = stringify!($($stages)*);
@@ -147,7 +147,7 @@ fn a_mix_is_the_same_in_a_pipeline() {
     }
 }
 
-/// A loader and a pipeline shuffle a dataset with one stream with the same random numbers.
+/// For a dataset with one stream, a loader and a pipeline shuffle with the same random numbers.
 #[test]
 fn a_shuffle_is_the_same_in_a_pipeline() {
     let keys = |sample: Sample| Ok(key(&sample));

@@ -77,7 +77,7 @@ fn cases() -> impl Iterator<Item = Case> {
 struct Numbers(Case);
 
 impl Case {
-    /// Whether the sample with this number fails, or the batch that contains this sample.
+    /// Whether the sample with this number fails, or makes its batch fail.
     fn is_bad(self, number: u64) -> bool {
         match self.fails {
             FailsIn::Map | FailsIn::Row => number % 5 == 2,
@@ -274,7 +274,8 @@ fn every_rank_takes_the_same_steps_and_a_failed_sample_is_replaced() {
     }
 }
 
-/// A sample whose row cannot be written counts like a sample for which `map` fails, also after a stage.
+/// A row that cannot be written counts like a `map` that fails for the same sample, whichever stage is
+/// between them.
 #[test]
 fn a_row_that_fails_changes_no_batch_that_a_failed_map_would_not() {
     for behind in [Behind::Nothing, Behind::Groups, Behind::OwnStage] {

@@ -1,5 +1,5 @@
-//! Batches that fail after their samples were chosen: rows that cannot be written after a stage, columns that
-//! cannot finish, and padding that cannot be used.
+//! Failures after the samples of a batch were chosen: rows behind a stateful stage that cannot be written,
+//! columns that cannot finish a batch, and padding that cannot be used.
 
 use super::{VersionedSource, number, numbers, rank, saved};
 use crate::support::versioned_source::counts;
@@ -21,8 +21,8 @@ fn is_in(class: Class, number: u64) -> bool {
     class.is_some_and(|(by, rest)| number % by == rest)
 }
 
-/// A column of the samples' numbers. A row fails if its number is one of certain numbers. A batch fails if it
-/// contains one of certain numbers.
+/// A column of the samples' numbers. The rows with certain numbers fail, and the batches that contain certain
+/// numbers fail.
 #[derive(Debug, Clone, Copy)]
 struct Fragile {
     /// `rows`: the numbers whose rows fail. `batches`: a batch that contains one of these numbers fails.
@@ -81,7 +81,8 @@ struct Job {
     sizes: Vec<usize>,
     streams: usize,
     shuffle: usize,
-    /// The stage before the columns, if any. After a stage, rows are written once their batch is complete.
+    /// The stage before the columns, if any. If there is a stage, rows are not written before their batch is
+    /// complete.
     behind: Option<Behind>,
     indexed: bool,
     /// The numbers whose samples fail in `map`, before the samples are assigned to a batch.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 const SIZES: [usize; 6] = [17, 3, 29, 0, 11, 23];
 
 /// A stage that collects a window of items and returns the window in reverse order. If
-/// `counts_across_windows`, every fifth item is replaced by the number of earlier outputs.
+/// `counts_across_windows`, items that are divisible by 5 are replaced by a count of the outputs so far.
 #[derive(Debug, Default)]
 struct Turned {
     window: usize,

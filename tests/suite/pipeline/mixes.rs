@@ -126,7 +126,7 @@ fn the_items_of_a_dataset_do_not_depend_on_the_others_of_its_mix() {
     for stream in 0..4 {
         let here = rank(stream, 4);
         let (books, web): (Vec<_>, Vec<_>) = run(mix(2, here)).into_iter().partition(|item| is_book(item));
-        // The first dataset has the same order in the mix as alone.
+        // In the mix, the first dataset has the same order as in a loader of its own.
         let [web_alone, _] = parts(2, here);
         assert_eq!(web, run(web_alone), "stream {stream}");
         let [more_web, same_books] = parts(2, here);

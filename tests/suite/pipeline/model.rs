@@ -256,7 +256,8 @@ pub(super) fn jobs() -> impl Strategy<Value = Job> {
             |((sizes, streams, seed), (known, shuffle, select), (ops, rows), (last, endless, epoch))| {
                 let counted = known != Known::Nothing;
                 let is_counting = |op: &Op| !matches!(op, Op::Add(_) | Op::Fail(..));
-                // If the lengths of streams are known, epochs end in another way, which `steps` tests.
+                // The model does not cover streams of known length, which `steps` tests. A selection makes
+                // the length unknown.
                 let unknown = rows.is_some() || select.is_some() || ops.iter().any(is_counting);
                 let select = if counted && !unknown { Some((3, 1)) } else { select };
                 // Each stream needs a sample.

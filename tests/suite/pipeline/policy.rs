@@ -225,8 +225,8 @@ fn exceeding_a_limit_ends_the_run_and_names_the_limit() {
     assert_eq!(good(&found).concat().last(), Some(&29));
     assert_eq!(good(&limited(skip().total(8), rows)).len(), 32);
 
-    // The share of failures is first judged after 12 items and failures. With 0.3, the 4th failure is one too
-    // many; with 0.1, the 2nd failure is one too many, even if the rest of the 12 succeed.
+    // Until there are more than 12 items and failures, the number of failures is divided by 12. With 0.3, the
+    // 4th failure is one too many; with 0.1, the 2nd failure is.
     for (largest, skipped, last) in [(0.3, 3, "11"), (0.1, 1, "6")] {
         let found = limited(skip().share(largest, 12), rows);
         let error = found.last().unwrap().0.as_ref().unwrap_err();

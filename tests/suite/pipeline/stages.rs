@@ -208,7 +208,7 @@ fn a_selective_stream_does_not_hold_up_others() {
             |items, keeps| {
                 items.filter_map(move |sample| Ok(Some(number(&sample)).filter(|number| keeps(*number))))
             },
-            // The other streams make many items of each sample.
+            // The other streams return ten items for each sample.
             |items, keeps| {
                 items.flat_map(move |sample| {
                     let number = number(&sample);
@@ -345,8 +345,8 @@ fn stages_after_rows_fail_and_panic_per_row() {
     }
 }
 
-/// The samples that `before_shuffle` returns are shuffled and restored at their positions. An error of
-/// `before_shuffle` is a failure of its sample.
+/// Samples that `before_shuffle` returns are shuffled. They keep the positions of its inputs, also after a
+/// restore. An error of `before_shuffle` is a failure of its sample.
 #[test]
 fn outputs_of_stages_before_the_buffer_are_shuffled() {
     let source: Arc<VersionedSource> = VersionedSource::of(&[20, 20]);

@@ -183,8 +183,8 @@ fn failures_are_replaced_under_every_last_batch_option() {
     }
 }
 
-/// Streams end with very different lengths: stream 3 has a single sample of shard 7, while stream 0 has lost
-/// few samples. If a sample fails again while slots are filled, the failure belongs to the last pass.
+/// One sample fails in each of the three passes, and again while slots are filled. This last failure is
+/// listed under the epoch of the last pass.
 #[test]
 fn the_ledger_lists_skips_in_the_order_of_epochs() {
     let dataset = VersionedSource::of(&[4]).dataset(1).index(counts(&[4])).build().unwrap();

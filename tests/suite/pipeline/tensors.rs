@@ -201,7 +201,7 @@ fn the_first_output_has_the_random_numbers_of_its_sample() {
     }
 }
 
-/// A column that records the names of the threads that write its rows, with a pause per row.
+/// A column that pauses at each row, and records the names of the threads that write its rows.
 struct WrittenBy(Arc<Mutex<HashSet<String>>>, Duration);
 
 impl Column for WrittenBy {

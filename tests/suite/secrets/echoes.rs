@@ -74,7 +74,7 @@ fn use_all(base: &str, query: &str, seen: &mut Seen) {
     let store = Store::builder().retries(0).build().unwrap();
     for name in NAMES {
         let url = format!("{base}/{name}{query}");
-        // The server repeats another header in each response.
+        // Each response of the server repeats a different header.
         for _ in 0..3 {
             seen.result(&url, store.open(&url).and_then(|body| body.read_all()).map(|bytes| bytes.len()));
         }

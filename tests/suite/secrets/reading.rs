@@ -1,4 +1,4 @@
-//! Secrets while shards are read, and in all errors of reading.
+//! No secret is shown while shards are read, nor in any error of reading.
 
 use super::{Seen, dataset, urls};
 use crate::support::archive;

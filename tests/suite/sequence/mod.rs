@@ -99,7 +99,6 @@ struct Job {
     rest: LastBatch,
     /// The stages of each dataset.
     pipes: Vec<Pipe>,
-    /// Whether the job runs without an end.
     endless: bool,
     epoch: u64,
 }
@@ -237,7 +236,7 @@ fn in_order(taken: &Taken) -> Vec<Item> {
     taken.values().flatten().cloned().collect()
 }
 
-/// Removes the items of `these` from `items`, each as often as it occurs in `these`, from the front.
+/// Removes each item of `these` from `items` as often as it occurs in `these`, its first occurrences first.
 fn without(items: Vec<Item>, these: impl Iterator<Item = Vec<Item>>) -> Vec<Item> {
     let mut gone: BTreeMap<Item, usize> = BTreeMap::new();
     these.flatten().for_each(|item| *gone.entry(item).or_default() += 1);
@@ -380,7 +379,7 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
     let (found, first_ends) = run(job, layouts[0], None, steps).unwrap();
     let (expected, together) = (global(&whole), global(&found));
     let lengths_known = job.lengths_known();
-    // In this case only, the positions at which the sequence is divided depend on the number of ranks.
+    // Only in this case does the number of ranks determine where batches end.
     let uneven = job.rest == LastBatch::Drop && !lengths_known && !job.endless;
     let total: usize = job.sizes.iter().flatten().sum::<usize>() * job.passes as usize;
     let digest = |states: &[State]| states.iter().map(State::digest).sum::<Digest>();

@@ -233,7 +233,7 @@ fn of(key: &str) -> u64 {
         .fold(7, |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23))
 }
 
-/// The stages of each possible dataset.
+/// Stages for each dataset that a job may have.
 pub(super) fn pipes() -> impl Strategy<Value = Vec<Pipe>> {
     let some = |numbers: std::ops::Range<u64>| prop::option::weighted(0.3, numbers);
     let trim = prop::option::weighted(0.2, 1u64..5);

@@ -1,4 +1,4 @@
-//! The behaviour that every store must have, in the blocking and the asynchronous API, byte for byte.
+//! The behaviour that every store must have, in the blocking and the asynchronous API.
 
 use crate::support::{archive, noise};
 use bytes::Bytes;
@@ -43,7 +43,6 @@ pub(crate) fn read(store: &Store, url: &str) -> Result<Bytes> {
     read_with_both_apis(url, || store.open(url))
 }
 
-/// Reads a range of an object with both APIs.
 pub(crate) fn read_range(store: &Store, url: &str, range: Range<u64>) -> Result<Bytes> {
     read_with_both_apis(url, || store.open_range(url, range.clone(), &ObjectVersion::any()))
 }
@@ -100,8 +99,8 @@ fn samples(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(&str, &[u8]
     assert_eq!(keys, (0..NAMES.len()).map(|number| format!("{number:02}")).collect::<Vec<_>>());
 }
 
-/// Reads every range of small objects, and ranges of a larger object that begin and end next to the borders
-/// of requests. `put` stores the object at `url`.
+/// Reads every range of small objects. Of a larger object, reads ranges that begin or end just before or
+/// after the boundary between two requests. `put` stores the object at `url`.
 fn ranged(store: &Store, url: &str, put: &dyn Fn(&[u8])) {
     let check = |content: &[u8], start: usize, end: usize| {
         let expected =

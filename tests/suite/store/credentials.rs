@@ -83,8 +83,8 @@ fn external_account(server: &Server, source: &Value) -> Value {
     })
 }
 
-/// Responds as Google's token servers: exchanges the subject token `s3cret-subject`, impersonates accounts,
-/// and refreshes tokens.
+/// Responds as Google's token servers do: exchanges the subject token `s3cret-subject`, impersonates
+/// accounts, and refreshes tokens.
 fn google(request: &Request) -> Reply {
     let form = form(request);
     let is = |name: &str, value: &str| form.get(name).is_some_and(|found| found == value);

@@ -113,7 +113,7 @@ fn weak_etags_are_compared_and_not_sent() {
     result.unwrap();
     let ranges: Vec<_> = requests.iter().map(Request::range).collect();
     assert_eq!(ranges, [Some((0, 999)), None], "one response has the object");
-    // After a fault, the response must have the same ETag.
+    // The response after a fault must have the same ETag as the response before it.
     let script = |after: &'static str| {
         misbehaving(move |request, content| match request.number {
             0 | 1 => Reply::object(request, content, "W/\"v1\"").cut(700),

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 type Script = dyn Fn(usize, &GetOptions) -> Result<GetResponse> + Send + Sync;
 
-/// A source that answers each request by a script, and records the requests.
+/// A source that responds as its script says, and records the requests.
 pub(crate) struct Scripted {
     script: Box<Script>,
     pub(crate) requests: Mutex<Vec<GetOptions>>,
@@ -553,7 +553,7 @@ fn the_last_ranges_of_an_object_are_small() {
     assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}");
     let last = &sizes[sizes.len() - 16..];
     assert!(last[..15].iter().every(|size| *size == 2 * MIB) && last[15] <= 2 * MIB, "{sizes:?}");
-    // A range that was opened by itself takes a single request.
+    // `open_range` does not divide its last bytes into small ranges.
     let body = store.open_range("test://a", MIB..9 * MIB, &ObjectVersion::any()).unwrap();
     assert_eq!(body.map(|chunk| chunk.unwrap().len() as u64).sum::<u64>(), 8 * MIB);
     let alone = asked(&source).split_off(ranges.len());

@@ -109,7 +109,7 @@ fn metadata<'a>(url: &'a str, host: &'a str) -> [(&'static str, &'a str); 3] {
     [("GOOGLE_BASE_URL", url), ("GCE_METADATA_HOST", host), ("GCE_METADATA_IP", host)]
 }
 
-/// A listing and a token response break off after their headers.
+/// A listing and a token response break off after 20 bytes of their bodies.
 #[test]
 fn a_short_response_that_breaks_off_is_requested_again() {
     let (page, token) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -243,8 +243,8 @@ fn a_source_that_never_responds_times_out() {
     }
 }
 
-/// The body is received as far as there is room, and then waits for its reader. That wait does not count as a
-/// fault.
+/// Chunks of the body are received until the queue of its reader is full. Waiting for the reader then does
+/// not count as a fault.
 #[test]
 fn an_idle_reader_uses_up_no_retry_time() {
     let mut body = mute().open("mute://a").unwrap();

@@ -110,7 +110,7 @@ fn a_surplus_response_that_does_not_fit_gives_no_bytes() {
         for pause in [0, 1, 2, 5] {
             let pause = Duration::from_millis(pause);
             let server = Server::start(move |request| match request.range() {
-                // The second request of an object, after which its connection is reused.
+                // The second request for an object. Its connection is reused afterwards.
                 Some((1000, _)) => {
                     honest(request).followed_by(pause, [head.as_bytes(), &[b'x'; 1000]].concat())
                 }

@@ -61,7 +61,7 @@ fn connections_are_reused() {
 
 #[test]
 fn a_connection_closed_while_idle_is_no_fault() {
-    // The server closes the connection after a response that did not announce it.
+    // The server closes the connection after a response that did not announce this.
     let requests = requests_of(|request| honest(request).then_closed());
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
     // The server closes the connection when the next request has arrived.
@@ -312,8 +312,8 @@ fn openssl(directory: &std::path::Path, arguments: &str) {
     assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A certificate for this machine, the directory of its files, and the path of a file of trusted certificates
-/// that contains the certificate.
+/// A certificate for this machine, the directory with its files, and the path of a file that lists it as
+/// trusted.
 fn certified() -> (Arc<ServerConfig>, tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);

@@ -6,7 +6,6 @@ mod peers;
 use shardstream::Rng;
 use shardstream::image::{Image, ImageMode, Transform, Transforms};
 
-/// Applies a transform to an image.
 fn transformed(image: &Image, transform: impl Transform + 'static, rng: &mut Rng) -> Image {
     try_transformed(image, transform, rng).unwrap()
 }

@@ -175,7 +175,7 @@ fn results_match_torchvision() {
     }
 }
 
-/// Compares with at least `least` results of `tests/scripts/warps.py`.
+/// Compares this crate's results with those of `tests/scripts/warps.py`, at least `least` of them.
 fn check_warps(golden: &Json, least: usize) {
     let pictures: Vec<Image> = golden["pictures"].as_array().unwrap().iter().map(picture).collect();
     let cases = golden["cases"].as_array().unwrap();
@@ -275,8 +275,7 @@ fn results_match_pillow() {
             // Pillow rounds positions to 1/65536 of a pixel.
             "rotate" | "ShearX" | "ShearY" => Tolerance { by: 0, others: 0.02 },
             // A resize has one pass over the rows and one over the columns, and values below 0 or above 255
-            // are clipped after the first pass. Pillow makes the two passes in the opposite order of this
-            // crate.
+            // are clipped after the first pass. Pillow and this crate make the two passes in opposite orders.
             "Resize" if case[0] != 1 && (case[2][6] == "Bicubic" || case[2][6] == "Lanczos") => {
                 Tolerance { by: 48, others: 0.0 }
             }

@@ -51,7 +51,7 @@ fn flipped(sound: &[u8], at: usize) -> Vec<u8> {
     damaged
 }
 
-/// Consecutive ranges of the object that end near the borders of pieces and blocks.
+/// Consecutive ranges of the object that end near the boundaries of pieces and blocks.
 fn parts() -> Vec<Range<usize>> {
     let ends = [
         10_000,
@@ -255,8 +255,7 @@ fn damage_that_returns_after_a_repair_is_an_error() {
                 || fixture.store.open_range(URL, range.clone(), &ObjectVersion::any()).unwrap().read_all();
             damage();
             if !cut && range.start == 10 {
-                // The flipped bit is in the block's first piece. The range that is read may be in another
-                // piece.
+                // Only the block's first piece is damaged: this range does not reach into the second piece.
                 fs::write(path, flipped(sound, sound.len() - BLOCK + 20)).unwrap();
             }
             assert!(read().is_ok());

@@ -54,7 +54,7 @@ fn a_short_range_is_requested_without_the_rest_of_its_block() {
         fixture.source.requested();
         fixture.read_range(2010..2050);
         match revalidate {
-            // The range is requested at once, without a request for the version before it.
+            // The first request is for the range itself: no earlier request asks for the version.
             true => assert_only(fixture.source.requested(), 2010..2050),
             false => assert_eq!(fixture.source.requested(), []),
         }

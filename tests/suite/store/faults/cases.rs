@@ -103,7 +103,7 @@ fn cut_once(
 }
 
 /// The offsets at which responses are cut. If `SHARDSTREAM_CASES` is set, all offsets; otherwise one offset
-/// in seven and the offsets next to the borders of blocks and requests.
+/// in seven, and the offsets just before and after the boundaries of blocks and requests.
 fn places(length: usize) -> impl Iterator<Item = usize> {
     let all = std::env::var_os("SHARDSTREAM_CASES").is_some();
     let border = |at: usize, of: usize| (at + 1) % of < 3;

@@ -78,8 +78,8 @@ fn a_pattern_lists_one_commit_in_pages() {
             );
         }
         let own = &hub.requests()[0][before..];
-        // For each of the two spellings: one request for the commit, and three pages with seven shards, a
-        // directory and the file in it.
+        // For each of the two spellings of the dataset's URL: one request for the commit, and three pages
+        // with seven shards, a directory and the file in it.
         assert_eq!(own.len(), 2 * (1 + 3), "{:?}", paths(own));
         let pages = own.iter().filter(|request| request.path().ends_with(&format!("/tree/{commit}/train")));
         assert_eq!(pages.count(), 6);
