@@ -166,24 +166,32 @@ impl Bench<'_> {
         Ok(StageRate::new(stage, bytes, samples, begun.elapsed()))
     }
 
+    /// The dataset that the loader reads.
+    ///
+    /// # Errors
+    /// If the dataset refuses an option.
+    pub(crate) fn dataset(&self, settings: LoaderSettings) -> Result<Dataset> {
+        let mut dataset = Dataset::builder(self.shards.clone())
+            .store(self.store.clone())
+            .limits(self.context.reader.limits)
+            .topology(Topology::single())
+            .streams(settings.streams)
+            .shuffle_shards(true)
+            .keep_shards(settings.keep_shards);
+        if let Some(index) = &self.index {
+            dataset = dataset.index(index.clone());
+        }
+        dataset.build()
+    }
+
     /// Measures a loader. Also returns the loader's own report.
     pub(crate) fn loader(
         &self,
         stage: &str,
         settings: LoaderSettings,
     ) -> std::result::Result<(StageRate, Report), Failure> {
-        let LoaderSettings { threads, streams, batch, keep_shards, shuffle, work } = settings;
-        let mut dataset = Dataset::builder(self.shards.clone())
-            .store(self.store.clone())
-            .limits(self.context.reader.limits)
-            .topology(Topology::single())
-            .streams(streams)
-            .shuffle_shards(true)
-            .keep_shards(keep_shards);
-        if let Some(index) = &self.index {
-            dataset = dataset.index(index.clone());
-        }
-        let mut loader = Loader::builder(dataset.build()?).threads(threads).batch(batch);
+        let LoaderSettings { threads, batch, shuffle, work, .. } = settings;
+        let mut loader = Loader::builder(self.dataset(settings)?).threads(threads).batch(batch);
         if shuffle > 0 {
             loader = loader.shuffle(shuffle);
         }

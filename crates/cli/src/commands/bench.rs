@@ -128,6 +128,8 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let bench = Bench { shards, index, time, store, context };
     let keep_shards = training.keep_shards;
     let settings = LoaderSettings { threads, streams, batch, keep_shards, shuffle, work };
+    // An option that the dataset refuses is an error before anything is measured.
+    bench.dataset(settings)?;
     let done = match &options.compare {
         Some(comparison) => compare(&bench, settings, comparison, training.json),
         None => stages(&bench, settings, training.json),

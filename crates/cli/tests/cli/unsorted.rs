@@ -124,6 +124,7 @@ fn errors_name_the_shard_the_member_and_what_to_do() {
     assert!(error.contains("write it to .tar shards without --shuffle first"), "{error}");
     let error = failure(dir, &[&["index", "build", "x.tar", "--to", "i.json"][..], &SORT].concat(), 2);
     assert!(error.contains("reshard"), "{error}");
-    let error = failure(dir, &[&["bench", "x.tar"][..], &SORT].concat(), 1);
+    let bench = ["bench", "x.tar", "--seconds", "3600"]; // refused before anything is measured
+    let error = failure(dir, &[&bench[..], &SORT].concat(), 1);
     assert!(error.contains("`shardstream reshard --limit unsorted=1GiB`"), "{error}");
 }
