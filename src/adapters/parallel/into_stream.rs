@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 ///
 /// `into_stream` of [`Background`](super::Background), [`Batches`](crate::loader::Batches) and
 /// [`Feed`](crate::Feed) returns an `IntoStream`. [`get_ref`](IntoStream::get_ref) and
-/// [`get_mut`](IntoStream::get_mut) return the iterator, for example to start it or to read its reports.
+/// [`get_mut`](IntoStream::get_mut) return the iterator, to start it or to read its state and reports.
 ///
 /// Dropping the stream drops the iterator, which joins the threads, and blocks until they have ended.
 ///
