@@ -231,7 +231,7 @@ mod tests {
         let mut whole = slots.next().unwrap();
         slots.by_ref().take(5).for_each(|slot| whole.unsplit(slot));
         assert_eq!((whole.len(), whole.as_ptr()), (600, begin));
-        // The other slots are dropped before the buffer.
+        // The other slots are dropped before `whole`.
         drop(slots);
         drop(TensorBuffer::pooled(whole, &pool));
         let again = pool.take();

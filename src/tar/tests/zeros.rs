@@ -199,7 +199,7 @@ fn at_most_a_mebibyte_of_endless_zeros_is_read() {
     }
 }
 
-/// In a range of a shard that ends before the archive does, zeros are not an end marker.
+/// If the parser reads a range that ends before the archive ends, zeros in the range are not an end marker.
 #[test]
 fn zeros_in_a_range_of_a_shard_are_an_error() {
     let bytes = archive(&[("a.x", b"1"), ("a.y", b"2"), ("b.x", b"3"), ("b.y", b"4"), ("c.x", b"5")]);
