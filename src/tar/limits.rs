@@ -40,9 +40,9 @@ pub struct Limits {
     pub padding: Option<u64>,
     /// Largest accepted number of concatenated archives in a shard, as made by `cat a.tar b.tar`. Default: 1.
     ///
-    /// With a larger value, some damage can stay undetected. If samples were overwritten with zeros, up to the
-    /// beginning of a later member, the zeros can look like the end of one archive, and the member like the
-    /// beginning of the next.
+    /// With a larger value, some damage can stay undetected. If samples were overwritten with zeros, up to
+    /// the beginning of a later member, the zeros can look like the end of one archive, and the member like
+    /// the beginning of the next.
     pub archives: u64,
     /// Largest accepted distance of a member from the first member of its sample, in bytes of the archive
     /// from header to header. Default: 0, which means that the members of a sample must be adjacent.

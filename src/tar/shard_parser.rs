@@ -52,8 +52,8 @@ pub trait ShardParser: fmt::Debug + Send {
         true
     }
 
-    /// Adds the parser's position, such as the offset that it reached, to an error of the source of the bytes.
-    /// Default: returns the error unchanged.
+    /// Adds the parser's position, such as the offset that it reached, to an error of the source of the
+    /// bytes. Default: returns the error unchanged.
     fn broken(&mut self, error: Error) -> Error {
         error
     }

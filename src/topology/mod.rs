@@ -214,7 +214,8 @@ impl Topology {
     /// The number of this worker among the workers of all data-parallel ranks, from 0:
     /// `data_parallel_rank + data_parallel_size * worker`.
     ///
-    /// Splitting by node and then by worker assigns shards to readers in this order.
+    /// If shards are split by node and then by worker, shard `i` goes to the reader with the number
+    /// `i % readers`.
     #[must_use]
     pub fn reader(&self) -> usize {
         self.group + self.groups * self.worker

@@ -143,7 +143,8 @@ fn zeros_in_any_blocks_of_a_padded_archive_are_noticed() {
             assert!(noticed || shapes(&found) == whole || zeros.end == marker, "{zeros:?}");
         }
     }
-    // In a large archive, zeros that reach the end are mostly longer than any record, which is an error.
+    // In this large archive, zeros from the last header to the end are longer than a record, so they are an
+    // error.
     let last = raw(&header("e.bin", EntryType::Regular, 30_000), &[5; 30_000]);
     let mut bytes = [&large_member()[..], &motley()[..marker], &last].concat();
     let marker = bytes.len();
