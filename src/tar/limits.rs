@@ -23,8 +23,8 @@ pub struct Limits {
     /// 1 MiB.
     pub extension: u64,
     /// Size of the largest accepted sample: the bytes of all its members. A larger sample is an error, and is
-    /// not kept in memory. Default: 1 GiB. That is enough for long videos, and refuses a sample of a few
-    /// compressed MB that would expand to more than the memory of the machine.
+    /// not kept in memory. Default: 1 GiB, which is enough for long videos. The limit protects against
+    /// decompression bombs: a few MB of compressed data that expand to more than the memory of the machine.
     pub sample: u64,
     /// Largest accepted number of members of a sample. A sample with more members is an error, and is not
     /// kept in memory. Default: 65 536.

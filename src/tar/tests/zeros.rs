@@ -156,7 +156,7 @@ fn zeros_in_any_blocks_of_a_padded_archive_are_noticed() {
     }
 }
 
-/// A file that was preallocated and never filled ends in more zeros than a record has.
+/// If a file was preallocated and filled only in part, the zeros at its end are longer than a record.
 #[test]
 fn more_zeros_after_the_end_marker_than_a_record_are_an_error() {
     let bytes = [large_member(), motley()].concat();
