@@ -434,7 +434,7 @@ impl From<std::io::Error> for Error {
     }
 }
 
-/// What to do about a missing sample of a side, as the end of a message.
+/// What to do if a joined shard lacks the sample of a key, as the end of a message.
 fn missing_sample_hint(damaged: bool) -> &'static str {
     match damaged {
         true => ": the shard is damaged, as an earlier error says, and the rest of it cannot be read",

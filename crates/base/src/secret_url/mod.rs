@@ -52,7 +52,8 @@ impl SecretUrl {
         }
     }
 
-    /// Number of characters of the shown text that precede byte `position` of the whole text.
+    /// Converts a byte position in the whole text into a number of characters in the text without its
+    /// secrets: those that precede the same place.
     #[doc(hidden)]
     pub fn shown_before(&self, position: usize) -> usize {
         let mut hidden = 0;
