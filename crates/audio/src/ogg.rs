@@ -76,7 +76,8 @@ fn codebook_bytes(setup: &[u8]) -> Result<u64> {
         size += 24 * u64::from(entries);
         let numbers = match bits.read_bits_leq32(4)? {
             0 => continue,
-            // Computed as the decoder does, so that both find the next codebook at the same bit.
+            // The decoder's formula. Otherwise this function could look for the next codebook at a bit other
+            // than the one where the decoder reads it.
             1 => (entries as f32).powf(1.0 / dimensions as f32).floor() as u32,
             _ => entries.saturating_mul(dimensions),
         };

@@ -224,7 +224,7 @@ impl TryRng for Rng {
 mod tests {
     use super::*;
 
-    /// The generator of a shuffle buffer, whose numbers are pinned.
+    /// The generator of a shuffle buffer. The tests pin the numbers that it draws.
     fn buffer_rng(seed: u64, epoch: u64, stream: u64) -> Rng {
         Rng::keyed(Purpose::Shuffle, seed, epoch, stream)
     }
