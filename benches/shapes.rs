@@ -101,7 +101,7 @@ fn percent(used: usize, capacity: usize) -> f64 {
     100.0 * used as f64 / capacity.max(1) as f64
 }
 
-/// A loader of documents in buckets. The only field of a document is its length.
+/// A loader that collects documents in buckets by length. The only field of a document is its length.
 fn bucket_loader(
     dir: &tempfile::TempDir,
     lengths: &[usize],

@@ -1,4 +1,5 @@
-//! Checks of Ogg Vorbis files. Symphonia's decoder does not make them.
+//! Checks of Ogg Vorbis files: the last page is complete, and the codebooks do not take too much memory.
+//! Symphonia's decoder does neither check.
 
 use super::AudioError;
 use symphonia::core::checksum::Crc32;
@@ -14,8 +15,8 @@ const MAX_CODEBOOKS: u64 = 16 << 20;
 /// it finds.
 pub(super) fn check_last_page(file: &[u8]) -> std::result::Result<(), AudioError> {
     let last = memchr::memmem::rfind(file, b"OggS").map(|at| &file[at..]).unwrap_or_default();
-    // The flags are at byte 5, the checksum is at 22, the number of segments is at 26, and then follow
-    // the segments' lengths.
+    // The flags are at byte 5, the checksum at 22, the number of segments at 26, and the lengths of the
+    // segments from 27 on.
     let page = || {
         let count = usize::from(*last.get(26)?);
         let lengths = last.get(27..27 + count)?;

@@ -161,8 +161,8 @@ impl ReadBuffer {
         }
     }
 
-    /// Makes an empty buffer with room for `bytes` bytes, without an upper bound: for bytes that are joined
-    /// from several chunks.
+    /// Makes an empty buffer with room for `bytes` bytes, even if that is more than [`size`]. The caller
+    /// joins several chunks in it.
     pub fn with_capacity(bytes: usize) -> Self {
         let capacity = bytes.checked_next_power_of_two().unwrap_or(bytes);
         let idle = pool(capacity).map(|mut pool| pool.pop());
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(ReadBuffer::take().capacity(), size());
     }
 
-    /// Memory a few bytes after the beginning of a page is slow to copy into.
+    /// A copy by the kernel is slow if its destination begins a few bytes after the beginning of a page.
     #[test]
     fn buffers_begin_where_the_kernel_copies_fast() {
         let _alone = alone();
