@@ -125,7 +125,7 @@ fn find<'a>(signatures: &'a [Signature], head: &[u8]) -> Option<&'a Signature> {
     signatures.iter().find(|(magic, ..)| head.starts_with(magic))
 }
 
-/// The name of a kind of file, and what to do about it.
+/// Recognises the kind of a file. Returns the name of the kind, and what to do about the file.
 fn kind(head: &[u8]) -> Option<(&'static str, &'static str)> {
     let is_json = || matches!(text_of(head), [b'{' | b'[', ..]) && is_text(head, 0);
     let json = ("JSON", ": if it is an index or a list, leave it out of the pattern of shards");

@@ -212,7 +212,8 @@ impl ReadBuffer {
     /// [Freezes](Self::freeze) only a range of the bytes.
     pub fn freeze_range(mut self, range: Range<usize>) -> Bytes {
         if range.len() < self.capacity() / 2 {
-            // A copy, because unread bytes should not hold much more memory than is counted for them.
+            // Copies a small range. A slice would keep the whole buffer in memory, but the consumer may count
+            // only the length of the slice.
             return Bytes::copy_from_slice(&self[range]);
         }
         if self.capacity() < MIN_COUNTED {

@@ -66,8 +66,8 @@ impl Error {
         self
     }
 
-    /// Marks this as the error of a custom source. Its text may repeat the secrets in `sent`, so `Display`
-    /// and `Debug` hide them. The kind and the causes stay as the source made them.
+    /// Marks this as the error of a custom source. The error's text may repeat the secrets in `sent`, so
+    /// `Display` and `Debug` hide them. The kind and the causes stay as the source made them.
     #[must_use]
     #[doc(hidden)]
     pub fn repeating(mut self, sent: SentSecrets) -> Self {
