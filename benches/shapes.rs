@@ -49,8 +49,8 @@ fn main() -> Result<()> {
     restores()
 }
 
-/// Compares scheduled buckets with unscheduled buckets. Without a schedule, each rank returns a batch whenever
-/// one of its buckets is full, as `tf.data.Dataset.bucket_by_sequence_length` does.
+/// Compares scheduled buckets with unscheduled buckets. Without a schedule, each rank returns a batch as soon
+/// as one of its buckets is full, as `tf.data.Dataset.bucket_by_sequence_length` does.
 fn bucket_fill(lengths: &[usize], total: usize) -> Result<()> {
     let budget = 8 * ROW;
     println!(

@@ -52,8 +52,7 @@ impl SecretUrl {
         }
     }
 
-    /// Converts a byte position in the whole text into a number of characters in the text without its
-    /// secrets: those that precede the same place.
+    /// Converts a byte position in the whole text to an offset in the shown text, in characters.
     #[doc(hidden)]
     pub fn shown_before(&self, position: usize) -> usize {
         let mut hidden = 0;

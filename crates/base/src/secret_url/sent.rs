@@ -15,8 +15,8 @@ use std::fmt;
 const MIN_IN_WORD: usize = 4;
 /// Minimum length of a part of a token that is hidden even where it occurs without the rest of the token.
 const MIN_PART: usize = 8;
-/// Minimum length of a user name that is hidden too if it has a password. A shorter one is hidden only
-/// without a password. Also the minimum length of a part of a password, or of a pair of a query.
+/// Minimum length of a user name that is hidden if a password follows it; without a password, every user name
+/// is hidden. Also the minimum length of a part of a password, and of a `name=value` pair of a query.
 const MIN_USER: usize = 6;
 
 /// A parameter whose name ends in one of these names has a secret value, however short the value is.
