@@ -212,8 +212,8 @@ impl ReadBuffer {
     /// [Freezes](Self::freeze) only a range of the bytes.
     pub fn freeze_range(mut self, range: Range<usize>) -> Bytes {
         if range.len() < self.capacity() / 2 {
-            // Copies a small range. A slice would keep the whole buffer in memory, but the bytes that wait to be
-            // read are counted only by the length of the slice.
+            // Copies a small range. A slice would keep the whole buffer in memory, but only the length of the
+            // slice is counted for unread bytes.
             return Bytes::copy_from_slice(&self[range]);
         }
         if self.capacity() < MIN_COUNTED {
