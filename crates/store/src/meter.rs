@@ -110,7 +110,7 @@ impl ObjectWaits {
 
 /// Number of responses after which the latency counts as known.
 const MIN_RESPONSES: u32 = 16;
-/// Minimum time after which a response counts as late, even if all other responses began earlier.
+/// No response counts as late before this time, even if all other responses began much earlier.
 const MIN_LATE: Duration = Duration::from_millis(20);
 
 fn nanoseconds(time: Duration) -> u64 {

@@ -150,8 +150,8 @@ impl ObjectVersion {
         (self.size, &self.version) == (other.size, &other.version)
     }
 
-    /// The version without the mark of weak versions. For hashes, because a `Last-Modified` is weak only in
-    /// its first minute.
+    /// The version without the mark of weak versions. Used in hashes of versions: a `Last-Modified` is marked
+    /// as weak only in its first minute, and the hash must not change when the mark disappears.
     #[doc(hidden)]
     #[must_use]
     pub fn unmarked(version: &str) -> &str {
@@ -178,7 +178,7 @@ fn is_weak(version: &str) -> bool {
     version.starts_with(WEAK)
 }
 
-/// A version, by its kind, without the mark of weak versions.
+/// A version, parsed as one of three kinds. It is stored without the mark of weak versions.
 enum Validator<'a> {
     /// An ETag without its quotes, a generation, or another text that a source uses as version.
     Tag(&'a str),

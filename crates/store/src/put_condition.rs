@@ -23,7 +23,7 @@ pub enum PutCondition {
 }
 
 impl PutCondition {
-    /// The condition that the object has not changed since it was `seen`, which is `None` if there was no
+    /// The condition that the object still has the version `seen`. If `seen` is `None`, there must still be no
     /// object.
     #[doc(hidden)]
     #[must_use]

@@ -37,14 +37,14 @@ use std::time::{Duration, Instant};
 pub(super) use target::FetchTarget;
 use target::QueuedTarget;
 
-/// Maximum number of unread chunks of a response that holds the whole object.
+/// Maximum number of unread chunks of a response without a range.
 const MAX_UNREAD_CHUNKS: usize = 16;
-/// Assumed size in bytes of a chunk of a response that holds the whole object. The assumption is large, so
-/// that the number of chunks limits the memory.
+/// Assumed size in bytes of a chunk of a response without a range. The reserved memory divided by this size is
+/// the maximum number of unread chunks. Chunks are usually smaller, so they fit into the reserved memory.
 const ASSUMED_CHUNK: usize = 512 << 10;
 
 impl QueuedTarget {
-    /// Sends the first request. The reader has no bytes yet, so the request can be repeated in any way.
+    /// Sends the first request. If it fails, repeats it from its first byte: the reader has no bytes yet.
     async fn get_first(&self, range: Option<Range<u64>>) -> Result<GetResponse> {
         let mut retries = Retries::new(&self.limits);
         retries.wait_for_host(self.context(range.clone())).await;

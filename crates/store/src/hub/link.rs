@@ -160,7 +160,7 @@ pub(super) struct Links(Mutex<Hosts>);
 #[derive(Debug, Default)]
 struct Hosts {
     by_path: HashMap<String, SharedHost>,
-    /// When there are this many entries, the entries that are not worth keeping are removed.
+    /// Number of entries at which unused entries without a valid link are removed.
     sweep_at: usize,
 }
 

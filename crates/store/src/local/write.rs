@@ -137,7 +137,7 @@ impl ObjectWriter for LocalWriter {
             file.sync_all()?;
         }
         if let PutCondition::Absent = options.condition {
-            // A hard link leaves the partial file, which is then removed.
+            // If `publish` adds a hard link, the partial file still exists: `drop` removes it.
             publish(&partial.0, &target).map_err(store_error)?;
             drop(partial);
         } else {

@@ -39,8 +39,8 @@ pub(super) fn file_place(path: PathBuf) -> String {
     whole.to_string_lossy().replace(path::MAIN_SEPARATOR, "/")
 }
 
-/// Whether two results of [`file_place`] are files with the same name in one directory that is mounted at two
-/// places.
+/// Whether two results of [`file_place`] have the same file name and are in the same directory, which may be
+/// mounted under two paths.
 #[cfg(unix)]
 pub(super) fn is_same_mounted(one: &str, other: &str) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -81,8 +81,8 @@ fn account_of_host(host: &str) -> Option<&str> {
     host.strip_suffix(".blob.core.windows.net").or_else(|| host.strip_suffix(".dfs.core.windows.net"))
 }
 
-/// The text for a web URL: the URL as it is requested, without secrets. For the web URL of an object in a
-/// bucket, the text is that of the object's bucket URL, such as `gs://`. `None` if the text is not a URL.
+/// Returns a web URL without its secrets: user name, password, query and fragment. If the object is in a known
+/// cloud's bucket, returns its bucket URL instead, such as `gs://bucket/key`. `None` if `text` is not a URL.
 pub(super) fn web_place(text: &str) -> Option<String> {
     let mut url = Url::parse(text).ok()?;
     if let Some(place) = bucket_place(&url) {
