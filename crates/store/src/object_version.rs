@@ -24,7 +24,7 @@ pub enum VersionComparison {
     Same,
     /// The two are different objects, or different versions of one object.
     Different,
-    /// The sizes and versions do not tell.
+    /// The sizes and versions do not show whether the bytes are the same.
     Unknown,
 }
 

@@ -1,13 +1,13 @@
-//! The condition on which an object is written: which object must be at its URL before.
+//! The condition for writing an object: which version of it must exist before the write.
 
 use super::object_version::ObjectVersion;
 use crate::{Error, Result};
 use std::io;
 
-/// The condition on which an object is written: the object that must be at the URL before.
+/// The condition for writing an object: which version of it must exist before the write.
 ///
-/// With a condition, two processes that write the same object notice this, instead of overwriting each
-/// other's object.
+/// If two processes write the same object with a condition, one of them gets an error. Without a condition, one
+/// would overwrite the other's object.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub enum PutCondition {

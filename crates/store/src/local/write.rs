@@ -1,4 +1,4 @@
-//! Writes local files: under a temporary name, and renamed when they are complete.
+//! Writes local files under temporary names, and renames them when they are complete.
 
 use super::partial::PartialFile;
 use super::{directory, info, stat, store_error, sync_directory};

@@ -63,8 +63,8 @@ pub(super) fn is_same_mounted(_: &str, _: &str) -> bool {
     false
 }
 
-/// The text for an object of Azure. The account may be in the authority, after the container, or in an
-/// environment variable.
+/// Returns the same text for all URLs of an Azure object. The account may be in the authority, after the
+/// container, or in an environment variable.
 pub(super) fn container_place(authority: &str, path: &str) -> String {
     let Some((container, host)) = authority.split_once('@') else {
         return match variable(ACCOUNT_VARIABLE).filter(|_| endpoint("az").is_none()) {
@@ -130,7 +130,7 @@ fn bucket_place(url: &Url) -> Option<String> {
 }
 
 /// If `url` names an object at this endpoint, returns the bucket (`None` if it is not part of the host) and
-/// the rest of the path.
+/// the path after the endpoint's own path.
 fn at_endpoint<'a>(url: &'a Url, endpoint: &Url) -> Option<(Option<&'a str>, &'a str)> {
     if url.port_or_known_default() != endpoint.port_or_known_default() {
         return None;
