@@ -409,7 +409,7 @@ mod tests {
         assert!(objects.is_slow(1_000_000, seconds(3.0)));
         assert!(!objects.is_slow(50_000_000, seconds(3.0)), "it is larger");
         assert!(!objects.is_slow(1000, seconds(0.1)), "the wait is short");
-        // If readers wait that long for every object, this wait becomes the usual wait.
+        // If readers wait three seconds for every object, three seconds become the usual wait.
         let slow = (0..100).filter(|_| objects.is_slow(1_000_000, seconds(3.0))).count();
         assert!(slow < 30, "{slow}");
     }

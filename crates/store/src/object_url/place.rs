@@ -1,4 +1,4 @@
-//! Computes a text for the place of an object. All URLs of one place have the same text.
+//! Computes a canonical text for the URL of an object: all URLs of one object have the same text.
 
 use crate::server_url::server_url;
 use percent_encoding::percent_decode_str;
