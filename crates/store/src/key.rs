@@ -37,8 +37,8 @@ fn needs_mark(part: &str) -> bool {
     matches!(part.trim_start_matches(MARK), "" | "." | "..")
 }
 
-/// Inserts marks into the keys in an XML page of a listing. `tag` is the name of the XML element that contains
-/// a key. Returns `None` if no part of a key needs a mark.
+/// Inserts marks into the keys in an XML page of a listing. `tag` is the name of the XML element that
+/// contains a key. Returns `None` if no part of a key needs a mark.
 #[cfg(any(feature = "cloud", test))]
 pub(super) fn mark_page(page: &str, tag: &str) -> Option<String> {
     let (begin, end) = (format!("<{tag}>"), format!("</{tag}>"));

@@ -88,7 +88,8 @@ const SLOW_FACTOR: f64 = 8.0;
 /// Minimum wait for a slow object.
 const SLOW_WAIT: Duration = Duration::from_secs(2);
 
-/// Waits are compared with the usual wait, or with this many seconds per megabyte if that is more.
+/// If the usual wait is shorter than this many seconds per megabyte, waits are compared with this value
+/// instead.
 const MIN_PACE: f64 = 0.001;
 
 impl ObjectWaits {

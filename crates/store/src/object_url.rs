@@ -262,8 +262,8 @@ impl<'a> ObjectUrl<'a> {
         one == two || self.is_local() && other.is_local() && place::is_same_mounted(&one, &two)
     }
 
-    /// Returns the same text for all URLs of one object. Exception: if a directory is mounted under two paths,
-    /// a file in it has two texts.
+    /// Returns the same text for all URLs of one object. Exception: if a directory is mounted under two
+    /// paths, a file in it has two texts.
     #[doc(hidden)]
     #[must_use]
     pub fn place(&self) -> String {

@@ -82,9 +82,9 @@ impl ObjectVersion {
     ///   [cache](super::Cache) are combined only if the result is `Same` (RFC 9110, 15.3.7.3). An object
     ///   without a strong version is read in one response. If that response breaks off, the object is
     ///   requested again, and the bytes that were received before must have the same checksum.
-    /// - Three things are reused only if the result is `Same`, and otherwise made again: a block of the cache;
-    ///   an index that was saved next to a shard or by an earlier job; and an earlier result of
-    ///   `index build --update`, `verify --resume`, `cp --resume` or `sync`.
+    /// - Three things are reused only if the result is `Same`; otherwise they are made again. These are a
+    ///   block of the cache, an index that was saved next to a shard or by an earlier job, and an earlier
+    ///   result of `index build --update`, `verify --resume`, `cp --resume` or `sync`.
     /// - An object is compared with the version in an index or a saved state, with the version of the slices
     ///   that were read earlier in the epoch, or with the version for which a
     ///   [range](super::Store::open_range) was chosen. It is accepted unless the result is `Different`. The

@@ -6,8 +6,8 @@ use std::io;
 
 /// The condition for writing an object: which version of it must exist before the write.
 ///
-/// If two processes write the same object with a condition, one of them gets an error. Without a condition, one
-/// would overwrite the other's object.
+/// With a condition, a process gets an error if another process has written the object in the meantime.
+/// Without a condition, it would overwrite that object.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub enum PutCondition {
@@ -23,8 +23,8 @@ pub enum PutCondition {
 }
 
 impl PutCondition {
-    /// The condition that the object still has the version `seen`. If `seen` is `None`, there must still be no
-    /// object.
+    /// The condition that the object still has the version `seen`. If `seen` is `None`, there must still be
+    /// no object.
     #[doc(hidden)]
     #[must_use]
     pub fn unchanged(seen: Option<ObjectVersion>) -> Self {

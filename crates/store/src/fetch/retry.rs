@@ -308,7 +308,7 @@ mod tests {
         let requested_pause = Duration::from_secs(30);
         let busy = |time| ErrorKind::Busy { retry_after: Some(time), source: "503".into() }.into();
         assert!(one.next_pause(busy(requested_pause), limit, &host).unwrap() >= Duration::from_secs(29));
-        // Neither another fault nor a shorter requested pause ends the pause.
+        // Neither another fault nor a shorter requested pause shortens the pause.
         for fault in [broken().into(), busy(Duration::from_secs(1))] {
             assert!(other.next_pause(fault, limit, &host).unwrap() >= Duration::from_secs(29));
         }

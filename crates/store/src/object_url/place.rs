@@ -12,7 +12,7 @@ const ENDPOINT_VARIABLES: [(&str, &[&str]); 3] = [
     ("s3", &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]),
     ("az", &["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"]),
 ];
-/// The environment variable with the account of containers whose URLs have no account.
+/// The environment variable that names the account if the URL of a container has none.
 const ACCOUNT_VARIABLE: &str = "AZURE_STORAGE_ACCOUNT_NAME";
 /// The query parameters that select an earlier version of an object.
 const VERSION_PARAMETERS: [&str; 3] = ["generation", "versionid", "snapshot"];
@@ -81,8 +81,9 @@ fn account_of_host(host: &str) -> Option<&str> {
     host.strip_suffix(".blob.core.windows.net").or_else(|| host.strip_suffix(".dfs.core.windows.net"))
 }
 
-/// Returns a web URL without its secrets: user name, password, query and fragment. If the object is in a known
-/// cloud's bucket, returns its bucket URL instead, such as `gs://bucket/key`. `None` if `text` is not a URL.
+/// Returns a web URL without its user name, password, query and fragment. If the URL leads to an object in a
+/// bucket of a known cloud, returns the bucket URL instead, such as `gs://bucket/key`. `None` if `text` is
+/// not a URL.
 pub(super) fn web_place(text: &str) -> Option<String> {
     let mut url = Url::parse(text).ok()?;
     if let Some(place) = bucket_place(&url) {
