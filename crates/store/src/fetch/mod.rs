@@ -39,8 +39,8 @@ use target::QueuedTarget;
 
 /// Maximum number of unread chunks if all wanted bytes are read from one response.
 const MAX_UNREAD_CHUNKS: usize = 16;
-/// Assumed size in bytes of a chunk of such a response. The reserved memory divided by this size limits the
-/// number of unread chunks. Chunks are usually smaller, so they fit into the reserved memory.
+/// Assumed size in bytes of a chunk of a response. The reserved memory divided by this size limits the number
+/// of unread chunks. Chunks are usually smaller, so they fit into the reserved memory.
 const ASSUMED_CHUNK: usize = 512 << 10;
 
 impl QueuedTarget {

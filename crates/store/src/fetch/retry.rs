@@ -26,8 +26,8 @@ const MIN_PROGRESS: u64 = 256 << 10;
 /// A complete response with fewer bytes than requested counts as a failed try, unless it has at least this
 /// many bytes.
 const MIN_SHORT: u64 = 16 << 10;
-/// Such a response does not count as a failed try either if it has at least the fraction
-/// `1 / MIN_SHORT_DIVISOR` of the requested bytes.
+/// A complete response with at least the fraction `1 / MIN_SHORT_DIVISOR` of the requested bytes does not
+/// count as a failed try either.
 const MIN_SHORT_DIVISOR: u64 = 16;
 
 /// The object and the range of a request, and the counters of its source.
