@@ -27,7 +27,7 @@ const MIN_PROGRESS: u64 = 256 << 10;
 /// many bytes.
 const MIN_SHORT: u64 = 16 << 10;
 /// A complete response with at least the fraction `1 / MIN_SHORT_DIVISOR` of the requested bytes does not
-/// count as a failed try either.
+/// count as a failed try, even if it is shorter than [`MIN_SHORT`].
 const MIN_SHORT_DIVISOR: u64 = 16;
 
 /// The object and the range of a request, and the counters of its source.
