@@ -29,7 +29,7 @@ use support::tls::TlsServer;
 const GROUP: &str = "SHARDSTREAM_BENCH_GROUP";
 const URL: &str = "SHARDSTREAM_BENCH_URL";
 
-/// Samples per shard. The shards have 13 MB and 106 MB.
+/// Samples per shard. A small shard has 13 MB, a large one 106 MB.
 const SMALL: usize = 128;
 const LARGE: usize = 1070;
 const SHARDS: usize = 16;

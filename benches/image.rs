@@ -14,7 +14,7 @@ const HEIGHT: u32 = 375;
 /// Images per batch.
 const BATCH: usize = 64;
 
-/// Grainy shapes, as a JPEG of about 90 KB. A photograph with as many pixels takes as many bytes.
+/// Grainy shapes, as a JPEG of about 90 KB: the size of a typical photograph of the same height and width.
 fn jpeg() -> Vec<u8> {
     let mut rng = Rng::new(7, 0, 0);
     let mut pixels = Vec::new();

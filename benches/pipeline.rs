@@ -1,5 +1,5 @@
-//! Throughput from local shards (in the page cache) to the trainer, without decoding: of the blocking API, of
-//! the asynchronous API, and of a loader with a shuffle and batches.
+//! Throughput from local shards (in the page cache) to the trainer, without decoding. Measures the blocking
+//! API, the asynchronous API, and a loader with a shuffle and batches.
 //!
 //! `cargo bench --bench pipeline`. The throughput is in samples per second of wall time, and the loader's
 //! threads share the machine's cores. `benches/compare` measures CPU time, and compares with other readers.

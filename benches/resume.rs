@@ -271,8 +271,8 @@ fn restore(shards: &Shards) {
     }
 }
 
-/// Passes items on unchanged. Says that it is fresh only when the number of items so far is a multiple of
-/// `period`.
+/// A stage that returns each item unchanged. Its `is_fresh` returns true only if the number of items so far
+/// is a multiple of `period`.
 struct FreshEvery {
     period: usize,
     items: usize,

@@ -49,8 +49,8 @@ fn main() -> Result<()> {
     restores()
 }
 
-/// Compares scheduled buckets with unscheduled buckets. Without a schedule, each rank returns a batch of the
-/// bucket that is full first, as `tf.data.Dataset.bucket_by_sequence_length` does.
+/// Compares scheduled buckets with unscheduled buckets. Without a schedule, each rank returns a batch as soon
+/// as one of its buckets is full, as `tf.data.Dataset.bucket_by_sequence_length` does.
 fn bucket_fill(lengths: &[usize], total: usize) -> Result<()> {
     let budget = 8 * ROW;
     println!(
@@ -101,7 +101,7 @@ fn percent(used: usize, capacity: usize) -> f64 {
     100.0 * used as f64 / capacity.max(1) as f64
 }
 
-/// A loader of documents in buckets. The only field of a document is its length.
+/// A loader that collects documents in buckets by length. The only field of a document is its length.
 fn bucket_loader(
     dir: &tempfile::TempDir,
     lengths: &[usize],

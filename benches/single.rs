@@ -1,10 +1,10 @@
 //! The cost of random access to samples: by number and by key, one at a time and many together.
 //!
-//! `cargo bench --bench single -- DIRECTORY [COUNT]` reads the shards of a directory by its `index.json` and
-//! `index.json.shkeys`, which `shardstream index build --keys` writes, and prints a line for each way of
-//! access: its name, the microseconds of the first sample (including the time to open the dataset), and the
-//! mean microseconds per sample of COUNT random samples. `benches/compare/single.py` writes such a directory,
-//! and compares this crate with Python's `wids`.
+//! `cargo bench --bench single -- DIRECTORY [COUNT]` reads the shards of a directory. The directory must have
+//! the `index.json` and the `index.json.shkeys` that `shardstream index build --keys` writes. For each way of
+//! access, the benchmark prints a line: its name, the microseconds of the first sample (including the time to
+//! open the dataset), and the mean microseconds per sample of COUNT random samples.
+//! `benches/compare/single.py` writes such a directory, and compares this crate with Python's `wids`.
 
 use shardstream::index::KeyIndex;
 use shardstream::prelude::*;

@@ -78,8 +78,8 @@ impl Drop for TlsServer {
     }
 }
 
-/// If this process is root, a configuration line that makes nginx's workers run as root as well. Otherwise
-/// they could not read the directory.
+/// If this process is root, the temporary directory of the objects is readable only by root. This line of
+/// the configuration then makes nginx's workers run as root too. Otherwise the line is empty.
 fn user_line() -> String {
     let id = Command::new("id").arg("-u").output();
     let is_root = id.is_ok_and(|id| id.stdout.starts_with(b"0\n"));

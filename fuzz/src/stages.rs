@@ -1,5 +1,5 @@
-//! Any chain of stages over any items and errors returns the same results as an iterator and as a stream.
-//! Size hints are right, no item follows the end, and no item is lost or invented.
+//! Any chain of stages over any items and errors returns the same results whether it runs as an iterator or
+//! as a stream. Size hints are right, no item follows the end, and no item is lost or invented.
 
 use futures::Stream;
 use shardstream::adapters::{IteratorExt, LastBatch, Partial, StreamExt};

@@ -1,5 +1,5 @@
-//! Parsing any text returns a state or an error. A state is equal after it was written and parsed again. A
-//! loader that accepts a state reaches the end of the epoch, and returns only samples of its dataset.
+//! Parsing any text returns a state or an error. Writing a state and parsing the text returns an equal state.
+//! A loader that accepts a state reaches the end of the epoch, and returns only samples of its dataset.
 
 use shardstream::adapters::GroupBy;
 use shardstream::prelude::*;
@@ -66,7 +66,7 @@ impl Job {
         pairs.map(|mut pair| Ok(pair.swap_remove(0))).build()
     }
 
-    /// Restores a state. Asserts that the rest of the epoch ends, and has only samples of the data.
+    /// Restores a state. Asserts that the epoch ends, and that all samples are from the dataset.
     fn restore(&self, state: &State) {
         for indexed in [true, false] {
             let batches = match self.loader(indexed, 0, 1).expect("the job is valid").restore(state) {

@@ -1,5 +1,5 @@
 //! Parsing any bytes as tar returns the same samples and errors however the bytes are cut into chunks. The
-//! parser that reads only headers returns the same samples and errors.
+//! parser that reads only headers returns the same samples and errors as the parser that reads all bytes.
 
 use bytes::Bytes;
 use shardstream::tar::{Limits, Outline, Parsed, SampleParser};
@@ -84,8 +84,8 @@ fn cut(mut archive: Bytes, chunk: usize, seed: u8) -> impl Iterator<Item = Bytes
     })
 }
 
-/// The first byte chooses the options, the second the length of chunks, and the third is the seed of their
-/// lengths; the rest is the archive.
+/// The first byte chooses the options. The second byte sets the maximum length of chunks, and the third byte
+/// seeds their random lengths. The rest is the archive.
 pub fn run(data: &[u8]) {
     let [how, chunk, seed, archive @ ..] = data else { return };
     let mut archive = archive.to_vec();

@@ -1,5 +1,5 @@
-//! Parsing any text as a URL or path does not panic. The parts are substrings of the text, and secrets are
-//! not shown.
+//! Parsing any text as a URL or path does not panic. The parsed parts are substrings of the text. The
+//! displayed URL hides secrets.
 
 use shardstream::SecretUrl;
 use shardstream::store::ObjectUrl;

@@ -320,8 +320,8 @@ class Batches(Iterator[Batch]):
 
     def __init__(self, runs: _Runs, core: _core.Batches, epoch: int) -> None:
         self._runs, self._closed = runs, False
-        # One assignment sets both, so neither Ctrl-C nor another thread finds one epoch's number with another
-        # epoch's batches.
+        # One assignment sets both. With two, Ctrl-C or another thread could come in between, and one epoch's
+        # number would be combined with another epoch's batches.
         self._run = core, epoch
         self._lock = threading.Lock()
 

@@ -403,7 +403,7 @@ impl BoxesSpec {
     }
 }
 
-/// The column of one field of a stack.
+/// Makes the column that reads one field of a [`Stack`]: `column` with its option `field` set.
 fn of_field(column: &Json, field: &str) -> Result<AnyColumn> {
     let mut column = column.clone();
     if let Some(options) = column.as_object_mut() {

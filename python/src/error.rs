@@ -30,7 +30,7 @@ pub(crate) fn forked(owner: u32) -> PyErr {
     with_kind("ForkedError", "forked", &message)
 }
 
-/// The exception for a thread that uses an iterator while another thread waits for its next batch.
+/// The exception for a thread that uses an iterator while another thread waits for the iterator's next batch.
 pub(crate) fn in_use() -> PyErr {
     let message = "another thread waits for a batch of this iterator: give each thread its own iterator, or \
                    let one thread read all batches";
@@ -43,8 +43,8 @@ pub(crate) fn closed() -> PyErr {
     with_kind("Error", "closed", message)
 }
 
-/// The exception for a panic of the thread that builds a loader. Panics of the library's own threads are
-/// errors already.
+/// The exception for a panic of the thread that builds a loader. The library itself turns the panics of its
+/// own threads into errors.
 pub(crate) fn panicked() -> PyErr {
     let message = "building a loader panicked; this is a bug of shardstream: please report it";
     with_kind("Error", "panicked", message)

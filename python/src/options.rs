@@ -97,7 +97,8 @@ impl Options {
     pub(crate) fn parse(document: &str) -> Result<Self> {
         let mut document = serde_json::Deserializer::from_str(document);
         serde_path_to_error::deserialize(&mut document).map_err(|error| {
-            // The line and the column are removed: the user has never seen the document.
+            // The message's line and column are removed: the Python code wrote the document, and the user has
+            // never seen it.
             let message = error.inner().to_string();
             let message = message.split(" at line ").next().unwrap_or_default();
             config(format!("`{}`: {message}", error.path()))

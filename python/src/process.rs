@@ -1,4 +1,5 @@
-//! Waits that Ctrl-C can end, and values that a forked child cannot use.
+//! Functions that wait until there is a result or Ctrl-C is pressed, and a wrapper for values that a forked
+//! child cannot use.
 
 use crate::{error, log};
 use pyo3::prelude::*;

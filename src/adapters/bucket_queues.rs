@@ -6,7 +6,7 @@ use crate::state::misfit;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// An item with the number of its bucket, and the number of tokens or pixels that it has.
+/// An item, the number of its bucket, and the item's number of tokens or pixels.
 #[derive(Debug)]
 pub(crate) struct Measured<T> {
     pub(crate) item: T,
@@ -23,9 +23,9 @@ pub(crate) struct Taken<T> {
     pub(crate) fill: (u64, u64),
 }
 
-/// The items of one stream that wait for a sequence number of their shape. For each sequence number, the
-/// caller names a shape and gets the oldest item of that shape. If that shape's queue is empty and no more
-/// items may wait, the caller gets an item of a smaller shape.
+/// Queues for the waiting items of one stream, one queue for each shape. For each sequence number, the caller
+/// names a shape and gets the oldest item of that shape. If that shape's queue is empty and no more items may
+/// wait, the caller gets an item of a smaller shape.
 #[derive(Debug)]
 pub(crate) struct BucketQueues<T> {
     plan: Arc<BucketPlan>,
@@ -105,7 +105,8 @@ impl<T> BucketQueues<T> {
         is_stuck.then_some(Taken { item: None, fill: (0, room) })
     }
 
-    /// The queue from which a sequence number of this shape takes its item.
+    /// The queue from which [`take`](Self::take) takes an item for this shape: the shape's own queue, or that
+    /// of a smaller shape if no more items may wait.
     fn queue_for(&self, shape: usize) -> Option<usize> {
         let waits = |bucket: &usize| self.queues.get(*bucket).is_some_and(|queue| !queue.is_empty());
         if waits(&shape) {
@@ -126,7 +127,8 @@ impl<T> BucketQueues<T> {
         self.waiting
     }
 
-    /// The state of the queues: the oldest waiting item, and the front of each queue relative to it.
+    /// The state of the queues: the number of inputs since the oldest waiting item, and for each queue the
+    /// number of its first item, counted from that oldest item.
     pub(crate) fn save(&self) -> SavedStage {
         let front = |queue: &VecDeque<QueuedItem<T>>| queue.front().map_or(self.pushed, |first| first.number);
         let oldest = self.queues.iter().map(front).min().unwrap_or(self.pushed);

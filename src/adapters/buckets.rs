@@ -151,11 +151,10 @@ impl<const N: usize> Buckets<N> {
         Buckets { batches: Some(sizes.collect()), ..self }
     }
 
-    /// Sets the largest number of items in each stream that wait for a batch of their shape. If this number
-    /// of items wait and none of them has the shape of the current step, a smaller item is padded to that
-    /// shape. If no smaller item waits, the sequence number is a gap. Default: 256. Waiting items are held in
-    /// memory, in each stream of the rank, and no memory budget includes them: set a smaller number for large
-    /// items.
+    /// Sets how many items of each stream may wait for a batch of their shape. If this number of items wait
+    /// and none of them has the shape of the current step, a smaller item is padded to that shape. If no
+    /// smaller item waits, the sequence number is a gap. Default: 256. Waiting items are held in memory, in
+    /// each stream of the rank, and no memory budget includes them: set a smaller number for large items.
     pub fn look_ahead(self, items: usize) -> Self {
         Buckets { look_ahead: items, ..self }
     }

@@ -171,8 +171,8 @@ impl<S, T> Pipeline<S, T> {
         self.then(Batched::new(size))
     }
 
-    /// Groups items by key, `size` at a time, such as samples of one class, speaker or video. To set options,
-    /// pass a [`GroupBy`] to [`stage`](Pipeline::stage).
+    /// Collects items with the same key into groups of `size`, for example samples of one class, speaker or
+    /// video. To set options, pass a [`GroupBy`] to [`stage`](Pipeline::stage).
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -414,10 +414,10 @@ where
     /// Maps each item to another one or to an error, on `threads` threads. The order is kept: for any number
     /// of threads, the result is the same as that of [`map`](Pipeline::map).
     ///
-    /// Use it if the closure takes tens of microseconds per item or more, such as decoding an image: passing
-    /// an item between threads takes a few microseconds. Up to four items per thread are prepared in advance;
-    /// [`ahead`](Pipeline::ahead) sets another number. The source runs on these threads too, one item at a
-    /// time.
+    /// Use it if the closure takes tens of microseconds per item or more, for example to decode an image.
+    /// Passing an item between threads takes a few microseconds. Up to four items per thread are prepared in
+    /// advance; [`ahead`](Pipeline::ahead) sets another number. The source runs on these threads too, one
+    /// item at a time.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;

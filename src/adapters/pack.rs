@@ -58,7 +58,7 @@ pub struct Pack<N> {
     first: u64,
     /// Packed rows that have not been returned.
     ready: VecDeque<PackedRow<N>>,
-    /// Of the rows that were packed together with those in `ready`, the number already returned.
+    /// Number of rows that were packed together with the rows in `ready` and have already been returned.
     returned: u64,
     /// After a restore: the saved value of `returned`. Once the documents are packed again, that number of
     /// rows is skipped.
@@ -75,7 +75,8 @@ pub enum Fit {
     /// The first row with enough room (*first fit decreasing*).
     First,
     /// Documents are concatenated. A document that does not fit into the rest of a row continues in the next
-    /// row. Only the last row of a pass has padding.
+    /// row. Only the row with the last document (in a loader, the last of a stream in an epoch) may need
+    /// padding.
     Contiguous,
 }
 

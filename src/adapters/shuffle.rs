@@ -22,7 +22,7 @@ pub struct Shuffle<T> {
     /// The items, each with its size in bytes.
     buffer: Vec<(T, usize)>,
     bytes: usize,
-    /// Publishes `bytes`.
+    /// The gauge that shows `bytes`.
     level: Level,
     rng: Rng,
 }
@@ -46,7 +46,7 @@ impl<T> Shuffle<T> {
         Shuffle { size, target: size, admit, buffer, bytes: 0, level, rng }
     }
 
-    /// Publishes the bytes of this buffer through `gauge`, which no other buffer may use.
+    /// Keeps `gauge` at the number of bytes in this buffer. No other buffer may use the gauge.
     pub(crate) fn counted(self, gauge: &Gauge) -> Self {
         Shuffle { level: Level::of(gauge), ..self }
     }

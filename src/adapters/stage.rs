@@ -63,8 +63,8 @@ pub trait Stage<In> {
     ///
     /// A [loader](crate::loader::LoaderBuilder::stage) calls this function before each input of a stage that
     /// does not [save](Stage::save) its state. A restore pushes again all inputs from the point at which the
-    /// stage was last fresh. If a stage is never fresh after its first input, a restore pushes all inputs of
-    /// the pass again.
+    /// stage was last fresh. If a stage is never fresh after its first input, a restore pushes again all
+    /// inputs of the current epoch.
     fn is_fresh(&self) -> bool {
         false
     }
@@ -80,13 +80,13 @@ pub trait Stage<In> {
     }
 
     /// Restores a state that [`save`](Stage::save) returned. The function is called before the first
-    /// [`push`](Stage::push). Then the last [`inputs`](SavedStage::inputs) inputs are pushed again. The stage
-    /// must not return again the outputs and errors that it had returned before the state was saved, and it
-    /// must return no output before the last of the repeated inputs is pushed.
+    /// [`push`](Stage::push). Then the inputs that the state [counts](SavedStage::inputs) are pushed again.
+    /// The stage must not return again the outputs and errors that it had returned before the state was
+    /// saved. It must return no output before the last of the repeated inputs is pushed.
     ///
     /// # Errors
     /// [`ErrorKind::State`](crate::ErrorKind::State) for a state that `save` cannot have returned. An error
-    /// of this kind ends a loader's run, also if another function of the stage returns it.
+    /// of this kind ends a loader's run, even if another function of the stage returns it.
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
         let _ = saved;
         Ok(())
@@ -184,7 +184,7 @@ impl<S, C> Staged<S, C> {
         Staged { source, machine: StageMachine { stage, name: None, phase: StagePhase::New } }
     }
 
-    /// Names the stage in errors of its options.
+    /// Sets the stage's name, which errors about the stage's options contain.
     pub(super) fn named(mut self, name: String) -> Self {
         self.machine.name = Some(name);
         self

@@ -276,7 +276,7 @@ impl<V: FieldContent> Grouper<V> {
         }
     }
 
-    /// Adds shard, key and offset to an error of the reader that the bytes come from.
+    /// Adds shard, key and offset to an error of the source of the bytes.
     pub(super) fn broken(&mut self, error: Error) -> Error {
         let offset = self.walker.offset();
         self.lost(error, true).at_offset(offset)

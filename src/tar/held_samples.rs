@@ -6,7 +6,8 @@ use foldhash::quality::RandomState;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::BuildHasher;
 
-/// Holds samples that may have more members, for [`Limits::unsorted`](super::Limits::unsorted).
+/// Holds incomplete samples, whose next members may follow later in the archive. Used with
+/// [`Limits::unsorted`](super::Limits::unsorted).
 ///
 /// A sample is complete when the distance from its first header to the beginning of the current member is
 /// larger than the limit, or when the archive ends. So the held samples take at most as many bytes as the

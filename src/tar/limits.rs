@@ -23,8 +23,8 @@ pub struct Limits {
     /// 1 MiB.
     pub extension: u64,
     /// Size of the largest accepted sample: the bytes of all its members. A larger sample is an error, and is
-    /// not kept in memory. Default: 1 GiB. That is enough for long videos, and refuses a sample of a few
-    /// compressed MB that would expand to more than the memory of the machine.
+    /// not kept in memory. Default: 1 GiB, which is enough for long videos. The limit protects against
+    /// decompression bombs: a few MB of compressed data that expand to more than the memory of the machine.
     pub sample: u64,
     /// Largest accepted number of members of a sample. A sample with more members is an error, and is not
     /// kept in memory. Default: 65 536.
@@ -40,17 +40,19 @@ pub struct Limits {
     pub padding: Option<u64>,
     /// Largest accepted number of concatenated archives in a shard, as made by `cat a.tar b.tar`. Default: 1.
     ///
-    /// With a larger value, a region of overwritten samples that is all zeros and ends where a member begins
-    /// can be mistaken for the end of one archive and the beginning of the next.
+    /// With a larger value, some damage can stay undetected. If samples were overwritten with zeros, up to
+    /// the beginning of a later member, the zeros can look like the end of one archive, and the member like
+    /// the beginning of the next.
     pub archives: u64,
     /// Largest accepted distance of a member from the first member of its sample, in bytes of the archive
     /// from header to header. Default: 0, which means that the members of a sample must be adjacent.
     ///
     /// A larger value also accepts archives that are not sorted by name, such as those that `tar -cf x.tar .`
     /// and `find | tar` write. Samples are returned in the order of their first members, without a `./` at
-    /// the beginning of their keys. Samples that may have more members are held in memory. They take at most
-    /// as many bytes as this limit. If the archive is damaged, the held samples are lost. A member beyond
-    /// this distance is an error, because its sample was already returned without the member.
+    /// the beginning of their keys. A sample is held in memory as long as more of its members may follow. The
+    /// held samples take at most as many bytes as this limit. If the archive is damaged, the held samples are
+    /// lost. A member beyond this distance is an error, because its sample was already returned without the
+    /// member.
     ///
     /// A sample whose members are mixed with members of other samples has no byte range of its own, so a
     /// `Dataset` refuses this limit. `shardstream reshard --limit unsorted=1GiB` rewrites such archives as

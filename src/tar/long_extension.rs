@@ -6,12 +6,12 @@ use super::header::{Extension, invalid};
 use crate::error::Result;
 use bytes::Bytes;
 
-/// Maximum number of bytes that are kept of a name that is too long to be kept as a whole.
+/// If a name is too long to be kept as a whole, this number of bytes is kept.
 const MAX_NAME: usize = 4096;
-/// Maximum number of bytes that are kept of pax records. A usual path and a size take fewer bytes than that.
+/// Pax records are kept up to this number of bytes. A usual path and a size take fewer bytes.
 const MAX_KEPT: u64 = 64 << 10;
-/// Maximum number of bytes that are kept of a record's length and keyword. In records with a name or a size,
-/// the length and the keyword take fewer bytes than that.
+/// The length and keyword of a record are kept up to this number of bytes. In records with a name or a size,
+/// the two take fewer bytes.
 const MAX_HEAD: usize = 64;
 
 /// Keeps the name and size of a member from an extension header of any size, in bounded memory. The walker

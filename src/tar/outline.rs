@@ -140,7 +140,7 @@ impl Outline {
         })
     }
 
-    /// Adds shard, key and offset to an error of the reader that the bytes come from.
+    /// Adds shard, key and offset to an error of the source of the bytes.
     pub(crate) fn broken(&mut self, error: Error) -> Error {
         self.0.broken(error)
     }

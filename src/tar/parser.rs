@@ -131,7 +131,7 @@ impl SampleParser {
         self.0.walker.is_complete()
     }
 
-    /// Adds shard, key and offset to an error of the reader that the bytes come from.
+    /// Adds shard, key and offset to an error of the source of the bytes.
     pub(super) fn broken(&mut self, error: Error) -> Error {
         self.0.broken(error)
     }

@@ -30,10 +30,10 @@ pub trait ShardParser: fmt::Debug + Send {
     /// Use [`ErrorKind::Format`](crate::ErrorKind::Format) for errors that have no kind of their own.
     fn next(&mut self) -> Result<Parsed>;
 
-    /// The place in the shard of the sample that [`next`](Self::next) returned last. An index records this
-    /// place, so that a later parser can [start](crate::formats::ParserStart) at its offset. The default,
-    /// `None`, means that a parser cannot start in the middle of a shard: a restore then reads the shard from
-    /// its beginning and drops the samples that were consumed before.
+    /// Where the sample that [`next`](Self::next) returned last is in the shard. An index records this place,
+    /// so that a later parser can [start](crate::formats::ParserStart) at its offset. The default, `None`,
+    /// means that a parser cannot start in the middle of a shard: a restore then reads the shard from its
+    /// beginning and drops the samples that were consumed before.
     fn place(&self) -> Option<SamplePlace> {
         None
     }
@@ -52,8 +52,8 @@ pub trait ShardParser: fmt::Debug + Send {
         true
     }
 
-    /// Adds the parser's position, such as the offset that it reached, to an error of the reader that the
-    /// bytes come from. Default: returns the error unchanged.
+    /// Adds the parser's position, such as the offset that it reached, to an error of the source of the
+    /// bytes. Default: returns the error unchanged.
     fn broken(&mut self, error: Error) -> Error {
         error
     }

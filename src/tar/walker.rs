@@ -16,9 +16,9 @@ use bytes::Bytes;
 /// A walker owns no file, socket or thread: [`push`](Walker::push) bytes, call [`finish`](Walker::finish)
 /// after the last bytes, and ask for the [`next`](Walker::next) event. A walker reads the v7, ustar, pax and
 /// GNU formats and verifies every header's checksum. It refuses an archive that ends inside a member or has
-/// no end marker, an archive with a single block of zeros in place of a header, and an archive with any data
-/// except padding after the end marker. It allocates memory only for content and headers that span several
-/// chunks and for a name that uses the ustar prefix field.
+/// no end marker, an archive with a single block of zeros in place of a header, and an archive whose end
+/// marker is followed by anything but padding. It allocates memory only for content and headers that span
+/// several chunks, and for a name that uses the ustar prefix field.
 ///
 /// ```
 /// use shardstream::tar::{Event, Walker};
@@ -428,7 +428,8 @@ impl Walker {
         Ok(())
     }
 
-    /// The offset at which the content after the header at `at` ends, padding included.
+    /// The offset at which content of `size` bytes ends, padding included. The header of the content is at
+    /// `at`.
     fn end_of(&self, at: u64, size: u64) -> Result<u64> {
         size.checked_next_multiple_of(BLOCK as u64)
             .and_then(|size| size.checked_add(at)?.checked_add(BLOCK as u64))

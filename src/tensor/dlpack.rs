@@ -43,8 +43,8 @@ impl Tensor {
         // SAFETY: `data` points to the buffer's bytes, which do not move until `owner` is dropped. Only the
         // deleter that `initialize_as` installed drops `owner`. The buffer of a tensor has exactly the length
         // that the tensor's type and shape need, and is aligned for every type of number. The strides are
-        // those of row-major order. No other reference to the buffer exists, so neither flag (read-only,
-        // copied) must be set.
+        // those of row-major order. The buffer was not copied, and no other reference to it exists, so the
+        // flags "copied" and "read-only" stay unset.
         #[allow(unsafe_code, reason = "DLPack lets the producer vouch for the tensor")]
         Ok(unsafe { made.finish() })
     }

@@ -26,7 +26,7 @@ const OVERHEAD: usize = 512;
 /// several threads own and write different slots at the same time, and afterwards adjacent slots are joined
 /// again.
 pub(crate) struct TensorPool {
-    /// `None` if the size differs from batch to batch.
+    /// The size of each buffer; `None` if the pool has buffers of any sizes.
     size: Option<usize>,
     free: Mutex<Vec<BytesMut>>,
     /// The pinned slabs, if the memory is pinned.
@@ -231,7 +231,7 @@ mod tests {
         let mut whole = slots.next().unwrap();
         slots.by_ref().take(5).for_each(|slot| whole.unsplit(slot));
         assert_eq!((whole.len(), whole.as_ptr()), (600, begin));
-        // The other slots are dropped before the buffer.
+        // The other slots are dropped before `whole`.
         drop(slots);
         drop(TensorBuffer::pooled(whole, &pool));
         let again = pool.take();

@@ -219,7 +219,7 @@ fn check_lone_world_size(environment: &Environment, topology: Topology) -> Resul
 }
 
 /// The topology of a Slurm job step, which `srun` started. The batch script itself is one process, although
-/// Slurm sets the number of tasks there too.
+/// Slurm sets `SLURM_NTASKS` for it too.
 fn slurm(environment: &Environment) -> Result<Option<Topology>> {
     if !environment.has("SLURM_STEP_ID") {
         return Ok(None);

@@ -7,8 +7,8 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// The address of the metadata server on every Google Cloud machine. A DNS look-up of its name would have no
-/// time limit.
+/// The address of the metadata server on every Google Cloud machine. We use no host name, because a DNS
+/// look-up would have no time limit.
 const ADDRESS: &str = "169.254.169.254";
 /// Time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(2);

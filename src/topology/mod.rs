@@ -11,7 +11,7 @@ mod metadata_server;
 use crate::error::{Error, ErrorKind, Result};
 use std::fmt;
 
-/// The rank of this process in a training job, and the number of a worker in it.
+/// The rank of this process in a training job, and the number of a worker within this process.
 ///
 /// ```
 /// use shardstream::Topology;
@@ -101,7 +101,7 @@ impl Topology {
         })
     }
 
-    /// Sets this process's worker number and its number of workers.
+    /// Sets the number of the worker within its process, and the number of workers of each process.
     ///
     /// # Errors
     /// [`ErrorKind::Topology`] unless `worker < workers`.
@@ -214,7 +214,8 @@ impl Topology {
     /// The number of this worker among the workers of all data-parallel ranks, from 0:
     /// `data_parallel_rank + data_parallel_size * worker`.
     ///
-    /// Splitting by node and then by worker assigns shards to readers in this order.
+    /// If shards are split by node and then by worker, shard `i` goes to the reader with the number
+    /// `i % readers`.
     #[must_use]
     pub fn reader(&self) -> usize {
         self.group + self.groups * self.worker

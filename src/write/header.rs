@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    /// The name and size that the `tar` crate reads, and the bytes of the headers.
+    /// The name and size that the `tar` crate reads, and the length of the headers in bytes.
     fn read(name: &str, size: u64) -> (String, u64, usize) {
         let mut bytes = Vec::new();
         push_headers(&mut bytes, name, size, &TarOptions::new());

@@ -1,4 +1,5 @@
-//! Checks that a reader splits the name of a member into the same key and field.
+//! Joins a key and a field into the name of a member, and checks that a reader splits the name into the same
+//! key and field again.
 
 use crate::error::{ErrorKind, Result};
 use crate::tar::{is_meta, split_name};

@@ -66,7 +66,7 @@ impl ShardPattern {
         format!("{}{number:0width$}{}", self.before, self.after, width = self.width)
     }
 
-    /// The name of the series without the number and the suffix. It is used to name documents beside the
+    /// The name of the series without the number and the suffix, for example to name an index file beside the
     /// shards.
     ///
     /// The stem is the text before the number, with trailing zeros and separators removed. If no file name

@@ -1,4 +1,4 @@
-//! Sound for training. `shardstream::audio` is this crate: its API is stable there.
+//! Sound for training. Use this crate as `shardstream::audio`: the API under that path is stable.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod decode;

@@ -1,4 +1,5 @@
-//! Checks of Ogg Vorbis files. Symphonia's decoder does not make them.
+//! Checks of Ogg Vorbis files: the last page is complete, and the codebooks do not take too much memory.
+//! Symphonia's decoder does neither check.
 
 use super::AudioError;
 use symphonia::core::checksum::Crc32;
@@ -14,8 +15,8 @@ const MAX_CODEBOOKS: u64 = 16 << 20;
 /// it finds.
 pub(super) fn check_last_page(file: &[u8]) -> std::result::Result<(), AudioError> {
     let last = memchr::memmem::rfind(file, b"OggS").map(|at| &file[at..]).unwrap_or_default();
-    // The flags are at byte 5, the checksum is at 22, the number of segments is at 26, and then follow
-    // the segments' lengths.
+    // The flags are at byte 5, the checksum at 22, the number of segments at 26, and the lengths of the
+    // segments from 27 on.
     let page = || {
         let count = usize::from(*last.get(26)?);
         let lengths = last.get(27..27 + count)?;
@@ -76,7 +77,8 @@ fn codebook_bytes(setup: &[u8]) -> Result<u64> {
         size += 24 * u64::from(entries);
         let numbers = match bits.read_bits_leq32(4)? {
             0 => continue,
-            // Computed as the decoder does, so that both find the next codebook at the same bit.
+            // The decoder's formula. Otherwise this function could look for the next codebook at a bit other
+            // than the one where the decoder reads it.
             1 => (entries as f32).powf(1.0 / dimensions as f32).floor() as u32,
             _ => entries.saturating_mul(dimensions),
         };

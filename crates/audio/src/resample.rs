@@ -91,8 +91,8 @@ impl AudioResampler {
         }
     }
 
-    /// The first input sample in the window of this phase, relative to the input sample at or before the
-    /// output sample.
+    /// Index of the first input sample in the window of this phase. Index 0 is the last input sample that is
+    /// not after the output sample.
     fn first(&self, phase: u64) -> i64 {
         let place = phase as f64 / self.to as f64;
         (place - WIDTH * self.from as f64 / self.base).ceil() as i64

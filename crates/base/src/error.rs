@@ -292,7 +292,7 @@ pub enum ErrorKind {
         /// The field (extension) that occurs twice.
         field: String,
     },
-    /// A shard of a format other than tar violates its format, and no other kind says how.
+    /// A shard in a format other than tar is malformed, in a way for which there is no other `ErrorKind`.
     #[error("bad data in the shard: {0}")]
     Format(String),
     /// The members of one sample are not adjacent in the shard.
@@ -304,7 +304,7 @@ pub enum ErrorKind {
     /// A `dataset::Side` has no sample of this key.
     #[error("the joined shard has no sample of this key{}", missing_sample_hint(*damaged))]
     MissingSample {
-        /// Whether the side's shard is damaged. If so, the sample may be in the part that cannot be read.
+        /// Whether the joined shard is damaged. If so, the sample may be in the part that cannot be read.
         damaged: bool,
     },
     /// No sample has the key that was looked up.
@@ -409,7 +409,8 @@ pub enum ErrorKind {
     TooManySkipped {
         /// The limit that was reached.
         limit: String,
-        /// Number of failures that were skipped before the last one, counted as the limit counts failures.
+        /// Number of failures that were skipped before the last one: those in a row if `limit` is one on
+        /// failures in a row, otherwise all failures of the rank.
         skipped: u64,
         /// The failure that was not skipped.
         #[source]
@@ -434,7 +435,7 @@ impl From<std::io::Error> for Error {
     }
 }
 
-/// What to do about a missing sample of a side, as the end of a message.
+/// What to do if a joined shard lacks the sample of a key, as the end of a message.
 fn missing_sample_hint(damaged: bool) -> &'static str {
     match damaged {
         true => ": the shard is damaged, as an earlier error says, and the rest of it cannot be read",

@@ -105,7 +105,7 @@ pub fn not_compressed(head: &[u8], compression: &'static str) -> Option<Error> {
 /// the error for it. `line` is the first line that is not empty, or the beginning of that line.
 pub fn not_json_lines(line: &[u8]) -> Option<Error> {
     let head = &line[..line.len().min(HEAD)];
-    // A text may have `ustar` at the same offset, but no zeros.
+    // Text may have `ustar` at this offset, but it has no zero bytes.
     let is_tar = head.get(257..262) == Some(b"ustar") && head.contains(&0);
     let (found, remedy) = match find(&COMPRESSED, head) {
         Some((_, "gzip", _)) => ("gzip data", ": rename it to end in .jsonl.gz"),
@@ -125,7 +125,7 @@ fn find<'a>(signatures: &'a [Signature], head: &[u8]) -> Option<&'a Signature> {
     signatures.iter().find(|(magic, ..)| head.starts_with(magic))
 }
 
-/// The name of a kind of file, and what to do about it.
+/// Recognises the kind of a file. Returns the name of the kind, and what to do about the file.
 fn kind(head: &[u8]) -> Option<(&'static str, &'static str)> {
     let is_json = || matches!(text_of(head), [b'{' | b'[', ..]) && is_text(head, 0);
     let json = ("JSON", ": if it is an index or a list, leave it out of the pattern of shards");

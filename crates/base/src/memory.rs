@@ -44,8 +44,8 @@ impl Drop for MemoryShare {
     }
 }
 
-/// The bytes of a [`Gauge`] with a single holder. Dropping this sets the gauge to 0. A change is a plain
-/// store, which is cheap enough to make for each sample.
+/// Sets a [`Gauge`] that has a single holder. Dropping this sets the gauge to 0. A change is a plain store,
+/// which is cheap enough to make for each sample.
 #[derive(Debug, Default)]
 pub struct Level(Gauge);
 

@@ -161,8 +161,8 @@ impl ReadBuffer {
         }
     }
 
-    /// Makes an empty buffer with room for `bytes` bytes, without an upper bound: for bytes that are joined
-    /// from several chunks.
+    /// Makes an empty buffer with room for `bytes` bytes, even if that is more than [`size`]. The caller
+    /// joins several chunks in it.
     pub fn with_capacity(bytes: usize) -> Self {
         let capacity = bytes.checked_next_power_of_two().unwrap_or(bytes);
         let idle = pool(capacity).map(|mut pool| pool.pop());
@@ -212,7 +212,8 @@ impl ReadBuffer {
     /// [Freezes](Self::freeze) only a range of the bytes.
     pub fn freeze_range(mut self, range: Range<usize>) -> Bytes {
         if range.len() < self.capacity() / 2 {
-            // A copy, because unread bytes should not hold much more memory than is counted for them.
+            // Copies a small range. A slice would keep the whole buffer in memory, but only the length of the
+            // slice is counted for unread bytes.
             return Bytes::copy_from_slice(&self[range]);
         }
         if self.capacity() < MIN_COUNTED {
@@ -395,7 +396,7 @@ mod tests {
         assert_eq!(ReadBuffer::take().capacity(), size());
     }
 
-    /// Memory a few bytes after the beginning of a page is slow to copy into.
+    /// A copy by the kernel is slow if its destination begins a few bytes after the beginning of a page.
     #[test]
     fn buffers_begin_where_the_kernel_copies_fast() {
         let _alone = alone();

@@ -172,8 +172,8 @@ impl Rng {
     }
 }
 
-/// The number that a caller combines with a seed by XOR, so that the random numbers of different names are
-/// unrelated.
+/// Turns a name into a number. A caller combines it with a seed by XOR. Random numbers from seeds for
+/// different names are then unrelated.
 pub fn salt(name: &str) -> u64 {
     // FNV-1a; ChaCha then mixes the weak hash.
     let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
@@ -224,7 +224,7 @@ impl TryRng for Rng {
 mod tests {
     use super::*;
 
-    /// The generator of a shuffle buffer, whose numbers are pinned.
+    /// The generator of a shuffle buffer. The tests pin the numbers that it draws.
     fn buffer_rng(seed: u64, epoch: u64, stream: u64) -> Rng {
         Rng::keyed(Purpose::Shuffle, seed, epoch, stream)
     }

@@ -29,7 +29,7 @@ fn epoch_time([year, month, day]: [u64; 3], [hours, minutes, seconds]: [u64; 3])
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
-/// Parses a time of ISO 8601 in UTC, without separators as in `20261126T120000Z`, or with them.
+/// Parses an ISO 8601 time in UTC, with separators or without them, such as `20261126T120000Z`.
 #[cfg(feature = "http")]
 pub(super) fn parse_iso_time(text: &str) -> Option<SystemTime> {
     let digits: String = text.strip_suffix('Z')?.chars().filter(|c| !matches!(c, '-' | ':' | 'T')).collect();

@@ -29,17 +29,16 @@ pub(super) fn path(key: &str) -> Result<Path> {
     }
 }
 
-/// The mark: a Unicode noncharacter. A part that could be confused with a marked one gets another mark in
-/// front.
+/// The mark: a Unicode noncharacter. A part that already looks like a marked part gets one more mark.
 const MARK: char = '\u{10fffe}';
 
-/// Whether the part must be marked: a path cannot have it, or it could be confused with a marked part.
+/// Whether the part must be marked: a path cannot contain it, or it already looks like a marked part.
 fn needs_mark(part: &str) -> bool {
     matches!(part.trim_start_matches(MARK), "" | "." | "..")
 }
 
-/// Marks the parts of keys that a path cannot have, in the XML page of a listing. `tag` is the name of the
-/// XML element of a key. Returns `None` if no part needs a mark.
+/// Inserts marks into the keys in an XML page of a listing. `tag` is the name of the XML element that
+/// contains a key. Returns `None` if no part of a key needs a mark.
 #[cfg(any(feature = "cloud", test))]
 pub(super) fn mark_page(page: &str, tag: &str) -> Option<String> {
     let (begin, end) = (format!("<{tag}>"), format!("</{tag}>"));

@@ -200,7 +200,7 @@ fn check_unchanged(file: &File, before: Option<&Metadata>) -> Result<()> {
     }
 }
 
-/// Converts an I/O error to the kind that is used for the same error of a bucket.
+/// Converts an I/O error of a file to the error kind that a bucket returns for the same fault.
 fn store_error(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound => ErrorKind::NotFound(Box::new(error)).into(),

@@ -35,8 +35,7 @@ const MISSPELT: [(&str, &str); 13] = [
 
 /// The URL that was probably meant by `url`, which has an unknown scheme. Its secrets are removed.
 pub(super) fn suggestion(url: &str) -> Option<String> {
-    // Removes secrets first: text that is a secret in the original URL may not look like one in the
-    // suggestion.
+    // Removes secrets first: with another scheme, they might no longer be recognised as secrets.
     let url = shown(url);
     let (scheme, rest) = url.split_once(':')?;
     let scheme = scheme.to_ascii_lowercase();

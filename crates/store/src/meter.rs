@@ -88,7 +88,8 @@ const SLOW_FACTOR: f64 = 8.0;
 /// Minimum wait for a slow object.
 const SLOW_WAIT: Duration = Duration::from_secs(2);
 
-/// Waits are compared with the usual wait, or with this many seconds per megabyte if that is more.
+/// If the usual wait is shorter than this many seconds per megabyte, waits are compared with this value
+/// instead.
 const MIN_PACE: f64 = 0.001;
 
 impl ObjectWaits {
@@ -110,7 +111,7 @@ impl ObjectWaits {
 
 /// Number of responses after which the latency counts as known.
 const MIN_RESPONSES: u32 = 16;
-/// Minimum time after which a response counts as late, even if all other responses began earlier.
+/// No response counts as late before this time, even if all other responses began much earlier.
 const MIN_LATE: Duration = Duration::from_millis(20);
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -409,7 +410,7 @@ mod tests {
         assert!(objects.is_slow(1_000_000, seconds(3.0)));
         assert!(!objects.is_slow(50_000_000, seconds(3.0)), "it is larger");
         assert!(!objects.is_slow(1000, seconds(0.1)), "the wait is short");
-        // If readers wait that long for every object, this wait becomes the usual wait.
+        // If readers wait three seconds for every object, three seconds become the usual wait.
         let slow = (0..100).filter(|_| objects.is_slow(1_000_000, seconds(3.0))).count();
         assert!(slow < 30, "{slow}");
     }

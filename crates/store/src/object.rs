@@ -17,7 +17,7 @@ use object_store::{ObjectStoreExt, PutPayload};
 use std::fmt;
 use std::sync::Arc;
 
-/// Number of bytes of one part of an upload. S3 allows 10,000 parts, so objects can have 160 GiB.
+/// Number of bytes of one part of an upload. S3 allows 10,000 parts, so an object can have up to 156 GiB.
 pub(super) const PART_SIZE: usize = 16 << 20;
 
 /// A bucket, or another object store whose objects have URLs of the form `base/key`.

@@ -130,7 +130,7 @@ impl<'a> ObjectUrl<'a> {
         }
     }
 
-    /// The server that the environment names for the bucket, if it does.
+    /// The server that an environment variable names for buckets of this scheme; `None` if no variable does.
     pub(super) fn endpoint(&self) -> Option<String> {
         place::endpoint(self.scheme?)
     }
@@ -238,7 +238,7 @@ impl<'a> ObjectUrl<'a> {
     /// An alias of a scheme counts as the scheme. Secrets are ignored, since signatures change, and an index
     /// is saved without them. A web URL (`https://`) of an object in Google Cloud Storage, S3 or Azure names
     /// the same object as the URL with its bucket (such as `gs://`). If a variable such as `AWS_ENDPOINT_URL`
-    /// names another server, this is true for the web URLs of that server instead.
+    /// names another server, the web URLs of that server name the objects of the buckets instead.
     /// `AZURE_STORAGE_ACCOUNT_NAME` is the account of a container whose URL names no account. Paths that
     /// reach a local file through symbolic links to its directory, or through different mounts of the
     /// directory, name the same object. A link to the file itself is another object, since writing to it
@@ -262,8 +262,8 @@ impl<'a> ObjectUrl<'a> {
         one == two || self.is_local() && other.is_local() && place::is_same_mounted(&one, &two)
     }
 
-    /// A text that is the same for all URLs of one object, unless they lead through different mounts of a
-    /// directory.
+    /// Returns the same text for all URLs of one object. Exception: if a directory is mounted under two
+    /// paths, a file in it has two texts.
     #[doc(hidden)]
     #[must_use]
     pub fn place(&self) -> String {

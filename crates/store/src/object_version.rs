@@ -24,7 +24,7 @@ pub enum VersionComparison {
     Same,
     /// The two are different objects, or different versions of one object.
     Different,
-    /// The sizes and versions do not tell.
+    /// The sizes and versions do not show whether the bytes are the same.
     Unknown,
 }
 
@@ -67,12 +67,14 @@ impl ObjectVersion {
     /// | modification times of files | `Same` if equal, else `Different` |
     /// | modification times in the same second, one of them without a fraction | `Unknown` |
     /// | `Last-Modified` of web servers | as ETags; weak if it was less than a minute old |
-    /// | an ETag or generation, and a time; a time of a server, and one of a file | `Unknown` |
+    /// | an ETag or generation, compared with a time | `Unknown` |
+    /// | `Last-Modified` of a web server, compared with the time of a file | `Unknown` |
     ///
     /// By RFC 9110, objects with equal strong ETags have equal bytes (8.8.1). Objects with equal weak ETags
-    /// may have different bytes (8.8.3.2). So may objects with the same `Last-Modified`, which is a time in
-    /// whole seconds, unless that time is well before the time of the response (8.8.2.2). Many tools that
-    /// copy files keep only the whole seconds of the files' times.
+    /// may have different bytes (8.8.3.2). `Last-Modified` has whole seconds. If an object is read soon after
+    /// it was modified, it may change again within the same second and keep its `Last-Modified` (8.8.2.2).
+    /// Many tools that copy files round their modification times down to whole seconds, so a time without a
+    /// fraction may be such a rounded time.
     ///
     /// How this crate treats `Unknown`:
     ///
@@ -80,14 +82,14 @@ impl ObjectVersion {
     ///   [cache](super::Cache) are combined only if the result is `Same` (RFC 9110, 15.3.7.3). An object
     ///   without a strong version is read in one response. If that response breaks off, the object is
     ///   requested again, and the bytes that were received before must have the same checksum.
-    /// - A block of the cache, an index that was saved next to a shard or by an earlier job, and an earlier
-    ///   result that `index build --update`, `verify --resume`, `cp --resume` or `sync` finds are reused only
-    ///   if the result is `Same`. Otherwise they are made again.
-    /// - An object is accepted unless the result is `Different` when it is compared with the version in an
-    ///   index or a saved state, the version of slices that were read earlier in the epoch, or the version
-    ///   for which a [range](super::Store::open_range) was chosen. The same rule holds in `index check`,
-    ///   `verify`, `reshard`, `split` and `plan`. An index may have no versions, so its samples are compared
-    ///   as well.
+    /// - Three things are reused only if the result is `Same`; otherwise they are made again. These are a
+    ///   block of the cache, an index that was saved next to a shard or by an earlier job, and an earlier
+    ///   result of `index build --update`, `verify --resume`, `cp --resume` or `sync`.
+    /// - An object is compared with the version in an index or a saved state, with the version of the slices
+    ///   that were read earlier in the epoch, or with the version for which a
+    ///   [range](super::Store::open_range) was chosen. It is accepted unless the result is `Different`. The
+    ///   same rule holds in `index check`, `verify`, `reshard`, `split` and `plan`. An index may have no
+    ///   versions, so its samples are compared as well.
     #[must_use]
     pub fn compare(&self, other: &ObjectVersion) -> VersionComparison {
         use VersionComparison::{Different, Same, Unknown};
@@ -150,8 +152,8 @@ impl ObjectVersion {
         (self.size, &self.version) == (other.size, &other.version)
     }
 
-    /// The version without the mark of weak versions. For hashes, because a `Last-Modified` is weak only in
-    /// its first minute.
+    /// The version without the mark of weak versions. Used in hashes of versions: a `Last-Modified` is marked
+    /// as weak only in its first minute, and the hash must not change when the mark disappears.
     #[doc(hidden)]
     #[must_use]
     pub fn unmarked(version: &str) -> &str {
@@ -178,7 +180,7 @@ fn is_weak(version: &str) -> bool {
     version.starts_with(WEAK)
 }
 
-/// A version, by its kind, without the mark of weak versions.
+/// A version, parsed as one of three kinds. It is stored without the mark of weak versions.
 enum Validator<'a> {
     /// An ETag without its quotes, a generation, or another text that a source uses as version.
     Tag(&'a str),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// Number of bytes that are read ahead, if chunks are full buffers.
+/// Maximum number of bytes that are read ahead. Shorter chunks count as full buffers.
 const READ_AHEAD: usize = 512 << 10;
 
 /// A read that takes longer than this was not served from the page cache: a read from there takes 20 to 50

@@ -1,13 +1,13 @@
-//! The condition on which an object is written: which object must be at its URL before.
+//! The condition for writing an object: which version of it must exist before the write.
 
 use super::object_version::ObjectVersion;
 use crate::{Error, Result};
 use std::io;
 
-/// The condition on which an object is written: the object that must be at the URL before.
+/// The condition for writing an object: which version of it must exist before the write.
 ///
-/// With a condition, two processes that write the same object notice this, instead of overwriting each
-/// other's object.
+/// With a condition, a process gets an error if another process has written the object in the meantime.
+/// Without a condition, it would overwrite that object.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub enum PutCondition {
@@ -23,8 +23,8 @@ pub enum PutCondition {
 }
 
 impl PutCondition {
-    /// The condition that the object has not changed since it was `seen`, which is `None` if there was no
-    /// object.
+    /// The condition that the object still has the version `seen`. If `seen` is `None`, there must still be
+    /// no object.
     #[doc(hidden)]
     #[must_use]
     pub fn unchanged(seen: Option<ObjectVersion>) -> Self {

@@ -58,9 +58,10 @@ impl Store {
     }
 
     /// As [`open_ranges`](Store::open_ranges), but accepts any version of the object, and reads the ranges
-    /// after all objects that were opened in `queue` before. Calls `prepare` with the body of each range
-    /// before that body begins to fetch. Begins to fetch the ranges that have already been requested. Returns
-    /// the body, and the number of later objects in the queue whose fetches should begin too.
+    /// after all objects that were opened in `queue` before. Each range has a body of its own; `prepare` is
+    /// called with it before its fetch begins. Begins to fetch the ranges that have already been requested.
+    /// Returns one body for all ranges, and the number of later objects in `queue` whose fetches should begin
+    /// too.
     #[doc(hidden)]
     pub fn open_ranges_in(
         &self,

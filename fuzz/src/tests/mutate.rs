@@ -90,7 +90,7 @@ impl<'a> Mutator<'a> {
                 input.splice(at..at, new);
             }
             5 if self.below(4) == 0 => input.truncate(at),
-            // Replaces the rest by the rest of another file of the corpus.
+            // Replaces the end of the input by the end of another corpus file.
             6 => {
                 let other = self.seed();
                 let from = self.below(other.len() + 1);

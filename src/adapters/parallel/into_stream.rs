@@ -4,11 +4,11 @@ use futures::Stream;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Converts an iterator whose items are prepared on other threads to a [`Stream`], for any executor.
+/// A [`Stream`] of the items of an iterator whose threads prepare the items. It works with any executor.
 ///
 /// `into_stream` of [`Background`](super::Background), [`Batches`](crate::loader::Batches) and
-/// [`Feed`](crate::Feed) returns it. [`get_ref`](IntoStream::get_ref) and [`get_mut`](IntoStream::get_mut)
-/// return that iterator, to ask for its state and reports, and to start it.
+/// [`Feed`](crate::Feed) returns an `IntoStream`. [`get_ref`](IntoStream::get_ref) and
+/// [`get_mut`](IntoStream::get_mut) return the iterator, to start it or to read its state and reports.
 ///
 /// Dropping the stream drops the iterator, which joins the threads, and blocks until they have ended.
 ///

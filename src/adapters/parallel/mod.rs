@@ -149,7 +149,7 @@ impl<T> Background<T> {
         }
     }
 
-    /// Returns an item from the threads. At the end, drops the threads.
+    /// Returns `item`. If it is `None`, the iteration ends: drops the threads.
     fn received(&mut self, item: Option<Result<T>>) -> Option<Result<T>> {
         if item.is_none() {
             self.state = BackgroundState::Ended;
@@ -232,7 +232,7 @@ enum QueueEntry<T> {
 /// thread would often run immediately on the same core, and would then have to wait for that lock.
 struct ThreadedQueue<T> {
     entries: mpsc::Receiver<QueueEntry<T>>,
-    /// The first entry, if its item was not ready when it was polled.
+    /// The first entry, if its item was polled and was not ready.
     front: Option<QueueEntry<T>>,
     threads: Threads,
 }
@@ -317,7 +317,7 @@ impl<T> Drop for ThreadedQueue<T> {
     }
 }
 
-/// The error for an item that was never sent: its thread panicked while it dropped a value of the caller.
+/// The error for an item that was never sent, because the thread panicked while dropping a caller's value.
 fn lost<T>() -> Result<T> {
     Err(ErrorKind::Panicked("it ended without an answer".into()).into())
 }

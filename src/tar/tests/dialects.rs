@@ -1,4 +1,4 @@
-//! Headers of different archivers: each header is read as the archiver that wrote it defines it.
+//! Archivers write different kinds of headers. The parser reads each kind as its archiver defines it.
 
 use super::*;
 

@@ -107,7 +107,7 @@ fn a_sample_of_too_many_members_is_an_error_of_that_sample() {
     assert_eq!(found[2].as_ref().unwrap().key(), "c");
 }
 
-/// The memory of a chunk. While it is alive, it holds a reference to the counter.
+/// The memory of a chunk. The strong count of the `Arc` shows whether the chunk is still alive.
 #[derive(Debug)]
 struct Chunk(Vec<u8>, #[allow(dead_code)] Arc<()>);
 

@@ -109,7 +109,7 @@ fn every_range_of_samples_can_be_read_alone() {
     }
 }
 
-/// A range of samples may lack the end marker, but no part of a member.
+/// A range of samples may end without an end marker, but not inside a member.
 #[test]
 fn the_bytes_of_a_range_may_end_only_between_members() {
     let bytes = motley();

@@ -122,8 +122,8 @@ fn an_extension_header_above_its_limit_is_an_error_of_its_sample_only() {
     }
 }
 
-/// If only the beginning of the member's name is known, the error has no key, and no sample is returned that
-/// the member may belong to.
+/// If only the beginning of the member's name is known, the error has no key. Samples to which the member may
+/// belong are not returned.
 #[test]
 fn a_name_above_the_limit_drops_the_samples_that_it_may_belong_to() {
     let named = |name: String| {
@@ -168,8 +168,8 @@ fn a_sparse_member_is_an_error_of_its_sample_only() {
     }
 }
 
-/// A damaged header may belong to any sample, so the error has no key, and the sample before the header,
-/// which may be incomplete, is not returned.
+/// A damaged header may belong to any sample, so the error has no key. The sample before the header may be
+/// incomplete, so it is not returned.
 #[test]
 fn a_damaged_header_names_no_sample() {
     let mut bytes = archive(&[("a.x", b"1"), ("b.x", b"2"), ("c.x", b"3")]);

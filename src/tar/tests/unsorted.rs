@@ -23,7 +23,8 @@ fn by_key(samples: &[Result<Sample>]) -> BTreeMap<String, BTreeMap<String, Vec<u
     samples.iter().flatten().map(|sample| (sample.key().to_owned(), fields(sample))).collect()
 }
 
-/// The samples and errors that the outline finds: number, key and fields.
+/// Returns what the outline finds, as text: number, key and fields of each sample, and the message of each
+/// error. Also returns whether the outline is seekable.
 fn outlined(limits: Limits, bytes: &[u8]) -> (Vec<String>, bool) {
     let mut outline = Outline::new("s.tar").with_limits(limits);
     outline.push(Bytes::copy_from_slice(bytes));

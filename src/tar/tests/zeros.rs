@@ -143,7 +143,8 @@ fn zeros_in_any_blocks_of_a_padded_archive_are_noticed() {
             assert!(noticed || shapes(&found) == whole || zeros.end == marker, "{zeros:?}");
         }
     }
-    // In a large archive, zeros that reach the end are mostly longer than any record, which is an error.
+    // In this large archive, zeros from the last header to the end are longer than a record, so they are an
+    // error.
     let last = raw(&header("e.bin", EntryType::Regular, 30_000), &[5; 30_000]);
     let mut bytes = [&large_member()[..], &motley()[..marker], &last].concat();
     let marker = bytes.len();
@@ -155,7 +156,7 @@ fn zeros_in_any_blocks_of_a_padded_archive_are_noticed() {
     }
 }
 
-/// A file that was preallocated and never filled ends in more zeros than a record has.
+/// If a file was preallocated and filled only in part, the zeros at its end are longer than a record.
 #[test]
 fn more_zeros_after_the_end_marker_than_a_record_are_an_error() {
     let bytes = [large_member(), motley()].concat();
@@ -199,7 +200,7 @@ fn at_most_a_mebibyte_of_endless_zeros_is_read() {
     }
 }
 
-/// In a range of a shard that ends before the archive does, zeros are not an end marker.
+/// If the parser reads a range that ends before the archive ends, zeros in the range are not an end marker.
 #[test]
 fn zeros_in_a_range_of_a_shard_are_an_error() {
     let bytes = archive(&[("a.x", b"1"), ("a.y", b"2"), ("b.x", b"3"), ("b.y", b"4"), ("c.x", b"5")]);

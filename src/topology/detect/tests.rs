@@ -39,7 +39,7 @@ fn the_variables_of_every_launcher_are_detected() {
             (some(0), some(1)),
         ),
         ("SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=1", Slurm, (1, 2), (some(1), none)),
-        // A batch script is a single process, although Slurm sets the number of tasks in it.
+        // A batch script is a single process, although Slurm sets `SLURM_NTASKS` for it.
         ("SLURM_JOB_ID=7 SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_LOCALID=0", Single, (0, 1), (some(0), some(1))),
         ("TPU_WORKER_ID=2 TPU_WORKER_HOSTNAMES=a,b,c,d JOB_COMPLETION_INDEX=2", Tpu, (2, 4), (none, none)),
         ("TPU_WORKER_ID=0 TPU_WORKER_HOSTNAMES=localhost", Tpu, (0, 1), (none, none)),

@@ -75,7 +75,7 @@ fn query(server: &MetadataServer) -> Result<SlicePosition> {
     let workers = endpoints.split(',').count();
     let this = NumericVariable { name: "agent-worker-number", value: worker };
     check_range(this, workers, "the number of worker-network-endpoints")?;
-    // The attribute has lines such as WORKER_ID: '3'. The line of a value that is not set is absent or empty.
+    // The attribute has lines such as WORKER_ID: '3'. If a value is not set, its line is absent or empty.
     let env = attribute("tpu-env")?;
     let of_env = |name: &str| {
         let mut lines = env.lines().filter_map(|line| line.split_once(':'));

@@ -15,8 +15,8 @@ impl Error {
         ErrorKind::Decode { field: field.into(), source: source.into() }.into()
     }
 
-    /// Turns a step's error of type `E` into the error of decoding `field`. Other errors are returned
-    /// unchanged.
+    /// Turns an [`ErrorKind::Step`] whose source is an `E` into an [`ErrorKind::Decode`] of `field`. Other
+    /// errors are returned unchanged.
     #[doc(hidden)]
     pub fn in_field<E: std::error::Error + 'static>(mut self, field: &str) -> Self {
         self.0.kind = match self.0.kind {
@@ -66,8 +66,8 @@ impl Error {
         self
     }
 
-    /// Marks this as the error of a custom source. Its text may repeat the secrets in `sent`, so `Display`
-    /// and `Debug` hide them. The kind and the causes stay as the source made them.
+    /// Marks this as the error of a custom source. The error's text may repeat the secrets in `sent`, so
+    /// `Display` and `Debug` hide them. The kind and the causes stay as the source made them.
     #[must_use]
     #[doc(hidden)]
     pub fn repeating(mut self, sent: SentSecrets) -> Self {

@@ -45,7 +45,8 @@ impl ErrorKind {
             | ErrorKind::MissingField { .. }
             | ErrorKind::MissingTensor { .. }
             | ErrorKind::Pickle { .. } => Some(FailureClass::Decode),
-            // Reading never encodes or writes: these errors come from a step of the caller that writes.
+            // `Encode` and `Unwritable` come from a step of the caller that writes samples: reading itself
+            // never encodes or writes.
             ErrorKind::Step(_) | ErrorKind::Encode { .. } | ErrorKind::Unwritable(_) => {
                 Some(FailureClass::Step)
             }

@@ -70,7 +70,7 @@ impl ErrorKind {
     }
 }
 
-/// One error of each kind, for tests of all kinds.
+/// One error of each kind, for tests that cover every kind.
 #[doc(hidden)]
 #[must_use]
 pub fn one_of_each() -> Vec<ErrorKind> {

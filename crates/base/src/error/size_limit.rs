@@ -28,7 +28,7 @@ pub enum SizeLimit {
     Index,
     /// The memory of an index that was parsed.
     ParsedIndex,
-    /// One shard's part of an index in the compact form.
+    /// The part of a compact index that describes one shard.
     CompactShard,
     /// The text of a saved state.
     State,
@@ -101,7 +101,7 @@ impl SizeLimit {
         }
     }
 
-    /// Whether the limited thing is part of a shard. If not, no policy skips the error.
+    /// Whether the data that this limits is part of a shard. If not, no policy skips the error.
     pub(super) fn is_of_shard(self) -> bool {
         match self {
             SizeLimit::Sample

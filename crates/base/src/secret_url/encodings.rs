@@ -7,7 +7,8 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 /// The characters that encoders of paths escape: `/`, `:` and `@` stay as they are.
 const OF_PATH: &AsciiSet = &RESERVED.remove(b'/').remove(b':').remove(b'@');
 
-/// A value as it was sent, percent-decoded, and in the encodings of URLs, JSON, XML, `Debug`, and base64.
+/// All texts that may repeat a sent value: the value itself, its percent-decoded text, and the encodings of
+/// both for URLs, JSON, XML and `Debug`. Base64 encodes only the decoded text.
 pub(super) fn encodings(value: &str) -> Vec<String> {
     let decoded = percent_decode_str(value).decode_utf8_lossy().into_owned();
     let mut all = vec![value.to_owned()];

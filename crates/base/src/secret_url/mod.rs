@@ -52,7 +52,7 @@ impl SecretUrl {
         }
     }
 
-    /// Number of characters of the shown text that precede byte `position` of the whole text.
+    /// Converts a byte position in the whole text to an offset in the shown text, in characters.
     #[doc(hidden)]
     pub fn shown_before(&self, position: usize) -> usize {
         let mut hidden = 0;

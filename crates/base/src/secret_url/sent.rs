@@ -13,9 +13,10 @@ use std::fmt;
 /// Minimum length of a value that is hidden within a word. A shorter value is hidden only where it is a whole
 /// word, since many words contain it by chance.
 const MIN_IN_WORD: usize = 4;
-/// A part of a token is hidden where it occurs alone, if it has at least this length.
+/// Minimum length of a part of a token that is hidden even where it occurs without the rest of the token.
 const MIN_PART: usize = 8;
-/// A user name is hidden, as the password that follows it is, if it has at least this length.
+/// Minimum length of a user name that is hidden if a password follows it; without a password, every user name
+/// is hidden. Also the minimum length of a part of a password, and of a `name=value` pair of a query.
 const MIN_USER: usize = 6;
 
 /// A parameter whose name ends in one of these names has a secret value, however short the value is.

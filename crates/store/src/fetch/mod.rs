@@ -37,14 +37,14 @@ use std::time::{Duration, Instant};
 pub(super) use target::FetchTarget;
 use target::QueuedTarget;
 
-/// Maximum number of unread chunks of a response that holds the whole object.
+/// Maximum number of unread chunks if all wanted bytes are read from one response.
 const MAX_UNREAD_CHUNKS: usize = 16;
-/// Assumed size in bytes of a chunk of a response that holds the whole object. The assumption is large, so
-/// that the number of chunks limits the memory.
+/// Assumed size in bytes of a chunk of a response. The reserved memory divided by this size limits the number
+/// of unread chunks. Chunks are usually smaller, so they fit into the reserved memory.
 const ASSUMED_CHUNK: usize = 512 << 10;
 
 impl QueuedTarget {
-    /// Sends the first request. The reader has no bytes yet, so the request can be repeated in any way.
+    /// Sends the first request. If it fails, repeats it from its first byte: the reader has no bytes yet.
     async fn get_first(&self, range: Option<Range<u64>>) -> Result<GetResponse> {
         let mut retries = Retries::new(&self.limits);
         retries.wait_for_host(self.context(range.clone())).await;
@@ -225,8 +225,8 @@ async fn send_requests(
 ) -> Result<Option<u64>> {
     let Range { start, end } = target.wanted;
     let Ok(grant) = grants.recv().await else { return Ok(None) };
-    // Moved so that it is dropped before `grant` if something fails: the memory that the grant releases must
-    // not be granted to this object again.
+    // This variable is declared after `grant`, so an early return drops it first. Otherwise the memory that
+    // `grant` releases could be granted to this object again.
     let grants = grants;
     let requested = grant.range.end;
     let first = target.get_first(Some(grant.range.clone())).await?;
@@ -290,8 +290,8 @@ fn receive_in_one(
     let pinned = Arc::new(response.object());
     let wanted = requested.filter(|_| !unranged).unwrap_or_else(|| target.wanted.clone());
     let length = response.size.map(|size| wanted.end.min(size).saturating_sub(wanted.start));
-    // The response continues after the granted range. The memory of that range limits the unread bytes, and
-    // may be small: if the version was unknown, the range is short.
+    // The response has all wanted bytes, but the memory was reserved only for the granted range, which may be
+    // short. More memory allows more unread chunks.
     grant.memory.grow(length.unwrap_or(u64::MAX));
     let granted = usize::try_from(grant.memory.bytes()).unwrap_or(usize::MAX);
     let (sender, chunks) = async_channel::bounded((granted / ASSUMED_CHUNK).clamp(1, MAX_UNREAD_CHUNKS));

@@ -23,11 +23,11 @@ const SILENT: Duration = Duration::from_secs(60);
 /// counted from 0 again.
 const MIN_PROGRESS: u64 = 256 << 10;
 
-/// A complete response with fewer bytes than requested does not count as a failed try if it has at least this
+/// A complete response with fewer bytes than requested counts as a failed try, unless it has at least this
 /// many bytes.
 const MIN_SHORT: u64 = 16 << 10;
-/// A complete response with fewer bytes than requested does not count as a failed try either if it has at
-/// least the requested number of bytes divided by this number.
+/// A complete response with at least the fraction `1 / MIN_SHORT_DIVISOR` of the requested bytes does not
+/// count as a failed try, even if it is shorter than [`MIN_SHORT`].
 const MIN_SHORT_DIVISOR: u64 = 16;
 
 /// The object and the range of a request, and the counters of its source.
@@ -59,12 +59,13 @@ impl Retries {
         self.tries + 1
     }
 
-    /// Excludes from the time of all tries the time in which a response waited for its reader.
+    /// Subtracts `time`, in which a response waited for its reader, from the time of all tries.
     pub(super) fn exclude(&mut self, time: Duration) {
         self.since += time;
     }
 
-    /// Records the number of bytes that were received before the last fault.
+    /// Counts tries and time from 0 again, if at least [`MIN_PROGRESS`] bytes were received before the last
+    /// fault.
     pub(super) fn progress(&mut self, bytes: u64) {
         if bytes >= MIN_PROGRESS {
             *self = Retries::new(&self.limits);
@@ -307,7 +308,7 @@ mod tests {
         let requested_pause = Duration::from_secs(30);
         let busy = |time| ErrorKind::Busy { retry_after: Some(time), source: "503".into() }.into();
         assert!(one.next_pause(busy(requested_pause), limit, &host).unwrap() >= Duration::from_secs(29));
-        // Neither another fault nor a shorter requested pause ends the pause.
+        // Neither another fault nor a shorter requested pause shortens the pause.
         for fault in [broken().into(), busy(Duration::from_secs(1))] {
             assert!(other.next_pause(fault, limit, &host).unwrap() >= Duration::from_secs(29));
         }

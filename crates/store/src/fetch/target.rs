@@ -28,16 +28,16 @@ pub(crate) struct FetchTarget {
     pub(crate) meter: Arc<SourceMeter>,
     /// The queue that orders this object among the objects of its reader.
     pub(crate) queue: ReadQueue,
-    /// Whether a cache requests the version, or prefetches. Then no waiting time is counted here: the reader
-    /// that opens the object counts its own waiting time.
+    /// Whether a cache fetches this target, to learn the object's version or to prefetch. If so, this fetch
+    /// counts no waiting time: the reader that opens the object counts its own waiting time.
     pub(crate) for_cache: bool,
     /// Whether a request without a version is sent over a new connection (see `transport`).
     pub(crate) opens_connections: bool,
 }
 
-/// Bytes of the first request if it is sent over a new connection. TCP sends this many bytes in about three
-/// round trips, and 8 MiB in nine. The rest is received over connections that are already fast, one round
-/// trip later.
+/// Bytes of the first request if it is sent over a new connection. TCP needs about three round trips to send
+/// this many bytes over a new connection, and nine to send 8 MiB. The rest of the object is requested over
+/// older connections, which are already fast.
 const FIRST_ON_NEW_CONNECTION: u64 = 64 << 10;
 
 impl FetchTarget {

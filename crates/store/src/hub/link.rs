@@ -97,8 +97,8 @@ impl Link {
 pub(super) fn content_hash(headers: &HeaderMap) -> Option<String> {
     let linked = headers.get(LINKED_ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
     let tag = linked.or_else(|| version(headers))?;
-    // A tag is marked as weak if the file may be compressed during transfer, which the requests here do not
-    // allow. A hash of the content (SHA-256 or Git's SHA-1) identifies the file even then.
+    // Servers mark a tag as weak if the file may be compressed during transfer. The requests here do not
+    // allow compression, so the mark is dropped if the tag is a hash of the content (SHA-256 or Git's SHA-1).
     let hash = tag.strip_prefix(WEAK).unwrap_or(&tag).trim_matches('"');
     let is_hash = matches!(hash.len(), 40 | 64) && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
     Some(if is_hash { format!("\"{hash}\"") } else { tag })
@@ -160,7 +160,7 @@ pub(super) struct Links(Mutex<Hosts>);
 #[derive(Debug, Default)]
 struct Hosts {
     by_path: HashMap<String, SharedHost>,
-    /// When there are this many entries, the entries that are not worth keeping are removed.
+    /// Number of entries at which unused entries without a valid link are removed.
     sweep_at: usize,
 }
 

@@ -57,7 +57,7 @@ struct HubDataset {
     base: String,
     repository: Repository,
     endpoint: Endpoint,
-    /// Reads the links.
+    /// Sends the requests to signed links.
     client: BodyClient,
     /// The commit, once it is known.
     commit: Mutex<Option<Arc<str>>>,
@@ -117,7 +117,8 @@ impl HubDataset {
         Ok(found)
     }
 
-    /// Requests a JSON document from the Hub, once. `path` is the path in the repository, for messages.
+    /// Requests a JSON document from the Hub, without retries. `path` is the path in the repository, for
+    /// messages.
     async fn json<T: for<'a> Deserialize<'a>>(&self, request: &str, path: &str) -> Result<(T, HeaderMap)> {
         let result = self.endpoint.get(&self.endpoint.uri(request)?, HeaderMap::new()).await?;
         let response = match result.result {
@@ -131,7 +132,7 @@ impl HubDataset {
             }
         };
         let (headers, text) = (response.headers, self.endpoint.whole(response.body).await?);
-        // The text of the error could repeat what was sent.
+        // The parser's error is dropped: its message could quote the response.
         let document = serde_json::from_slice(&text).map_err(|_| {
             ErrorKind::Store("the response is not one of a Hub: is HF_ENDPOINT a Hub?".into())
         })?;

@@ -11,8 +11,8 @@ use http::StatusCode;
 /// The header with the reason of a refusal.
 const ERROR_CODE: &str = "x-error-code";
 
-/// Reads a refusal of a request about `path` in a repository, or about the repository itself if `path` is
-/// empty.
+/// Converts a response that refuses a request into an error with an explanation. The request was for `path`
+/// in a repository, or for the repository itself if `path` is empty.
 pub(super) async fn refused(
     response: Response,
     repository: &Repository,

@@ -23,7 +23,7 @@ pub(crate) fn list(
         for entry in fs::read_dir(&directory).map_err(store_error)? {
             let entry = entry?;
             let path = entry.path();
-            // A partial file may be renamed at any moment, so that its metadata cannot be read.
+            // A partial file may be renamed at any moment; reading its metadata would then fail.
             if is_partial(&path) {
                 continue;
             }

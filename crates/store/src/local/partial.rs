@@ -96,8 +96,8 @@ fn partial_name(name: &OsStr) -> OsString {
     while !shown.is_char_boundary(end) {
         end -= 1;
     }
-    // Random rather than the process ID: in containers every process may have ID 1, and a killed process
-    // leaves its file behind.
+    // The name has a random number, not the process ID: in containers every process may have ID 1, and a
+    // killed process leaves its file behind.
     let random = RandomState::new().hash_one(name);
     format!(".{}.{random:016x}{PARTIAL}", &shown[..end]).into()
 }

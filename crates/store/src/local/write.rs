@@ -1,4 +1,4 @@
-//! Writes local files: under a temporary name, and renamed when they are complete.
+//! Writes local files under temporary names, and renames them when they are complete.
 
 use super::partial::PartialFile;
 use super::{directory, info, stat, store_error, sync_directory};
@@ -137,7 +137,7 @@ impl ObjectWriter for LocalWriter {
             file.sync_all()?;
         }
         if let PutCondition::Absent = options.condition {
-            // A hard link leaves the partial file, which is then removed.
+            // If `publish` adds a hard link, the partial file still exists: `drop` removes it.
             publish(&partial.0, &target).map_err(store_error)?;
             drop(partial);
         } else {

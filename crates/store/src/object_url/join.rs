@@ -25,8 +25,8 @@ const ENCODED: &AsciiSet = &CONTROLS
     .add(b'}');
 
 impl ObjectUrl<'_> {
-    /// The object with this name in this directory. For names that come from data: keys of samples, names of
-    /// members, names in a listing.
+    /// The object with this name in this directory. The name may come from data: a key of a sample, the name
+    /// of a member, or a name in a listing.
     ///
     /// Each `/` in the name separates directories. All other characters are part of the name: if URLs of this
     /// scheme are percent-encoded, the name is encoded, so different names have different URLs. The result is

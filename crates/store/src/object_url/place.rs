@@ -1,4 +1,4 @@
-//! Computes a text for the place of an object. All URLs of one place have the same text.
+//! Computes a canonical text for the URL of an object: all URLs of one object have the same text.
 
 use crate::server_url::server_url;
 use percent_encoding::percent_decode_str;
@@ -12,7 +12,7 @@ const ENDPOINT_VARIABLES: [(&str, &[&str]); 3] = [
     ("s3", &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]),
     ("az", &["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"]),
 ];
-/// The environment variable with the account of containers whose URLs have no account.
+/// The environment variable that names the account if the URL of a container has none.
 const ACCOUNT_VARIABLE: &str = "AZURE_STORAGE_ACCOUNT_NAME";
 /// The query parameters that select an earlier version of an object.
 const VERSION_PARAMETERS: [&str; 3] = ["generation", "versionid", "snapshot"];
@@ -39,8 +39,8 @@ pub(super) fn file_place(path: PathBuf) -> String {
     whole.to_string_lossy().replace(path::MAIN_SEPARATOR, "/")
 }
 
-/// Whether two results of [`file_place`] are files with the same name in one directory that is mounted at two
-/// places.
+/// Whether two results of [`file_place`] have the same file name and are in the same directory, which may be
+/// mounted under two paths.
 #[cfg(unix)]
 pub(super) fn is_same_mounted(one: &str, other: &str) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -63,8 +63,8 @@ pub(super) fn is_same_mounted(_: &str, _: &str) -> bool {
     false
 }
 
-/// The text for an object of Azure. The account may be in the authority, after the container, or in an
-/// environment variable.
+/// Returns the same text for all URLs of an Azure object. The account may be in the authority, after the
+/// container, or in an environment variable.
 pub(super) fn container_place(authority: &str, path: &str) -> String {
     let Some((container, host)) = authority.split_once('@') else {
         return match variable(ACCOUNT_VARIABLE).filter(|_| endpoint("az").is_none()) {
@@ -81,8 +81,9 @@ fn account_of_host(host: &str) -> Option<&str> {
     host.strip_suffix(".blob.core.windows.net").or_else(|| host.strip_suffix(".dfs.core.windows.net"))
 }
 
-/// The text for a web URL: the URL as it is requested, without secrets. For the web URL of an object in a
-/// bucket, the text is that of the object's bucket URL, such as `gs://`. `None` if the text is not a URL.
+/// Returns a web URL without its user name, password, query and fragment. If the URL leads to an object in a
+/// bucket of a known cloud, returns the bucket URL instead, such as `gs://bucket/key`. `None` if `text` is
+/// not a URL.
 pub(super) fn web_place(text: &str) -> Option<String> {
     let mut url = Url::parse(text).ok()?;
     if let Some(place) = bucket_place(&url) {
@@ -130,7 +131,7 @@ fn bucket_place(url: &Url) -> Option<String> {
 }
 
 /// If `url` names an object at this endpoint, returns the bucket (`None` if it is not part of the host) and
-/// the rest of the path.
+/// the path after the endpoint's own path.
 fn at_endpoint<'a>(url: &'a Url, endpoint: &Url) -> Option<(Option<&'a str>, &'a str)> {
     if url.port_or_known_default() != endpoint.port_or_known_default() {
         return None;

@@ -38,7 +38,7 @@ fn split(authority: &str) -> (&str, String) {
     }
 }
 
-/// One text for all URLs of a file.
+/// Returns the same text for all URLs of a file.
 pub(super) fn place(authority: &str, path: &str) -> String {
     let (name, revision) = split(authority);
     format!("hf://{name}@{}{path}", revision.replace('/', "%2F"))
