@@ -50,8 +50,8 @@ pub(crate) struct Options {
     /// grows by some MB per second.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Write the times of all requests for remote shards to this file, without any names. With this
-    /// recording, the tuning for the bucket can be tried on another machine.
+    /// Write the size and times of each request for remote shards to this file, without names, URLs or keys.
+    /// A recording can be replayed without a network, to test how the number of connections is tuned.
     #[arg(long, value_name = "FILE")]
     record: Option<String>,
 }

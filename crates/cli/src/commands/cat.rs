@@ -12,8 +12,8 @@ use std::ops::ControlFlow;
 /// Write one field to stdout, as it is stored.
 ///
 /// Writes the field of one sample (--key or --nth), or of all samples in order. If it writes all samples,
-/// each text, number and JSON document that does not end in a line break gets one. The pattern - is an
-/// uncompressed archive on stdin.
+/// each text, number and JSON document that does not end in a line break gets one. If the pattern
+/// is `-`, an uncompressed archive is read from stdin.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -14,8 +14,9 @@ use crate::failure::Failure;
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "shardstream cp [OPTIONS] <FROM>... <TO>")]
 pub(crate) struct Options {
-    /// Keep existing objects that are the same. A recorded copy is compared by size and version, and any
-    /// other object by the checksums that the stores keep; objects without checksums are read and compared.
+    /// Keep existing objects that are the same as their source. A recorded copy is compared by size and
+    /// version, and any other object by the checksums that the stores keep; objects without checksums are
+    /// read and compared.
     #[arg(long, conflicts_with = "force")]
     resume: bool,
     /// Replace existing objects.

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// Count labels, measure lengths and sizes, and compute mean and standard deviation of images.
 ///
-/// The pattern - is an uncompressed archive on stdin.
+/// If the pattern is `-`, an uncompressed archive is read from stdin.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -88,7 +88,7 @@ struct VerifySummary {
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     context.output.ignore_closed_pipe();
     let (shards, index) = options.patterns.shards(context)?;
-    // The log has these options, because a run with other options must not use its reports.
+    // The log records these options, because a run with other options must not use the log's reports.
     let checks = format!(
         "limits {:?}, decode {}, min_side {:?}, empty {:?}, index {}{}",
         context.reader.limits,
@@ -140,9 +140,9 @@ struct Verification<'a> {
     context: &'a Context,
     shards: &'a ShardList,
     summary: VerifySummary,
-    /// For each set of fields, the number of samples with exactly these fields, and the first of them.
+    /// For each set of fields, the number of samples with exactly these fields, and the first such sample.
     fields: BTreeMap<Vec<String>, report::FieldSet>,
-    /// For the hash of each key, the number of the last shard that has it.
+    /// Maps the hash of each key to the number of the last shard that has the key.
     keys: HashMap<u64, u32>,
     images: BTreeMap<String, report::ImageSizes>,
     /// The list of bad samples, with `--to-list`.
