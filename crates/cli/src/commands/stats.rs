@@ -27,8 +27,8 @@ use std::sync::Arc;
 pub(crate) struct Options {
     #[command(flatten)]
     patterns: Patterns,
-    /// The field whose values are counted. For a value in JSON, FIELD:PATH, such as json:annotation.label
-    /// [default: cls].
+    /// The field whose values are counted. To count a value inside JSON, give FIELD:PATH, such as
+    /// json:annotation.label [default: cls].
     #[arg(long, value_name = "FIELD")]
     label: Option<String>,
     /// Number of labels to show, the most frequent first.

@@ -6,8 +6,8 @@ use crate::failure::Failure;
 use crate::sample_list::ListedSample;
 use std::collections::BTreeMap;
 
-/// The list of bad samples, and the keys of all samples. The keys are kept because only after the last shard
-/// is it known which fields nearly all samples have.
+/// The list of bad samples, and the keys of all samples. The keys are kept because the fields that nearly all
+/// samples have are known only after the last shard.
 #[derive(Debug, Default)]
 pub(super) struct BadList {
     /// The lines of the list so far.
