@@ -171,7 +171,7 @@ impl<'a> RecordingFile<'a> {
     }
 }
 
-/// Number of bytes that include the first line of any recording.
+/// The first line of a recording has at most this many bytes.
 const MAX_HEAD: u64 = 4096;
 
 /// Measures all stages.

@@ -18,7 +18,7 @@ use std::ops::ControlFlow;
 pub(crate) struct Options {
     #[command(flatten)]
     patterns: IndexedPatterns,
-    /// The field. Alternatives are separated by ;, as in "jpg;png".
+    /// The field. Semicolons separate alternatives, as in "jpg;png".
     #[arg(long, value_name = "FIELD")]
     field: String,
     /// Only the sample with this key. With an --index that was built with `index build --keys`, only the

@@ -26,13 +26,12 @@ use std::sync::Arc;
 
 /// Look for damage in archives, samples and fields, and compare with an index.
 ///
-/// Each shard is read to its end, past damaged samples and headers. Finds shards that are missing, truncated
-/// or overwritten, damaged headers, samples with two members of the same extension, samples whose members are
-/// not adjacent, members that are not plain files, empty fields, and samples without a field that nearly all
+/// Each shard is read to its end, past damaged samples and headers. Finds missing, truncated and overwritten
+/// shards; damaged headers; samples with two members of the same extension; samples whose members are not
+/// adjacent; members that are not plain files; empty fields; and samples without a field that nearly all
 /// samples have. If a part of a shard could not be verified, that is a finding too (not_verified). With
-/// --decode, also finds fields that cannot be decoded. With --index, also finds shards that have changed,
-/// different samples, and different bytes if the index has checksums. The exit code is 3 if anything was
-/// found.
+/// --decode, also finds fields that cannot be decoded. With --index, also finds shards and samples that differ
+/// from the index; bytes are compared if the index has checksums. The exit code is 3 if anything was found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
