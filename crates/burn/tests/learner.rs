@@ -268,7 +268,7 @@ fn a_checkpoint_of_other_data_is_refused() {
     job.train(&loader, 0, 1);
     let checkpoints = dir.path().join("checkpoints");
     let restore = |loader: &ShardLoader<Batch>, epoch| -> Result<(), String> {
-        // The checkpointer of an empty record: only the state is restored.
+        // The record of `Checkpointer::<()>` is empty, so only the state is restored.
         let inner = FileCheckpointer::new(&checkpoints, "nothing");
         Checkpointer::<()>::restore(&loader.checkpointer(&checkpoints, inner), epoch)
             .map_err(|error| error.to_string())

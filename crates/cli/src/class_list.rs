@@ -70,8 +70,8 @@ pub(crate) fn check_classes(
     }
 }
 
-/// Checks that each class has the same number in the lists of other series in the same directory, such as
-/// `train.classes.json` beside `val.classes.json`: a training reads both series.
+/// Compares `classes` with the lists of other series in the same directory, such as `train.classes.json`
+/// beside `val.classes.json`. A training reads both series, so a class must have the same number in both.
 pub(crate) fn check_neighbours(
     series: &Series,
     classes: &[String],

@@ -251,8 +251,8 @@ fn slowest(stages: &[StageRate], bytes_per_sample: f64) -> Option<&StageRate> {
 fn verdict(stages: &[StageRate], settings: LoaderSettings, bench: &Bench<'_>) -> (String, String) {
     let parsed = stages.iter().find(|stage| stage.samples > 0);
     let bytes_per_sample = parsed.map_or(1.0, |parse| parse.bytes as f64 / parse.samples as f64).max(1.0);
-    // For compressed shards, the stored bytes per sample are not known. So `read` is left out; `decompress`
-    // includes its time.
+    // For compressed shards, the stored bytes per sample are not known. So `read` is left out; the time of
+    // `decompress` includes the time of `read`.
     let counted = if bench.is_compressed() { &stages[1..] } else { stages };
     let Some(slowest) = slowest(counted, bytes_per_sample) else { return ("read".into(), String::new()) };
     let remote = bench.shards.iter().any(|url| !ObjectUrl::from(url).is_local());

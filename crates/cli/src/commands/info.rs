@@ -59,7 +59,7 @@ struct ShardContents {
 /// Maximum number of types that are listed for a field. Arrays with different shapes count as different
 /// types.
 const MAX_TYPES: usize = 8;
-/// The values of all types that exceed [`MAX_TYPES`] are counted under this name.
+/// Once a field has [`MAX_TYPES`] types, the values of all further types are counted under this name.
 const OTHER: &str = "other";
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
