@@ -94,8 +94,8 @@ pub(crate) fn check_neighbours(
             Ok(Some(classes)) => classes,
             Err(Failure::Crate(error)) => return Err(error.into()),
             // `Err`: the document has the name of a list, but is of another kind. `None`: the name is of an
-            // object in a deeper directory, which a listing of a bucket includes. This directory has no object
-            // of that name.
+            // object in a deeper directory, which a listing of a bucket includes. This directory has no
+            // object of that name.
             Ok(None) | Err(_) => continue,
         };
         for (other_number, class) in other_classes.iter().enumerate() {

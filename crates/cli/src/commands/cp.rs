@@ -9,8 +9,8 @@ use crate::failure::Failure;
 ///
 /// A copy appears under its name when it is complete. It is then compared with the source, by the checksum
 /// that its store keeps; if the store keeps none, the copy is read again. Within a bucket, the store itself
-/// makes the copy. If several objects are copied, TO is a directory. The file .shardstream-copies.json beside the
-/// copies records the versions of their sources.
+/// makes the copy. If several objects are copied, TO is a directory. The file .shardstream-copies.json beside
+/// the copies records the versions of their sources.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "shardstream cp [OPTIONS] <FROM>... <TO>")]
 pub(crate) struct Options {

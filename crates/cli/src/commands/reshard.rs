@@ -27,9 +27,9 @@ use std::sync::Arc;
 /// per concurrent read.
 ///
 /// An index has no keys. With --index, each header is therefore assumed to be as long as in the input. Names
-/// that are longer than 500 bytes or have non-ASCII characters, and compressed input, may need longer headers.
-/// Shards may then become larger than --max-size; a note says so. With --index, a duplicate key in a shard is
-/// found only when that shard is written.
+/// that are longer than 500 bytes or have non-ASCII characters, and compressed input, may need longer
+/// headers. Shards may then become larger than --max-size; a note says so. With --index, a duplicate key in a
+/// shard is found only when that shard is written.
 ///
 /// Compressed shards have no byte ranges, and cannot be shuffled. They are read from beginning to end: once
 /// for all threads, or once by each thread if the output is compressed.

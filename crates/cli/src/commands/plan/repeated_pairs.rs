@@ -208,7 +208,8 @@ mod tests {
     const SHARDS: usize = 24;
     const STREAMS: usize = 4;
 
-    /// For each sample of each shard, the number of its batch in the epoch. Computed with real shuffle buffers.
+    /// For each sample of each shard, the number of its batch in the epoch. Computed with real shuffle
+    /// buffers.
     fn batches(plan: &Plan, counts: &[u64], epoch: u64, buffer: usize, batch: u64) -> Vec<Vec<u64>> {
         let mut batches: Vec<Vec<u64>> = counts.iter().map(|count| vec![0; *count as usize]).collect();
         for stream in 0..STREAMS {

@@ -30,8 +30,9 @@ use std::sync::Arc;
 /// shards; damaged headers; samples with two members of the same extension; samples whose members are not
 /// adjacent; members that are not plain files; empty fields; and samples without a field that nearly all
 /// samples have. If a part of a shard could not be verified, that is a finding too (not_verified). With
-/// --decode, also finds fields that cannot be decoded. With --index, also finds shards and samples that differ
-/// from the index; bytes are compared if the index has checksums. The exit code is 3 if anything was found.
+/// --decode, also finds fields that cannot be decoded. With --index, also finds shards and samples that
+/// differ from the index; bytes are compared if the index has checksums. The exit code is 3 if anything was
+/// found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
