@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A request for bytes of an object, in flight or in a pause before a retry, or other work of a store.
-/// Returned by [`Store::requests`](super::Store::requests).
+/// A request that is in flight or pauses before a retry, or a listing, upload or deletion in progress. Returned
+/// by [`Store::requests`](super::Store::requests).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RequestReport {

@@ -23,8 +23,8 @@ const MAX_EXPLANATION: usize = 16 << 10;
 /// Time limit for reading the body of an error response.
 const EXPLANATION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Reads the head of a response to a request for the object at `url` with these options. `version` takes the
-/// version of the object from the headers.
+/// Checks the status and headers of a response to a GET of `url`. `options` are the options of the request.
+/// `version` returns the version of the object that the headers name.
 pub(super) async fn read(
     response: Response,
     url: &str,

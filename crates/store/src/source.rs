@@ -203,8 +203,8 @@ impl fmt::Debug for GetResponse {
 /// Why a response is not the requested object.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// The range begins at the end of the object or after it, as every range of an empty object does. A
-    /// request for the whole object then returns its size.
+    /// The range begins at the end of the object or after it, as every range of an empty object does. To
+    /// learn the size of the object, request the whole object.
     Beyond,
     /// The credentials are invalid or have expired.
     Unauthenticated(Error),
@@ -245,7 +245,7 @@ pub struct ObjectInfo {
 }
 
 impl ObjectInfo {
-    /// Makes the information about an object of unknown version.
+    /// An object of this URL and size. Its version is unknown.
     pub fn new(url: impl Into<String>, size: u64) -> Self {
         Self { url: url.into(), size, version: None }
     }

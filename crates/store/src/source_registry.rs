@@ -52,7 +52,7 @@ impl SourceRegistry {
         }
     }
 
-    /// The caller's source for this URL, with its prefix.
+    /// The source that the caller registered for `url`, and the URL prefix that this source serves.
     pub(super) fn registered(&self, url: &str) -> Option<&(SecretUrl, Arc<dyn Source>)> {
         let serves = |base: &str| {
             let rest = url.strip_prefix(base);

@@ -16,7 +16,8 @@ use std::{io, iter};
 /// The advice in the error if a proxy asks for a password.
 pub(crate) const PROXY_PASSWORD: &str = "put the user and the password into the URL of the proxy";
 
-/// The error of a response that is not valid HTTP or TLS, which a retry would not change.
+/// The error for a response that is not valid HTTP or TLS. It is permanent: a retry would get the same
+/// response.
 fn malformed(why: &str) -> Error {
     ErrorKind::Store(format!("the server's response cannot be read: {why}").into()).into()
 }

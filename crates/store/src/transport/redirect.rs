@@ -163,8 +163,8 @@ pub(crate) fn is_public(name: &HeaderName) -> bool {
     public.contains(name)
 }
 
-/// Whether a header that is not sent to other servers has a value that is no secret: the value only describes
-/// the request. A message may contain the same text by chance, so the value is not removed from messages.
+/// Whether the header only describes the request, so that its value is no secret. Other servers do not get
+/// this header, but error messages may contain its value: a message can have the same text by chance.
 fn is_technical(name: &HeaderName) -> bool {
     let technical = [
         "content-encoding",

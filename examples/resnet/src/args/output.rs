@@ -29,8 +29,8 @@ pub struct OutputArgs {
         value_parser = seconds
     )]
     pub stall_warning: f64,
-    /// After a wait of this time, end the process with exit code 4, so that its launcher restarts the job; 0:
-    /// never
+    /// If the training waits this long, end the process with exit code 4, so that its launcher restarts the
+    /// job; 0: never
     #[arg(
         long,
         value_name = "SECONDS",
