@@ -171,8 +171,8 @@ pub(super) async fn refused(response: Response, url: &str) -> Refusal {
     Refusal::Other(kind.into())
 }
 
-/// Advice for a code with which a cloud refuses a request, as the end of a message. The cloud's own text does
-/// not name the variables that users of this crate can set.
+/// Returns the end of an error message: advice for the cloud's error code `code`, or nothing. The cloud's own
+/// text does not name the environment variables that users of this crate can set.
 fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> String {
     match code {
         // This code is from Google Cloud Storage.
@@ -280,7 +280,8 @@ fn checksum(headers: &HeaderMap, is_whole: bool) -> Option<Checksum> {
         [value] => Some(value),
         _ => None,
     };
-    // Google may decompress an object before it sends it; `x-goog-hash` has checksums of the stored bytes.
+    // `x-goog-hash` has checksums of the stored bytes. If the object is stored compressed, Google may
+    // decompress the body, so the header is ignored.
     let google =
         if is("x-goog-stored-content-encoding", "identity") { values("x-goog-hash") } else { Vec::new() };
     let google_sum = |name: &str| google.iter().find_map(|value| value.strip_prefix(name)?.strip_prefix('='));

@@ -94,9 +94,9 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
         self.put(url, body)
     }
 
-    /// Copies an object to another URL of this source, if the object that is at that URL now meets
-    /// `condition`. The storage system copies the bytes itself. The caller compares the copy with the
-    /// original.
+    /// Copies the object at `from` to `to`, another URL of this source. Fails if `condition`, which is about the
+    /// present object at `to`, is not met. The storage system copies the bytes itself. The caller compares the
+    /// copy with the original.
     ///
     /// The default returns [`ErrorKind::Unsupported`].
     fn copy(&self, from: &str, to: &str, condition: PutCondition) -> BoxFuture<'static, Result<()>> {

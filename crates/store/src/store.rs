@@ -296,7 +296,8 @@ impl Store {
     ///
     /// If the server cannot be reached or cannot list (web servers cannot), or lists an object twice;
     /// [`ErrorKind::TooLarge`] if the names take more than 512 MiB, which is about three million objects. A
-    /// local directory must exist. A bucket has no directories, so that a listing of it may be empty.
+    /// local directory must exist. A bucket has no directories: if it has no object under `prefix`, the list
+    /// is empty.
     pub fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
         self.list_within(prefix, usize::MAX)
     }

@@ -113,8 +113,8 @@ pub(super) fn response_fault(error: reqwest::Error) -> Error {
 /// The text of `hyper`'s error if a proxy responds to the request for a tunnel with 407.
 const NOT_AUTHORISED: &str = "proxy authorization required";
 
-/// Adds the environment variables that name a proxy, if there are any, to a fault of a connection. If the
-/// proxy asks for a password, the fault is final.
+/// Appends a hint to the message of a connection fault if environment variables name a proxy. If the proxy
+/// asks for a password, the fault is final.
 pub(crate) fn with_proxy_hint(fault: Error) -> Error {
     match (fault.kind(), proxy_hint()) {
         (ErrorKind::Io(error), hint) if error.to_string().contains(NOT_AUTHORISED) => {

@@ -8,7 +8,7 @@ use shardstream::{Error, Result};
 /// Images as (N, RGB, height, width), and N classes.
 pub type Inputs = (Tensor, Tensor);
 
-/// Copies a batch to a device: candle owns its memory.
+/// Copies a batch to a device. A candle tensor cannot borrow the batch's memory.
 pub fn upload(batch: &TensorBatch, device: &Device) -> Result<Inputs> {
     let (image, label) = (batch.tensor("image")?, batch.tensor("label")?);
     let images = Tensor::from_slice(image.as_slice::<f32>()?, image.shape(), device).map_err(Error::step)?;

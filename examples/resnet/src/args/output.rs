@@ -49,7 +49,8 @@ pub struct OutputArgs {
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
     /// After the last epoch, write weights and batch-norm statistics to a safetensors file with torchvision's
-    /// names, even if the training had ended before it was resumed. In a directory: model.safetensors
+    /// names, even if the training had ended before it was resumed. If FILE is a directory, the file in it is
+    /// model.safetensors
     #[arg(long, value_name = "FILE|URL", conflicts_with = "dry_run")]
     pub save_weights: Option<String>,
     /// Save checkpoints, with the network and the state of the data, to a directory, or gs://bucket/prefix

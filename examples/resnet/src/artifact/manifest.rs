@@ -96,7 +96,7 @@ impl Manifest {
             return Err(ArtifactError::Format { name: name.into(), format });
         }
         let manifest: Self = serde_json::from_slice(json).map_err(|e| bad(e.to_string()))?;
-        // The bounds are far above real values, so that products cannot overflow.
+        // Below these maxima, products of the values cannot overflow. Real values are far smaller.
         for (what, value, max) in [
             ("classes", manifest.classes, 1 << 24),
             ("size", manifest.size, 1 << 12),
