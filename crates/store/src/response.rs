@@ -58,8 +58,8 @@ pub(super) async fn read(
     Ok(GetResponse { size, range, version, checksum, body })
 }
 
-/// Returns an error for a body with a content coding, because such a body does not have the stored bytes that
-/// every request asks for. Only the compression that the object's name says is allowed.
+/// Returns an error for a body with a content coding, because every request asks for the stored bytes. The
+/// only allowed coding is the compression that belongs to the ending of the object's name.
 fn refuse_coding(headers: &HeaderMap, url: &str, sent: impl Fn() -> SentSecrets) -> Result<()> {
     let codings = headers.get_all(header::CONTENT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let codings: Vec<_> =
@@ -211,8 +211,8 @@ fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> St
     }
 }
 
-/// Returns the end of a message that names the environment variables of the proxy, if the proxy may have sent
-/// the response instead of the server. A proxy can do that only if the request was sent without TLS.
+/// Returns the end of an error message: the environment variables that set the proxy, if the proxy may have
+/// sent the response instead of the server. A proxy can do that only if the request was sent without TLS.
 fn proxy_advice(status: StatusCode, url: &str) -> String {
     let is_of_proxy = matches!(status.as_u16(), 403 | 407 | 502..=504) && url.starts_with("http://");
     match status {

@@ -48,8 +48,9 @@ impl RequestTarget {
         sent
     }
 
-    /// The fault of a request without a response. After a redirect, the fault's text may contain a host that a
-    /// server chose. The server can put a secret of an earlier request into this host, so secrets are removed.
+    /// The fault of a request without a response. After a redirect, the fault's text may contain a host that
+    /// a server chose. The server can put a secret of an earlier request into this host. Therefore the
+    /// secrets are removed.
     pub(crate) fn fault(&self, error: Error) -> Error {
         if self.earlier.is_empty() {
             return error;

@@ -21,7 +21,8 @@ pub struct OutputArgs {
     /// --spawn use consecutive ports, from this one on. Needs the feature metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
-    /// After a wait of this time, warn what the training waits for, and on which rank; 0: never
+    /// If the training waits this long, log a warning that says what it waits for, and on which rank; 0:
+    /// never
     #[arg(
         long,
         value_name = "SECONDS",
