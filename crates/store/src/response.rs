@@ -266,9 +266,9 @@ fn limit_reset(limit: &str) -> Option<Duration> {
     (parameter("r")? == 0).then(|| parameter("t").map(Duration::from_secs))?
 }
 
-/// The checksum of the whole object, if the response has one. `is_whole` says whether the body is the whole
-/// object: some headers have the checksum of the sent bytes, and other headers have the checksum of the
-/// stored object.
+/// The checksum of the whole object, if the response has one. Some headers have the checksum of the stored
+/// object, others that of the sent body. The latter are ignored unless the body is the whole object
+/// (`is_whole`).
 fn checksum(headers: &HeaderMap, is_whole: bool) -> Option<Checksum> {
     let values = |name: &str| -> Vec<&str> {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());

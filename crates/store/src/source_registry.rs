@@ -21,7 +21,8 @@ use std::{cmp, fmt};
 pub(super) struct SourceRegistry {
     /// The caller's sources with the prefixes of the URLs that they serve, longest first.
     registered: Vec<(SecretUrl, Arc<dyn Source>)>,
-    /// Clients configured from the environment. The map's key is the part of the URL before the object's key.
+    /// Clients configured from the environment. The map's key is the URL of the bucket or repository, or
+    /// `http` for the client of all web servers.
     clients: Mutex<HashMap<SecretUrl, Arc<dyn Source>>>,
     limits: FetchLimits,
     /// The headers that the caller has set for web servers.

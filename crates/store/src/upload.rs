@@ -90,7 +90,7 @@ impl UploadWriter {
         Ok(UploadWriter { url: url.into(), buffer: BytesMut::new(), messages, upload, entry: None })
     }
 
-    /// Records the sent bytes in this entry.
+    /// Counts the sent bytes in `entry`.
     pub(super) fn with_entry(mut self, entry: RequestEntry) -> Self {
         self.entry = Some(entry);
         self

@@ -48,7 +48,7 @@ pub enum DType {
     /// 32 bits.
     #[default]
     Float32,
-    /// 16 bits with the range of `Float32`, the native type of a TPU's matrix units.
+    /// 16 bits with the range of `Float32`. It is the native type of a TPU's matrix units.
     Bfloat16,
 }
 
