@@ -101,8 +101,8 @@ impl Store {
     /// another version by now.
     pub fn open_range(&self, url: &str, range: Range<u64>, version: &ObjectVersion) -> Result<Body> {
         let queue = self.queue(&Gauge::default());
-        // The number of objects that the caller opens later is unknown. If few were known to follow, the
-        // queue would split the range into smaller requests.
+        // It is unknown how many objects the caller opens later. If the queue knew that few follow, it would
+        // split the range into smaller requests.
         queue.set_remaining(u64::MAX);
         Ok(self.open_range_in(&queue, url, range)?.of_version(version))
     }

@@ -164,8 +164,8 @@ pub(crate) fn is_public(name: &HeaderName) -> bool {
     public.contains(name)
 }
 
-/// Whether the header only describes the request, so that its value is no secret. Other servers do not get
-/// this header, but error messages may contain its value: a message can have the same text by chance.
+/// Whether the header only describes the request. Its value is no secret and is not removed from error
+/// messages, which may contain the same text by chance. Other servers do not get this header.
 fn is_technical(name: &HeaderName) -> bool {
     let technical = [
         "content-encoding",
