@@ -28,8 +28,8 @@ fn all_traits_can_be_imported_together() {
     assert_eq!(out, [7, 9, 11, 13, 15, 17, 19]);
 }
 
-/// Tokio limits the number of operations of a task before it must yield. Another executor inside the task
-/// never yields, so a stream that respects the limit would wait forever.
+/// A Tokio task must yield after a limited number of operations. If another executor runs inside the task,
+/// the task never yields. A stream that respects the limit would then wait forever.
 #[test]
 fn another_executor_inside_a_tokio_task_reads_long_streams() {
     use futures::executor::block_on_stream;

@@ -34,9 +34,9 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// The standard encoders, for the extensions of [the table](crate::codec). Images are encoded for `png`,
-    /// for `jpg` and `img` (JPEG of quality 100, the same as in webdataset), `webp` (lossless), `ppm`, `pgm`
-    /// and `pnm`.
+    /// The standard encoders, for the extensions of [the table](crate::codec). Images are encoded for the
+    /// extensions `png`, `webp` (lossless), `ppm`, `pgm` and `pnm`. For `jpg`, `jpeg`, `jpe`, `jfif`, `image`
+    /// and `img`, they are encoded as JPEG of quality 100, the same as in webdataset.
     #[must_use]
     pub fn new() -> Self {
         let encoder = Encoder::empty()

@@ -21,8 +21,8 @@
 //! Decoding differs from `webdataset` where `webdataset` would silently accept wrong data: `null` in JSON is
 //! a value, 16-bit grey is scaled and not clipped, damaged images are errors, and pickles are not loaded.
 //! `NaN` is not JSON and is refused, unless [`Decoder::lenient_json`] reads it as null. A field `x.gz` with
-//! an unknown extension `x` stays compressed, so that writing the sample gives the same file. A decoder set
-//! for `x` gets the decompressed bytes.
+//! an unknown extension `x` stays compressed, so that writing the sample gives the same file. If you set a
+//! decoder for `x`, the decoder gets the decompressed bytes.
 //!
 //! [`Value::Text`]: crate::Value::Text
 //! [`Value::Int`]: crate::Value::Int
@@ -48,7 +48,7 @@ pub use crate::sample::{Array, ArrayError, DType, Element};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 
-/// The error of a decoder or encoder that the caller supplies: any error type, or a text.
+/// The error that a caller's own decoder or encoder returns. Errors of any type, and texts, convert to it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 const TEXT: &str = "txt text transcript";

@@ -71,7 +71,8 @@ pub(super) fn refuse(found: &Value, wanted: &str) -> BoxError {
 /// Maximum number of characters of a text that an error shows.
 const EXCERPT: usize = 40;
 
-/// Describes a field's content in an error: the beginning of a text, or the length of other bytes.
+/// Describes a field's content for an error message: the beginning of a text, or the length if the bytes are
+/// not text.
 pub(crate) fn excerpt(bytes: &[u8]) -> String {
     // A character has at most four bytes. The last character of `start` may be cut.
     let start = bytes.get(..4 * EXCERPT).unwrap_or(bytes);
@@ -91,8 +92,8 @@ pub(crate) fn excerpt(bytes: &[u8]) -> String {
     }
 }
 
-/// Reads a whole number by the rules of Python's `int()`: spaces around it, a sign, and single underscores
-/// between the digits.
+/// Reads a whole number by the rules of Python's `int()`: it may have spaces around it, a sign, and single
+/// underscores between the digits.
 pub(crate) fn parse_int(bytes: &[u8]) -> Result<i64, BoxError> {
     let error = || format!("{} is not a whole number", excerpt(bytes));
     let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'\x0b';

@@ -9,7 +9,7 @@ use crate::sample::{DType, Sample, Value};
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Which part of a sound an [`AudioColumn`] keeps if the sound is longer than the column.
+/// Which part of a sound an [`AudioColumn`] keeps if the sound has more frames than the column stores.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cut {
@@ -27,10 +27,10 @@ pub enum Cut {
 /// A column of sound: a field with a WAV, FLAC, MP3 or Ogg Vorbis file, or a decoded [`Audio`]. Every sound
 /// is converted to the same sample rate and number of channels, and cut or padded to the same length.
 ///
-/// The column makes two tensors: the sound, `float32[samples, channels, frames]`, and, with the suffix
-/// `.lengths`, the number of each sound's frames that are not padding, `int32[samples]`. Padding frames are
-/// zeros. The whole file is decoded, so damage anywhere in it is an error. Only the part that is kept is
-/// resampled (see [`AudioResampler`]).
+/// The column makes two tensors. The first contains the sound: `float32[samples, channels, frames]`. The
+/// second, `int32[samples]`, has the suffix `.lengths` and contains the number of frames of each sound that
+/// are not padding. Padding frames are zeros. The whole file is decoded, so damage anywhere in it is an
+/// error. Only the part that is kept is resampled (see [`AudioResampler`]).
 ///
 /// ```
 /// use shardstream::Sample;
@@ -62,12 +62,12 @@ pub struct AudioColumn {
 /// Resamplers, each with the sample rate that it converts from; the newest is last.
 type Resamplers = Vec<(u32, Arc<AudioResampler>)>;
 
-/// The number of resamplers that a column keeps.
+/// The maximum number of resamplers that a column keeps.
 const MAX_RATES: usize = 8;
 
 impl AudioColumn {
-    /// Reads `field`, which may be several alternatives separated by semicolons. `rate` is the number of
-    /// frames per second, and `frames` the number of frames, of each sound in the column.
+    /// Reads `field`, which may be several alternatives separated by semicolons. Each sound in the batch has
+    /// `frames` frames, at a sample rate of `rate` frames per second.
     #[must_use]
     pub fn new(field: &str, rate: u32, frames: usize) -> Self {
         let (field, resamplers) = (field.into(), Arc::default());

@@ -35,8 +35,8 @@ impl TensorBatch {
         TensorBatch { step, ..self }
     }
 
-    /// The number of this batch's shape among the [buckets](crate::adapters::Buckets), if the loader has
-    /// buckets.
+    /// The index of this batch's shape in the loader's [buckets](crate::adapters::Buckets); `None` if the
+    /// loader has no buckets.
     #[must_use]
     pub fn bucket(&self) -> Option<usize> {
         self.step.bucket

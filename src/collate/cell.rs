@@ -167,8 +167,8 @@ impl Cell {
         }
     }
 
-    /// Sets the rows of a ragged output, as bytes of numbers in the machine's byte order. The bytes are
-    /// copied when the batch is complete.
+    /// Sets the sample's rows in a ragged output. `rows` are the bytes of the numbers, in the machine's byte
+    /// order. The bytes are copied when the batch is complete.
     ///
     /// # Errors
     /// [`ErrorKind::Array`] if the bytes end within a row; [`ErrorKind::Config`] if the output has a fixed

@@ -7,7 +7,7 @@ pub(super) fn config_error(what: impl ToString) -> Error {
     ErrorKind::Config(what.to_string()).into()
 }
 
-/// Adds a column's name to an error of its options.
+/// Adds the name of a column to an error about the column's options.
 pub(super) fn in_column(name: &str, error: &Error) -> Error {
     match error.kind() {
         ErrorKind::Config(what) => config_error(format!("the column {name:?}: {what}")),

@@ -17,8 +17,8 @@ pub(crate) type RowSlots = SmallVec<[BytesMut; INLINE]>;
 /// If a batch has at most this number of tensors, the list of a sample's slots needs no allocation.
 pub(super) const INLINE: usize = 4;
 
-/// A sample that was written into its slots of a future batch. Its content can be read only after it is part
-/// of a [`TensorBatch`].
+/// A sample that has been written into its slots, before its batch exists. The slots' content can be read
+/// only after the slots are part of a [`TensorBatch`].
 #[derive(Debug, Default)]
 pub(crate) struct Row {
     contents: SmallVec<[CellContent; INLINE]>,
@@ -267,7 +267,7 @@ fn joined(mut slots: impl Iterator<Item = BytesMut>, pool: &TensorPool) -> Bytes
         // `unsplit` is called only for adjacent slots of one buffer. If two slots are not adjacent, it would
         // copy them, and the copy might not be aligned.
         if whole.as_ptr().addr() + whole.len() != slot.as_ptr().addr() || whole.capacity() != whole.len() {
-            // The slot is not adjacent: the sample of the slot in between failed, or this slot is padding.
+            // The two slots are not adjacent: a sample between them failed, or the second slot is padding.
             return copied(&mut [whole, slot].into_iter().chain(slots));
         }
         whole.unsplit(slot);

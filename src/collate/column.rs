@@ -93,9 +93,9 @@ pub trait Column: Send + Sync {
     /// are real; the remaining samples are padding.
     ///
     /// # Errors
-    /// Any reason why the batch cannot be used. A loader treats it as a failure of all samples of the batch:
-    /// [`on_error`](crate::loader::LoaderBuilder::on_error) may skip them, and the batch is made from later
-    /// samples.
+    /// Any reason why the batch cannot be used. A loader treats the error as a failure of all samples of the
+    /// batch. If [`on_error`](crate::loader::LoaderBuilder::on_error) skips these samples, the loader makes
+    /// the batch from later samples.
     fn finish(&self, tensors: Vec<Tensor>, valid: usize) -> Result<Vec<Tensor>> {
         let _ = valid;
         Ok(tensors)
@@ -109,7 +109,7 @@ pub(super) struct NamedColumn {
     pub(super) column: Arc<dyn Column>,
     /// The range of the column's outputs in [`Columns::outputs`].
     pub(super) outputs: Range<usize>,
-    /// The names of the tensors that [`Column::finish`] makes, if the column has that function.
+    /// The names of the tensors that [`Column::finish`] makes; `None` if `finish` is not called.
     pub(super) finished: Option<Arc<[Arc<str>]>>,
 }
 
@@ -117,10 +117,10 @@ pub(super) struct NamedColumn {
 ///
 /// Each column draws its own random numbers, which depend on the column's name, the seed, the epoch and the
 /// sample. So two columns that crop the same picture at random give two different views of it. The first
-/// picture column draws from [`sample.rng(seed)`](Sample::rng), every other column from
+/// picture column draws from [`sample.rng(seed)`](Sample::rng). Every other column draws from
 /// [`sample.rng_named(seed, name)`](Sample::rng_named). Boxes and masks belong to their picture's column and
-/// need no random numbers. `ImageColumn::same_as` makes a column draw the numbers of another column, for
-/// example to crop a depth image like its picture.
+/// need no random numbers. `ImageColumn::same_as` makes a column draw the same numbers as another column, for
+/// example to crop a depth image in the same way as its picture.
 #[derive(Clone, Default)]
 pub struct Columns {
     pub(super) columns: Vec<NamedColumn>,
@@ -201,7 +201,8 @@ impl Columns {
         self.columns.iter().map(salt).collect()
     }
 
-    /// Checks that the column `name`, which another column follows, exists and has random numbers of its own.
+    /// Checks `name`, which the [`follows`](Column::follows) of a column returned: a column with this name
+    /// must exist and draw its own random numbers.
     fn check_follows(&self, name: &str) -> Result<()> {
         let leads = |named: &&NamedColumn| named.column.follows().is_none();
         let names: Vec<&str> = self.columns.iter().filter(leads).map(|named| &*named.name).collect();
@@ -216,8 +217,9 @@ impl Columns {
     /// before the first sample.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) with the name of the column whose options are invalid,
-    /// of the tensor that two columns make, or of the tensor that does not fit into memory.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there is no column, if a column has no name or
+    /// invalid options, if two columns make a tensor of the same name, or if a tensor's shape is impossible.
+    /// The error names the column or the tensor.
     pub fn check(&self) -> Result<()> {
         let config = |what: String| Err(config_error(what));
         for NamedColumn { name, column, .. } in &self.columns {

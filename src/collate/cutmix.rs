@@ -129,8 +129,7 @@ mod tests {
     #[test]
     fn both_layouts_get_the_same_box() {
         let (height, width, channels) = (7, 9, 3);
-        // The thousands of a value are the number of its picture, and the rest is its position in the
-        // picture.
+        // Each value is 1000 times the number of its picture, plus the value's CHW index in the picture.
         let number = move |sample: &Sample, c: usize, y: usize, x: usize| {
             (sample.key().len() * 1000 + (c * height + y) * width + x) as f32
         };
@@ -182,8 +181,8 @@ mod tests {
             let (xs, ys) = draw(&mut rng, 1.0, 224, 224);
             area += (xs.len() * ys.len()) as f64 / (224.0 * 224.0);
         }
-        // If a box has the side s, the mean of its area inside the picture is (s - s²/4)². `wanted` is the
-        // mean of this area over s² = 1 - λ, which is uniform.
+        // A box of side s has an area of (s - s²/4)² inside the picture, on average over its positions. s² is
+        // 1 - λ, which is uniformly distributed. `wanted` is the average of the area for all these s².
         let wanted: f64 = (0..1000)
             .map(|i| (f64::from(i) + 0.5) / 1000.0)
             .map(|l| l.sqrt() - l / 4.0)

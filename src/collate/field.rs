@@ -38,7 +38,7 @@ pub(super) enum FieldNumbers<'a> {
     List(Cow<'a, [serde_json::Value]>),
 }
 
-/// An array in the memory of its file.
+/// An array that was read from a field.
 #[derive(Debug)]
 pub(super) struct FieldArray<'a> {
     pub(super) dtype: DType,
@@ -50,7 +50,7 @@ pub(super) struct FieldArray<'a> {
 /// The bytes of an array.
 #[derive(Debug)]
 pub(super) enum ArrayData<'a> {
-    /// A part of the field's bytes, followed by all bytes of the field.
+    /// First the bytes of the array, which are a part of the field; second all bytes of the field.
     Part(&'a [u8], &'a Bytes),
     /// Converted bytes, in newly allocated memory.
     Own(Bytes),

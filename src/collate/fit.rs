@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// Which of the rows with enough room a sequence is placed in.
+/// How to choose the row of a sequence if several rows have enough room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowFit {
     /// The first row.

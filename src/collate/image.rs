@@ -24,7 +24,7 @@ use std::cell::RefCell;
 /// The random numbers of the transforms depend on the seed, the epoch, the sample and the name of the column
 /// (see [`Columns`](super::Columns)). So two columns that crop one field at random give two different views
 /// of the picture. [`boxes`](ImageColumn::boxes) and a label image ([`mask`](ImageColumn::mask)) follow the
-/// transforms of the picture; [`same_as`](ImageColumn::same_as) crops a second picture like the first.
+/// transforms of the picture; [`same_as`](ImageColumn::same_as) crops a second picture in the same way.
 ///
 /// By default, the tensor is `uint8[samples, height, width, 3]`, with values from 0 to 255.
 ///
@@ -114,8 +114,9 @@ impl ImageColumn {
     /// Sets the type of the values. `F32`, `BF16` and `F16` have values from 0 to 1. `U8` has values from 0
     /// to 255; in a [mode](ImageColumn::mode) of 16 bits, use `U16`, from 0 to 65535, instead. Default: `U8`.
     ///
-    /// For `F32`, `BF16` and `F16`, the values of a file of 16 bits are divided by 65535. A transform that
-    /// works on pixels of 8 bits, such as `ColorJitter`, scales them to 8 bits first.
+    /// For `F32`, `BF16` and `F16`, the values of a file of 16 bits are divided by 65535. In a mode of 8
+    /// bits, a transform that works on pixels of 8 bits, such as `ColorJitter`, first scales the pixels of a
+    /// 16-bit file to 8 bits.
     #[must_use]
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = dtype;
@@ -131,9 +132,10 @@ impl ImageColumn {
         self.with_writer()
     }
 
-    /// Sets the mode that pictures are decoded to and transforms work in: `Rgb8` or `L8`, or `L16` or `Rgb16`
-    /// for files of 16 bits such as depth images. In `L16` and `Rgb16`, pictures can be cropped, resized and
-    /// flipped; a transform that works on pixels of 8 bits is an error of the sample. Default: `Rgb8`.
+    /// Sets the mode of the decoded pictures, in which the transforms work: `Rgb8` or `L8`. For files of 16
+    /// bits, such as depth images, the mode may also be `L16` or `Rgb16`. In these two, pictures can be
+    /// cropped, resized and flipped; a transform that works on pixels of 8 bits is an error of the sample.
+    /// Default: `Rgb8`.
     #[must_use]
     pub fn mode(mut self, mode: ImageMode) -> Self {
         self.options.mode = mode;
@@ -148,9 +150,9 @@ impl ImageColumn {
     }
 
     /// Sets how small a JPEG may be decoded before it is resized. The decoder uses a scale of 1/2, 1/4 or 1/8
-    /// if the decoded picture is still at least `times` as wide and as high as the requested size. 1, the
-    /// minimum, is fastest; from about 3 on, the difference is invisible. Default: 2, the same as in Pillow's
-    /// `thumbnail`.
+    /// if the decoded picture is still at least `times` as wide and as high as the requested size. Decoding
+    /// is fastest with 1, the minimum. From about 3 on, the result looks the same as if the JPEG had been
+    /// decoded at its full size. Default: 2, the same as in Pillow's `thumbnail`.
     #[must_use]
     pub fn reducing_gap(mut self, times: f64) -> Self {
         self.options.reducing_gap = times;
@@ -307,7 +309,7 @@ impl ImageColumn {
             let mut own = FrameScratch::default();
             let mut shared = scratch.try_borrow_mut();
             let scratch = shared.as_deref_mut().unwrap_or(&mut own);
-            // Trim here and not at the end of the function: a picture with an error does not reach the end.
+            // Trim here and not at the end of the function: if there is an error, the function returns early.
             scratch.trim();
             let mut frame = Frame::open(file, self.options, scratch).map_err(decode)?;
             let rng = &mut sample.rng(seed);
@@ -322,7 +324,7 @@ impl ImageColumn {
         Output::fixed(self.dtype, self.layout.shape(self.size, self.options.mode.channels()))
     }
 
-    /// Whether boxes or a mask follow the picture.
+    /// Whether the column has boxes or a mask.
     pub(super) fn has_followers(&self) -> bool {
         self.boxes.is_some() || self.mask.is_some()
     }

@@ -94,8 +94,8 @@ impl Mask {
         if fits { Ok(()) } else { Err(config_error(format!("`fill` of a mask: {}", misfit_in(dtype, fill)))) }
     }
 
-    /// Writes the labels of a sample, moved like the pixels of the picture. Refuses a file that takes more
-    /// than `limit` bytes when decoded.
+    /// Transforms the label image of a sample in the same way as its picture, and writes it into `cell`.
+    /// Refuses a file that takes more than `limit` bytes when decoded.
     pub(super) fn write(
         &self,
         sample: &Sample,
@@ -143,7 +143,8 @@ fn misfit_in(dtype: DType, number: i64) -> String {
     for_dtype!(dtype, T => misfit::<T>(number), String::new())
 }
 
-/// Writes the labels of `data`, little-endian numbers of type `dtype`, moved like the pixels of the picture.
+/// Transforms a label image in the same way as its picture, and writes it into `cell`. `data` contains the
+/// labels as little-endian numbers of type `dtype`.
 fn write_labels<T: Number>(
     dtype: DType,
     data: &[u8],

@@ -99,7 +99,7 @@ impl Mixup {
     }
 }
 
-/// Checks that `alpha` is a parameter of a beta distribution, and that a tensor can have this many classes.
+/// Checks that `alpha` is valid for a beta distribution, and that a tensor can have `classes` classes.
 pub(super) fn check_options(name: &str, alpha: f64, classes: usize) -> Result<()> {
     if !(alpha > 0.0 && alpha.is_finite()) {
         return Err(config_error(format!(
@@ -169,8 +169,8 @@ fn no_class(label: impl std::fmt::Display, classes: usize) -> Error {
     ErrorKind::Config(format!("the label {label} is none of {classes} classes")).into()
 }
 
-/// Mixes each label with the previous label: the label itself has the weight `kept`, the previous label the
-/// rest.
+/// Mixes each label with the previous label. The label itself has the weight `kept`, and the previous label
+/// has the weight `1 - kept`.
 pub(super) fn mix_labels(labels: &mut Tensor, valid: usize, kept: f64) -> Result<()> {
     let (keep, other) = (kept as f32, (1.0 - kept) as f32);
     mix_rows(labels, valid, |a: f32, b: f32| b * other + a * keep)
@@ -187,8 +187,8 @@ where
     Ok(())
 }
 
-/// Calls `change(row, previous)` for each of the first `valid` of `rows` rows. `previous` is the unchanged
-/// previous row; for the first row, it is the last valid row.
+/// Calls `change(row, previous)` for each valid row. `numbers` contains `rows` rows, and the first `valid` of
+/// them are valid. `previous` is the unchanged previous row; for the first row, it is the last valid row.
 pub(super) fn with_previous<T: Copy>(
     numbers: &mut [T],
     rows: usize,
@@ -215,7 +215,7 @@ mod tests {
     use crate::collate::{Columns, Scalar};
     use crate::sample::Sample;
 
-    /// A batch with a row of two numbers for each label, in tensors of several types.
+    /// A batch with one row for each label. It has tensors of several types, with two numbers per row.
     fn batch(labels: &[i32]) -> TensorBatch {
         let size = |sample: &Sample| sample.key().len() as u8;
         let columns = Columns::new()

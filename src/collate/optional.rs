@@ -73,7 +73,8 @@ impl<C: Column> Optional<C> {
     }
 }
 
-/// `check` tries the column only if a sample's slots have at most this many bytes.
+/// `check` tests the column by writing a sample to it, but only if the sample's slots have at most this many
+/// bytes.
 const MAX_TRIED: usize = 1 << 28;
 
 impl<C: Column> Column for Optional<C> {
@@ -263,7 +264,7 @@ mod tests {
         refused(&|c| c.with("x", number().default_value(300)), "300 does not fit uint8");
         let array = ArrayColumn::new("x", DType::F32, [2]);
         refused(&|c| c.with("x", Optional::new(array.clone()).default_value(b"1234")), "neither an npy");
-        // The column is too large to try; `Columns::check` refuses its shape.
+        // `Optional` does not try to write a sample to a column of this size. `Columns::check` refuses it.
         let huge = ArrayColumn::new("x", DType::F32, [usize::MAX / 2]);
         refused(&|c| c.with("x", Optional::new(huge.clone())), "larger than any memory");
     }

@@ -50,9 +50,9 @@ impl Origin {
         Origin(OriginPart::Shard)
     }
 
-    /// The [positions](Position) of the samples in their dataset: `int64[samples, 4]`, for each sample its
-    /// epoch, the number of its shard in the shard list, its number in the shard, and its number among the
-    /// outputs of a stage, all from 0.
+    /// The [positions](Position) of the samples in their dataset: `int64[samples, 4]`. The four numbers of a
+    /// sample are its epoch, the number of its shard in the shard list, its number in the shard, and its
+    /// number among the outputs of a stage. All four start at 0.
     ///
     /// Positions are the same on every run, rank and thread, and identify a sample in fewer bytes than its
     /// key. The position of a sample that no dataset has read is 0, 0, 0, 0, unless it was

@@ -11,9 +11,10 @@ use crate::sample::{DType, Sample, Value};
 use bytes::Bytes;
 use std::marker::PhantomData;
 
-/// A column of sequences of any length. It makes two tensors: the numbers of all sequences of a batch, one
-/// sequence after the other, and, with the suffix `.offsets`, where the numbers of each sample begin,
-/// `int64[samples + 1]`. [`TensorBatch::pieces`](super::TensorBatch::pieces) returns the sequences.
+/// A column of sequences of any length. It makes two tensors. The first contains the numbers of all sequences
+/// of a batch, one sequence after the other. The second, `int64[samples + 1]`, has the suffix `.offsets` and
+/// tells where the numbers of each sample begin. [`TensorBatch::pieces`](super::TensorBatch::pieces) returns
+/// the sequences.
 ///
 /// By default, the field is an npy file, a decoded [`Array`](crate::Array) or a JSON list. Whole numbers may
 /// be stored as any integer type, floats only as `T`. A number that does not fit into `T` is an error.
@@ -58,7 +59,7 @@ impl<T: Number> AsRef<[u8]> for Converted<T> {
     }
 }
 
-/// The bytes of numbers, without a copy.
+/// Converts numbers to their bytes, without a copy.
 pub(super) fn vec_to_bytes<T: Number>(numbers: Vec<T>) -> Bytes {
     Bytes::from_owner(Converted(numbers))
 }
@@ -258,7 +259,7 @@ mod tests {
         let blob = Columns::new().with("x", Blob::new("x"));
         let error = blob.collate([Sample::new("k").with("x", "text")]).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::WrongType { .. }), "{error}");
-        // `strings` and `pieces` refuse bytes that are not UTF-8, another type, and a missing tensor.
+        // `strings` refuses bytes that are not UTF-8. `pieces` refuses another type and a missing tensor.
         let batch =
             blob.collate([Sample::new("k").with("x", b"\xc3"), Sample::new("l").with("x", b"\xa9")]).unwrap();
         assert!(batch.strings("x").is_err());

@@ -39,7 +39,7 @@ use smallvec::SmallVec;
 #[derive(Debug, Clone)]
 pub struct Stack<C> {
     columns: Vec<C>,
-    /// The salt that is combined with the seed of each column; empty if all columns draw the same random
+    /// For each column, the salt that is combined with the seed. Empty if all columns draw the same random
     /// numbers.
     salts: Vec<u64>,
 }

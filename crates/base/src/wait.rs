@@ -150,8 +150,8 @@ pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
             return Ok(output);
         }
         may_block()?;
-        // Registers the waker in each round: the future may itself have blocked on this thread, with another
-        // waker.
+        // Registers the waker in each round: the future may itself have called `block_on`, which registers
+        // another waker for this thread.
         if poll_interrupted(&context) {
             return Err(ErrorKind::Stopped.into());
         }

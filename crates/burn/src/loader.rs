@@ -99,7 +99,7 @@ impl<O: Send + 'static> ShardLoader<O> {
         self.shared.position().report
     }
 
-    /// The samples that were skipped in all epochs that have ended.
+    /// The samples that were skipped so far. Samples skipped in the current epoch are added when it ends.
     #[must_use]
     pub fn skipped(&self) -> Ledger {
         self.shared.position().skipped.clone()

@@ -139,8 +139,8 @@ impl<O> Run<O> {
         self.total
     }
 
-    /// The `Learner`'s number of the epoch, and the state at its end; `None` until all rounds have been read,
-    /// and after an error.
+    /// The `Learner`'s number of this epoch, and the state at the end of this epoch. `None` until all rounds
+    /// have been read, and after an error.
     pub(crate) fn end_state(&self) -> Option<(usize, State)> {
         if !self.has_ended || self.total != Some(self.rounds) {
             return None;

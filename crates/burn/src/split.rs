@@ -23,7 +23,7 @@ struct SplitState<O> {
     /// items.
     incomplete: Option<SliceError>,
     slices: Vec<Slice>,
-    /// The runs that were started and that at least one slice has not ended, by the run's number, from 0.
+    /// The started runs by number, counted from 0. A run is removed when all slices have ended it.
     runs: BTreeMap<u64, SharedRun<O>>,
 }
 
@@ -39,7 +39,6 @@ struct SharedRun<O> {
     ended: usize,
 }
 
-/// The number of a run, and the run.
 pub(crate) type NumberedRun<O> = (u64, Arc<Mutex<Run<O>>>);
 
 /// Why a slice cannot start a run.

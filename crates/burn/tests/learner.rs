@@ -202,8 +202,8 @@ fn an_interrupted_training_resumes_with_the_next_batch() {
         assert!(first.train(&loader, 0, 2).interrupted.is_some());
         assert_eq!(first.trained(), whole.trained()[..STEPS + 4]);
         let second = Job::new(dir.path(), devices);
-        // The second job's epoch 1 is the rest of epoch 1 of the data, and its epoch 2 is epoch 2 of the
-        // data.
+        // The first job stopped in epoch 1 of the data. The second job's `Learner` reads the rest of that
+        // epoch as its epoch 1. It then reads epoch 2 of the data as its epoch 2.
         let result = second.train(&second.loader().resume(loader.state().unwrap()).unwrap(), 0, 2);
         assert!(result.error.is_none(), "{:?}", result.error);
         assert_eq!(second.trained(), whole.trained()[STEPS + 4..3 * STEPS]);
@@ -268,7 +268,7 @@ fn a_checkpoint_of_other_data_is_refused() {
     job.train(&loader, 0, 1);
     let checkpoints = dir.path().join("checkpoints");
     let restore = |loader: &ShardLoader<Batch>, epoch| -> Result<(), String> {
-        // The checkpointer of an empty record: only the state is restored.
+        // The record of `Checkpointer::<()>` is empty, so only the state is restored.
         let inner = FileCheckpointer::new(&checkpoints, "nothing");
         Checkpointer::<()>::restore(&loader.checkpointer(&checkpoints, inner), epoch)
             .map_err(|error| error.to_string())

@@ -161,7 +161,7 @@ struct ClassWalk {
     /// One folder per symbolic link on the way to the current folder: the canonical path of the folder that
     /// holds the link.
     linked_from: Vec<PathBuf>,
-    /// The path of each image below the root, with slashes, and its field.
+    /// The path of each image relative to the root, with slashes, and the field that the image is stored in.
     images: Vec<(String, &'static str)>,
     /// Number of files with other extensions.
     ignored: u64,

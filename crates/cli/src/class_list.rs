@@ -70,8 +70,8 @@ pub(crate) fn check_classes(
     }
 }
 
-/// Checks that each class has the same number in the lists of other series in the same directory, such as
-/// `train.classes.json` beside `val.classes.json`: a training reads both series.
+/// Compares `classes` with the lists of other series in the same directory, such as `train.classes.json`
+/// beside `val.classes.json`. A training reads both series, so a class must have the same number in both.
 pub(crate) fn check_neighbours(
     series: &Series,
     classes: &[String],
@@ -93,9 +93,9 @@ pub(crate) fn check_neighbours(
         let other_classes = match load_classes(&place, context) {
             Ok(Some(classes)) => classes,
             Err(Failure::Crate(error)) => return Err(error.into()),
-            // `Err`: the document has the name of a list, but is of another kind. `None`: the listing of a
-            // bucket has objects of deeper directories too, and this directory may have no object with the
-            // same file name.
+            // `Err`: the document has the name of a list, but is of another kind. `None`: the name is of an
+            // object in a deeper directory, which a listing of a bucket includes. This directory has no
+            // object of that name.
             Ok(None) | Err(_) => continue,
         };
         for (other_number, class) in other_classes.iter().enumerate() {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A request for bytes of an object, in flight or in a pause before a retry, or other work of a store.
+/// A request that is in flight or pauses before a retry, or a listing, upload or deletion in progress.
 /// Returned by [`Store::requests`](super::Store::requests).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -111,7 +111,7 @@ struct OpenRequest {
 }
 
 impl Requests {
-    /// Adds a request to the table, until the returned entry is dropped.
+    /// Adds a request to the table. Dropping the returned entry removes it.
     pub(super) fn begin(
         self: &Arc<Self>,
         url: &SecretUrl,

@@ -23,8 +23,8 @@ const MAX_EXPLANATION: usize = 16 << 10;
 /// Time limit for reading the body of an error response.
 const EXPLANATION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Reads the head of a response to a request for the object at `url` with these options. `version` takes the
-/// version of the object from the headers.
+/// Checks the status and headers of a response to a GET of `url`. `options` are the options of the request.
+/// `version` returns the version of the object that the headers name.
 pub(super) async fn read(
     response: Response,
     url: &str,
@@ -58,8 +58,8 @@ pub(super) async fn read(
     Ok(GetResponse { size, range, version, checksum, body })
 }
 
-/// Returns an error for a body with a content coding, because such a body does not have the stored bytes that
-/// every request asks for. Only the compression that the object's name says is allowed.
+/// Returns an error for a body with a content coding, because every request asks for the stored bytes. The
+/// only allowed coding is the compression that belongs to the ending of the object's name.
 fn refuse_coding(headers: &HeaderMap, url: &str, sent: impl Fn() -> SentSecrets) -> Result<()> {
     let codings = headers.get_all(header::CONTENT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let codings: Vec<_> =
@@ -171,8 +171,8 @@ pub(super) async fn refused(response: Response, url: &str) -> Refusal {
     Refusal::Other(kind.into())
 }
 
-/// Advice for a code with which a cloud refuses a request, as the end of a message. The cloud's own text does
-/// not name the variables that users of this crate can set.
+/// Returns the end of an error message: advice for the cloud's error code `code`, or nothing. The cloud's own
+/// text does not name the environment variables that users of this crate can set.
 fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> String {
     match code {
         // This code is from Google Cloud Storage.
@@ -211,8 +211,8 @@ fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> St
     }
 }
 
-/// Returns the end of a message that names the environment variables of the proxy, if the proxy may have sent
-/// the response instead of the server. A proxy can do that only if the request was sent without TLS.
+/// Returns the end of an error message: the environment variables that set the proxy, if the proxy may have
+/// sent the response instead of the server. A proxy can do that only if the request was sent without TLS.
 fn proxy_advice(status: StatusCode, url: &str) -> String {
     let is_of_proxy = matches!(status.as_u16(), 403 | 407 | 502..=504) && url.starts_with("http://");
     match status {
@@ -266,9 +266,9 @@ fn limit_reset(limit: &str) -> Option<Duration> {
     (parameter("r")? == 0).then(|| parameter("t").map(Duration::from_secs))?
 }
 
-/// The checksum of the whole object, if the response has one. `is_whole` says whether the body is the whole
-/// object: some headers have the checksum of the sent bytes, and other headers have the checksum of the
-/// stored object.
+/// The checksum of the whole object, if the response has one. Some headers have the checksum of the stored
+/// object, others that of the sent body. The latter are ignored unless the body is the whole object
+/// (`is_whole`).
 fn checksum(headers: &HeaderMap, is_whole: bool) -> Option<Checksum> {
     let values = |name: &str| -> Vec<&str> {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
@@ -280,7 +280,8 @@ fn checksum(headers: &HeaderMap, is_whole: bool) -> Option<Checksum> {
         [value] => Some(value),
         _ => None,
     };
-    // Google may decompress an object before it sends it; `x-goog-hash` has checksums of the stored bytes.
+    // `x-goog-hash` has checksums of the stored bytes. If the object is stored compressed, Google may
+    // decompress the body, so the header is ignored.
     let google =
         if is("x-goog-stored-content-encoding", "identity") { values("x-goog-hash") } else { Vec::new() };
     let google_sum = |name: &str| google.iter().find_map(|value| value.strip_prefix(name)?.strip_prefix('='));

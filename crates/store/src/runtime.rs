@@ -43,8 +43,8 @@ fn start() -> io::Result<Runtime> {
         .max_blocking_threads(1 << 16)
         .thread_name("shardstream-io")
         .on_thread_park(move || {
-            // Marks the threads that run tasks, since only such threads park. When a thread starts, it is not
-            // known yet whether it will run tasks or blocking work, which may wait.
+            // Marks the threads that run tasks: only they park. A thread that runs blocking work must not be
+            // marked, since it is allowed to wait. When a thread starts, its kind of work is not known yet.
             if wait::mark_io_thread() {
                 counter.fetch_add(1, Ordering::Relaxed);
             }

@@ -45,9 +45,9 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     /// [`ErrorKind::NotFound`] if there is no such object. The store adds the URL to any error.
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>>;
 
-    /// Identifies the storage system, as far as URLs do not: the endpoint or account of this source. A
-    /// [cache](super::Cache) shares an object between two sources, of this or another process, only if the
-    /// object's URL and the two places are equal. The place is hashed and never shown.
+    /// Identifies the storage system, as far as URLs do not: the endpoint or account of this source. Two
+    /// sources, also of different processes, share the objects in a [cache](super::Cache) only if they return
+    /// the same place. The place is hashed and never shown.
     ///
     /// The default is the empty string.
     fn place(&self) -> String {
@@ -76,7 +76,8 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
         future::ready(Err(error)).boxed()
     }
 
-    /// Writes an object as [`put`](Source::put) does, if the object that is at the URL now meets `condition`.
+    /// Writes an object as [`put`](Source::put) does. Fails if the present object at the URL does not meet
+    /// `condition`.
     ///
     /// The default ignores the condition. Implement this method if the storage system can compare and write
     /// in one step.
@@ -94,9 +95,9 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
         self.put(url, body)
     }
 
-    /// Copies an object to another URL of this source, if the object that is at that URL now meets
-    /// `condition`. The storage system copies the bytes itself. The caller compares the copy with the
-    /// original.
+    /// Copies the object at `from` to `to`, another URL of this source. Fails if the present object at `to`
+    /// does not meet `condition`. The storage system copies the bytes itself. The caller compares the copy
+    /// with the original.
     ///
     /// The default returns [`ErrorKind::Unsupported`].
     fn copy(&self, from: &str, to: &str, condition: PutCondition) -> BoxFuture<'static, Result<()>> {
@@ -203,8 +204,8 @@ impl fmt::Debug for GetResponse {
 /// Why a response is not the requested object.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// The range begins at the end of the object or after it, as every range of an empty object does. A
-    /// request for the whole object then returns its size.
+    /// The range begins at the end of the object or after it, as every range of an empty object does. To
+    /// learn the size of the object, request the whole object.
     Beyond,
     /// The credentials are invalid or have expired.
     Unauthenticated(Error),
@@ -245,7 +246,7 @@ pub struct ObjectInfo {
 }
 
 impl ObjectInfo {
-    /// Makes the information about an object of unknown version.
+    /// An object of this URL and size. Its version is unknown.
     pub fn new(url: impl Into<String>, size: u64) -> Self {
         Self { url: url.into(), size, version: None }
     }

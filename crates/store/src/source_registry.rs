@@ -21,7 +21,8 @@ use std::{cmp, fmt};
 pub(super) struct SourceRegistry {
     /// The caller's sources with the prefixes of the URLs that they serve, longest first.
     registered: Vec<(SecretUrl, Arc<dyn Source>)>,
-    /// Clients configured from the environment. The map's key is the part of the URL before the object's key.
+    /// Clients configured from the environment. The map's key is the URL of the bucket or repository, or
+    /// `http` for the client of all web servers.
     clients: Mutex<HashMap<SecretUrl, Arc<dyn Source>>>,
     limits: FetchLimits,
     /// The headers that the caller has set for web servers.
@@ -52,7 +53,7 @@ impl SourceRegistry {
         }
     }
 
-    /// The caller's source for this URL, with its prefix.
+    /// The source that the caller registered for `url`, and the URL prefix that this source serves.
     pub(super) fn registered(&self, url: &str) -> Option<&(SecretUrl, Arc<dyn Source>)> {
         let serves = |base: &str| {
             let rest = url.strip_prefix(base);

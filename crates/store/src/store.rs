@@ -50,8 +50,7 @@ pub(super) struct StoreInner {
     pub(super) limits: FetchLimits,
     pub(super) expansion: Expansion,
     pub(super) budget: Budget,
-    /// The counters of each bucket or host. The key is the part of the URL before the object's key, without
-    /// secrets.
+    /// The counters of each bucket or host. The map's key is the URL of the bucket or host, without secrets.
     pub(super) meters: Mutex<BTreeMap<String, Arc<SourceMeter>>>,
     /// Counters of local files.
     pub(super) files: Arc<FileMeter>,
@@ -102,8 +101,8 @@ impl Store {
     /// another version by now.
     pub fn open_range(&self, url: &str, range: Range<u64>, version: &ObjectVersion) -> Result<Body> {
         let queue = self.queue(&Gauge::default());
-        // Later reads are unknown. If this were known to be the last object, the range could be split into
-        // smaller requests.
+        // It is unknown how many objects the caller opens later. If the queue knew that few follow, it would
+        // split the range into smaller requests.
         queue.set_remaining(u64::MAX);
         Ok(self.open_range_in(&queue, url, range)?.of_version(version))
     }
@@ -297,7 +296,8 @@ impl Store {
     ///
     /// If the server cannot be reached or cannot list (web servers cannot), or lists an object twice;
     /// [`ErrorKind::TooLarge`] if the names take more than 512 MiB, which is about three million objects. A
-    /// local directory must exist. A bucket has no directories, so that a listing of it may be empty.
+    /// local directory must exist. A bucket has no directories: if it has no object under `prefix`, the list
+    /// is empty.
     pub fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
         self.list_within(prefix, usize::MAX)
     }

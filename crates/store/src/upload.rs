@@ -60,7 +60,8 @@ const CHUNK_SIZE: usize = 1 << 20;
 /// When a writer is dropped, the body of its upload breaks off, and the upload should end by itself. After
 /// this time, it is cancelled.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
-/// After the upload has ended, how much longer a dropped writer waits until the object store has aborted it.
+/// When the upload of a dropped writer has ended, the writer waits up to this time for the request that
+/// aborts the upload at the object store.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(9);
 
 /// A message from a writer to its upload.
@@ -89,7 +90,7 @@ impl UploadWriter {
         Ok(UploadWriter { url: url.into(), buffer: BytesMut::new(), messages, upload, entry: None })
     }
 
-    /// Records the sent bytes in this entry.
+    /// Counts the sent bytes in `entry`.
     pub(super) fn with_entry(mut self, entry: RequestEntry) -> Self {
         self.entry = Some(entry);
         self
@@ -287,7 +288,8 @@ mod tests {
 
     #[test]
     fn dropping_a_writer_on_an_io_thread_does_not_block() {
-        // The upload never begins, so that it ends only if it is cancelled.
+        // This source waits forever before it reads the body. The upload therefore ends only when it is
+        // cancelled.
         let writer = writer(&Slow::default());
         let start = Instant::now();
         runtime::run(async move {

@@ -1,4 +1,4 @@
-//! Makes training shards from CIFAR-10. See the README beside the manifest.
+//! Makes training shards from CIFAR-10. See the README beside `Cargo.toml`.
 
 pub mod cifar;
 pub mod error;

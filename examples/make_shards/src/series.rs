@@ -44,7 +44,7 @@ impl Series {
         &self.text
     }
 
-    /// The name of the series: the shards' file names up to the number.
+    /// The name of the series: `train` for the shards `train-%06d.tar`.
     pub fn name(&self) -> &str {
         ObjectUrl::parse(&self.stem).split_last().1
     }

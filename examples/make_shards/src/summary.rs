@@ -25,7 +25,7 @@ impl Summary {
         self.shards.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// A line with the totals, and with the rates if writing took the time `elapsed`.
+    /// A line with the totals and the rates. `elapsed` is the time that writing took.
     #[must_use]
     pub fn line(&self, elapsed: Duration) -> String {
         let seconds = elapsed.as_secs_f64().max(1e-3);

@@ -50,8 +50,8 @@ pub(crate) struct Options {
     /// grows by some MB per second.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Write the times of all requests for remote shards to this file, without any names. With this
-    /// recording, the tuning for the bucket can be tried on another machine.
+    /// Write the size and times of each request for remote shards to this file, without names, URLs or keys.
+    /// A recording can be replayed without a network, to test how the number of connections is tuned.
     #[arg(long, value_name = "FILE")]
     record: Option<String>,
 }
@@ -173,7 +173,7 @@ impl<'a> RecordingFile<'a> {
     }
 }
 
-/// Number of bytes that include the first line of any recording.
+/// The first line of a recording has at most this many bytes.
 const MAX_HEAD: u64 = 4096;
 
 /// Measures all stages.
@@ -253,8 +253,8 @@ fn slowest(stages: &[StageRate], bytes_per_sample: f64) -> Option<&StageRate> {
 fn verdict(stages: &[StageRate], settings: LoaderSettings, bench: &Bench<'_>) -> (String, String) {
     let parsed = stages.iter().find(|stage| stage.samples > 0);
     let bytes_per_sample = parsed.map_or(1.0, |parse| parse.bytes as f64 / parse.samples as f64).max(1.0);
-    // For compressed shards, the stored bytes per sample are not known. So `read` is left out; `decompress`
-    // includes its time.
+    // For compressed shards, the stored bytes per sample are not known. So `read` is left out; the time of
+    // `decompress` includes the time of `read`.
     let counted = if bench.is_compressed() { &stages[1..] } else { stages };
     let Some(slowest) = slowest(counted, bytes_per_sample) else { return ("read".into(), String::new()) };
     let remote = bench.shards.iter().any(|url| !ObjectUrl::from(url).is_local());

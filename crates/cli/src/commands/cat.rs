@@ -12,13 +12,13 @@ use std::ops::ControlFlow;
 /// Write one field to stdout, as it is stored.
 ///
 /// Writes the field of one sample (--key or --nth), or of all samples in order. If it writes all samples,
-/// each text, number and JSON document that does not end in a line break gets one. The pattern - is an
-/// uncompressed archive on stdin.
+/// each text, number and JSON document that does not end in a line break gets one. If the pattern
+/// is `-`, an uncompressed archive is read from stdin.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     patterns: IndexedPatterns,
-    /// The field. Alternatives are separated by ;, as in "jpg;png".
+    /// The field. Semicolons separate alternatives, as in "jpg;png".
     #[arg(long, value_name = "FIELD")]
     field: String,
     /// Only the sample with this key. With an --index that was built with `index build --keys`, only the

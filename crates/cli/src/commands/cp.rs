@@ -9,13 +9,14 @@ use crate::failure::Failure;
 ///
 /// A copy appears under its name when it is complete. It is then compared with the source, by the checksum
 /// that its store keeps; if the store keeps none, the copy is read again. Within a bucket, the store itself
-/// makes the copy. Several objects are copied into the directory TO. The file .shardstream-copies.json beside
+/// makes the copy. If several objects are copied, TO is a directory. The file .shardstream-copies.json beside
 /// the copies records the versions of their sources.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "shardstream cp [OPTIONS] <FROM>... <TO>")]
 pub(crate) struct Options {
-    /// Keep existing objects that are the same. A recorded copy is compared by size and version, and any
-    /// other object by the checksums that the stores keep; objects without checksums are read and compared.
+    /// Keep existing objects that are the same as their source. A recorded copy is compared by size and
+    /// version, and any other object by the checksums that the stores keep; objects without checksums are
+    /// read and compared.
     #[arg(long, conflicts_with = "force")]
     resume: bool,
     /// Replace existing objects.

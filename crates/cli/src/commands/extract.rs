@@ -27,8 +27,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// A / in a key makes a directory. A key that leads out of the directory (with .. or a leading /) is an
 /// error. Two files with the same name are an error; with --existing skip, only one of them is written. Each
-/// file appears under its name when it is complete, and all files are on the disk when the command ends.
-/// The pattern - is an uncompressed archive on stdin.
+/// file appears under its name when it is complete, and all files are on the disk when the command ends. If
+/// the pattern is `-`, an uncompressed archive is read from stdin.
 ///
 /// With --index, only the bytes of the written samples are read. An index has no keys, so --keys then reads
 /// the headers of all shards first.

@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 /// Show the first samples: their keys and fields.
 ///
 /// Texts, numbers and JSON are shown as text, images by format and size, and arrays by type, shape and first
-/// numbers. The pattern - is an uncompressed archive on stdin.
+/// numbers. If the pattern is `-`, an uncompressed archive is read from stdin.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]

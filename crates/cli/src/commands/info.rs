@@ -19,7 +19,7 @@ use std::ops::ControlFlow;
 
 /// Show what shards contain: samples, bytes, fields with their types and sizes.
 ///
-/// The pattern - is an uncompressed archive on stdin, which --fast cannot read.
+/// If the pattern is `-`, an uncompressed archive is read from stdin; --fast cannot read one.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -59,7 +59,7 @@ struct ShardContents {
 /// Maximum number of types that are listed for a field. Arrays with different shapes count as different
 /// types.
 const MAX_TYPES: usize = 8;
-/// The type under which values of further types are counted.
+/// Once a field has [`MAX_TYPES`] types, the values of all further types are counted under this name.
 const OTHER: &str = "other";
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
@@ -171,7 +171,8 @@ impl FieldSummary {
         types
     }
 
-    /// The types on one line, with shares if there are several, and the sizes of images.
+    /// The types on one line, each with its share of the values if there are several types, and the sizes of
+    /// images.
     fn described(&self) -> String {
         let kinds = self.kinds();
         let kind = |(kind, count): &(&str, u64)| match kinds.len() {

@@ -89,9 +89,9 @@ fn object(
     }
 }
 
-/// Sizes of shards from listings of buckets, which need one request for a thousand objects instead of one per
-/// object. Directories are listed only if a pattern was resolved by a listing: then most objects of the
-/// directories are shards.
+/// Lists directories of buckets to get the sizes of shards. A listing needs one request for a thousand
+/// objects; looking up each object needs a thousand requests. Directories are listed only if a pattern was
+/// resolved by a listing: then most objects of the directories are shards.
 fn sizes_of_listings(
     patterns: &[SecretUrl],
     shards: &ShardList,

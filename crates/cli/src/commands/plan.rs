@@ -29,10 +29,10 @@ const STREAMS_PER_RANK: [usize; 4] = [1, 2, 4, 8];
 /// index. Without --index, the dataset has none, and this command reads the headers of all shards to count
 /// their samples. Shards that have changed since the index was built are an error.
 ///
-/// The last table compares two orders of the shards: dealt to the streams anew in each epoch, or kept by each
-/// stream. It shows the share of the bytes that the nodes' caches have, and `repeated pairs`: how often two
-/// samples of one global batch are in the same global batch of the next epoch too, relative to a uniform
-/// shuffle. 1 is the best mix.
+/// The last table compares two orders of the shards: either the shards are dealt to the streams anew in each
+/// epoch, or each stream keeps its shards. For each order, the table shows which share of the bytes is read
+/// from the nodes' caches, and `repeated pairs`: how often two samples of one global batch are in the same
+/// global batch of the next epoch too, relative to a uniform shuffle. 1 is the best mix.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -60,7 +60,8 @@ pub(crate) struct Options {
     /// Size of the cache of each node [default: no limit].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     node_cache: Option<u64>,
-    /// Samples per second of all ranks together: shows the bandwidth that they need.
+    /// Samples per second of all ranks together. With this option, the report shows the bandwidth that the
+    /// ranks need.
     #[arg(long, value_name = "COUNT", value_parser = amount)]
     samples_per_second: Option<f64>,
     /// Memory for the requests of one rank.

@@ -26,9 +26,10 @@ use std::sync::Arc;
 /// requests, 32 at a time. Memory: about 100 bytes per sample, plus its key without --index, and up to 8 MB
 /// per concurrent read.
 ///
-/// An index has no keys. With --index, the headers are assumed to be as long as in the input. So shards may
-/// become larger than --max-size if names are not ASCII or longer than 500 bytes, or if the input is
-/// compressed; a note says so. A duplicate key in a shard is then found only when that shard is written.
+/// An index has no keys. With --index, each header is therefore assumed to be as long as in the input. Names
+/// that are longer than 500 bytes or have non-ASCII characters, and compressed input, may need longer
+/// headers. Shards may then become larger than --max-size; a note says so. With --index, a duplicate key in a
+/// shard is found only when that shard is written.
 ///
 /// Compressed shards have no byte ranges, and cannot be shuffled. They are read from beginning to end: once
 /// for all threads, or once by each thread if the output is compressed.
@@ -36,7 +37,8 @@ use std::sync::Arc;
 /// If a shard is replaced while it is read, the command fails: it never mixes samples of two versions.
 ///
 /// The plan is written beside the shards (out.plan.json for out-%06d.tar). A shard appears under its name
-/// when it is complete. --resume keeps the shards of the same plan; the result is the same, byte by byte.
+/// when it is complete. --resume keeps the shards that an interrupted run with the same plan has written; the
+/// result is the same as without an interruption, byte by byte.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -22,13 +22,13 @@ use std::sync::Arc;
 
 /// Count labels, measure lengths and sizes, and compute mean and standard deviation of images.
 ///
-/// The pattern - is an uncompressed archive on stdin.
+/// If the pattern is `-`, an uncompressed archive is read from stdin.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     patterns: Patterns,
-    /// The field whose values are counted. For a value in JSON, FIELD:PATH, such as json:annotation.label
-    /// [default: cls].
+    /// The field whose values are counted. To count a value inside JSON, give FIELD:PATH, such as
+    /// json:annotation.label [default: cls].
     #[arg(long, value_name = "FIELD")]
     label: Option<String>,
     /// Number of labels to show, the most frequent first.

@@ -16,7 +16,8 @@ use std::{io, iter};
 /// The advice in the error if a proxy asks for a password.
 pub(crate) const PROXY_PASSWORD: &str = "put the user and the password into the URL of the proxy";
 
-/// The error of a response that is not valid HTTP or TLS, which a retry would not change.
+/// The error for a response that is not valid HTTP or TLS. It is permanent: a retry would get the same
+/// response.
 fn malformed(why: &str) -> Error {
     ErrorKind::Store(format!("the server's response cannot be read: {why}").into()).into()
 }
@@ -112,8 +113,8 @@ pub(super) fn response_fault(error: reqwest::Error) -> Error {
 /// The text of `hyper`'s error if a proxy responds to the request for a tunnel with 407.
 const NOT_AUTHORISED: &str = "proxy authorization required";
 
-/// Adds the environment variables that name a proxy, if there are any, to a fault of a connection. If the
-/// proxy asks for a password, the fault is final.
+/// Appends a hint to the message of a connection fault if environment variables name a proxy. If the proxy
+/// asks for a password, the fault is final.
 pub(crate) fn with_proxy_hint(fault: Error) -> Error {
     match (fault.kind(), proxy_hint()) {
         (ErrorKind::Io(error), hint) if error.to_string().contains(NOT_AUTHORISED) => {

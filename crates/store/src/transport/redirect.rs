@@ -48,8 +48,9 @@ impl RequestTarget {
         sent
     }
 
-    /// The fault of a request without a response. After a redirect, its text may contain a host that a server
-    /// chose, so secrets are removed.
+    /// The fault of a request without a response. After a redirect, the fault's text may contain a host that
+    /// a server chose. The server can put a secret of an earlier request into this host. Therefore the
+    /// secrets are removed.
     pub(crate) fn fault(&self, error: Error) -> Error {
         if self.earlier.is_empty() {
             return error;
@@ -163,8 +164,8 @@ pub(crate) fn is_public(name: &HeaderName) -> bool {
     public.contains(name)
 }
 
-/// Whether a header that is not sent to other servers has a value that is no secret: the value only describes
-/// the request. A message may contain the same text by chance, so the value is not removed from messages.
+/// Whether the header only describes the request. Its value is no secret and is not removed from error
+/// messages, which may contain the same text by chance. Other servers do not get this header.
 fn is_technical(name: &HeaderName) -> bool {
     let technical = [
         "content-encoding",

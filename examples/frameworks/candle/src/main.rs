@@ -22,7 +22,8 @@ struct Args {
     /// Passes over the data
     #[arg(long, default_value_t = 3)]
     epochs: u64,
-    /// Seed of the order and the augmentation; candle draws the initial weights without a seed on a CPU
+    /// Seed of the sample order and the augmentation. It does not seed the initial weights: on a CPU, candle
+    /// draws them without a seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Directory for the synthetic shards

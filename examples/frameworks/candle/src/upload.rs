@@ -8,12 +8,12 @@ use shardstream::{Error, Result};
 /// Images as (N, RGB, height, width), and N classes.
 pub type Inputs = (Tensor, Tensor);
 
-/// Copies a batch to a device: candle owns its memory.
+/// Copies a batch to a device. A candle tensor cannot borrow the batch's memory.
 pub fn upload(batch: &TensorBatch, device: &Device) -> Result<Inputs> {
     let (image, label) = (batch.tensor("image")?, batch.tensor("label")?);
     let images = Tensor::from_slice(image.as_slice::<f32>()?, image.shape(), device).map_err(Error::step)?;
     let labels = Tensor::from_slice(label.as_slice::<u32>()?, label.shape(), device).map_err(Error::step)?;
-    // From pinned memory, the copy to a CUDA device has only begun: the batch must outlive it.
+    // A copy from pinned memory to a CUDA device is asynchronous. It must end before the batch is dropped.
     device.synchronize().map_err(Error::step)?;
     Ok((images, labels))
 }

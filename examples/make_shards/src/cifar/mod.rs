@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub enum Format {
     /// Compressed without loss: about 2.2 KB per image
     Png,
-    /// Raw pixels: 3.1 KB per image, which need no decoding
+    /// Raw pixels, which need no decoding: 3.1 KB per image
     Ppm,
 }
 

@@ -42,7 +42,7 @@ pub struct DataArgs {
     /// mounted bucket
     #[arg(long, requires = "shards")]
     pub keep_shards: bool,
-    /// Batches that are prepared ahead on the host; 0: 2, or as many as help in 512 MiB
+    /// Batches that are prepared ahead on the host; 0: 2 at first, then more while that helps, up to 512 MiB
     #[arg(long, value_name = "BATCHES", default_value_t = 0)]
     pub prefetch: usize,
     /// Batches that are uploaded to the devices ahead of their steps

@@ -38,7 +38,7 @@ pub struct NetworkArgs {
     #[arg(long = "plugin-option", value_name = "NAME=VALUE")]
     pub plugin_options: Vec<PluginOption>,
     /// Directory that keeps compiled programs for the next start, or `off`; `compiled` in the work directory
-    /// unless set. Nobody else may write to this directory
+    /// unless set. Give no other user write access to this directory: the trainer runs the code in it
     #[arg(long, value_name = "DIR|off")]
     pub compile_cache: Option<CacheLocation>,
     /// Compile for TPU topologies, for example v3:2x2,v5e:2x4, print the size of the code, and exit; needs

@@ -21,7 +21,8 @@ pub struct OutputArgs {
     /// --spawn use consecutive ports, from this one on. Needs the feature metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
-    /// After a wait of this time, warn what the training waits for, and on which rank; 0: never
+    /// If the training waits this long, log a warning that says what it waits for, and on which rank; 0:
+    /// never
     #[arg(
         long,
         value_name = "SECONDS",
@@ -29,8 +30,8 @@ pub struct OutputArgs {
         value_parser = seconds
     )]
     pub stall_warning: f64,
-    /// After a wait of this time, end the process with exit code 4, so that its launcher restarts the job; 0:
-    /// never
+    /// If the training waits this long, end the process with exit code 4, so that its launcher restarts the
+    /// job; 0: never
     #[arg(
         long,
         value_name = "SECONDS",
@@ -49,7 +50,8 @@ pub struct OutputArgs {
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
     /// After the last epoch, write weights and batch-norm statistics to a safetensors file with torchvision's
-    /// names, even if the training had ended before it was resumed. In a directory: model.safetensors
+    /// names, even if the training had ended before it was resumed. If FILE is a directory, the file in it is
+    /// model.safetensors
     #[arg(long, value_name = "FILE|URL", conflicts_with = "dry_run")]
     pub save_weights: Option<String>,
     /// Save checkpoints, with the network and the state of the data, to a directory, or gs://bucket/prefix

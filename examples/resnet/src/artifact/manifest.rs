@@ -48,7 +48,7 @@ pub enum DType {
     /// 32 bits.
     #[default]
     Float32,
-    /// 16 bits with the range of `Float32`, the native type of a TPU's matrix units.
+    /// 16 bits with the range of `Float32`. It is the native type of a TPU's matrix units.
     Bfloat16,
 }
 
@@ -96,7 +96,7 @@ impl Manifest {
             return Err(ArtifactError::Format { name: name.into(), format });
         }
         let manifest: Self = serde_json::from_slice(json).map_err(|e| bad(e.to_string()))?;
-        // The bounds are far above real values, so that products cannot overflow.
+        // Below these maxima, products of the values cannot overflow. Real values are far smaller.
         for (what, value, max) in [
             ("classes", manifest.classes, 1 << 24),
             ("size", manifest.size, 1 << 12),

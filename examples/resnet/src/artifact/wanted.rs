@@ -47,7 +47,7 @@ impl Wanted {
         }
     }
 
-    /// The command that exports an artifact with these properties, for the repository's root directory.
+    /// The command that exports an artifact with these properties. Run it in the repository's root directory.
     pub(super) fn export_command(&self) -> String {
         let size = self.size.unwrap_or(Self::SIZE);
         let model = self.model.as_deref().unwrap_or(Self::MODEL);

@@ -184,7 +184,7 @@ mod tests {
         let kept = |bytes| of_8_nodes(bytes, |nodes, plan| nodes.hit_rates(&plan.kept(true)).unwrap());
         assert_eq!(kept(epoch_bytes), [0.0, 1.0, 1.0, 1.0, 1.0]);
         assert_eq!(kept(0), [0.0; 5]);
-        // A smaller cache keeps the blocks that it has.
+        // A cache that is too small keeps the blocks that it stored first, and evicts none.
         assert_eq!(kept(epoch_bytes / 2), [0.0, 0.5, 0.5, 0.5, 0.5]);
         assert_eq!(kept(epoch_bytes / 5), [0.0, 0.2, 0.2, 0.2, 0.2]);
     }

@@ -208,7 +208,8 @@ mod tests {
     const SHARDS: usize = 24;
     const STREAMS: usize = 4;
 
-    /// The number of each sample's batch in an epoch, computed with real shuffle buffers.
+    /// For each sample of each shard, the number of its batch in the epoch. Computed with real shuffle
+    /// buffers.
     fn batches(plan: &Plan, counts: &[u64], epoch: u64, buffer: usize, batch: u64) -> Vec<Vec<u64>> {
         let mut batches: Vec<Vec<u64>> = counts.iter().map(|count| vec![0; *count as usize]).collect();
         for stream in 0..STREAMS {
@@ -226,7 +227,7 @@ mod tests {
         batches
     }
 
-    /// The figure, computed from all pairs of all batches.
+    /// The same figure as `repeated_pairs`, computed from all pairs of all batches instead of random samples.
     fn counted(plan: &Plan, counts: &[u64], buffer: usize, batch: u64) -> f64 {
         let samples: u64 = counts.iter().sum();
         let (mut pairs, mut repeated) = (0, 0);

@@ -6,8 +6,8 @@ use crate::failure::Failure;
 use crate::sample_list::ListedSample;
 use std::collections::BTreeMap;
 
-/// The list of bad samples, and the keys of all samples. The keys are kept because only after the last shard
-/// is it known which fields nearly all samples have.
+/// The list of bad samples, and the keys of all samples. The keys are kept because the fields that nearly all
+/// samples have are known only after the last shard.
 #[derive(Debug, Default)]
 pub(super) struct BadList {
     /// The lines of the list so far.
@@ -38,7 +38,8 @@ impl BadList {
         self.samples.entry(field_set.fields.clone()).or_default().push(ShardKeys { shard, keys });
     }
 
-    /// Adds a line for each sample with exactly these fields, which lacks the field `missing`.
+    /// Adds a line for each sample that has exactly the fields `fields`. The line says that the sample has no
+    /// field `missing`.
     pub(super) fn add_missing(&mut self, fields: &[String], missing: &str) -> Result<(), Failure> {
         let why = format!("missing_field: the sample has no field {missing:?}");
         for ShardKeys { shard, keys } in self.samples.get(fields).into_iter().flatten() {

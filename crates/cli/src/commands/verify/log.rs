@@ -91,9 +91,9 @@ impl VerifyLog {
 
     /// The place of a shard: a salted hash of its URL, by which the log finds the shard's report.
     ///
-    /// The hash leaves out the user information, and query parameters with the names of signatures and
-    /// tokens. So the log does not help to guess a password, and a URL that was signed again has the same
-    /// place.
+    /// The hash leaves out the user information, and query parameters whose names say that they are
+    /// signatures or tokens. So the log does not help to guess a password, and a URL that was signed again
+    /// has the same place.
     ///
     /// `None` if the query or the fragment is not a list of named parameters. The query or the fragment could
     /// then be a secret, or could distinguish two shards. Such a shard is verified again.

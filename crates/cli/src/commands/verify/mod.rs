@@ -26,12 +26,12 @@ use std::sync::Arc;
 
 /// Look for damage in archives, samples and fields, and compare with an index.
 ///
-/// Each shard is read to its end, past damaged samples and headers. Finds shards that are missing, truncated
-/// or overwritten, damaged headers, samples with two members of the same extension, samples whose members are
-/// not adjacent, members that are not plain files, empty fields, and samples without a field that nearly all
+/// Each shard is read to its end, past damaged samples and headers. Finds missing, truncated and overwritten
+/// shards; damaged headers; samples with two members of the same extension; samples whose members are not
+/// adjacent; members that are not plain files; empty fields; and samples without a field that nearly all
 /// samples have. If a part of a shard could not be verified, that is a finding too (not_verified). With
-/// --decode, also finds fields that cannot be decoded. With --index, also finds shards that have changed,
-/// different samples, and different bytes if the index has checksums. The exit code is 3 if anything was
+/// --decode, also finds fields that cannot be decoded. With --index, also finds shards and samples that
+/// differ from the index; bytes are compared if the index has checksums. The exit code is 3 if anything was
 /// found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -88,7 +88,7 @@ struct VerifySummary {
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     context.output.ignore_closed_pipe();
     let (shards, index) = options.patterns.shards(context)?;
-    // The log has these options, because a run with other options must not use its reports.
+    // The log records these options, because a run with other options must not use the log's reports.
     let checks = format!(
         "limits {:?}, decode {}, min_side {:?}, empty {:?}, index {}{}",
         context.reader.limits,
@@ -140,9 +140,9 @@ struct Verification<'a> {
     context: &'a Context,
     shards: &'a ShardList,
     summary: VerifySummary,
-    /// For each set of fields, the number of samples with exactly these fields, and the first of them.
+    /// For each set of fields, the number of samples with exactly these fields, and the first such sample.
     fields: BTreeMap<Vec<String>, report::FieldSet>,
-    /// For the hash of each key, the number of the last shard that has it.
+    /// Maps the hash of each key to the number of the last shard that has the key.
     keys: HashMap<u64, u32>,
     images: BTreeMap<String, report::ImageSizes>,
     /// The list of bad samples, with `--to-list`.
