@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// If fewer than this number of bytes lie between two requested samples of a shard, both are read as one
 /// range, because a new request takes longer than reading these bytes.
 const GAP: u64 = 1 << 20;
-/// The same limit for local files. It is smaller than [`GAP`], because a new range only opens the file again.
+/// Replaces [`GAP`] for local files. It is smaller, because for a new range the file is only opened again.
 const LOCAL_GAP: u64 = 16 << 10;
 
 /// The number of a shard in the plan, and the number of a sample among the selected samples of that shard.
@@ -106,7 +106,7 @@ impl Dataset {
         Err(Error::from(ErrorKind::NoSuchKey { searched }).with_key(key))
     }
 
-    /// Checks that the key index has the keys of the version of a shard that the dataset reads. `number` is
+    /// Checks that the key index was built from the same version of a shard as the dataset reads. `number` is
     /// the number of the shard in the list.
     fn check_current(&self, keys: &KeyIndex, number: usize) -> Result<()> {
         let Some(url) = self.0.shards.list.get(number) else { return Ok(()) };
@@ -240,8 +240,8 @@ impl Dataset {
         }
     }
 
-    /// Whether two requested samples are so near each other that the samples `between` them are read too,
-    /// instead of starting a new range.
+    /// Whether two requested samples are so near each other that both are read as one range, together with
+    /// the samples `between` them.
     fn is_near(&self, planned: usize, between: std::ops::Range<u64>) -> bool {
         let Ok((_, url)) = self.shard(planned) else { return false };
         let gap = if ObjectUrl::from(url).is_local() { LOCAL_GAP } else { GAP };

@@ -43,9 +43,10 @@ impl Shards {
     /// ```
     ///
     /// # Errors
-    /// The pattern is malformed, matches nothing, or is a pattern for writing (`train-%06d.tar`); wildcards
-    /// match both tar archives and JSON lines; the pattern is `-`, because standard input cannot be read
-    /// again; or [`Store::list`] fails.
+    /// - The pattern is malformed, matches nothing, or is a pattern for writing (`train-%06d.tar`).
+    /// - The pattern has wildcards and matches both tar archives and JSON lines files.
+    /// - The pattern is `-`: standard input cannot be read again.
+    /// - [`Store::list`] fails.
     pub fn resolve(self, store: &Store) -> Result<ShardList> {
         Ok(self.listed(store, &FormatChoice::default())?.shards)
     }

@@ -100,7 +100,8 @@ impl OpeningSlice<'_> {
         self.scattered && extent == Extent::Slice
     }
 
-    /// Number of slices to open ahead of this one. `behind` is the number that the body asks for.
+    /// Number of slices after this one to open in advance. `behind` is the number that the body's source
+    /// recommends.
     fn wanted_ahead(&self, behind: usize, extent: Extent) -> usize {
         match behind {
             0 => 0,
