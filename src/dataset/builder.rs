@@ -97,9 +97,9 @@ impl DatasetBuilder {
     }
 
     /// The index of the shards. With an index, shards are cut into slices. This has three effects: the sample
-    /// counts of any two streams differ by at most one, a few shards can feed many ranks, and
-    /// [`Dataset::len`] is known. The index must contain all shards that are read. Default: no index; streams
-    /// read whole shards.
+    /// counts of any two streams, and of any two ranks, differ by at most one; a few shards can feed many
+    /// ranks; and [`Dataset::len`] is known. The index must contain all shards that are read. Default: no
+    /// index; streams read whole shards.
     ///
     /// The order of the samples is different with and without an index. A shard that has changed since it was
     /// indexed is [an error](ErrorKind::Stale): its size or version differs, a slice has other samples than
@@ -117,10 +117,10 @@ impl DatasetBuilder {
     /// Loads a saved [index](DatasetBuilder::index). If the index is missing, or shards have changed, builds
     /// and saves it; only shards that are new or have changed are then indexed.
     ///
-    /// The pattern is listed once, as without an index. Listings of buckets and directories have the size and
-    /// version of each shard: with a current index, a start then needs the listing and the index, but no
-    /// request for a shard. Shards that were not listed (a brace pattern, a list) need a request for one byte
-    /// each. Shards of a web server that sends no versions are indexed at every start.
+    /// The pattern is listed once, as without an index. Listings of buckets and directories contain the size
+    /// and version of each shard. If the index is up to date, `build` therefore reads only the listing and
+    /// the index, and requests no shard. Shards that were not listed (a brace pattern, a list) need a request
+    /// for one byte each. Shards of a web server that sends no versions are indexed by every call of `build`.
     ///
     /// The index covers the whole list, even if [`only`](DatasetBuilder::only) selects some of the shards.
     ///
@@ -147,10 +147,11 @@ impl DatasetBuilder {
     /// Reads only this part of the samples: a fraction for experiments, or the training or validation samples
     /// of a split. Default: all.
     ///
-    /// A part needs an [index](DatasetBuilder::index). Its samples are chosen without reading them (a part
-    /// [by key](DatasetPart::by_key) reads the table of an opened key index), so that lengths, steps and each
-    /// rank's share are exact. The samples keep their [positions](crate::Sample::position), and so their
-    /// random numbers. With [`only`](DatasetBuilder::only), the part is chosen from the selected shards.
+    /// A part needs an [index](DatasetBuilder::index). The samples are chosen from the index alone, so the
+    /// length, the number of steps and each rank's share are known exactly before a sample is read. A part
+    /// [by key](DatasetPart::by_key) also reads the table of an opened key index. The samples keep their
+    /// [positions](crate::Sample::position) and therefore their random numbers. With
+    /// [`only`](DatasetBuilder::only), the part is chosen from the selected shards.
     ///
     /// ```
     /// use shardstream::index::DatasetPart;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// If fewer than this number of bytes lie between two requested samples of a shard, both are read as one
 /// range, because a new request takes longer than reading these bytes.
 const GAP: u64 = 1 << 20;
-/// Replaces [`GAP`] for local files. It is smaller, because for a new range the file is only opened again.
+/// Replaces [`GAP`] for local files. It is smaller, because a new range only requires opening the file again.
 const LOCAL_GAP: u64 = 16 << 10;
 
 /// The number of a shard in the plan, and the number of a sample among the selected samples of that shard.
@@ -50,9 +50,11 @@ impl Dataset {
     /// its key is compared with `key`; usually there is one such sample.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSuchKey`] if no sample that the dataset reads has the key, [`ErrorKind::RepeatedKey`]
-    /// if several samples have it, [`ErrorKind::Index`] if the key index is older than the dataset's index or
-    /// than a shard, or does not have the dataset's shards, and the errors of [`sample`](Dataset::sample).
+    /// - [`ErrorKind::NoSuchKey`]: no sample that the dataset reads has the key.
+    /// - [`ErrorKind::RepeatedKey`]: several samples have the key.
+    /// - [`ErrorKind::Index`]: the key index is older than a shard or than the dataset's index, or it does
+    ///   not have the dataset's shards.
+    /// - The errors of [`sample`](Dataset::sample).
     pub fn by_key(&self, keys: &KeyIndex, key: &str) -> Result<Sample> {
         let shown = |sample: &Sample| format!("sample {} of {}", sample.position().sample, sample.shard());
         let mut found: Option<Sample> = None;
@@ -335,7 +337,7 @@ impl IndexedDataset {
         let mut samples = Vec::with_capacity(planned.len());
         match self.dataset.read_planned_samples(&planned, position, |_, sample| samples.push(sample)) {
             Ok(()) => {}
-            // The damage may be in a sample between two requested samples.
+            // The damage may be in a sample between two requested samples, so each sample is read alone.
             Err(error) if error.kind().failure_class() == Some(FailureClass::Damage) => {
                 return numbers.iter().map(|number| self.get(*number)).collect();
             }

@@ -212,7 +212,7 @@ impl<C> Pairing<C> {
             if !range.is_some_and(reaches) {
                 let count = self.shard.number.and_then(|shard| self.side.located_samples(shard));
                 let window = match range.filter(|range| range.end == number && !range.first) {
-                    // The window doubles as long as each range directly follows the previous one.
+                    // This range begins where the previous range ended, so its window is twice as large.
                     Some(range) => range.window.saturating_mul(2),
                     None if number == 0 => u64::MAX,
                     None => 1,
@@ -241,7 +241,8 @@ impl<C> Pairing<C> {
         }
     }
 
-    /// Handles an item of a reader in a search for `key`. Returns `None` while the search has no result yet.
+    /// Handles the next item of the reader `from`. `key` is the key that is being looked up, if there is one.
+    /// Returns `None` if the look-up must continue with the next item.
     fn admit(
         &mut self,
         from: SideReader,

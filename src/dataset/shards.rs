@@ -109,7 +109,8 @@ fn listed(pattern: &str, store: &Store, format: &FormatChoice) -> Result<ListedS
             objects.push(ObjectVersion::default());
             continue;
         };
-        // For a relative pattern, the working directory is listed, and the listed names begin with `./`.
+        // If no directory precedes the first wildcard, the working directory is listed, and the listed names
+        // begin with `./`.
         let (root, shown) = if prefix.is_empty() { (".", "./") } else { (prefix, "") };
         let mut listing: HashMap<String, ObjectVersion> = HashMap::new();
         for info in store.list_within(root, depth(wild))? {

@@ -25,8 +25,8 @@ pub(super) struct SliceCheck {
     /// The index entry of the shard.
     index: Option<ShardIndex>,
     /// Whether the offset of the slice's first sample is known. If it is, a sample that cannot be read ends
-    /// the slice. Otherwise this run and a restored run that starts after the unreadable sample could give
-    /// different numbers to the same later samples.
+    /// the slice. If the slice continued instead, a restored run that starts after this sample would give
+    /// other numbers to the later samples than this run.
     is_located: bool,
     /// Whether samples are compared with the checksums of the index.
     checksums: bool,
@@ -168,7 +168,8 @@ impl SliceCheck {
             return self.refused(error);
         }
         let selected = self.index.as_ref().is_none_or(|index| index.is_selected(sample.position().sample));
-        // Dropped samples are checked too, because all slices of the shard must count the same samples.
+        // Damaged samples are not counted. Dropped samples are checked too, because all slices of the shard
+        // must leave out the same damaged samples when they count.
         if selected && let Some(error) = self.damage(&sample) {
             self.replaced |= self.unproven.is_some() && self.resumed && self.to_drop > 0;
             return if self.unproven.is_some() { self.refused(error) } else { self.faulty(error) };

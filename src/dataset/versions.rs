@@ -23,7 +23,7 @@ pub(crate) struct Versions {
 pub(super) struct EpochVersions(Arc<Mutex<HashMap<SecretUrl, ObjectVersion>>>);
 
 impl Versions {
-    /// No versions yet. `network` counts how many bytes from the network the readers hold.
+    /// Starts without recorded versions. `network` counts how many bytes from the network the readers hold.
     pub(crate) fn owned_by(network: &Gauge) -> Self {
         Versions { network: network.clone(), ..Versions::default() }
     }

@@ -101,8 +101,8 @@ struct LineParser {
     number: u64,
     /// The offset and the length of the last sample's line.
     last: (u64, u64),
-    /// Whether a non-empty line was read. The parser checks that the first non-empty line is not the beginning
-    /// of another kind of file.
+    /// Whether a non-empty line was read. The parser checks that the first non-empty line is not the
+    /// beginning of another kind of file.
     has_begun: bool,
     /// Whether the file is of another kind.
     is_refused: bool,
