@@ -53,7 +53,7 @@ impl Fault {
         }
     }
 
-    /// The fault with the name of the file before its message.
+    /// Puts `place`, the file, before the message of the fault.
     fn at(self, place: impl fmt::Display) -> Self {
         match self {
             Fault::Bad(why) => Fault::Bad(format!("{place}: {why}")),

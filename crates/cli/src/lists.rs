@@ -20,14 +20,15 @@ pub(crate) struct ListColumns {
     /// and image]
     #[arg(long = "file", value_name = "COLUMN[=FIELD]")]
     files: Vec<String>,
-    /// No column has paths of files: every column becomes a field with the value in the list. Without --key,
-    /// the keys are numbers.
+    /// No column has paths of files: every column becomes a field, whose content is the value in the list.
+    /// Without --key, the keys are numbers.
     #[arg(long, conflicts_with = "files")]
     no_files: bool,
     /// The column with the keys. [default: the key comes from the path of the file, as for --from-dir]
     #[arg(long, value_name = "COLUMN")]
     key: Option<String>,
-    /// Put the other columns into one field `json`, instead of one field per column.
+    /// Put all columns other than the key and the files into one field `json`, instead of one field per
+    /// column.
     #[arg(long)]
     as_json: bool,
 }
@@ -119,8 +120,7 @@ impl ListColumns {
         Ok(sample)
     }
 
-    /// The number that this column has among the columns with paths of files; `None` if this column has no
-    /// paths of files.
+    /// The position of `column` in the list of columns with paths of files; `None` if it has no paths of files.
     fn file_column(&self, column: &str) -> Option<usize> {
         if self.no_files {
             return None;

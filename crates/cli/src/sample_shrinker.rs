@@ -25,10 +25,10 @@ pub(crate) struct ShrinkOptions {
     #[arg(value_parser = clap::value_parser!(u8).range(1..=100))]
     #[arg(default_value = "90", hide_default_value = true)]
     quality: u8,
-    /// With --max-side or --short-side: resize only these fields, also PNGs that are grey or have a palette.
-    /// By default, all fields with the extension of a picture are resized, except for such PNGs, which may be
-    /// masks. Masks in RGB (COCO panoptic, ADE20K) cannot be told from photographs: if there are any, give
-    /// the other fields here.
+    /// With --max-side or --short-side: resize only these fields. In these fields, PNGs that are grey or have
+    /// a palette are resized too. By default, all fields with the extension of a picture are resized, but PNGs
+    /// that are grey or have a palette are kept, because they may be masks. Masks in RGB (COCO panoptic,
+    /// ADE20K) look like photographs to the program: if a field has such masks, list all other fields here.
     #[arg(long, value_name = "FIELDS", value_delimiter = ',', requires = "side")]
     shrink_fields: Vec<String>,
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// options and input.
 const VERSION: u32 = 3;
 
-/// What the hash of a plan covers, for messages.
+/// The name of [`SavedPlan::input`] in messages: the hash covers all of this.
 const INPUT: &str = "keys, names, sizes or versions of the input, or the cuts,";
 
 /// The option with the pattern of the shards' names.
