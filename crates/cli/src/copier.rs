@@ -326,9 +326,9 @@ impl Copier {
         Ok(Some((record(copy, size, version, copied, crc32c), true)))
     }
 
-    /// Compares a copy with its source by reading them, for stores that do not keep the same kind of checksum.
-    /// Reads one of the two objects, and also the other object if its stored checksum cannot be compared.
-    /// Returns `None` if the objects differ; otherwise their CRC-32C, if it is known.
+    /// Compares a copy with its source by reading them, for stores that do not keep the same kind of
+    /// checksum. Reads one of the two objects, and also the other object if its stored checksum cannot be
+    /// compared. Returns `None` if the objects differ; otherwise their CRC-32C, if it is known.
     fn read_same(&self, copy: &CopyJob, existing: &StoredObject, size: u64) -> Result<Option<Option<u32>>> {
         let (from, to) = (copy.from.expose_secret(), copy.to.expose_secret());
         // Read one object, and compare it with the stored checksums of the other object. If the copy has no

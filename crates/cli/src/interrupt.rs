@@ -96,7 +96,7 @@ impl Stop {
         }
     }
 
-    /// Returns an error if the threads were stopped: the reason. Call this when the threads have ended.
+    /// If the threads were stopped, returns the reason as an error. Call this when the threads have ended.
     pub(crate) fn finish(&self) -> std::result::Result<(), Failure> {
         self.interrupt.check()?;
         match self.first_error.lock().unwrap_or_else(PoisonError::into_inner).take() {

@@ -15,9 +15,9 @@ const FILE_COLUMNS: [&str; 5] = ["file", "file_name", "filename", "path", "image
 /// Options that say what the columns of a list mean.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ListColumns {
-    /// A column with paths of files: the content of each file becomes a field, named after the extension of
-    /// the file, or FIELD. May be given several times. [default: the columns file, file_name, filename, path
-    /// and image]
+    /// A column with paths of files. The content of each file becomes a field. The name of the field is
+    /// FIELD, or the extension of the file. May be given several times. [default: the columns file,
+    /// file_name, filename, path and image]
     #[arg(long = "file", value_name = "COLUMN[=FIELD]")]
     files: Vec<String>,
     /// No column has paths of files: every column becomes a field, whose content is the value in the list.
@@ -120,7 +120,7 @@ impl ListColumns {
         Ok(sample)
     }
 
-    /// The position of `column` in the list of columns with paths of files; `None` if it has no paths of files.
+    /// The position of `column` in the list of columns with paths of files; `None` if it is not listed.
     fn file_column(&self, column: &str) -> Option<usize> {
         if self.no_files {
             return None;

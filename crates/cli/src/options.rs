@@ -60,8 +60,8 @@ impl Patterns {
             true => Err(Failure::Usage("stdin can be read only once: give - only once".into())),
             false => Ok(()),
         };
-        // Check the command line before the list is read: if `-` is also a pattern, stdin is an archive, which
-        // must not be parsed as a list.
+        // Check the command line before the list is read: if `-` is also a pattern, stdin is an archive,
+        // which must not be parsed as a list.
         check(lists + self.patterns.iter().filter(|pattern| *pattern == STDIN).count())?;
         let patterns = self.given(context)?;
         let uses = patterns.iter().filter(|pattern| is_stdin(pattern)).count();

@@ -276,8 +276,8 @@ impl RangeReader {
         let (url, first) = (url.expose_secret(), run.samples.first().copied().unwrap_or(0));
         let parser = SampleParser::new(url).with_limits(self.reader.limits);
         let Some(range) = &run.range else {
-            // A compressed shard is read from its beginning, or by an open reader, which may be past the
-            // beginning.
+            // A compressed shard has no byte ranges. An open reader continues from its position; a new reader
+            // begins at the first byte.
             let end = run.samples.last().map_or(first, |last| last + 1);
             let (open_reader, reader_use) = self.open_readers.begin(run.shard, first, end);
             let mut samples = match open_reader {

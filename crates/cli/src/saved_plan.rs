@@ -145,7 +145,7 @@ pub(crate) enum ExistingShards {
     Remove,
 }
 
-/// The result of [`check`]: what exists of a series that may be written.
+/// The result of [`check`]: the shards and the plan that exist before the series is written.
 #[derive(Debug)]
 pub(crate) struct ExistingSeries {
     /// Number of shards that the saved plan names.
