@@ -42,7 +42,7 @@ impl Context {
         })
     }
 
-    /// Starts the log on stderr if `--log` was given, and a timeline in the file `trace` if that is given.
+    /// If `--log` was given, starts the log on stderr. If `trace` is given, starts a timeline in that file.
     pub(crate) fn log(&self, trace: Option<&Path>) -> Result<Option<Timeline>, Failure> {
         logging::begin(self.global.log(), trace)
     }

@@ -116,7 +116,8 @@ impl OpenReaders {
 }
 
 impl ReaderUse<'_> {
-    /// Ends the use and keeps the reader, which must be at the position `end`, for another output shard.
+    /// Ends the use, and keeps the reader open for another output shard. The reader must be at the position
+    /// `end`.
     pub(crate) fn keep(mut self, samples: Read<Body>) {
         self.samples = Some(samples);
     }

@@ -206,7 +206,7 @@ impl IndexedPatterns {
     }
 }
 
-/// The shards and the loader of a training, for `bench` and `plan`.
+/// The shards and the loader settings of a training job, for `bench` and `plan`.
 #[derive(Debug, Args)]
 pub(crate) struct TrainingOptions {
     #[command(flatten)]

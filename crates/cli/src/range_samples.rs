@@ -35,7 +35,7 @@ const BLOCK: u64 = 512;
 const SHORT_NAME: u64 = BLOCK;
 /// Size of the headers of a member whose name has more than 100 bytes.
 const LONG_NAME: u64 = 3 * BLOCK;
-/// Size of the largest headers that are written.
+/// Size of the largest headers that are written for one member.
 const LONGEST_NAME: u64 = 11 * BLOCK;
 
 /// A sample of the input: the number of its shard, and its number in the index of that shard.
@@ -76,8 +76,8 @@ struct SampleRun {
     samples: Vec<u64>,
     /// Bytes from the first to the last sample; `None` if the samples have no byte ranges.
     range: Option<Range<u64>>,
-    /// Whether the next sample in the order is of another shard than this run. The reader then need not be
-    /// kept.
+    /// Whether the reader is closed after this run. It is kept open only if the first sample after the
+    /// requested samples is in the same shard.
     is_last: bool,
 }
 

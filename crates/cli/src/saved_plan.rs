@@ -309,7 +309,7 @@ const SAVE_PAUSE: Duration = Duration::from_millis(10);
 pub(crate) fn save_checksums(plan: &SavedPlan, series: &Series, store: &Store) -> Result<(), Failure> {
     let place = series.beside("plan");
     for attempt in 0..MAX_SAVES {
-        // Growing pauses, so that ranks do not save at the same moments again.
+        // Each pause is longer, so that two ranks do not save at the same time again and again.
         thread::sleep(attempt * SAVE_PAUSE);
         let saved = read(&place, store)?;
         let differences = differences(saved.as_ref(), plan);
@@ -379,7 +379,7 @@ fn put_if(
     }
 }
 
-/// The text of a JSON document. Errors name `place`, to which it will be written.
+/// The text of the JSON document that will be written to `place`. Errors name `place`.
 pub(crate) fn document(place: &str, value: &impl Serialize) -> Result<Vec<u8>, Failure> {
     let mut text = serde_json::to_vec_pretty(value)
         .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", SecretUrl::from(place))))?;
