@@ -11,7 +11,7 @@ use crate::waiting;
 use shardstream::store::{RequestRecording, Store};
 use std::path::Path;
 
-/// What a command uses beside its own options: its output, its progress, the interrupt flag and the store.
+/// What a command uses besides its own options: its output, its progress, the interrupt flag and the store.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) output: Output,

@@ -121,7 +121,7 @@ mod tests {
         let stop = Stop::new(&Interrupt::default());
         assert_eq!(stop.guard(|| Ok(1)), Some(1));
         assert!(!stop.is_set() && stop.finish().is_ok());
-        // The outer work is still running when the inner work fails first.
+        // The inner work fails while the outer work is running: the error of the inner work is the first.
         let outer = stop.guard(|| {
             assert!(stop.guard(|| Err::<(), _>(other_error("first"))).is_none());
             Err::<(), _>(other_error("second"))

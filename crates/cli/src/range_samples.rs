@@ -350,7 +350,8 @@ fn stale(url: &str, sample: u64) -> shardstream::Error {
 fn with_key(sample: &Sample, key: &str) -> Sample {
     let mut renamed = Sample::new(key);
     for (field, value) in sample.fields() {
-        // `set` returns the old value of the field; the names differ, so there is none.
+        // `set` returns the old value of the field. The fields have different names, so there is no old
+        // value.
         drop(renamed.set(field.to_owned(), value.clone()));
     }
     renamed

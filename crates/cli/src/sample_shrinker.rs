@@ -41,7 +41,7 @@ struct SideOptions {
     /// the bytes of the original files in a shard: give a larger size, since the written shards get smaller.
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..))]
     max_side: Option<u32>,
-    /// Like --max-side, for the shorter side, as torchvision's Resize.
+    /// Like --max-side, but limits the shorter side, as torchvision's Resize does.
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..))]
     short_side: Option<u32>,
 }

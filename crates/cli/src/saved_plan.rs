@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::Duration;
 
-/// The version of plans, increased whenever a new version of the program makes different shards from the same
-/// options and input.
+/// The version of the plan. Increase it whenever the program is changed so that the same options and input
+/// make different shards.
 const VERSION: u32 = 3;
 
-/// The name of [`SavedPlan::input`] in messages: the hash covers all of this.
+/// How messages name the hash of the input. The hash covers everything in this list.
 const INPUT: &str = "keys, names, sizes or versions of the input, or the cuts,";
 
 /// The option with the pattern of the shards' names.
@@ -141,7 +141,7 @@ pub(crate) enum ExistingShards {
     Refuse,
     /// Keep shards of an equal plan.
     Resume,
-    /// Remove them.
+    /// Remove the existing shards.
     Remove,
 }
 
@@ -197,8 +197,9 @@ pub(crate) fn check(
             )));
         }
         (ExistingShards::Refuse, None) => {
-            // There are no shards, so an earlier plan of the same series may be replaced. An equal plan is
-            // kept with its checksums: the listing may be outdated, and the shards of that plan may exist.
+            // The listing has no shards, so an earlier plan of the same series may be replaced. An equal plan
+            // is kept with its checksums, because the listing may be outdated: the shards of that plan may
+            // exist.
             let saved = read(&place, store)?;
             let has_other_names =
                 |(then, _): &&(SavedPlan, _)| then.options.get(NAMES) != plan.options.get(NAMES);
