@@ -65,7 +65,7 @@ struct ShardReading<'a> {
     /// The index with which samples are compared. `None` without an index, after a sample that differs from
     /// the index, and after damage if the numbers of the later samples are not known.
     index: Option<&'a ShardIndex>,
-    /// Counts of samples, by the sorted names of their fields.
+    /// The samples, grouped by the sorted names of their fields.
     fields: BTreeMap<Vec<String>, FieldSet>,
     decoder: Decoder,
     /// Whether a sample could not be read.
