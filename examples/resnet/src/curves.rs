@@ -3,7 +3,7 @@
 use crate::logdir::Events;
 use std::time::Duration;
 
-/// The destinations of a training's numbers; by default, there are none.
+/// Publishes numbers of a training, such as its loss, as curves. The default has no event file.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Curves<'a> {
     /// The TensorBoard event file.

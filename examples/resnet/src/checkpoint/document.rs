@@ -75,8 +75,8 @@ impl Identity {
     }
 }
 
-/// Options that future steps depend on. A training that resumes from a checkpoint may have other options than
-/// the checkpoint; it logs a line for each difference.
+/// Options that later steps depend on. A training that resumes from a checkpoint may change them, and logs a
+/// line for each change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Inputs {
     /// Number of epochs.

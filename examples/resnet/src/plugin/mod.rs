@@ -63,7 +63,7 @@ pub struct FoundPlugin {
 }
 
 impl FoundPlugin {
-    /// Loads the plugin, which runs its code.
+    /// Loads the plugin. Loading it runs code of the plugin.
     pub fn load(&self) -> Result<Plugin, PluginError> {
         let folder =
             self.path.parent().filter(|folder| cache_dir().is_ok_and(|cache| folder.starts_with(cache)));
