@@ -19,7 +19,7 @@ const DIGEST: &str = "sha256.txt";
 /// The state of a training after a step.
 #[derive(Debug, Clone)]
 pub struct Checkpoint {
-    /// Sums and times of the whole job.
+    /// Finished steps, losses and times of the whole job.
     pub progress: Progress,
     /// State of the training data after the last batch that was trained on. In a checkpoint that a rank
     /// writes, this is the state of the rank's own streams. In a checkpoint that was read, it is the merged
