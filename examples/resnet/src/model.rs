@@ -257,8 +257,9 @@ impl Model {
         Ok(buffers.iter().map(Buffer::to_host).collect::<Result<_, PjrtError>>()?)
     }
 
-    /// Copies a state, one list of values for each buffer of the manifest, to all devices of this process.
-    /// [`state`](Self::state) then returns exactly this state. After an error the model is unchanged.
+    /// Copies a state to all devices of this process. `state` has one list of values for each buffer of the
+    /// manifest. [`state`](Self::state) then returns exactly this state. After an error the model is
+    /// unchanged.
     pub fn restore(&mut self, state: &[Vec<f32>]) -> Result<()> {
         let buffers = &self.manifest.state;
         if state.len() != buffers.len() {

@@ -75,7 +75,7 @@ pub struct DryRun {
     uploader: Uploader,
     devices: usize,
     step: Duration,
-    /// The time at which the last step that was started ends.
+    /// The end of the last step that was started.
     free: Instant,
 }
 

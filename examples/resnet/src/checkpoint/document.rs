@@ -245,7 +245,8 @@ pub(super) fn decode(
 }
 
 impl Checkpoint {
-    /// If the state of the data and the network are from different samples, says from which.
+    /// Checks that the state of the data and the network have the same epoch and number of samples. If they
+    /// differ, describes both.
     pub(super) fn divergence(&self) -> Option<String> {
         let Self { progress, data, .. } = self;
         let of_data = (data.epoch(), data.samples());

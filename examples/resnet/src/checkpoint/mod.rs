@@ -189,8 +189,8 @@ impl Checkpoints {
         Ok(self.listing()?.newest().0.first().map(|url| (*url).to_owned()))
     }
 
-    /// Checks that the newest checkpoint is still `listed`, the newest checkpoint of an earlier listing. If
-    /// another checkpoint is the newest one now, ranks that started at different times could have resumed
+    /// Checks that the newest checkpoint is still `listed`, as it was in an earlier listing. If another
+    /// checkpoint has become the newest since then, ranks that started at different times could have resumed
     /// from different checkpoints.
     pub fn check_newest(&self, listed: Option<&str>) -> Result<(), CheckpointError> {
         match self.newest()? {

@@ -33,7 +33,7 @@ pub struct Key {
     format: u32,
     /// Sha256 of the program.
     program: String,
-    /// The serialized compile options, which include the ids of the devices, as hexadecimal digits.
+    /// The serialized compile options in hexadecimal digits. They include the ids of the devices.
     options: String,
     target: Target,
 }
